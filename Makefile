@@ -1,0 +1,63 @@
+# Everything runs from these few targets; each makes the environment it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SEEDS ?= 20000
+
+.PHONY: help venv serve test lint format simulate bench test-pythons requirements clean
+.DEFAULT_GOAL := help
+
+help: ## List the targets.
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
+
+$(STAMP): requirements/dev.txt pyproject.toml
+	@echo "onceward: making $(VENV) and installing the pinned requirements (about half a minute)"
+	@$(PYTHON) -c 'import sys; sys.exit("onceward needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+venv: $(STAMP) ## Make .venv with everything pinned in it.
+
+serve: $(STAMP) ## Run the example service on http://127.0.0.1:8787 (SQLite file, no other service).
+	@$(BIN)/python examples/serve.py
+
+lint: $(STAMP) ## Format check, lint and types.
+	@echo "onceward: ruff format, ruff check, mypy --strict"
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+
+format: $(STAMP) ## Rewrite the code in the house format.
+	@$(BIN)/ruff format --quiet .
+	@$(BIN)/ruff check --quiet --fix .
+
+test: lint ## Lint, types, and the whole suite with coverage; starts and stops its own servers.
+	@echo "onceward: tests (starts its own PostgreSQL and Redis on loopback; takes a few minutes)"
+	@$(BIN)/python -m coverage erase
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered
+
+simulate: $(STAMP) ## Run the simulator over SEEDS seeds (make simulate SEEDS=100000).
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+bench: $(STAMP) ## Measure us beside the raw ceiling and the peers; writes bench/results.md and .svg.
+	@$(BIN)/python -m bench
+
+test-pythons: ## Run the suite on every Python 3.11-3.13 found on this machine.
+	@for version in 3.11 3.12 3.13; do \
+	  python=$$(command -v python$$version || ls $$HOME/.pyenv/versions/$$version.*/bin/python 2>/dev/null | tail -1); \
+	  if [ -z "$$python" ]; then echo "onceward: no Python $$version here, left out"; continue; fi; \
+	  echo "onceward: the suite on Python $$version"; \
+	  $(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-$$version || exit 1; \
+	done
+
+requirements: $(STAMP) ## Compile requirements/*.in into pinned files with hashes (needs uv).
+	@for name in dev peers; do \
+	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/$$name.in -o requirements/$$name.txt || exit 1; \
+	done
+
+clean: ## Remove the environments and everything a run leaves behind.
+	@rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* htmlcov build dist onceward-data
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

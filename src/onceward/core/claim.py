@@ -1,0 +1,366 @@
+"""The claim machine: what each write does to one entry. Pure: the store brings the clock and the versions.
+
+    state      begin                              renew    settle, same version       fail / release       resolve
+    absent     -> held; Run                       lost     lost                       nothing to do        nothing to do
+    held       Busy; once lapsed or proved dead:  -> held  -> settled                 -> failed / absent   refused
+               repeatable -> held, Run (new version);
+               otherwise  -> in_doubt, InDoubt
+    in_doubt   InDoubt                            lost     -> settled (late receipt)  lost                 -> settled / failed
+    settled    Replay                             lost     lost                       lost                 refused
+    failed     -> held; Run (attempt + 1)         lost     lost                       lost                 refused
+
+A held claim whose holder no longer knows what happened may also give itself up (`doubt`): held -> in_doubt.
+
+In a store the states are `in_progress`, `completed`, `failed` and `in_doubt`; absent is no row, or a completed or
+failed row past its `expires_at`. Release leaves such a row behind: only purge deletes, so that a version can never
+be minted below one that was seen before.
+
+Times are whole microseconds since 1970 by the store's clock; spans are microseconds too.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeAlias, assert_never
+
+from onceward.core.outcome import NOTHING, Outcome
+
+SECOND = 1_000_000
+
+
+class Status(enum.StrEnum):
+    """The wire words of the seeds."""
+
+    IN_PROGRESS = "in_progress"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    IN_DOUBT = "in_doubt"
+
+
+class Ref(NamedTuple):
+    """The identity of an entry."""
+
+    scope: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a store keeps of one key."""
+
+    scope: str
+    key: str
+    fingerprint: str
+    status: Status
+    version: int
+    attempt: int
+    write_id: str
+    holder: str
+    repeatable: bool
+    lease_until: int
+    expires_at: int | None
+    created_at: int
+    completed_at: int | None = None
+    user_id: str = ""
+    endpoint: str = ""
+    note: str = ""
+    outcome: Outcome = NOTHING
+
+    @property
+    def ref(self) -> Ref:
+        return Ref(self.scope, self.key)
+
+    def absent(self, now: int) -> bool:
+        """Completed and failed entries read as absent once their retention is over; others never do."""
+        return self.status in FINISHED and self.expires_at is not None and self.expires_at <= now
+
+    def lapsed(self, now: int) -> bool:
+        return self.status is Status.IN_PROGRESS and self.lease_until <= now
+
+    def purgeable(self, now: int) -> bool:
+        """Finished entries past their retention, and abandoned repeatable ones past lease and retention."""
+        return self.expires_at is not None and self.expires_at <= now
+
+
+FINISHED = frozenset({Status.COMPLETED, Status.FAILED})
+UNFINISHED = frozenset({Status.IN_PROGRESS, Status.IN_DOUBT})
+
+
+class Verb(enum.StrEnum):
+    RENEW = "renew"
+    SETTLE = "settle"
+    FAIL = "fail"
+    RELEASE = "release"
+    DOUBT = "doubt"
+    UPHOLD = "uphold"
+    OVERTURN = "overturn"
+
+
+# Which states each verb accepts (with the right version), and the state it leaves. Resolve is `uphold` or `overturn`.
+MOVES: dict[Verb, tuple[frozenset[Status], Status]] = {
+    Verb.RENEW: (frozenset({Status.IN_PROGRESS}), Status.IN_PROGRESS),
+    Verb.SETTLE: (UNFINISHED, Status.COMPLETED),
+    Verb.FAIL: (frozenset({Status.IN_PROGRESS}), Status.FAILED),
+    Verb.RELEASE: (frozenset({Status.IN_PROGRESS}), Status.FAILED),
+    Verb.DOUBT: (frozenset({Status.IN_PROGRESS}), Status.IN_DOUBT),
+    Verb.UPHOLD: (frozenset({Status.IN_DOUBT}), Status.COMPLETED),
+    Verb.OVERTURN: (frozenset({Status.IN_DOUBT}), Status.FAILED),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Ask for the key. `dead` names a version whose holder was proved dead; its lease counts as lapsed."""
+
+    scope: str
+    key: str
+    write_id: str
+    fingerprint: str
+    holder: str
+    repeatable: bool
+    lease: int
+    retain: int
+    user_id: str = ""
+    endpoint: str = ""
+    dead: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Change a claimed entry, guarded by the version its holder was given.
+
+    `retain` is counted from now for what the move finishes; a release has none, so that it reads as absent at once.
+    """
+
+    scope: str
+    key: str
+    write_id: str
+    verb: Verb
+    version: int
+    lease: int = 0
+    retain: int = 0
+    outcome: Outcome = NOTHING
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Add chunks under a held claim. `seq` numbers the first of them, counting from 1."""
+
+    scope: str
+    key: str
+    write_id: str
+    version: int
+    seq: int
+    chunks: tuple[bytes, ...]
+
+
+Write: TypeAlias = Begin | Move | Append
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of a write. `entry` is what is there now, whether the write was applied or refused.
+
+    `before` is the status an applied write found (None: absent). `locked` says that the guard held but another
+    transaction has the row locked, so nothing was decided; its holder is alive.
+    """
+
+    applied: bool
+    entry: Entry | None
+    now: int
+    before: Status | None = None
+    locked: bool = False
+
+
+def mints(entry: Entry | None, write: Write, now: int) -> bool:
+    """Whether applying this write takes a new version."""
+    return isinstance(write, Begin) and not _goes_in_doubt(entry, write, now)
+
+
+def apply(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
+    """The entry after the write, or None when it is refused. `version` is used only if the write mints one."""
+    if entry is not None and entry.absent(now):
+        entry = None
+    match write:
+        case Begin():
+            return _begin(entry, write, now, version)
+        case Move():
+            return _move(entry, write, now)
+        case Append():
+            return _append(entry, write)
+        case _:
+            assert_never(write)
+
+
+def _begin(entry: Entry | None, write: Begin, now: int, version: int) -> Entry | None:
+    if entry is None:
+        return _held(write, now, version, attempt=1, created_at=now, note="")
+    if entry.fingerprint != write.fingerprint:
+        return None
+    if entry.status is Status.FAILED:
+        return _held(write, now, version, entry.attempt + 1, entry.created_at, entry.note)
+    if not _may_take(entry, write, now):
+        return None
+    if _goes_in_doubt(entry, write, now):
+        return replace(entry, status=Status.IN_DOUBT, write_id=write.write_id, expires_at=None)
+    return _held(write, now, version, entry.attempt + 1, entry.created_at, entry.note)
+
+
+def _may_take(entry: Entry, write: Begin, now: int) -> bool:
+    return entry.status is Status.IN_PROGRESS and (entry.lease_until <= now or entry.version == write.dead)
+
+
+def _goes_in_doubt(entry: Entry | None, write: Begin, now: int) -> bool:
+    return entry is not None and _may_take(entry, write, now) and not (entry.repeatable and write.repeatable)
+
+
+def _held(write: Begin, now: int, version: int, attempt: int, created_at: int, note: str) -> Entry:
+    return Entry(
+        scope=write.scope,
+        key=write.key,
+        fingerprint=write.fingerprint,
+        status=Status.IN_PROGRESS,
+        version=version,
+        attempt=attempt,
+        write_id=write.write_id,
+        holder=write.holder,
+        repeatable=write.repeatable,
+        lease_until=now + write.lease,
+        expires_at=now + write.lease + write.retain if write.repeatable else None,
+        created_at=created_at,
+        user_id=write.user_id,
+        endpoint=write.endpoint,
+        note=note,
+    )
+
+
+def _move(entry: Entry | None, write: Move, now: int) -> Entry | None:
+    accepted, status = MOVES[write.verb]
+    if entry is None or entry.version != write.version or entry.status not in accepted:
+        return None
+    match status:
+        case Status.IN_PROGRESS:
+            lease_until = now + write.lease
+            expires_at = lease_until + write.retain if entry.repeatable else None
+            return replace(entry, write_id=write.write_id, lease_until=lease_until, expires_at=expires_at)
+        case Status.IN_DOUBT:
+            return replace(entry, status=status, write_id=write.write_id, expires_at=None, note=write.note)
+        case Status.COMPLETED | Status.FAILED:
+            return replace(
+                entry,
+                status=status,
+                write_id=write.write_id,
+                expires_at=now + write.retain,
+                completed_at=now,
+                note=write.note,
+                outcome=write.outcome,
+            )
+        case _:
+            assert_never(status)
+
+
+def _append(entry: Entry | None, write: Append) -> Entry | None:
+    if entry is None or entry.status is not Status.IN_PROGRESS or entry.version != write.version:
+        return None
+    if entry.outcome.chunks + 1 != write.seq:
+        return None
+    outcome = replace(entry.outcome, chunks=entry.outcome.chunks + len(write.chunks))
+    return replace(entry, write_id=write.write_id, outcome=outcome)
+
+
+# What a `begin` found, as values. Every caller handles all five.
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The key is yours: run the effect, then settle with this version."""
+
+    entry: Entry
+    before: Status | None
+
+    @property
+    def version(self) -> int:
+        return self.entry.version
+
+    @property
+    def attempt(self) -> int:
+        return self.entry.attempt
+
+    @property
+    def took_over(self) -> bool:
+        """An earlier attempt may have done something: its holder vanished without a word."""
+        return self.before is Status.IN_PROGRESS
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """It has happened already; `entry.outcome` is what everyone gets."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Someone else holds the key. `retry_after` is the span until the lease lapses, if nobody renews it."""
+
+    entry: Entry
+    retry_after: int
+    locked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """The key belongs to another call."""
+
+    entry: Entry
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """It may have happened, and it may not be repeated."""
+
+    entry: Entry
+
+
+Found: TypeAlias = Claim | Replay | Busy | Mismatch | InDoubt
+
+
+def found(write: Begin, answer: Answer) -> Found:
+    """What the answer to a `begin` means. A refused answer that shows our own write id is our own earlier commit."""
+    entry = answer.entry
+    if entry is None:
+        raise AssertionError("a store answered a begin without an entry")
+    if entry.status is Status.IN_PROGRESS and entry.write_id == write.write_id:
+        # Without the first answer nobody knows what was there before; a later attempt must assume a takeover.
+        before = answer.before if answer.applied else (Status.IN_PROGRESS if entry.attempt > 1 else None)
+        return Claim(entry, before)
+    if entry.absent(answer.now):
+        return Busy(entry, 0, locked=True)
+    if entry.fingerprint != write.fingerprint:
+        return Mismatch(entry)
+    match entry.status:
+        case Status.IN_PROGRESS:
+            return Busy(entry, max(0, entry.lease_until - answer.now), answer.locked)
+        case Status.IN_DOUBT:
+            return InDoubt(entry)
+        case Status.COMPLETED:
+            return Replay(entry)
+        case Status.FAILED:
+            return Busy(entry, 0, locked=True)
+        case _:
+            assert_never(entry.status)
+
+
+def committed(write: Move | Append, answer: Answer) -> bool:
+    """Whether the write is in the entry: now, or by an earlier try whose answer was lost."""
+    if answer.applied:
+        return True
+    entry = answer.entry
+    if entry is None or entry.version != write.version:
+        return False
+    if entry.write_id == write.write_id:
+        return True
+    # A renewal may have come after an append whose answer was lost; only the holder appends, so the count tells.
+    return isinstance(write, Append) and entry.outcome.chunks == write.seq - 1 + len(write.chunks)

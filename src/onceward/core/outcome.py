@@ -1,0 +1,50 @@
+"""What is kept of an effect: a status code and headers where there are any, and the body, or nothing at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onceward.core import value as values
+from onceward.errors import OutcomeNotKept
+
+# Small enough to travel inside a batch with 511 others; what is larger is kept as chunks.
+INLINE_BYTES_MAX = 64 * 1024
+CHUNK_BYTES_MAX = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`body` is None and `chunks` is 0 when the effect happened but its result could not be kept."""
+
+    code: int | None = None
+    headers: str | None = None
+    body: bytes | None = None
+    chunks: int = 0
+
+    @property
+    def kept(self) -> bool:
+        return self.body is not None or self.chunks > 0
+
+
+NOTHING = Outcome()
+
+
+def pack(value: object, bytes_max: int) -> bytes | None:
+    """The bytes to keep of a returned value; None when it has no form or is too large. Never raises: the effect is done."""
+    try:
+        body = values.encode(value)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return body if len(body) <= bytes_max else None
+
+
+def cut(body: bytes) -> tuple[bytes, ...]:
+    """A body as chunks of the size the chunk log takes."""
+    return tuple(body[start : start + CHUNK_BYTES_MAX] for start in range(0, len(body), CHUNK_BYTES_MAX))
+
+
+def unpack(body: bytes | None, returns: type | None = None) -> object:
+    """The value `pack` was given, or `OutcomeNotKept`."""
+    if body is None:
+        raise OutcomeNotKept("the effect happened, but its result could not be kept; it will not run again")
+    return values.decode(body, returns)

@@ -1,0 +1,125 @@
+"""One exception tree. Every exception carries a stable `code` and says whether trying again can help.
+
+Expected situations (a duplicate, a racing holder) are values inside the ledger; they become exceptions only at
+the edge, where `run` and `once` hand back a plain value and have no other way to say it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class OncewardError(Exception):
+    """The root of everything Onceward raises."""
+
+    code: ClassVar[str] = "onceward"
+    retryable: ClassVar[bool] = False
+
+
+class InvalidKey(OncewardError):
+    """A key, scope, fingerprint or argument has no usable form. Nothing was written and nothing ran."""
+
+    code = "invalid-key"
+
+
+class InvalidOption(OncewardError):
+    """An option has a value that cannot work, found before anything was written or ran."""
+
+    code = "invalid-option"
+
+
+class KeyReused(OncewardError):
+    """The key was already used with other arguments; the earlier outcome is not yours to have."""
+
+    code = "key-reused"
+
+
+class Busy(OncewardError):
+    """Another caller still runs this key and the waiting time is over."""
+
+    code = "busy"
+    retryable = True
+
+    def __init__(self, message: str, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class InDoubt(OncewardError):
+    """The effect may or may not have happened, and it may not be repeated. A reconcile hook or an operator decides."""
+
+    code = "in-doubt"
+
+    def __init__(self, message: str, version: int = 0) -> None:
+        super().__init__(message)
+        self.version = version
+
+
+class NotDone(OncewardError):
+    """Raise this from an effect to say that it certainly did nothing, so that the key may run again."""
+
+    code = "not-done"
+    retryable = True
+
+
+class ClaimLost(OncewardError):
+    """The claim was taken over by another holder; roll back what is still open and use the recorded outcome."""
+
+    code = "claim-lost"
+    retryable = True
+
+
+class TransactionConflict(OncewardError):
+    """The caller's transaction cannot see or lock the claim any more; roll back and try again in a new one."""
+
+    code = "transaction-conflict"
+    retryable = True
+
+
+class InsideBoundTransaction(OncewardError):
+    """Another ledger write was asked for inside a bound transaction; it would wait for that transaction for ever."""
+
+    code = "inside-bound-transaction"
+
+
+class StoreUnavailable(OncewardError):
+    """The store did not answer: the write may or may not have been applied."""
+
+    code = "store-unavailable"
+    retryable = True
+
+
+class StoreClosed(OncewardError):
+    """The store or ledger was closed before this call."""
+
+    code = "store-closed"
+
+
+class InvalidStoreUrl(OncewardError):
+    """The store URL is malformed, has an unknown scheme or option, or needs a driver that is not installed."""
+
+    code = "invalid-store-url"
+
+
+class SchemaTooNew(OncewardError):
+    """The store was written by a newer Onceward; upgrade this one."""
+
+    code = "schema-too-new"
+
+
+class NotDurable(OncewardError):
+    """The store may forget acknowledged writes, so an irreversible effect cannot be guarded by it."""
+
+    code = "store-not-durable"
+
+
+class WriteRefused(OncewardError):
+    """The database refused this write's data, alone and for good; nothing was written."""
+
+    code = "write-refused"
+
+
+class OutcomeNotKept(OncewardError):
+    """The effect happened, once, but its result could not be kept or cannot be rebuilt here."""
+
+    code = "outcome-not-kept"

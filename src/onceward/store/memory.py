@@ -1,0 +1,79 @@
+"""The memory store: a dict and the claim machine. For tests, for one process, and as the model the others are held to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from onceward.core.claim import Answer, Append, Begin, Entry, Ref, Status, Write, apply
+from onceward.store import Clock, Page, Reading
+
+
+def wall_clock() -> int:
+    return time.time_ns() // 1000
+
+
+class MemoryStore:
+    """Lives and dies with the process; a forked child starts empty."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or wall_clock
+        self._entries: dict[Ref, Entry] = {}
+        self._chunks: dict[Ref, list[bytes]] = {}
+        self._last_version = 0
+
+    def commit(self, writes: Sequence[Write]) -> list[Answer]:
+        now = self._clock()
+        return [self._commit_one(write, now) for write in writes]
+
+    def _commit_one(self, write: Write, now: int) -> Answer:
+        ref = Ref(write.scope, write.key)
+        before = self._entries.get(ref)
+        after = apply(before, write, now, self._last_version + 1)
+        if after is None:
+            return Answer(applied=False, entry=before, now=now)
+        if isinstance(write, Begin) and after.status is Status.IN_PROGRESS:
+            self._last_version = after.version
+            self._chunks.pop(ref, None)
+        if isinstance(write, Append):
+            self._chunks.setdefault(ref, []).extend(write.chunks)
+        self._entries[ref] = after
+        return Answer(True, after, now, None if before is None or before.absent(now) else before.status)
+
+    def read(self, refs: Sequence[Ref]) -> Reading:
+        return Reading(self._clock(), tuple(self._entries.get(ref) for ref in refs))
+
+    def scan(self, scope: str | None, status: Status | None, after: str, limit: int) -> Page:
+        rows = [
+            entry
+            for ref, entry in sorted(self._entries.items())
+            if scope in (None, entry.scope) and status in (None, entry.status) and cursor(ref) > after
+        ]
+        page = tuple(rows[:limit])
+        return Page(page, cursor(page[-1].ref) if len(rows) > limit else "")
+
+    def purge(self, limit: int) -> int:
+        now = self._clock()
+        doomed = [ref for ref, entry in self._entries.items() if entry.purgeable(now)][:limit]
+        for ref in doomed:
+            del self._entries[ref]
+            self._chunks.pop(ref, None)
+        return len(doomed)
+
+    def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
+        entry = self._entries.get(ref)
+        if entry is None or entry.version != version:
+            return []
+        return self._chunks.get(ref, [])[after : after + limit]
+
+    def abandon(self) -> None:
+        self._entries = {}
+        self._chunks = {}
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def cursor(ref: Ref) -> str:
+    """Where a page ended. NUL cannot occur in a scope, so the order of cursors is the order of refs."""
+    return f"{ref.scope}\x00{ref.key}"
