@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 import decimal
 import enum
+import functools
 import re
 import string
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from onceward.errors import InvalidKey
 
@@ -65,33 +67,63 @@ def clip(text: str, bytes_max: int) -> str:
 
 
 def fill(template: str, values: Mapping[str, object]) -> str:
-    """A key from its template: `"charge:{order_id}"`. `%` and `:` inside a value are percent-encoded, so that two
-    different sets of values never give one key.
+    """A key from its template: `"charge:{order_id}"`. Inside a value `%`, `:` and what stands between the template's
+    fields are percent-encoded, so that two different sets of values never give one key.
     """
+    plan = parse(template)
     parts: list[str] = []
-    for literal, name, spec, conversion in parse(template):
+    for literal, name in plan.parts:
         parts.append(literal)
         if name is None:
             continue
-        if spec or conversion:
-            raise InvalidKey(f"the key template {template!r} may not format {name!r}; name the field alone")
         try:
             found, _ = _FORMATTER.get_field(name, (), values)
-        except (LookupError, AttributeError) as error:
+        except (LookupError, AttributeError, TypeError, ValueError) as error:
             raise InvalidKey(f"the key template {template!r} names {name!r}, which the call does not have") from error
-        parts.append(escape(part_text(name, found)))
+        parts.append(part_text(name, found).translate(plan.escapes))
     return check_key("".join(parts))
 
 
-def parse(template: str) -> list[tuple[str, str | None, str | None, str | None]]:
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A key template taken apart: literals, each with the field that follows it, and what values must not contain."""
+
+    parts: tuple[tuple[str, str | None], ...]
+    escapes: dict[int, str]
+
+
+@functools.cache
+def parse(template: str) -> Template:
+    """The parts of a template, or `InvalidKey` when different values could give one key."""
     try:
-        return list(_FORMATTER.parse(template))
+        parsed = list(_FORMATTER.parse(template))
     except ValueError as error:
         raise InvalidKey(f"the key template {template!r} is malformed: {error}") from error
+    for _, name, spec, conversion in parsed:
+        if spec or conversion:
+            raise InvalidKey(f"the key template {template!r} may not format {name!r}; name the field alone")
+    parts = tuple((literal, name) for literal, name, _, _ in parsed)
+    return Template(parts, {ord(mark): _percent(mark) for mark in {"%", ":"} | _separators(template, parts)})
 
 
-def escape(text: str) -> str:
-    return text.replace("%", "%25").replace(":", "%3A")
+def _separators(template: str, parts: tuple[tuple[str, str | None], ...]) -> set[str]:
+    """The marks between fields. Letters and digits do not part two values: they occur in every encoded one."""
+    marks: set[str] = set()
+    between, after_field = "", False
+    for literal, name in parts:
+        between += literal
+        if name is None:
+            continue
+        found = {mark for mark in between if not mark.isalnum() and mark != "%"}
+        if after_field and not found:
+            raise InvalidKey(f"the key template {template!r} has nothing between two fields; write '{{a}}:{{b}}'")
+        marks |= found if after_field else set()
+        between, after_field = "", True
+    return marks
+
+
+def _percent(mark: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in mark.encode())
 
 
 def part_text(name: str, value: object) -> str:

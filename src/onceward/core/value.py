@@ -5,39 +5,45 @@
     Point(1, 2), a dataclass        {"$": "dataclass", "c": "shop.geometry:Point", "v": {"x": 1, "y": 2}}
 
 A class is rebuilt only when it is the declared return type or already imported under its stored name; it is never
-imported because a stored value asks for it.
+imported because a stored value asks for it. Fields come back as they were, not as a constructor would make them; what
+a class keeps beside its fields is its own business.
 """
 
 from __future__ import annotations
 
-import base64
 import dataclasses
-import datetime
-import decimal
 import enum
 import json
 import math
 import sys
-import uuid
 from collections.abc import Callable
-from typing import Protocol, TypeGuard, cast
+from typing import Protocol, cast
 
-from onceward.core.canonical import INTEGER_MAX, Json
+from onceward.core.canonical import Json
+from onceward.core.scalar import FROM_TEXT, TO_TEXT, Unkeepable, hidden_text, is_text
 from onceward.errors import OutcomeNotKept
 
 TAG = "$"
 # Deeper than any real result, far below the interpreter's own recursion limit.
 NESTING_MAX = 64
-
-
-class Unkeepable(ValueError):
-    """The value has a part that JSON and our tags cannot express."""
+# Larger integers are kept in base 16: decimal digits are limited by an interpreter setting, as few as 640 of them.
+DECIMAL_BITS_MAX = 2048
+# The largest integers that RFC 8785 can carry (2^53 - 1).
+CANONICAL_BITS_MAX = 53
 
 
 class _Model(Protocol):
     """What we use of a pydantic model, so that pydantic need not be installed."""
 
-    def model_dump(self) -> dict[str, object]: ...
+    model_fields_set: set[str]
+    model_extra: dict[str, object] | None
+
+
+class _Stranger:
+    """Stands for a tagged value whose class is not known here, until it is clear whether it is the whole result."""
+
+    def __init__(self, found: dict[str, Json]) -> None:
+        self.found = found
 
 
 def encode(value: object) -> bytes:
@@ -47,21 +53,40 @@ def encode(value: object) -> bytes:
 
 def decode(body: bytes, returns: type | None = None) -> object:
     """The value that `encode` was given. `returns` is the declared return type, used to rebuild a renamed class."""
+    strangers: list[_Stranger] = []
 
     def untag(found: dict[str, Json]) -> object:
-        return from_tag(found, returns) if TAG in found else found
+        if TAG not in found:
+            return found
+        made = _from_tag(found, returns)
+        if isinstance(made, _Stranger):
+            strangers.append(made)
+        return made
 
-    return json.loads(body, object_hook=untag)
+    value = json.loads(body, object_hook=untag)
+    if not strangers:
+        return value
+    # The declared type is that of the whole result; a part of it that merely fits must not become one.
+    shape, name = cast("str", strangers[0].found[TAG]), strangers[0].found["c"]
+    if value is strangers[0] and returns is not None and _fits(returns, shape):
+        return _rebuild(shape, returns, strangers[0].found)
+    raise OutcomeNotKept(
+        f"the kept result has a {name}, which is not imported here; import it, or declare it as the return type"
+    )
 
 
-def to_json(value: object, depth: int = 0, *, exact_numbers: bool = False) -> Json:
-    """The tagged JSON form of a value. With `exact_numbers`, integers RFC 8785 cannot carry become tagged text."""
+def to_json(value: object, depth: int = 0, *, canonical: bool = False) -> Json:
+    """The tagged JSON form of a value; with `canonical`, equal values have one form and RFC 8785 can carry it."""
     kind = type(value)
-    if value is None or kind is str or kind is bool:
+    if value is None or kind is bool:
         return cast("Json", value)
+    if kind is str:
+        text = cast("str", value)
+        return text if is_text(text) else _tag("text", hidden_text(text))
     if kind is int:
         whole = cast("int", value)
-        return _tag("int", str(whole)) if exact_numbers and abs(whole) > INTEGER_MAX else whole
+        bits_max = CANONICAL_BITS_MAX if canonical else DECIMAL_BITS_MAX
+        return whole if whole.bit_length() <= bits_max else _tag("int", hex(whole))
     if kind is float:
         number = cast("float", value)
         return number if math.isfinite(number) else _tag("float", repr(number))
@@ -69,55 +94,72 @@ def to_json(value: object, depth: int = 0, *, exact_numbers: bool = False) -> Js
         raise Unkeepable(f"nested deeper than {NESTING_MAX} levels")
 
     def inside(item: object) -> Json:
-        return to_json(item, depth + 1, exact_numbers=exact_numbers)
+        return to_json(item, depth + 1, canonical=canonical)
 
     if kind is list:
         return [inside(item) for item in cast("list[object]", value)]
     if kind is dict:
-        return _dict_to_json(cast("dict[object, object]", value), inside)
-    simple = _SIMPLE.get(kind)
-    if simple is not None:
-        name, to_text, _ = simple
+        return _dict_to_json(cast("dict[object, object]", value), inside, canonical=canonical)
+    scalar = TO_TEXT.get(kind)
+    if scalar is not None:
+        name, to_text = scalar
         return _tag(name, to_text(value))
     if kind in _COLLECTIONS:
         return _tag(_COLLECTIONS[kind], _collection_to_json(value, inside))
     return _object_to_json(value, inside)
 
 
-def _dict_to_json(value: dict[object, object], inside: Callable[[object], Json]) -> Json:
-    if all(type(name) is str for name in value) and TAG not in value:
+def _dict_to_json(value: dict[object, object], inside: Callable[[object], Json], *, canonical: bool) -> Json:
+    if TAG not in value and all(type(name) is str and is_text(name) for name in value):
         return {cast("str", name): inside(item) for name, item in value.items()}
-    return _tag("dict", [[inside(name), inside(item)] for name, item in value.items()])
+    pairs: list[Json] = [[inside(name), inside(item)] for name, item in value.items()]
+    return _tag("dict", sorted(pairs, key=_sort_text) if canonical else pairs)
 
 
 def _collection_to_json(value: object, inside: Callable[[object], Json]) -> Json:
     items = [inside(item) for item in cast("tuple[object, ...]", value)]
-    if isinstance(value, set | frozenset):
-        items.sort(key=lambda item: json.dumps(item, sort_keys=True))
-    return items
+    return sorted(items, key=_sort_text) if isinstance(value, set | frozenset) else items
+
+
+def _sort_text(item: Json) -> str:
+    return json.dumps(item, sort_keys=True)
 
 
 def _object_to_json(value: object, inside: Callable[[object], Json]) -> Json:
     kind = type(value)
     name = _class_name(kind)
     if isinstance(value, enum.Enum):
-        return {TAG: "enum", "c": name, "v": value.name if value.name is not None else inside(value.value)}
-    if dataclasses.is_dataclass(value):
-        fields = {field.name: inside(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {TAG: "dataclass", "c": name, "v": fields}
+        # Flags combine, and a combination has no name of its own.
+        return {TAG: "enum", "c": name, "v": inside(value.value) if isinstance(value, enum.Flag) else value.name}
+    if dataclasses.is_dataclass(kind):
+        return {TAG: "dataclass", "c": name, "v": _fields_to_json(value, _field_names(kind), inside)}
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
         return {TAG: "namedtuple", "c": name, "v": [inside(item) for item in value]}
     if _is_model(kind):
-        return {TAG: "model", "c": name, "v": inside(cast("_Model", value).model_dump())}
+        model = cast("_Model", value)
+        return {
+            TAG: "model",
+            "c": name,
+            "v": _fields_to_json(value, _field_names(kind), inside),
+            "set": cast("list[Json]", sorted(model.model_fields_set)),
+            "extra": inside(model.model_extra),
+        }
     raise Unkeepable(f"{name} has no form that can be kept")
 
 
-def from_tag(found: dict[str, Json], returns: type | None) -> object:
+def _fields_to_json(value: object, names: list[str], inside: Callable[[object], Json]) -> Json:
+    missing = [name for name in names if not hasattr(value, name)]
+    if missing:
+        raise Unkeepable(f"{_class_name(type(value))} has no value for its field {missing[0]!r}")
+    return {name: inside(getattr(value, name)) for name in names}
+
+
+def _from_tag(found: dict[str, Json], returns: type | None) -> object:
     """Rebuild one tagged value whose parts are rebuilt already."""
     name, value = cast("str", found[TAG]), found["v"]
-    simple = _FROM_TEXT.get(name)
-    if simple is not None:
-        return simple(cast("str", value))
+    scalar = FROM_TEXT.get(name)
+    if scalar is not None:
+        return scalar(cast("str", value))
     parts = cast("list[list[object]]", value)
     match name:
         case "dict":
@@ -129,12 +171,14 @@ def from_tag(found: dict[str, Json], returns: type | None) -> object:
         case "frozenset":
             return frozenset(cast("list[object]", value))
         case "enum" | "dataclass" | "namedtuple" | "model":
-            return _rebuild(name, _find_class(cast("str", found["c"]), name, returns), value)
+            kind = _find_class(cast("str", found["c"]), name, returns)
+            return _Stranger(found) if kind is None else _rebuild(name, kind, found)
         case _:
             raise OutcomeNotKept(f"the kept result has a part of an unknown kind {name!r}; a newer Onceward wrote it")
 
 
-def _rebuild(shape: str, kind: type, value: Json) -> object:
+def _rebuild(shape: str, kind: type, found: dict[str, Json]) -> object:
+    value = found["v"]
     try:
         match shape:
             case "enum":
@@ -144,37 +188,47 @@ def _rebuild(shape: str, kind: type, value: Json) -> object:
             case "namedtuple":
                 return kind(*cast("list[object]", value))
             case _:
-                return kind.model_validate(value)  # type: ignore[attr-defined]  # a pydantic class, see _is_model
-    except (TypeError, ValueError, LookupError) as error:
+                return _rebuild_model(kind, found)
+    except Exception as error:  # The class's own code runs here and may raise anything.
         raise OutcomeNotKept(f"the kept result does not fit {_class_name(kind)} any more: {error}") from error
 
 
 def _rebuild_dataclass(kind: type, values: dict[str, object]) -> object:
+    _check_names(values, _field_names(kind))
     fields = dataclasses.fields(kind)
-    unknown = values.keys() - {field.name for field in fields}
-    if unknown:
-        raise ValueError(f"no field {min(unknown)!r}")
     made = kind(**{field.name: values[field.name] for field in fields if field.init and field.name in values})
-    for field in fields:
-        if not field.init and field.name in values:
-            object.__setattr__(made, field.name, values[field.name])
+    # Again one by one: what `__post_init__` changed on the first way in it would change a second time.
+    for name, value in values.items():
+        object.__setattr__(made, name, value)
     return made
 
 
-def _find_class(name: str, shape: str, returns: type | None) -> type:
+def _rebuild_model(kind: type, found: dict[str, Json]) -> object:
+    """Without validation, which was done when the model was first made and may not take its own output."""
+    values, extra = cast("dict[str, object]", found["v"]), cast("dict[str, object] | None", found["extra"])
+    _check_names(values, _field_names(kind))
+    for name, field in kind.model_fields.items():  # type: ignore[attr-defined]  # a pydantic class, see _is_model
+        if name not in values and field.is_required():
+            raise ValueError(f"no value for the field {name!r}")
+    kept_set = set(cast("list[str]", found["set"]))
+    return kind.model_construct(_fields_set=kept_set, **values, **(extra or {}))  # type: ignore[attr-defined]
+
+
+def _check_names(values: dict[str, object], names: list[str]) -> None:
+    unknown = values.keys() - set(names)
+    if unknown:
+        raise ValueError(f"no field {min(unknown)!r}")
+
+
+def _find_class(name: str, shape: str, returns: type | None) -> type | None:
     if returns is not None and _fits(returns, shape) and _class_name(returns) == name:
         return returns
     module, _, path = name.partition(":")
     found: object = sys.modules.get(module)
     for part in path.split("."):
-        found = getattr(found, part, None)
-    if isinstance(found, type) and _fits(found, shape):
-        return found
-    if returns is not None and _fits(returns, shape):
-        return returns
-    raise OutcomeNotKept(
-        f"the kept result is a {name}, which is not imported here; import it, or declare it as the return type"
-    )
+        # Not getattr: a module's own `__getattr__` may import what it is asked for.
+        found = getattr(found, "__dict__", {}).get(part)
+    return found if isinstance(found, type) and _fits(found, shape) else None
 
 
 def _fits(kind: type, shape: str) -> bool:
@@ -189,8 +243,14 @@ def _fits(kind: type, shape: str) -> bool:
             return _is_model(kind)
 
 
-def _is_model(kind: type) -> TypeGuard[type]:
-    return hasattr(kind, "model_dump") and hasattr(kind, "model_validate") and hasattr(kind, "model_fields")
+def _is_model(kind: type) -> bool:
+    return hasattr(kind, "model_construct") and hasattr(kind, "model_extra") and hasattr(kind, "model_fields")
+
+
+def _field_names(kind: type) -> list[str]:
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind)]
+    return list(kind.model_fields)  # type: ignore[attr-defined]  # a pydantic class, see _is_model
 
 
 def _class_name(kind: type) -> str:
@@ -201,47 +261,4 @@ def _tag(name: str, value: Json) -> Json:
     return {TAG: name, "v": value}
 
 
-def _bytes_text(value: object) -> str:
-    return base64.b64encode(cast("bytes", value)).decode("ascii")
-
-
-def _iso_text(value: object) -> str:
-    return cast("datetime.datetime", value).isoformat()
-
-
-def _datetime_text(value: object) -> str:
-    moment = cast("datetime.datetime", value)
-    if moment.tzinfo is not None and not isinstance(moment.tzinfo, datetime.timezone):
-        # A named zone becomes its offset at that moment: equal as a point in time, which is what == compares.
-        moment = moment.astimezone(datetime.timezone(moment.utcoffset() or datetime.timedelta()))
-    return f"{moment.fold}{moment.isoformat()}"
-
-
-def _datetime_from_text(text: str) -> object:
-    return datetime.datetime.fromisoformat(text[1:]).replace(fold=int(text[0]))
-
-
-def _timedelta_text(value: object) -> str:
-    span = cast("datetime.timedelta", value)
-    return f"{span.days}:{span.seconds}:{span.microseconds}"
-
-
-def _timedelta_from_text(text: str) -> object:
-    days, seconds, microseconds = map(int, text.split(":"))
-    return datetime.timedelta(days, seconds, microseconds)
-
-
-_SIMPLE: dict[type, tuple[str, Callable[[object], str], Callable[[str], object]]] = {
-    bytes: ("bytes", _bytes_text, base64.b64decode),
-    bytearray: ("bytearray", _bytes_text, lambda text: bytearray(base64.b64decode(text))),
-    decimal.Decimal: ("decimal", str, decimal.Decimal),
-    uuid.UUID: ("uuid", str, uuid.UUID),
-    datetime.datetime: ("datetime", _datetime_text, _datetime_from_text),
-    datetime.date: ("date", _iso_text, datetime.date.fromisoformat),
-    datetime.time: ("time", _iso_text, datetime.time.fromisoformat),
-    datetime.timedelta: ("timedelta", _timedelta_text, _timedelta_from_text),
-    complex: ("complex", repr, complex),
-}
 _COLLECTIONS: dict[type, str] = {tuple: "tuple", set: "set", frozenset: "frozenset"}
-_FROM_TEXT: dict[str, Callable[[str], object]] = {name: back for name, _, back in _SIMPLE.values()}
-_FROM_TEXT |= {"int": int, "float": float}

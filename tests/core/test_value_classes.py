@@ -1,0 +1,218 @@
+"""A class is rebuilt only when it is declared or already imported; reading a result never imports or runs other code."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import sys
+import types
+from typing import NamedTuple
+
+import pydantic
+import pytest
+
+from onceward.core.outcome import Outcome, cut, pack, unpack
+from onceward.core.value import decode, encode
+from onceward.errors import OutcomeNotKept
+
+
+@dataclasses.dataclass
+class Receipt:
+    number: str
+    lines: int = 0
+
+
+@dataclasses.dataclass
+class Invoice:
+    """Takes whatever `Receipt` takes, so that only its name tells the two apart."""
+
+    number: str
+    lines: int = 0
+    receipt: object = None
+
+
+class Money(NamedTuple):
+    amount: int
+
+
+class State(enum.Enum):
+    OPEN = 1
+
+
+class Order(pydantic.BaseModel):
+    number: str
+
+
+def kept_as(name: str, value: object) -> bytes:
+    """The kept form of a value as if its class had had another name when it was kept."""
+    form = json.loads(encode(value))
+    form["c"] = name
+    return json.dumps(form).encode()
+
+
+def test_a_class_that_is_not_imported_is_not_imported_for_a_kept_value() -> None:
+    # A module of the standard library that nothing here uses, with a dataclass-like name in it.
+    module = "xmlrpc.server"
+    assert module not in sys.modules
+
+    with pytest.raises(OutcomeNotKept, match="not imported"):
+        decode(kept_as(f"{module}:Point", Receipt("r-1")))
+
+    assert module not in sys.modules
+
+
+def test_a_lazy_module_is_not_asked_for_what_it_has_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    lazy = types.ModuleType("lazy_shop")
+    lazy.__getattr__ = asked.append  # type: ignore[method-assign]  # PEP 562, by hand
+    monkeypatch.setitem(sys.modules, "lazy_shop", lazy)
+
+    with pytest.raises(OutcomeNotKept):
+        decode(kept_as("lazy_shop:Receipt", Receipt("r-1")))
+
+    assert asked == []
+
+
+@pytest.mark.parametrize("value", [Receipt("r-1", 2), Money(5), State.OPEN, Order(number="o-1")])
+def test_a_renamed_class_is_rebuilt_as_the_declared_return_type(value: object) -> None:
+    body = kept_as("shop.of.old:Renamed", value)
+
+    assert decode(body, type(value)) == value
+    with pytest.raises(OutcomeNotKept):
+        decode(body)
+
+
+@pytest.mark.parametrize("declared", [int, dict, State, Money, Order])
+def test_a_declared_type_of_another_shape_is_not_used(declared: type) -> None:
+    with pytest.raises(OutcomeNotKept):
+        decode(kept_as("shop.of.old:Renamed", Receipt("r-1")), declared)
+
+
+def test_the_declared_type_stands_for_the_whole_result_and_never_for_a_part_of_it() -> None:
+    form = json.loads(encode(Invoice("i-1", receipt=Receipt("r-1"))))
+    form["v"]["receipt"]["c"] = "shop.of.old:Renamed"
+
+    with pytest.raises(OutcomeNotKept, match=r"shop\.of\.old:Renamed"):
+        decode(json.dumps(form).encode(), Invoice)
+
+
+def test_a_class_inside_a_function_is_rebuilt_when_it_is_declared() -> None:
+    @dataclasses.dataclass
+    class Local:
+        inner: object
+
+    value = Local(Local(1))
+
+    assert decode(encode(value), Local) == value
+    with pytest.raises(OutcomeNotKept):
+        decode(encode(value))
+
+
+@pytest.mark.parametrize("name", ["os:system", "builtins:eval", "onceward:nothing.here", "builtins:int", ":", "", "os"])
+def test_a_name_that_is_no_fitting_class_is_refused(name: str) -> None:
+    for value in (Receipt("r-1"), Money(5), State.OPEN, Order(number="o-1")):
+        with pytest.raises(OutcomeNotKept):
+            decode(kept_as(name, value))
+
+
+@pytest.mark.parametrize("value", [Receipt("r-1"), Order(number="o-1")])
+def test_a_class_that_lost_a_field_is_an_outcome_that_is_not_kept(value: object) -> None:
+    form = json.loads(encode(value))
+    form["v"]["colour"] = "red"
+
+    with pytest.raises(OutcomeNotKept, match="colour"):
+        decode(json.dumps(form).encode())
+
+
+@pytest.mark.parametrize("value", [Receipt("r-1"), Order(number="o-1")])
+def test_a_class_that_gained_a_required_field_is_an_outcome_that_is_not_kept(value: object) -> None:
+    form = json.loads(encode(value))
+    del form["v"]["number"]
+
+    with pytest.raises(OutcomeNotKept, match="number"):
+        decode(json.dumps(form).encode())
+
+
+def test_a_class_that_gained_a_field_with_a_default_takes_it() -> None:
+    form = json.loads(encode(Receipt("r-1", 5)))
+    del form["v"]["lines"]
+
+    assert decode(json.dumps(form).encode()) == Receipt("r-1", 0)
+
+
+def test_an_enum_that_lost_a_member_is_an_outcome_that_is_not_kept() -> None:
+    form = json.loads(encode(State.OPEN))
+    form["v"] = "GONE"
+
+    with pytest.raises(OutcomeNotKept):
+        decode(json.dumps(form).encode())
+
+
+def test_a_kind_of_value_from_a_newer_version_is_named() -> None:
+    with pytest.raises(OutcomeNotKept, match="newer"):
+        decode(b'{"$":"quaternion","v":"1"}')
+
+
+@dataclasses.dataclass
+class Grumpy:
+    number: int
+
+    def __post_init__(self) -> None:
+        if self.number == 7:
+            raise RuntimeError("not today")
+
+
+def test_a_class_that_refuses_its_own_values_is_an_outcome_that_is_not_kept() -> None:
+    grumpy = Grumpy(1)
+    grumpy.number = 7
+
+    with pytest.raises(OutcomeNotKept, match="not today"):
+        decode(encode(grumpy))
+
+
+class Hostile(enum.Enum):
+    """Its own code fails when it is looked at."""
+
+    ONE = 1
+
+    @property
+    def name(self) -> str:
+        raise RuntimeError("do not look")
+
+
+@pytest.mark.parametrize("value", [lambda: None, object(), Receipt, Hostile.ONE, "\ud800" * 40_000])
+def test_packing_never_raises_because_the_effect_is_done(value: object) -> None:
+    assert pack(value, 1000) is None
+
+
+def test_packing_keeps_up_to_the_limit_and_not_a_byte_more() -> None:
+    assert pack("x" * 8, 10) == b'"xxxxxxxx"'
+    assert pack("x" * 9, 10) is None
+
+
+@pytest.mark.parametrize("value", [None, 0, "", [], False])
+def test_an_empty_result_is_a_result_like_any_other(value: object) -> None:
+    body = pack(value, 100)
+
+    assert body is not None
+    assert Outcome(body=body).kept
+    assert unpack(body) == value
+
+
+def test_a_result_that_was_not_kept_says_so() -> None:
+    assert not Outcome().kept
+    assert Outcome(body=b"").kept
+    assert Outcome(chunks=1).kept
+    with pytest.raises(OutcomeNotKept, match="will not run again"):
+        unpack(None)
+
+
+@pytest.mark.parametrize(("size", "sizes"), [(0, []), (1, [1]), (65_536, [65_536]), (65_537, [65_536, 1])])
+def test_a_body_is_cut_into_chunks_that_join_to_it(size: int, sizes: list[int]) -> None:
+    body = bytes(size)
+
+    chunks = cut(body)
+
+    assert [len(chunk) for chunk in chunks] == sizes
+    assert b"".join(chunks) == body
