@@ -1,5 +1,10 @@
 """Onceward makes every retry safe. The public names, nothing else."""
 
 from onceward import errors
+from onceward.core import verdict
+from onceward.ledger import Ledger
+from onceward.open import open_ledger
+from onceward.run import current_claim
+from onceward.store.open import open_store
 
-__all__ = ["errors"]
+__all__ = ["Ledger", "current_claim", "errors", "open_ledger", "open_store", "verdict"]

@@ -42,7 +42,6 @@ __all__ = [
     "PAGE_MAX",
     "SCHEMA_VERSION",
     "BatchFailed",
-    "Binding",
     "Clock",
     "Page",
     "Reading",
@@ -61,7 +60,14 @@ Clock: TypeAlias = Callable[[], int]
 
 
 class BatchFailed(WriteRefused):
-    """The batch was rolled back whole because of something in it; smaller batches may succeed."""
+    """The batch was rolled back whole because of something in it; smaller batches may succeed.
+
+    `transient` says that the same write may succeed later (a lock it could not get), alone as it stands.
+    """
+
+    def __init__(self, message: str, *, transient: bool = False) -> None:
+        super().__init__(message)
+        self.transient = transient
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +84,6 @@ class Page:
 
     entries: tuple[Entry, ...]
     next: str
-
-
-class Binding(Protocol):
-    """The ledger's statements inside a caller's own transaction; see `store/bind.py`."""
-
-    is_async: bool
-
-    def in_transaction(self) -> bool:
-        """Whether the caller's transaction is still open."""
-        ...
 
 
 class Store(Protocol):

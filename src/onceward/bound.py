@@ -1,0 +1,116 @@
+"""Exactly once: a claim settled inside the caller's own transaction, so that effect and outcome commit together.
+
+    claim = current_claim()
+    with connection.transaction():
+        bound = claim.bind(connection)        # await it on async connections
+        connection.execute("INSERT INTO payments …")
+        bound.settle({"paid": 42})            # awaited on async connections
+
+Binding locks the claim's row, so the open transaction itself is the proof of life and renewal stops. Until that
+transaction ends, any other ledger write of the same task is refused: it might wait for the transaction for ever.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Generator
+from contextvars import ContextVar
+from typing import Any, Protocol, runtime_checkable
+
+from onceward.core.claim import Entry
+from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack
+from onceward.errors import InsideBoundTransaction, InvalidOption
+from onceward.store.bind import Binding, Steps
+
+_current: ContextVar[Bound | None] = ContextVar("onceward_bound", default=None)
+
+
+@runtime_checkable
+class Bindable(Protocol):
+    """A store whose rows live in a database that callers can open transactions on."""
+
+    def bind(self, connection: object) -> Binding: ...
+
+
+class Bound:
+    """A claim bound to a transaction. `settled` once its outcome is written there."""
+
+    def __init__(self, binding: Binding, entry: Entry, retain: int, result_bytes_max: int) -> None:
+        self._binding = binding
+        self._entry = entry
+        self._retain = retain
+        self._result_bytes_max = result_bytes_max
+        self._locked = False
+        self.settled = False
+        self.value: object = None
+        _current.set(self)
+
+    @classmethod
+    def to(
+        cls,
+        store: object,
+        entry: Entry,
+        connection: object,
+        retain: int,
+        result_bytes_max: int,
+        suspend: Callable[[], None],
+    ) -> Bound:
+        """Stop renewing, then lock the entry in the caller's transaction (an async connection locks when awaited)."""
+        if not isinstance(store, Bindable):
+            raise InvalidOption("bind() needs a ledger on SQLite or PostgreSQL")
+        binding = store.bind(connection)
+        suspend()
+        bound = cls(binding, entry, retain, result_bytes_max)
+        if not binding.session.is_async:
+            binding.run(bound._lock())
+        return bound
+
+    def __await__(self) -> Generator[Any, Any, Bound]:
+        yield from self._binding.arun(self._lock()).__await__()
+        return self
+
+    @property
+    def open(self) -> bool:
+        """Whether the caller's transaction is still open."""
+        return self._binding.session.in_transaction()
+
+    def settle(self, value: object) -> Awaitable[None] | None:
+        """Record the result in the transaction. Awaited on async connections."""
+        self.value = value
+        body = pack(value, self._result_bytes_max)
+        return self.settle_outcome(NOTHING, body)
+
+    def settle_outcome(self, outcome: Outcome, body: bytes | None) -> Awaitable[None] | None:
+        """Record an outcome with its whole body, however large; None keeps nothing but that it happened."""
+        chunks: tuple[bytes, ...] = ()
+        if body is not None and len(body) > INLINE_BYTES_MAX:
+            chunks, body = cut(body), None
+        outcome = Outcome(outcome.code, outcome.headers, body, len(chunks))
+        steps = self._settle(outcome, chunks)
+        if self._binding.session.is_async:
+            return self._binding.arun(steps)
+        self._binding.run(steps)
+        return None
+
+    def _lock(self) -> Steps:
+        if not self._locked:
+            yield from self._binding.lock(self._entry)
+            self._locked = True
+
+    def _settle(self, outcome: Outcome, chunks: tuple[bytes, ...]) -> Steps:
+        yield from self._lock()
+        yield from self._binding.settle(self._entry, outcome, chunks, secrets.token_hex(8), self._retain)
+        self.settled = True
+
+
+def refuse_inside_bound() -> None:
+    bound = _current.get()
+    if bound is not None and bound.open:
+        raise InsideBoundTransaction(
+            "this task has a bound transaction open; end it before any other ledger call (or use another task)"
+        )
+
+
+def forget_bound() -> None:
+    """The effect is over; what it bound is no longer this task's concern."""
+    _current.set(None)

@@ -1,0 +1,18 @@
+"""Moments as text: UTC with six digits of fraction, fixed width, so that text order is time order."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_text(microseconds: int) -> str:
+    """`1` becomes `1970-01-01T00:00:00.000001Z`."""
+    moment = _EPOCH + timedelta(microseconds=microseconds)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond:06d}Z"
+
+
+def from_text(text: str) -> int:
+    since = datetime.fromisoformat(text) - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

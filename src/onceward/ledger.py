@@ -1,0 +1,353 @@
+"""The ledger: claim a key, settle its outcome, read what is there. Every verb is one round trip to the store.
+
+    begin · renew · settle · fail · doubt · release · resolve · read · scan · purge · append · chunks
+
+`run`, `once` and `cached` put the verbs together; `blocking` gives all of them to synchronous code.
+"""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+
+from onceward import once, run
+from onceward.bound import refuse_inside_bound
+from onceward.core import claim as machine
+from onceward.core.claim import SECOND, Answer, Append, Begin, Claim, Entry, Found, Move, Ref, Status, Verb, Write
+from onceward.core.fingerprint import fingerprint as fingerprint_of
+from onceward.core.key import (
+    LABEL_BYTES_MAX,
+    NOTE_BYTES_MAX,
+    check_key,
+    check_namespace,
+    check_scope,
+    clip,
+)
+from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX, NOTHING, Outcome
+from onceward.errors import ClaimLost, InvalidOption, StoreUnavailable
+from onceward.holder import holder, proved_dead
+from onceward.run import Effect, Options, Terms
+from onceward.store import PAGE_MAX, Page, Store
+from onceward.store.batch import Batcher, Keep, Seen
+
+if TYPE_CHECKING:
+    from onceward.blocking import Blocking
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+# Two slow requests' worth: long enough that a busy process renews in time, short enough that a crash is noticed.
+LEASE_SECONDS = 30.0
+RETAIN_SECONDS = 24 * 3600.0
+WAIT_SECONDS = 30.0
+# Bounds that keep every moment inside the calendar of every store.
+LEASE_SECONDS_MAX = 30 * 24 * 3600.0
+RETAIN_SECONDS_MAX = 100 * 365 * 24 * 3600.0
+# How long a claim is asked for while the store does not answer. Settling is tried for as long as the lease.
+BEGIN_SECONDS = 5.0
+# Pauses between repeats of one write to a store that fails at once.
+PAUSE_SECONDS_MIN = 0.02
+PAUSE_SECONDS_MAX = 0.5
+
+
+class Ledger:
+    """Made by `open_ledger`. May be used from any thread and any event loop, all of which share batches."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        retain_seconds: float = RETAIN_SECONDS,
+        wait_seconds: float = WAIT_SECONDS,
+        namespace: str = "onceward",
+        line: Batcher | None = None,
+    ) -> None:
+        self.lease_seconds = check_seconds("lease_seconds", lease_seconds, LEASE_SECONDS_MAX, positive=True)
+        self.retain_seconds = check_seconds("retain_seconds", retain_seconds, RETAIN_SECONDS_MAX)
+        self.wait_seconds = check_seconds("wait_seconds", wait_seconds, LEASE_SECONDS_MAX)
+        self.namespace = check_namespace(namespace)
+        self.line = line or Batcher(store, proved_dead)
+
+    # Claims.
+
+    async def begin(
+        self,
+        scope: str,
+        key: str,
+        fingerprint: object = None,
+        *,
+        repeatable: bool,
+        lease_seconds: float | None = None,
+        retain_seconds: float | None = None,
+        user_id: str = "",
+        endpoint: str = "",
+    ) -> Found:
+        """Ask for the key. A holder proved dead does not keep anyone waiting."""
+        write = Begin(
+            self._scope(scope),
+            check_key(key),
+            _write_id(),
+            fingerprint_of(fingerprint),
+            holder(),
+            repeatable,
+            self.lease(lease_seconds),
+            self.retain(retain_seconds),
+            clip(user_id, LABEL_BYTES_MAX),
+            clip(endpoint, LABEL_BYTES_MAX),
+        )
+        found = machine.found(write, await self._write(write, BEGIN_SECONDS))
+        while isinstance(found, machine.Busy) and not found.locked and self.line.proved_dead(found.entry.holder):
+            if found.entry.version == write.dead:
+                break
+            write = replace(write, write_id=_write_id(), dead=found.entry.version)
+            found = machine.found(write, await self._write(write, BEGIN_SECONDS))
+        return found
+
+    async def renew(self, claim: Claim, lease_seconds: float | None = None) -> bool:
+        """Extend the lease; false when the claim is lost."""
+        return await self._move(claim, Verb.RENEW, lease=self.lease(lease_seconds), retain=self.retain(None))
+
+    async def settle(self, claim: Claim, outcome: Outcome, retain_seconds: float | None = None) -> bool:
+        """Record the outcome; false when the claim is lost, and then this outcome is nobody's."""
+        if outcome.body is not None and len(outcome.body) > INLINE_BYTES_MAX:
+            raise InvalidOption(f"an inline body holds {INLINE_BYTES_MAX} bytes; append the rest as chunks")
+        return await self._move(claim, Verb.SETTLE, retain=self.retain(retain_seconds), outcome=outcome)
+
+    async def fail(self, claim: Claim, note: str = "", retain_seconds: float | None = None) -> bool:
+        """Record that the attempt failed and may be repeated."""
+        return await self._move(claim, Verb.FAIL, retain=self.retain(retain_seconds), note=note)
+
+    async def doubt(self, claim: Claim, note: str = "") -> bool:
+        """Record that nobody knows whether the effect happened, and that it may not be repeated."""
+        return await self._move(claim, Verb.DOUBT, note=note)
+
+    async def release(self, claim: Claim) -> bool:
+        """Give the key back as if it had never been asked for."""
+        return await self._move(claim, Verb.RELEASE)
+
+    async def resolve(
+        self,
+        scope: str,
+        key: str,
+        version: int,
+        *,
+        committed: bool,
+        outcome: Outcome = NOTHING,
+        note: str,
+        retain_seconds: float | None = None,
+    ) -> bool:
+        """End a doubt, if the entry is still in doubt under this very version."""
+        verb = Verb.UPHOLD if committed else Verb.OVERTURN
+        write = Move(
+            self._scope(scope), check_key(key), _write_id(), verb, version,
+            retain=self.retain(retain_seconds), outcome=outcome, note=clip(note, NOTE_BYTES_MAX),
+        )  # fmt: skip
+        return machine.committed(write, await self._write(write, self.lease_seconds))
+
+    async def append(self, claim: Claim, seq: int, chunks: Sequence[bytes]) -> None:
+        """Add to the claim's chunk log, from number `seq` on (counted from 1); `ClaimLost` when it is not ours."""
+        if any(len(chunk) > CHUNK_BYTES_MAX for chunk in chunks):
+            raise InvalidOption(f"a chunk holds at most {CHUNK_BYTES_MAX} bytes")
+        entry = claim.entry
+        for start in range(0, len(chunks), _CHUNKS_PER_WRITE):
+            part = tuple(chunks[start : start + _CHUNKS_PER_WRITE])
+            write = Append(entry.scope, entry.key, _write_id(), entry.version, seq + start, part)
+            if not machine.committed(write, await self._write(write, self.lease_seconds)):
+                raise ClaimLost(f"the claim on {entry.key!r} was taken over; its chunks go nowhere")
+
+    # Looking.
+
+    async def read(self, scope: str, key: str) -> Entry | None:
+        """The entry, or None when there is none or its retention is over."""
+        return await self.look(Ref(self._scope(scope), check_key(key)))
+
+    async def look(self, ref: Ref) -> Entry | None:
+        """As `read`, for an entry's own ref."""
+        reading = await self.line.read([ref])
+        entry = reading.entries[0]
+        return None if entry is None or entry.absent(reading.now) else entry
+
+    async def scan(
+        self, scope: str | None = None, status: Status | str | None = None, *, after: str = "", limit: int = 100
+    ) -> Page:
+        """A page of entries of this ledger's namespace (perhaps a short one); `page.next` continues it."""
+        if not 1 <= limit <= PAGE_MAX:
+            raise InvalidOption(f"limit is 1 to {PAGE_MAX}, not {limit}")
+        try:
+            wanted = None if status is None else Status(status)
+        except ValueError as error:
+            raise InvalidOption(f"status is one of {', '.join(Status)}, not {status!r}") from error
+        full = None if scope is None else self._scope(scope)
+        page = await self.line.call(lambda store: store.scan(full, wanted, after, limit))
+        if full is not None:
+            return page
+        prefix = f"{self.namespace}:"
+        return Page(tuple(entry for entry in page.entries if entry.scope.startswith(prefix)), page.next)
+
+    async def chunks(self, entry: Entry, after: int = 0, limit: int = PAGE_MAX) -> list[bytes]:
+        """The chunks of this very claim that follow number `after`."""
+        return await self.line.call(lambda store: store.chunks(entry.ref, entry.version, after, limit))
+
+    async def body(self, entry: Entry) -> bytes | None:
+        """The whole kept body, inline or from its chunks; None when nothing was kept."""
+        outcome = entry.outcome
+        if outcome.body is not None or not outcome.chunks:
+            return outcome.body
+        parts: list[bytes] = []
+        while len(parts) < outcome.chunks:
+            page = await self.chunks(entry, len(parts), _CHUNKS_PER_WRITE)
+            if not page:
+                return None
+            parts += page
+        return b"".join(parts)
+
+    async def wait(self, entry: Entry, seconds: float) -> Seen:
+        """Wait until this held entry is settled, failed, in doubt, lapsed, or its holder proved dead."""
+        return await self.line.watch(entry.ref, seconds)
+
+    async def purge(self, limit: int = PAGE_MAX) -> int:
+        """Delete at most `limit` entries whose retention is over; repeat until it says 0."""
+        if not 1 <= limit <= PAGE_MAX:
+            raise InvalidOption(f"limit is 1 to {PAGE_MAX}, not {limit}")
+        return await self.line.call(lambda store: store.purge(limit))
+
+    # Keeping a claim alive.
+
+    def keep(self, claim: Claim, lease_seconds: float | None, retain_seconds: float | None, seconds: float) -> Keep:
+        """Renew the claim in the background until `drop`, at most for `seconds`."""
+        return self.line.keep(claim.entry, self.lease(lease_seconds), self.retain(retain_seconds), seconds)
+
+    def drop(self, kept: Keep) -> None:
+        self.line.drop(kept)
+
+    # The public face.
+
+    async def run(
+        self,
+        key: str,
+        effect_fn: Callable[[], Awaitable[T] | T],
+        *,
+        effect: Effect | str,
+        fingerprint: object = None,
+        **options: Unpack[Options],
+    ) -> T:
+        """Run an effect once for its key, whoever asks and however often; see `Terms` for the options."""
+        return await run.run(self, key, effect_fn, fingerprint=fingerprint, terms=Terms(effect=effect, **options))
+
+    def once(
+        self,
+        *,
+        key: str | Callable[..., str],
+        effect: Effect | str,
+        ignore: Sequence[str] = (),
+        **options: Unpack[Options],
+    ) -> Callable[[F], F]:
+        """Decorate a function whose effect must happen once for each key; `def` and `async def`."""
+        return once.once(self, key, tuple(ignore), Terms(effect=effect, **options))
+
+    def cached(
+        self,
+        *,
+        key: str | Callable[..., str],
+        for_seconds: float,
+        depends_on: object = None,
+        ignore: Sequence[str] = (),
+    ) -> Callable[[F], F]:
+        """Decorate a function whose value may be computed again: it is, when its arguments, what it depends on,
+        or its age say so. Not for effects.
+        """
+        return once.cached(self, key, tuple(ignore), for_seconds, depends_on)
+
+    @functools.cached_property
+    def blocking(self) -> Blocking:
+        """The same verbs for synchronous code."""
+        from onceward.blocking import Blocking  # noqa: PLC0415  # it is made of this class
+
+        return Blocking(self)
+
+    def close(self) -> None:
+        """Finish what is queued and let go of the store. Safe to call twice."""
+        self.line.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Inside.
+
+    def lease(self, seconds: float | None) -> int:
+        given = self.lease_seconds if seconds is None else seconds
+        return int(check_seconds("lease_seconds", given, LEASE_SECONDS_MAX, positive=True) * SECOND)
+
+    def retain(self, seconds: float | None) -> int:
+        given = self.retain_seconds if seconds is None else seconds
+        return int(check_seconds("retain_seconds", given, RETAIN_SECONDS_MAX) * SECOND)
+
+    def _scope(self, scope: str) -> str:
+        return check_scope(f"{self.namespace}:{scope}") if scope else check_scope(scope)
+
+    async def _move(
+        self, claim: Claim, verb: Verb, *, lease: int = 0, retain: int = 0, outcome: Outcome = NOTHING, note: str = ""
+    ) -> bool:
+        entry = claim.entry
+        write = Move(
+            entry.scope, entry.key, _write_id(), verb, entry.version,
+            lease=lease, retain=retain, outcome=outcome, note=clip(note, NOTE_BYTES_MAX),
+        )  # fmt: skip
+        return machine.committed(write, await self._write(write, self.lease_seconds))
+
+    async def _write(self, write: Write, seconds: float) -> Answer:
+        """Repeat one write, under its one id, until it is decided or the time is up."""
+        refuse_inside_bound()
+        deadline = self.line.monotonic() + seconds
+        pause = PAUSE_SECONDS_MIN
+        sent = self.line.write(write)
+        while True:
+            try:
+                answer = await sent
+                if not answer.locked or isinstance(write, Begin):
+                    return answer
+                if self.line.monotonic() + pause > deadline:
+                    raise StoreUnavailable(f"the entry of {write.key!r} stays locked by another transaction")  # noqa: TRY301
+            except StoreUnavailable:
+                if self.line.monotonic() + pause > deadline:
+                    sent.abandon()
+                    raise
+                if not sent.done:
+                    continue
+            await self.line.sleep(pause)
+            pause = min(pause * 2, PAUSE_SECONDS_MAX)
+            sent = self.line.write(write)
+
+
+# A write of this many chunks fills a batch.
+_CHUNKS_PER_WRITE = 32
+
+
+def check_seconds(name: str, value: object, maximum: float, *, positive: bool = False) -> float:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 <= value <= maximum
+        or (positive and value < _TICK)
+    ):
+        least = "more than 0" if positive else "0"
+        raise InvalidOption(f"{name} is a number of seconds from {least} to {maximum:g}, not {value!r}")
+    return float(value)
+
+
+# The smallest lease a clock in microseconds can express.
+_TICK = 1e-6
+
+
+def _write_id() -> str:
+    return secrets.token_hex(8)

@@ -1,0 +1,130 @@
+"""The decorators. `once` is for effects, which are never repeated behind your back; `cached` is for values, which are
+computed again when their arguments, their dependencies or their age ask for it. They are different verbs.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from onceward import run
+from onceward.core.fingerprint import fingerprint
+from onceward.core.key import check_key, fill, parse
+from onceward.errors import InvalidKey, InvalidOption
+from onceward.run import Effect, Terms
+
+if TYPE_CHECKING:
+    from onceward.ledger import Ledger
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+CACHE_SCOPE = "cache"
+
+
+def once(ledger: Ledger, key: str | Callable[..., str], ignore: tuple[str, ...], terms: Terms) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        wanted = _Call(function, key, ignore)
+        known = terms if terms.returns is not None else replace(terms, returns=_declared_return(function))
+
+        def start(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, object]:
+            values = wanted.bind(args, kwargs)
+            # The function's name is part of the fingerprint: two functions that share a key by mistake are refused.
+            return wanted.key(args, kwargs, values), [wanted.name, wanted.kept(values)]
+
+        return _wrap(ledger, function, start, known, run.SCOPE)
+
+    return decorate
+
+
+def cached(
+    ledger: Ledger, key: str | Callable[..., str], ignore: tuple[str, ...], for_seconds: float, depends_on: object
+) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        wanted = _Call(function, key, ignore)
+        terms = Terms(effect=Effect.PURE, retain_seconds=for_seconds, returns=_declared_return(function))
+
+        def start(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, object]:
+            values = wanted.bind(args, kwargs)
+            depends = depends_on() if callable(depends_on) else depends_on
+            inputs = fingerprint([wanted.name, wanted.kept(values), depends])
+            # Other inputs are another entry, so they are computed anew; the old one expires by itself.
+            return check_key(f"{wanted.key(args, kwargs, values)}#{inputs[:32]}"), inputs
+
+        return _wrap(ledger, function, start, terms, CACHE_SCOPE)
+
+    return decorate
+
+
+def _wrap(
+    ledger: Ledger,
+    function: F,
+    start: Callable[[tuple[Any, ...], dict[str, Any]], tuple[str, object]],
+    terms: Terms,
+    scope: str,
+) -> F:
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            key, inputs = start(args, kwargs)
+
+            def effect() -> Awaitable[Any]:
+                return cast("Awaitable[Any]", function(*args, **kwargs))
+
+            return await run.run(ledger, key, effect, fingerprint=inputs, terms=terms, scope=scope)
+
+        return cast("F", awaited)
+
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidOption(f"{function.__qualname__} is a generator: it has no one result to keep")
+
+    @functools.wraps(function)
+    def waited(*args: Any, **kwargs: Any) -> Any:
+        key, inputs = start(args, kwargs)
+        return ledger.blocking.run_terms(key, lambda: function(*args, **kwargs), inputs, terms, scope)
+
+    return cast("F", waited)
+
+
+class _Call:
+    """How one function's calls are keyed and fingerprinted."""
+
+    def __init__(self, function: Callable[..., Any], key: str | Callable[..., str], ignore: tuple[str, ...]) -> None:
+        self.name = function.__qualname__
+        self._signature = inspect.signature(function)
+        self._key = key
+        self._ignore = frozenset(ignore)
+        names = self._signature.parameters.keys()
+        unknown = self._ignore - names
+        if unknown:
+            raise InvalidOption(f"ignore= names {min(unknown)!r}, which {self.name} does not take")
+        if isinstance(key, str):
+            check_key(key)
+            for _, field in parse(key).parts:
+                if field is not None and field.split(".")[0].split("[")[0] not in names:
+                    raise InvalidKey(f"the key template {key!r} names {field!r}, which {self.name} does not take")
+        elif not callable(key):
+            raise InvalidOption("key= is a template such as 'charge:{order_id}', or a function of the same arguments")
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Mapping[str, object]:
+        bound = self._signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
+    def key(self, args: tuple[Any, ...], kwargs: dict[str, Any], values: Mapping[str, object]) -> str:
+        return fill(self._key, values) if isinstance(self._key, str) else check_key(self._key(*args, **kwargs))
+
+    def kept(self, values: Mapping[str, object]) -> dict[str, object]:
+        return {name: value for name, value in values.items() if name not in self._ignore}
+
+
+def _declared_return(function: Callable[..., Any]) -> type | None:
+    try:
+        declared = typing.get_type_hints(function).get("return")
+    except (NameError, TypeError, AttributeError):
+        return None
+    return declared if isinstance(declared, type) else None

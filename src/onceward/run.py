@@ -1,0 +1,414 @@
+"""Run an effect once for its key: claim, keep the claim alive, settle. Everyone else gets what the winner got.
+
+What happens to an effect that was interrupted follows from its class, which has to be declared:
+
+    class          its holder vanished            it raised
+    pure           run again                      failed; may run again
+    idempotent     run again                      failed; may run again
+    compensatable  undo once, then run            undo, then failed; a failing undo leaves it in doubt
+    irreversible   in doubt                       in doubt, unless it raised NotDone or one of `not_done`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import hashlib
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, assert_never, cast
+
+from onceward import errors
+from onceward.bound import Bound, forget_bound
+from onceward.core.claim import Busy, Claim, Entry, InDoubt, Mismatch, Ref, Replay, Status
+from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack, unpack
+from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
+from onceward.store.batch import POLL_SECONDS_MAX, POLL_SECONDS_MIN
+from onceward.store.pending import driven, running_loop
+
+if TYPE_CHECKING:
+    from onceward.ledger import Ledger
+    from onceward.store.batch import Keep
+
+T = TypeVar("T")
+
+logger = logging.getLogger("onceward.run")
+
+# The ledger scope of plain calls; layers above have scopes of their own.
+SCOPE = "call"
+UNDO_SCOPE = "undo"
+# An effect that runs longer than this is taken for hung: its claim is no longer renewed.
+MAX_RUN_SECONDS = 3600.0
+# What is kept of one result; larger ones settle the key without a value.
+RESULT_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Effect(enum.StrEnum):
+    """What repeating would do."""
+
+    PURE = "pure"
+    IDEMPOTENT = "idempotent"
+    COMPENSATABLE = "compensatable"
+    IRREVERSIBLE = "irreversible"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How an effect is run. None means the ledger's own setting.
+
+    effect           pure | idempotent | compensatable | irreversible; required
+    undo             compensatable only: takes back what an attempt may have done
+    reconcile        asked when the outcome is in doubt: given the entry, answers with a verdict
+    not_done         exceptions that prove that the effect did nothing
+    lease_seconds    how long a silent holder keeps the key; renewed while the effect runs
+    retain_seconds   how long the outcome is replayed
+    wait_seconds     how long a racing caller waits for the winner
+    max_run_seconds  how long the claim is renewed at most
+    max_result_bytes larger results are not kept
+    returns          the class to rebuild a typed result as
+    """
+
+    effect: Effect | str
+    undo: Callable[[], object] | None = None
+    reconcile: Callable[[Entry], Verdict | Awaitable[Verdict]] | None = None
+    not_done: tuple[type[BaseException], ...] = ()
+    lease_seconds: float | None = None
+    retain_seconds: float | None = None
+    wait_seconds: float | None = None
+    max_run_seconds: float = MAX_RUN_SECONDS
+    max_result_bytes: int = RESULT_BYTES_MAX
+    returns: type | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            kind = Effect(self.effect)
+        except ValueError as error:
+            raise errors.InvalidOption(f"effect= is one of {', '.join(Effect)}, not {self.effect!r}") from error
+        object.__setattr__(self, "effect", kind)
+        if (kind is Effect.COMPENSATABLE) != (self.undo is not None):
+            raise errors.InvalidOption("undo= belongs to effect='compensatable', which needs it")
+        if not isinstance(self.not_done, tuple) or not all(
+            isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.not_done
+        ):
+            raise errors.InvalidOption("not_done= is a tuple of exception classes")
+
+    @property
+    def repeatable(self) -> bool:
+        return self.effect is not Effect.IRREVERSIBLE
+
+
+class Options(TypedDict, total=False):
+    """The options of `run` and `once` beside `effect`, as `Terms` explains them."""
+
+    undo: Callable[[], object] | None
+    reconcile: Callable[[Entry], Verdict | Awaitable[Verdict]] | None
+    not_done: tuple[type[BaseException], ...]
+    lease_seconds: float | None
+    retain_seconds: float | None
+    wait_seconds: float | None
+    max_run_seconds: float
+    max_result_bytes: int
+    returns: type | None
+
+
+class CurrentClaim:
+    """What an effect may know of its own claim: pass `version` (it only grows) or `key` to systems that can fence."""
+
+    def __init__(self, ledger: Ledger, claim: Claim, key: str, terms: Terms) -> None:
+        self._ledger = ledger
+        self._claim = claim
+        self._terms = terms
+        self.key = key
+        self.kept: Keep | None = None
+        self.bound: Bound | None = None
+
+    @property
+    def version(self) -> int:
+        """The fencing token."""
+        return self._claim.version
+
+    @property
+    def attempt(self) -> int:
+        return self._claim.attempt
+
+    def bind(self, connection: object) -> Bound:
+        """Settle inside the caller's own transaction: exactly once. See `bound.py`."""
+        self.bound = Bound.to(
+            self._ledger.line.store,
+            self._claim.entry,
+            connection,
+            self._ledger.retain(self._terms.retain_seconds),
+            self._terms.max_result_bytes,
+            self.suspend,
+        )
+        return self.bound
+
+    def suspend(self) -> None:
+        if self.kept is not None:
+            self._ledger.drop(self.kept)
+
+
+_running: ContextVar[CurrentClaim | None] = ContextVar("onceward_claim", default=None)
+
+
+def current_claim() -> CurrentClaim:
+    """The claim of the effect that is running here."""
+    claim = _running.get()
+    if claim is None:
+        raise errors.InvalidOption("current_claim() is for use inside an effect")
+    return claim
+
+
+async def run(
+    ledger: Ledger,
+    key: str,
+    effect: Callable[[], Awaitable[T] | T],
+    *,
+    fingerprint: object,
+    terms: Terms,
+    scope: str = SCOPE,
+) -> T:
+    """The effect's value: from running it now, or as it was recorded when it ran."""
+    line = ledger.line
+    wait_seconds = ledger.wait_seconds if terms.wait_seconds is None else terms.wait_seconds
+    deadline = line.monotonic() + wait_seconds
+    pause = POLL_SECONDS_MIN
+    while True:
+        found = await ledger.begin(
+            scope,
+            key,
+            fingerprint,
+            repeatable=terms.repeatable,
+            lease_seconds=terms.lease_seconds,
+            retain_seconds=terms.retain_seconds,
+        )
+        remaining = deadline - line.monotonic()
+        match found:
+            case Claim():
+                return await _perform(ledger, found, key, effect, terms)
+            case Replay(entry):
+                body = await ledger.body(entry)
+                if body is not None or not entry.outcome.chunks:
+                    return cast("T", unpack(body, terms.returns))
+                # Its chunks were purged between two looks: the outcome has expired.
+            case Mismatch():
+                raise errors.KeyReused(f"the key {key!r} was already used with other arguments")
+            case InDoubt(entry):
+                verdict = await _ask(terms, entry)
+                if not await _resolve(ledger, scope, key, entry, verdict, terms):
+                    if verdict is not Open.PENDING or remaining <= 0:
+                        raise errors.InDoubt(
+                            f"nobody knows whether the effect of {key!r} happened (attempt {entry.attempt},"
+                            f" version {entry.version}); resolve it with a reconcile hook or by hand",
+                            entry.version,
+                        )
+                    await line.sleep(min(pause, remaining))
+                    pause = min(pause * 2, POLL_SECONDS_MAX)
+            case Busy(entry, retry_after, locked):
+                if remaining <= 0:
+                    raise errors.Busy(
+                        f"the key {key!r} is being worked on; waited {wait_seconds:g} s", retry_after / 1_000_000
+                    )
+                if locked:
+                    await line.sleep(min(pause, remaining))
+                    pause = min(pause * 2, POLL_SECONDS_MAX)
+                else:
+                    await ledger.wait(entry, remaining)
+            case _:
+                assert_never(found)
+
+
+async def _perform(ledger: Ledger, claim: Claim, key: str, effect: Callable[[], Awaitable[T] | T], terms: Terms) -> T:
+    current = CurrentClaim(ledger, claim, key, terms)
+    current.kept = ledger.keep(claim, terms.lease_seconds, terms.retain_seconds, terms.max_run_seconds)
+    token = _running.set(current)
+    try:
+        if claim.took_over and terms.undo is not None:
+            await _undo(ledger, claim.entry, claim.attempt - 1, terms)
+        value = await _call(effect)
+    except BaseException as error:
+        _running.reset(token)
+        recorded = await _after_exception(ledger, claim, current, error, terms)
+        if recorded is None:
+            raise
+        return cast("T", await _value_of(ledger, recorded, terms))
+    else:
+        _running.reset(token)
+        return await _finish(ledger, claim, current, value, terms)
+    finally:
+        current.suspend()
+        forget_bound()
+
+
+async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: T, terms: Terms) -> T:
+    """Record what the effect returned, or find it recorded by its bound transaction."""
+    bound = current.bound
+    if bound is not None and bound.settled:
+        if not bound.open:
+            entry = await ledger.look(claim.entry.ref)
+            if entry is None or entry.version != claim.version or entry.status is not Status.COMPLETED:
+                await ledger.fail(claim, "the bound transaction was rolled back")
+                raise errors.TransactionConflict(
+                    "the bound transaction was rolled back, so nothing happened; the key may run again"
+                )
+        return cast("T", bound.value)
+    if bound is not None:
+        logger.error("a transaction was bound to %r and never settled in; settling outside it", claim.entry.key[:20])
+    try:
+        outcome = await _keep(ledger, claim, value, terms)
+        settled = await ledger.settle(claim, outcome, terms.retain_seconds)
+    except errors.ClaimLost:
+        settled = False
+    if settled:
+        return value
+    return cast("T", await _outcome_of_winner(ledger, claim, terms))
+
+
+async def _keep(ledger: Ledger, claim: Claim, value: object, terms: Terms) -> Outcome:
+    """Two-part commit: that it happened is recorded even when its result cannot be."""
+    body = pack(value, terms.max_result_bytes)
+    if body is None:
+        logger.warning("the result of %r cannot be kept; the key is settled without it", claim.entry.key[:20])
+        return NOTHING
+    if len(body) <= INLINE_BYTES_MAX:
+        return Outcome(body=body)
+    chunks = cut(body)
+    await ledger.append(claim, 1, chunks)
+    return Outcome(chunks=len(chunks))
+
+
+async def _outcome_of_winner(ledger: Ledger, claim: Claim, terms: Terms) -> object:
+    """A holder that lost its claim gives the recorded outcome, never its own."""
+    wait_seconds = ledger.wait_seconds if terms.wait_seconds is None else terms.wait_seconds
+    deadline = ledger.line.monotonic() + wait_seconds
+    ref: Ref = claim.entry.ref
+    while True:
+        entry = await ledger.look(ref)
+        if entry is None or entry.status is Status.FAILED:
+            raise errors.ClaimLost(f"the claim on {ref.key!r} was taken over and that attempt failed; call again")
+        if entry.status is Status.COMPLETED:
+            return await _value_of(ledger, entry, terms)
+        if entry.status is Status.IN_DOUBT:
+            raise errors.InDoubt(f"the claim on {ref.key!r} was taken over and is in doubt", entry.version)
+        remaining = deadline - ledger.line.monotonic()
+        if remaining <= 0:
+            raise errors.Busy(f"the claim on {ref.key!r} was taken over; its new holder is still at work")
+        seen = await ledger.wait(entry, remaining)
+        if seen.entry is not None and seen.entry.status is Status.IN_PROGRESS:
+            raise errors.ClaimLost(f"the claim on {ref.key!r} was taken over and abandoned; call again")
+
+
+async def _value_of(ledger: Ledger, entry: Entry, terms: Terms) -> object:
+    return unpack(await ledger.body(entry), terms.returns)
+
+
+async def _after_exception(
+    ledger: Ledger, claim: Claim, current: CurrentClaim, error: BaseException, terms: Terms
+) -> Entry | None:
+    """Record what an exception means. Returns the entry when the effect turns out to be recorded all the same."""
+    bound = current.bound
+    if bound is not None and bound.open:
+        return None  # The transaction decides: rolled back, the lease lapses and the key may run again.
+    current.suspend()
+    note = f"{type(error).__name__}: {error}"
+    try:
+        if terms.effect is Effect.COMPENSATABLE and not _did_nothing(error, terms):
+            try:
+                await _undo(ledger, claim.entry, claim.attempt, terms)
+            except BaseException as failure:
+                await ledger.doubt(claim, f"undo failed: {type(failure).__name__}: {failure}")
+                raise
+            recorded = await ledger.fail(claim, note, terms.retain_seconds)
+        elif terms.effect is Effect.IRREVERSIBLE and not _did_nothing(error, terms) and bound is None:
+            recorded = await ledger.doubt(claim, note)
+            error.add_note("onceward: the effect may have happened; its key is now in doubt")
+        else:
+            recorded = await ledger.fail(claim, note, terms.retain_seconds)
+        if recorded or bound is None or not bound.settled:
+            return None
+        # COMMIT raised, but did commit: the answer was lost, the outcome was not.
+        entry = await ledger.look(claim.entry.ref)
+    except errors.StoreUnavailable as unavailable:
+        error.add_note(f"onceward: this could not be recorded ({unavailable}); the claim will lapse")
+        return None
+    return entry if entry is not None and (entry.version, entry.status) == (claim.version, Status.COMPLETED) else None
+
+
+def _did_nothing(error: BaseException, terms: Terms) -> bool:
+    return isinstance(error, (errors.NotDone, *terms.not_done))
+
+
+async def _undo(ledger: Ledger, entry: Entry, attempt: int, terms: Terms) -> None:
+    """Undo one attempt, once: the undo is itself a recorded effect."""
+    if terms.undo is None:
+        return
+    digest = hashlib.sha256(f"{entry.scope}\x00{entry.key}".encode()).hexdigest()[:32]
+    undo_terms = Terms(
+        effect=Effect.IDEMPOTENT,
+        lease_seconds=terms.lease_seconds,
+        retain_seconds=terms.retain_seconds,
+        max_run_seconds=terms.max_run_seconds,
+    )
+    key = f"{digest}:{entry.created_at}:{attempt}"
+    undo = terms.undo
+
+    async def without_result() -> bool:
+        await _call(undo)
+        return True
+
+    effect: Callable[[], Awaitable[bool] | bool] = without_result
+    await run(ledger, key, effect, fingerprint=None, terms=undo_terms, scope=UNDO_SCOPE)
+
+
+async def _ask(terms: Terms, entry: Entry) -> Verdict:
+    if terms.reconcile is None:
+        return Open.UNKNOWN
+    verdict = await _call(lambda: terms.reconcile(entry) if terms.reconcile else Open.UNKNOWN)
+    if not isinstance(verdict, Committed | NotCommitted | Open):
+        raise errors.InvalidOption(
+            f"a reconcile hook answers committed(value), not_committed(reason), pending or unknown, not {verdict!r}"
+        )
+    return verdict
+
+
+async def _resolve(ledger: Ledger, scope: str, key: str, entry: Entry, verdict: Verdict, terms: Terms) -> bool:
+    """Act on a verdict; true when the key should be asked for again, whoever resolved it."""
+    match verdict:
+        case Committed(value):
+            body = pack(value, INLINE_BYTES_MAX)
+            await ledger.resolve(
+                scope, key, entry.version, committed=True, outcome=Outcome(body=body), note="reconciled: committed",
+                retain_seconds=terms.retain_seconds,
+            )  # fmt: skip
+            return True
+        case NotCommitted(reason):
+            await ledger.resolve(
+                scope, key, entry.version, committed=False, note=f"reconciled: not committed, {reason.value}",
+                retain_seconds=terms.retain_seconds,
+            )  # fmt: skip
+            return True
+        case Open():
+            return False
+        case _:
+            assert_never(verdict)
+
+
+async def _call(function: Callable[[], Any]) -> Any:
+    """Call `def` or `async def`. A `def` runs on the calling thread; the claim is renewed even while it blocks."""
+    result = function()
+    if not inspect.isawaitable(result):
+        return result
+    if not driven():
+        return await result
+    if running_loop() is not None:
+        if inspect.iscoroutine(result):
+            result.close()
+        raise errors.NotDone("an async effect cannot run in a blocking call on an event loop's thread; await the call")
+
+    async def awaited() -> Any:
+        return await result
+
+    return asyncio.run(awaited())

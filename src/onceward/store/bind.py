@@ -1,0 +1,230 @@
+"""The ledger's statements inside a caller's own transaction.
+
+Callers bring the connection they have: `sqlite3`, psycopg (sync or async), or SQLAlchemy's Connection and Session and
+their async forms. They are recognised by where their class comes from, so that none of those packages is imported.
+The steps are generators that yield statements and receive rows: one text for synchronous and asynchronous callers.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from onceward.core.claim import Entry
+from onceward.core.moment import to_text
+from onceward.core.outcome import Outcome
+from onceward.errors import ClaimLost, InvalidOption, StoreUnavailable, TransactionConflict
+from onceward.store import Clock
+
+Rows: TypeAlias = Sequence[Sequence[Any]]
+Steps: TypeAlias = Generator[tuple[str, Mapping[str, object]], Rows, None]
+
+SQLITE = "sqlite"
+POSTGRES = "postgresql"
+
+# The write lock of the file is taken by a write; an update that changes nothing will do.
+_LOCK_SQLITE = (
+    "UPDATE platform_idempotency_keys SET write_id = write_id"
+    " WHERE scope = :scope AND key = :key AND version = :version AND status IN ('in_progress', 'in_doubt') RETURNING 1"
+)
+_LOCK_POSTGRES = (
+    "SELECT 1 FROM platform_idempotency_keys"
+    " WHERE scope = :scope AND key = :key AND version = :version AND status IN ('in_progress', 'in_doubt')"
+    " FOR NO KEY UPDATE"
+)
+_SETTLE_SQLITE = (
+    "UPDATE platform_idempotency_keys SET status = 'completed', write_id = :write_id, completed_at = :now,"
+    " expires_at = :expires_at, note = '', response_status = :code, response_headers = :headers,"
+    " response_body = :body, response_chunks = :chunks"
+    " WHERE scope = :scope AND key = :key AND version = :version AND status IN ('in_progress', 'in_doubt') RETURNING 1"
+)
+# A pinned clock passes its own time; otherwise the server's clock is the only one.
+_NOW_POSTGRES = "coalesce(timestamptz 'epoch' + CAST(:now AS bigint) * interval '1 microsecond', clock_timestamp())"
+_SETTLE_POSTGRES = (
+    "UPDATE platform_idempotency_keys SET status = 'completed', write_id = CAST(:write_id AS text),"  # noqa: S608
+    f" completed_at = {_NOW_POSTGRES},"
+    f" expires_at = {_NOW_POSTGRES} + CAST(:retain AS bigint) * interval '1 microsecond',"
+    " note = '', response_status = CAST(:code AS integer), response_headers = CAST(:headers AS text),"
+    " response_body = CAST(:body AS bytea), response_chunks = CAST(:chunks AS integer)"
+    " WHERE scope = CAST(:scope AS text) AND key = CAST(:key AS text) AND version = CAST(:version AS bigint)"
+    " AND status IN ('in_progress', 'in_doubt') RETURNING 1"
+)
+_CHUNK = (
+    "INSERT INTO platform_idempotency_chunks (scope, key, seq, data) VALUES (:scope, :key, :seq, :data) RETURNING 1"
+)
+_ISOLATION = "SELECT current_setting('transaction_isolation')"
+_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A caller's connection, reduced to what we need of it."""
+
+    execute: Callable[[str, Mapping[str, object]], Any]
+    in_transaction: Callable[[], bool]
+    is_async: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One claim, in one transaction of the caller's."""
+
+    session: Session
+    dialect: str
+    clock: Clock | None
+    file: Path | None = None
+
+    def lock(self, entry: Entry) -> Steps:
+        """Lock the entry for the rest of the transaction, or `ClaimLost`."""
+        if self.file is not None:
+            rows = yield "PRAGMA database_list", {}
+            _check_file(rows, self.file)
+            if not self.session.in_transaction():
+                yield "BEGIN IMMEDIATE", {}
+        rows = yield _LOCK_SQLITE if self.dialect == SQLITE else _LOCK_POSTGRES, _guard(entry)
+        if rows:
+            return
+        if self.dialect == POSTGRES:
+            isolation = yield _ISOLATION, {}
+            if isolation[0][0] != "read committed":
+                raise TransactionConflict(
+                    f"the {isolation[0][0]} transaction began before the claim and cannot see it;"
+                    " begin it inside the effect, and repeat it if need be"
+                )
+        raise ClaimLost(f"the claim on {entry.key!r} was taken over, or this connection is to another database")
+
+    def settle(self, entry: Entry, outcome: Outcome, chunks: Sequence[bytes], write_id: str, retain: int) -> Steps:
+        """Write the outcome in the caller's transaction; its commit makes it everyone's."""
+        for seq, data in enumerate(chunks, 1):
+            yield _CHUNK, {"scope": entry.scope, "key": entry.key, "seq": seq, "data": data}
+        values: dict[str, object] = {
+            **_guard(entry), "write_id": write_id, "code": outcome.code, "headers": outcome.headers,
+            "body": outcome.body, "chunks": outcome.chunks,
+        }  # fmt: skip
+        if self.dialect == SQLITE:
+            now = self.clock() if self.clock else 0
+            rows = yield _SETTLE_SQLITE, values | {"now": to_text(now), "expires_at": to_text(now + retain)}
+        else:
+            rows = yield _SETTLE_POSTGRES, values | {"now": self.clock() if self.clock else None, "retain": retain}
+        if not rows:
+            raise ClaimLost(f"the claim on {entry.key!r} was taken over; roll this transaction back")
+
+    def run(self, steps: Steps) -> None:
+        try:
+            sql, values = next(steps)
+            while True:
+                try:
+                    rows = self.session.execute(sql, values)
+                except Exception as error:
+                    raise _ours(error) from error
+                sql, values = steps.send(rows)
+        except StopIteration:
+            return
+
+    async def arun(self, steps: Steps) -> None:
+        try:
+            sql, values = next(steps)
+            while True:
+                try:
+                    rows = await self.session.execute(sql, values)
+                except Exception as error:
+                    raise _ours(error) from error
+                sql, values = steps.send(rows)
+        except StopIteration:
+            return
+
+
+def _guard(entry: Entry) -> dict[str, object]:
+    return {"scope": entry.scope, "key": entry.key, "version": entry.version}
+
+
+def _check_file(rows: Rows, file: Path) -> None:
+    for _, name, path in rows:
+        if name == "main" and path and Path(path).exists() and file.samefile(path):
+            return
+    raise InvalidOption(f"bind() needs a connection to the ledger's own file, {file}")
+
+
+def _ours(error: Exception) -> Exception:
+    """Conflicts that a new transaction cures, told from a database that does not answer."""
+    cause = getattr(error, "orig", None) or error
+    state = getattr(cause, "sqlstate", None) or ""
+    if state in {"40001", "40P01"} or "database is locked" in str(cause):
+        return TransactionConflict(f"the transaction lost a race ({cause}); roll it back and repeat it")
+    return StoreUnavailable(f"the bound transaction failed: {cause}")
+
+
+def session_for(connection: object, dialect: str) -> Session:
+    """Recognise a connection, or say which ones we know."""
+    home = type(connection).__module__.partition(".")[0]
+    name = type(connection).__name__
+    if isinstance(connection, sqlite3.Connection) and dialect == SQLITE:
+        return _sqlite3(connection)
+    if dialect == POSTGRES and any(kind.__module__.partition(".")[0] == "psycopg" for kind in type(connection).__mro__):
+        return _psycopg(connection)
+    if home == "sqlalchemy" or _is_sqlalchemy(connection):
+        return _sqlalchemy(connection, dialect)
+    raise InvalidOption(
+        f"bind() cannot use a {home}.{name} with a ledger on {dialect}; it takes "
+        + ("sqlite3" if dialect == SQLITE else "psycopg")
+        + " connections and SQLAlchemy's Connection, Session, AsyncConnection and AsyncSession"
+    )
+
+
+def _sqlite3(connection: sqlite3.Connection) -> Session:
+    def execute(sql: str, values: Mapping[str, object]) -> Rows:
+        return connection.execute(sql, dict(values)).fetchall()
+
+    return Session(execute, lambda: _open_sqlite(connection), is_async=False)
+
+
+def _open_sqlite(connection: sqlite3.Connection) -> bool:
+    return connection.in_transaction
+
+
+def _psycopg(connection: Any) -> Session:
+    is_async = any(kind.__name__ == "AsyncConnection" for kind in type(connection).__mro__)
+
+    def execute(sql: str, values: Mapping[str, object]) -> Rows:
+        rows: Rows = connection.execute(_PARAMETER.sub(r"%(\1)s", sql), values).fetchall()
+        return rows
+
+    async def aexecute(sql: str, values: Mapping[str, object]) -> Rows:
+        found = await connection.execute(_PARAMETER.sub(r"%(\1)s", sql), values)
+        rows: Rows = await found.fetchall()
+        return rows
+
+    def in_transaction() -> bool:
+        idle = 0  # libpq's PQTRANS_IDLE
+        return not connection.closed and connection.info.transaction_status != idle
+
+    return Session(aexecute if is_async else execute, in_transaction, is_async)
+
+
+def _is_sqlalchemy(connection: object) -> bool:
+    return any(kind.__module__.startswith("sqlalchemy.") for kind in type(connection).__mro__)
+
+
+def _sqlalchemy(connection: Any, dialect: str) -> Session:
+    text = sys.modules["sqlalchemy"].text
+    is_async = any(kind.__name__ in {"AsyncConnection", "AsyncSession"} for kind in type(connection).__mro__)
+    engine = connection.get_bind() if hasattr(connection, "get_bind") else connection
+    if engine.dialect.name != dialect:
+        raise InvalidOption(f"bind() got a connection to {engine.dialect.name}; this ledger is on {dialect}")
+
+    def execute(sql: str, values: Mapping[str, object]) -> Rows:
+        found = connection.execute(text(sql), dict(values))
+        rows: Rows = found.all() if found.returns_rows else ()
+        return rows
+
+    async def aexecute(sql: str, values: Mapping[str, object]) -> Rows:
+        found = await connection.execute(text(sql), dict(values))
+        rows: Rows = found.all() if found.returns_rows else ()
+        return rows
+
+    return Session(aexecute if is_async else execute, connection.in_transaction, is_async)

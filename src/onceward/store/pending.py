@@ -1,0 +1,137 @@
+"""An answer that has not come yet. The same object is awaited on an event loop or waited for by a plain thread.
+
+The ledger's coroutines await nothing but these (and the caller's own effect). On an event loop the await becomes a
+future of that loop. Where a *driver* runs the coroutine instead (`blocking.py`, the simulator), the await hands the
+pending object itself to the driver, which waits as it sees fit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+from onceward.errors import StoreUnavailable
+
+T = TypeVar("T")
+
+_driver = threading.local()
+
+
+@contextmanager
+def driving() -> Iterator[None]:
+    """While this is open, coroutines stepped on this thread hand their pendings to the one who steps them."""
+    outer = getattr(_driver, "loop", _NOBODY)
+    _driver.loop = running_loop()
+    try:
+        yield
+    finally:
+        _driver.loop = outer
+
+
+def driven() -> bool:
+    """Whether a driver, and not an event loop, steps the current coroutine.
+
+    An effect may start an event loop of its own inside a driver; that loop is not the one the driver started under.
+    """
+    return getattr(_driver, "loop", _NOBODY) is running_loop()
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+_NOBODY = object()
+
+
+class Pending(Generic[T]):
+    """One answer for one waiter. `patience` bounds the wait; running out of it leaves the pending alive."""
+
+    __slots__ = ("_error", "_future", "_lock", "_loop", "_mutex", "_result", "abandoned", "done", "patience", "sent")
+
+    def __init__(self, mutex: threading.Lock, patience: float) -> None:
+        self._mutex = mutex
+        self.patience = patience
+        self.done = False
+        self.sent = False
+        self.abandoned = False
+        self._result: T | None = None
+        self._error: Exception | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._future: asyncio.Future[None] | None = None
+        self._lock: threading.Lock | None = None
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        if not self.done:
+            if driven():
+                yield self
+            else:
+                yield from self._on_loop()
+        return self.result()
+
+    def _on_loop(self) -> Generator[Any, Any, None]:
+        loop = asyncio.get_running_loop()
+        future = loop.create_future()
+        with self._mutex:
+            if self.done:
+                return
+            self._loop, self._future = loop, future
+        timer = loop.call_later(self.patience, wake, future)
+        try:
+            yield from future
+        except BaseException:
+            self.abandon()
+            raise
+        finally:
+            timer.cancel()
+
+    def block(self) -> None:
+        """Wait on this thread, at most as long as patience lasts."""
+        lock = threading.Lock()
+        lock.acquire()
+        with self._mutex:
+            if self.done:
+                return
+            self._lock = lock
+        try:
+            lock.acquire(timeout=self.patience)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """Nobody waits any more. What is still queued is withdrawn where that is safe; see the batcher."""
+        with self._mutex:
+            self.abandoned = True
+
+    def result(self) -> T:
+        if self._error is not None:
+            raise self._error
+        if not self.done:
+            raise StoreUnavailable(f"the store gave no answer within {self.patience:g} s")
+        return self._result  # type: ignore[return-value]  # done and no error: a T was set
+
+    def resolve(self, result: T | None, error: Exception | None) -> asyncio.AbstractEventLoop | None:
+        """Set the answer; the caller holds the mutex. Returns the loop that must be told, by `wake`, if there is one."""
+        if self.done:
+            return None
+        self.done, self._result, self._error = True, result, error
+        if self._lock is not None:
+            self._lock.release()
+        return self._loop
+
+    @property
+    def future(self) -> asyncio.Future[None] | None:
+        return self._future
+
+
+def wake(*futures: asyncio.Future[None]) -> None:
+    """Runs on the futures' own loop."""
+    for future in futures:
+        if not future.done():
+            future.set_result(None)

@@ -1,0 +1,315 @@
+"""The SQLite store: one file, one connection, one transaction for each batch (WAL, `synchronous=FULL`).
+
+The file has one writer at a time, so the claim machine itself decides, in Python, between a read and a write of the
+same transaction; no SQL repeats its rules.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import TypeVar
+
+from onceward.core.claim import Answer, Append, Begin, Entry, Ref, Status, Write, apply
+from onceward.core.moment import from_text, to_text
+from onceward.core.outcome import NOTHING, Outcome
+from onceward.errors import InvalidStoreUrl, SchemaTooNew, StoreClosed, StoreUnavailable
+from onceward.store import SCHEMA_VERSION, BatchFailed, Clock, Page, Reading
+from onceward.store.bind import SQLITE, Binding, session_for
+from onceward.store.memory import cursor, wall_clock
+
+# How long a batch waits for another process's transaction, or a bound one, before it gives up.
+BUSY_SECONDS = 5.0
+# Several processes may create the file at once; switching to WAL does not wait by itself.
+OPEN_SECONDS = 30.0
+
+_COLUMNS = (
+    "scope, key, fingerprint, status, version, attempt, write_id, holder, repeatable, lease_until, expires_at, "
+    "created_at, completed_at, user_id, endpoint, note, response_status, response_headers, response_body, response_chunks"
+)
+_SELECT = f"SELECT {_COLUMNS} FROM platform_idempotency_keys"  # noqa: S608  # a constant
+_SELECT_ONE = f"{_SELECT} WHERE scope = ? AND key = ?"
+# CROSS JOIN makes SQLite walk the wanted keys and look each one up, never the other way round.
+_SELECT_MANY = (
+    f"SELECT {_COLUMNS}"  # noqa: S608
+    " FROM (SELECT json_extract(value, '$[0]') AS s, json_extract(value, '$[1]') AS k FROM json_each(?))"
+    " CROSS JOIN platform_idempotency_keys ON scope = s AND key = k"
+)
+_SELECT_PAGE = f"{_SELECT} WHERE (scope, key) > (?, ?)"
+_INSERT = (
+    f"INSERT INTO platform_idempotency_keys ({_COLUMNS})"  # noqa: S608
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+# Without the columns that only `begin` writes, so that the indexes on them are left alone.
+_MOVE = (
+    "UPDATE platform_idempotency_keys SET status = ?, write_id = ?, lease_until = ?, expires_at = ?, completed_at = ?,"
+    " note = ?, response_status = ?, response_headers = ?, response_body = ?, response_chunks = ?"
+    " WHERE scope = ? AND key = ?"
+)
+_DELETE = "DELETE FROM platform_idempotency_keys WHERE scope = ? AND key = ?"
+_DELETE_CHUNKS = "DELETE FROM platform_idempotency_chunks WHERE scope = ? AND key = ?"
+_INSERT_CHUNK = "INSERT INTO platform_idempotency_chunks (scope, key, seq, data) VALUES (?, ?, ?, ?)"
+
+_Row = tuple[  # one row of _COLUMNS
+    str, str, str, str, int, int, str, str, int, str, str | None, str, str | None, str, str, str,
+    int | None, str | None, bytes | None, int,
+]  # fmt: skip
+_T = TypeVar("_T")
+
+# Connections inherited through a fork. SQLite forbids even closing them in the child, so nothing may collect them.
+_inherited: list[sqlite3.Connection] = []
+
+
+class SqliteStore:
+    """A ledger in a file. Several processes may open the same file; SQLite lets one write at a time."""
+
+    def __init__(self, path: str | Path, clock: Clock | None = None) -> None:
+        self.path = Path(path)
+        self._clock = clock or wall_clock
+        self._db: sqlite3.Connection | None = None
+        self._closed = False
+
+    def commit(self, writes: Sequence[Write]) -> list[Answer]:
+        with self._speaking() as db:
+            refs = [Ref(write.scope, write.key) for write in writes]
+            seen = _data_version(db)
+            entries = _lookup(db, refs)
+            now = self._clock()
+            if not any(apply(entry, write, now, 0) is not None for entry, write in zip(entries, writes, strict=True)):
+                return [Answer(applied=False, entry=entry, now=now) for entry in entries]
+            return self._write(db, writes, refs, entries, seen)
+
+    def _write(
+        self, db: sqlite3.Connection, writes: Sequence[Write], refs: list[Ref], entries: list[Entry | None], seen: int
+    ) -> list[Answer]:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            if _data_version(db) != seen:
+                entries = _lookup(db, refs)
+            now = self._clock()
+            last_version = minted = _last_version(db)
+            answers = []
+            for entry, write in zip(entries, writes, strict=True):
+                after = apply(entry, write, now, minted + 1)
+                if after is None:
+                    answers.append(Answer(applied=False, entry=entry, now=now))
+                    continue
+                minted = max(minted, after.version)
+                _put(db, entry, write, after)
+                answers.append(Answer(True, after, now, None if entry is None or entry.absent(now) else entry.status))
+            if minted > last_version:
+                db.execute("UPDATE platform_idempotency_meta SET last_version = ?", (minted,))
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        return answers
+
+    def read(self, refs: Sequence[Ref]) -> Reading:
+        with self._speaking() as db:
+            entries = _lookup(db, list(refs))
+            return Reading(self._clock(), tuple(entries))
+
+    def scan(self, scope: str | None, status: Status | None, after: str, limit: int) -> Page:
+        last_scope, _, last_key = after.partition("\x00")
+        sql, arguments = _SELECT_PAGE, [last_scope, last_key]
+        if scope is not None:
+            sql, arguments = f"{sql} AND scope = ?", [*arguments, scope]
+        if status is not None:
+            # Spelled out for the unfinished ones, so that SQLite may use their small index.
+            literal = "AND status IN ('in_progress', 'in_doubt') " if status in _OPEN else ""
+            sql, arguments = f"{sql} {literal}AND status = ?", [*arguments, status.value]
+        with self._speaking() as db:
+            rows = db.execute(f"{sql} ORDER BY scope, key LIMIT ?", (*arguments, limit + 1)).fetchall()
+        page = tuple(_entry(row) for row in rows[:limit])
+        return Page(page, cursor(page[-1].ref) if len(rows) > limit else "")
+
+    def purge(self, limit: int) -> int:
+        with self._speaking() as db:
+            if not _doomed(db, self._clock(), 1):
+                return 0
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                doomed = _doomed(db, self._clock(), limit)
+                db.executemany(_DELETE, doomed)
+                db.executemany(_DELETE_CHUNKS, doomed)
+                db.execute("COMMIT")
+            except BaseException:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+                raise
+        return len(doomed)
+
+    def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
+        sql = (
+            "SELECT data FROM platform_idempotency_keys AS k JOIN platform_idempotency_chunks AS c USING (scope, key)"
+            " WHERE k.scope = ? AND k.key = ? AND k.version = ? AND c.seq > ? ORDER BY c.seq LIMIT ?"
+        )
+        with self._speaking() as db:
+            return [row[0] for row in db.execute(sql, (ref.scope, ref.key, version, after, limit))]
+
+    def bind(self, connection: object) -> Binding:
+        """A caller's transaction on this very file; it holds the file's write lock, so keep it short."""
+        return Binding(session_for(connection, SQLITE), SQLITE, self._clock, self.path)
+
+    def abandon(self) -> None:
+        if self._db is not None:
+            _inherited.append(self._db)
+            self._db = None
+
+    def close(self) -> None:
+        self._closed = True
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    @contextmanager
+    def _speaking(self) -> Iterator[sqlite3.Connection]:
+        """The open connection; whatever goes wrong leaves as one of our own exceptions."""
+        try:
+            if self._db is None:
+                self._db = self._open()
+            yield self._db
+        except (sqlite3.IntegrityError, sqlite3.DataError, OverflowError) as error:
+            raise BatchFailed(f"SQLite refused the data: {error}") from error
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"SQLite store {self.path}: {error}") from error
+
+    def _open(self) -> sqlite3.Connection:
+        if self._closed:
+            raise StoreClosed("the SQLite store is closed")
+        if not self.path.parent.is_dir():
+            raise InvalidStoreUrl(f"the folder of {self.path} does not exist; create it first")
+        # The batcher's thread opens it, and a later one may close it: never two at once.
+        db = sqlite3.connect(self.path, isolation_level=None, timeout=BUSY_SECONDS, check_same_thread=False)
+        try:
+            _prepare(db)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+_OPEN = (Status.IN_PROGRESS, Status.IN_DOUBT)
+
+
+def _prepare(db: sqlite3.Connection) -> None:
+    """Look first; create the schema under the write lock only if it is missing."""
+    try:
+        _patiently(lambda: db.execute("PRAGMA journal_mode=WAL").fetchone())
+    except sqlite3.DatabaseError as error:
+        if "not a database" in str(error):
+            raise InvalidStoreUrl("the file exists and is not an SQLite database") from error
+        raise
+    db.execute("PRAGMA synchronous=FULL")
+    if not _schema_version(db):
+        _patiently(lambda: db.execute("BEGIN IMMEDIATE"))
+        if not _schema_version(db):
+            for statement in _statements():
+                db.execute(statement)
+            db.execute("INSERT INTO platform_idempotency_meta VALUES (1, ?, 0)", (SCHEMA_VERSION,))
+        db.execute("COMMIT")
+    version = _schema_version(db)
+    if version > SCHEMA_VERSION:
+        raise SchemaTooNew(f"the store has schema {version}, this Onceward knows {SCHEMA_VERSION}: upgrade Onceward")
+
+
+def _patiently(step: Callable[[], _T]) -> _T:
+    """Repeat a step that SQLite refuses at once, without its busy timeout, while another process opens the file."""
+    deadline = time.monotonic() + OPEN_SECONDS
+    while True:
+        try:
+            return step()
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.001, 0.02))  # noqa: S311  # spreads the contenders
+
+
+def _schema_version(db: sqlite3.Connection) -> int:
+    table = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'platform_idempotency_meta'").fetchone()
+    if table is None:
+        return 0
+    version: int = db.execute("SELECT schema_version FROM platform_idempotency_meta").fetchone()[0]
+    return version
+
+
+def _statements() -> Iterator[str]:
+    """The statements of the schema file, one by one: `executescript` would end the transaction it runs in."""
+    statement = ""
+    for line in resources.files("onceward.store").joinpath("sqlite.sql").read_text("utf-8").splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _data_version(db: sqlite3.Connection) -> int:
+    """Changes when, and only when, another connection has written to the file."""
+    version: int = db.execute("PRAGMA data_version").fetchone()[0]
+    return version
+
+
+def _last_version(db: sqlite3.Connection) -> int:
+    version: int = db.execute("SELECT last_version FROM platform_idempotency_meta").fetchone()[0]
+    return version
+
+
+def _lookup(db: sqlite3.Connection, refs: list[Ref]) -> list[Entry | None]:
+    if len(refs) == 1:
+        row = db.execute(_SELECT_ONE, refs[0]).fetchone()
+        return [None if row is None else _entry(row)]
+    rows = db.execute(_SELECT_MANY, (json.dumps(refs, ensure_ascii=False),)).fetchall()
+    found = {Ref(row[0], row[1]): _entry(row) for row in rows}
+    return [found.get(ref) for ref in refs]
+
+
+def _doomed(db: sqlite3.Connection, now: int, limit: int) -> list[Ref]:
+    sql = "SELECT scope, key FROM platform_idempotency_keys WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
+    return [Ref(*row) for row in db.execute(sql, (to_text(now), limit))]
+
+
+def _put(db: sqlite3.Connection, before: Entry | None, write: Write, after: Entry) -> None:
+    ref = (after.scope, after.key)
+    if isinstance(write, Begin) and after.status is Status.IN_PROGRESS:
+        if before is not None:
+            db.execute(_DELETE, ref)
+            db.execute(_DELETE_CHUNKS, ref)
+        db.execute(_INSERT, _row(after))
+        return
+    if isinstance(write, Append):
+        db.executemany(_INSERT_CHUNK, [(*ref, seq, data) for seq, data in enumerate(write.chunks, write.seq)])
+    row = _row(after)
+    db.execute(_MOVE, (row[3], row[6], *row[9:11], row[12], *row[15:], *ref))
+
+
+def _row(entry: Entry) -> _Row:
+    outcome = entry.outcome
+    return (
+        entry.scope, entry.key, entry.fingerprint, entry.status.value, entry.version, entry.attempt, entry.write_id,
+        entry.holder, int(entry.repeatable), to_text(entry.lease_until), _maybe_text(entry.expires_at),
+        to_text(entry.created_at), _maybe_text(entry.completed_at), entry.user_id, entry.endpoint, entry.note,
+        outcome.code, outcome.headers, outcome.body, outcome.chunks,
+    )  # fmt: skip
+
+
+def _maybe_text(microseconds: int | None) -> str | None:
+    return None if microseconds is None else to_text(microseconds)
+
+
+def _entry(row: _Row) -> Entry:
+    code, headers, body, chunks = row[16:]
+    kept = code is not None or headers is not None or body is not None or chunks
+    return Entry(
+        row[0], row[1], row[2], Status(row[3]), row[4], row[5], row[6], row[7], bool(row[8]), from_text(row[9]),
+        None if row[10] is None else from_text(row[10]), from_text(row[11]),
+        None if row[12] is None else from_text(row[12]), row[13], row[14], row[15],
+        Outcome(code, headers, body, chunks) if kept else NOTHING,
+    )  # fmt: skip
