@@ -1,0 +1,309 @@
+"""The Redis store: one script decides each write where its entry is, one pipeline carries a batch.
+
+`redis.lua` has the claim machine and the layout. This module turns writes into its arguments and answers into
+entries; `redis_wire.py` carries them. Each write is atomic by itself and has the time of its own call: Redis runs a
+batch as many scripts, so "once per batch" of rule 5 is once per write here.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import logging
+from collections.abc import Sequence
+from importlib import resources
+from typing import NamedTuple, TypeAlias, cast
+
+from onceward.core.claim import FINISHED, MOVES, UNFINISHED, Answer, Append, Begin, Entry, Move, Ref, Status, Write
+from onceward.core.outcome import Outcome
+from onceward.errors import InvalidOption, NotDurable, SchemaTooNew, StoreClosed, StoreUnavailable
+from onceward.store import PAGE_MAX, SCHEMA_VERSION, BatchFailed, Clock, Page, Reading
+from onceward.store.redis_wire import BUCKETS, Argument, Call, Wire, parse_target
+
+# A scan that finds little among many stops after so many pages and hands out its cursor: other callers wait.
+SCAN_STEPS_MAX = 20
+
+_SCRIPT = resources.files("onceward.store").joinpath("redis.lua").read_text("utf-8")
+_SHA = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
+_log = logging.getLogger("onceward.store.redis")
+
+Place: TypeAlias = tuple[int, bytes]  # a bucket, and a member of its indexes: scope NUL key
+
+
+class _Names(NamedTuple):
+    """The names of one bucket's data."""
+
+    entry: bytes  # with the member behind it
+    chunks: bytes  # likewise
+    all: bytes
+    open: bytes
+    due: bytes
+    version: bytes
+
+
+class RedisStore:
+    """A ledger in Redis 6.2 or newer, or in a cluster of them; as durable as the server is (see `?volatile=ok`)."""
+
+    def __init__(self, url: str, clock: Clock | None = None) -> None:
+        self._target = parse_target(url)
+        self._names = [_names(self._target.prefix, bucket) for bucket in range(BUCKETS)]
+        self._clock = clock
+        self._nodes = list(self._target.nodes)
+        self._wire: Wire | None = None
+        self._closed = False
+        self._warned = False
+
+    def commit(self, writes: Sequence[Write]) -> list[Answer]:
+        now = self._now()
+        irreversible = any(isinstance(write, Begin) and not write.repeatable for write in writes)
+        try:
+            replies = self._send([self._write(write, now) for write in writes], durable=irreversible)
+        except NotDurable:
+            if len(writes) == 1:
+                raise
+            # Nothing was sent; the batcher halves the batch until the one that is refused stands alone.
+            raise BatchFailed("a write of this batch needs a Redis that does not forget") from None
+        except UnicodeEncodeError as error:
+            raise BatchFailed(f"a write of this batch has a lone surrogate, which is not text: {error}") from None
+        return [_answer(write, reply) for write, reply in zip(writes, replies, strict=True)]
+
+    def read(self, refs: Sequence[Ref]) -> Reading:
+        # An answer has a time even when nothing was asked for; no entry has an empty name.
+        found = self._read([_place(*ref) for ref in refs] or [(0, b"")], "")
+        # The earliest time: what was read a moment later was still so then, or newer.
+        return Reading(min(now for now, _ in found), tuple(entry for _, entry in found)[: len(refs)])
+
+    def scan(self, scope: str | None, status: Status | None, after: str, limit: int) -> Page:
+        at = _from_cursor(after)
+        found: list[tuple[Place, Entry]] = []
+        for _ in range(SCAN_STEPS_MAX):
+            # Without a filter, one more than the page holds tells whether there are more.
+            places = self._places(scope, status, at, limit + 1 - len(found) if status is None else PAGE_MAX)
+            if not places:
+                return Page(tuple(entry for _, entry in found), "")
+            at = places[-1]
+            entries = self._read(places, status or "")
+            found += [(place, entry) for place, (_, entry) in zip(places, entries, strict=True) if entry is not None]
+            if len(found) > limit:
+                return Page(tuple(entry for _, entry in found[:limit]), _to_cursor(found[limit - 1][0]))
+        return Page(tuple(entry for _, entry in found), _to_cursor(at))
+
+    def purge(self, limit: int) -> int:
+        now = self._now()
+        purged = 0
+        while purged < limit:
+            # The hash spreads entries evenly, so that an even share of each bucket is close to the whole in one go.
+            share = -(-(limit - purged) // BUCKETS)
+            calls = [_script(bucket, [names.due], "due", now, b"", share) for bucket, names in enumerate(self._names)]
+            doomed = [
+                _script(bucket, [names.entry + member, names.chunks + member, *names[2:5]], "purge", now, member)
+                for bucket, (names, members) in enumerate(zip(self._names, self._send(calls), strict=True))
+                for member in cast("list[bytes]", members)
+            ]
+            if not doomed:
+                break
+            purged += sum(cast("list[int]", self._send(doomed[: limit - purged])))
+        return purged
+
+    def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
+        if limit <= 0:
+            return []
+        bucket, member = _place(*ref)
+        names = self._names[bucket]
+        keys = [names.entry + member, names.chunks + member]
+        replies = self._send([_script(bucket, keys, "chunks", self._now(), member, version, after, limit)])
+        return cast("list[bytes]", replies[0])
+
+    def abandon(self) -> None:
+        # The driver does not touch a connection that another process opened, not even when it is collected.
+        self._wire = None
+
+    def close(self) -> None:
+        self._closed = True
+        self._hang_up()
+
+    def _now(self) -> Argument:
+        """The pinned time, or nothing for the server's own."""
+        return "" if self._clock is None else self._clock()
+
+    def _send(self, calls: Sequence[Call], *, durable: bool = False) -> list[object]:
+        if self._wire is not None and self._wire.is_stale():
+            self._hang_up()
+        try:
+            wire = self._wire or self._open()
+            return wire.send(calls, durable=durable)
+        except StoreUnavailable:
+            self._hang_up()
+            # Should the first of a cluster's nodes be the trouble, the next one is asked next time.
+            self._nodes = [*self._nodes[1:], self._nodes[0]]
+            raise
+
+    def _open(self) -> Wire:
+        if self._closed:
+            raise StoreClosed("the Redis store is closed")
+        wire = Wire(self._target, _SCRIPT, self._warn)
+        try:
+            self._nodes = wire.open(self._nodes)
+            _check_schema(wire, f"{self._target.prefix}:{{00}}:schema")
+        except BaseException:
+            wire.close()
+            raise
+        self._wire = wire
+        return wire
+
+    def _hang_up(self) -> None:
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close()
+
+    def _warn(self, server: str) -> None:
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "the Redis at %s may forget acknowledged writes: set appendonly yes and maxmemory-policy noeviction",
+                server,
+            )
+
+    def _write(self, write: Write, now: Argument) -> Call:
+        bucket, member = _place(write.scope, write.key)
+        names = self._names[bucket]
+        entry, chunks = names.entry + member, names.chunks + member
+        match write:
+            case Begin():
+                return _script(
+                    *(bucket, [entry, chunks, *names[2:]], "begin", now, member, write.write_id, write.fingerprint),
+                    *(write.holder, int(write.repeatable), write.lease, write.retain, write.dead),
+                    *(write.user_id, write.endpoint),
+                )
+            case Move():
+                return _script(
+                    *(bucket, [entry, names.open, names.due], write.verb.value, now, member, write.write_id),
+                    *(write.version, write.lease, write.retain, write.note, *_outcome(write.outcome)),
+                )
+            case Append():
+                return _script(
+                    *(bucket, [entry, chunks], "append", now, member, write.write_id, write.version, write.seq),
+                    *write.chunks,
+                )
+
+    def _read(self, places: Sequence[Place], status: str) -> list[tuple[int, Entry | None]]:
+        now = self._now()
+        calls = [_script(b, [self._names[b].entry + member], "read", now, member, status) for b, member in places]
+        found = []
+        for (_, member), reply in zip(places, self._send(calls), strict=True):
+            scope, _, key = member.decode().partition("\x00")
+            head, body = _head(reply)
+            found.append((int(head[2]), _entry(scope, key, head, body)))
+        return found
+
+    def _places(self, scope: str | None, status: Status | None, after: Place, wanted: int) -> list[Place]:
+        """The next members of the right index, in order; fewer than wanted only where many vanish, none at the end."""
+        index = 3 if status in UNFINISHED else 2
+        first, member = after
+        low, high = (b"-", b"+") if scope is None else (b"[%s\x00" % scope.encode(), b"(%s\x01" % scope.encode())
+        while first < BUCKETS:
+            ranges = [(bucket, (self._names[bucket][index], low, high)) for bucket in range(first, BUCKETS)]
+            if member and member >= low[1:]:
+                ranges[0] = (first, (self._names[first][index], b"(" + member, high))
+            counts = cast("list[int]", self._send([(bucket, ("ZLEXCOUNT", *span)) for bucket, span in ranges]))
+            calls: list[Call] = []
+            total = 0
+            for (bucket, span), count in zip(ranges, counts, strict=True):
+                if count and total < wanted:
+                    calls.append((bucket, ("ZRANGEBYLEX", *span, "LIMIT", 0, wanted)))
+                    total += count
+            if not calls:
+                return []
+            places = [
+                (bucket, found)
+                for (bucket, _), members in zip(calls, self._send(calls), strict=True)
+                for found in cast("list[bytes]", members)
+            ]
+            if places:
+                return places[:wanted]
+            # All that was counted has been purged since; go on behind it.
+            first, member = calls[-1][0] + 1, b""
+        return []
+
+
+def _check_schema(wire: Wire, name: str) -> None:
+    """Look first. One of many that open an empty store at once writes the version, and all read the same."""
+    (stored,) = wire.send([(0, ("GET", name))])
+    if stored is None:
+        _, stored = wire.send([(0, ("SET", name, SCHEMA_VERSION, "NX")), (0, ("GET", name))])
+    version = cast("bytes", stored)
+    if not version.isdigit() or int(version) > SCHEMA_VERSION:
+        raise SchemaTooNew("this Redis store was written by a newer Onceward; upgrade this one")
+
+
+def _names(prefix: str, bucket: int) -> _Names:
+    words = ("e:", "c:", "all", "open", "due", "version")
+    return _Names(*(f"{prefix}:{{{bucket:02x}}}:{word}".encode() for word in words))
+
+
+def _place(scope: str, key: str) -> Place:
+    member = f"{scope}\x00{key}".encode()
+    return hashlib.sha256(member).digest()[0], member
+
+
+def _script(bucket: int, keys: Sequence[bytes], *arguments: Argument) -> Call:
+    return bucket, ("EVALSHA", _SHA, len(keys), *keys, *arguments)
+
+
+def _outcome(outcome: Outcome) -> list[Argument]:
+    parts = (("code", outcome.code), ("headers", outcome.headers), ("body", outcome.body), ("chunks", outcome.chunks))
+    return [argument for name, value in parts if value is not None for argument in (name, value)]
+
+
+def _head(reply: object) -> tuple[list[str], bytes | None]:
+    head, body = cast("tuple[bytes, bytes | None]", reply)
+    return json.loads(head), body
+
+
+def _answer(write: Write, reply: object) -> Answer:
+    head, body = _head(reply)
+    applied = bool(head[0])
+    if applied and isinstance(write, Move) and MOVES[write.verb][1] in FINISHED:
+        body = write.outcome.body
+    before = Status(head[1]) if head[1] else None
+    return Answer(applied, _entry(write.scope, write.key, head, body), int(head[2]), before)
+
+
+def _entry(scope: str, key: str, head: list[str], body: bytes | None) -> Entry | None:
+    if len(head) == 3:  # noqa: PLR2004  # no fields follow: there is no entry
+        return None
+    (fingerprint, status, version, attempt, write_id, holder, repeatable, lease_until, expires_at) = head[3:12]
+    (created_at, completed_at, user_id, endpoint, note, code, headers, chunks) = head[12:]
+    return Entry(
+        scope=scope,
+        key=key,
+        fingerprint=fingerprint,
+        status=Status(status),
+        version=int(version),
+        attempt=int(attempt),
+        write_id=write_id,
+        holder=holder,
+        repeatable=repeatable == "1",
+        lease_until=int(lease_until),
+        expires_at=int(expires_at) if expires_at else None,
+        created_at=int(created_at),
+        completed_at=int(completed_at) if completed_at else None,
+        user_id=user_id or "",
+        endpoint=endpoint or "",
+        note=note or "",
+        outcome=Outcome(int(code) if code else None, headers, body, int(chunks or 0)),
+    )
+
+
+def _to_cursor(place: Place) -> str:
+    return f"{place[0]:02x}{base64.urlsafe_b64encode(place[1]).decode()}"
+
+
+def _from_cursor(cursor: str) -> Place:
+    if not cursor:
+        return 0, b""
+    try:
+        return int(cursor[:2], 16), base64.urlsafe_b64decode(cursor[2:])
+    except ValueError:
+        raise InvalidOption("this is not a cursor that a scan of this store gave out") from None

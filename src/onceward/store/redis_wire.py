@@ -1,0 +1,316 @@
+"""The wire to a Redis server or cluster: commands for buckets go out together, their answers come back in order.
+
+The driver's connections are used as they are, without its pools, retries and cluster pipeline: that pipeline sends a
+command again when its answer is late, and a write must never be sent twice. Here only those are sent again that the
+server says it did not run: on a cluster what has moved to another node, and a script the server does not know.
+
+A wire is thrown away when anything fails; its owner makes another.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import crc_hqx
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias, cast
+from urllib.parse import SplitResult, parse_qs, urlencode, urlsplit
+
+from onceward.errors import InvalidStoreUrl, NotDurable, StoreUnavailable
+from onceward.store import BatchFailed
+
+try:
+    from redis.connection import Connection, SSLConnection, parse_url
+    from redis.exceptions import ConnectionError as ConnectionRefused
+    from redis.exceptions import NoScriptError, RedisError, ResponseError
+except ImportError:
+    raise InvalidStoreUrl("a Redis store needs the redis package: pip install 'onceward[redis]'") from None
+
+BUCKETS = 256
+# A server that has not answered by then is unavailable; the callers' own patience is as long.
+ANSWER_SECONDS = 5.0
+CONNECT_SECONDS = 2.0
+# A moving slot sends a command on once or twice, a forgotten script once; more is a cluster that cannot agree.
+HOPS_MAX = 5
+
+_OPTIONS = (
+    *("client_name", "db", "socket_connect_timeout", "socket_keepalive", "socket_timeout", "ssl_ca_certs"),
+    *("ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile"),
+)
+_PREFIX = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+
+Argument: TypeAlias = bytes | str | int
+Command: TypeAlias = tuple[Argument, ...]
+Call: TypeAlias = tuple[int, Command]  # the bucket whose data the command touches, and the command
+Address: TypeAlias = tuple[str, int]
+
+
+class Line(Protocol):
+    """What we use of a driver's connection."""
+
+    def connect(self) -> None: ...
+    def pack_commands(self, commands: Sequence[Command]) -> list[bytes]: ...
+    def send_packed_command(self, command: list[bytes]) -> None: ...
+    def read_response(self) -> object: ...
+    def can_read(self) -> bool: ...
+    def disconnect(self) -> None: ...
+
+
+class Target(NamedTuple):
+    """What a store URL says."""
+
+    nodes: tuple[Address, ...]
+    options: dict[str, object]
+    secure: bool
+    cluster: bool
+    prefix: str
+    volatile_ok: bool
+
+
+def parse_target(url: str) -> Target:
+    """`redis://`, `rediss://` and both with `+cluster`; several cluster nodes are separated by commas."""
+    try:
+        parts = urlsplit(url)
+        query = {name: values[-1] for name, values in parse_qs(parts.query, strict_parsing=bool(parts.query)).items()}
+        login, at, hosts = parts.netloc.rpartition("@")
+        nodes = tuple(_address(host) for host in hosts.split(","))
+        database = int(parts.path.strip("/") or 0)
+    except ValueError:
+        # Whatever could not be read may be a piece of a password, so it is not shown.
+        raise InvalidStoreUrl("a Redis store URL is redis://[user:password@]host[:port][/db][?option=value]") from None
+    scheme, _, kind = parts.scheme.partition("+")
+    if scheme not in {"redis", "rediss"} or kind not in {"", "cluster"} or parts.fragment:
+        raise InvalidStoreUrl(
+            "a Redis store URL begins with redis://, rediss://, redis+cluster:// or rediss+cluster://"
+        )
+    if kind != "cluster" and len(nodes) > 1:
+        raise InvalidStoreUrl("only a redis+cluster:// URL may name several hosts; they must be one cluster")
+    prefix, volatile = query.pop("prefix", "onceward"), query.pop("volatile", "")
+    if not _PREFIX.fullmatch(prefix):
+        raise InvalidStoreUrl("prefix= of a Redis store URL is 1 to 64 of A-Z a-z 0-9 . _ : -")
+    if volatile not in {"", "ok"}:
+        raise InvalidStoreUrl("volatile= of a Redis store URL can only be ok")
+    unknown = query.keys() - set(_OPTIONS)
+    if unknown:
+        raise InvalidStoreUrl(f"a Redis store URL has no option {min(unknown)!r}; it has {', '.join(_OPTIONS)}")
+    host, port = nodes[0]
+    netloc = f"{login}{at}{f'[{host}]' if ':' in host else host}:{port}"
+    options = _driver_options(SplitResult(scheme, netloc, f"/{database}", urlencode(query), "").geturl())
+    target = Target(nodes, options, scheme == "rediss", kind == "cluster", prefix, volatile == "ok")
+    try:
+        make_line(target, nodes[0])
+    except (TypeError, ValueError, RedisError):
+        raise InvalidStoreUrl("the options of the Redis store URL do not fit together") from None
+    return target
+
+
+def _address(host: str) -> Address:
+    parts = urlsplit(f"//{host}")
+    if not parts.hostname:
+        raise ValueError("no host")
+    return parts.hostname, parts.port or 6379
+
+
+def _driver_options(url: str) -> dict[str, object]:
+    try:
+        options = cast("dict[str, object]", parse_url(url))  # type: ignore[no-untyped-call]
+    except ValueError as error:
+        raise InvalidStoreUrl(f"an option of the Redis store URL has a wrong value: {error}") from None
+    for name in ("connection_class", "host", "port"):
+        options.pop(name, None)
+    return {"socket_timeout": ANSWER_SECONDS, "socket_connect_timeout": CONNECT_SECONDS, **options}
+
+
+def make_line(target: Target, address: Address) -> Line:
+    host, port = address
+    kind = cast("Callable[..., Line]", SSLConnection if target.secure else Connection)
+    return kind(host=host, port=port, protocol=2, **target.options)
+
+
+@dataclass(slots=True)
+class _Errand:
+    """One command on its way to its answer."""
+
+    call: Call
+    address: Address
+    asking: bool = False
+    load: bool = False
+    reply: object = None
+
+
+class Wire:
+    """Open connections to one server, or to the nodes of one cluster as they are needed."""
+
+    def __init__(self, target: Target, script: str, warn: Callable[[str], None]) -> None:
+        self._target = target
+        self._script = script
+        self._warn = warn
+        self._lines: dict[Address, Line] = {}
+        self._owners: list[Address | None] = []
+        self._durable = True
+
+    def open(self, nodes: Sequence[Address]) -> list[Address]:
+        """Reach the first of these nodes that takes a connection, and learn who owns which bucket: the nodes now."""
+        info, address = self._connect_any(nodes)
+        is_cluster = info.get("cluster_enabled", "1" if self._target.cluster else "0") == "1"
+        if self._target.cluster and not is_cluster:
+            raise InvalidStoreUrl("the store URL says +cluster, but this Redis is a single server")
+        if not is_cluster:
+            self._owners = [address] * BUCKETS
+            return list(nodes)
+        try:
+            shares = self._ask(address, ("CLUSTER", "SLOTS"))
+        except (RedisError, OSError) as error:
+            raise _silence(error) from error
+        if isinstance(shares, ResponseError):
+            raise _refusal(shares) from shares
+        slots: dict[int, Address] = {}
+        for first, last, (host, port, *_), *_ in cast("list[tuple[int, int, tuple[bytes | None, int]]]", shares):
+            owner = (host.decode() if host else address[0], port)
+            slots.update(dict.fromkeys(range(first, last + 1), owner))
+        self._owners = [slots.get(slot) for slot in _SLOTS]
+        return sorted(set(slots.values())) or list(nodes)
+
+    def is_stale(self) -> bool:
+        """Whether the other side has closed a connection, or said something that nobody asked for."""
+        try:
+            return any(line.can_read() for line in self._lines.values())
+        except (RedisError, OSError):
+            return True
+
+    def send(self, calls: Sequence[Call], *, durable: bool = False) -> list[object]:
+        """The answers, in one round trip; more are made only for what was not run.
+
+        `durable` refuses, before anything is sent, a server that may forget.
+        """
+        errands = [_Errand(call, self._owner(call[0])) for call in calls]
+        waiting = errands
+        try:
+            for _ in range(HOPS_MAX):
+                self._trip(waiting, durable=durable)
+                waiting = [errand for errand in waiting if self._goes_on(errand)]
+                if not waiting:
+                    break
+        except (RedisError, OSError) as error:
+            raise _silence(error) from error
+        for errand in errands:
+            if isinstance(errand.reply, ResponseError):
+                raise _refusal(errand.reply) from errand.reply
+        return [errand.reply for errand in errands]
+
+    def close(self) -> None:
+        for line in self._lines.values():
+            line.disconnect()
+        self._lines = {}
+
+    def _trip(self, errands: list[_Errand], *, durable: bool) -> None:
+        """Everything is sent before anything is read."""
+        groups: dict[Address, list[_Errand]] = {}
+        for errand in errands:
+            groups.setdefault(errand.address, []).append(errand)
+        for address in groups:
+            if address not in self._lines:
+                self._connect(address)
+        if durable and not self._durable:
+            raise NotDurable(
+                "this Redis may forget acknowledged writes (it needs appendonly yes and noeviction), so it cannot guard"
+                " an effect that must not be repeated; add ?volatile=ok to its URL to accept that"
+            )
+        parcels = [(self._lines[address], self._steps(group)) for address, group in groups.items()]
+        # In one piece: Redis syncs its log once for what it reads at once.
+        packed = [b"".join(line.pack_commands([command for command, _ in steps])) for line, steps in parcels]
+        for (line, _), data in zip(parcels, packed, strict=True):
+            line.send_packed_command([data])
+        for line, steps in parcels:
+            for _, whose in steps:
+                reply = _read(line)
+                if whose is not None:
+                    whose.reply = reply
+
+    def _steps(self, group: list[_Errand]) -> list[tuple[Command, _Errand | None]]:
+        steps: list[tuple[Command, _Errand | None]] = []
+        if any(errand.load for errand in group):
+            steps.append((("SCRIPT", "LOAD", self._script), None))
+        for errand in group:
+            if errand.asking:
+                steps.append((("ASKING",), None))
+            steps.append((errand.call[1], errand))
+        return steps
+
+    def _goes_on(self, errand: _Errand) -> bool:
+        """Whether the server said that it did not run this, and where or how it will run."""
+        reply = errand.reply
+        if isinstance(reply, NoScriptError):
+            errand.load = True
+            return True
+        what, _, rest = str(reply).partition(" ") if isinstance(reply, ResponseError) else ("", "", "")
+        if what not in {"MOVED", "ASK"}:
+            return False
+        host, _, port = rest.rpartition(" ")[2].rpartition(":")
+        errand.address = (host or errand.address[0], int(port))
+        errand.asking = what == "ASK"
+        errand.load = False
+        if what == "MOVED":
+            self._owners[errand.call[0]] = errand.address
+        return True
+
+    def _owner(self, bucket: int) -> Address:
+        owner = self._owners[bucket]
+        if owner is None:
+            raise StoreUnavailable("no node of the Redis cluster serves the slot of this key")
+        return owner
+
+    def _connect_any(self, nodes: Sequence[Address]) -> tuple[dict[str, str], Address]:
+        problem: Exception | None = None
+        for address in nodes:
+            try:
+                return self._connect(address), address
+            except ConnectionRefused as error:
+                problem = error
+            except (RedisError, OSError) as error:
+                # One that is slow to answer has used up the caller's patience; another is tried next time.
+                problem = error
+                break
+        raise StoreUnavailable(f"the Redis store cannot be reached: {problem}") from problem
+
+    def _connect(self, address: Address) -> dict[str, str]:
+        """Open a line and look at what kind of server answers."""
+        line = make_line(self._target, address)
+        line.connect()
+        self._lines[address] = line
+        reply = self._ask(address, ("INFO",))
+        # A server that does not let us look may be anything.
+        text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else ""
+        info = {name: value for name, _, value in (row.partition(":") for row in text.splitlines())}
+        if info.get("aof_enabled") != "1" or info.get("maxmemory_policy") != "noeviction":
+            self._durable = self._target.volatile_ok
+            self._warn(f"{address[0]}:{address[1]}")
+        return info
+
+    def _ask(self, address: Address, command: Command) -> object:
+        line = self._lines[address]
+        line.send_packed_command(line.pack_commands([command]))
+        return _read(line)
+
+
+def _read(line: Line) -> object:
+    try:
+        return line.read_response()
+    except ResponseError as error:
+        return error
+
+
+def _silence(error: Exception) -> StoreUnavailable:
+    return StoreUnavailable(f"the Redis store did not answer: {error}")
+
+
+def _refusal(error: ResponseError) -> StoreUnavailable | BatchFailed:
+    """An error that the server answers with. None of them leaves a write half done."""
+    if "WRONGTYPE" in str(error):
+        # Neighbours may have been applied; sent again, they know themselves by their write ids.
+        return BatchFailed(f"the Redis store holds something else under this name: {error}")
+    return StoreUnavailable(f"the Redis store refused: {error}")
+
+
+# A cluster's slot is the CRC of the hash tag, which is the bucket.
+_SLOTS = [crc_hqx(b"%02x" % bucket, 0) % 16_384 for bucket in range(BUCKETS)]
