@@ -12,7 +12,6 @@ transaction ends, any other ledger write of the same task is refused: it might w
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import ContextVar
 from typing import Any, Protocol, runtime_checkable
@@ -21,6 +20,7 @@ from onceward.core.claim import Entry
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack
 from onceward.errors import InsideBoundTransaction, InvalidOption
 from onceward.store.bind import Binding, Steps
+from onceward.store.write_id import write_id
 
 _current: ContextVar[Bound | None] = ContextVar("onceward_bound", default=None)
 
@@ -99,7 +99,7 @@ class Bound:
 
     def _settle(self, outcome: Outcome, chunks: tuple[bytes, ...]) -> Steps:
         yield from self._lock()
-        yield from self._binding.settle(self._entry, outcome, chunks, secrets.token_hex(8), self._retain)
+        yield from self._binding.settle(self._entry, outcome, chunks, write_id(), self._retain)
         self.settled = True
 
 

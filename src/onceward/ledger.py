@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import functools
-import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -32,7 +31,9 @@ from onceward.errors import ClaimLost, InvalidOption, StoreUnavailable
 from onceward.holder import holder, proved_dead
 from onceward.run import Effect, Options, Terms
 from onceward.store import PAGE_MAX, Page, Store
-from onceward.store.batch import Batcher, Keep, Seen
+from onceward.store.batch import Batcher
+from onceward.store.upkeep import Keep, Seen
+from onceward.store.write_id import write_id
 
 if TYPE_CHECKING:
     from onceward.blocking import Blocking
@@ -91,7 +92,7 @@ class Ledger:
         write = Begin(
             self._scope(scope),
             check_key(key),
-            _write_id(),
+            write_id(),
             fingerprint_of(fingerprint),
             holder(),
             repeatable,
@@ -104,7 +105,7 @@ class Ledger:
         while isinstance(found, machine.Busy) and not found.locked and self.line.proved_dead(found.entry.holder):
             if found.entry.version == write.dead:
                 break
-            write = replace(write, write_id=_write_id(), dead=found.entry.version)
+            write = replace(write, write_id=write_id(), dead=found.entry.version)
             found = machine.found(write, await self._write(write, BEGIN_SECONDS))
         return found
 
@@ -144,7 +145,7 @@ class Ledger:
         """End a doubt, if the entry is still in doubt under this very version."""
         verb = Verb.UPHOLD if committed else Verb.OVERTURN
         write = Move(
-            self._scope(scope), check_key(key), _write_id(), verb, version,
+            self._scope(scope), check_key(key), write_id(), verb, version,
             retain=self.retain(retain_seconds), outcome=outcome, note=clip(note, NOTE_BYTES_MAX),
         )  # fmt: skip
         return machine.committed(write, await self._write(write, self.lease_seconds))
@@ -156,7 +157,7 @@ class Ledger:
         entry = claim.entry
         for start in range(0, len(chunks), _CHUNKS_PER_WRITE):
             part = tuple(chunks[start : start + _CHUNKS_PER_WRITE])
-            write = Append(entry.scope, entry.key, _write_id(), entry.version, seq + start, part)
+            write = Append(entry.scope, entry.key, write_id(), entry.version, seq + start, part)
             if not machine.committed(write, await self._write(write, self.lease_seconds)):
                 raise ClaimLost(f"the claim on {entry.key!r} was taken over; its chunks go nowhere")
 
@@ -300,7 +301,7 @@ class Ledger:
     ) -> bool:
         entry = claim.entry
         write = Move(
-            entry.scope, entry.key, _write_id(), verb, entry.version,
+            entry.scope, entry.key, write_id(), verb, entry.version,
             lease=lease, retain=retain, outcome=outcome, note=clip(note, NOTE_BYTES_MAX),
         )  # fmt: skip
         return machine.committed(write, await self._write(write, self.lease_seconds))
@@ -347,7 +348,3 @@ def check_seconds(name: str, value: object, maximum: float, *, positive: bool = 
 
 # The smallest lease a clock in microseconds can express.
 _TICK = 1e-6
-
-
-def _write_id() -> str:
-    return secrets.token_hex(8)

@@ -26,12 +26,12 @@ from onceward.bound import Bound, forget_bound
 from onceward.core.claim import Busy, Claim, Entry, InDoubt, Mismatch, Ref, Replay, Status
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack, unpack
 from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
-from onceward.store.batch import POLL_SECONDS_MAX, POLL_SECONDS_MIN
 from onceward.store.pending import driven, running_loop
+from onceward.store.upkeep import POLL_SECONDS_MAX, POLL_SECONDS_MIN
 
 if TYPE_CHECKING:
     from onceward.ledger import Ledger
-    from onceward.store.batch import Keep
+    from onceward.store.upkeep import Keep
 
 T = TypeVar("T")
 

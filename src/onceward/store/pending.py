@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from onceward.errors import StoreUnavailable
 
 T = TypeVar("T")
+
+# How long a caller waits for one answer before it is told that the store is unavailable.
+ANSWER_SECONDS = 5.0
 
 _driver = threading.local()
 
@@ -52,13 +55,12 @@ _NOBODY = object()
 class Pending(Generic[T]):
     """One answer for one waiter. `patience` bounds the wait; running out of it leaves the pending alive."""
 
-    __slots__ = ("_error", "_future", "_lock", "_loop", "_mutex", "_result", "abandoned", "done", "patience", "sent")
+    __slots__ = ("_error", "_future", "_lock", "_loop", "_mutex", "_result", "abandoned", "done", "patience")
 
     def __init__(self, mutex: threading.Lock, patience: float) -> None:
         self._mutex = mutex
         self.patience = patience
         self.done = False
-        self.sent = False
         self.abandoned = False
         self._result: T | None = None
         self._error: Exception | None = None
@@ -81,6 +83,7 @@ class Pending(Generic[T]):
             if self.done:
                 return
             self._loop, self._future = loop, future
+        self.on_loop(loop)
         timer = loop.call_later(self.patience, wake, future)
         try:
             yield from future
@@ -92,17 +95,24 @@ class Pending(Generic[T]):
 
     def block(self) -> None:
         """Wait on this thread, at most as long as patience lasts."""
-        lock = threading.Lock()
-        lock.acquire()
-        with self._mutex:
-            if self.done:
-                return
-            self._lock = lock
         try:
+            self.on_thread()
+            lock = threading.Lock()
+            lock.acquire()
+            with self._mutex:
+                if self.done:
+                    return
+                self._lock = lock
             lock.acquire(timeout=self.patience)
         except BaseException:
             self.abandon()
             raise
+
+    def on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Called when a loop begins to wait."""
+
+    def on_thread(self) -> None:
+        """Called when a thread begins to wait; it may bring the answer itself."""
 
     def abandon(self) -> None:
         """Nobody waits any more. What is still queued is withdrawn where that is safe; see the batcher."""
@@ -128,6 +138,20 @@ class Pending(Generic[T]):
     @property
     def future(self) -> asyncio.Future[None] | None:
         return self._future
+
+
+def tell(results: Sequence[tuple[Pending[T], T | None, Exception | None]]) -> None:
+    """Hand over answers, waking each event loop once. The caller holds the pendings' mutex."""
+    loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for pending, result, error in results:
+        loop = pending.resolve(result, error)
+        if loop is not None and pending.future is not None:
+            loops.setdefault(loop, []).append(pending.future)
+    for loop, futures in loops.items():
+        try:
+            loop.call_soon_threadsafe(wake, *futures)
+        except RuntimeError:
+            continue  # the loop was closed with its callers; the answers are recorded in the store
 
 
 def wake(*futures: asyncio.Future[None]) -> None:

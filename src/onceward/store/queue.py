@@ -1,0 +1,114 @@
+"""Writes on their way: which of them may share a batch, which may be withdrawn, and which answer themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from typing import Protocol
+
+from onceward.core.claim import Answer, Append, Begin, Move, Ref, Status, Verb, Write, apply
+from onceward.store import BATCH_BYTES_MAX, BATCH_WRITES_MAX
+from onceward.store.pending import ANSWER_SECONDS, Pending
+from onceward.store.write_id import write_id
+
+
+class Starter(Protocol):
+    """Gets queued writes going for whoever begins to wait."""
+
+    def nudge(self, loop: asyncio.AbstractEventLoop) -> None: ...
+    def help(self) -> None: ...
+
+
+class Sent(Pending[Answer]):
+    """A write on its way."""
+
+    __slots__ = ("_starter", "write")
+
+    def __init__(self, write: Write, mutex: threading.Lock, starter: Starter) -> None:
+        super().__init__(mutex, ANSWER_SECONDS)
+        self.write = write
+        self._starter = starter
+
+    def on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._starter.nudge(loop)
+
+    def on_thread(self) -> None:
+        self._starter.help()
+
+
+class Queue:
+    """Writes in order of arrival. The caller holds the batcher's mutex around every method."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Sent] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def append(self, sent: Sent) -> None:
+        self._waiting.append(sent)
+
+    def gather(self) -> list[Sent]:
+        """The next batch: at most one write of each key; the others keep their order."""
+        batch: list[Sent] = []
+        taken: set[tuple[str, str]] = set()
+        later: list[Sent] = []
+        size = 0
+        while self._waiting and len(batch) < BATCH_WRITES_MAX and size < BATCH_BYTES_MAX:
+            sent = self._waiting.popleft()
+            write = sent.write
+            if sent.abandoned and _may_withdraw(write):
+                continue
+            ref = (write.scope, write.key)
+            if ref in taken:
+                later.append(sent)
+                continue
+            taken.add(ref)
+            batch.append(sent)
+            size += _bytes(write)
+        self._waiting.extendleft(reversed(later))
+        return batch
+
+    def refused_by(self, known: dict[Ref, Answer]) -> list[tuple[Sent, Answer]]:
+        """Take out each `begin` that the entry just seen refuses: that is its answer."""
+        refused = []
+        waiting: deque[Sent] = deque()
+        for sent in self._waiting:
+            answer = known.get(Ref(sent.write.scope, sent.write.key))
+            if answer is not None and _refuses(answer, sent.write):
+                refused.append((sent, Answer(applied=False, entry=answer.entry, now=answer.now)))
+                continue
+            if answer is not None:
+                # A write that must reach the store keeps those behind it in line.
+                del known[Ref(sent.write.scope, sent.write.key)]
+            waiting.append(sent)
+        self._waiting = waiting
+        return refused
+
+
+def release_for(write: Write, answer: Answer) -> Move | None:
+    """The write that gives back a claim nobody waits for."""
+    entry = answer.entry
+    if not isinstance(write, Begin) or not answer.applied or entry is None or entry.status is not Status.IN_PROGRESS:
+        return None
+    return Move(write.scope, write.key, write_id(), Verb.RELEASE, entry.version)
+
+
+def _refuses(answer: Answer, write: Write) -> bool:
+    entry = answer.entry
+    return entry is not None and isinstance(write, Begin) and apply(entry, write, answer.now, 0) is None
+
+
+def _may_withdraw(write: Write) -> bool:
+    return isinstance(write, Begin) or (isinstance(write, Move) and write.verb is Verb.RENEW)
+
+
+def _bytes(write: Write) -> int:
+    match write:
+        case Append():
+            return sum(map(len, write.chunks))
+        case Move():
+            return len(write.outcome.body or b"")
+        case Begin():
+            return 0
