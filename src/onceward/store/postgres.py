@@ -1,0 +1,349 @@
+"""The PostgreSQL store: one connection, one round trip for each batch.
+
+The rules of the claim machine are decided inside the database, by the functions of `postgres.sql`, because only there
+can rows be judged and locked without a second trip. The contract suite holds them equal to `core.claim`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import resources
+from typing import Any, TypeAlias, TypeVar, assert_never
+
+from onceward.core.claim import FINISHED, MOVES, Answer, Append, Begin, Entry, Move, Ref, Status, Write
+from onceward.core.outcome import NOTHING, Outcome
+from onceward.errors import InvalidStoreUrl, SchemaTooNew, StoreClosed, StoreUnavailable
+from onceward.store import SCHEMA_VERSION, BatchFailed, Clock, Page, Reading
+from onceward.store.bind import POSTGRES, Binding, session_for
+from onceward.store.memory import cursor
+
+try:
+    import psycopg
+    from psycopg.abc import PQGen
+    from psycopg.conninfo import conninfo_to_dict
+except ImportError as missing:
+    raise InvalidStoreUrl("PostgreSQL stores need psycopg: pip install 'onceward[postgres]'") from missing
+
+# A statement that waits for others gives up first, then one that is slow, and last we give up on the server itself.
+# In this order, because only the last leaves open whether the batch was applied.
+LOCK_SECONDS = 2
+STATEMENT_SECONDS = 4
+ANSWER_SECONDS = 5
+# Opening may wait for another process that creates the tables.
+OPEN_SECONDS = 20
+
+_CONNECT = {
+    "application_name": "onceward",
+    "client_encoding": "UTF8",
+    "connect_timeout": "5",
+    # A server that vanished without a word is noticed even where nothing is asked of it.
+    "keepalives": "1",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": str(ANSWER_SECONDS * 1000),
+}
+
+# Settings a role or database may have changed. `read committed` is what lets each statement of a batch see what others
+# have just committed; `synchronous_commit` may be stronger than `on`, but not weaker. The planner's settings give one
+# plan for every batch, always through the primary key, whatever the statistics say at the moment. Set by a statement,
+# because connection poolers refuse them in the connection string.
+_SESSION = f"""
+SELECT set_config('statement_timeout', '{STATEMENT_SECONDS}s', false),
+       set_config('lock_timeout', '{LOCK_SECONDS}s', false),
+       set_config('default_transaction_isolation', 'read committed', false),
+       set_config('jit', 'off', false),
+       set_config('plan_cache_mode', 'force_generic_plan', false),
+       set_config('enable_seqscan', 'off', false),
+       set_config('enable_hashjoin', 'off', false),
+       set_config('enable_mergejoin', 'off', false),
+       set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+                                            WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)
+"""
+_COMMIT = "SELECT * FROM onceward_commit_v1(%s::bigint, %b, %b)"
+_SCAN = "SELECT * FROM onceward_scan_v1(%s, %s, %s, %s, %s::integer)"
+_PURGE = "SELECT onceward_purge_v1(%s::bigint, %s::integer)"
+_CHUNKS = """
+SELECT c.data FROM platform_idempotency_keys AS e JOIN platform_idempotency_chunks AS c USING (scope, key)
+WHERE e.scope = %s AND e.key = %s AND e.version = %s::bigint AND c.seq > %s::integer ORDER BY c.seq LIMIT %s::integer
+"""
+# The first number says "once"; the second lock, of purge and insert, is taken inside the functions.
+_LOCK_SCHEMA = "SELECT pg_advisory_xact_lock(1869505381, 1)"
+
+# Classes and codes of errors after which nothing of the batch was applied and the connection is sound.
+_REFUSED_DATA = ("22", "23", "54")
+_LATER = frozenset({"40001", "40P01", "55P03", "57014"})
+
+_STATUS = {status.value: status for status in Status}
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+_Row: TypeAlias = tuple[Any, ...]
+_T = TypeVar("_T")
+
+# Connections inherited through a fork: closing one would end the parent's session, so nothing may collect them.
+_inherited: list[psycopg.Connection] = []
+
+
+class _Connection(psycopg.Connection):
+    """A connection that does not wait for ever: a frozen server still acknowledges packets, so no socket option helps."""
+
+    seconds: float = OPEN_SECONDS
+
+    def wait(self, gen: PQGen[_T], *args: Any, **options: Any) -> _T:
+        return super().wait(_until(gen, time.monotonic() + self.seconds), *args, **options)
+
+
+def _until(gen: PQGen[_T], deadline: float) -> PQGen[_T]:
+    """Pass on what psycopg waits for. It asks again several times a second, even if nothing comes."""
+    try:
+        waits_for = next(gen)
+        while True:
+            ready = yield waits_for
+            if not ready and time.monotonic() > deadline:
+                raise TimeoutError("the server does not answer")
+            waits_for = gen.send(ready)
+    except StopIteration as end:
+        result: _T = end.value
+        return result
+
+
+class PostgresStore:
+    """A ledger in a PostgreSQL database (14 or later), in the first schema of its search path."""
+
+    def __init__(self, url: str, clock: Clock | None = None) -> None:
+        self._parameters = _parameters(url)
+        self._clock = clock
+        self._connection: _Connection | None = None
+        self._closed = False
+
+    def commit(self, writes: Sequence[Write]) -> list[Answer]:
+        answers = self._commit(writes)
+        # A begin may find an expired entry that is purged before it can be locked; then the key is free: ask again.
+        gone = [n for n, write in enumerate(writes) if answers[n].entry is None and isinstance(write, Begin)]
+        while gone:
+            try:
+                again = self._commit([writes[n] for n in gone])
+            except BatchFailed as error:
+                raise StoreUnavailable(f"only a part of the batch was decided: {error}") from error
+            for n, answer in zip(gone, again, strict=True):
+                answers[n] = answer
+            gone = [n for n in gone if answers[n].entry is None]
+        return answers
+
+    def _commit(self, writes: Sequence[Write]) -> list[Answer]:
+        data: list[bytes] = []
+        size = 0
+        fields = []
+        for n, write in enumerate(writes):
+            fields.append(_fields(n, write, size))
+            for piece in _pieces(write):
+                data.append(piece)
+                size += len(piece)
+        with self._speaking() as connection:
+            rows = self._call(connection, fields, b"".join(data))
+        answers: dict[int, Answer] = {}
+        for row in rows:
+            write = writes[row[0]]
+            entry = (
+                None if row[5] is None else _entry(write.scope, write.key, row[5:], _kept(write) if row[1] else None)
+            )
+            answers[row[0]] = Answer(row[1], entry, row[4], _STATUS[row[2]] if row[2] else None, row[3] is True)
+        return [answers[n] for n in range(len(writes))]
+
+    def read(self, refs: Sequence[Ref]) -> Reading:
+        # One more, of no key, because even an answer without entries tells the time.
+        wanted = [*refs, Ref("", "")]
+        fields = [{"n": n, "verb": "read", "scope": ref.scope, "key": ref.key} for n, ref in enumerate(wanted)]
+        with self._speaking() as connection:
+            rows = self._call(connection, fields, b"")
+        found = {row[0]: _entry(*wanted[row[0]], row[5:]) for row in rows if row[5] is not None}
+        return Reading(rows[0][4], tuple(found.get(n) for n in range(len(refs))))
+
+    def _call(self, connection: _Connection, fields: list[dict[str, object]], data: bytes) -> list[_Row]:
+        arguments = (self._now(), _encode(fields), data)
+        return connection.execute(_COMMIT, arguments, prepare=True, binary=True).fetchall()
+
+    def scan(self, scope: str | None, status: Status | None, after: str, limit: int) -> Page:
+        last_scope, _, last_key = after.partition("\x00")
+        arguments = (scope, None if status is None else status.value, last_scope, last_key, limit + 1)
+        with self._speaking() as connection:
+            rows = connection.execute(_SCAN, arguments, prepare=True, binary=True).fetchall()
+        page = tuple(_entry(row[0], row[1], row[2:]) for row in rows[:limit])
+        return Page(page, cursor(page[-1].ref) if len(rows) > limit else "")
+
+    def purge(self, limit: int) -> int:
+        with self._speaking() as connection:
+            return _only(connection.execute(_PURGE, (self._now(), limit), prepare=True, binary=True).fetchone())
+
+    def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
+        arguments = (ref.scope, ref.key, version, after, limit)
+        with self._speaking() as connection:
+            return [row[0] for row in connection.execute(_CHUNKS, arguments, prepare=True, binary=True).fetchall()]
+
+    def bind(self, connection: object) -> Binding:
+        """A caller's transaction on this database; it locks the claim's row alone, and nobody waits for it."""
+        return Binding(session_for(connection, POSTGRES), POSTGRES, self._clock)
+
+    def abandon(self) -> None:
+        if self._connection is not None:
+            _inherited.append(self._connection)
+            self._connection = None
+
+    def close(self) -> None:
+        self._closed = True
+        self._drop()
+
+    def _now(self) -> int | None:
+        return None if self._clock is None else self._clock()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    @contextmanager
+    def _speaking(self) -> Iterator[_Connection]:
+        """The open connection; whatever goes wrong leaves as one of our own exceptions."""
+        try:
+            if self._connection is None:
+                self._connection = self._open()
+            yield self._connection
+        except UnicodeEncodeError as error:
+            raise BatchFailed(f"PostgreSQL cannot store this text: {error.reason}") from error
+        except TimeoutError as error:
+            self._drop()
+            raise StoreUnavailable("PostgreSQL does not answer") from error
+        except psycopg.Error as error:
+            state, reason = error.sqlstate or "", error.diag.message_primary or str(error)
+            if state in _LATER:
+                raise BatchFailed(f"PostgreSQL gave up on the batch: {reason}", transient=True) from error
+            if state.startswith(_REFUSED_DATA) or (isinstance(error, psycopg.DataError) and not state):
+                raise BatchFailed(f"PostgreSQL refused the data: {reason}") from error
+            self._drop()
+            # Not chained: whatever libpq says of a connection, the password stays out of logs.
+            raise StoreUnavailable(f"PostgreSQL: {self._without_password(reason)}") from None
+
+    def _without_password(self, reason: str) -> str:
+        password = self._parameters.get("password")
+        return reason.replace(password, "***") if password else reason
+
+    def _open(self) -> _Connection:
+        if self._closed:
+            raise StoreClosed("the PostgreSQL store is closed")
+        connection = _Connection.connect(**self._parameters, autocommit=True)  # type: ignore[arg-type]
+        try:
+            _prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        connection.seconds = ANSWER_SECONDS
+        return connection
+
+
+def _parameters(url: str) -> dict[str, str]:
+    """What libpq understands, checked before anything is opened. Messages never quote the URL: it has a password."""
+    malformed = InvalidStoreUrl(
+        "malformed PostgreSQL URL, or an unknown option in it; it looks like postgresql://user:password@host:5432/name"
+    )
+    if not url.startswith(("postgresql://", "postgres://")):
+        raise malformed
+    try:
+        found = {name: str(value) for name, value in conninfo_to_dict(url).items()}
+    except psycopg.Error:
+        raise malformed from None
+    if not all(number.isdecimal() for number in _numbers(found)):
+        raise malformed
+    return _CONNECT | found
+
+
+def _numbers(found: dict[str, str]) -> list[str]:
+    """What libpq would only find out when it connects. Several hosts may have a port each."""
+    ports = [port for port in found.get("port", "").split(",") if port]
+    return [*ports, found.get("connect_timeout", "0")]
+
+
+def _prepare(connection: _Connection) -> None:
+    """Look first; create the schema under a lock only if it is missing."""
+    connection.execute(_SESSION)
+    version = _schema_version(connection)
+    if version == 0:
+        with connection.transaction():
+            connection.execute(f"SET LOCAL lock_timeout = '{OPEN_SECONDS}s'; SET LOCAL statement_timeout = 0")
+            connection.execute(_LOCK_SCHEMA)
+            version = _schema_version(connection)
+            if version == 0:
+                connection.execute(resources.files("onceward.store").joinpath("postgres.sql").read_bytes())
+                connection.execute("INSERT INTO platform_idempotency_meta VALUES (1, %s)", (SCHEMA_VERSION,))
+                version = SCHEMA_VERSION
+    if version > SCHEMA_VERSION:
+        raise SchemaTooNew(f"the store has schema {version}, this Onceward knows {SCHEMA_VERSION}: upgrade Onceward")
+
+
+def _schema_version(connection: _Connection) -> int:
+    if not _only(connection.execute("SELECT to_regclass('platform_idempotency_meta') IS NOT NULL").fetchone()):
+        return 0
+    return _only(connection.execute("SELECT schema_version FROM platform_idempotency_meta").fetchone())
+
+
+def _only(row: _Row | None) -> int:
+    if row is None:
+        raise AssertionError("a query for one value gave no row")
+    value: int = row[0]
+    return value
+
+
+def _fields(n: int, write: Write, at: int) -> dict[str, object]:
+    """A write as `onceward_write_v1`; `at` is where its bytes begin in the data of the batch."""
+    fields: dict[str, object] = {"n": n, "scope": write.scope, "key": write.key, "write_id": write.write_id}
+    match write:
+        case Begin():
+            return fields | {
+                "verb": "begin", "version": write.dead, "lease": write.lease, "retain": write.retain,
+                "fingerprint": write.fingerprint, "holder": write.holder, "repeatable": write.repeatable,
+                "user_id": write.user_id, "endpoint": write.endpoint,
+            }  # fmt: skip
+        case Move():
+            outcome = write.outcome
+            return fields | {
+                "verb": write.verb.value, "version": write.version, "lease": write.lease, "retain": write.retain,
+                "note": write.note, "code": outcome.code, "headers": outcome.headers, "chunks": outcome.chunks,
+                "parts": None if outcome.body is None else [at, at + len(outcome.body)],
+            }  # fmt: skip
+        case Append():
+            parts = [at]
+            for chunk in write.chunks:
+                parts.append(parts[-1] + len(chunk))
+            return fields | {"verb": "append", "version": write.version, "chunks": write.seq - 1, "parts": parts}
+        case _:
+            assert_never(write)
+
+
+def _pieces(write: Write) -> tuple[bytes, ...]:
+    match write:
+        case Begin():
+            return ()
+        case Move():
+            return () if write.outcome.body is None else (write.outcome.body,)
+        case Append():
+            return write.chunks
+        case _:
+            assert_never(write)
+
+
+def _kept(write: Write) -> Outcome | None:
+    """The outcome an applied write leaves, if it brought one: its body is not sent back."""
+    return write.outcome if isinstance(write, Move) and MOVES[write.verb][1] in FINISHED else None
+
+
+def _entry(scope: str, key: str, row: _Row, outcome: Outcome | None = None) -> Entry:
+    if outcome is None:
+        code, headers, body, chunks = row[14:]
+        kept = code is not None or headers is not None or body is not None or chunks
+        outcome = Outcome(code, headers, body, chunks) if kept else NOTHING
+    return Entry(
+        scope, key, row[0], _STATUS[row[1]], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10],
+        row[11], row[12], row[13], outcome,
+    )  # fmt: skip
