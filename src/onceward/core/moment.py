@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import UTC, datetime, timedelta
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -9,10 +10,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def to_text(microseconds: int) -> str:
     """`1` becomes `1970-01-01T00:00:00.000001Z`."""
-    moment = _EPOCH + timedelta(microseconds=microseconds)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond:06d}Z"
+    seconds, fraction = divmod(microseconds, 1_000_000)
+    return f"{_second(seconds)}.{fraction:06d}Z"
 
 
 def from_text(text: str) -> int:
     since = datetime.fromisoformat(text) - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+@functools.lru_cache(maxsize=256)
+def _second(seconds: int) -> str:
+    """Most moments of a busy process fall into a few seconds: now, its leases and its retentions."""
+    return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")

@@ -52,6 +52,14 @@ _MOVE = (
     " note = ?, response_status = ?, response_headers = ?, response_body = ?, response_chunks = ?"
     " WHERE scope = ? AND key = ?"
 )
+_DOOMED_FINISHED = (
+    "SELECT scope, key, version FROM platform_idempotency_keys"
+    " WHERE status IN ('completed', 'failed') AND expires_at <= ? ORDER BY expires_at LIMIT ?"
+)
+_DOOMED_ABANDONED = (
+    "SELECT scope, key, version FROM platform_idempotency_keys"
+    " WHERE status = 'in_progress' AND status IN ('in_progress', 'in_doubt') AND expires_at <= ? LIMIT ?"
+)
 _DELETE = "DELETE FROM platform_idempotency_keys WHERE scope = ? AND key = ?"
 _DELETE_CHUNKS = "DELETE FROM platform_idempotency_chunks WHERE scope = ? AND key = ?"
 _INSERT_CHUNK = "INSERT INTO platform_idempotency_chunks (scope, key, seq, data) VALUES (?, ?, ?, ?)"
@@ -93,18 +101,15 @@ class SqliteStore:
             if _data_version(db) != seen:
                 entries = _lookup(db, refs)
             now = self._clock()
-            last_version = minted = _last_version(db)
+            floor = _version_floor(db)
             answers = []
             for entry, write in zip(entries, writes, strict=True):
-                after = apply(entry, write, now, minted + 1)
+                after = apply(entry, write, now, max(floor, entry.version if entry else 0) + 1)
                 if after is None:
                     answers.append(Answer(applied=False, entry=entry, now=now))
                     continue
-                minted = max(minted, after.version)
                 _put(db, entry, write, after)
                 answers.append(Answer(True, after, now, None if entry is None or entry.absent(now) else entry.status))
-            if minted > last_version:
-                db.execute("UPDATE platform_idempotency_meta SET last_version = ?", (minted,))
             db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
@@ -138,8 +143,10 @@ class SqliteStore:
             db.execute("BEGIN IMMEDIATE")
             try:
                 doomed = _doomed(db, self._clock(), limit)
-                db.executemany(_DELETE, doomed)
-                db.executemany(_DELETE_CHUNKS, doomed)
+                floor = max((row[2] for row in doomed), default=0)
+                db.execute("UPDATE platform_idempotency_meta SET version_floor = max(version_floor, ?)", (floor,))
+                db.executemany(_DELETE, [row[:2] for row in doomed])
+                db.executemany(_DELETE_CHUNKS, [row[:2] for row in doomed])
                 db.execute("COMMIT")
             except BaseException:
                 if db.in_transaction:
@@ -257,9 +264,9 @@ def _data_version(db: sqlite3.Connection) -> int:
     return version
 
 
-def _last_version(db: sqlite3.Connection) -> int:
-    version: int = db.execute("SELECT last_version FROM platform_idempotency_meta").fetchone()[0]
-    return version
+def _version_floor(db: sqlite3.Connection) -> int:
+    floor: int = db.execute("SELECT version_floor FROM platform_idempotency_meta").fetchone()[0]
+    return floor
 
 
 def _lookup(db: sqlite3.Connection, refs: list[Ref]) -> list[Entry | None]:
@@ -271,9 +278,12 @@ def _lookup(db: sqlite3.Connection, refs: list[Ref]) -> list[Entry | None]:
     return [found.get(ref) for ref in refs]
 
 
-def _doomed(db: sqlite3.Connection, now: int, limit: int) -> list[Ref]:
-    sql = "SELECT scope, key FROM platform_idempotency_keys WHERE expires_at <= ? ORDER BY expires_at LIMIT ?"
-    return [Ref(*row) for row in db.execute(sql, (to_text(now), limit))]
+def _doomed(db: sqlite3.Connection, now: int, limit: int) -> list[tuple[str, str, int]]:
+    """What may be purged: finished entries by their index, then abandoned ones among the few unfinished."""
+    doomed: list[tuple[str, str, int]] = []
+    for sql in (_DOOMED_FINISHED, _DOOMED_ABANDONED):
+        doomed += db.execute(sql, (to_text(now), limit - len(doomed)))
+    return doomed
 
 
 def _put(db: sqlite3.Connection, before: Entry | None, write: Write, after: Entry) -> None:

@@ -28,7 +28,9 @@ CREATE TABLE platform_idempotency_keys (
 
 CREATE INDEX idx_idempotency_keys_created ON platform_idempotency_keys (created_at);
 CREATE INDEX idx_idempotency_keys_user ON platform_idempotency_keys (user_id);
-CREATE INDEX idx_idempotency_keys_expires ON platform_idempotency_keys (expires_at) WHERE expires_at IS NOT NULL;
+-- What purge walks. Claims that are being worked on are left out: they would be moved twice for nothing.
+CREATE INDEX idx_idempotency_keys_expires ON platform_idempotency_keys (expires_at)
+    WHERE status IN ('completed', 'failed');
 -- Operators ask for what is unfinished; an index of those alone stays small.
 CREATE INDEX idx_idempotency_keys_open ON platform_idempotency_keys (status, scope, key)
     WHERE status IN ('in_progress', 'in_doubt');
@@ -41,9 +43,10 @@ CREATE TABLE platform_idempotency_chunks (
     PRIMARY KEY (scope, key, seq)
 ) WITHOUT ROWID;
 
--- One row. last_version outlives every entry, so that versions never repeat.
+-- One row. A new entry's version starts above the floor, and purge raises the floor to what it deletes, so that
+-- versions of one key never repeat, without a counter that every claim would have to write.
 CREATE TABLE platform_idempotency_meta (
     only           INTEGER PRIMARY KEY CHECK (only = 1),
     schema_version INTEGER NOT NULL,
-    last_version   INTEGER NOT NULL
+    version_floor  INTEGER NOT NULL
 );
