@@ -260,14 +260,14 @@ class Batcher:
             (sent, answer, None) for sent, answer in zip(batch, answers, strict=True)
         ]
         with self.mutex:
+            for sent, answer in zip(batch, answers, strict=True):
+                if sent.abandoned and (release := release_for(sent.write, answer)) is not None:
+                    self._queue.push(Sent(release, self.mutex, self))
             if self._queue or self._upkeep.watching:
                 known = {Ref(sent.write.scope, sent.write.key): a for sent, a in zip(batch, answers, strict=True)}
                 tell([(watch, seen, None) for watch, seen in self._upkeep.told(known)])
                 results += [(sent, answer, None) for sent, answer in self._queue.refused_by(known)]
             tell(results)
-            for sent, answer in zip(batch, answers, strict=True):
-                if sent.abandoned and (release := release_for(sent.write, answer)) is not None:
-                    self._queue.append(Sent(release, self.mutex, self))
 
     def _answer_calls(self) -> bool:
         with self.mutex:

@@ -49,6 +49,10 @@ class Queue:
     def append(self, sent: Sent) -> None:
         self._waiting.append(sent)
 
+    def push(self, sent: Sent) -> None:
+        """Ahead of everyone: a release, so that those behind it find the key free."""
+        self._waiting.appendleft(sent)
+
     def gather(self) -> list[Sent]:
         """The next batch: at most one write of each key; the others keep their order."""
         batch: list[Sent] = []

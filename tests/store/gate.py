@@ -1,0 +1,54 @@
+"""A memory store whose commits a test can watch, hold up and spoil."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from onceward.core.claim import Answer, Ref, Write
+from onceward.store import BatchFailed, Clock, Reading
+from onceward.store.memory import MemoryStore
+
+
+class GateStore(MemoryStore):
+    """`hold()` makes the next commits wait for `let_go()`; `spoil` decides what happens to a batch."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__(clock)
+        self.batches: list[list[Write]] = []
+        self.reads: list[list[Ref]] = []
+        self.threads: list[str] = []
+        self.spoil: Callable[[Sequence[Write]], None] = lambda _: None
+        self.answers: Callable[[list[Answer]], list[Answer]] = lambda answers: answers
+        self.entered = threading.Semaphore(0)
+        self._gate = threading.Event()
+        self._gate.set()
+
+    def hold(self) -> None:
+        self._gate.clear()
+
+    def let_go(self) -> None:
+        self._gate.set()
+
+    def commit(self, writes: Sequence[Write]) -> list[Answer]:
+        self.batches.append(list(writes))
+        self.threads.append(threading.current_thread().name)
+        self.entered.release()
+        assert self._gate.wait(10), "the test never let the commit go"
+        self.spoil(writes)
+        return self.answers(super().commit(writes))
+
+    def read(self, refs: Sequence[Ref]) -> Reading:
+        self.reads.append(list(refs))
+        return super().read(refs)
+
+    def writes_of(self, key: str) -> list[Write]:
+        return [write for batch in self.batches for write in batch if write.key == key]
+
+
+def refuse_key(key: str) -> Callable[[Sequence[Write]], None]:
+    def spoil(writes: Sequence[Write]) -> None:
+        if any(write.key == key for write in writes):
+            raise BatchFailed(f"the data of {key} is bad")
+
+    return spoil
