@@ -1,0 +1,109 @@
+"""The one table of back ends: how each test gets data of its own on every one of them, quickly.
+
+Servers are started once for each worker process, when the first test needs them, and stopped at its end. A server
+that does not start is an error: nothing is skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import psycopg
+from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisCluster, RedisServer
+
+from onceward.store import Clock, Store
+from onceward.store.memory import MemoryStore
+from onceward.store.open import open_store
+
+# A new database costs a quarter of a second; emptying the one of this process costs a few milliseconds. A lock that
+# an earlier test left behind is an error within this time, and not a suite that hangs.
+_EMPTY = """
+DO $$ BEGIN
+    IF to_regclass('platform_idempotency_keys') IS NOT NULL THEN
+        DELETE FROM platform_idempotency_chunks;
+        DELETE FROM platform_idempotency_keys;
+    END IF;
+END $$
+"""
+
+
+class Servers:
+    """The servers of this process, each started on first use."""
+
+    def __init__(self) -> None:
+        self._running = ExitStack()
+
+    @cached_property
+    def postgres(self) -> PostgresServer:
+        return self._running.enter_context(PostgresServer())
+
+    @cached_property
+    def redis(self) -> RedisServer:
+        return self._running.enter_context(RedisServer())
+
+    @cached_property
+    def redis_cluster(self) -> RedisCluster:
+        return self._running.enter_context(RedisCluster())
+
+    @cached_property
+    def _database(self) -> tuple[str, psycopg.Connection]:
+        url = self.postgres.create_database()
+        connection = self._running.enter_context(psycopg.connect(url, autocommit=True))
+        connection.execute("SET lock_timeout = '5s'")
+        return url, connection
+
+    def emptied_database(self) -> str:
+        """The URL of this process's database without entries. Its tables stay, if a store has made them."""
+        url, connection = self._database
+        connection.execute(_EMPTY)
+        return url
+
+    def close(self) -> None:
+        self._running.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """`url` gives the address of empty data that no other test has; `folder` is the test's own."""
+
+    name: str
+    url: Callable[[Servers, Path], str]
+
+
+BACKENDS = {
+    backend.name: backend
+    for backend in (
+        Backend("memory", lambda _, __: "memory:"),
+        Backend("sqlite", lambda _, folder: f"sqlite:///{folder / 'ledger.db'}"),
+        Backend("postgres", lambda servers, _: servers.emptied_database()),
+        Backend("redis", lambda servers, _: servers.redis.fresh_url()),
+        Backend("redis-cluster", lambda servers, _: servers.redis_cluster.fresh_url()),
+    )
+}
+# The four that a URL names. The cluster is the same store on other ground; the contract covers it.
+FOUR = ("memory", "sqlite", "postgres", "redis")
+
+
+class Opener:
+    """Opens one URL again and again and closes what it opened. All openings of `memory:` are one store, as all
+    openings of a file are one file.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._opened: list[Store] = []
+
+    def __call__(self, clock: Clock | None = None) -> Store:
+        if self._opened and isinstance(self._opened[0], MemoryStore):
+            return self._opened[0]
+        self._opened.append(open_store(self.url, clock=clock))
+        return self._opened[-1]
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()

@@ -1,0 +1,62 @@
+"""What every test may ask for: servers, and data of its own on each back end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.backends import BACKENDS, FOUR, Backend, Opener, Servers
+from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisCluster, RedisServer
+
+from onceward.testing import PinnedClock
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    with closing(Servers()) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def postgres_server(servers: Servers) -> PostgresServer:
+    """Shared with other tests: stop or freeze one of your own instead."""
+    return servers.postgres
+
+
+@pytest.fixture(scope="session")
+def redis_server(servers: Servers) -> RedisServer:
+    """Shared with other tests: stop or freeze one of your own instead."""
+    return servers.redis
+
+
+@pytest.fixture(scope="session")
+def redis_cluster(servers: Servers) -> RedisCluster:
+    """Shared with other tests: stop or freeze one of your own instead."""
+    return servers.redis_cluster
+
+
+@pytest.fixture(params=FOUR)
+def backend(request: pytest.FixtureRequest) -> Backend:
+    """Each of the four in turn. A test may choose others: `@pytest.mark.parametrize("backend", …, indirect=True)`."""
+    return BACKENDS[request.param]
+
+
+@pytest.fixture
+def store_url(backend: Backend, servers: Servers, tmp_path: Path) -> str:
+    """The URL of empty data on each back end."""
+    return backend.url(servers, tmp_path)
+
+
+@pytest.fixture
+def make_store(store_url: str) -> Iterator[Opener]:
+    """Opens a store on the test's own data, as often as it is called: `make_store(clock)`."""
+    with closing(Opener(store_url)) as opener:
+        yield opener
+
+
+@pytest.fixture
+def clock() -> PinnedClock:
+    return PinnedClock()

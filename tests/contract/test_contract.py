@@ -1,0 +1,33 @@
+"""Every back end keeps the whole contract: no skips, no sleeps, nothing switched off."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+from tests.backends import BACKENDS, Opener
+
+import onceward.store
+from onceward.testing import StoreContract
+from onceward.testing.caller import OpenStore
+
+
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
+class TestContract(StoreContract):
+    @pytest.fixture
+    def make_store(self, make_store: Opener) -> OpenStore:
+        return make_store
+
+
+def test_every_test_of_the_contract_names_its_rule_and_every_rule_has_a_test() -> None:
+    rules = set(re.findall(r"^ *(\d+)\. [A-Z]", inspect.getdoc(onceward.store) or "", re.MULTILINE))
+    tested = set()
+    for name, test in inspect.getmembers(StoreContract, inspect.isfunction):
+        if name.startswith("test_"):
+            named = re.match(r"Rule (\d+)\.", test.__doc__ or "")
+            assert named is not None, f"{name} does not say which rule it tests"
+            tested.add(named[1])
+
+    assert len(rules) == 9
+    assert tested == rules
