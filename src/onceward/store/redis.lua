@@ -21,26 +21,15 @@
 -- 2^53 (the year 2255); later times are rounded. Numbers become text by '%.0f' alone: tostring would shorten them.
 --
 -- ARGV: the verb, the pinned time or '', the entry's scope NUL key; then what each verb below says.
--- A write answers {json, body}. The JSON array is: applied (1 or 0), the status that an applied write found (null:
--- absent), the time, and the entry's fields in this order (none of them when there is no entry; null: not set).
--- The body comes with refused writes and reads; whoever had a write applied knows it.
+-- A write answers with a JSON array: the entry's fields in the order below (false: not set; all of them: no entry),
+-- then applied (1 or 0), the status that an applied write found (false: absent), and the time. The body follows after
+-- a line feed, which JSON cannot contain. Code, headers, chunks and body of a move that was applied are left out:
+-- whoever sent them knows them.
 
-local FIELDS = {
-  'fingerprint', 'status', 'version', 'attempt', 'write_id', 'holder', 'repeatable', 'lease_until', 'expires_at',
-  'created_at', 'completed_at', 'user_id', 'endpoint', 'note', 'code', 'headers', 'chunks',
-}
-
--- Which states each verb accepts, and the state it leaves: MOVES of core/claim.py.
-local HELD, DOUBTED, EITHER = {in_progress = true}, {in_doubt = true}, {in_progress = true, in_doubt = true}
-local MOVES = {
-  renew = {HELD, 'in_progress'},
-  settle = {EITHER, 'completed'},
-  fail = {HELD, 'failed'},
-  release = {HELD, 'failed'},
-  doubt = {HELD, 'in_doubt'},
-  uphold = {DOUBTED, 'completed'},
-  overturn = {DOUBTED, 'failed'},
-}
+-- The fields by number; a table with names would cost as much as all the rest of a refused call.
+local FINGERPRINT, STATUS, VERSION, ATTEMPT, WRITE_ID, HOLDER = 1, 2, 3, 4, 5, 6
+local REPEATABLE, LEASE_UNTIL, EXPIRES_AT, CREATED_AT, COMPLETED_AT = 7, 8, 9, 10, 11
+local USER_ID, ENDPOINT, NOTE, CHUNKS, BODY = 12, 13, 14, 17, 18
 
 -- Lua cannot hand over more than some 8,000 values at once.
 local PUSH_MAX = 1000
@@ -56,43 +45,32 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- The entry under KEYS[1] as stored, expired or not; nil when there is none.
+-- The entry under KEYS[1] as stored, expired or not. It has no status when there is none.
 local function look_up()
-  local values = redis.call('HMGET', KEYS[1], 'body', unpack(FIELDS))
-  if not values[3] then
-    return nil
-  end
-  local entry = {body = values[1]}
-  for i, name in ipairs(FIELDS) do
-    entry[name] = values[i + 1]
-  end
-  return entry
+  return redis.call('HMGET', KEYS[1],
+    'fingerprint', 'status', 'version', 'attempt', 'write_id', 'holder',
+    'repeatable', 'lease_until', 'expires_at', 'created_at', 'completed_at',
+    'user_id', 'endpoint', 'note', 'code', 'headers', 'chunks', 'body')
 end
 
 local function is_absent(entry)
-  if not entry then
+  local status = entry[STATUS]
+  if not status then
     return true
   end
-  local finished = entry.status == 'completed' or entry.status == 'failed'
-  return finished and entry.expires_at ~= '' and tonumber(entry.expires_at) <= now
+  local finished = status == 'completed' or status == 'failed'
+  return finished and entry[EXPIRES_AT] ~= '' and tonumber(entry[EXPIRES_AT]) <= now
 end
 
-local function answer(applied, before, entry)
-  local head = {applied, before or cjson.null, text(now)}
-  if entry then
-    for i, name in ipairs(FIELDS) do
-      head[i + 3] = entry[name] or cjson.null
-    end
-  end
-  return {cjson.encode(head), applied == 0 and entry and entry.body or false}
+local function answer(entry, applied, before)
+  local body = entry[BODY]
+  entry[18], entry[19], entry[20] = applied, before, text(now)
+  local head = cjson.encode(entry)
+  return body and head .. '\n' .. body or head
 end
 
--- Write these fields, given as name, value, name, value, and show them in the entry too.
-local function put(entry, changes)
-  redis.call('HSET', KEYS[1], unpack(changes))
-  for i = 1, #changes, 2 do
-    entry[changes[i]] = changes[i + 1]
-  end
+local function refuse(entry)
+  return answer(entry, 0, false)
 end
 
 local function set_due(due, expires_at)
@@ -105,123 +83,82 @@ end
 
 -- KEYS: entry, chunks, all, open, due, version.
 -- ARGV: write id, fingerprint, holder, repeatable (1 or 0), lease, retain, a version proved dead, user id, endpoint.
-local function begin()
+if verb == 'begin' then
   local write_id, fingerprint, holder, repeatable = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-  local lease, retain, dead = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10]
-  local _, chunks, all, open, due, versions = unpack(KEYS)
+  local lease, retain, dead, user_id, endpoint = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10], ARGV[11], ARGV[12]
   local stored = look_up()
-  local found = not is_absent(stored) and stored or nil
-  local before = found and found.status
+  local before, attempt, created_at, note = false, '1', text(now), ''
 
-  if found then
-    if found.fingerprint ~= fingerprint then
-      return answer(0, nil, stored)
+  if not is_absent(stored) then
+    before = stored[STATUS]
+    if stored[FINGERPRINT] ~= fingerprint then
+      return refuse(stored)
     end
-    if found.status ~= 'failed' then
-      local lapsed = found.status == 'in_progress' and (tonumber(found.lease_until) <= now or found.version == dead)
-      if not lapsed then
-        return answer(0, nil, stored)
+    if before ~= 'failed' then
+      if before ~= 'in_progress' or (tonumber(stored[LEASE_UNTIL]) > now and stored[VERSION] ~= dead) then
+        return refuse(stored)
       end
-      if found.repeatable ~= '1' or repeatable ~= '1' then
-        redis.call('ZREM', due, member)
-        put(found, {'status', 'in_doubt', 'write_id', write_id, 'expires_at', ''})
-        return answer(1, before, found)
+      if stored[REPEATABLE] ~= '1' or repeatable ~= '1' then
+        redis.call('ZREM', KEYS[5], member)
+        redis.call('HSET', KEYS[1], 'status', 'in_doubt', 'write_id', write_id, 'expires_at', '')
+        stored[STATUS], stored[WRITE_ID], stored[EXPIRES_AT] = 'in_doubt', write_id, ''
+        return answer(stored, 1, before)
       end
     end
+    attempt, created_at, note = text(stored[ATTEMPT] + 1), stored[CREATED_AT], stored[NOTE]
   end
 
   -- Never below one that was seen: not after a purge, nor when the clock was set back or the counter was lost.
-  local version = math.max(tonumber(redis.call('GET', versions) or 0) + 1, now)
-  if stored then
-    version = math.max(version, tonumber(stored.version) + 1)
-  end
-  local lease_until = now + lease
-  local expires_at = repeatable == '1' and text(lease_until + retain) or ''
-  local changes = {
-    'fingerprint', fingerprint, 'status', 'in_progress', 'version', text(version),
-    'attempt', found and text(found.attempt + 1) or '1', 'write_id', write_id, 'holder', holder,
-    'repeatable', repeatable, 'lease_until', text(lease_until), 'expires_at', expires_at,
-    'created_at', found and found.created_at or text(now), 'user_id', ARGV[11], 'endpoint', ARGV[12],
-    'note', found and found.note or '',
-  }
+  local last = math.max(tonumber(redis.call('GET', KEYS[6]) or 0), tonumber(stored[VERSION] or 0))
+  local version = text(math.max(last + 1, now))
+  local lease_until = text(now + lease)
+  local expires_at = repeatable == '1' and text(now + lease + retain) or ''
 
-  redis.call('ZADD', all, 0, member)
-  redis.call('ZADD', open, 0, member)
-  set_due(due, expires_at)
-  redis.call('SET', versions, text(version))
-  if stored then
-    redis.call('UNLINK', KEYS[1], chunks)
+  redis.call('ZADD', KEYS[3], 0, member)
+  redis.call('ZADD', KEYS[4], 0, member)
+  set_due(KEYS[5], expires_at)
+  redis.call('SET', KEYS[6], version)
+  if stored[STATUS] then
+    redis.call('UNLINK', KEYS[1], KEYS[2])
   end
-  local held = {}
-  put(held, changes)
-  return answer(1, before, held)
-end
-
--- KEYS: entry, open, due.
--- ARGV: write id, version, lease, retain, note; then those of code, headers, body and chunks that are set, each as
--- its name and its value.
-local function move()
-  local write_id, version, lease, retain, note = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
-  local _, open, due = unpack(KEYS)
-  local accepted, status = unpack(MOVES[verb])
-  local entry = look_up()
-  if is_absent(entry) or entry.version ~= version or not accepted[entry.status] then
-    return answer(0, nil, entry)
-  end
-
-  local before = entry.status
-  local expires_at, changes
-  if status == 'in_progress' then
-    local lease_until = now + lease
-    expires_at = entry.repeatable == '1' and text(lease_until + retain) or ''
-    changes = {'lease_until', text(lease_until)}
-  elseif status == 'in_doubt' then
-    expires_at = ''
-    changes = {'note', note}
-  else
-    -- An unfinished entry has no code, headers or body, so what is not set now stays unset.
-    expires_at = text(now + retain)
-    changes = {'completed_at', text(now), 'note', note, 'chunks', '0', unpack(ARGV, 9)}
-    redis.call('ZREM', open, member)
-  end
-  for _, change in ipairs({'status', status, 'write_id', write_id, 'expires_at', expires_at}) do
-    changes[#changes + 1] = change
-  end
-  set_due(due, expires_at)
-  put(entry, changes)
-  return answer(1, before, entry)
+  redis.call('HSET', KEYS[1],
+    'fingerprint', fingerprint, 'status', 'in_progress', 'version', version, 'attempt', attempt,
+    'write_id', write_id, 'holder', holder, 'repeatable', repeatable, 'lease_until', lease_until,
+    'expires_at', expires_at, 'created_at', created_at, 'user_id', user_id, 'endpoint', endpoint, 'note', note)
+  return answer({
+    fingerprint, 'in_progress', version, attempt, write_id, holder, repeatable, lease_until, expires_at, created_at,
+    false, user_id, endpoint, note, false, false, false, false,
+  }, 1, before)
 end
 
 -- KEYS: entry, chunks. ARGV: write id, version, number of the first chunk; then the chunks.
-local function append()
+if verb == 'append' then
   local write_id, version, seq = ARGV[4], ARGV[5], tonumber(ARGV[6])
   local entry = look_up()
-  if not entry or entry.status ~= 'in_progress' or entry.version ~= version then
-    return answer(0, nil, entry)
-  end
-  local count = tonumber(entry.chunks or 0)
-  if count + 1 ~= seq then
-    return answer(0, nil, entry)
+  local count = tonumber(entry[CHUNKS] or 0)
+  if entry[STATUS] ~= 'in_progress' or entry[VERSION] ~= version or count + 1 ~= seq then
+    return refuse(entry)
   end
 
   for first = 7, #ARGV, PUSH_MAX do
     redis.call('RPUSH', KEYS[2], unpack(ARGV, first, math.min(first + PUSH_MAX - 1, #ARGV)))
   end
-  put(entry, {'write_id', write_id, 'chunks', text(count + #ARGV - 6)})
-  return answer(1, entry.status, entry)
+  entry[WRITE_ID], entry[CHUNKS] = write_id, text(count + #ARGV - 6)
+  redis.call('HSET', KEYS[1], 'write_id', write_id, 'chunks', entry[CHUNKS])
+  return answer(entry, 1, entry[STATUS])
 end
 
 -- KEYS: entry. ARGV: a status, or '' for any. Answers nothing for an entry of another status.
-local function read()
+if verb == 'read' then
   local entry = look_up()
-  if entry and ARGV[4] ~= '' and entry.status ~= ARGV[4] then
-    entry = nil
+  if ARGV[4] ~= '' and entry[STATUS] ~= ARGV[4] then
+    return false
   end
-  return answer(0, nil, entry)
+  return refuse(entry)
 end
 
 -- KEYS: entry, chunks. ARGV: version, the number to start after, how many.
-local function chunks()
+if verb == 'chunks' then
   if redis.call('HGET', KEYS[1], 'version') ~= ARGV[4] then
     return {}
   end
@@ -229,39 +166,65 @@ local function chunks()
 end
 
 -- KEYS: due. ARGV: how many. Answers the members that purge may take.
-local function list_due()
+if verb == 'due' then
   return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(now), 'LIMIT', 0, ARGV[4])
 end
 
--- KEYS: entry, chunks, all, open, due. Looks again before it deletes; answers how many it did.
-local function purge()
-  local entry, recorded, all, open, due = unpack(KEYS)
-  local expires_at = redis.call('HGET', entry, 'expires_at')
+-- KEYS: entry, chunks, all, open, due. Looks again before it deletes; answers how many entries it did.
+if verb == 'purge' then
+  local expires_at = redis.call('HGET', KEYS[1], 'expires_at')
   if expires_at and (expires_at == '' or tonumber(expires_at) > now) then
-    set_due(due, expires_at)
+    set_due(KEYS[5], expires_at)
     return 0
   end
   -- Members that have lost their entry, to someone's DEL, go too.
-  redis.call('ZREM', all, member)
-  redis.call('ZREM', open, member)
-  redis.call('ZREM', due, member)
-  redis.call('UNLINK', entry, recorded)
+  redis.call('ZREM', KEYS[3], member)
+  redis.call('ZREM', KEYS[4], member)
+  redis.call('ZREM', KEYS[5], member)
+  redis.call('UNLINK', KEYS[1], KEYS[2])
   return expires_at and 1 or 0
 end
 
-if verb == 'begin' then
-  return begin()
-elseif MOVES[verb] then
-  return move()
-elseif verb == 'append' then
-  return append()
-elseif verb == 'read' then
-  return read()
-elseif verb == 'chunks' then
-  return chunks()
-elseif verb == 'due' then
-  return list_due()
-elseif verb == 'purge' then
-  return purge()
+-- What is left are the moves: which states each accepts, and the state it leaves. MOVES of core/claim.py.
+local HELD, DOUBTED, EITHER = {in_progress = true}, {in_doubt = true}, {in_progress = true, in_doubt = true}
+local accepted, status = unpack(({
+  renew = {HELD, 'in_progress'},
+  settle = {EITHER, 'completed'},
+  fail = {HELD, 'failed'},
+  release = {HELD, 'failed'},
+  doubt = {HELD, 'in_doubt'},
+  uphold = {DOUBTED, 'completed'},
+  overturn = {DOUBTED, 'failed'},
+})[verb])
+
+-- KEYS: entry, open, due.
+-- ARGV: write id, version, lease, retain, note; then those of code, headers, chunks and body that are set, each as its
+-- name and its value.
+local write_id, version, lease, retain, note = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+local entry = look_up()
+local before = entry[STATUS]
+if is_absent(entry) or entry[VERSION] ~= version or not accepted[before] then
+  return refuse(entry)
 end
-return redis.error_reply('ERR onceward: unknown verb')
+
+entry[STATUS], entry[WRITE_ID] = status, write_id
+if status == 'in_progress' then
+  entry[LEASE_UNTIL] = text(now + lease)
+  entry[EXPIRES_AT] = entry[REPEATABLE] == '1' and text(now + lease + retain) or ''
+  set_due(KEYS[3], entry[EXPIRES_AT])
+  redis.call('HSET', KEYS[1],
+    'write_id', write_id, 'lease_until', entry[LEASE_UNTIL], 'expires_at', entry[EXPIRES_AT])
+elseif status == 'in_doubt' then
+  entry[EXPIRES_AT], entry[NOTE] = '', note
+  set_due(KEYS[3], '')
+  redis.call('HSET', KEYS[1], 'status', status, 'write_id', write_id, 'expires_at', '', 'note', note)
+else
+  entry[EXPIRES_AT], entry[COMPLETED_AT], entry[NOTE] = text(now + retain), text(now), note
+  redis.call('ZREM', KEYS[2], member)
+  set_due(KEYS[3], entry[EXPIRES_AT])
+  -- An unfinished entry has no code, headers or body, so that what is not set now stays unset.
+  redis.call('HSET', KEYS[1],
+    'status', status, 'write_id', write_id, 'expires_at', entry[EXPIRES_AT], 'completed_at', entry[COMPLETED_AT],
+    'note', note, 'chunks', '0', unpack(ARGV, 9))
+end
+return answer(entry, 1, before)

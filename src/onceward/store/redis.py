@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import NamedTuple, TypeAlias, cast
 
-from onceward.core.claim import FINISHED, MOVES, UNFINISHED, Answer, Append, Begin, Entry, Move, Ref, Status, Write
+from onceward.core.claim import FINISHED, UNFINISHED, Answer, Append, Begin, Entry, Move, Ref, Status, Write
 from onceward.core.outcome import Outcome
 from onceward.errors import InvalidOption, NotDurable, SchemaTooNew, StoreClosed, StoreUnavailable
 from onceward.store import PAGE_MAX, SCHEMA_VERSION, BatchFailed, Clock, Page, Reading
@@ -190,11 +190,14 @@ class RedisStore:
     def _read(self, places: Sequence[Place], status: str) -> list[tuple[int, Entry | None]]:
         now = self._now()
         calls = [_script(b, [self._names[b].entry + member], "read", now, member, status) for b, member in places]
-        found = []
+        found: list[tuple[int, Entry | None]] = []
         for (_, member), reply in zip(places, self._send(calls), strict=True):
-            scope, _, key = member.decode().partition("\x00")
-            head, body = _head(reply)
-            found.append((int(head[2]), _entry(scope, key, head, body)))
+            if reply is not None:
+                scope, _, key = member.decode().partition("\x00")
+                head, body = _split(reply)
+                found.append((int(head[19]), _entry(scope, key, head, body)))
+            else:
+                found.append((0, None))
         return found
 
     def _places(self, scope: str | None, status: Status | None, after: Place, wanted: int) -> list[Place]:
@@ -256,25 +259,28 @@ def _outcome(outcome: Outcome) -> list[Argument]:
     return [argument for name, value in parts if value is not None for argument in (name, value)]
 
 
-def _head(reply: object) -> tuple[list[str], bytes | None]:
-    head, body = cast("tuple[bytes, bytes | None]", reply)
-    return json.loads(head), body
-
-
 def _answer(write: Write, reply: object) -> Answer:
-    head, body = _head(reply)
-    applied = bool(head[0])
-    if applied and isinstance(write, Move) and MOVES[write.verb][1] in FINISHED:
-        body = write.outcome.body
-    before = Status(head[1]) if head[1] else None
-    return Answer(applied, _entry(write.scope, write.key, head, body), int(head[2]), before)
+    head, body = _split(reply)
+    applied = bool(head[17])
+    # The outcome of a move that finished the entry is the one that was sent.
+    sent = write.outcome if applied and isinstance(write, Move) and head[1] in FINISHED else None
+    before = Status(head[18]) if head[18] else None
+    return Answer(applied, _entry(write.scope, write.key, head, body, sent), int(head[19]), before)
 
 
-def _entry(scope: str, key: str, head: list[str], body: bytes | None) -> Entry | None:
-    if len(head) == 3:  # noqa: PLR2004  # no fields follow: there is no entry
+def _split(reply: object) -> tuple[list[str], bytes | None]:
+    head, has_body, body = cast("bytes", reply).partition(b"\n")
+    return json.loads(head.decode()), body if has_body else None
+
+
+def _entry(scope: str, key: str, head: list[str], body: bytes | None, outcome: Outcome | None = None) -> Entry | None:
+    (fingerprint, status, version, attempt, write_id, holder, repeatable, lease_until, expires_at) = head[:9]
+    (created_at, completed_at, user_id, endpoint, note, code, headers, chunks) = head[9:17]
+    if not status:
         return None
-    (fingerprint, status, version, attempt, write_id, holder, repeatable, lease_until, expires_at) = head[3:12]
-    (created_at, completed_at, user_id, endpoint, note, code, headers, chunks) = head[12:]
+    if outcome is None:
+        headers_or_none = headers if isinstance(headers, str) else None
+        outcome = Outcome(int(code) if code else None, headers_or_none, body, int(chunks))
     return Entry(
         scope=scope,
         key=key,
@@ -289,10 +295,10 @@ def _entry(scope: str, key: str, head: list[str], body: bytes | None) -> Entry |
         expires_at=int(expires_at) if expires_at else None,
         created_at=int(created_at),
         completed_at=int(completed_at) if completed_at else None,
-        user_id=user_id or "",
-        endpoint=endpoint or "",
-        note=note or "",
-        outcome=Outcome(int(code) if code else None, headers, body, int(chunks or 0)),
+        user_id=user_id,
+        endpoint=endpoint,
+        note=note,
+        outcome=outcome,
     )
 
 

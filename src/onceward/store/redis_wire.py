@@ -49,7 +49,6 @@ class Line(Protocol):
     """What we use of a driver's connection."""
 
     def connect(self) -> None: ...
-    def pack_commands(self, commands: Sequence[Command]) -> list[bytes]: ...
     def send_packed_command(self, command: list[bytes]) -> None: ...
     def read_response(self) -> object: ...
     def can_read(self) -> bool: ...
@@ -218,7 +217,7 @@ class Wire:
             )
         parcels = [(self._lines[address], self._steps(group)) for address, group in groups.items()]
         # In one piece: Redis syncs its log once for what it reads at once.
-        packed = [b"".join(line.pack_commands([command for command, _ in steps])) for line, steps in parcels]
+        packed = [_pack([command for command, _ in steps]) for _, steps in parcels]
         for (line, _), data in zip(parcels, packed, strict=True):
             line.send_packed_command([data])
         for line, steps in parcels:
@@ -289,8 +288,19 @@ class Wire:
 
     def _ask(self, address: Address, command: Command) -> object:
         line = self._lines[address]
-        line.send_packed_command(line.pack_commands([command]))
+        line.send_packed_command([_pack([command])])
         return _read(line)
+
+
+def _pack(commands: Sequence[Command]) -> bytes:
+    """Commands as the server reads them. The driver's own packer takes most of a batch's time."""
+    pieces: list[bytes] = []
+    for command in commands:
+        pieces.append(b"*%d\r\n" % len(command))
+        for argument in command:
+            data = argument if isinstance(argument, bytes) else str(argument).encode()
+            pieces.append(b"$%d\r\n%b\r\n" % (len(data), data))
+    return b"".join(pieces)
 
 
 def _read(line: Line) -> object:
