@@ -7,9 +7,12 @@ same transaction; no SQL repeats its rules.
 from __future__ import annotations
 
 import json
+import os
 import random
 import sqlite3
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
@@ -82,6 +85,8 @@ class SqliteStore:
         self._clock = clock or wall_clock
         self._db: sqlite3.Connection | None = None
         self._closed = False
+        self._speaks = threading.Lock()
+        _stores.add(self)
 
     def commit(self, writes: Sequence[Write]) -> list[Answer]:
         with self._speaking() as db:
@@ -173,6 +178,21 @@ class SqliteStore:
 
     def close(self) -> None:
         self._closed = True
+        with self._speaks:
+            self._hang_up()
+
+    def before_fork(self) -> None:
+        """Close the connection and keep it closed until `after_fork`: SQLite remembers, for the whole process, which
+        locks its connections hold. A child would take those of an inherited connection for its own and take no lock
+        in the file; its parent, closing last as it believes, would then delete the log that the child writes to.
+        """
+        self._speaks.acquire()
+        self._hang_up()
+
+    def after_fork(self) -> None:
+        self._speaks.release()
+
+    def _hang_up(self) -> None:
         if self._db is not None:
             self._db.close()
             self._db = None
@@ -181,9 +201,10 @@ class SqliteStore:
     def _speaking(self) -> Iterator[sqlite3.Connection]:
         """The open connection; whatever goes wrong leaves as one of our own exceptions."""
         try:
-            if self._db is None:
-                self._db = self._open()
-            yield self._db
+            with self._speaks:
+                if self._db is None:
+                    self._db = self._open()
+                yield self._db
         except (sqlite3.IntegrityError, sqlite3.DataError, OverflowError) as error:
             raise BatchFailed(f"SQLite refused the data: {error}") from error
         except sqlite3.Error as error:
@@ -323,3 +344,21 @@ def _entry(row: _Row) -> Entry:
         None if row[12] is None else from_text(row[12]), row[13], row[14], row[15],
         Outcome(code, headers, body, chunks) if kept else NOTHING,
     )  # fmt: skip
+
+
+_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+_forking: list[SqliteStore] = []
+
+
+def _before_fork() -> None:
+    for store in list(_stores):
+        store.before_fork()
+        _forking.append(store)
+
+
+def _after_fork() -> None:
+    while _forking:
+        _forking.pop().after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
