@@ -62,7 +62,7 @@ class PostgresServer:
         self.port = _free_port()
         self._run(
             "initdb",
-            "--pgdata=" + str(self._data),
+            "--pgdata=" + str(self.data),
             "--username=postgres",
             "--auth=trust",
             "--encoding=UTF8",
@@ -73,13 +73,13 @@ class PostgresServer:
         )
 
     @property
-    def _data(self) -> Path:
+    def data(self) -> Path:
         return self._folder / "data"
 
     @property
     def pid(self) -> int:
         """The postmaster's process id, for tests that freeze it."""
-        return int((self._data / "postmaster.pid").read_text().splitlines()[0])
+        return int((self.data / "postmaster.pid").read_text().splitlines()[0])
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
@@ -98,7 +98,7 @@ class PostgresServer:
         command: Sequence[str | Path] = [
             self._binaries / "postgres",
             "-D",
-            self._data,
+            self.data,
             "-p",
             str(self.port),
             "-c",

@@ -70,8 +70,8 @@ _CHUNKS = """
 SELECT c.data FROM platform_idempotency_keys AS e JOIN platform_idempotency_chunks AS c USING (scope, key)
 WHERE e.scope = %s AND e.key = %s AND e.version = %s::bigint AND c.seq > %s::integer ORDER BY c.seq LIMIT %s::integer
 """
-# The first number says "once"; the second lock, of purge and insert, is taken inside the functions.
-_LOCK_SCHEMA = "SELECT pg_advisory_xact_lock(1869505381, 1)"
+# Our advisory locks: the letters "once", and 1 for creating the schema, 2 (inside the functions) for insert and purge.
+_LOCKS = 0x6F6E6365
 
 # Classes and codes of errors after which nothing of the batch was applied and the connection is sound.
 _REFUSED_DATA = ("22", "23", "54")
@@ -225,6 +225,10 @@ class PostgresStore:
             self._drop()
             # Not chained: whatever libpq says of a connection, the password stays out of logs.
             raise StoreUnavailable(f"PostgreSQL: {self._without_password(reason)}") from None
+        except BaseException:
+            # Interrupted in the middle, the connection may still carry the answer to this call.
+            self._drop()
+            raise
 
     def _without_password(self, reason: str) -> str:
         password = self._parameters.get("password")
@@ -267,19 +271,26 @@ def _numbers(found: dict[str, str]) -> list[str]:
 
 def _prepare(connection: _Connection) -> None:
     """Look first; create the schema under a lock only if it is missing."""
+    version = _schema_version(connection) or _create(connection)
+    if version > SCHEMA_VERSION:
+        raise SchemaTooNew(f"the store has schema {version}, this Onceward knows {SCHEMA_VERSION}: upgrade Onceward")
     connection.execute(_SESSION)
+
+
+def _create(connection: _Connection) -> int:
+    """The lock outlives the transaction on purpose: one begun before the lock was ours would still believe what its
+    catalogue cache says, that there is no such table. Should anything fail, closing the connection gives it back.
+    """
+    connection.execute(f"SET lock_timeout = '{OPEN_SECONDS}s'")
+    connection.execute("SELECT pg_advisory_lock(%s, 1)", (_LOCKS,))
     version = _schema_version(connection)
     if version == 0:
         with connection.transaction():
-            connection.execute(f"SET LOCAL lock_timeout = '{OPEN_SECONDS}s'; SET LOCAL statement_timeout = 0")
-            connection.execute(_LOCK_SCHEMA)
-            version = _schema_version(connection)
-            if version == 0:
-                connection.execute(resources.files("onceward.store").joinpath("postgres.sql").read_bytes())
-                connection.execute("INSERT INTO platform_idempotency_meta VALUES (1, %s)", (SCHEMA_VERSION,))
-                version = SCHEMA_VERSION
-    if version > SCHEMA_VERSION:
-        raise SchemaTooNew(f"the store has schema {version}, this Onceward knows {SCHEMA_VERSION}: upgrade Onceward")
+            connection.execute(resources.files("onceward.store").joinpath("postgres.sql").read_bytes())
+            connection.execute("INSERT INTO platform_idempotency_meta VALUES (1, %s)", (SCHEMA_VERSION,))
+        version = SCHEMA_VERSION
+    connection.execute("SELECT pg_advisory_unlock(%s, 1)", (_LOCKS,))
+    return version
 
 
 def _schema_version(connection: _Connection) -> int:
