@@ -7,11 +7,11 @@ it. Threads share batches with each other and with every event loop of the proce
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
 from onceward.ledger import Ledger
-from onceward.run import Terms
+from onceward.run import SCOPE, Effect, Options, Terms
 from onceward.run import run as run_once
 from onceward.store.pending import Pending, driving
 
@@ -62,8 +62,33 @@ class Blocking:
     body = _waits(Ledger.body)
     wait = _waits(Ledger.wait)
     purge = _waits(Ledger.purge)
-    run = _waits(Ledger.run)
 
-    def run_terms(self, key: str, effect: Callable[[], T], fingerprint: object, terms: Terms, scope: str) -> T:
+    @overload
+    def run(
+        self, key: str, effect_fn: Callable[[], Awaitable[T]], *,
+        effect: Effect | str, fingerprint: object = None, **options: Unpack[Options],
+    ) -> T: ...  # fmt: skip
+
+    @overload
+    def run(
+        self, key: str, effect_fn: Callable[[], T], *,
+        effect: Effect | str, fingerprint: object = None, **options: Unpack[Options],
+    ) -> T: ...  # fmt: skip
+
+    def run(
+        self,
+        key: str,
+        effect_fn: Callable[[], Any],
+        *,
+        effect: Effect | str,
+        fingerprint: object = None,
+        **options: Unpack[Options],
+    ) -> Any:
+        """Run an effect once for its key; an `async def` runs on an event loop of its own."""
+        return self.run_terms(key, effect_fn, fingerprint, Terms(effect=effect, **options))
+
+    def run_terms(
+        self, key: str, effect: Callable[[], Any], fingerprint: object, terms: Terms, scope: str = SCOPE
+    ) -> Any:
         """As `run`, with the terms put together beforehand."""
         return wait(run_once(self.ledger, key, effect, fingerprint=fingerprint, terms=terms, scope=scope))

@@ -70,6 +70,11 @@ class Bound:
         return self
 
     @property
+    def is_async(self) -> bool:
+        """Whether binding and settling are awaited."""
+        return self._binding.session.is_async
+
+    @property
     def open(self) -> bool:
         """Whether the caller's transaction is still open."""
         return self._binding.session.in_transaction()

@@ -11,7 +11,7 @@ import functools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from onceward import once, run
 from onceward.bound import refuse_inside_bound
@@ -228,15 +228,27 @@ class Ledger:
 
     # The public face.
 
+    @overload
+    async def run(
+        self, key: str, effect_fn: Callable[[], Awaitable[T]], *,
+        effect: Effect | str, fingerprint: object = None, **options: Unpack[Options],
+    ) -> T: ...  # fmt: skip
+
+    @overload
+    async def run(
+        self, key: str, effect_fn: Callable[[], T], *,
+        effect: Effect | str, fingerprint: object = None, **options: Unpack[Options],
+    ) -> T: ...  # fmt: skip
+
     async def run(
         self,
         key: str,
-        effect_fn: Callable[[], Awaitable[T] | T],
+        effect_fn: Callable[[], Any],
         *,
         effect: Effect | str,
         fingerprint: object = None,
         **options: Unpack[Options],
-    ) -> T:
+    ) -> Any:
         """Run an effect once for its key, whoever asks and however often; see `Terms` for the options."""
         return await run.run(self, key, effect_fn, fingerprint=fingerprint, terms=Terms(effect=effect, **options))
 

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, assert_never, cast
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, assert_never
 
 from onceward import errors
 from onceward.bound import Bound, forget_bound
@@ -165,12 +165,12 @@ def current_claim() -> CurrentClaim:
 async def run(
     ledger: Ledger,
     key: str,
-    effect: Callable[[], Awaitable[T] | T],
+    effect: Callable[[], Any],
     *,
     fingerprint: object,
     terms: Terms,
     scope: str = SCOPE,
-) -> T:
+) -> Any:
     """The effect's value: from running it now, or as it was recorded when it ran."""
     line = ledger.line
     wait_seconds = ledger.wait_seconds if terms.wait_seconds is None else terms.wait_seconds
@@ -192,7 +192,7 @@ async def run(
             case Replay(entry):
                 body = await ledger.body(entry)
                 if body is not None or not entry.outcome.chunks:
-                    return cast("T", unpack(body, terms.returns))
+                    return unpack(body, terms.returns)
                 # Its chunks were purged between two looks: the outcome has expired.
             case Mismatch():
                 raise errors.KeyReused(f"the key {key!r} was already used with other arguments")
@@ -221,7 +221,7 @@ async def run(
                 assert_never(found)
 
 
-async def _perform(ledger: Ledger, claim: Claim, key: str, effect: Callable[[], Awaitable[T] | T], terms: Terms) -> T:
+async def _perform(ledger: Ledger, claim: Claim, key: str, effect: Callable[[], Any], terms: Terms) -> Any:
     current = CurrentClaim(ledger, claim, key, terms)
     current.kept = ledger.keep(claim, terms.lease_seconds, terms.retain_seconds, terms.max_run_seconds)
     token = _running.set(current)
@@ -234,7 +234,7 @@ async def _perform(ledger: Ledger, claim: Claim, key: str, effect: Callable[[], 
         recorded = await _after_exception(ledger, claim, current, error, terms)
         if recorded is None:
             raise
-        return cast("T", await _value_of(ledger, recorded, terms))
+        return await _value_of(ledger, recorded, terms)
     else:
         _running.reset(token)
         return await _finish(ledger, claim, current, value, terms)
@@ -243,7 +243,7 @@ async def _perform(ledger: Ledger, claim: Claim, key: str, effect: Callable[[], 
         forget_bound()
 
 
-async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: T, terms: Terms) -> T:
+async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: object, terms: Terms) -> object:
     """Record what the effect returned, or find it recorded by its bound transaction."""
     bound = current.bound
     if bound is not None and bound.settled:
@@ -254,7 +254,7 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: T,
                 raise errors.TransactionConflict(
                     "the bound transaction was rolled back, so nothing happened; the key may run again"
                 )
-        return cast("T", bound.value)
+        return bound.value
     if bound is not None:
         logger.error("a transaction was bound to %r and never settled in; settling outside it", claim.entry.key[:20])
     try:
@@ -264,7 +264,7 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: T,
         settled = False
     if settled:
         return value
-    return cast("T", await _outcome_of_winner(ledger, claim, terms))
+    return await _outcome_of_winner(ledger, claim, terms)
 
 
 async def _keep(ledger: Ledger, claim: Claim, value: object, terms: Terms) -> Outcome:
@@ -355,12 +355,10 @@ async def _undo(ledger: Ledger, entry: Entry, attempt: int, terms: Terms) -> Non
     key = f"{digest}:{entry.created_at}:{attempt}"
     undo = terms.undo
 
-    async def without_result() -> bool:
+    async def without_result() -> None:
         await _call(undo)
-        return True
 
-    effect: Callable[[], Awaitable[bool] | bool] = without_result
-    await run(ledger, key, effect, fingerprint=None, terms=undo_terms, scope=UNDO_SCOPE)
+    await run(ledger, key, without_result, fingerprint=None, terms=undo_terms, scope=UNDO_SCOPE)
 
 
 async def _ask(terms: Terms, entry: Entry) -> Verdict:

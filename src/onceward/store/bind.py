@@ -184,7 +184,10 @@ def _sqlite3(connection: sqlite3.Connection) -> Session:
 
 
 def _open_sqlite(connection: sqlite3.Connection) -> bool:
-    return connection.in_transaction
+    try:
+        return connection.in_transaction
+    except sqlite3.ProgrammingError:  # closed, and with it the transaction
+        return False
 
 
 def _psycopg(connection: Any) -> Session:

@@ -1,0 +1,152 @@
+"""Every kind of connection that `bind` accepts, behind one small face: the tests of `bind` run on all of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import psycopg
+import sqlalchemy
+from sqlalchemy import orm
+from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
+
+from onceward.bound import Bound
+from onceward.run import CurrentClaim
+
+CREATE = "CREATE TABLE IF NOT EXISTS payments (order_id TEXT NOT NULL)"
+
+
+class Transaction(Protocol):
+    """An open transaction of the caller's own."""
+
+    async def pay(self, order_id: str) -> None: ...
+    async def bind(self, claim: CurrentClaim) -> Bound: ...
+    async def settle(self, bound: Bound, value: object) -> None: ...
+    async def commit(self) -> None: ...
+    async def rollback(self) -> None: ...
+
+
+@dataclass
+class Plain:
+    """A transaction on a connection whose methods return values or awaitables; both are waited for."""
+
+    connection: Any
+    insert: Callable[[str], Any]
+
+    async def pay(self, order_id: str) -> None:
+        await _maybe(self.insert(order_id))
+
+    async def bind(self, claim: CurrentClaim) -> Bound:
+        bound = claim.bind(self.connection)
+        return await bound if bound.is_async else bound
+
+    async def settle(self, bound: Bound, value: object) -> None:
+        await _maybe(bound.settle(value))
+
+    async def commit(self) -> None:
+        await _maybe(self.connection.commit())
+
+    async def rollback(self) -> None:
+        await _maybe(self.connection.rollback())
+
+
+async def _maybe(result: object) -> None:
+    if isinstance(result, Awaitable):
+        await result
+
+
+Opened = Callable[[str], Any]
+
+
+@asynccontextmanager
+async def of_sqlite3(url: str) -> AsyncIterator[Transaction]:
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"))
+    try:
+        yield Plain(connection, lambda order: connection.execute("INSERT INTO payments VALUES (?)", (order,)))
+    finally:
+        connection.close()
+
+
+@asynccontextmanager
+async def of_sqlite3_without_implicit_transactions(url: str) -> AsyncIterator[Transaction]:
+    connection = sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)
+    try:
+        yield Plain(connection, lambda order: connection.execute("INSERT INTO payments VALUES (?)", (order,)))
+    finally:
+        connection.close()
+
+
+@asynccontextmanager
+async def of_psycopg(url: str) -> AsyncIterator[Transaction]:
+    with psycopg.connect(url) as connection:
+        yield Plain(connection, lambda order: connection.execute("INSERT INTO payments VALUES (%s)", (order,)))
+
+
+@asynccontextmanager
+async def of_psycopg_async(url: str) -> AsyncIterator[Transaction]:
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        yield Plain(connection, lambda order: connection.execute("INSERT INTO payments VALUES (%s)", (order,)))
+
+
+INSERT = sqlalchemy.text("INSERT INTO payments VALUES (:order_id)")
+
+
+def _sync_url(url: str) -> str:
+    return url.replace("postgresql://", "postgresql+psycopg://")
+
+
+def _async_url(url: str) -> str:
+    return _sync_url(url).replace("sqlite://", "sqlite+aiosqlite://")
+
+
+@asynccontextmanager
+async def of_sqlalchemy(url: str) -> AsyncIterator[Transaction]:
+    engine = sqlalchemy.create_engine(_sync_url(url), poolclass=sqlalchemy.NullPool)
+    with engine.connect() as connection:
+        yield Plain(connection, lambda order: connection.execute(INSERT, {"order_id": order}))
+
+
+@asynccontextmanager
+async def of_sqlalchemy_session(url: str) -> AsyncIterator[Transaction]:
+    engine = sqlalchemy.create_engine(_sync_url(url), poolclass=sqlalchemy.NullPool)
+    with orm.Session(engine) as session:
+        yield Plain(session, lambda order: session.execute(INSERT, {"order_id": order}))
+
+
+@asynccontextmanager
+async def of_sqlalchemy_async(url: str) -> AsyncIterator[Transaction]:
+    engine = sqlalchemy_asyncio.create_async_engine(_async_url(url), poolclass=sqlalchemy.NullPool)
+    async with engine.connect() as connection:
+        yield Plain(connection, lambda order: connection.execute(INSERT, {"order_id": order}))
+    await engine.dispose()
+
+
+@asynccontextmanager
+async def of_sqlalchemy_async_session(url: str) -> AsyncIterator[Transaction]:
+    engine = sqlalchemy_asyncio.create_async_engine(_async_url(url), poolclass=sqlalchemy.NullPool)
+    async with sqlalchemy_asyncio.AsyncSession(engine) as session:
+        yield Plain(session, lambda order: session.execute(INSERT, {"order_id": order}))
+    await engine.dispose()
+
+
+KINDS = {
+    "sqlite": (
+        of_sqlite3,
+        of_sqlite3_without_implicit_transactions,
+        of_sqlalchemy,
+        of_sqlalchemy_session,
+        of_sqlalchemy_async,
+        of_sqlalchemy_async_session,
+    ),
+    "postgres": (
+        of_psycopg,
+        of_psycopg_async,
+        of_sqlalchemy,
+        of_sqlalchemy_session,
+        of_sqlalchemy_async,
+        of_sqlalchemy_async_session,
+    ),
+}

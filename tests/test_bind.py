@@ -1,0 +1,309 @@
+"""Exactly once: the effect's rows and its outcome commit together, on every kind of connection."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import psycopg
+import pytest
+import sqlalchemy
+from tests.backends import BACKENDS, Servers
+from tests.connections import CREATE, KINDS, Transaction, of_psycopg, of_sqlite3
+
+from onceward import Ledger, current_claim, errors, open_ledger
+from onceward.core.claim import Claim, Status
+from onceward.run import CurrentClaim, Terms
+
+Kind = Callable[[str], AbstractAsyncContextManager[Transaction]]
+CASES = [pytest.param(name, kind, id=f"{name}-{kind.__name__}") for name, kinds in KINDS.items() for kind in kinds]
+SQL = pytest.mark.parametrize(("name", "kind"), [("sqlite", of_sqlite3), ("postgres", of_psycopg)])
+
+
+class Desk:
+    """A ledger and a table of payments in the same database."""
+
+    def __init__(self, url: str, kind: Kind) -> None:
+        self.url = url
+        self.kind = kind
+        self.ledger = open_ledger(url, lease_seconds=5, wait_seconds=5)
+        self.ledger.blocking.scan()
+        self._execute(CREATE)
+        self._execute("DELETE FROM payments")
+
+    def paid(self) -> int:
+        return int(self._execute("SELECT count(*) FROM payments"))
+
+    def _execute(self, sql: str) -> int:
+        with self._connection() as connection:
+            rows = connection.execute(sql)
+            row = rows.fetchone() if rows.description else None
+            return row[0] if row else 0
+
+    def _connection(self) -> sqlite3.Connection | psycopg.Connection:
+        if self.url.startswith("sqlite"):
+            return sqlite3.connect(self.url.removeprefix("sqlite:///"))
+        return psycopg.connect(self.url)
+
+    async def pay(self, order_id: str, *, commit: bool = True, fail: bool = False) -> object:
+        """An effect that is wholly bound, so that it may be repeated."""
+
+        async def effect() -> object:
+            async with self.kind(self.url) as transaction:
+                bound = await transaction.bind(current_claim())
+                await transaction.pay(order_id)
+                await transaction.settle(bound, {"paid": order_id})
+                if fail:
+                    await transaction.rollback()
+                    raise ValueError("the shop burnt down")
+                await (transaction.commit() if commit else transaction.rollback())
+            return None
+
+        return await self.ledger.run(f"pay:{order_id}", effect, effect="idempotent")
+
+    def status(self, key: str) -> Status | None:
+        entry = self.ledger.blocking.read("call", key)
+        return None if entry is None else entry.status
+
+
+@pytest.fixture
+def desk(name: str, kind: Kind, servers: Servers, tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(BACKENDS[name].url(servers, tmp_path), kind)
+    yield desk
+    desk.ledger.close()
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_the_effect_and_its_outcome_commit_together(desk: Desk) -> None:
+    first = asyncio.run(desk.pay("42"))
+    again = asyncio.run(desk.pay("42"))
+
+    assert first == again == {"paid": "42"}
+    assert desk.paid() == 1
+    assert desk.status("pay:42") is Status.COMPLETED
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_rolled_back_effect_leaves_nothing_and_may_run_again(desk: Desk) -> None:
+    with pytest.raises(ValueError, match="burnt down"):
+        asyncio.run(desk.pay("42", fail=True))
+    assert desk.paid() == 0
+    assert desk.status("pay:42") is Status.FAILED
+
+    assert asyncio.run(desk.pay("42")) == {"paid": "42"}
+    assert desk.paid() == 1
+
+
+@pytest.mark.parametrize(("name", "kind"), CASES)
+def test_a_silent_rollback_is_never_reported_as_done(desk: Desk) -> None:
+    with pytest.raises(errors.TransactionConflict, match="rolled back"):
+        asyncio.run(desk.pay("42", commit=False))
+
+    assert desk.paid() == 0
+    assert asyncio.run(desk.pay("42")) == {"paid": "42"}
+
+
+@SQL
+def test_a_large_result_is_settled_as_chunks_in_the_same_transaction(desk: Desk) -> None:
+    report = "x" * 200_000
+
+    async def effect() -> None:
+        async with desk.kind(desk.url) as transaction:
+            bound = await transaction.bind(current_claim())
+            await transaction.settle(bound, report)
+            await transaction.commit()
+
+    first = asyncio.run(desk.ledger.run("report", effect, effect="idempotent"))
+    again = asyncio.run(desk.ledger.run("report", effect, effect="idempotent"))
+
+    assert first == again == report
+
+
+@SQL
+def test_another_ledger_call_inside_a_bound_transaction_is_refused_at_once(desk: Desk) -> None:
+    async def effect() -> None:
+        async with desk.kind(desk.url) as transaction:
+            bound = await transaction.bind(current_claim())
+            with pytest.raises(errors.InsideBoundTransaction, match="bound transaction open"):
+                await desk.ledger.run("other", lambda: 1, effect="pure")
+            await transaction.settle(bound, "done")
+            await transaction.commit()
+            assert await desk.ledger.run("other", lambda: 1, effect="pure") == 1
+
+    assert asyncio.run(desk.ledger.run("k", effect, effect="idempotent")) == "done"
+
+
+@SQL
+def test_a_claim_that_was_taken_over_cannot_be_bound(desk: Desk) -> None:
+    ledger = desk.ledger
+    stale = ledger.blocking.begin("call", "k", repeatable=True)
+    assert isinstance(stale, Claim)
+    ledger.blocking.release(stale)
+    assert isinstance(ledger.blocking.begin("call", "k", repeatable=True), Claim)
+
+    async def main() -> None:
+        async with desk.kind(desk.url) as transaction:
+            with pytest.raises(errors.ClaimLost):
+                await transaction.bind(_claim(ledger, stale))
+            await transaction.rollback()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "lease_seconds"), [("sqlite", of_sqlite3, 60), ("postgres", of_psycopg, 0.001)]
+)
+def test_others_see_busy_at_once_while_a_bound_transaction_is_open(desk: Desk, lease_seconds: float) -> None:
+    """The open transaction is the proof of life: nobody waits for its lock, and on PostgreSQL nobody takes the key
+    over even when the lease has lapsed. (SQLite has one lock for the whole file, so a takeover waits for it.)
+    """
+    ledger = desk.ledger
+    claim = ledger.blocking.begin("call", "k", repeatable=True, lease_seconds=lease_seconds)
+    assert isinstance(claim, Claim)
+
+    async def main() -> None:
+        async with desk.kind(desk.url) as transaction:
+            bound = await transaction.bind(_claim(ledger, claim))
+            other_task = asyncio.get_running_loop().run_in_executor
+            with pytest.raises(errors.Busy):
+                await other_task(None, open_and_run, desk.url, lambda: pytest.fail("taken over"), 0.05)
+            await transaction.settle(bound, "mine")
+            await transaction.commit()
+
+    asyncio.run(main())
+
+    assert asyncio.run(ledger.run("k", lambda: "other", effect="idempotent")) == "mine"
+
+
+def open_and_run(url: str, effect: Callable[[], object], wait_seconds: float) -> object:
+    with open_ledger(url, wait_seconds=wait_seconds) as ledger:
+        return ledger.blocking.run("k", effect, effect="idempotent")
+
+
+@SQL
+def test_a_hundred_other_keys_are_claimed_and_renewed_while_a_bound_transaction_is_open(desk: Desk) -> None:
+    """Two seconds is longer than the others' leases: without renewals they would lapse."""
+    release = threading.Event()
+
+    async def effect() -> object:
+        async with desk.kind(desk.url) as transaction:
+            bound = await transaction.bind(current_claim())
+            await transaction.pay("42")
+            await asyncio.to_thread(release.wait, 10)
+            await transaction.settle(bound, "bound")
+            await transaction.commit()
+        return None
+
+    async def others() -> list[Claim]:
+        loop = asyncio.get_running_loop()
+        loop.call_later(2, release.set)
+        wanted = (desk.ledger.begin("call", f"k{n}", repeatable=True, lease_seconds=3) for n in range(100))
+        claims = await asyncio.gather(*wanted)
+        held = [claim for claim in claims if isinstance(claim, Claim)]
+        kept = [desk.ledger.keep(claim, 3, None, 60) for claim in held]
+        await asyncio.to_thread(release.wait, 10)
+        assert all(await asyncio.gather(*(desk.ledger.renew(claim) for claim in held)))
+        for one in kept:
+            desk.ledger.drop(one)
+        return held
+
+    async def main() -> None:
+        bound, held = await asyncio.gather(desk.ledger.run("k", effect, effect="idempotent"), others())
+
+        assert bound == "bound"
+        assert len(held) == 100
+        assert len({(claim.entry.key, claim.version) for claim in held}) == 100
+
+    asyncio.run(main())
+
+    assert desk.paid() == 1
+
+
+def test_a_serializable_caller_commits_once_or_is_told_to_repeat(servers: Servers, tmp_path: Path) -> None:
+    desk = Desk(BACKENDS["postgres"].url(servers, tmp_path), of_psycopg)
+    engine = sqlalchemy.create_engine(
+        desk.url.replace("postgresql://", "postgresql+psycopg://"), isolation_level="SERIALIZABLE"
+    )
+    insert = sqlalchemy.text("INSERT INTO payments VALUES ('42')")
+
+    def effect() -> None:
+        with engine.begin() as connection:
+            bound = current_claim().bind(connection)
+            connection.execute(insert)
+            bound.settle("done")
+
+    assert desk.ledger.blocking.run("k", effect, effect="idempotent") == "done"
+    assert desk.paid() == 1
+
+    # A snapshot taken before the claim was committed cannot see it: nothing may be written under it.
+    with engine.connect() as connection, connection.begin() as transaction:
+        connection.execute(sqlalchemy.text("SELECT 1"))
+        claim = desk.ledger.blocking.begin("call", "late", repeatable=True)
+        assert isinstance(claim, Claim)
+        with pytest.raises(errors.TransactionConflict, match="began before the claim"):
+            _claim(desk.ledger, claim).bind(connection)
+        transaction.rollback()
+    engine.dispose()
+    desk.ledger.close()
+
+
+def test_a_connection_to_another_file_is_refused(tmp_path: Path) -> None:
+    with open_ledger(f"sqlite:///{tmp_path / 'ledger.db'}") as ledger:
+        other = sqlite3.connect(tmp_path / "other.db")
+
+        def effect() -> None:
+            current_claim().bind(other)
+
+        with pytest.raises(errors.InvalidOption, match="own file"):
+            ledger.blocking.run("k", effect, effect="idempotent")
+        other.close()
+
+
+@pytest.mark.parametrize("url", ["memory:", "sqlite"])
+def test_what_cannot_be_bound_says_what_can(url: str, tmp_path: Path) -> None:
+    where = f"sqlite:///{tmp_path / 'ledger.db'}" if url == "sqlite" else url
+    with open_ledger(where) as ledger, pytest.raises(errors.InvalidOption, match=r"bind\(\)"):
+        ledger.blocking.run("k", lambda: current_claim().bind(object()), effect="idempotent")
+
+
+@SQL
+def test_binding_without_settling_is_logged_and_settled_outside(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    async def effect() -> str:
+        async with desk.kind(desk.url) as transaction:
+            await transaction.bind(current_claim())
+            await transaction.commit()
+        return "value"
+
+    assert asyncio.run(desk.ledger.run("k", effect, effect="idempotent")) == "value"
+    assert "never settled" in caplog.text
+    assert desk.status("k") is Status.COMPLETED
+
+
+@SQL
+def test_a_transaction_that_outlives_its_effect_decides_by_itself(desk: Desk) -> None:
+    """The caller's transaction is opened around the call: its commit, later, makes outcome and effect true."""
+
+    async def main() -> None:
+        async with desk.kind(desk.url) as transaction:
+
+            async def effect() -> object:
+                bound = await transaction.bind(current_claim())
+                await transaction.pay("42")
+                await transaction.settle(bound, "later")
+                return None
+
+            assert await desk.ledger.run("k", effect, effect="idempotent") == "later"
+            await transaction.commit()
+
+    asyncio.run(main())
+
+    assert desk.paid() == 1
+    assert desk.status("k") is Status.COMPLETED
+
+
+def _claim(ledger: Ledger, claim: Claim) -> CurrentClaim:
+    return CurrentClaim(ledger, claim, claim.entry.key, Terms(effect="idempotent"))
