@@ -12,6 +12,7 @@ What happens to an effect that was interrupted follows from its class, which has
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import enum
 import hashlib
 import inspect
@@ -216,7 +217,8 @@ async def run(
                     await line.sleep(min(pause, remaining))
                     pause = min(pause * 2, POLL_SECONDS_MAX)
                 else:
-                    await ledger.wait(entry, remaining)
+                    with contextlib.suppress(errors.StoreUnavailable):  # the next begin says so if it lasts
+                        await ledger.wait(entry, remaining)
             case _:
                 assert_never(found)
 
@@ -229,6 +231,9 @@ async def _perform(ledger: Ledger, claim: Claim, key: str, effect: Callable[[], 
         if claim.took_over and terms.undo is not None:
             await _undo(ledger, claim.entry, claim.attempt - 1, terms)
         value = await _call(effect)
+    except GeneratorExit:
+        # The coroutine itself is being thrown away, so nothing can be awaited any more: the claim will lapse.
+        raise
     except BaseException as error:
         _running.reset(token)
         recorded = await _after_exception(ledger, claim, current, error, terms)
