@@ -21,8 +21,8 @@ from onceward.store import BatchFailed
 
 try:
     from redis.connection import Connection, SSLConnection, parse_url
+    from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
     from redis.exceptions import ConnectionError as ConnectionRefused
-    from redis.exceptions import NoScriptError, RedisError, ResponseError
 except ImportError:
     raise InvalidStoreUrl("a Redis store needs the redis package: pip install 'onceward[redis]'") from None
 
@@ -281,6 +281,9 @@ class Wire:
         # A server that does not let us look may be anything.
         text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else ""
         info = {name: value for name, _, value in (row.partition(":") for row in text.splitlines())}
+        if info.get("loading") == "1":
+            # For as long as it reads its log, a durable server says that it keeps none.
+            raise BusyLoadingError("the server still loads its data")
         if info.get("aof_enabled") != "1" or info.get("maxmemory_policy") != "noeviction":
             self._durable = self._target.volatile_ok
             self._warn(f"{address[0]}:{address[1]}")
