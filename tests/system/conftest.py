@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.backends import BACKENDS, Backend, Servers
+from tests.system.nursery import Nursery
 from tests.system.process import Caller, Effects, WorkerProcess
 
 
@@ -33,13 +35,19 @@ def effects(tmp_path: Path) -> Effects:
     return Effects(tmp_path / "effects")
 
 
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    with closing(Nursery()) as nursery:
+        yield nursery
+
+
 @pytest.fixture
-def start_worker(effects: Effects) -> Iterator[Callable[..., WorkerProcess]]:
+def start_worker(nursery: Nursery, effects: Effects) -> Iterator[Callable[..., WorkerProcess]]:
     """Starts workers that are ready for orders, and ends them with the test."""
     started: list[WorkerProcess] = []
 
     def start(machine: str = "") -> WorkerProcess:
-        worker = WorkerProcess(effects, machine)
+        worker = WorkerProcess(nursery, effects, machine)
         started.append(worker)
         worker.reach("ready")
         return worker

@@ -7,19 +7,16 @@ import json
 import os
 import select
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.system.nursery import Nursery
 from tests.system.worker import append
 
 from onceward import open_ledger
 
-REPOSITORY = Path(__file__).parents[2]
 # Far beyond what any report takes on a busy machine: it ends a test that would hang.
 REPORT_SECONDS_MAX = 60.0
 END_SECONDS_MAX = 2.0
@@ -54,28 +51,22 @@ class Effects:
 class WorkerProcess:
     """A running `worker.py`. Reports are read as they come; `hear` waits for the next."""
 
-    def __init__(self, effects: Effects, machine: str = "") -> None:
-        command = [sys.executable, "-m", "tests.system.worker", str(effects.path), *([machine] if machine else [])]
-        self._process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._orders = self._process.stdin
-        self._reports = os.dup(self._process.stdout.fileno())
-        self._process.stdout.close()
+    def __init__(self, nursery: Nursery, effects: Effects, machine: str = "") -> None:
+        reads, orders = os.pipe()
+        self._reports, writes = os.pipe()
+        self._orders = os.fdopen(orders, "wb", buffering=0)
+        self.pid = nursery.bear([str(effects.path), machine], reads, writes)
+        self._process = os.pidfd_open(self.pid)
+        os.close(reads)
+        os.close(writes)
         self._unread = b""
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def order(self, do: str, **values: object) -> None:
         self._orders.write(json.dumps({"do": do, **values}).encode() + b"\n")
-        self._orders.flush()
 
     def go_on(self) -> None:
         """Let an effect that was ordered to pause return."""
         self._orders.write(b"\n")
-        self._orders.flush()
 
     def hear(self, seconds: float = REPORT_SECONDS_MAX) -> dict[str, Any]:
         """The next report; empty when the worker is gone."""
@@ -106,26 +97,34 @@ class WorkerProcess:
         return report
 
     def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        """Returns when it is gone."""
+        signal.pidfd_send_signal(self._process, signal.SIGKILL)
+        assert self._ends_within(REPORT_SECONDS_MAX)
 
     def freeze(self) -> None:
-        """Returns when it no longer moves."""
-        self._process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+        """Returns when none of its threads moves."""
+        signal.pidfd_send_signal(self._process, signal.SIGSTOP)
+        while any(_state(thread) != "T" for thread in Path(f"/proc/{self.pid}/task").iterdir()):
+            os.sched_yield()
 
     def thaw(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
+        signal.pidfd_send_signal(self._process, signal.SIGCONT)
 
     def close(self) -> None:
         """Let it end by itself, so that what it covered is counted; kill it if it cannot."""
-        with suppress(BrokenPipeError):
-            self._orders.close()
-        try:
-            self._process.wait(END_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
+        self._orders.close()
+        if not self._ends_within(END_SECONDS_MAX):
             self.kill()
+        os.close(self._process)
         os.close(self._reports)
+
+    def _ends_within(self, seconds: float) -> bool:
+        """A process's descriptor is readable once it has ended."""
+        return bool(select.select([self._process], [], [], seconds)[0])
+
+
+def _state(thread: Path) -> str:
+    return (thread / "stat").read_text().rpartition(") ")[2][0]
 
 
 class Caller:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from tests.system.crowd import Crowd, check_outcomes
+from tests.system.nursery import Nursery
 from tests.system.process import Effects, WorkerProcess
 
 
@@ -15,8 +16,8 @@ def effects(tmp_path_factory: pytest.TempPathFactory) -> Effects:
 
 
 @pytest.fixture(scope="module")
-def eight(effects: Effects) -> Iterator[list[WorkerProcess]]:
-    workers = [WorkerProcess(effects) for _ in range(8)]
+def eight(nursery: Nursery, effects: Effects) -> Iterator[list[WorkerProcess]]:
+    workers = [WorkerProcess(nursery, effects) for _ in range(8)]
     for worker in workers:
         worker.reach("ready")
     yield workers
