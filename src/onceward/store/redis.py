@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias, cast
 
 from onceward.core.claim import FINISHED, UNFINISHED, Answer, Append, Begin, Entry, Move, Ref, Status, Write
 from onceward.core.outcome import Outcome
-from onceward.errors import InvalidOption, NotDurable, SchemaTooNew, StoreClosed, StoreUnavailable
+from onceward.errors import InvalidOption, NotDurable, SchemaTooNew, StoreClosed
 from onceward.store import PAGE_MAX, SCHEMA_VERSION, BatchFailed, Clock, Page, Reading
 from onceward.store.redis_wire import BUCKETS, Argument, Call, Wire, parse_target
 
@@ -131,9 +131,11 @@ class RedisStore:
         if self._wire is not None and self._wire.is_stale():
             self._hang_up()
         try:
-            wire = self._wire or self._open()
-            return wire.send(calls, durable=durable)
-        except StoreUnavailable:
+            return (self._wire or self._open()).send(calls, durable=durable)
+        except NotDurable:
+            raise
+        except BaseException:
+            # Answers may be left unread, also when an interrupt ends the call: nobody may take them for his own.
             self._hang_up()
             # Should the first of a cluster's nodes be the trouble, the next one is asked next time.
             self._nodes = [*self._nodes[1:], self._nodes[0]]

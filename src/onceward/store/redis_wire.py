@@ -16,15 +16,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias, cast
 from urllib.parse import SplitResult, parse_qs, urlencode, urlsplit
 
+from redis.connection import Connection, SSLConnection, parse_url
+from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as ConnectionRefused
+
 from onceward.errors import InvalidStoreUrl, NotDurable, StoreUnavailable
 from onceward.store import BatchFailed
-
-try:
-    from redis.connection import Connection, SSLConnection, parse_url
-    from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
-    from redis.exceptions import ConnectionError as ConnectionRefused
-except ImportError:
-    raise InvalidStoreUrl("a Redis store needs the redis package: pip install 'onceward[redis]'") from None
 
 BUCKETS = 256
 # A server that has not answered by then is unavailable; the callers' own patience is as long.
@@ -33,10 +30,12 @@ CONNECT_SECONDS = 2.0
 # A moving slot sends a command on once or twice, a forgotten script once; more is a cluster that cannot agree.
 HOPS_MAX = 5
 
+# What is handed on to the driver; `prefix` and `volatile` are ours.
 _OPTIONS = (
     *("client_name", "db", "socket_connect_timeout", "socket_keepalive", "socket_timeout", "ssl_ca_certs"),
     *("ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_keyfile"),
 )
+_FORM = "redis://[user:password@]host[:port][/db][?option=value], with what is special in the password percent-encoded"
 _PREFIX = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
 Argument: TypeAlias = bytes | str | int
@@ -75,8 +74,10 @@ def parse_target(url: str) -> Target:
         nodes = tuple(_address(host) for host in hosts.split(","))
         database = int(parts.path.strip("/") or 0)
     except ValueError:
-        # Whatever could not be read may be a piece of a password, so it is not shown.
-        raise InvalidStoreUrl("a Redis store URL is redis://[user:password@]host[:port][/db][?option=value]") from None
+        # Whatever could not be read may be a piece of a password, so that it is not shown.
+        raise InvalidStoreUrl(f"a Redis store URL is {_FORM}") from None
+    if "@" in parts.path + parts.query + parts.fragment:
+        raise InvalidStoreUrl(f"a Redis store URL is {_FORM}")
     scheme, _, kind = parts.scheme.partition("+")
     if scheme not in {"redis", "rediss"} or kind not in {"", "cluster"} or parts.fragment:
         raise InvalidStoreUrl(
@@ -91,10 +92,13 @@ def parse_target(url: str) -> Target:
         raise InvalidStoreUrl("volatile= of a Redis store URL can only be ok")
     unknown = query.keys() - set(_OPTIONS)
     if unknown:
-        raise InvalidStoreUrl(f"a Redis store URL has no option {min(unknown)!r}; it has {', '.join(_OPTIONS)}")
+        known = ", ".join(("prefix", "volatile", *_OPTIONS))
+        raise InvalidStoreUrl(f"a Redis store URL has no option {min(unknown)!r}; it has {known}")
     host, port = nodes[0]
     netloc = f"{login}{at}{f'[{host}]' if ':' in host else host}:{port}"
     options = _driver_options(SplitResult(scheme, netloc, f"/{database}", urlencode(query), "").geturl())
+    if kind == "cluster" and options.get("db"):
+        raise InvalidStoreUrl("a Redis cluster has database 0 alone")
     target = Target(nodes, options, scheme == "rediss", kind == "cluster", prefix, volatile == "ok")
     try:
         make_line(target, nodes[0])
@@ -158,7 +162,7 @@ class Wire:
             self._owners = [address] * BUCKETS
             return list(nodes)
         try:
-            shares = self._ask(address, ("CLUSTER", "SLOTS"))
+            shares = _ask(self._lines[address], ("CLUSTER", "SLOTS"))
         except (RedisError, OSError) as error:
             raise _silence(error) from error
         if isinstance(shares, ResponseError):
@@ -275,9 +279,13 @@ class Wire:
     def _connect(self, address: Address) -> dict[str, str]:
         """Open a line and look at what kind of server answers."""
         line = make_line(self._target, address)
-        line.connect()
+        try:
+            line.connect()
+            reply = _ask(line, ("INFO",))
+        except BaseException:
+            line.disconnect()
+            raise
         self._lines[address] = line
-        reply = self._ask(address, ("INFO",))
         # A server that does not let us look may be anything.
         text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else ""
         info = {name: value for name, _, value in (row.partition(":") for row in text.splitlines())}
@@ -289,10 +297,10 @@ class Wire:
             self._warn(f"{address[0]}:{address[1]}")
         return info
 
-    def _ask(self, address: Address, command: Command) -> object:
-        line = self._lines[address]
-        line.send_packed_command([_pack([command])])
-        return _read(line)
+
+def _ask(line: Line, command: Command) -> object:
+    line.send_packed_command([_pack([command])])
+    return _read(line)
 
 
 def _pack(commands: Sequence[Command]) -> bytes:
