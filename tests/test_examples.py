@@ -1,0 +1,118 @@
+"""The examples run as they are, and do what they say."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def said_by(name: str, folder: Path) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)], cwd=folder, capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout.splitlines()
+
+
+def test_quickstart_charges_once(tmp_path: Path) -> None:
+    said = said_by("quickstart.py", tmp_path)
+
+    assert said[0].removeprefix("first:") == said[1].removeprefix("again:")
+    assert said[2] == "the provider was called 1 time"
+    assert said[3].startswith("refused:")
+
+
+def test_exactly_once_leaves_one_row(tmp_path: Path) -> None:
+    said = said_by("exactly_once.py", tmp_path)
+
+    assert said == ["first: {'paid': '42'}", "again: {'paid': '42'}", "rows:  1"]
+
+
+def test_in_doubt_is_resolved_by_evidence(tmp_path: Path) -> None:
+    said = said_by("in_doubt.py", tmp_path)
+
+    assert said[0] == "first:  the provider's answer never came"
+    assert said[1].startswith("again:  nobody knows whether")
+    assert said[2] == "asked:  message-1"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, str(EXAMPLES / "serve.py"), "--port", str(port), "--data-dir", str(tmp_path / "data")]
+    with subprocess.Popen(command, stdout=-1, stderr=-1) as process:
+        url = f"http://127.0.0.1:{port}"
+        deadline = time.monotonic() + 20
+        while not _answers(port):
+            assert process.poll() is None, process.stderr.read() if process.stderr else ""
+            assert time.monotonic() < deadline
+        yield url
+        process.terminate()
+        _, log = process.communicate(timeout=20)
+    assert b"Finished server process" in log, "SIGTERM ends it cleanly"
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def post(url: str, content: object) -> tuple[int, dict[str, object]]:
+    data = content if isinstance(content, bytes) else json.dumps(content).encode()
+    request = urllib.request.Request(f"{url}/charge", data=data, method="POST")  # noqa: S310  # our own server
+    try:
+        with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310
+            return response.status, json.load(response)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def test_the_service_charges_an_order_once_for_racing_requests(service: str) -> None:
+    order = {"order_id": "42", "amount": 10}
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: post(service, order), range(8)))
+
+    assert all(answer == answers[0] for answer in answers)
+    assert answers[0][0] == 200
+    with urllib.request.urlopen(f"{service}/charges", timeout=20) as response:  # noqa: S310
+        assert json.load(response) == [answers[0][1]]
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        (b"not json", 400),
+        ({"order_id": "42"}, 400),
+        ({"order_id": "42", "amount": "10"}, 400),
+        ({"order_id": "", "amount": 10}, 400),
+        ({"order_id": "x" * 2000, "amount": 10}, 400),
+        (b"[" * 70_000, 400),
+    ],
+)
+def test_the_service_answers_bad_input_clearly(service: str, content: object, status: int) -> None:
+    code, answer = post(service, content)
+
+    assert code == status
+    assert answer["detail"]
+
+
+def test_the_service_refuses_another_amount_for_the_same_order(service: str) -> None:
+    post(service, {"order_id": "42", "amount": 10})
+
+    code, answer = post(service, {"order_id": "42", "amount": 11})
+
+    assert (code, answer["code"]) == (422, "unprocessable")
