@@ -216,6 +216,11 @@ def free_ports() -> Iterator[int]:
             yield port
 
 
+def prefix_of(url: str) -> str:
+    """What the names of everything stored under a fresh URL begin with."""
+    return url.rpartition("=")[2]
+
+
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
         try:
@@ -231,7 +236,8 @@ def _has_ended(pid: int) -> bool:
 
 def _is_whole(node: RedisServer) -> bool:
     info, slots = node.ask("CLUSTER INFO"), node.ask("CLUSTER SLOTS")
-    return info["cluster_state"] == "ok" and info["cluster_known_nodes"] == "3" and len(slots) == 3
+    owners = {owner[1] for _, _, owner, *_ in slots}
+    return info["cluster_state"] == "ok" and info["cluster_slots_ok"] == str(_SLOTS) and len(owners) == 3
 
 
 _QUIET = ("--save", "", "--loglevel", "warning")

@@ -312,6 +312,6 @@ def _from_cursor(cursor: str) -> Place:
     if not cursor:
         return 0, b""
     try:
-        return int(cursor[:2], 16), base64.urlsafe_b64decode(cursor[2:])
+        return int(cursor[:2], 16), base64.b64decode(cursor[2:], b"-_", validate=True)
     except ValueError:
         raise InvalidOption("this is not a cursor that a scan of this store gave out") from None

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 from urllib.parse import SplitResult, parse_qs, urlencode, urlsplit
 
 from redis.connection import Connection, SSLConnection, parse_url
-from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import AskError, BusyLoadingError, MovedError, NoScriptError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as ConnectionRefused
 
 from onceward.errors import InvalidStoreUrl, NotDurable, StoreUnavailable
@@ -246,14 +246,13 @@ class Wire:
         if isinstance(reply, NoScriptError):
             errand.load = True
             return True
-        what, _, rest = str(reply).partition(" ") if isinstance(reply, ResponseError) else ("", "", "")
-        if what not in {"MOVED", "ASK"}:
+        if not isinstance(reply, AskError | MovedError):
             return False
-        host, _, port = rest.rpartition(" ")[2].rpartition(":")
-        errand.address = (host or errand.address[0], int(port))
-        errand.asking = what == "ASK"
+        # A node that does not know its own name leaves it out: it is where the answer came from.
+        errand.address = (reply.host or errand.address[0], reply.port)
         errand.load = False
-        if what == "MOVED":
+        errand.asking = not isinstance(reply, MovedError)
+        if not errand.asking:
             self._owners[errand.call[0]] = errand.address
         return True
 
@@ -281,21 +280,26 @@ class Wire:
         line = make_line(self._target, address)
         try:
             line.connect()
-            reply = _ask(line, ("INFO",))
+            info = _info(line)
         except BaseException:
             line.disconnect()
             raise
         self._lines[address] = line
-        # A server that does not let us look may be anything.
-        text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else ""
-        info = {name: value for name, _, value in (row.partition(":") for row in text.splitlines())}
-        if info.get("loading") == "1":
-            # For as long as it reads its log, a durable server says that it keeps none.
-            raise BusyLoadingError("the server still loads its data")
         if info.get("aof_enabled") != "1" or info.get("maxmemory_policy") != "noeviction":
             self._durable = self._target.volatile_ok
             self._warn(f"{address[0]}:{address[1]}")
         return info
+
+
+def _info(line: Line) -> dict[str, str]:
+    """What the server says of itself: nothing, where it does not let us look."""
+    reply = _ask(line, ("INFO",))
+    text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else ""
+    info = {name: value for name, _, value in (row.partition(":") for row in text.splitlines())}
+    if info.get("loading") == "1":
+        # For as long as it reads its log, a durable server says that it keeps none.
+        raise BusyLoadingError("the server still loads its data")
+    return info
 
 
 def _ask(line: Line, command: Command) -> object:
