@@ -402,7 +402,8 @@ async def _resolve(ledger: Ledger, scope: str, key: str, entry: Entry, verdict: 
 async def _call(function: Callable[[], Any]) -> Any:
     """Call `def` or `async def`. A `def` runs on the calling thread; the claim is renewed even while it blocks."""
     result = function()
-    if not inspect.isawaitable(result):
+    # By its type alone: a proxy's own `__class__` may raise, and then a finished effect would count as failed.
+    if not hasattr(type(result), "__await__"):
         return result
     if not driven():
         return await result

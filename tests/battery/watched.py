@@ -1,0 +1,56 @@
+"""A store that tells a test each time it is about to be asked and each time it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from onceward.core.claim import Answer, Ref, Status, Write
+from onceward.store import Page, Reading, Store
+
+# Called with the name of the point that is reached, such as "before begin"; raises to make trouble there.
+Trouble: TypeAlias = Callable[[str], None]
+
+
+class WatchedStore:
+    """Any store with trouble around every call. Closing it leaves the inner store open for the next one."""
+
+    def __init__(self, inner: Store, trouble: Trouble) -> None:
+        self._inner = inner
+        self._trouble = trouble
+
+    def commit(self, writes: Sequence[Write]) -> list[Answer]:
+        name = " and ".join(_name(write) for write in writes)
+        self._trouble(f"before {name}")
+        answers = self._inner.commit(writes)
+        self._trouble(f"after {name}")
+        return answers
+
+    def read(self, refs: Sequence[Ref]) -> Reading:
+        self._trouble("before read")
+        reading = self._inner.read(refs)
+        self._trouble("after read")
+        return reading
+
+    def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
+        self._trouble("before chunks")
+        chunks = self._inner.chunks(ref, version, after, limit)
+        self._trouble("after chunks")
+        return chunks
+
+    def scan(self, scope: str | None, status: Status | None, after: str, limit: int) -> Page:
+        return self._inner.scan(scope, status, after, limit)
+
+    def purge(self, limit: int) -> int:
+        return self._inner.purge(limit)
+
+    def abandon(self) -> None:
+        self._inner.abandon()
+
+    def close(self) -> None:
+        """The data outlives those who use it."""
+
+
+def _name(write: Write) -> str:
+    verb = getattr(write, "verb", None)
+    return str(verb) if verb is not None else type(write).__name__.lower()
