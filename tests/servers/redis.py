@@ -81,7 +81,7 @@ class RedisServer:
 
     @contextmanager
     def client(self, db: int = 0) -> Iterator[redis.Redis]:
-        client = redis.Redis(port=self.port, host="127.0.0.1", db=db, protocol=2, driver_info=None)
+        client = redis.Redis(port=self.port, host="127.0.0.1", db=db, protocol=2)
         try:
             yield client
         finally:
