@@ -1,0 +1,169 @@
+"""What the same durability costs without a library: the raw ceiling, and one statement for each call.
+
+By hand, one caller: claim = one commit, settle = another, replay = one look. That is the ceiling of every design that
+writes twice. One statement per call: the same from 64 callers, who share connections and nothing else.
+"""
+
+from __future__ import annotations
+
+import queue
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import psycopg
+import redis
+
+from bench.contest import Unable
+from bench.load import CALLERS_MAX, Keys, Mode, Scenario, with_threads
+from bench.names import BY_HAND
+
+_BODY = b'{"paid":true,"number":1}'
+
+
+class Lane(Protocol):
+    """One connection, and the three statements of a keyed call on it."""
+
+    def claim(self, key: str) -> object: ...
+
+    def settle(self, key: str) -> object: ...
+
+    def look(self, key: str) -> object: ...
+
+    def close(self) -> None: ...
+
+
+class SqliteLane:
+    def __init__(self, url: str) -> None:
+        path = url.removeprefix("sqlite:///")
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS calls"
+            " (key TEXT PRIMARY KEY, version INTEGER, status TEXT, body BLOB) WITHOUT ROWID"
+        )
+
+    def claim(self, key: str) -> object:
+        return self._db.execute("INSERT INTO calls VALUES (?, 1, 'in_progress', NULL) ON CONFLICT DO NOTHING", (key,))
+
+    def settle(self, key: str) -> object:
+        settle = "UPDATE calls SET status = 'completed', body = ? WHERE key = ? AND version = 1"
+        return self._db.execute(settle, (_BODY, key))
+
+    def look(self, key: str) -> object:
+        return self._db.execute("SELECT status, body FROM calls WHERE key = ?", (key,)).fetchone()
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class PostgresLane:
+    def __init__(self, url: str) -> None:
+        self._db = psycopg.connect(url, autocommit=True, prepare_threshold=1)
+        # Lanes are opened one after the other, so nobody races for it.
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS calls (key text PRIMARY KEY, version bigint, status text, body bytea)"
+        )
+
+    def claim(self, key: str) -> object:
+        return self._db.execute("INSERT INTO calls VALUES (%s, 1, 'in_progress', NULL) ON CONFLICT DO NOTHING", (key,))
+
+    def settle(self, key: str) -> object:
+        settle = "UPDATE calls SET status = 'completed', body = %s WHERE key = %s AND version = 1"
+        return self._db.execute(settle, (_BODY, key))
+
+    def look(self, key: str) -> object:
+        return self._db.execute("SELECT status, body FROM calls WHERE key = %s", (key,)).fetchone()
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class RedisLane:
+    def __init__(self, url: str) -> None:
+        self._db = redis.Redis.from_url(url, single_connection_client=True)
+
+    def claim(self, key: str) -> object:
+        return self._db.set(key, b"in_progress", nx=True)
+
+    def settle(self, key: str) -> object:
+        return self._db.set(key, _BODY)
+
+    def look(self, key: str) -> object:
+        return self._db.get(key)
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class ByHand:
+    """One caller on one connection: the raw ceiling."""
+
+    name = BY_HAND
+
+    def __init__(self, connect: Callable[[], Lane]) -> None:
+        self._lane = connect()
+        self._keys = Keys()
+
+    def _fresh(self, key: str) -> None:
+        self._lane.claim(key)
+        self._lane.settle(key)
+
+    def warm(self) -> None:
+        for key in self._keys.settled(CALLERS_MAX):
+            self._fresh(key)
+
+    def rate(self, scenario: Scenario, seconds: float) -> float:
+        if scenario.callers > 1:
+            raise Unable("The ceiling is that of one caller; many callers without a library are the rows below it.")
+        call = self._fresh if scenario.mode is Mode.FRESH else self._lane.look
+        return with_threads(call, 1, seconds, self._keys.namer(scenario.mode)).rate
+
+    def close(self) -> None:
+        self._lane.close()
+
+
+class OneEach:
+    """Many callers, each with statements of its own. A connection is held for a statement, not across the effect."""
+
+    def __init__(self, name: str, connect: Callable[[], Lane], lanes: int) -> None:
+        self.name = name
+        self._lanes = [connect() for _ in range(lanes)]
+        self._free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
+        for lane in self._lanes:
+            self._free.put(lane)
+        self._keys = Keys()
+
+    @contextmanager
+    def _lane(self) -> Iterator[Lane]:
+        lane = self._free.get()
+        try:
+            yield lane
+        finally:
+            self._free.put(lane)
+
+    def _fresh(self, key: str) -> None:
+        with self._lane() as lane:
+            lane.claim(key)
+        with self._lane() as lane:
+            lane.settle(key)
+
+    def _replay(self, key: str) -> None:
+        with self._lane() as lane:
+            lane.look(key)
+
+    def warm(self) -> None:
+        for key in self._keys.settled(CALLERS_MAX):
+            self._fresh(key)
+
+    def rate(self, scenario: Scenario, seconds: float) -> float:
+        if scenario.callers == 1:
+            raise Unable("For one caller this is the row above: the same statements by hand.")
+        call = self._fresh if scenario.mode is Mode.FRESH else self._replay
+        return with_threads(call, scenario.callers, seconds, self._keys.namer(scenario.mode)).rate
+
+    def close(self) -> None:
+        for lane in self._lanes:
+            lane.close()

@@ -1,0 +1,76 @@
+"""The performance goals of the ledger, and whether this run reached them. Ratios only: absolute figures are the machine's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench import names
+from bench.contest import Figures
+from bench.load import Mode, Scenario
+
+FRESH_ONE = Scenario(Mode.FRESH, 1)
+FRESH_MANY = Scenario(Mode.FRESH, 64)
+REPLAY_ONE = Scenario(Mode.REPLAY, 1)
+
+# 5,000 replays a second where two raw commits reach 800: the same demand on a machine of any speed.
+REPLAYS_PER_RAW_CALL = 5_000 / 800
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """`found` is None when this run did not measure it."""
+
+    what: str
+    wanted: str
+    found: str | None
+    reached: bool | None
+
+    @property
+    def verdict(self) -> str:
+        if self.reached is None:
+            return "" if self.found else "not measured"
+        return "reached" if self.reached else "**not reached**"
+
+
+def judge(figures: Figures) -> list[Goal]:
+    """One caller means the blocking face, as by hand and in DBOS; many callers are tasks of one event loop."""
+    one, replayed, raw = (names.BLOCKING, FRESH_ONE), (names.BLOCKING, REPLAY_ONE), (names.BY_HAND, FRESH_ONE)
+    ours_many, ours_one = (names.AWAITED, FRESH_MANY), (names.AWAITED, FRESH_ONE)
+    ratio = figures.ratio
+    return [
+        _at_least("fresh, SQLite, one caller ÷ two commits by hand", ratio(names.SQLITE, one, raw), 0.8),
+        _at_least("fresh, SQLite, one caller ÷ DBOS", ratio(names.SQLITE, one, (names.DBOS, FRESH_ONE)), 5),
+        _at_least("fresh, SQLite, 64 callers ÷ one caller", ratio(names.SQLITE, ours_many, ours_one), 5),
+        _at_least(
+            "replay, SQLite, one caller ÷ two commits by hand (5,000/s where these reach 800/s)",
+            ratio(names.SQLITE, replayed, raw),
+            REPLAYS_PER_RAW_CALL,
+        ),
+        _at_least("replay, SQLite, one caller ÷ DBOS", ratio(names.SQLITE, replayed, (names.DBOS, REPLAY_ONE)), 10),
+        _at_least(
+            "claim + settle, PostgreSQL, 64 callers ÷ one statement per call on one connection",
+            ratio(names.POSTGRES, ours_many, (names.ONE_EACH, FRESH_MANY)),
+            8,
+        ),
+        _shown(
+            "the same ÷ one statement per call on 16 connections (Onceward has one)",
+            ratio(names.POSTGRES, ours_many, (names.ONE_EACH_POOLED, FRESH_MANY)),
+        ),
+        *[_round_trips(store, figures) for store in (names.SQLITE, names.POSTGRES, names.REDIS_ALWAYS)],
+    ]
+
+
+def _at_least(what: str, found: float | None, wanted: float) -> Goal:
+    reached = None if found is None else found >= wanted
+    return Goal(what, f"≥ {wanted:g}", None if found is None else f"{found:.2f}", reached)
+
+
+def _shown(what: str, found: float | None) -> Goal:
+    return Goal(what, "", None if found is None else f"{found:.2f}", None)
+
+
+def _round_trips(store: str, figures: Figures) -> Goal:
+    found = figures.trips.get((store, names.BLOCKING))
+    text = None if found is None else f"{found[0]:g} / {found[1]:g}"
+    reached = None if found is None else found == (2, 1)
+    return Goal(f"round trips, {store}, fresh / replay", "2 / 1", text, reached)

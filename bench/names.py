@@ -1,0 +1,22 @@
+"""What the rows of the table are called."""
+
+from __future__ import annotations
+
+MEMORY = "memory"
+SQLITE = "SQLite FULL"
+POSTGRES = "PostgreSQL"
+REDIS_ALWAYS = "Redis, AOF always"
+REDIS_EVERYSEC = "Redis, AOF everysec"
+STORES = (MEMORY, SQLITE, POSTGRES, REDIS_ALWAYS, REDIS_EVERYSEC)
+# What `--quick` measures: no servers, no peers.
+EMBEDDED = (MEMORY, SQLITE)
+
+AWAITED = "Onceward, awaited"
+BLOCKING = "Onceward, blocking"
+BY_HAND = "two commits by hand"
+ONE_EACH = "one statement per call, one connection"
+ONE_EACH_POOLED = "one statement per call, 16 connections"
+DBOS = "DBOS"
+DBOS_WAL = "DBOS, file set to WAL"
+IDEMKIT = "idemkit"
+CALL4AGENTS = "call4agents"

@@ -1,0 +1,68 @@
+"""Onceward itself, through its two public faces: awaited by tasks of one event loop, and blocking threads."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bench.load import CALLERS_MAX, Effects, Keys, Mode, Scenario, with_tasks, with_threads
+from bench.names import AWAITED, BLOCKING
+from onceward.ledger import Ledger
+
+_FINGERPRINT = {"amount": 10, "currency": "EUR"}
+
+
+class Awaited:
+    name = AWAITED
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._effects = Effects()
+        self._keys = Keys()
+
+    async def _call(self, key: str) -> object:
+        return await self._ledger.run(key, self._effects, fingerprint=_FINGERPRINT, effect="irreversible")
+
+    def warm(self) -> None:
+        async def settle() -> None:
+            await asyncio.gather(*[self._call(key) for key in self._keys.settled(CALLERS_MAX)])
+
+        self._effects.forget()
+        asyncio.run(settle())
+        self._effects.check(Mode.FRESH, len(self._keys.settled(CALLERS_MAX)))
+
+    def rate(self, scenario: Scenario, seconds: float) -> float:
+        self._effects.forget()
+        load = asyncio.run(with_tasks(self._call, scenario.callers, seconds, self._keys.namer(scenario.mode)))
+        self._effects.check(scenario.mode, load.calls)
+        return load.rate
+
+    def close(self) -> None:
+        self._ledger.close()
+
+
+class Blocking:
+    name = BLOCKING
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._effects = Effects()
+        self._keys = Keys()
+
+    def call(self, key: str) -> object:
+        return self._ledger.blocking.run(key, self._effects, fingerprint=_FINGERPRINT, effect="irreversible")
+
+    def warm(self) -> None:
+        settled = self._keys.settled(CALLERS_MAX)
+        self._effects.forget()
+        for key in settled:
+            self.call(key)
+        self._effects.check(Mode.FRESH, len(settled))
+
+    def rate(self, scenario: Scenario, seconds: float) -> float:
+        self._effects.forget()
+        load = with_threads(self.call, scenario.callers, seconds, self._keys.namer(scenario.mode))
+        self._effects.check(scenario.mode, load.calls)
+        return load.rate
+
+    def close(self) -> None:
+        self._ledger.close()

@@ -1,0 +1,90 @@
+"""The bench itself is kept working: a tiny run gives the whole table, and the verdicts follow from the figures."""
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from bench.__main__ import main
+from bench.contest import Figures, Unable, compete
+from bench.goals import FRESH_MANY, FRESH_ONE, REPLAY_ONE, Goal, judge
+from bench.load import SCENARIOS, Scenario
+from bench.table import render
+
+from bench import names
+
+
+def test_a_quick_run_prints_and_saves_every_row_with_its_ratios(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["--quick", "--out", str(tmp_path)])
+
+    text = (tmp_path / "results.md").read_text("utf-8")
+    assert text in capsys.readouterr().out
+    for store, name in [
+        ("memory", "**Onceward, awaited**"),
+        ("memory", "**Onceward, blocking**"),
+        ("SQLite FULL", "**Onceward, awaited**"),
+        ("SQLite FULL", "**Onceward, blocking**"),
+        ("SQLite FULL", "two commits by hand"),
+        ("SQLite FULL", "one statement per call, one connection"),
+    ]:
+        assert f"| {store} | {name} |" in text
+    by_hand = next(line for line in text.splitlines() if "| two commits by hand |" in line)
+    assert "(1.00)" in by_hand
+    assert "| round trips, SQLite FULL, fresh / replay | 2 / 1 | 2 / 1 | reached |" in text
+    assert "| fresh, SQLite, one caller ÷ DBOS | ≥ 5 | - | not measured |" in text
+    assert not _goal_in(text, "fresh, SQLite, 64 callers ÷ one caller").endswith("| not measured |")
+    drawn = ET.parse(tmp_path / "results.svg")  # noqa: S314  # our own file, written a moment ago
+    labels = [element.text for element in drawn.iter() if element.tag.endswith("}text")]
+    assert {"memory", "SQLite FULL", "Onceward, awaited", "two commits by hand"} <= set(labels)
+
+
+def test_a_goal_is_judged_by_the_median_of_the_ratios_of_each_round() -> None:
+    figures = Figures.empty()
+    figures.rates = {
+        # The machine slows down tenfold in the second round; the ratios do not.
+        (names.SQLITE, names.BY_HAND, FRESH_ONE): [1000.0, 100.0, 1000.0],
+        (names.SQLITE, names.BLOCKING, FRESH_ONE): [850.0, 85.0, 700.0],
+        (names.SQLITE, names.BLOCKING, REPLAY_ONE): [6000.0, 600.0, 6000.0],
+        (names.SQLITE, names.AWAITED, FRESH_ONE): [800.0, 80.0, 800.0],
+        (names.SQLITE, names.AWAITED, FRESH_MANY): [4000.0, 400.0, 4000.0],
+    }
+
+    goals = judge(figures)
+
+    assert _verdict(goals, "fresh, SQLite, one caller ÷ two commits by hand") == ("0.85", "reached")
+    assert _verdict(goals, "fresh, SQLite, 64 callers ÷ one caller") == ("5.00", "reached")
+    assert _verdict(goals, "replay, SQLite, one caller ÷ two commits by hand") == ("6.00", "**not reached**")
+    assert _verdict(goals, "fresh, SQLite, one caller ÷ DBOS") == (None, "not measured")
+
+
+def test_a_contestant_that_cannot_do_something_gets_a_dash_and_a_footnote() -> None:
+    figures = compete("memory", [Limping()], rounds=2, seconds=0.0, tell=lambda _: None)
+
+    text = render(figures, "A machine.", {}, rounds=2, seconds=0.0)
+
+    assert "| memory | limping | 7 | -[^1] | 7 | -[^1] |  |" in text
+    assert "[^1]: It walks alone." in text
+
+
+class Limping:
+    name = "limping"
+
+    def warm(self) -> None: ...
+
+    def rate(self, scenario: Scenario, seconds: float) -> float:
+        assert scenario in SCENARIOS
+        if scenario.callers > 1:
+            raise Unable("It walks alone.")
+        return 7.0 + seconds
+
+    def close(self) -> None: ...
+
+
+def _verdict(goals: list[Goal], what: str) -> tuple[str | None, str]:
+    goal = next(goal for goal in goals if goal.what.startswith(what))
+    return goal.found, goal.verdict
+
+
+def _goal_in(text: str, what: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith(f"| {what}"))
