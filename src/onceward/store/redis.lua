@@ -27,9 +27,9 @@
 -- whoever sent them knows them.
 
 -- The fields by number; a table with names would cost as much as all the rest of a refused call.
-local FINGERPRINT, STATUS, VERSION, ATTEMPT, WRITE_ID, HOLDER = 1, 2, 3, 4, 5, 6
+local FINGERPRINT, STATUS, VERSION, ATTEMPT, WRITE_ID = 1, 2, 3, 4, 5
 local REPEATABLE, LEASE_UNTIL, EXPIRES_AT, CREATED_AT, COMPLETED_AT = 7, 8, 9, 10, 11
-local USER_ID, ENDPOINT, NOTE, CHUNKS, BODY = 12, 13, 14, 17, 18
+local NOTE, CHUNKS, BODY = 14, 17, 18
 
 -- Lua cannot hand over more than some 8,000 values at once.
 local PUSH_MAX = 1000
