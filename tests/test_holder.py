@@ -77,7 +77,7 @@ def test_another_boot_or_pid_namespace_proves_nothing() -> None:
     boot, namespace, _, started = parts()
 
     assert not proved_dead(f"another-boot/{namespace}/999999999/{started}")
-    assert not proved_dead(f"{boot}/pid:[1]/999999999/{started}")
+    assert not proved_dead(f"{boot}/1/999999999/{started}")
     assert proved_dead(f"{boot}/{namespace}/999999999/{started}")
 
 
