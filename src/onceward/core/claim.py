@@ -244,21 +244,48 @@ def _move(entry: Entry | None, write: Move, now: int) -> Entry | None:
         case Status.IN_PROGRESS:
             lease_until = now + write.lease
             expires_at = lease_until + write.retain if entry.repeatable else None
-            return replace(entry, write_id=write.write_id, lease_until=lease_until, expires_at=expires_at)
-        case Status.IN_DOUBT:
-            return replace(entry, status=status, write_id=write.write_id, expires_at=None, note=write.note)
-        case Status.COMPLETED | Status.FAILED:
-            return replace(
-                entry,
-                status=status,
-                write_id=write.write_id,
-                expires_at=now + write.retain,
-                completed_at=now,
-                note=write.note,
-                outcome=write.outcome,
+            return _changed(
+                entry, write, status, lease_until, expires_at, entry.completed_at, entry.note, entry.outcome
             )
+        case Status.IN_DOUBT:
+            return _changed(entry, write, status, entry.lease_until, None, None, write.note, entry.outcome)
+        case Status.COMPLETED | Status.FAILED:
+            expires_at = now + write.retain
+            return _changed(entry, write, status, entry.lease_until, expires_at, now, write.note, write.outcome)
         case _:
             assert_never(status)
+
+
+def _changed(
+    entry: Entry,
+    write: Write,
+    status: Status,
+    lease_until: int,
+    expires_at: int | None,
+    completed_at: int | None,
+    note: str,
+    outcome: Outcome,
+) -> Entry:
+    """As `dataclasses.replace`, which costs several times as much on the busiest path there is."""
+    return Entry(
+        entry.scope,
+        entry.key,
+        entry.fingerprint,
+        status,
+        entry.version,
+        entry.attempt,
+        write.write_id,
+        entry.holder,
+        entry.repeatable,
+        lease_until,
+        expires_at,
+        entry.created_at,
+        completed_at,
+        entry.user_id,
+        entry.endpoint,
+        note,
+        outcome,
+    )
 
 
 def _append(entry: Entry | None, write: Append) -> Entry | None:

@@ -108,13 +108,17 @@ class SqliteStore:
             now = self._clock()
             floor = _version_floor(db)
             answers = []
+            begun: list[_Row] = []
+            moved: list[tuple[object, ...]] = []
             for entry, write in zip(entries, writes, strict=True):
                 after = apply(entry, write, now, max(floor, entry.version if entry else 0) + 1)
                 if after is None:
                     answers.append(Answer(applied=False, entry=entry, now=now))
                     continue
-                _put(db, entry, write, after)
+                _put(db, entry, write, after, begun, moved)
                 answers.append(Answer(True, after, now, None if entry is None or entry.absent(now) else entry.status))
+            db.executemany(_INSERT, begun)
+            db.executemany(_MOVE, moved)
             db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
@@ -307,18 +311,26 @@ def _doomed(db: sqlite3.Connection, now: int, limit: int) -> list[tuple[str, str
     return doomed
 
 
-def _put(db: sqlite3.Connection, before: Entry | None, write: Write, after: Entry) -> None:
+def _put(
+    db: sqlite3.Connection,
+    before: Entry | None,
+    write: Write,
+    after: Entry,
+    begun: list[_Row],
+    moved: list[tuple[object, ...]],
+) -> None:
+    """Add the entry to the rows to insert or to update; what is rare is written at once."""
     ref = (after.scope, after.key)
+    row = _row(after)
     if isinstance(write, Begin) and after.status is Status.IN_PROGRESS:
         if before is not None:
             db.execute(_DELETE, ref)
             db.execute(_DELETE_CHUNKS, ref)
-        db.execute(_INSERT, _row(after))
+        begun.append(row)
         return
     if isinstance(write, Append):
         db.executemany(_INSERT_CHUNK, [(*ref, seq, data) for seq, data in enumerate(write.chunks, write.seq)])
-    row = _row(after)
-    db.execute(_MOVE, (row[3], row[6], *row[9:11], row[12], *row[15:], *ref))
+    moved.append((row[3], row[6], *row[9:11], row[12], *row[15:], *ref))
 
 
 def _row(entry: Entry) -> _Row:
