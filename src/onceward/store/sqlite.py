@@ -73,9 +73,6 @@ _Row = tuple[  # one row of _COLUMNS
 ]  # fmt: skip
 _T = TypeVar("_T")
 
-# Connections inherited through a fork. SQLite forbids even closing them in the child, so nothing may collect them.
-_inherited: list[sqlite3.Connection] = []
-
 
 class SqliteStore:
     """A ledger in a file. Several processes may open the same file; SQLite lets one write at a time."""
@@ -84,6 +81,8 @@ class SqliteStore:
         self.path = Path(path)
         self._clock = clock or wall_clock
         self._db: sqlite3.Connection | None = None
+        self._data_version = -1  # as of our last commit, with the version floor of that moment
+        self._floor = 0
         self._closed = False
         self._speaks = threading.Lock()
         _stores.add(self)
@@ -91,22 +90,23 @@ class SqliteStore:
     def commit(self, writes: Sequence[Write]) -> list[Answer]:
         with self._speaking() as db:
             refs = [Ref(write.scope, write.key) for write in writes]
-            seen = _data_version(db)
             entries = _lookup(db, refs)
             now = self._clock()
             if not any(apply(entry, write, now, 0) is not None for entry, write in zip(entries, writes, strict=True)):
                 return [Answer(applied=False, entry=entry, now=now) for entry in entries]
-            return self._write(db, writes, refs, entries, seen)
+            return self._write(db, writes, refs, entries)
 
     def _write(
-        self, db: sqlite3.Connection, writes: Sequence[Write], refs: list[Ref], entries: list[Entry | None], seen: int
+        self, db: sqlite3.Connection, writes: Sequence[Write], refs: list[Ref], entries: list[Entry | None]
     ) -> list[Answer]:
         db.execute("BEGIN IMMEDIATE")
         try:
-            if _data_version(db) != seen:
+            # Unless another connection wrote since our last commit, what was read just now still holds.
+            data_version = _data_version(db)
+            if data_version != self._data_version:
                 entries = _lookup(db, refs)
-            now = self._clock()
-            floor = _version_floor(db)
+                self._data_version, self._floor = data_version, _version_floor(db)
+            now, floor = self._clock(), self._floor
             answers = []
             begun: list[_Row] = []
             moved: list[tuple[object, ...]] = []
@@ -154,6 +154,7 @@ class SqliteStore:
                 doomed = _doomed(db, self._clock(), limit)
                 floor = max((row[2] for row in doomed), default=0)
                 db.execute("UPDATE platform_idempotency_meta SET version_floor = max(version_floor, ?)", (floor,))
+                self._data_version = -1  # the floor that we remember is no longer it
                 db.executemany(_DELETE, [row[:2] for row in doomed])
                 db.executemany(_DELETE_CHUNKS, [row[:2] for row in doomed])
                 db.execute("COMMIT")
@@ -176,9 +177,7 @@ class SqliteStore:
         return Binding(session_for(connection, SQLITE), SQLITE, self._clock, self.path)
 
     def abandon(self) -> None:
-        if self._db is not None:
-            _inherited.append(self._db)
-            self._db = None
+        """Nothing is inherited: `before_fork` has closed the connection."""
 
     def close(self) -> None:
         self._closed = True
@@ -208,6 +207,7 @@ class SqliteStore:
             with self._speaks:
                 if self._db is None:
                     self._db = self._open()
+                    self._data_version = -1
                 yield self._db
         except (sqlite3.IntegrityError, sqlite3.DataError, OverflowError) as error:
             raise BatchFailed(f"SQLite refused the data: {error}") from error
