@@ -17,7 +17,8 @@ from tests.connections import CREATE, KINDS, Transaction, of_psycopg, of_sqlite3
 
 from onceward import Ledger, current_claim, errors, open_ledger
 from onceward.core.claim import Claim, Status
-from onceward.run import CurrentClaim, Terms
+from onceward.run import CurrentClaim
+from onceward.terms import Terms
 
 Kind = Callable[[str], AbstractAsyncContextManager[Transaction]]
 CASES = [pytest.param(name, kind, id=f"{name}-{kind.__name__}") for name, kinds in KINDS.items() for kind in kinds]

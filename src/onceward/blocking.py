@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
 
 from onceward.ledger import Ledger
-from onceward.run import SCOPE, Effect, Options, Terms
+from onceward.run import SCOPE
 from onceward.run import run as run_once
 from onceward.store.pending import Pending, driving
+from onceward.terms import Effect, Options, Terms
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -29,11 +29,11 @@ from onceward.core.key import (
 from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX, NOTHING, Outcome
 from onceward.errors import ClaimLost, InvalidOption, StoreUnavailable
 from onceward.holder import holder, proved_dead
-from onceward.run import Effect, Options, Terms
 from onceward.store import PAGE_MAX, Page, Store
 from onceward.store.batch import Batcher
 from onceward.store.upkeep import Keep, Seen
 from onceward.store.write_id import write_id
+from onceward.terms import Effect, Options, Terms
 
 if TYPE_CHECKING:
     from onceward.blocking import Blocking

@@ -15,7 +15,7 @@ from onceward import run
 from onceward.core.fingerprint import fingerprint
 from onceward.core.key import check_key, fill, parse
 from onceward.errors import InvalidKey, InvalidOption
-from onceward.run import Effect, Terms
+from onceward.terms import Effect, Terms
 
 if TYPE_CHECKING:
     from onceward.ledger import Ledger

@@ -1,26 +1,15 @@
-"""Run an effect once for its key: claim, keep the claim alive, settle. Everyone else gets what the winner got.
-
-What happens to an effect that was interrupted follows from its class, which has to be declared:
-
-    class          its holder vanished            it raised
-    pure           run again                      failed; may run again
-    idempotent     run again                      failed; may run again
-    compensatable  undo once, then run            undo, then failed; a failing undo leaves it in doubt
-    irreversible   in doubt                       in doubt, unless it raised NotDone or one of `not_done`
-"""
+"""Run an effect once for its key: claim, keep the claim alive, settle. Everyone else gets what the winner got."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import enum
 import hashlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from onceward import errors
 from onceward.bound import Bound, forget_bound
@@ -29,90 +18,17 @@ from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack,
 from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
 from onceward.store.pending import driven, running_loop
 from onceward.store.upkeep import POLL_SECONDS_MAX, POLL_SECONDS_MIN
+from onceward.terms import Effect, Terms
 
 if TYPE_CHECKING:
     from onceward.ledger import Ledger
     from onceward.store.upkeep import Keep
-
-T = TypeVar("T")
 
 logger = logging.getLogger("onceward.run")
 
 # The ledger scope of plain calls; layers above have scopes of their own.
 SCOPE = "call"
 UNDO_SCOPE = "undo"
-# An effect that runs longer than this is taken for hung: its claim is no longer renewed.
-MAX_RUN_SECONDS = 3600.0
-# What is kept of one result; larger ones settle the key without a value.
-RESULT_BYTES_MAX = 16 * 1024 * 1024
-
-
-class Effect(enum.StrEnum):
-    """What repeating would do."""
-
-    PURE = "pure"
-    IDEMPOTENT = "idempotent"
-    COMPENSATABLE = "compensatable"
-    IRREVERSIBLE = "irreversible"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """How an effect is run. None means the ledger's own setting.
-
-    effect           pure | idempotent | compensatable | irreversible; required
-    undo             compensatable only: takes back what an attempt may have done
-    reconcile        asked when the outcome is in doubt: given the entry, answers with a verdict
-    not_done         exceptions that prove that the effect did nothing
-    lease_seconds    how long a silent holder keeps the key; renewed while the effect runs
-    retain_seconds   how long the outcome is replayed
-    wait_seconds     how long a racing caller waits for the winner
-    max_run_seconds  how long the claim is renewed at most
-    max_result_bytes larger results are not kept
-    returns          the class to rebuild a typed result as
-    """
-
-    effect: Effect | str
-    undo: Callable[[], object] | None = None
-    reconcile: Callable[[Entry], Verdict | Awaitable[Verdict]] | None = None
-    not_done: tuple[type[BaseException], ...] = ()
-    lease_seconds: float | None = None
-    retain_seconds: float | None = None
-    wait_seconds: float | None = None
-    max_run_seconds: float = MAX_RUN_SECONDS
-    max_result_bytes: int = RESULT_BYTES_MAX
-    returns: type | None = None
-
-    def __post_init__(self) -> None:
-        try:
-            kind = Effect(self.effect)
-        except ValueError as error:
-            raise errors.InvalidOption(f"effect= is one of {', '.join(Effect)}, not {self.effect!r}") from error
-        object.__setattr__(self, "effect", kind)
-        if (kind is Effect.COMPENSATABLE) != (self.undo is not None):
-            raise errors.InvalidOption("undo= belongs to effect='compensatable', which needs it")
-        if not isinstance(self.not_done, tuple) or not all(
-            isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.not_done
-        ):
-            raise errors.InvalidOption("not_done= is a tuple of exception classes")
-
-    @property
-    def repeatable(self) -> bool:
-        return self.effect is not Effect.IRREVERSIBLE
-
-
-class Options(TypedDict, total=False):
-    """The options of `run` and `once` beside `effect`, as `Terms` explains them."""
-
-    undo: Callable[[], object] | None
-    reconcile: Callable[[Entry], Verdict | Awaitable[Verdict]] | None
-    not_done: tuple[type[BaseException], ...]
-    lease_seconds: float | None
-    retain_seconds: float | None
-    wait_seconds: float | None
-    max_run_seconds: float
-    max_result_bytes: int
-    returns: type | None
 
 
 class CurrentClaim:

@@ -1,0 +1,94 @@
+"""How an effect is to be run: what repeating it would do, and how long everyone waits.
+
+What happens to an effect that was interrupted follows from its class, which has to be declared:
+
+    class          its holder vanished            it raised
+    pure           run again                      failed; may run again
+    idempotent     run again                      failed; may run again
+    compensatable  undo once, then run            undo, then failed; a failing undo leaves it in doubt
+    irreversible   in doubt                       in doubt, unless it raised NotDone or one of `not_done`
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypedDict
+
+from onceward.core.claim import Entry
+from onceward.core.verdict import Verdict
+from onceward.errors import InvalidOption
+
+# An effect that runs longer than this is taken for hung: its claim is no longer renewed.
+MAX_RUN_SECONDS = 3600.0
+# What is kept of one result; larger ones settle the key without a value.
+RESULT_BYTES_MAX = 16 * 1024 * 1024
+
+
+class Effect(enum.StrEnum):
+    """What repeating would do."""
+
+    PURE = "pure"
+    IDEMPOTENT = "idempotent"
+    COMPENSATABLE = "compensatable"
+    IRREVERSIBLE = "irreversible"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How an effect is run. None means the ledger's own setting.
+
+    effect           pure | idempotent | compensatable | irreversible; required
+    undo             compensatable only: takes back what an attempt may have done
+    reconcile        asked when the outcome is in doubt: given the entry, answers with a verdict
+    not_done         exceptions that prove that the effect did nothing
+    lease_seconds    how long a silent holder keeps the key; renewed while the effect runs
+    retain_seconds   how long the outcome is replayed
+    wait_seconds     how long a racing caller waits for the winner
+    max_run_seconds  how long the claim is renewed at most
+    max_result_bytes larger results are not kept
+    returns          the class to rebuild a typed result as
+    """
+
+    effect: Effect | str
+    undo: Callable[[], object] | None = None
+    reconcile: Callable[[Entry], Verdict | Awaitable[Verdict]] | None = None
+    not_done: tuple[type[BaseException], ...] = ()
+    lease_seconds: float | None = None
+    retain_seconds: float | None = None
+    wait_seconds: float | None = None
+    max_run_seconds: float = MAX_RUN_SECONDS
+    max_result_bytes: int = RESULT_BYTES_MAX
+    returns: type | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            kind = Effect(self.effect)
+        except ValueError as error:
+            raise InvalidOption(f"effect= is one of {', '.join(Effect)}, not {self.effect!r}") from error
+        object.__setattr__(self, "effect", kind)
+        if (kind is Effect.COMPENSATABLE) != (self.undo is not None):
+            raise InvalidOption("undo= belongs to effect='compensatable', which needs it")
+        if not isinstance(self.not_done, tuple) or not all(
+            isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.not_done
+        ):
+            raise InvalidOption("not_done= is a tuple of exception classes")
+
+    @property
+    def repeatable(self) -> bool:
+        return self.effect is not Effect.IRREVERSIBLE
+
+
+class Options(TypedDict, total=False):
+    """The options of `run` and `once` beside `effect`, as `Terms` explains them."""
+
+    undo: Callable[[], object] | None
+    reconcile: Callable[[Entry], Verdict | Awaitable[Verdict]] | None
+    not_done: tuple[type[BaseException], ...]
+    lease_seconds: float | None
+    retain_seconds: float | None
+    wait_seconds: float | None
+    max_run_seconds: float
+    max_result_bytes: int
+    returns: type | None
