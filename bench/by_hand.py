@@ -16,7 +16,7 @@ import psycopg
 import redis
 
 from bench.contest import Unable
-from bench.load import CALLERS_MAX, Keys, Mode, Scenario, with_threads
+from bench.load import SETTLED, Mode, Scenario, namer, together, with_threads
 from bench.names import BY_HAND
 
 _BODY = b'{"paid":true,"number":1}'
@@ -105,21 +105,20 @@ class ByHand:
 
     def __init__(self, connect: Callable[[], Lane]) -> None:
         self._lane = connect()
-        self._keys = Keys()
 
     def _fresh(self, key: str) -> None:
         self._lane.claim(key)
         self._lane.settle(key)
 
     def warm(self) -> None:
-        for key in self._keys.settled(CALLERS_MAX):
+        for key in SETTLED:
             self._fresh(key)
 
     def rate(self, scenario: Scenario, seconds: float) -> float:
         if scenario.callers > 1:
             raise Unable("The ceiling is that of one caller; many callers without a library are the rows below it.")
         call = self._fresh if scenario.mode is Mode.FRESH else self._lane.look
-        return with_threads(call, 1, seconds, self._keys.namer(scenario.mode)).rate
+        return with_threads(call, 1, seconds, namer(scenario.mode)).rate
 
     def close(self) -> None:
         self._lane.close()
@@ -134,7 +133,6 @@ class OneEach:
         self._free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
         for lane in self._lanes:
             self._free.put(lane)
-        self._keys = Keys()
 
     @contextmanager
     def _lane(self) -> Iterator[Lane]:
@@ -155,14 +153,13 @@ class OneEach:
             lane.look(key)
 
     def warm(self) -> None:
-        for key in self._keys.settled(CALLERS_MAX):
-            self._fresh(key)
+        together(self._fresh, SETTLED)
 
     def rate(self, scenario: Scenario, seconds: float) -> float:
         if scenario.callers == 1:
             raise Unable("For one caller this is the row above: the same statements by hand.")
         call = self._fresh if scenario.mode is Mode.FRESH else self._replay
-        return with_threads(call, scenario.callers, seconds, self._keys.namer(scenario.mode)).rate
+        return with_threads(call, scenario.callers, seconds, namer(scenario.mode)).rate
 
     def close(self) -> None:
         for lane in self._lanes:

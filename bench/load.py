@@ -6,6 +6,7 @@ import asyncio
 import enum
 import gc
 import itertools
+import random
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -13,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 # Each caller replays so many keys of its own in turn: one key for all would be answered from a single write.
-REPLAY_KEYS = 4
+REPLAY_KEYS = 2
 
 
 class Mode(enum.StrEnum):
@@ -39,21 +40,15 @@ SCENARIOS = (
 CALLERS_MAX = max(scenario.callers for scenario in SCENARIOS)
 
 
-class Keys:
-    """Names for the calls: never seen before, or settled beforehand."""
+def namer(mode: Mode) -> Callable[[int, int], str]:
+    """The key of a caller's n-th call: one of those settled beforehand, or as random as the keys of real clients are."""
+    if mode is Mode.REPLAY:
+        return lambda caller, number: f"replay-{caller}-{number % REPLAY_KEYS}"
+    return lambda _caller, _number: f"{random.getrandbits(128):032x}"
 
-    def __init__(self) -> None:
-        self._slices = itertools.count(1)
 
-    def namer(self, mode: Mode) -> Callable[[int, int], str]:
-        if mode is Mode.REPLAY:
-            return lambda caller, number: f"replay-{caller}-{number % REPLAY_KEYS}"
-        prefix = f"fresh-{next(self._slices)}"
-        return lambda caller, number: f"{prefix}-{caller}-{number}"
-
-    @staticmethod
-    def settled(callers: int) -> list[str]:
-        return [f"replay-{caller}-{number}" for caller in range(callers) for number in range(REPLAY_KEYS)]
+# The keys that are settled beforehand.
+SETTLED = [f"replay-{caller}-{number}" for caller in range(CALLERS_MAX) for number in range(REPLAY_KEYS)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +63,11 @@ class Load:
 
 # Threads stay between measurements: a library may keep a connection for each thread it has seen.
 _crew = ThreadPoolExecutor(CALLERS_MAX, "caller")
+
+
+def together(call: Callable[[str], object], keys: list[str]) -> None:
+    """Call once for each key, from all threads."""
+    list(_crew.map(call, keys))
 
 
 def with_threads(call: Callable[[str], object], callers: int, seconds: float, name: Callable[[int, int], str]) -> Load:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from bench.load import CALLERS_MAX, Effects, Keys, Mode, Scenario, with_tasks, with_threads
+from bench.load import SETTLED, Effects, Mode, Scenario, namer, together, with_tasks, with_threads
 from bench.names import AWAITED, BLOCKING
 from onceward.ledger import Ledger
 
@@ -17,22 +17,21 @@ class Awaited:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._effects = Effects()
-        self._keys = Keys()
 
     async def _call(self, key: str) -> object:
         return await self._ledger.run(key, self._effects, fingerprint=_FINGERPRINT, effect="irreversible")
 
     def warm(self) -> None:
         async def settle() -> None:
-            await asyncio.gather(*[self._call(key) for key in self._keys.settled(CALLERS_MAX)])
+            await asyncio.gather(*[self._call(key) for key in SETTLED])
 
         self._effects.forget()
         asyncio.run(settle())
-        self._effects.check(Mode.FRESH, len(self._keys.settled(CALLERS_MAX)))
+        self._effects.check(Mode.FRESH, len(SETTLED))
 
     def rate(self, scenario: Scenario, seconds: float) -> float:
         self._effects.forget()
-        load = asyncio.run(with_tasks(self._call, scenario.callers, seconds, self._keys.namer(scenario.mode)))
+        load = asyncio.run(with_tasks(self._call, scenario.callers, seconds, namer(scenario.mode)))
         self._effects.check(scenario.mode, load.calls)
         return load.rate
 
@@ -46,21 +45,18 @@ class Blocking:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._effects = Effects()
-        self._keys = Keys()
 
     def call(self, key: str) -> object:
         return self._ledger.blocking.run(key, self._effects, fingerprint=_FINGERPRINT, effect="irreversible")
 
     def warm(self) -> None:
-        settled = self._keys.settled(CALLERS_MAX)
         self._effects.forget()
-        for key in settled:
-            self.call(key)
-        self._effects.check(Mode.FRESH, len(settled))
+        together(self.call, SETTLED)
+        self._effects.check(Mode.FRESH, len(SETTLED))
 
     def rate(self, scenario: Scenario, seconds: float) -> float:
         self._effects.forget()
-        load = with_threads(self.call, scenario.callers, seconds, self._keys.namer(scenario.mode))
+        load = with_threads(self.call, scenario.callers, seconds, namer(scenario.mode))
         self._effects.check(scenario.mode, load.calls)
         return load.rate
 

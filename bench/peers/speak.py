@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.load import CALLERS_MAX, Effects, Keys, Load, Mode
+from bench.load import SETTLED, Effects, Load, Mode, namer
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +34,22 @@ def serve(make: Callable[[str], Peer]) -> None:
         print(json.dumps({"error": _one_line(error)}), file=answers, flush=True)
         return
     print(json.dumps({"version": importlib.metadata.version(peer.package)}), file=answers, flush=True)
-    keys = Keys()
     for line in sys.stdin:
         try:
-            answer = _answer(peer, keys, json.loads(line))
+            answer = _answer(peer, json.loads(line))
         except Exception as error:  # noqa: BLE001  # as above
             answer = {"error": _one_line(error)}
         print(json.dumps(answer), file=answers, flush=True)
     peer.close()
 
 
-def _answer(peer: Peer, keys: Keys, question: dict[str, object]) -> dict[str, object]:
+def _answer(peer: Peer, question: dict[str, object]) -> dict[str, object]:
     match question:
         case {"do": "warm"}:
-            settled = keys.settled(CALLERS_MAX)
             peer.effects.forget()
-            for key in settled:
+            for key in SETTLED:
                 peer.call(key)
-            peer.effects.check(Mode.FRESH, len(settled))
+            peer.effects.check(Mode.FRESH, len(SETTLED))
             return {}
         case {"do": "call", "key": str(key)}:
             peer.call(key)
@@ -59,7 +57,7 @@ def _answer(peer: Peer, keys: Keys, question: dict[str, object]) -> dict[str, ob
         case {"do": "rate", "mode": str(word), "callers": int(callers), "seconds": float(seconds)}:
             mode = Mode(word)
             peer.effects.forget()
-            load = peer.drive(callers, seconds, keys.namer(mode))
+            load = peer.drive(callers, seconds, namer(mode))
             peer.effects.check(mode, load.calls)
             return {"rate": load.rate}
         case _:
