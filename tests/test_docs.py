@@ -1,0 +1,346 @@
+"""The documents are tested: their code runs and prints what they say, their links lead somewhere, the tests they name
+exist, and nothing that a user can write, set or catch is left out of them.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import importlib.util
+import inspect
+import re
+import sqlite3
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import onceward
+import onceward.store
+from onceward import Ledger, errors, open_ledger, testing, verdict
+from onceward.blocking import Blocking
+from onceward.bound import Bound
+from onceward.core import key, outcome, value
+from onceward.core.claim import Entry, Status
+from onceward.run import CurrentClaim
+from onceward.store import redis_wire
+from onceward.terms import Effect, Terms
+from onceward.testing import StoreContract
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+WITH_CODE = [ROOT / "README.md", *sorted(ROOT.glob("docs/guides/*.md"))]
+DECISIONS = sorted(ROOT.glob("docs/decisions/[0-9]*.md"))
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+RUN, DO_NOT_RUN = "python", "python no-run"
+FENCES = {RUN, DO_NOT_RUN, "sh", ""}
+PRINTS = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+NAMED_TEST = re.compile(r"`((?:tests|src|examples)/[\w/]+\.py)(?:::(\w+))?`")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Block:
+    """What stands between two fences, and the number of its first line, counted from 0."""
+
+    kind: str
+    line: int
+    text: str
+
+
+def text_of(page: Path) -> str:
+    return page.read_text("utf-8")
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    kind, start = None, 0
+    lines = text_of(page).splitlines()
+    for number, line in enumerate(lines):
+        if not line.startswith("```"):
+            continue
+        if kind is None:
+            kind, start = line.removeprefix("```"), number + 1
+        else:
+            yield Block(kind, start, "\n".join(lines[start:number]))
+            kind = None
+    assert kind is None, f"{page}: a fence is not closed"
+
+
+def prose(page: Path) -> str:
+    """The text without what stands between fences."""
+    return re.sub(r"^```.*?^```$", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
+
+
+def section(page: Path, heading: str) -> str:
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text_of(page), re.MULTILINE | re.DOTALL)
+    assert found is not None, f"{page} has no section {heading!r}"
+    return found[1]
+
+
+def code_words(text: str) -> set[str]:
+    """Every word that is written as code, with its dots and without."""
+    dotted = {word for span in re.findall(r"`([^`\n]+)`", text) for word in re.findall(r"[\w.+-]*\w", span)}
+    return dotted | {part for word in dotted for part in word.split(".")}
+
+
+def table(text: str) -> dict[str, list[str]]:
+    """The rows of the tables in a text, by each name in code that the first cell has."""
+    rows: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if line.startswith("| "):
+            first, *others = line.strip("| ").split(" | ")
+            cells = [other.strip("` ") for other in others]
+            rows |= dict.fromkeys(re.findall(r"`([^`]+)`", first), cells)
+    return rows
+
+
+REFERENCE = ROOT / "docs" / "reference.md"
+
+
+# The code in the documents.
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
+def test_the_code_runs_and_prints_what_it_says(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As one module, on the very lines on which it stands, so that a traceback points into the document."""
+    runnable = [block for block in blocks(page) if block.kind == RUN]
+    lines: list[str] = []
+    for block in runnable:
+        lines += [""] * (block.line - len(lines)) + block.text.splitlines()
+    name = f"{page.stem.lower()}_page"
+    file = tmp_path / f"{name}.py"
+    file.write_text("\n".join(lines), "utf-8")
+    spec = importlib.util.spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.chdir(tmp_path)
+
+    spec.loader.exec_module(module)
+
+    said = [line for block in runnable for line in PRINTS.findall(block.text)]
+    assert said
+    assert capsys.readouterr().out.splitlines() == said
+
+
+@pages
+def test_every_block_says_what_it_is_and_code_that_is_not_run_is_at_least_python(page: Path) -> None:
+    for block in blocks(page):
+        assert block.kind in FENCES
+        if block.kind in {RUN, DO_NOT_RUN}:
+            ast.parse(block.text)
+
+
+# What the documents point to.
+
+
+@functools.cache
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def targets(page: Path) -> Iterator[tuple[Path, str]]:
+    for link in LINK.findall(prose(page)):
+        if not link.startswith("https://"):
+            path, _, anchor = link.partition("#")
+            yield (page.parent / path).resolve() if path else page, anchor
+
+
+@pages
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target, anchor in targets(page):
+        assert target.is_file(), f"{page.name} links to {target}"
+        assert target.is_relative_to(ROOT)
+        assert not anchor or anchor in anchors(target), f"{page.name} links to {target.name}#{anchor}"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached: set[Path] = set()
+    waiting = [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached and page.suffix == ".md":
+            reached.add(page)
+            waiting += [target for target, _ in targets(page)]
+
+    assert set(PAGES) - reached == set()
+
+
+@functools.cache
+def functions(file: Path) -> dict[str, str]:
+    """The functions and methods of a file, with their docstrings."""
+    tree = ast.parse(text_of(file))
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return {node.name: ast.get_docstring(node) or "" for node in found}
+
+
+@pages
+def test_every_test_that_is_named_exists(page: Path) -> None:
+    for path, name in NAMED_TEST.findall(text_of(page)):
+        assert (ROOT / path).is_file(), path
+        assert not name or name in functions(ROOT / path), f"{path}::{name}"
+
+
+@pytest.mark.parametrize("name", ["guarantees.md", "what-happens-when.md"])
+def test_every_promise_names_its_test(name: str) -> None:
+    for line in text_of(ROOT / "docs" / name).splitlines():
+        if line.startswith("| ") and not line.startswith(("| ---", "| the ", "| rule ", "| when ")):
+            assert any(test for _, test in NAMED_TEST.findall(line)), f"no test: {line}"
+
+
+def test_every_rule_of_the_stores_names_tests_of_that_rule() -> None:
+    rules = re.findall(r"^ *(\d+)\. ([A-Z][\w ]+)", inspect.getdoc(onceward.store) or "", re.MULTILINE)
+    rows = [
+        line for line in section(ROOT / "docs" / "guarantees.md", "The store's rules").splitlines() if line[:1] == "|"
+    ]
+    for number, _ in rules:
+        (row,) = [row for row in rows if row.startswith(f"| {number} ")]
+        named = [functions(ROOT / path)[name] for path, name in NAMED_TEST.findall(row) if "/rules/" in path]
+        assert named
+        assert all(docstring.startswith(f"Rule {number}.") for docstring in named), row
+    assert len(rules) == 9
+
+
+def test_the_contract_that_the_guarantees_name_is_the_one_that_runs() -> None:
+    files = {Path(inspect.getfile(kind)) for kind in StoreContract.__mro__ if kind is not object}
+
+    assert set(ROOT.glob("src/onceward/testing/rules/[a-z]*.py")) <= files
+
+
+def test_decisions_are_numbered_without_gaps_and_listed() -> None:
+    listed = text_of(ROOT / "docs" / "decisions" / "README.md")
+    for number, page in enumerate(DECISIONS, 1):
+        assert text_of(page).startswith(f"# {number:04d}: ")
+        assert page.name.startswith(f"{number:04d}-")
+        assert f"]({page.name})" in listed
+
+
+# What the reference must not leave out.
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    words = code_words(text_of(REFERENCE))
+
+    assert set(onceward.__all__) <= words
+    assert set(testing.__all__) <= words
+    assert public(Ledger) | public(Blocking) <= words
+    assert public(CurrentClaim) - {"suspend"} | {"key"} <= words
+    assert public(Bound) - {"to"} <= words
+    assert set(Effect) | set(Status) <= words
+    assert {"committed", "not_committed", "pending", "unknown"} <= words
+    assert {f"Final.{reason.name}" for reason in verdict.Final} <= words
+
+
+def error_classes() -> list[type[errors.OncewardError]]:
+    found = inspect.getmembers(errors, inspect.isclass)
+    return [kind for _, kind in found if issubclass(kind, errors.OncewardError)]
+
+
+@pytest.mark.parametrize("kind", error_classes(), ids=lambda kind: kind.__name__)
+def test_every_error_is_in_the_reference_with_its_code_and_what_to_do(kind: type[errors.OncewardError]) -> None:
+    text = section(REFERENCE, "Errors")
+    if kind is errors.OncewardError:
+        assert f"`{kind.__name__}` (code `{kind.code}`)" in text
+        return
+
+    code, retryable, advice = table(text)[kind.__name__]
+
+    assert code == kind.code
+    assert retryable == ("yes" if kind.retryable else "no")
+    assert advice.rstrip().count(".") >= 1, "it says what to do"
+
+
+def written(default: object) -> str:
+    return f"{default:.15g}" if isinstance(default, int | float) else str(default)
+
+
+def test_every_option_of_open_ledger_is_in_the_reference_with_its_default() -> None:
+    rows = table(section(REFERENCE, "Opening"))
+    for name, parameter in inspect.signature(open_ledger).parameters.items():
+        expected = "required" if parameter.default is parameter.empty else written(parameter.default)
+        assert rows[name][0] == expected, name
+
+
+def test_every_option_of_run_and_once_is_in_the_reference_with_its_default() -> None:
+    rows = table(section(REFERENCE, "Options of run and once"))
+    for field in dataclasses.fields(Terms):
+        if field.default is dataclasses.MISSING:
+            assert rows[field.name][0] == "required"
+        elif field.default is None:
+            assert rows[field.name][0] in {"none", "the ledger's", "the declared return type"}
+        else:
+            assert rows[field.name][0] == written(field.default)
+
+
+def test_every_store_scheme_is_in_the_reference_and_in_the_readme() -> None:
+    tree = ast.parse(text_of(ROOT / "src/onceward/store/open.py"))
+    values = [node.value for node in ast.walk(tree) if isinstance(node, ast.MatchValue)]
+    schemes = {node.value for node in values if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+    assert len(schemes) >= 4
+    assert schemes <= table(section(REFERENCE, "Store URLs")).keys()
+    assert all(f"`{scheme}:" in section(ROOT / "README.md", "Stores") for scheme in schemes)
+
+
+def test_every_option_of_a_redis_url_is_in_the_reference() -> None:
+    assert {"prefix", "volatile", *redis_wire._OPTIONS} <= code_words(section(REFERENCE, "Store URLs"))
+
+
+def test_every_make_target_is_described() -> None:
+    made = set(re.findall(r"^([a-z-]+):.*##", text_of(ROOT / "Makefile"), re.MULTILINE))
+
+    assert made
+    assert made == set(re.findall(r"`make ([a-z-]+)` \|", text_of(ROOT / "CONTRIBUTING.md")))
+    assert made <= code_words(section(REFERENCE, "Make targets"))
+
+
+def test_every_column_of_the_table_is_in_the_reference() -> None:
+    db = sqlite3.connect(":memory:")
+    db.executescript(text_of(ROOT / "src/onceward/store/sqlite.sql"))
+    columns = {row[1] for row in db.execute("PRAGMA table_info(platform_idempotency_keys)")}
+    tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    db.close()
+    text = section(REFERENCE, "The SQL table")
+
+    assert columns == table(text).keys()
+    assert tables <= code_words(text)
+    assert {field.name for field in dataclasses.fields(Entry)} - {"outcome"} <= columns
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    text = section(REFERENCE, "Limits")
+    limits = [key.KEY_BYTES_MAX, key.SCOPE_BYTES_MAX, key.NOTE_BYTES_MAX, key.LABEL_BYTES_MAX, value.NESTING_MAX]
+    limits += [onceward.store.PAGE_MAX, onceward.store.BATCH_WRITES_MAX]
+
+    assert all(re.search(rf"\b{limit:,}\b", text) for limit in limits)
+    assert f"{outcome.INLINE_BYTES_MAX // 1024} KiB" in text
+    assert f"{onceward.store.BATCH_BYTES_MAX // 1024 // 1024} MiB" in text
+
+
+def test_the_changelog_knows_this_version() -> None:
+    version = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]["version"]
+
+    assert re.search(rf"^## .*\b{re.escape(version)}\b", text_of(ROOT / "CHANGELOG.md"), re.MULTILINE)
+
+
+def test_every_dependency_has_its_reason() -> None:
+    reasons = code_words(text_of(ROOT / "docs/decisions/0009-dependencies.md"))
+    project = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]
+    wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
+    for file in ROOT.glob("requirements/*.in"):
+        wanted += [line for line in text_of(file).splitlines() if line and not line.startswith("#")]
+    names = {re.split(r"[\[<>=~ ]", requirement)[0] for requirement in wanted} - {project["name"]}
+
+    assert names <= reasons
