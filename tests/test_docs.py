@@ -28,7 +28,6 @@ from onceward.core.claim import Entry, Status
 from onceward.run import CurrentClaim
 from onceward.store import redis_wire
 from onceward.terms import Effect, Terms
-from onceward.terms import Effect, Terms
 from onceward.testing import StoreContract
 
 ROOT = Path(__file__).parent.parent
