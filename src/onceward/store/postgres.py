@@ -7,11 +7,12 @@ can rows be judged and locked without a second trip. The contract suite holds th
 from __future__ import annotations
 
 import json
+import selectors
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
-from typing import Any, TypeAlias, TypeVar, assert_never
+from typing import TypeVar, assert_never
 
 from onceward.core.claim import FINISHED, MOVES, Answer, Append, Begin, Entry, Move, Ref, Status, Write
 from onceward.core.outcome import NOTHING, Outcome
@@ -24,6 +25,7 @@ try:
     import psycopg
     from psycopg.abc import PQGen
     from psycopg.conninfo import conninfo_to_dict
+    from psycopg.rows import TupleRow
 except ImportError as missing:
     raise InvalidStoreUrl("PostgreSQL stores need psycopg: pip install 'onceward[postgres]'") from missing
 
@@ -80,7 +82,6 @@ _LATER = frozenset({"40001", "40P01", "55P03", "57014"})
 _STATUS = {status.value: status for status in Status}
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
-_Row: TypeAlias = tuple[Any, ...]
 _T = TypeVar("_T")
 
 # Connections inherited through a fork: closing one would end the parent's session, so nothing may collect them.
@@ -92,26 +93,30 @@ class _Connection(psycopg.Connection):
 
     seconds: float = OPEN_SECONDS
 
-    def wait(self, gen: PQGen[_T], *args: Any, **options: Any) -> _T:
-        return super().wait(_until(gen, time.monotonic() + self.seconds), *args, **options)
-
-
-def _until(gen: PQGen[_T], deadline: float) -> PQGen[_T]:
-    """Pass on what psycopg waits for. It asks again several times a second, even if nothing comes."""
-    try:
-        waits_for = next(gen)
-        while True:
-            ready = yield waits_for
-            if not ready and time.monotonic() > deadline:
-                raise TimeoutError("the server does not answer")
-            waits_for = gen.send(ready)
-    except StopIteration as end:
-        result: _T = end.value
-        return result
+    def wait(self, gen: PQGen[_T], *_: object, **__: object) -> _T:
+        """Psycopg's generators say what they wait for and are told what has come."""
+        deadline = time.monotonic() + self.seconds
+        try:
+            waits_for = next(gen)
+            with selectors.DefaultSelector() as selector:
+                watched = selector.register(self.pgconn.socket, waits_for)
+                while True:
+                    come = selector.select(deadline - time.monotonic())
+                    if not come:
+                        raise TimeoutError("the server does not answer")
+                    waits_for = gen.send(come[0][1])
+                    if waits_for != watched.events:
+                        watched = selector.modify(watched.fd, waits_for)
+        except StopIteration as end:
+            result: _T = end.value
+            return result
 
 
 class PostgresStore:
-    """A ledger in a PostgreSQL database (14 or later), in the first schema of its search path."""
+    """A ledger in a PostgreSQL database (14 or later), in the first schema of its search path.
+
+    Between here and the server a pooler must keep sessions (not transactions) together: a session has its settings.
+    """
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
         self._parameters = _parameters(url)
@@ -154,15 +159,15 @@ class PostgresStore:
         return [answers[n] for n in range(len(writes))]
 
     def read(self, refs: Sequence[Ref]) -> Reading:
-        # One more, of no key, because even an answer without entries tells the time.
-        wanted = [*refs, Ref("", "")]
+        # Of no key, if need be, because an answer tells the time even to one who asks for nothing else.
+        wanted = list(refs) or [Ref("", "")]
         fields = [{"n": n, "verb": "read", "scope": ref.scope, "key": ref.key} for n, ref in enumerate(wanted)]
         with self._speaking() as connection:
             rows = self._call(connection, fields, b"")
         found = {row[0]: _entry(*wanted[row[0]], row[5:]) for row in rows if row[5] is not None}
         return Reading(rows[0][4], tuple(found.get(n) for n in range(len(refs))))
 
-    def _call(self, connection: _Connection, fields: list[dict[str, object]], data: bytes) -> list[_Row]:
+    def _call(self, connection: _Connection, fields: list[dict[str, object]], data: bytes) -> list[TupleRow]:
         arguments = (self._now(), _encode(fields), data)
         return connection.execute(_COMMIT, arguments, prepare=True, binary=True).fetchall()
 
@@ -299,7 +304,7 @@ def _schema_version(connection: _Connection) -> int:
     return _only(connection.execute("SELECT schema_version FROM platform_idempotency_meta").fetchone())
 
 
-def _only(row: _Row | None) -> int:
+def _only(row: TupleRow | None) -> int:
     if row is None:
         raise AssertionError("a query for one value gave no row")
     value: int = row[0]
@@ -349,7 +354,7 @@ def _kept(write: Write) -> Outcome | None:
     return write.outcome if isinstance(write, Move) and MOVES[write.verb][1] in FINISHED else None
 
 
-def _entry(scope: str, key: str, row: _Row, outcome: Outcome | None = None) -> Entry:
+def _entry(scope: str, key: str, row: TupleRow, outcome: Outcome | None = None) -> Entry:
     if outcome is None:
         code, headers, body, chunks = row[14:]
         kept = code is not None or headers is not None or body is not None or chunks
