@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
@@ -27,10 +28,11 @@ from onceward.core.key import (
     clip,
 )
 from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX, NOTHING, Outcome
-from onceward.errors import ClaimLost, InvalidOption, StoreUnavailable
+from onceward.errors import ClaimLost, InvalidOption, OncewardError, StoreClosed, StoreUnavailable
 from onceward.holder import holder, proved_dead
 from onceward.store import PAGE_MAX, Page, Store
 from onceward.store.batch import Batcher
+from onceward.store.queue import Sent, give_back
 from onceward.store.upkeep import Keep, Seen
 from onceward.store.write_id import write_id
 from onceward.terms import Effect, Options, Terms
@@ -324,22 +326,39 @@ class Ledger:
         deadline = self.line.monotonic() + seconds
         pause = PAUSE_SECONDS_MIN
         sent = self.line.write(write)
-        while True:
-            try:
-                answer = await sent
-                if not answer.locked or isinstance(write, Begin):
-                    return answer
-                if self.line.monotonic() + pause > deadline:
-                    raise StoreUnavailable(f"the entry of {write.key!r} stays locked by another transaction")  # noqa: TRY301
-            except StoreUnavailable:
-                if self.line.monotonic() + pause > deadline:
-                    sent.abandon()
-                    raise
-                if not sent.done:
-                    continue
-            await self.line.sleep(pause)
-            pause = min(pause * 2, PAUSE_SECONDS_MAX)
-            sent = self.line.write(write)
+        try:
+            while True:
+                try:
+                    answer = await sent
+                    if not answer.locked or isinstance(write, Begin):
+                        return answer
+                    if self.line.monotonic() + pause > deadline:
+                        raise StoreUnavailable(f"the entry of {write.key!r} stays locked by another transaction")  # noqa: TRY301
+                except StoreUnavailable:
+                    if self.line.monotonic() + pause > deadline:
+                        sent.abandon()
+                        raise
+                    if not sent.done:
+                        continue
+                await self.line.sleep(pause)
+                pause = min(pause * 2, PAUSE_SECONDS_MAX)
+                sent = self.line.write(write)
+        except (OncewardError, GeneratorExit):
+            raise
+        except BaseException:
+            self._leave(write, sent)
+            raise
+
+    def _leave(self, write: Write, sent: Sent) -> None:
+        """The caller goes away in the middle: a claim it may have got is given back, and what it had to record is."""
+        if not sent.done:
+            return  # on its way; the batcher knows what to do with the answer
+        with contextlib.suppress(StoreClosed):
+            if isinstance(write, Begin):
+                answer = None if sent.failed else sent.result()
+                self.line.call(lambda store: give_back(store, write, answer))
+            elif sent.failed:
+                self.line.call(lambda store: store.commit([write]))
 
 
 # A write of this many chunks fills a batch.

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from onceward.bound import Bindable
 from onceward.core.claim import Answer, Ref, Status, Write
 from onceward.store import Page, Reading, Store
+from onceward.store.bind import Binding
 
 # Called with the name of the point that is reached, such as "before begin"; raises to make trouble there.
 Trouble: TypeAlias = Callable[[str], None]
@@ -43,6 +45,12 @@ class WatchedStore:
 
     def purge(self, limit: int) -> int:
         return self._inner.purge(limit)
+
+    def bind(self, connection: object) -> Binding:
+        """Not watched: what is bound is asked by the caller's own connection."""
+        if not isinstance(self._inner, Bindable):
+            raise TypeError(f"{self._inner!r} cannot be bound to a transaction")
+        return self._inner.bind(connection)
 
     def abandon(self) -> None:
         self._inner.abandon()

@@ -119,6 +119,10 @@ class Pending(Generic[T]):
         with self._mutex:
             self.abandoned = True
 
+    @property
+    def failed(self) -> bool:
+        return self._error is not None
+
     def result(self) -> T:
         if self._error is not None:
             raise self._error

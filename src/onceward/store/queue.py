@@ -8,7 +8,7 @@ from collections import deque
 from typing import Protocol
 
 from onceward.core.claim import Answer, Append, Begin, Move, Ref, Status, Verb, Write, apply
-from onceward.store import BATCH_BYTES_MAX, BATCH_WRITES_MAX
+from onceward.store import BATCH_BYTES_MAX, BATCH_WRITES_MAX, Store
 from onceward.store.pending import ANSWER_SECONDS, Pending
 from onceward.store.write_id import write_id
 
@@ -97,6 +97,13 @@ def release_for(write: Write, answer: Answer) -> Move | None:
     if not isinstance(write, Begin) or not answer.applied or entry is None or entry.status is not Status.IN_PROGRESS:
         return None
     return Move(write.scope, write.key, write_id(), Verb.RELEASE, entry.version)
+
+
+def give_back(store: Store, write: Begin, answer: Answer | None) -> None:
+    """Undo a `begin` whose caller is gone. Where its answer was lost, it is sent again under its id, which tells."""
+    entry = answer.entry if answer is not None else store.commit([write])[0].entry
+    if entry is not None and entry.status is Status.IN_PROGRESS and entry.write_id == write.write_id:
+        store.commit([Move(write.scope, write.key, write_id(), Verb.RELEASE, entry.version)])
 
 
 def _refuses(answer: Answer, write: Write) -> bool:
