@@ -1,14 +1,14 @@
 """The once-only battery: each row of the table by which once-only libraries are measured, on every store.
 
-    killed after the effect, before the record   tests/system/test_killed_holder.py, and every boundary below
-    eight processes race for one key             tests/system/test_races.py, and threads and tasks in test_races.py
-    holder frozen past its lease                 tests/system/test_frozen_holder.py, and by pinned time in test_late_holder.py
-    same key, other arguments                    test_other_arguments.py
-    raises after its work, interrupted           test_interrupted_effects.py, test_cancelled_callers.py
-    result cannot be kept                        test_unkept_results.py
-    result types                                 test_result_types.py
-    crash at every boundary                      test_crash_boundaries.py, test_bound_crash_boundaries.py
-    answers lost after being applied             test_lost_answers.py
+killed after the effect, before the record   tests/system/test_killed_holder.py, and every boundary below
+eight processes race for one key             tests/system/test_races.py, and threads and tasks in test_races.py
+holder frozen past its lease                 tests/system/test_frozen_holder.py, and by pinned time in test_late_holder.py
+same key, other arguments                    test_other_arguments.py
+raises after its work, interrupted           test_interrupted_effects.py, test_cancelled_callers.py
+result cannot be kept                        test_unkept_results.py
+result types                                 test_result_types.py
+crash at every boundary                      test_crash_boundaries.py, test_bound_crash_boundaries.py
+answers lost after being applied             test_lost_answers.py
 """
 
 from __future__ import annotations
