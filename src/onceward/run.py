@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -143,16 +143,19 @@ async def _perform(ledger: Ledger, claim: Claim, key: str, effect: Callable[[], 
     current = CurrentClaim(ledger, claim, key, terms)
     current.kept = ledger.keep(claim, terms.lease_seconds, terms.retain_seconds, terms.max_run_seconds)
     token = _running.set(current)
+    entered = False
     try:
         if claim.took_over and terms.undo is not None:
-            await _undo(ledger, claim.entry, claim.attempt - 1, terms)
+            await _undo(ledger, claim, claim.attempt - 1, terms)
+        entered = True
         value = await _call(effect)
     except GeneratorExit:
         # The coroutine itself is being thrown away, so nothing can be awaited any more: the claim will lapse.
         raise
     except BaseException as error:
         _running.reset(token)
-        recorded = await _after_exception(ledger, claim, current, error, terms)
+        # An exception of the undo before the effect says nothing about the effect, which did not run.
+        recorded = await _after_exception(ledger, claim, current, error, terms) if entered else None
         if recorded is None:
             raise
         return await _value_of(ledger, recorded, terms)
@@ -178,12 +181,8 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
         return bound.value
     if bound is not None:
         logger.error("a transaction was bound to %r and never settled in; settling outside it", claim.entry.key[:20])
-    try:
-        outcome = await _keep(ledger, claim, value, terms)
-        settled = await ledger.settle(claim, outcome, terms.retain_seconds)
-    except errors.ClaimLost:
-        settled = False
-    if settled:
+    outcome = await _keep(ledger, claim, value, terms)
+    if await ledger.settle(claim, outcome, terms.retain_seconds):
         return value
     return await _outcome_of_winner(ledger, claim, terms)
 
@@ -197,7 +196,11 @@ async def _keep(ledger: Ledger, claim: Claim, value: object, terms: Terms) -> Ou
     if len(body) <= INLINE_BYTES_MAX:
         return Outcome(body=body)
     chunks = cut(body)
-    await ledger.append(claim, 1, chunks)
+    try:
+        await ledger.append(claim, 1, chunks)
+    except errors.ClaimLost:
+        # If it is in doubt by now, a late receipt without its value still ends that; if it is taken over, nothing does.
+        return NOTHING
     return Outcome(chunks=len(chunks))
 
 
@@ -208,7 +211,8 @@ async def _outcome_of_winner(ledger: Ledger, claim: Claim, terms: Terms) -> obje
     ref: Ref = claim.entry.ref
     while True:
         entry = await ledger.look(ref)
-        if entry is None or entry.status is Status.FAILED:
+        if entry is None or entry.status is Status.FAILED or entry.fingerprint != claim.entry.fingerprint:
+            # The last: its time is over, and the key belongs to another call by now.
             raise errors.ClaimLost(f"the claim on {ref.key!r} was taken over and that attempt failed; call again")
         if entry.status is Status.COMPLETED:
             return await _value_of(ledger, entry, terms)
@@ -237,11 +241,7 @@ async def _after_exception(
     note = f"{type(error).__name__}: {error}"
     try:
         if terms.effect is Effect.COMPENSATABLE and not _did_nothing(error, terms):
-            try:
-                await _undo(ledger, claim.entry, claim.attempt, terms)
-            except BaseException as failure:
-                await ledger.doubt(claim, f"undo failed: {type(failure).__name__}: {failure}")
-                raise
+            await _undo(ledger, claim, claim.attempt, terms)
             recorded = await ledger.fail(claim, note, terms.retain_seconds)
         elif terms.effect is Effect.IRREVERSIBLE and not _did_nothing(error, terms) and bound is None:
             recorded = await ledger.doubt(claim, note)
@@ -262,10 +262,16 @@ def _did_nothing(error: BaseException, terms: Terms) -> bool:
     return isinstance(error, (errors.NotDone, *terms.not_done))
 
 
-async def _undo(ledger: Ledger, entry: Entry, attempt: int, terms: Terms) -> None:
-    """Undo one attempt, once: the undo is itself a recorded effect."""
-    if terms.undo is None:
+async def _undo(ledger: Ledger, claim: Claim, attempt: int, terms: Terms) -> None:
+    """Undo one attempt, once: the undo is itself a recorded effect.
+
+    One that fails leaves the claim in doubt. One that is interrupted, or cannot reach the store, leaves it to lapse,
+    and whoever takes over undoes first.
+    """
+    undo = terms.undo
+    if undo is None:
         return
+    entry = claim.entry
     digest = hashlib.sha256(f"{entry.scope}\x00{entry.key}".encode()).hexdigest()[:32]
     undo_terms = Terms(
         effect=Effect.IDEMPOTENT,
@@ -274,12 +280,22 @@ async def _undo(ledger: Ledger, entry: Entry, attempt: int, terms: Terms) -> Non
         max_run_seconds=terms.max_run_seconds,
     )
     key = f"{digest}:{entry.created_at}:{attempt}"
-    undo = terms.undo
 
-    async def without_result() -> None:
-        await _call(undo)
+    def without_result() -> Any:
+        result = undo()
+        return _ignored(result) if hasattr(type(result), "__await__") else None
 
-    await run(ledger, key, without_result, fingerprint=None, terms=undo_terms, scope=UNDO_SCOPE)
+    try:
+        await run(ledger, key, without_result, fingerprint=None, terms=undo_terms, scope=UNDO_SCOPE)
+    except (errors.StoreUnavailable, errors.Busy, errors.ClaimLost):
+        raise
+    except Exception as failure:
+        await ledger.doubt(claim, f"undo failed: {type(failure).__name__}: {failure}")
+        raise
+
+
+async def _ignored(result: Awaitable[object]) -> None:
+    await result
 
 
 async def _ask(terms: Terms, entry: Entry) -> Verdict:

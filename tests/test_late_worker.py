@@ -1,0 +1,50 @@
+"""A worker that comes back after its claim was lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceward import Ledger, errors
+from onceward.core.claim import Status
+from onceward.core.outcome import INLINE_BYTES_MAX
+from onceward.run import SCOPE
+from onceward.store.memory import MemoryStore
+from onceward.testing import PinnedClock
+
+LEASE_SECONDS = 30.0
+RETAIN_SECONDS = 60.0
+
+
+@pytest.fixture
+def ledger(clock: PinnedClock) -> Ledger:
+    return Ledger(MemoryStore(clock), lease_seconds=LEASE_SECONDS, retain_seconds=RETAIN_SECONDS)
+
+
+def test_a_late_worker_is_not_given_the_outcome_of_another_call(ledger: Ledger, clock: PinnedClock) -> None:
+    def slow() -> str:
+        clock.advance(LEASE_SECONDS + 1)
+        ledger.blocking.run("key", lambda: "taken over", effect="pure", fingerprint="mine")
+        clock.advance(RETAIN_SECONDS + 1)
+        ledger.blocking.run("key", lambda: "another call", effect="pure", fingerprint="another")
+        return "late"
+
+    with pytest.raises(errors.ClaimLost):
+        ledger.blocking.run("key", slow, effect="pure", fingerprint="mine")
+
+
+def test_a_large_result_that_comes_too_late_is_still_recorded_as_done(ledger: Ledger, clock: PinnedClock) -> None:
+    large = "x" * (INLINE_BYTES_MAX + 1)
+
+    def slow() -> str:
+        clock.advance(LEASE_SECONDS + 1)
+        with pytest.raises(errors.InDoubt):
+            ledger.blocking.run("key", lambda: "never", effect="irreversible")
+        return large
+
+    assert ledger.blocking.run("key", slow, effect="irreversible") == large
+
+    entry = ledger.blocking.read(SCOPE, "key")
+    assert entry is not None
+    assert entry.status is Status.COMPLETED
+    with pytest.raises(errors.OutcomeNotKept):
+        ledger.blocking.run("key", lambda: "never", effect="irreversible")

@@ -1,0 +1,110 @@
+"""Compensatable effects: an attempt is taken back before the next one runs, however the undo itself goes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from onceward import Ledger, errors
+from onceward.core.claim import Claim, Entry, Status
+from onceward.run import SCOPE
+from onceward.store.memory import MemoryStore
+from onceward.testing import PinnedClock
+
+LEASE_SECONDS = 30.0
+
+
+class Trip:
+    """Books things and takes the bookings back."""
+
+    def __init__(self, *failures: BaseException) -> None:
+        self.done: list[str] = []
+        self._failures = list(failures)
+
+    def book(self) -> str:
+        self.done.append("book")
+        return "booked"
+
+    def undo(self) -> None:
+        if self._failures:
+            raise self._failures.pop(0)
+        self.done.append("undo")
+
+
+@pytest.fixture
+def ledger(clock: PinnedClock) -> Ledger:
+    return Ledger(MemoryStore(clock), lease_seconds=LEASE_SECONDS)
+
+
+def abandon(ledger: Ledger, clock: PinnedClock) -> None:
+    """Claim the key and fall silent, as a process does that was killed."""
+    assert isinstance(ledger.blocking.begin(SCOPE, "trip", repeatable=True), Claim)
+    clock.advance(LEASE_SECONDS + 1)
+
+
+def run(ledger: Ledger, trip: Trip) -> str:
+    return ledger.blocking.run("trip", trip.book, effect="compensatable", undo=trip.undo, not_done=(ConnectionError,))
+
+
+def entry_of(ledger: Ledger) -> Entry:
+    entry = ledger.blocking.read(SCOPE, "trip")
+    assert entry is not None
+    return entry
+
+
+def test_a_failing_undo_is_not_taken_for_an_effect_that_did_nothing(ledger: Ledger, clock: PinnedClock) -> None:
+    abandon(ledger, clock)
+    trip = Trip(ConnectionError("the booking system is down"))
+
+    with pytest.raises(ConnectionError):
+        run(ledger, trip)
+
+    assert entry_of(ledger).status is Status.IN_DOUBT
+    assert trip.done == []
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt(), errors.StoreUnavailable("no answer")])
+def test_an_interrupted_undo_is_left_to_whoever_takes_over(
+    ledger: Ledger, clock: PinnedClock, interruption: BaseException
+) -> None:
+    abandon(ledger, clock)
+    trip = Trip(interruption)
+    with pytest.raises(type(interruption)):
+        run(ledger, trip)
+    clock.advance(LEASE_SECONDS + 1)
+
+    value = run(ledger, trip)
+
+    assert value == "booked"
+    assert trip.done == ["undo", "book"]
+
+
+def test_an_undo_interrupted_after_an_exception_is_left_to_whoever_takes_over(
+    ledger: Ledger, clock: PinnedClock
+) -> None:
+    trip = Trip(KeyboardInterrupt())
+
+    def fails() -> str:
+        trip.book()
+        raise ValueError("after booking")
+
+    with pytest.raises(KeyboardInterrupt):
+        ledger.blocking.run("trip", fails, effect="compensatable", undo=trip.undo)
+    clock.advance(LEASE_SECONDS + 1)
+
+    run(ledger, trip)
+
+    assert trip.done == ["book", "undo", "book"]
+
+
+def test_a_blocking_call_on_the_thread_of_a_loop_can_undo(ledger: Ledger, clock: PinnedClock) -> None:
+    abandon(ledger, clock)
+    trip = Trip()
+
+    async def on_a_loop() -> None:
+        run(ledger, trip)
+
+    asyncio.run(on_a_loop())
+
+    assert trip.done == ["undo", "book"]
