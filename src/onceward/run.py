@@ -282,7 +282,7 @@ async def _undo(ledger: Ledger, claim: Claim, attempt: int, terms: Terms) -> Non
     key = f"{digest}:{entry.created_at}:{attempt}"
 
     def without_result() -> Any:
-        result = undo()
+        result: Any = undo()
         return _ignored(result) if hasattr(type(result), "__await__") else None
 
     try:
