@@ -1,0 +1,276 @@
+"""All interleavings of a few callers on one key, step by step, over nothing but the claim machine.
+
+Each caller begins, runs its effect, and settles, fails, releases or gives up; it may crash at any point, lose any
+answer and send the same write again. One copy of a write may stay under way and arrive at any later time. Leases
+lapse, outcomes expire, entries are purged, holders are proved dead, and an operator resolves what is in doubt, rightly.
+
+What cannot matter is taken out of each state (`states.py`). So the number of steps needs no bound, only the number of
+times that a caller begins: visiting every state covers every schedule of any length.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TypeAlias
+
+from tests.core.states import (
+    NOW,
+    OPERATOR,
+    Caller,
+    Kept,
+    Sent,
+    State,
+    canonical,
+    entry_of,
+    freed,
+    fresh_id,
+    gone,
+    kept_of,
+    newest,
+    older,
+    put,
+    write_of,
+)
+
+from onceward.core import claim as machine
+from onceward.core.claim import Answer, Begin, Claim, Entry, Found, Move, Status, Verb, Write
+
+Apply: TypeAlias = Callable[[Entry | None, Write, int, int], Entry | None]
+Step: TypeAlias = tuple[str, State]
+
+
+class Violation(AssertionError):
+    """An invariant does not hold; the message tells the schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What is explored. Mutants replace a part of it."""
+
+    apply: Apply = machine.apply
+    found: Callable[[Begin, Answer], Found] = machine.found
+    committed: Callable[[Move, Answer], bool] = machine.committed
+    purgeable: Callable[[Entry, int], bool] = Entry.purgeable
+
+
+def explore(callers: tuple[Caller, ...], rules: Machine, *, late_copies: bool) -> int:
+    """Visit every state that these callers can reach; the number of states, or a `Violation`.
+
+    `late_copies` says whether a write may stay under way; it makes the world some ten times larger.
+    """
+    start = State(None, callers)
+    world = World(rules, late_copies=late_copies)
+    came_from: dict[State, tuple[State, str] | None] = {start: None}
+    queue = deque([start])
+    while queue:
+        state = queue.popleft()
+        try:
+            for label, after in world.steps(state):
+                following = canonical(after)
+                if following not in came_from:
+                    came_from[following] = state, label
+                    queue.append(following)
+        except Violation as violation:
+            raise Violation(f"{violation}; schedule: {' · '.join(schedule(came_from, state))}") from None
+    return len(came_from)
+
+
+def schedule(came_from: dict[State, tuple[State, str] | None], state: State) -> list[str]:
+    labels: list[str] = []
+    while (step := came_from[state]) is not None:
+        state, label = step
+        labels.append(label)
+    return labels[::-1]
+
+
+class World:
+    """The steps from one state to the next, with the invariants checked on each."""
+
+    def __init__(self, rules: Machine, *, late_copies: bool) -> None:
+        self.rules = rules
+        self.late_copies = late_copies
+        self.applied = cache(self._apply)
+        self.accepts = cache(self._accepts)
+
+    def steps(self, state: State) -> Iterator[Step]:
+        self.check_holders(state)
+        yield from self.nature(state)
+        seen: set[Caller] = set()
+        for number, caller in enumerate(state.callers):
+            # Two callers in the same place have the same steps.
+            if caller not in seen:
+                seen.add(caller)
+                for label, after in self.caller_steps(state, number, caller):
+                    yield f"{number} {label}", after
+
+    def nature(self, state: State) -> Iterator[Step]:
+        kept = state.kept
+        if state.under_way is not None:
+            alone = state._replace(under_way=None)
+            yield "late copy is lost", alone
+            yield "late copy arrives", self.store(alone, state.under_way)[0]
+        if kept is None:
+            return
+        yield "tick", state._replace(kept=older(kept))
+        if self.rules.purgeable(entry_of(kept), NOW):
+            unknown = kept.status is Status.IN_DOUBT or (kept.status is Status.IN_PROGRESS and not kept.repeatable)
+            require(not unknown, "purge takes what nobody knows the outcome of")
+            yield "purge", freed(state)._replace(kept=None)
+        if kept.status is Status.IN_DOUBT:
+            if state.lost_once or state.lost_repeatable:
+                yield "upheld", self.store(state, Sent(False, Verb.UPHOLD, kept.version, 0))[0]
+            elif not any(caller.version == kept.version for caller in state.callers):
+                yield "overturned", self.store(state, Sent(False, Verb.OVERTURN, kept.version, 0))[0]
+
+    def caller_steps(self, state: State, number: int, caller: Caller) -> Iterator[Step]:
+        if caller.phase == "idle":
+            if caller.begins_left:
+                begun = caller._replace(begins_left=caller.begins_left - 1)
+                yield from self.send(state, number, begun, None)
+                if proved_dead(state):
+                    yield from self.send(state, number, begun, None, dead=state.kept.version if state.kept else 0)
+            return
+        yield "crashes", gone(state, number)
+        if caller.sent is not None:
+            yield from self.send(state, number, caller, caller.sent.verb, again=True)
+            return
+        renewed, answer = self.store(state, Sent(caller.repeatable, Verb.RENEW, caller.version, 0))
+        if answer.applied:
+            yield "renews", renewed
+        if caller.phase == "holding":
+            check_start(state, number)
+            yield "starts its effect", put(state, number, caller._replace(phase="running"))
+            yield from self.send(state, number, caller, Verb.RELEASE)
+        else:
+            yield from self.send(state, number, caller, Verb.SETTLE)
+            yield from self.send(state, number, caller, Verb.FAIL)
+            yield from self.send(state, number, caller, Verb.DOUBT)
+
+    def send(
+        self, state: State, number: int, caller: Caller, verb: Verb | None, *, dead: int = 0, again: bool = False
+    ) -> Iterator[Step]:
+        """Three endings: an answer, an answer that is lost, and a write that is still under way."""
+        name = verb or "begin"
+        if again and caller.sent is not None:
+            sent = caller.sent
+        else:
+            sent = Sent(caller.repeatable, verb, dead if verb is None else caller.version, fresh_id(state))
+        waiting = caller._replace(phase=name, sent=sent)
+        asked = put(state, number, waiting)
+        if self.late_copies and state.under_way is None and not again:
+            yield f"{name} stays under way", asked._replace(under_way=sent)
+        after, answer = self.store(asked, sent)
+        landed = waiting.landed or answer.applied
+        yield f"{name}, answer lost", put(after, number, after.callers[number]._replace(landed=landed))
+        yield name, self.hear(after, number, sent, answer, landed=landed)
+
+    def hear(self, state: State, number: int, sent: Sent, answer: Answer, *, landed: bool) -> State:
+        """What the caller makes of an answer."""
+        write, entry = write_of(sent), answer.entry
+        caller = state.callers[number]
+        if isinstance(write, Begin):
+            found = self.rules.found(write, answer)
+            own = entry is not None and entry.status is Status.IN_PROGRESS and entry.write_id == write.write_id
+            require(
+                isinstance(found, Claim) == own, "a caller takes another's claim for its own, or its own for another's"
+            )
+            if isinstance(found, Claim):
+                claim = Caller(caller.repeatable, caller.begins_left, "holding", found.version)
+                return put(state, number, claim)
+            return gone(state, number)
+        assert isinstance(write, Move)
+        if self.rules.committed(write, answer):
+            recorded = entry is not None and entry.status is Status.COMPLETED and entry.outcome == write.outcome
+            require(recorded or write.verb is not Verb.SETTLE, "a caller believes in an outcome that is not recorded")
+        elif landed and entry is not None and not entry.absent(NOW) and entry.version == write.version:
+            # Only a doubt may have been ended by somebody else in the meantime.
+            require(write.verb is Verb.DOUBT, "a caller does not recognise its own commit")
+        return gone(state, number)
+
+    def store(self, state: State, sent: Sent) -> tuple[State, Answer]:
+        """What a store does with one write."""
+        kept, answer, frees = self.applied(state.kept, sent, newest(state) + 1)
+        if not answer.applied:
+            return state, answer
+        return (freed(state) if frees else state)._replace(kept=kept), answer
+
+    def _apply(self, kept: Kept | None, sent: Sent, version: int) -> tuple[Kept | None, Answer, bool]:
+        before = None if kept is None else entry_of(kept)
+        write = write_of(sent)
+        after = self.rules.apply(before, write, NOW, version)
+        if after is None:
+            return kept, Answer(applied=False, entry=before, now=NOW), False
+        check_change(before, write, after, version)
+        aged = before is not None and before.absent(NOW)
+        status = before.status if before is not None and not aged else None
+        frees = aged and before is not None and before.status is Status.COMPLETED
+        return kept_of(after, sent), Answer(applied=True, entry=after, now=NOW, before=status), frees
+
+    def check_holders(self, state: State) -> None:
+        """Only the holder of the entry's own version can do anything, and nobody shares a version."""
+        held = [caller.version for caller in state.callers if caller.version]
+        require(len(held) == len(set(held)), "two callers hold one version")
+        for version in held:
+            if state.kept is None or version != state.kept.version:
+                require(not self.accepts(state.kept, version), "a verb of a lost claim is accepted")
+
+    def _accepts(self, kept: Kept | None, version: int) -> bool:
+        entry = None if kept is None else entry_of(kept)
+        verbs = (Verb.RENEW, Verb.SETTLE, Verb.FAIL, Verb.RELEASE, Verb.DOUBT)
+        writes = (write_of(Sent(True, verb, version, 0)) for verb in verbs)
+        return any(self.rules.apply(entry, write, NOW, OPERATOR) is not None for write in writes)
+
+
+def check_change(before: Entry | None, write: Write, after: Entry, version: int) -> None:
+    """What may follow what, whatever the callers do."""
+    claimed = isinstance(write, Begin) and after.status is Status.IN_PROGRESS
+    if claimed or before is None:
+        require(claimed and after.version == version, "a claim without a version of its own")
+    else:
+        require(after.version == before.version, "a version without a claim")
+    if before is None or before.absent(NOW):
+        return
+    require(before.status is not Status.COMPLETED, "an outcome changes before its time")
+    if before.status is Status.IN_DOUBT:
+        ends = isinstance(write, Move) and write.verb in (Verb.SETTLE, Verb.UPHOLD, Verb.OVERTURN)
+        require(ends, "doubt goes away by itself")
+    if before.status is Status.IN_PROGRESS and isinstance(write, Begin):
+        require(before.lapsed(NOW) or write.dead == before.version, "a live claim is taken over")
+        both = before.repeatable and write.repeatable
+        require(claimed == both, "work that may not be repeated is taken over")
+
+
+def check_start(state: State, number: int) -> None:
+    """After an effect that may not be repeated, and did not provably fail, nobody who claims later starts another."""
+    caller = state.callers[number]
+    if caller.stale:
+        return
+    others = [
+        other.version
+        for index, other in enumerate(state.callers)
+        if index != number and other.unproven and not other.repeatable
+    ]
+    others += [state.lost_once] if state.lost_once else []
+    # A holder of repeatable work who was frozen wakes up late; that was declared harmless.
+    clash = any(version < caller.version or not caller.repeatable for version in others)
+    require(not clash, "an effect that may not be repeated is repeated")
+
+
+def proved_dead(state: State) -> bool:
+    """Whether the holder's process is gone, so that another on its host may say so."""
+    kept = state.kept
+    if kept is None or kept.status is not Status.IN_PROGRESS:
+        return False
+    mine = (
+        caller.version == kept.version or (caller.sent and caller.sent.write_id == kept.write_id)
+        for caller in state.callers
+    )
+    return not any(mine)
+
+
+def require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise Violation(otherwise)

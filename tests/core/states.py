@@ -1,0 +1,190 @@
+"""The states of the exploration: what matters of an entry and its callers, and how a state is made canonical.
+
+Time is counted from now and stops at "over"; versions and write ids are renumbered in their order; callers with the
+same terms change places freely. Nothing else about them can matter.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from onceward.core.claim import Begin, Entry, Move, Status, Verb, Write
+from onceward.core.outcome import NOTHING, Outcome
+
+NOW = 0
+LEASE = 1
+RETAIN = 1
+# The version-like number of an outcome that an operator recorded.
+OPERATOR = 255
+
+
+class Kept(NamedTuple):
+    """What matters of an entry. Times are counted from now; 0 is over, and also what no longer matters.
+
+    A value names the version that settled it.
+    """
+
+    status: Status
+    version: int
+    write_id: int
+    repeatable: bool
+    lease: int
+    expires: int | None
+    value: int
+
+
+class Sent(NamedTuple):
+    """A write that was sent: a begin (`verb` is None; `version` is the holder it proved dead) or a move."""
+
+    repeatable: bool
+    verb: Verb | None
+    version: int
+    write_id: int
+
+
+class Caller(NamedTuple):
+    """One caller and what it knows."""
+
+    repeatable: bool
+    begins_left: int
+    phase: str = "idle"
+    version: int = 0
+    sent: Sent | None = None
+    landed: bool = False  # its last write was applied, though its answer may have been lost
+    stale: bool = False  # its claim is from before the key became free again by age
+
+    @property
+    def unproven(self) -> bool:
+        """Its effect may have happened or may still happen, and nothing since has made that irrelevant."""
+        return self.phase in ("running", Verb.SETTLE, Verb.DOUBT) and not self.stale
+
+
+class State(NamedTuple):
+    kept: Kept | None
+    callers: tuple[Caller, ...]
+    under_way: Sent | None = None
+    # The version of an effect whose caller is gone and which was not proved to have failed; of a repeatable one it is
+    # enough to know that there is one.
+    lost_once: int = 0
+    lost_repeatable: bool = False
+
+
+def put(state: State, number: int, caller: Caller) -> State:
+    return state._replace(callers=(*state.callers[:number], caller, *state.callers[number + 1 :]))
+
+
+def gone(state: State, number: int) -> State:
+    """The caller has its answer, or its process has died; whoever calls next knows nothing of it."""
+    caller = state.callers[number]
+    after = put(state, number, Caller(caller.repeatable, caller.begins_left))
+    if not caller.unproven:
+        return after
+    if caller.repeatable:
+        return after._replace(lost_repeatable=True)
+    return after._replace(lost_once=max(state.lost_once, caller.version))
+
+
+def freed(state: State) -> State:
+    """The key is free again by age: what happened before no longer counts against what happens next."""
+    callers = tuple(caller._replace(stale=caller.version > 0) for caller in state.callers)
+    return state._replace(callers=callers, lost_once=0, lost_repeatable=False)
+
+
+def older(kept: Kept) -> Kept:
+    expires = None if kept.expires is None else max(0, kept.expires - 1)
+    return kept._replace(lease=max(0, kept.lease - 1), expires=expires)
+
+
+def newest(state: State) -> int:
+    return max(versions_in(state))
+
+
+def versions_in(state: State) -> set[int]:
+    versions = {0, state.lost_once}
+    for caller in state.callers:
+        versions.add(caller.version)
+        if caller.sent is not None:
+            versions.add(caller.sent.version)
+    if state.under_way is not None:
+        versions.add(state.under_way.version)
+    if state.kept is not None:
+        versions.add(state.kept.version)
+        versions.add(state.kept.value)
+    versions.discard(OPERATOR)
+    return versions
+
+
+def fresh_id(state: State) -> int:
+    return max(ids_in(state) | {state.kept.write_id if state.kept is not None else 0}, default=0) + 1
+
+
+def ids_in(state: State) -> set[int]:
+    """The write ids that can still be sent."""
+    ids = {caller.sent.write_id for caller in state.callers if caller.sent is not None}
+    return ids | {state.under_way.write_id} if state.under_way is not None else ids
+
+
+def canonical(state: State) -> State:
+    """Versions and write ids renumbered in their order, and callers sorted: nothing else about them matters."""
+    versions, ids = versions_in(state), ids_in(state)
+    known = state.kept is None or state.kept.write_id in ids or state.kept.write_id == 0
+    if not known or len(versions) != max(versions) + 1 or len(ids) != max(ids, default=0):
+        state = renumbered(state, sorted(versions), sorted(ids))
+    return state._replace(callers=tuple(sorted(state.callers, key=order)))
+
+
+def renumbered(state: State, versions: list[int], ids: list[int]) -> State:
+    version = {OPERATOR: OPERATOR} | {old: new for new, old in enumerate(versions)}
+    write_id = {old: new for new, old in enumerate(ids, 1)}
+
+    def sent(one: Sent | None) -> Sent | None:
+        return one and one._replace(version=version[one.version], write_id=write_id[one.write_id])
+
+    kept = state.kept and state.kept._replace(
+        version=version[state.kept.version],
+        write_id=write_id.get(state.kept.write_id, 0),
+        value=version[state.kept.value],
+    )
+    callers = tuple(
+        caller._replace(version=version[caller.version], sent=sent(caller.sent)) for caller in state.callers
+    )
+    return State(kept, callers, sent(state.under_way), version[state.lost_once], state.lost_repeatable)
+
+
+def order(caller: Caller) -> tuple[object, ...]:
+    sent = (0, 0) if caller.sent is None else (caller.sent.version, caller.sent.write_id)
+    return (*caller[:4], *sent, *caller[5:])
+
+
+@cache
+def entry_of(kept: Kept) -> Entry:
+    outcome = NOTHING if kept.value == 0 else Outcome(body=bytes([kept.value]))
+    return Entry(
+        "s", "k", "print", kept.status, kept.version, 1, str(kept.write_id), "", kept.repeatable,
+        kept.lease, kept.expires, NOW, outcome=outcome,
+    )  # fmt: skip
+
+
+def kept_of(entry: Entry, sent: Sent) -> Kept:
+    value = entry.outcome.body[0] if entry.outcome.body is not None else 0
+    held = entry.status is Status.IN_PROGRESS
+    return Kept(
+        entry.status,
+        entry.version,
+        sent.write_id,
+        entry.repeatable and held,
+        entry.lease_until if held else 0,
+        entry.expires_at,
+        value,
+    )
+
+
+@cache
+def write_of(sent: Sent) -> Write:
+    write_id = str(sent.write_id)
+    if sent.verb is None:
+        return Begin("s", "k", write_id, "print", "", sent.repeatable, LEASE, RETAIN, dead=sent.version)
+    values = {Verb.SETTLE: bytes([sent.version]), Verb.UPHOLD: bytes([OPERATOR])}
+    retain = 0 if sent.verb is Verb.RELEASE else RETAIN
+    return Move("s", "k", write_id, sent.verb, sent.version, LEASE, retain, Outcome(body=values.get(sent.verb)))

@@ -1,0 +1,272 @@
+"""The claim machine, cell by cell. The table here is written out by hand, so that it cannot agree by copying."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from onceward.core.claim import (
+    SECOND,
+    Append,
+    Begin,
+    Entry,
+    Move,
+    Status,
+    Verb,
+    Write,
+    apply,
+    mints,
+)
+from onceward.core.outcome import NOTHING, Outcome
+
+NOW = 1_000 * SECOND
+LEASE = 30 * SECOND
+RETAIN = 600 * SECOND
+OLD, NEW = 5, 6
+DONE = Outcome(200, "{}", b"done")
+
+BEGIN = Begin("s", "k", "w2", "print", "h2", repeatable=True, lease=LEASE, retain=RETAIN, user_id="u2", endpoint="e2")
+
+HELD = Entry(
+    scope="s",
+    key="k",
+    fingerprint="print",
+    status=Status.IN_PROGRESS,
+    version=OLD,
+    attempt=3,
+    write_id="w1",
+    holder="h1",
+    repeatable=True,
+    lease_until=NOW + 1,
+    expires_at=NOW + 1 + RETAIN,
+    created_at=NOW - 9 * SECOND,
+    user_id="u1",
+    endpoint="e1",
+    note="why",
+)
+HELD_ONCE = replace(HELD, repeatable=False, expires_at=None)
+LAPSED = replace(HELD, lease_until=NOW)
+LAPSED_ONCE = replace(HELD_ONCE, lease_until=NOW)
+IN_DOUBT = replace(LAPSED_ONCE, status=Status.IN_DOUBT)
+SETTLED = replace(HELD, status=Status.COMPLETED, completed_at=NOW - 1, expires_at=NOW + 1, outcome=DONE)
+FAILED = replace(HELD, status=Status.FAILED, completed_at=NOW - 1, expires_at=NOW + 1)
+RELEASED = replace(FAILED, expires_at=NOW)
+EXPIRED = replace(SETTLED, expires_at=NOW)
+EXPIRED_FAILURE = replace(FAILED, expires_at=NOW - 1)
+
+STATES: dict[str, Entry | None] = {
+    "absent": None,
+    "held": HELD,
+    "held-once": HELD_ONCE,
+    "lapsed": LAPSED,
+    "lapsed-once": LAPSED_ONCE,
+    "in-doubt": IN_DOUBT,
+    "settled": SETTLED,
+    "failed": FAILED,
+    "released": RELEASED,
+    "expired": EXPIRED,
+    "expired-failure": EXPIRED_FAILURE,
+}
+FREE = ("absent", "released", "expired", "expired-failure")
+
+FIRST = Entry(
+    scope="s",
+    key="k",
+    fingerprint="print",
+    status=Status.IN_PROGRESS,
+    version=NEW,
+    attempt=1,
+    write_id="w2",
+    holder="h2",
+    repeatable=True,
+    lease_until=NOW + LEASE,
+    expires_at=NOW + LEASE + RETAIN,
+    created_at=NOW,
+    user_id="u2",
+    endpoint="e2",
+)
+NEXT = replace(FIRST, attempt=4, created_at=HELD.created_at, note="why")
+DOUBTED = replace(LAPSED_ONCE, status=Status.IN_DOUBT, write_id="w2", expires_at=None)
+
+BEGINS: dict[str, Entry | None] = {
+    "absent": FIRST,
+    "held": None,
+    "held-once": None,
+    "lapsed": NEXT,
+    "lapsed-once": DOUBTED,
+    "in-doubt": None,
+    "settled": None,
+    "failed": NEXT,
+    "released": FIRST,
+    "expired": FIRST,
+    "expired-failure": FIRST,
+}
+
+# The status that each verb leaves, with the right version; what is not here is refused.
+HOLDING = ("held", "held-once", "lapsed", "lapsed-once")
+MOVES: dict[tuple[str, Verb], Status] = {
+    ("in-doubt", Verb.SETTLE): Status.COMPLETED,
+    ("in-doubt", Verb.UPHOLD): Status.COMPLETED,
+    ("in-doubt", Verb.OVERTURN): Status.FAILED,
+    **{(state, Verb.RENEW): Status.IN_PROGRESS for state in HOLDING},
+    **{(state, Verb.SETTLE): Status.COMPLETED for state in HOLDING},
+    **{(state, Verb.FAIL): Status.FAILED for state in HOLDING},
+    **{(state, Verb.RELEASE): Status.FAILED for state in HOLDING},
+    **{(state, Verb.DOUBT): Status.IN_DOUBT for state in HOLDING},
+}
+
+
+def moving(verb: Verb, version: int = OLD) -> Move:
+    return Move("s", "k", "w2", verb, version, LEASE, 0 if verb is Verb.RELEASE else RETAIN, DONE, "because")
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_begin_does_what_the_table_says(state: str) -> None:
+    assert apply(STATES[state], BEGIN, NOW, NEW) == BEGINS[state]
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_another_fingerprint_is_refused_in_every_state_but_absent(state: str) -> None:
+    after = apply(STATES[state], replace(BEGIN, fingerprint="other"), NOW, NEW)
+
+    assert after == (replace(FIRST, fingerprint="other") if state in FREE else None)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_stricter_caller_leaves_a_lapsed_claim_in_doubt(state: str) -> None:
+    """Whether work may be repeated was said by its holder; whoever comes later can only be stricter."""
+    after = apply(STATES[state], replace(BEGIN, repeatable=False), NOW, NEW)
+
+    expected = BEGINS[state]
+    if state == "lapsed":
+        expected = replace(LAPSED, status=Status.IN_DOUBT, write_id="w2", expires_at=None)
+    elif expected is not None and expected.status is Status.IN_PROGRESS:
+        expected = replace(expected, repeatable=False, expires_at=None)
+    assert after == expected
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_proof_of_death_stands_in_for_the_end_of_the_lease_and_for_nothing_else(state: str) -> None:
+    after = apply(STATES[state], replace(BEGIN, dead=OLD), NOW, NEW)
+
+    same_but_lapsed = {"held": "lapsed", "held-once": "lapsed-once"}.get(state, state)
+    expected = BEGINS[same_but_lapsed]
+    if state == "held-once":
+        expected = replace(DOUBTED, lease_until=HELD_ONCE.lease_until)
+    assert after == expected
+
+
+@pytest.mark.parametrize("dead", [0, OLD - 1, OLD + 1])
+def test_a_proof_of_death_of_another_version_proves_nothing(dead: int) -> None:
+    assert apply(HELD, replace(BEGIN, dead=dead), NOW, NEW) is None
+
+
+@pytest.mark.parametrize("verb", Verb)
+@pytest.mark.parametrize("state", STATES)
+def test_a_verb_does_what_the_table_says(state: str, verb: Verb) -> None:
+    after = apply(STATES[state], moving(verb), NOW, NEW)
+
+    status = MOVES.get((state, verb))
+    assert (after.status if after is not None else None) == status
+    assert after is None or (after.version, after.write_id) == (OLD, "w2")
+
+
+@pytest.mark.parametrize("verb", Verb)
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("version", [0, OLD - 1, OLD + 1])
+def test_a_verb_with_another_version_is_refused(state: str, verb: Verb, version: int) -> None:
+    assert apply(STATES[state], moving(verb, version), NOW, NEW) is None
+
+
+def test_a_renewal_changes_the_lease_alone() -> None:
+    kept = replace(LAPSED, write_id="w2", lease_until=NOW + LEASE, expires_at=NOW + LEASE + RETAIN)
+    once = replace(LAPSED_ONCE, write_id="w2", lease_until=NOW + LEASE)
+
+    assert apply(LAPSED, moving(Verb.RENEW), NOW, NEW) == kept
+    assert apply(LAPSED_ONCE, moving(Verb.RENEW), NOW, NEW) == once
+
+
+@pytest.mark.parametrize(("entry", "verb"), [(HELD, Verb.SETTLE), (HELD, Verb.FAIL), (IN_DOUBT, Verb.UPHOLD)])
+def test_an_end_records_when_what_why_and_for_how_long(entry: Entry, verb: Verb) -> None:
+    after = apply(entry, moving(verb), NOW, NEW)
+
+    assert after == replace(
+        entry,
+        status=Status.FAILED if verb is Verb.FAIL else Status.COMPLETED,
+        write_id="w2",
+        expires_at=NOW + RETAIN,
+        completed_at=NOW,
+        note="because",
+        outcome=DONE,
+    )
+
+
+def test_giving_up_into_doubt_keeps_everything_and_never_expires() -> None:
+    assert apply(HELD, moving(Verb.DOUBT), NOW, NEW) == replace(
+        HELD, status=Status.IN_DOUBT, write_id="w2", expires_at=None, note="because"
+    )
+
+
+def test_a_release_reads_as_absent_at_once() -> None:
+    after = apply(HELD, moving(Verb.RELEASE), NOW, NEW)
+
+    assert after is not None
+    assert after.absent(NOW)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_chunks_are_appended_by_the_holder_alone_and_without_gaps(state: str) -> None:
+    entry = STATES[state]
+    log = replace(entry, outcome=Outcome(chunks=2)) if entry is not None else None
+
+    def after(seq: int, version: int = OLD) -> Entry | None:
+        return apply(log, Append("s", "k", "w2", version, seq, (b"a", b"b")), NOW, NEW)
+
+    appended = after(3)
+    if state in HOLDING:
+        assert log is not None
+        assert appended == replace(log, write_id="w2", outcome=Outcome(chunks=4))
+    else:
+        assert appended is None
+    assert [after(1), after(2), after(4), after(3, OLD + 1), after(3, OLD - 1)] == [None] * 5
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_only_a_begin_that_runs_takes_a_version(state: str) -> None:
+    entry = STATES[state]
+    writes: list[Write] = [BEGIN, replace(BEGIN, repeatable=False), replace(BEGIN, dead=OLD)]
+    writes += [moving(verb) for verb in Verb]
+    for write in writes:
+        after = apply(entry, write, NOW, NEW)
+
+        if after is not None:
+            assert mints(entry, write, NOW) == (after.version == NEW)
+
+
+@pytest.mark.parametrize(
+    ("entry", "absent", "lapsed", "purgeable"),
+    [
+        (HELD, False, False, False),
+        (LAPSED, False, True, False),
+        (replace(LAPSED, expires_at=NOW), False, True, True),
+        (replace(LAPSED, expires_at=NOW + 1), False, True, False),
+        (LAPSED_ONCE, False, True, False),
+        (IN_DOUBT, False, False, False),
+        (SETTLED, False, False, False),
+        (EXPIRED, True, False, True),
+        (FAILED, False, False, False),
+        (RELEASED, True, False, True),
+    ],
+)
+def test_the_moment_decides_at_the_last_microsecond(entry: Entry, absent: bool, lapsed: bool, purgeable: bool) -> None:
+    assert (entry.absent(NOW), entry.lapsed(NOW), entry.purgeable(NOW)) == (absent, lapsed, purgeable)
+
+
+def test_a_retry_forgets_the_outcome_of_the_last_attempt() -> None:
+    failed = replace(FAILED, outcome=DONE)
+
+    after = apply(failed, BEGIN, NOW, NEW)
+
+    assert after is not None
+    assert (after.outcome, after.completed_at) == (NOTHING, None)
