@@ -35,7 +35,7 @@ from onceward.store.batch import Batcher
 from onceward.store.queue import Sent, give_back
 from onceward.store.upkeep import Keep, Seen
 from onceward.store.write_id import write_id
-from onceward.terms import Effect, Options, Terms
+from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX, Effect, Options, Terms, check_seconds
 
 if TYPE_CHECKING:
     from onceward.blocking import Blocking
@@ -47,9 +47,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 LEASE_SECONDS = 30.0
 RETAIN_SECONDS = 24 * 3600.0
 WAIT_SECONDS = 30.0
-# Bounds that keep every moment inside the calendar of every store.
-LEASE_SECONDS_MAX = 30 * 24 * 3600.0
-RETAIN_SECONDS_MAX = 100 * 365 * 24 * 3600.0
 # How long a claim is asked for while the store does not answer. Settling is tried for as long as the lease.
 BEGIN_SECONDS = 5.0
 # Pauses between repeats of one write to a store that fails at once.
@@ -363,19 +360,3 @@ class Ledger:
 
 # A write of this many chunks fills a batch.
 _CHUNKS_PER_WRITE = 32
-
-
-def check_seconds(name: str, value: object, maximum: float, *, positive: bool = False) -> float:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not 0 <= value <= maximum
-        or (positive and value < _TICK)
-    ):
-        least = "more than 0" if positive else "0"
-        raise InvalidOption(f"{name} is a number of seconds from {least} to {maximum:g}, not {value!r}")
-    return float(value)
-
-
-# The smallest lease a clock in microseconds can express.
-_TICK = 1e-6

@@ -24,6 +24,9 @@ from onceward.errors import InvalidOption
 MAX_RUN_SECONDS = 3600.0
 # What is kept of one result; larger ones settle the key without a value.
 RESULT_BYTES_MAX = 16 * 1024 * 1024
+# Bounds that keep every moment inside the calendar of every store.
+LEASE_SECONDS_MAX = 30 * 24 * 3600.0
+RETAIN_SECONDS_MAX = 100 * 365 * 24 * 3600.0
 
 
 class Effect(enum.StrEnum):
@@ -74,6 +77,14 @@ class Terms:
             isinstance(kind, type) and issubclass(kind, BaseException) for kind in self.not_done
         ):
             raise InvalidOption("not_done= is a tuple of exception classes")
+        for name, bounds in _SPANS.items():
+            if getattr(self, name) is not None:
+                check_seconds(name, getattr(self, name), *bounds)
+        if isinstance(self.max_result_bytes, bool) or not isinstance(self.max_result_bytes, int):
+            raise InvalidOption(f"max_result_bytes is a whole number, not {self.max_result_bytes!r}")
+        for name in ("undo", "reconcile"):
+            if getattr(self, name) is not None and not callable(getattr(self, name)):
+                raise InvalidOption(f"{name}= is a function, not {getattr(self, name)!r}")
 
     @property
     def repeatable(self) -> bool:
@@ -92,3 +103,26 @@ class Options(TypedDict, total=False):
     max_run_seconds: float
     max_result_bytes: int
     returns: type | None
+
+
+def check_seconds(name: str, value: object, maximum: float, positive: bool = False) -> float:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 <= value <= maximum
+        or (positive and value < _TICK)
+    ):
+        least = "more than 0" if positive else "0"
+        raise InvalidOption(f"{name} is a number of seconds from {least} to {maximum:g}, not {value!r}")
+    return float(value)
+
+
+# The smallest lease a clock in microseconds can express.
+_TICK = 1e-6
+# The options that are spans of time, with their longest and whether they must not be nothing.
+_SPANS = {
+    "lease_seconds": (LEASE_SECONDS_MAX, True),
+    "retain_seconds": (RETAIN_SECONDS_MAX, False),
+    "wait_seconds": (LEASE_SECONDS_MAX, False),
+    "max_run_seconds": (RETAIN_SECONDS_MAX, False),
+}
