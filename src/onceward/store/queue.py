@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from typing import Protocol
 
-from onceward.core.claim import Answer, Append, Begin, Move, Ref, Status, Verb, Write, apply
+from onceward.core.claim import Answer, Append, Begin, Claim, Move, Ref, Verb, Write, apply, found
 from onceward.store import BATCH_BYTES_MAX, BATCH_WRITES_MAX, Store
 from onceward.store.pending import ANSWER_SECONDS, Pending
 from onceward.store.write_id import write_id
@@ -92,18 +92,26 @@ class Queue:
 
 
 def release_for(write: Write, answer: Answer) -> Move | None:
-    """The write that gives back a claim nobody waits for."""
-    entry = answer.entry
-    if not isinstance(write, Begin) or not answer.applied or entry is None or entry.status is not Status.IN_PROGRESS:
+    """The write that gives back a claim nobody waits for.
+
+    One that took over from a silent holder is not released, because the key must not look fresh: that holder may have
+    done something. Its lease ends instead, so that whoever comes next takes over, and knows.
+    """
+    if not isinstance(write, Begin) or answer.entry is None:
         return None
-    return Move(write.scope, write.key, write_id(), Verb.RELEASE, entry.version)
+    got = found(write, answer)
+    if not isinstance(got, Claim):
+        return None
+    if got.took_over:
+        return Move(write.scope, write.key, write_id(), Verb.RENEW, got.version, lease=0, retain=write.retain)
+    return Move(write.scope, write.key, write_id(), Verb.RELEASE, got.version)
 
 
 def give_back(store: Store, write: Begin, answer: Answer | None) -> None:
     """Undo a `begin` whose caller is gone. Where its answer was lost, it is sent again under its id, which tells."""
-    entry = answer.entry if answer is not None else store.commit([write])[0].entry
-    if entry is not None and entry.status is Status.IN_PROGRESS and entry.write_id == write.write_id:
-        store.commit([Move(write.scope, write.key, write_id(), Verb.RELEASE, entry.version)])
+    release = release_for(write, store.commit([write])[0] if answer is None else answer)
+    if release is not None:
+        store.commit([release])
 
 
 def _refuses(answer: Answer, write: Write) -> bool:
