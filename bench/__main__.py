@@ -1,6 +1,6 @@
 """Measure, print one table, and save it as Markdown and SVG.
 
-python -m bench            everything, about three and a half minutes
+python -m bench            everything, about three minutes
 python -m bench --quick    a smoke test: memory and SQLite, no servers, no peers; saves nothing unless told where
 """
 
@@ -30,8 +30,8 @@ class Plan:
     """Many short rounds rather than few long ones: a disk's mood changes within seconds."""
 
     stores: tuple[str, ...] = names.STORES
-    rounds: int = 5
-    seconds: float = 0.2
+    rounds: int = 8
+    seconds: float = 0.12
     peers: bool = True
 
 

@@ -21,8 +21,9 @@ _INK, _FAINT, _GROUND = "#1f2328", "#656d76", "#ffffff"
 
 def draw(figures: Figures) -> str:
     """Bars of one store and scenario share a scale; their labels are calls per second."""
+    bands = {store: _measured(figures, store, rows) for store, rows in figures.stores.items()}
     width = _LABEL_WIDTH + _COLUMN_WIDTH * len(SCENARIOS)
-    height = _TOP + sum(_BAND_GAP + _ROW_HEIGHT * len(rows) for rows in figures.stores.values())
+    height = _TOP + sum(_BAND_GAP + _ROW_HEIGHT * len(rows) for rows in bands.values())
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" {_FONT}>',
         "<title>Keyed calls per second</title>",
@@ -31,10 +32,15 @@ def draw(figures: Figures) -> str:
         *_legend(),
     ]
     top = _TOP
-    for store, rows in figures.stores.items():
+    for store, rows in bands.items():
         parts += _band(figures, store, rows, top)
         top += _BAND_GAP + _ROW_HEIGHT * len(rows)
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _measured(figures: Figures, store: str, rows: list[str]) -> list[str]:
+    """The table says who is missing, and why; the chart shows who was there."""
+    return [name for name in rows if any(figures.median(store, name, scenario) for scenario in SCENARIOS)]
 
 
 def _legend() -> list[str]:
