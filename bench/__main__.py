@@ -35,7 +35,7 @@ class Plan:
     peers: bool = True
 
 
-QUICK = Plan(names.EMBEDDED, rounds=2, seconds=0.02, peers=False)
+QUICK = Plan(names.EMBEDDED, rounds=1, seconds=0.02, peers=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

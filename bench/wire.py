@@ -14,7 +14,7 @@ from onceward.core.claim import Answer, Ref, Status, Write
 from onceward.store import Page, Reading, Store
 
 # Enough that one disturbed call does not show in the median.
-CALLS = 15
+CALLS = 7
 
 
 class Relay:
