@@ -40,10 +40,12 @@ class Boundaries:
 
 
 @contextmanager
-def life(store: Store, boundaries: Boundaries, *, others_are_dead: bool) -> Iterator[Ledger]:
-    """A ledger as a new process would open it. The holders it finds are of earlier lives: proved dead, or merely silent."""
+def life(store: Store, boundaries: Boundaries, *, others_are_dead: bool, wait_seconds: float = 0.0) -> Iterator[Ledger]:
+    """A ledger as a new process would open it. The holders it finds are of earlier lives: proved dead, or merely silent.
+    Neither is a reason to wait.
+    """
     watched = WatchedStore(store, boundaries)
-    ledger = Ledger(watched, line=Batcher(watched, lambda _: others_are_dead), wait_seconds=0.0)
+    ledger = Ledger(watched, line=Batcher(watched, lambda _: others_are_dead), wait_seconds=wait_seconds)
     yield ledger
     ledger.close()
 

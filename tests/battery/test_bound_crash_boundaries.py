@@ -71,7 +71,8 @@ def test_a_bound_effect_happens_exactly_once(make_store: Opener, clock: PinnedCl
     def live(key: str, lives: list[Boundaries]) -> None:
         history = History()
         for boundaries in lives:
-            with life(store, boundaries, others_are_dead=others_are_dead) as ledger:
+            # The server notices a moment later that a connection is gone; until then its transaction is open.
+            with life(store, boundaries, others_are_dead=others_are_dead, wait_seconds=10.0) as ledger:
                 ask(ledger, key, boundaries, history)
             assert len(shop.payments(key)) <= 1, f"{key}: {history}"
             if not others_are_dead:
