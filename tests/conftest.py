@@ -7,11 +7,16 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from tests.backends import BACKENDS, FOUR, Backend, Opener, Servers
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisCluster, RedisServer
 
 from onceward.testing import PinnedClock
+
+# Answers take as long as they take on a busy machine; a failure prints the seed that repeats it.
+settings.register_profile("onceward", deadline=None, print_blob=True)
+settings.load_profile("onceward")
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,26 @@
+"""The contract can fail: it finds every bug that is planted in a store, and none in a store without."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.contract.broken import BUGS
+
+HERE = Path(__file__).parent
+
+
+def test_the_contract_finds_every_planted_bug() -> None:
+    options = ["-p", "tests.contract.broken", "-p", "no:xdist", "-p", "no:cacheprovider", "-q", "--tb=no", "-rf"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", HERE / "broken.py", *options],
+        cwd=HERE.parent.parent,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+    found = set(re.findall(r"^FAILED .*\[(?:.*-)?(\w+)\]", done.stdout, re.MULTILINE))
+    assert found == {bug.__name__ for bug in BUGS}, done.stdout[-2000:] + done.stderr[-2000:]

@@ -1,0 +1,241 @@
+"""Every store behaves as the memory store: the same random writes, side by side, get the same answers.
+
+Each run draws new ones, because the contract's fixed tests already cover what was thought of; a failure prints its
+shortest sequence of steps and the seed that repeats it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from tests.backends import BACKENDS, Opener
+
+from onceward.core.claim import Answer, Append, Begin, Entry, Move, Ref, Status, Verb, Write
+from onceward.core.outcome import Outcome
+from onceward.store import Store
+from onceward.store.memory import MemoryStore
+from onceward.testing import PinnedClock
+from onceward.testing.clock import SECOND
+
+# Few keys and short spans, so that writes meet and boundaries are hit exactly.
+KEYS = ("a", "A ")
+SCOPES = ("s", "s:a")
+SPANS = (0, 1 * SECOND, 3 * SECOND, 7 * SECOND)
+# A few seconds for each store. ONCEWARD_EXAMPLES=2000 looks for longer.
+EXAMPLES = int(os.environ.get("ONCEWARD_EXAMPLES", "30"))
+# Longer than any lease and retention together.
+AFTER_EVERYTHING = 100
+
+# What a key may do next, where it is not simply claimed.
+LIKELY = {
+    Status.IN_PROGRESS: (Verb.SETTLE, Verb.FAIL, Verb.RENEW, Verb.DOUBT, Verb.RELEASE),
+    Status.IN_DOUBT: (Verb.SETTLE, Verb.UPHOLD, Verb.OVERTURN),
+}
+
+refs = st.builds(Ref, st.sampled_from(SCOPES), st.sampled_from(KEYS))
+spans = st.sampled_from(SPANS)
+bodies = st.sampled_from([None, b"", b"x", b"\x00\xff", b"y" * 1000])
+outcomes = st.builds(
+    Outcome, st.sampled_from([None, 0, 200]), st.sampled_from([None, "", "{}"]), bodies, st.integers(0, 2)
+)
+notes = st.sampled_from(["", "why", "é'\""])
+# Which of a key's versions a write names: the newest, one before, or one that was never given out.
+version_picks = st.sampled_from([-1, -1, -1, -1, -2, -3, None])
+
+begins = st.builds(
+    Begin,
+    scope=st.just(""),
+    key=st.just(""),
+    write_id=st.just(""),
+    fingerprint=st.sampled_from(["f", "f", "f", "f", "f", "g"]),
+    holder=st.sampled_from(["h1", "h2"]),
+    repeatable=st.booleans(),
+    lease=spans,
+    retain=spans,
+    user_id=st.sampled_from(["", "u"]),
+    endpoint=st.sampled_from(["", "e"]),
+    dead=st.sampled_from([0, 0, 0, 1]),
+)
+moves = st.builds(
+    Move,
+    scope=st.just(""),
+    key=st.just(""),
+    write_id=st.just(""),
+    verb=st.sampled_from(Verb),
+    version=st.just(0),
+    lease=spans,
+    retain=spans,
+    outcome=outcomes,
+    note=notes,
+)
+appends = st.builds(
+    Append,
+    scope=st.just(""),
+    key=st.just(""),
+    write_id=st.just(""),
+    version=st.just(0),
+    seq=st.integers(0, 3),
+    chunks=st.lists(st.sampled_from([b"", b"1", b"\x00"]), max_size=3).map(tuple),
+)
+
+
+class SideBySide(RuleBasedStateMachine):
+    """`model` is a memory store; `subject` is the store under test, with the same clock."""
+
+    def __init__(self, subject: Store, clock: PinnedClock, number: int) -> None:
+        super().__init__()
+        self.clock = clock
+        self.subject = subject
+        self.model = MemoryStore(clock)
+        # What an earlier run left behind and may go, goes; the rest is in scopes of its own.
+        clock.advance(AFTER_EVERYTHING)
+        drain(subject)
+        self.prefix = f"{number}-"
+        self.write_ids = itertools.count(1)
+        self.sent: list[tuple[Write, Write]] = []
+        # The versions of each key in the order they were given out, here and there.
+        self.versions: dict[Ref, list[tuple[int, int]]] = {}
+
+    @rule(drawn=st.lists(st.tuples(refs, begins | moves | appends, version_picks), min_size=1, max_size=6))
+    def commit(self, drawn: list[tuple[Ref, Write, int | None]]) -> None:
+        """One write for each key, as the batcher sees to it."""
+        pairs = {ref: self.addressed(ref, write, pick) for ref, write, pick in drawn}
+        self.commit_both(list(pairs.values()))
+
+    @rule(steps=st.lists(st.tuples(refs, begins, moves, appends, st.integers(0, 7)), min_size=1, max_size=4))
+    def go_on(self, steps: list[tuple[Ref, Begin, Move, Append, int]]) -> None:
+        """Steps that are accepted where the key stands now, each in a batch of its own: whole lives, not only refusals."""
+        for ref, begin, move, append, pick in steps:
+            entry = self.model.read([self.there(ref)]).entries[0]
+            verbs = LIKELY.get(entry.status, ()) if entry is not None else ()
+            write: Write = begin
+            if verbs and pick < len(verbs):
+                write = replace(move, verb=verbs[pick])
+            elif verbs and entry is not None:
+                write = replace(append, seq=entry.outcome.chunks + 1)
+            self.commit_both([self.addressed(ref, write, -1)])
+
+    @rule(back=st.integers(1, 4))
+    def send_again(self, back: int) -> None:
+        """The very same write, as after a lost answer."""
+        if len(self.sent) >= back:
+            self.commit_both([self.sent[-back]])
+
+    @rule(span=st.sampled_from([0, *SPANS, *(span + 1 for span in SPANS), SECOND - 1]))
+    def wait(self, span: int) -> None:
+        self.clock.set(self.clock() + span)
+
+    @rule(wanted=st.lists(refs, max_size=5))
+    def read(self, wanted: list[Ref]) -> None:
+        there = [self.there(ref) for ref in wanted]
+
+        expected, found = self.model.read(there), self.subject.read(there)
+
+        assert found.now == expected.now
+        assert list(found.entries) == [self.translated(entry) for entry in expected.entries]
+
+    @rule(scope=st.sampled_from(SCOPES), status=st.none() | st.sampled_from(Status), limit=st.integers(1, 5))
+    def scan(self, scope: str, status: Status | None, limit: int) -> None:
+        expected, found = (scanned(store, self.prefix + scope, status, limit) for store in (self.model, self.subject))
+
+        assert by_ref(found) == by_ref([self.translated_entry(entry) for entry in expected])
+
+    @rule(ref=refs, pick=version_picks, after=st.sampled_from([0, 0, 1, 2]), limit=st.integers(1, 3))
+    def chunks(self, ref: Ref, pick: int | None, after: int, limit: int) -> None:
+        self.chunks_both(self.there(ref), pick, after, limit)
+
+    def chunks_both(self, ref: Ref, pick: int | None, after: int, limit: int) -> None:
+        here, there = self.version(ref, pick)
+        assert self.subject.chunks(ref, there, after, limit) == self.model.chunks(ref, here, after, limit)
+
+    @rule(limit=st.integers(1, 4))
+    def purge(self, limit: int) -> None:
+        """Which entries a bounded purge takes first is the store's own choice, so both go on to the end."""
+        first_here, first_there = self.model.purge(limit), self.subject.purge(limit)
+
+        assert first_there == first_here
+        assert drain(self.subject) == drain(self.model)
+
+    def there(self, ref: Ref) -> Ref:
+        return Ref(self.prefix + ref.scope, ref.key)
+
+    def version(self, ref: Ref, pick: int | None) -> tuple[int, int]:
+        """A version as the model and as the subject gave it out."""
+        known = self.versions.get(ref, [])
+        if pick is not None and len(known) >= -pick:
+            return known[pick]
+        return (known[-1][0] + 1000, known[-1][1] + 1000) if known else (1000, 1000)
+
+    def addressed(self, ref: Ref, write: Write, pick: int | None) -> tuple[Write, Write]:
+        """The drawn write with its key and a write id of its own, for the model and for the subject."""
+        ref = self.there(ref)
+        write = replace(write, scope=ref.scope, key=ref.key, write_id=f"{next(self.write_ids):016x}")
+        if isinstance(write, Begin):
+            here, there = self.version(ref, -1) if write.dead else (0, 0)
+            return replace(write, dead=here), replace(write, dead=there)
+        here, there = self.version(ref, pick)
+        return replace(write, version=here), replace(write, version=there)
+
+    def commit_both(self, pairs: Sequence[tuple[Write, Write]]) -> None:
+        self.sent += pairs
+        expected = self.model.commit([here for here, _ in pairs])
+        found = self.subject.commit([there for _, there in pairs])
+        for (here, _), model, subject in zip(pairs, expected, found, strict=True):
+            self.learn(here, model, subject)
+            assert subject == replace(model, entry=self.translated(model.entry))
+            if model.applied and isinstance(here, Begin | Append):
+                self.chunks_both(Ref(here.scope, here.key), -1, 0, 10)
+
+    def learn(self, write: Write, model: Answer, subject: Answer) -> None:
+        if isinstance(write, Begin) and model.applied and model.entry is not None and subject.entry is not None:
+            known = self.versions.setdefault(model.entry.ref, [])
+            if not known or model.entry.version > known[-1][0]:
+                assert not known or subject.entry.version > known[-1][1]
+                known.append((model.entry.version, subject.entry.version))
+
+    def translated(self, entry: Entry | None) -> Entry | None:
+        return None if entry is None else self.translated_entry(entry)
+
+    def translated_entry(self, entry: Entry) -> Entry:
+        return replace(entry, version=dict(self.versions[entry.ref])[entry.version])
+
+
+def scanned(store: Store, scope: str, status: Status | None, limit: int) -> list[Entry]:
+    entries: list[Entry] = []
+    after = ""
+    while True:
+        page = store.scan(scope, status, after, limit)
+        assert len(page.entries) <= limit
+        entries += page.entries
+        after = page.next
+        if not after:
+            return entries
+
+
+def by_ref(entries: list[Entry]) -> list[Entry]:
+    return sorted(entries, key=lambda entry: entry.ref)
+
+
+def drain(store: Store) -> int:
+    total = 0
+    while taken := store.purge(100):
+        total += taken
+    return total
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "memory"], indirect=True)
+def test_a_store_answers_as_the_memory_store_does(make_store: Opener, clock: PinnedClock) -> None:
+    store = make_store(clock)
+    numbers = itertools.count(1)
+
+    run_state_machine_as_test(
+        lambda: SideBySide(store, clock, next(numbers)),  # type: ignore[arg-type]  # any function that makes one will do
+        settings=settings(max_examples=EXAMPLES, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow]),
+    )
