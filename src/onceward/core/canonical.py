@@ -19,7 +19,7 @@ _plain = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", "
 
 def canonical(value: Json) -> bytes:
     """The RFC 8785 bytes of a JSON value; `InvalidKey` when it has none (NaN, integers over 2^53-1, lone surrogates)."""
-    if _is_plain(value):
+    if is_plain(value):
         # For ASCII text and small integers the standard library writes the same bytes, several times faster.
         return _plain(value).encode("ascii")
     try:
@@ -28,21 +28,18 @@ def canonical(value: Json) -> bytes:
         raise InvalidKey(f"no canonical JSON form: {error}") from error
 
 
-def _is_plain(value: Json, depth: int = 8) -> bool:
-    kind = type(value)
-    if kind is str:
-        return value.isascii()  # type: ignore[union-attr]  # narrowed by type(), which mypy does not follow
-    if value is None or kind is bool:
+def is_plain(value: object, depth: int = 8) -> bool:
+    """Whether the standard library's JSON of this value is canonical already: ASCII text and small integers."""
+    if type(value) is str:
+        return value.isascii()
+    if value is None or type(value) is bool:
         return True
-    if kind is int:
-        return -INTEGER_MAX <= value <= INTEGER_MAX  # type: ignore[operator]
+    if type(value) is int:
+        return -INTEGER_MAX <= value <= INTEGER_MAX
     if depth == 0:
         return False
-    if kind is list:
-        return all(_is_plain(item, depth - 1) for item in value)  # type: ignore[union-attr]
-    if kind is dict:
-        return all(
-            type(name) is str and name.isascii() and _is_plain(item, depth - 1)
-            for name, item in value.items()  # type: ignore[union-attr]
-        )
+    if type(value) is list:
+        return all(is_plain(item, depth - 1) for item in value)
+    if type(value) is dict:
+        return all(type(name) is str and name.isascii() and is_plain(item, depth - 1) for name, item in value.items())
     return False

@@ -39,6 +39,11 @@ class _Model(Protocol):
     model_extra: dict[str, object] | None
 
 
+# Made once: `json.dumps` with options makes one for each call.
+_write = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_TAG_BYTES = b'"$"'
+
+
 class _Stranger:
     """Stands for a tagged value whose class is not known here, until it is clear whether it is the whole result."""
 
@@ -48,11 +53,13 @@ class _Stranger:
 
 def encode(value: object) -> bytes:
     """The bytes to keep, or `Unkeepable`."""
-    return json.dumps(to_json(value), separators=(",", ":"), allow_nan=False).encode("ascii")
+    return _write(to_json(value)).encode("ascii")
 
 
 def decode(body: bytes, returns: type | None = None) -> object:
     """The value that `encode` was given. `returns` is the declared return type, used to rebuild a renamed class."""
+    if _TAG_BYTES not in body:
+        return json.loads(body)
     strangers: list[_Stranger] = []
 
     def untag(found: dict[str, Json]) -> object:

@@ -20,57 +20,34 @@ from pathlib import Path
 from typing import TypeVar
 
 from onceward.core.claim import Answer, Append, Begin, Entry, Ref, Status, Write, apply
-from onceward.core.moment import from_text, to_text
-from onceward.core.outcome import NOTHING, Outcome
+from onceward.core.moment import to_text
 from onceward.errors import InvalidStoreUrl, SchemaTooNew, StoreClosed, StoreUnavailable
 from onceward.store import SCHEMA_VERSION, BatchFailed, Clock, Page, Reading
 from onceward.store.bind import SQLITE, Binding, session_for
 from onceward.store.memory import cursor, wall_clock
+from onceward.store.sqlite_rows import (
+    DELETE,
+    DELETE_CHUNKS,
+    DOOMED_ABANDONED,
+    DOOMED_FINISHED,
+    INSERT,
+    INSERT_CHUNK,
+    MOVE,
+    SELECT_MANY,
+    SELECT_ONE,
+    SELECT_PAGE,
+    Row,
+    to_entry,
+    to_row,
+)
 
 # How long a batch waits for another process's transaction, or a bound one, before it gives up.
 BUSY_SECONDS = 5.0
+# Claims under way that are remembered; far more than one process has at a time.
+HELD_MAX = 4096
 # Several processes may create the file at once; switching to WAL does not wait by itself.
 OPEN_SECONDS = 30.0
 
-_COLUMNS = (
-    "scope, key, fingerprint, status, version, attempt, write_id, holder, repeatable, lease_until, expires_at, "
-    "created_at, completed_at, user_id, endpoint, note, response_status, response_headers, response_body, response_chunks"
-)
-_SELECT = f"SELECT {_COLUMNS} FROM platform_idempotency_keys"  # noqa: S608  # a constant
-_SELECT_ONE = f"{_SELECT} WHERE scope = ? AND key = ?"
-# CROSS JOIN makes SQLite walk the wanted keys and look each one up, never the other way round.
-_SELECT_MANY = (
-    f"SELECT {_COLUMNS}"  # noqa: S608
-    " FROM (SELECT json_extract(value, '$[0]') AS s, json_extract(value, '$[1]') AS k FROM json_each(?))"
-    " CROSS JOIN platform_idempotency_keys ON scope = s AND key = k"
-)
-_SELECT_PAGE = f"{_SELECT} WHERE (scope, key) > (?, ?)"
-_INSERT = (
-    f"INSERT INTO platform_idempotency_keys ({_COLUMNS})"  # noqa: S608
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-# Without the columns that only `begin` writes, so that the indexes on them are left alone.
-_MOVE = (
-    "UPDATE platform_idempotency_keys SET status = ?, write_id = ?, lease_until = ?, expires_at = ?, completed_at = ?,"
-    " note = ?, response_status = ?, response_headers = ?, response_body = ?, response_chunks = ?"
-    " WHERE scope = ? AND key = ?"
-)
-_DOOMED_FINISHED = (
-    "SELECT scope, key, version FROM platform_idempotency_keys"
-    " WHERE status IN ('completed', 'failed') AND expires_at <= ? ORDER BY expires_at LIMIT ?"
-)
-_DOOMED_ABANDONED = (
-    "SELECT scope, key, version FROM platform_idempotency_keys"
-    " WHERE status = 'in_progress' AND status IN ('in_progress', 'in_doubt') AND expires_at <= ? LIMIT ?"
-)
-_DELETE = "DELETE FROM platform_idempotency_keys WHERE scope = ? AND key = ?"
-_DELETE_CHUNKS = "DELETE FROM platform_idempotency_chunks WHERE scope = ? AND key = ?"
-_INSERT_CHUNK = "INSERT INTO platform_idempotency_chunks (scope, key, seq, data) VALUES (?, ?, ?, ?)"
-
-_Row = tuple[  # one row of _COLUMNS
-    str, str, str, str, int, int, str, str, int, str, str | None, str, str | None, str, str, str,
-    int | None, str | None, bytes | None, int,
-]  # fmt: skip
 _T = TypeVar("_T")
 
 
@@ -83,6 +60,7 @@ class SqliteStore:
         self._db: sqlite3.Connection | None = None
         self._data_version = -1  # as of our last commit, with the version floor of that moment
         self._floor = 0
+        self._held: dict[Ref, Entry] = {}
         self._closed = False
         self._speaks = threading.Lock()
         _stores.add(self)
@@ -90,11 +68,23 @@ class SqliteStore:
     def commit(self, writes: Sequence[Write]) -> list[Answer]:
         with self._speaking() as db:
             refs = [Ref(write.scope, write.key) for write in writes]
-            entries = _lookup(db, refs)
+            entries, remembered = self._look(db, refs)
             now = self._clock()
-            if not any(apply(entry, write, now, 0) is not None for entry, write in zip(entries, writes, strict=True)):
+            if remembered and not _any_applies(entries, writes, now):
+                # What we remember may be out of date, so that no refusal is given from memory alone.
+                entries = _lookup(db, refs)
+            if not _any_applies(entries, writes, now):
                 return [Answer(applied=False, entry=entry, now=now) for entry in entries]
             return self._write(db, writes, refs, entries)
+
+    def _look(self, db: sqlite3.Connection, refs: list[Ref]) -> tuple[list[Entry | None], bool]:
+        """The entries, as remembered where we hold them; and whether any was."""
+        entries = [self._held.get(ref) for ref in refs]
+        missing = [ref for ref, entry in zip(refs, entries, strict=True) if entry is None]
+        if missing:
+            found = iter(_lookup(db, missing))
+            entries = [next(found) if entry is None else entry for entry in entries]
+        return entries, len(missing) < len(refs)
 
     def _write(
         self, db: sqlite3.Connection, writes: Sequence[Write], refs: list[Ref], entries: list[Entry | None]
@@ -104,11 +94,12 @@ class SqliteStore:
             # Unless another connection wrote since our last commit, what was read just now still holds.
             data_version = _data_version(db)
             if data_version != self._data_version:
+                self._held.clear()
                 entries = _lookup(db, refs)
                 self._data_version, self._floor = data_version, _version_floor(db)
             now, floor = self._clock(), self._floor
             answers = []
-            begun: list[_Row] = []
+            begun: list[Row] = []
             moved: list[tuple[object, ...]] = []
             for entry, write in zip(entries, writes, strict=True):
                 after = apply(entry, write, now, max(floor, entry.version if entry else 0) + 1)
@@ -117,14 +108,26 @@ class SqliteStore:
                     continue
                 _put(db, entry, write, after, begun, moved)
                 answers.append(Answer(True, after, now, None if entry is None or entry.absent(now) else entry.status))
-            db.executemany(_INSERT, begun)
-            db.executemany(_MOVE, moved)
+            db.executemany(INSERT, begun)
+            db.executemany(MOVE, moved)
             db.execute("COMMIT")
         except BaseException:
+            self._held.clear()
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
+        self._remember(refs, answers)
         return answers
+
+    def _remember(self, refs: list[Ref], answers: list[Answer]) -> None:
+        """Keep in mind what we claimed until it is settled, which then needs no look; see `_data_version`."""
+        if len(self._held) > HELD_MAX:
+            self._held.clear()
+        for ref, answer in zip(refs, answers, strict=True):
+            if answer.applied and answer.entry is not None and answer.entry.status is Status.IN_PROGRESS:
+                self._held[ref] = answer.entry
+            else:
+                self._held.pop(ref, None)
 
     def read(self, refs: Sequence[Ref]) -> Reading:
         with self._speaking() as db:
@@ -133,7 +136,7 @@ class SqliteStore:
 
     def scan(self, scope: str | None, status: Status | None, after: str, limit: int) -> Page:
         last_scope, _, last_key = after.partition("\x00")
-        sql, arguments = _SELECT_PAGE, [last_scope, last_key]
+        sql, arguments = SELECT_PAGE, [last_scope, last_key]
         if scope is not None:
             sql, arguments = f"{sql} AND scope = ?", [*arguments, scope]
         if status is not None:
@@ -142,7 +145,7 @@ class SqliteStore:
             sql, arguments = f"{sql} {literal}AND status = ?", [*arguments, status.value]
         with self._speaking() as db:
             rows = db.execute(f"{sql} ORDER BY scope, key LIMIT ?", (*arguments, limit + 1)).fetchall()
-        page = tuple(_entry(row) for row in rows[:limit])
+        page = tuple(to_entry(row) for row in rows[:limit])
         return Page(page, cursor(page[-1].ref) if len(rows) > limit else "")
 
     def purge(self, limit: int) -> int:
@@ -154,9 +157,9 @@ class SqliteStore:
                 doomed = _doomed(db, self._clock(), limit)
                 floor = max((row[2] for row in doomed), default=0)
                 db.execute("UPDATE platform_idempotency_meta SET version_floor = max(version_floor, ?)", (floor,))
-                self._data_version = -1  # the floor that we remember is no longer it
-                db.executemany(_DELETE, [row[:2] for row in doomed])
-                db.executemany(_DELETE_CHUNKS, [row[:2] for row in doomed])
+                self._data_version = -1  # what we remember holds no longer
+                db.executemany(DELETE, [row[:2] for row in doomed])
+                db.executemany(DELETE_CHUNKS, [row[:2] for row in doomed])
                 db.execute("COMMIT")
             except BaseException:
                 if db.in_transaction:
@@ -296,17 +299,21 @@ def _version_floor(db: sqlite3.Connection) -> int:
 
 def _lookup(db: sqlite3.Connection, refs: list[Ref]) -> list[Entry | None]:
     if len(refs) == 1:
-        row = db.execute(_SELECT_ONE, refs[0]).fetchone()
-        return [None if row is None else _entry(row)]
-    rows = db.execute(_SELECT_MANY, (json.dumps(refs, ensure_ascii=False),)).fetchall()
-    found = {Ref(row[0], row[1]): _entry(row) for row in rows}
+        row = db.execute(SELECT_ONE, refs[0]).fetchone()
+        return [None if row is None else to_entry(row)]
+    rows = db.execute(SELECT_MANY, (json.dumps(refs, ensure_ascii=False),)).fetchall()
+    found = {Ref(row[0], row[1]): to_entry(row) for row in rows}
     return [found.get(ref) for ref in refs]
+
+
+def _any_applies(entries: Sequence[Entry | None], writes: Sequence[Write], now: int) -> bool:
+    return any(apply(entry, write, now, 0) is not None for entry, write in zip(entries, writes, strict=True))
 
 
 def _doomed(db: sqlite3.Connection, now: int, limit: int) -> list[tuple[str, str, int]]:
     """What may be purged: finished entries by their index, then abandoned ones among the few unfinished."""
     doomed: list[tuple[str, str, int]] = []
-    for sql in (_DOOMED_FINISHED, _DOOMED_ABANDONED):
+    for sql in (DOOMED_FINISHED, DOOMED_ABANDONED):
         doomed += db.execute(sql, (to_text(now), limit - len(doomed)))
     return doomed
 
@@ -316,46 +323,21 @@ def _put(
     before: Entry | None,
     write: Write,
     after: Entry,
-    begun: list[_Row],
+    begun: list[Row],
     moved: list[tuple[object, ...]],
 ) -> None:
     """Add the entry to the rows to insert or to update; what is rare is written at once."""
     ref = (after.scope, after.key)
-    row = _row(after)
+    row = to_row(after)
     if isinstance(write, Begin) and after.status is Status.IN_PROGRESS:
         if before is not None:
-            db.execute(_DELETE, ref)
-            db.execute(_DELETE_CHUNKS, ref)
+            db.execute(DELETE, ref)
+            db.execute(DELETE_CHUNKS, ref)
         begun.append(row)
         return
     if isinstance(write, Append):
-        db.executemany(_INSERT_CHUNK, [(*ref, seq, data) for seq, data in enumerate(write.chunks, write.seq)])
+        db.executemany(INSERT_CHUNK, [(*ref, seq, data) for seq, data in enumerate(write.chunks, write.seq)])
     moved.append((row[3], row[6], *row[9:11], row[12], *row[15:], *ref))
-
-
-def _row(entry: Entry) -> _Row:
-    outcome = entry.outcome
-    return (
-        entry.scope, entry.key, entry.fingerprint, entry.status.value, entry.version, entry.attempt, entry.write_id,
-        entry.holder, int(entry.repeatable), to_text(entry.lease_until), _maybe_text(entry.expires_at),
-        to_text(entry.created_at), _maybe_text(entry.completed_at), entry.user_id, entry.endpoint, entry.note,
-        outcome.code, outcome.headers, outcome.body, outcome.chunks,
-    )  # fmt: skip
-
-
-def _maybe_text(microseconds: int | None) -> str | None:
-    return None if microseconds is None else to_text(microseconds)
-
-
-def _entry(row: _Row) -> Entry:
-    code, headers, body, chunks = row[16:]
-    kept = code is not None or headers is not None or body is not None or chunks
-    return Entry(
-        row[0], row[1], row[2], Status(row[3]), row[4], row[5], row[6], row[7], bool(row[8]), from_text(row[9]),
-        None if row[10] is None else from_text(row[10]), from_text(row[11]),
-        None if row[12] is None else from_text(row[12]), row[13], row[14], row[15],
-        Outcome(code, headers, body, chunks) if kept else NOTHING,
-    )  # fmt: skip
 
 
 _stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()

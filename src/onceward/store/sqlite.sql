@@ -24,7 +24,7 @@ CREATE TABLE platform_idempotency_keys (
     expires_at       TEXT,              -- when purge may take it; NULL: never
     note             TEXT    NOT NULL DEFAULT '',
     PRIMARY KEY (scope, key)
-) WITHOUT ROWID;
+);  -- with rowids: keys come in no order, and wide rows in key order would split pages all the time
 
 CREATE INDEX idx_idempotency_keys_created ON platform_idempotency_keys (created_at);
 CREATE INDEX idx_idempotency_keys_user ON platform_idempotency_keys (user_id);

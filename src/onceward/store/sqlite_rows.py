@@ -1,0 +1,72 @@
+"""Entries as rows of SQLite's table, and the statements that read and write them."""
+
+from __future__ import annotations
+
+from onceward.core.claim import Entry, Status
+from onceward.core.moment import from_text, to_text
+from onceward.core.outcome import NOTHING, Outcome
+
+COLUMNS = (
+    "scope, key, fingerprint, status, version, attempt, write_id, holder, repeatable, lease_until, expires_at, "
+    "created_at, completed_at, user_id, endpoint, note, response_status, response_headers, response_body, response_chunks"
+)
+SELECT = f"SELECT {COLUMNS} FROM platform_idempotency_keys"  # noqa: S608  # a constant
+SELECT_ONE = f"{SELECT} WHERE scope = ? AND key = ?"
+# CROSS JOIN makes SQLite walk the wanted keys and look each one up, never the other way round.
+SELECT_MANY = (
+    f"SELECT {COLUMNS}"  # noqa: S608
+    " FROM (SELECT json_extract(value, '$[0]') AS s, json_extract(value, '$[1]') AS k FROM json_each(?))"
+    " CROSS JOIN platform_idempotency_keys ON scope = s AND key = k"
+)
+SELECT_PAGE = f"{SELECT} WHERE (scope, key) > (?, ?)"
+INSERT = (
+    f"INSERT INTO platform_idempotency_keys ({COLUMNS})"  # noqa: S608
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+# Without the columns that only `begin` writes, so that the indexes on them are left alone.
+MOVE = (
+    "UPDATE platform_idempotency_keys SET status = ?, write_id = ?, lease_until = ?, expires_at = ?, completed_at = ?,"
+    " note = ?, response_status = ?, response_headers = ?, response_body = ?, response_chunks = ?"
+    " WHERE scope = ? AND key = ?"
+)
+DOOMED_FINISHED = (
+    "SELECT scope, key, version FROM platform_idempotency_keys"
+    " WHERE status IN ('completed', 'failed') AND expires_at <= ? ORDER BY expires_at LIMIT ?"
+)
+DOOMED_ABANDONED = (
+    "SELECT scope, key, version FROM platform_idempotency_keys"
+    " WHERE status = 'in_progress' AND status IN ('in_progress', 'in_doubt') AND expires_at <= ? LIMIT ?"
+)
+DELETE = "DELETE FROM platform_idempotency_keys WHERE scope = ? AND key = ?"
+DELETE_CHUNKS = "DELETE FROM platform_idempotency_chunks WHERE scope = ? AND key = ?"
+INSERT_CHUNK = "INSERT INTO platform_idempotency_chunks (scope, key, seq, data) VALUES (?, ?, ?, ?)"
+
+Row = tuple[  # one row of COLUMNS
+    str, str, str, str, int, int, str, str, int, str, str | None, str, str | None, str, str, str,
+    int | None, str | None, bytes | None, int,
+]  # fmt: skip
+
+
+def to_row(entry: Entry) -> Row:
+    outcome = entry.outcome
+    return (
+        entry.scope, entry.key, entry.fingerprint, entry.status.value, entry.version, entry.attempt, entry.write_id,
+        entry.holder, int(entry.repeatable), to_text(entry.lease_until), _maybe_text(entry.expires_at),
+        to_text(entry.created_at), _maybe_text(entry.completed_at), entry.user_id, entry.endpoint, entry.note,
+        outcome.code, outcome.headers, outcome.body, outcome.chunks,
+    )  # fmt: skip
+
+
+def _maybe_text(microseconds: int | None) -> str | None:
+    return None if microseconds is None else to_text(microseconds)
+
+
+def to_entry(row: Row) -> Entry:
+    code, headers, body, chunks = row[16:]
+    kept = code is not None or headers is not None or body is not None or chunks
+    return Entry(
+        row[0], row[1], row[2], Status(row[3]), row[4], row[5], row[6], row[7], bool(row[8]), from_text(row[9]),
+        None if row[10] is None else from_text(row[10]), from_text(row[11]),
+        None if row[12] is None else from_text(row[12]), row[13], row[14], row[15],
+        Outcome(code, headers, body, chunks) if kept else NOTHING,
+    )  # fmt: skip
