@@ -1,0 +1,232 @@
+"""The house rules, checked on the source itself. The rules are data; what follows only applies them."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "onceward"
+
+# Lower imports nothing of higher. A part is a package or a module right under `onceward`.
+LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"errors"}),
+    frozenset({"core"}),
+    frozenset({"store"}),
+    frozenset({"holder", "terms", "bound", "run", "ledger", "once", "blocking", "open", "db"}),
+    frozenset({"events", "blobs"}),
+    frozenset({"http", "turns", "ingest", "topics", "tasks"}),
+    frozenset({"testing"}),
+    frozenset({"hub", "cli"}),
+)
+# `onceward` itself gathers the public names; a layer that imported it would import everything.
+TOP = "__init__"
+# What these share is below them; they do not know of each other.
+STRANGERS = frozenset({"turns", "ingest", "topics", "tasks"})
+
+# Where each package from outside may be imported: in one module, behind which it can be replaced.
+DRIVERS: dict[str, str] = {
+    "rfc8785": "core/canonical.py",
+    "psycopg": "store/postgres.py",
+    "redis": "store/redis_wire.py",
+    "pytest": "testing/",
+}
+
+# The pure core: values in, values out.
+PURE = "core"
+IMPURE_MODULES = frozenset({
+    "asyncio", "concurrent", "contextvars", "fcntl", "glob", "http", "io", "locale", "logging", "mmap",
+    "multiprocessing", "os", "pathlib", "platform", "queue", "random", "sched", "secrets", "select", "selectors",
+    "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time", "urllib", "zoneinfo",
+})  # fmt: skip
+IMPURE_CALLS = frozenset({
+    "open", "print", "input", "exec", "eval", "__import__", "id", "now", "utcnow", "today", "uuid1", "uuid4", "urandom",
+    "import_module", "localtime", "gmtime",
+})  # fmt: skip
+
+# A module is named for what it holds.
+NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "base", "manager", "managers", "models", "misc"})
+# More than this does not fit in a reader's head. Tests are read one at a time.
+LINES_MAX = {"src": 400, "tests": 600}
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b")
+
+# Where time is pinned and everything is real: no waiting, no stand-ins, nothing left out.
+STRICT_TESTS = ("core", "contract", "simulation")
+LEFT_OUT = frozenset({"skip", "skipif", "xfail", "importorskip"})
+WAITING = frozenset({"time.sleep"})
+STAND_INS = frozenset({"mock", "unittest.mock", "pytest_mock", "freezegun", "time_machine"})
+
+
+def modules(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+def imports_of(tree: ast.AST) -> Iterator[str]:
+    """Every imported module, at the top or inside a function; `from a import b` counts as `a.b`, which may be one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are written in full"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def parts_imported(tree: ast.AST) -> set[str]:
+    """The parts of our own package that a module imports."""
+    parts = set()
+    for name in imports_of(tree):
+        package, *rest = name.split(".")
+        if package == "onceward":
+            known = frozenset().union(*LAYERS)
+            parts.add(rest[0] if rest and rest[0] in known else TOP)
+    return parts
+
+
+def layer(part: str) -> int:
+    return next(number for number, parts in enumerate(LAYERS) if part in parts)
+
+
+def called_names(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Name):
+                yield node.func.id
+            elif isinstance(node.func, ast.Attribute):
+                yield node.func.attr
+
+
+source = pytest.mark.parametrize("path", modules(SOURCE), ids=name_of)
+everything = pytest.mark.parametrize("path", modules(SOURCE) + modules(ROOT / "tests"), ids=name_of)
+
+
+@source
+def test_nothing_imports_upward(path: Path) -> None:
+    part = part_of(path)
+    if part == TOP:
+        return
+    imported = parts_imported(tree_of(path)) - {part}
+
+    assert TOP not in imported, "it imports the public face, which imports everything"
+    assert {other for other in imported if layer(other) > layer(part)} == set()
+    if part in STRANGERS:
+        assert imported & STRANGERS == set()
+
+
+def test_every_part_has_its_layer() -> None:
+    parts = {part_of(path) for path in modules(SOURCE)} - {TOP}
+
+    assert parts - frozenset().union(*LAYERS) == set()
+
+
+@source
+def test_a_package_from_outside_is_imported_in_one_place(path: Path) -> None:
+    outside = {name.split(".")[0] for name in imports_of(tree_of(path))} - sys.stdlib_module_names - {"onceward"}
+
+    here = path.relative_to(SOURCE).as_posix()
+    assert {package for package in outside if not here.startswith(DRIVERS.get(package, "nowhere"))} == set()
+
+
+@pytest.mark.parametrize("path", modules(SOURCE / PURE), ids=name_of)
+def test_the_core_has_no_clock_no_randomness_no_files_and_no_async(path: Path) -> None:
+    tree = tree_of(path)
+
+    assert {name.split(".")[0] for name in imports_of(tree)} & IMPURE_MODULES == set()
+    assert parts_imported(tree) <= {"core", "errors"}
+    assert set(called_names(tree)) & IMPURE_CALLS == set()
+    assert not any(isinstance(node, ast.AsyncFunctionDef | ast.Await) for node in ast.walk(tree))
+
+
+@everything
+def test_a_module_is_named_for_what_it_holds_and_fits_in_a_head(path: Path) -> None:
+    assert not {*path.relative_to(ROOT).with_suffix("").parts} & NAMELESS
+    assert len(path.read_text("utf-8").splitlines()) <= LINES_MAX[path.relative_to(ROOT).parts[0]]
+
+
+@source
+def test_nothing_is_left_unfinished(path: Path) -> None:
+    assert UNFINISHED.findall(path.read_text("utf-8")) == []
+
+
+@source
+def test_a_module_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(tree_of(path))
+
+
+def test_the_public_face_holds_names_and_nothing_else() -> None:
+    body = tree_of(SOURCE / "__init__.py").body[1:]
+
+    assert all(isinstance(node, ast.ImportFrom | ast.Assign) for node in body)
+    assert [
+        node.targets[0].id for node in body if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    ] == ["__all__"]
+
+
+SCRIPTS = sorted([*SOURCE.rglob("*.sql"), *SOURCE.rglob("*.lua")])
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=name_of)
+def test_a_script_is_commented(path: Path) -> None:
+    lines = path.read_text("utf-8").splitlines()
+    comments = [line for line in lines if line.lstrip().startswith("--")]
+
+    assert lines
+    assert lines[0].startswith("--"), "the first line says what it is for"
+    assert len(comments) * 20 >= len(lines)
+
+
+@pytest.mark.parametrize("folder", STRICT_TESTS)
+def test_strict_tests_wait_for_nothing_and_use_the_real_parts(folder: str) -> None:
+    for path in modules(ROOT / "tests" / folder):
+        tree = tree_of(path)
+        names = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+        assert (names | set(imports_of(tree))) & (WAITING | STAND_INS) == set(), name_of(path)
+
+
+@pytest.mark.parametrize("path", modules(ROOT / "tests"), ids=name_of)
+def test_no_test_is_left_out(path: Path) -> None:
+    names = {node.attr for node in ast.walk(tree_of(path)) if isinstance(node, ast.Attribute)}
+
+    assert names & LEFT_OUT == set()
+
+
+# The rules can fail: what each of these breaks is found.
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("from onceward.store import Store", {"store"}),
+        ("from onceward import errors, open_ledger", {"errors", TOP}),
+        ("import onceward", {TOP}),
+        ("import onceward.core.claim", {"core"}),
+        ("def f():\n    from onceward.ledger import Ledger", {"ledger"}),
+        ("if TYPE_CHECKING:\n    from onceward.run import run", {"run"}),
+        ("import json", set()),
+    ],
+)
+def test_an_import_is_seen_wherever_it_stands(text: str, parts: set[str]) -> None:
+    assert parts_imported(ast.parse(text)) == parts
+
+
+def test_a_call_is_seen_whatever_it_is_called_on() -> None:
+    tree = ast.parse("datetime.datetime.now(); uuid4(); answer.now; open('x')")
+
+    assert set(called_names(tree)) == {"now", "uuid4", "open"}
