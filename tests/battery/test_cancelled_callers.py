@@ -122,7 +122,7 @@ def test_an_irreversible_effect_cancelled_in_the_middle_is_in_doubt(ledger: Ledg
         with pytest.raises(asyncio.CancelledError):
             await task
         with pytest.raises(errors.InDoubt):
-            await ledger.run("order 1", work, effect="irreversible")
+            await ledger.run("order 1", Work(), effect="irreversible")
 
     asyncio.run(main())
 

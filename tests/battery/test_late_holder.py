@@ -16,14 +16,16 @@ OpenLedger = Callable[[], Ledger]
 
 
 @contextmanager
-def late_holder(ledger: Ledger, clock: PinnedClock, effect: str) -> Iterator[Callable[[], Future[str]]]:
+def late_holder(
+    ledger: Ledger, clock: PinnedClock, effect: str, result: str = "late"
+) -> Iterator[Callable[[], Future[str]]]:
     """A holder in the middle of its effect, whose lease has lapsed; calling it lets the effect return."""
     started, go_on = threading.Event(), threading.Event()
 
     def work() -> str:
         started.set()
         assert go_on.wait(10)
-        return "late"
+        return result
 
     with ThreadPoolExecutor(1) as threads:
         future: Future[str] = threads.submit(ledger.blocking.run, "order 1", work, effect=effect)
@@ -38,10 +40,13 @@ def late_holder(ledger: Ledger, clock: PinnedClock, effect: str) -> Iterator[Cal
         go_on.set()
 
 
-def test_a_late_holder_cannot_overwrite_the_outcome_and_returns_it(open_ledger: OpenLedger, clock: PinnedClock) -> None:
+@pytest.mark.parametrize("result", ["late", "late" * 50_000], ids=["small", "large"])
+def test_a_late_holder_cannot_overwrite_the_outcome_and_returns_it(
+    open_ledger: OpenLedger, clock: PinnedClock, result: str
+) -> None:
     other = open_ledger()
 
-    with late_holder(open_ledger(), clock, "idempotent") as finish:
+    with late_holder(open_ledger(), clock, "idempotent", result) as finish:
         taken_over = other.blocking.run("order 1", lambda: "taken over", effect="idempotent")
         late = finish().result()
 
@@ -61,6 +66,22 @@ def test_a_late_holder_of_an_irreversible_effect_ends_the_doubt_itself(
 
     assert late == "late"
     assert other.blocking.run("order 1", lambda: "second", effect="irreversible") == "late"
+
+
+def test_a_late_result_that_is_large_ends_the_doubt_without_its_value(
+    open_ledger: OpenLedger, clock: PinnedClock
+) -> None:
+    """Chunks are appended to claims alone, and this is none any more; that it happened is recorded all the same."""
+    other = open_ledger()
+
+    with late_holder(open_ledger(), clock, "irreversible", "late" * 50_000) as finish:
+        with pytest.raises(errors.InDoubt):
+            other.blocking.run("order 1", lambda: "second", effect="irreversible")
+        late = finish().result()
+
+    assert late == "late" * 50_000
+    with pytest.raises(errors.OutcomeNotKept):
+        other.blocking.run("order 1", lambda: "second", effect="irreversible")
 
 
 def test_a_late_holder_whom_nobody_missed_settles_as_if_nothing_had_been(
