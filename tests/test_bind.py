@@ -109,6 +109,29 @@ def test_a_silent_rollback_is_never_reported_as_done(desk: Desk) -> None:
 
 
 @SQL
+@pytest.mark.parametrize("silent", [True, False])
+def test_an_irreversible_effect_may_have_done_more_than_what_was_rolled_back(desk: Desk, *, silent: bool) -> None:
+    """Only a wholly bound effect is repeatable, and its class says so; this one said irreversible."""
+
+    async def effect() -> None:
+        async with desk.kind(desk.url) as transaction:
+            bound = await transaction.bind(current_claim())
+            await transaction.settle(bound, "paid")
+            await transaction.rollback()
+            if not silent:
+                raise ValueError("after a mail went out")
+
+    async def call() -> object:
+        outcome: object = await desk.ledger.run("k", effect, effect="irreversible")
+        return outcome
+
+    with pytest.raises(errors.TransactionConflict if silent else ValueError):
+        asyncio.run(call())
+    with pytest.raises(errors.InDoubt):
+        asyncio.run(call())
+
+
+@SQL
 def test_a_large_result_is_settled_as_chunks_in_the_same_transaction(desk: Desk) -> None:
     report = "x" * 200_000
 

@@ -174,10 +174,10 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
         if not bound.open:
             entry = await ledger.look(claim.entry.ref)
             if entry is None or entry.version != claim.version or entry.status is not Status.COMPLETED:
-                await ledger.fail(claim, "the bound transaction was rolled back")
-                raise errors.TransactionConflict(
-                    "the bound transaction was rolled back, so nothing happened; the key may run again"
-                )
+                # What was bound did not happen; of an irreversible effect there may be more than what was bound.
+                note = "the bound transaction was rolled back"
+                await (ledger.fail(claim, note) if terms.repeatable else ledger.doubt(claim, note))
+                raise errors.TransactionConflict(f"{note}, so that nothing of it happened; call again")
         return bound.value
     if bound is not None:
         logger.error("a transaction was bound to %r and never settled in; settling outside it", claim.entry.key[:20])
@@ -243,7 +243,7 @@ async def _after_exception(
         if terms.effect is Effect.COMPENSATABLE and not _did_nothing(error, terms):
             await _undo(ledger, claim, claim.attempt, terms)
             recorded = await ledger.fail(claim, note, terms.retain_seconds)
-        elif terms.effect is Effect.IRREVERSIBLE and not _did_nothing(error, terms) and bound is None:
+        elif terms.effect is Effect.IRREVERSIBLE and not _did_nothing(error, terms):
             recorded = await ledger.doubt(claim, note)
             error.add_note("onceward: the effect may have happened; its key is now in doubt")
         else:
