@@ -1,0 +1,93 @@
+"""An event loop whose time is the world's. Real asyncio tasks run on it, one callback for each event."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from onceward.core.claim import SECOND
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+
+class Handle:
+    """What `call_soon` and `call_later` return."""
+
+    __slots__ = ("args", "callback", "cancelled", "context")
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], context: contextvars.Context | None
+    ) -> None:
+        self.callback = callback
+        self.args = args
+        self.context = contextvars.copy_context() if context is None else context
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """As much of an event loop as tasks, futures and the ledger's pendings need."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._busy_until = 0
+
+    def time(self) -> float:
+        return self._process.monotonic()
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_closed(self) -> bool:
+        return self._process.dead
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def call_soon(  # type: ignore[override]  # a handle is all that anyone needs
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> Handle:
+        handle = Handle(callback, args, context)
+        self._process.at(0, self._run, handle)
+        return handle
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> Handle:
+        handle = Handle(callback, args, context)
+        self._process.at(self._process.span(delay), self._run, handle)
+        return handle
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Tasks of a crashed process have nobody who could want their exceptions."""
+
+    def _run(self, handle: Handle) -> None:
+        if handle.cancelled:
+            return
+        world = self._process.world
+        if self._busy_until > world.now:
+            world.at(self._busy_until - world.now, self._process, self._run, handle)
+            return
+        asyncio._set_running_loop(self)
+        try:
+            handle.context.run(handle.callback, *handle.args)
+        finally:
+            asyncio._set_running_loop(None)
+        if world.lag:
+            # A plain function kept the loop's thread busy: nothing else of this loop runs until it is through.
+            self._busy_until = world.now + world.lag
+
+
+def span(seconds: float) -> int:
+    """Seconds as whole microseconds, never none at all."""
+    return max(1, round(seconds * SECOND))

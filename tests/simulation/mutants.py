@@ -1,0 +1,303 @@
+"""Planted bugs. Each changes production behaviour in one narrow way while it is planted; the simulator must notice.
+
+They are the mistakes that once-only code is known for, and some that this code once had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tests.simulation import line as line_module
+from tests.simulation.faults import Fault
+from tests.simulation.line import SimLine
+from tests.simulation.scenario import Focus
+from tests.simulation.world import World
+
+from onceward import errors
+from onceward import ledger as ledger_module
+from onceward import run as run_module
+from onceward.core import claim as machine
+from onceward.core.claim import Answer, Begin, Claim, Entry, Move, Status, Verb, Write
+from onceward.core.verdict import Final, NotCommitted, Open, Verdict
+from onceward.ledger import Ledger
+from onceward.store import memory, queue
+from onceward.store.memory import MemoryStore
+from onceward.store.upkeep import Keep
+from onceward.store.write_id import write_id
+from onceward.terms import Effect
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """`swaps` are the attributes that it replaces: owner, name, replacement. Those that show rarely have a focus."""
+
+    name: str
+    swaps: tuple[tuple[Any, str, Any], ...]
+    focus: Focus | None = None
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for owner, name, replacement in self.swaps:
+                stack.callback(setattr, owner, name, owner.__dict__[name])
+                setattr(owner, name, replacement)
+            yield
+
+
+_apply = machine.apply
+
+
+def _applying(change: Callable[[Entry, Write], tuple[Entry, Write]]) -> tuple[Any, str, Any]:
+    """The store decides about another entry or another write than those that are there."""
+
+    def mutated(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
+        if entry is not None:
+            entry, write = change(entry, write)
+        return _apply(entry, write, now, version)
+
+    return memory, "apply", mutated
+
+
+def _resulting(change: Callable[[Entry, Write], Entry]) -> tuple[Any, str, Any]:
+    """The store keeps another entry than the one that was decided."""
+
+    def mutated(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
+        after = _apply(entry, write, now, version)
+        return None if after is None else change(after, write)
+
+    return memory, "apply", mutated
+
+
+def _is(write: Write, *verbs: Verb) -> bool:
+    return isinstance(write, Move) and write.verb in verbs
+
+
+def _any_version(entry: Entry, write: Write) -> Write:
+    return replace(write, version=entry.version) if isinstance(write, Move) else write
+
+
+def _no_fence(entry: Entry, write: Write) -> tuple[Entry, Write]:
+    if not _is(write, Verb.SETTLE):
+        return entry, write
+    return replace(entry, status=Status.IN_PROGRESS), _any_version(entry, write)
+
+
+def _settles_any_doubt(entry: Entry, write: Write) -> tuple[Entry, Write]:
+    in_doubt = entry.status is Status.IN_DOUBT and _is(write, Verb.SETTLE)
+    return entry, _any_version(entry, write) if in_doubt else write
+
+
+def _release_by_key(entry: Entry, write: Write) -> tuple[Entry, Write]:
+    return entry, _any_version(entry, write) if _is(write, Verb.RELEASE) else write
+
+
+def _resolve_by_key(entry: Entry, write: Write) -> tuple[Entry, Write]:
+    return entry, _any_version(entry, write) if _is(write, Verb.UPHOLD, Verb.OVERTURN) else write
+
+
+def _renew_by_key(entry: Entry, write: Write) -> tuple[Entry, Write]:
+    return entry, _any_version(entry, write) if _is(write, Verb.RENEW) else write
+
+
+def _death_is_proof(entry: Entry, write: Write) -> tuple[Entry, Write]:
+    if isinstance(write, Begin) and write.dead == entry.version:
+        return replace(entry, repeatable=True), replace(write, repeatable=True)
+    return entry, write
+
+
+def _repeats_irreversible(entry: Entry, write: Write) -> tuple[Entry, Write]:
+    if isinstance(write, Begin):
+        return replace(entry, repeatable=True), replace(write, repeatable=True)
+    return entry, write
+
+
+def _loosens(entry: Entry, write: Write) -> tuple[Entry, Write]:
+    if isinstance(write, Begin):
+        return replace(entry, repeatable=entry.repeatable or write.repeatable), write
+    return entry, write
+
+
+def _retains_from_claim(entry: Entry, write: Write) -> Entry:
+    if entry.status in machine.FINISHED and isinstance(write, Move):
+        return replace(entry, expires_at=entry.created_at + write.retain)
+    return entry
+
+
+def _held_expires(entry: Entry, write: Write) -> Entry:
+    if entry.status is Status.IN_PROGRESS and isinstance(write, Begin):
+        return replace(entry, expires_at=entry.lease_until + write.retain)
+    return entry
+
+
+def _callers_clock(world: World) -> int:
+    wrong = 0 if world.sender is None else world.sender.wall_offset
+    return world.true_store_clock() + wrong
+
+
+_purge = MemoryStore.purge
+
+
+def _purges_doubt(store: MemoryStore, limit: int) -> int:
+    for ref, entry in list(store._entries.items()):
+        if entry.status is Status.IN_DOUBT:
+            del store._entries[ref]
+    return _purge(store, limit)
+
+
+def _forgets_versions(store: MemoryStore, limit: int) -> int:
+    purged = _purge(store, limit)
+    store._last_version = max((entry.version for entry in store._entries.values()), default=0)
+    return purged
+
+
+_proved_dead = SimLine.proved_dead
+
+
+def _frozen_is_dead(line: SimLine, holder: str) -> bool:
+    world = line._world
+    frozen = any(one.holder == holder and one.frozen_until > world.now for one in world.processes)
+    return frozen or _proved_dead(line, holder)
+
+
+_found = machine.found
+
+
+def _does_not_know_itself(write: Begin, answer: Answer) -> machine.Found:
+    if answer.entry is not None and not answer.applied:
+        answer = replace(answer, entry=replace(answer.entry, write_id="another"))
+    return _found(write, answer)
+
+
+_ask = run_module._ask
+
+
+async def _unknown_is_no(terms: Any, entry: Entry) -> Verdict:
+    verdict = await _ask(terms, entry)
+    return NotCommitted(Final.PROVIDER_FINAL) if verdict is Open.UNKNOWN else verdict
+
+
+_begin = Ledger.begin
+
+
+async def _fails_open(ledger: Ledger, scope: str, key: str, *args: Any, **options: Any) -> Any:
+    try:
+        return await _begin(ledger, scope, key, *args, **options)
+    except errors.StoreUnavailable:
+        entry = Entry(
+            scope, key, "", Status.IN_PROGRESS, 0, 1, write_id(), "", repeatable=True, lease_until=0, expires_at=None,
+            created_at=0,
+        )  # fmt: skip
+        return Claim(entry, None)
+
+
+_settle = Ledger.settle
+
+
+async def _settles_without_answer(ledger: Ledger, *args: Any) -> bool:
+    try:
+        return await _settle(ledger, *args)
+    except errors.StoreUnavailable:
+        return True
+
+
+async def _settles_anyway(ledger: Ledger, *args: Any) -> bool:
+    await _settle(ledger, *args)
+    return True
+
+
+_undo = run_module._undo
+
+
+async def _undo_always_succeeds(*args: Any) -> None:
+    with suppress(Exception):
+        await _undo(*args)
+
+
+async def _does_not_undo(*_: Any) -> None:
+    pass
+
+
+_winner = run_module._outcome_of_winner
+
+
+async def _any_outcome(ledger: Ledger, claim: Claim, terms: Any) -> object:
+    entry = await ledger.look(claim.entry.ref)
+    if entry is not None:
+        claim = Claim(replace(claim.entry, fingerprint=entry.fingerprint), claim.before)
+    return await _winner(ledger, claim, terms)
+
+
+def _releases_takeover(write: Write, answer: Answer) -> Move | None:
+    entry = answer.entry
+    if not isinstance(write, Begin) or not answer.applied or entry is None or entry.status is not Status.IN_PROGRESS:
+        return None
+    return Move(write.scope, write.key, write_id(), Verb.RELEASE, entry.version)
+
+
+def _does_not_keep(line: SimLine, entry: Entry, lease: int, retain: int, _seconds: float) -> Keep:
+    return Keep(entry.ref, entry.version, lease, retain, every=1.0, next_at=0.0, until=line.monotonic())
+
+
+MUTANTS = (
+    Mutant("no fence: a settle is always taken", (_applying(_no_fence),)),
+    Mutant(
+        "a settle of any version ends a doubt",
+        (_applying(_settles_any_doubt),),
+        Focus((Fault.FREEZE, Fault.CLOCK_FORWARD), {"kinds": (Effect.COMPENSATABLE,), "undo_fails": True}),
+    ),
+    Mutant(
+        "a verdict on any version ends a doubt",
+        (_applying(_resolve_by_key),),
+        Focus((Fault.FREEZE, Fault.CRASH), {"kinds": (Effect.IRREVERSIBLE,), "reconciled": True, "moody": True}),
+    ),
+    Mutant(
+        "release goes by key, not by version",
+        (_applying(_release_by_key),),
+        Focus((Fault.FREEZE, Fault.CANCEL, Fault.HANG), {}),
+    ),
+    Mutant("renewal goes by key, not by version", (_applying(_renew_by_key),)),
+    Mutant("the clock is the caller's", ((World, "store_clock", _callers_clock),)),
+    Mutant("retention counts from the claim", (_resulting(_retains_from_claim),)),
+    Mutant(
+        "an abandoned irreversible claim expires",
+        (_resulting(_held_expires),),
+        Focus((Fault.FREEZE, Fault.CRASH, Fault.CLOCK_FORWARD), {"kinds": (Effect.IRREVERSIBLE,)}),
+    ),
+    Mutant("what is in doubt is purged", ((MemoryStore, "purge", _purges_doubt),)),
+    Mutant("versions are forgotten with what is purged", ((MemoryStore, "purge", _forgets_versions),)),
+    Mutant("a dead holder has done nothing", (_applying(_death_is_proof),)),
+    Mutant("a frozen holder counts as dead", ((SimLine, "proved_dead", _frozen_is_dead),)),
+    Mutant("a lapsed irreversible effect is repeated", (_applying(_repeats_irreversible),)),
+    Mutant("a later caller may be less strict", (_applying(_loosens),)),
+    Mutant("unknown is taken for no", ((run_module, "_ask", _unknown_is_no),)),
+    Mutant("an exception means that nothing happened", ((run_module, "_did_nothing", lambda *_: True),)),
+    Mutant("other arguments are the same call", ((ledger_module, "fingerprint_of", lambda _: "0" * 64),)),
+    Mutant(
+        "a lost answer counts as not applied",
+        ((machine, "found", _does_not_know_itself),),
+        Focus((Fault.LOSE_ANSWER,), {"kinds": (Effect.IRREVERSIBLE,)}),
+    ),
+    Mutant("no answer to a claim counts as one", ((Ledger, "begin", _fails_open),)),
+    Mutant("no answer to a settle counts as done", ((Ledger, "settle", _settles_without_answer),)),
+    Mutant("a late worker returns its own value", ((Ledger, "settle", _settles_anyway),)),
+    Mutant(
+        "a late worker takes any outcome",
+        ((run_module, "_outcome_of_winner", _any_outcome),),
+        Focus((Fault.FREEZE, Fault.CLOCK_FORWARD), {"kinds": (Effect.PURE,), "fingerprints": ("same", "other")}),
+    ),
+    Mutant("claims are not renewed", ((SimLine, "keep", _does_not_keep),)),
+    Mutant("what a silent holder did is not undone", ((run_module, "_undo", _does_not_undo),)),
+    Mutant(
+        "a failed undo counts as done",
+        ((run_module, "_undo", _undo_always_succeeds),),
+        Focus((Fault.CRASH, Fault.CLOCK_FORWARD), {"kinds": (Effect.COMPENSATABLE,), "undo_fails": True}),
+    ),
+    Mutant(
+        "an abandoned takeover is released",
+        ((queue, "release_for", _releases_takeover), (line_module, "release_for", _releases_takeover)),
+        Focus((Fault.CRASH, Fault.CANCEL, Fault.CLOCK_FORWARD), {"kinds": (Effect.COMPENSATABLE,)}),
+    ),
+)

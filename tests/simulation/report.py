@@ -1,0 +1,19 @@
+"""What became of one story, and how to see it again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`broken` says which promise was broken, if one was."""
+
+    seed: int
+    broken: str | None
+    trace: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if self.broken is None:
+            return f"seed {self.seed}: every promise was kept"
+        return f"seed {self.seed}: {self.broken}\n    python -m tests.simulation --seed {self.seed} --trace"

@@ -1,0 +1,109 @@
+"""The production ledger and `run` keep their promises in every story the simulator can think of."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from tests.simulation.scenario import simulate
+
+SEEDS = 2_000
+PART = 250
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, PART))
+def test_every_promise_is_kept_whatever_goes_wrong(first: int) -> None:
+    reports = [simulate(seed) for seed in range(first, first + PART)]
+
+    broken = [str(report) for report in reports if report.broken]
+    assert not broken, "\n".join(broken)
+
+
+def test_a_seed_always_tells_the_same_story() -> None:
+    for seed in range(40):
+        assert simulate(seed, trace=True).trace == simulate(seed, trace=True).trace
+
+
+def test_a_seed_tells_the_same_story_in_another_process() -> None:
+    seed = 17
+    told = _command("--seed", str(seed), "--trace")
+
+    assert told.stdout.splitlines()[:-1] == list(simulate(seed, trace=True).trace)
+    assert told.stdout.splitlines()[-1] == f"seed {seed}: every promise was kept"
+
+
+def test_the_command_lives_through_as_many_seeds_as_it_is_asked_for() -> None:
+    told = _command("--seeds", "20", "--from", "100")
+
+    assert told.stdout.startswith("20 seeds in ")
+    assert told.stdout.endswith(", 0 broke a promise\n")
+
+
+def test_the_simulator_is_not_asleep() -> None:
+    """Everything that it is there to try does happen, in few seeds."""
+    told = "\n".join(line for seed in range(400) for line in simulate(seed, trace=True).trace)
+
+    missing = [sight for sight in SIGHTS if sight not in told]
+    assert not missing
+
+
+SIGHTS = (
+    # What goes wrong.
+    "crashes",
+    "is frozen for 40 s",
+    "cancels a task",
+    "interrupts a thread",
+    "(lose request)",
+    "(lose answer)",
+    "(hang)",
+    "(linger)",
+    "(duplicate)",
+    "the store is down",
+    "s ahead",
+    "s back",
+    "is started in the place of another",
+    # What effects do.
+    "(raises_before)",
+    "(raises_after)",
+    "(not_done)",
+    "(strays)",
+    "happens after all",
+    "arrives and is refused",
+    "is undone",
+    "undo of",
+    # What the ledger says.
+    "is dead)",
+    "in_doubt",
+    "settle K1 is refused",
+    "begin K1 is refused: completed",
+    "a caller is given K1#",
+    "InDoubt: nobody knows",
+    "InDoubt: the claim",
+    "Busy: the key",
+    "KeyReused",
+    "ClaimLost",
+    "StoreUnavailable",
+    "append K1",
+    "release K1",
+    "doubt K1",
+    # Who looks after it.
+    "the provider says of K1",
+    "committed",
+    "not committed, and never will be",
+    "the operator says of",
+    "1 entries are purged",
+)
+
+
+def _command(*options: str) -> subprocess.CompletedProcess[str]:
+    # Another hash seed: a story must not hang on the order of a set.
+    environment = {**os.environ, "PYTHONHASHSEED": "4711"}
+    return subprocess.run(
+        [sys.executable, "-m", "tests.simulation", *options],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
