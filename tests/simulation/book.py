@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # The scope of plain calls, with the default namespace before it.
 CALLS = "onceward:call"
+# Longer than an answer is on its way.
+MOMENT = 10_000
 
 
 @dataclass(slots=True)
@@ -26,6 +28,7 @@ class Account:
     """One key. `status` is None when nothing is there; a generation lasts from a first claim to the end of retention."""
 
     generation: int = 0
+    turned_at: int = 0
     status: Status | None = None
     version: int = 0
     attempt: int = 0
@@ -60,10 +63,12 @@ class Book:
         return self.account(Ref(CALLS, key))
 
     def generation_now(self, key: str) -> int:
-        """The earliest generation whose outcome a caller may be given that asks now."""
-        account, world = self.of_call(key), self._world
-        over = account.status is Status.COMPLETED and account.expires_at <= world.true_store_clock()
-        return account.generation + (over and not world.set_back)
+        """The earliest generation whose outcome a caller may be given that asks now.
+
+        What another caller of its process was told a moment ago may be its answer, too.
+        """
+        account = self.of_call(key)
+        return account.generation - (self._world.now - account.turned_at <= MOMENT)
 
     # The store's own methods.
 
@@ -144,6 +149,7 @@ class Book:
         if before is None and not account.released:
             # A claim that was given back was not the end of anything: what came before it still counts.
             account.generation += 1
+            account.turned_at = self._world.now
         account.attempt = 1 if before is None else account.attempt + 1
         if entry.attempt != account.attempt:
             self._broken(write, f"attempt {entry.attempt} is called number {account.attempt}")
