@@ -80,3 +80,6 @@ def _is_zombie(pid: int) -> bool:
         return len(list(Path(f"/proc/{pid}/task").iterdir())) <= 1
     except OSError:
         return False
+
+
+os.register_at_fork(after_in_child=_describe.cache_clear)

@@ -108,6 +108,32 @@ def test_a_caller_cancelled_between_the_answer_and_its_own_next_step_leaves_the_
     assert work.runs == 1
 
 
+@effects
+def test_a_caller_cancelled_while_its_large_result_is_kept_leaves_the_key_settled(
+    open_gated: Callable[[str], tuple[Ledger, Gate]], effect: str
+) -> None:
+    """The effect happened, and that is recorded; only its value is lost."""
+    (ledger, gate), runs = open_gated("before append"), []
+
+    async def work() -> str:
+        runs.append(1)
+        return "x" * 200_000
+
+    async def main() -> None:
+        task = asyncio.create_task(ledger.run("order 1", work, effect=effect))
+        await asyncio.to_thread(gate.reached.wait, 10)
+        task.cancel()
+        gate.let_go()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(errors.OutcomeNotKept):
+            await ledger.run("order 1", work, effect=effect)
+
+    asyncio.run(main())
+
+    assert len(runs) == 1
+
+
 def test_an_irreversible_effect_cancelled_in_the_middle_is_in_doubt(ledger: Ledger) -> None:
     started = threading.Event()
 
