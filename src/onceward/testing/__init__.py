@@ -1,4 +1,4 @@
-"""For tests: a clock you move yourself, and the store contract to run against a store of your own.
+"""For tests: a clock you move yourself, faults to order, and the store contract to run against a store of your own.
 
 `StoreContract` is a class of pytest tests, so only it needs pytest installed.
 """
@@ -9,11 +9,22 @@ import importlib
 from typing import TYPE_CHECKING
 
 from onceward.testing.clock import PinnedClock
+from onceward.testing.faults import FaultyStore, crash, fault_at, freeze, reached, thaw, wait_until_frozen
 
 if TYPE_CHECKING:
     from onceward.testing.contract import StoreContract
 
-__all__ = ["PinnedClock", "StoreContract"]
+__all__ = [
+    "FaultyStore",
+    "PinnedClock",
+    "StoreContract",
+    "crash",
+    "fault_at",
+    "freeze",
+    "reached",
+    "thaw",
+    "wait_until_frozen",
+]
 
 
 def __getattr__(name: str) -> object:
