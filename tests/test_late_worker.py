@@ -9,7 +9,7 @@ from onceward.core.claim import Status
 from onceward.core.outcome import INLINE_BYTES_MAX
 from onceward.run import SCOPE
 from onceward.store.memory import MemoryStore
-from onceward.testing import PinnedClock
+from onceward.testing import FaultyStore, PinnedClock
 
 LEASE_SECONDS = 30.0
 RETAIN_SECONDS = 60.0
@@ -48,3 +48,24 @@ def test_a_large_result_that_comes_too_late_is_still_recorded_as_done(ledger: Le
     assert entry.status is Status.COMPLETED
     with pytest.raises(errors.OutcomeNotKept):
         ledger.blocking.run("key", lambda: "never", effect="irreversible")
+
+
+def test_a_late_worker_that_reads_an_outcome_while_it_expires_is_not_told_that_there_is_none(
+    clock: PinnedClock,
+) -> None:
+    plain = MemoryStore(clock)
+    store = FaultyStore(plain)
+    ledger = Ledger(store, lease_seconds=LEASE_SECONDS, retain_seconds=RETAIN_SECONDS)
+
+    def expire() -> None:
+        clock.advance(RETAIN_SECONDS + 1)
+        plain.purge(500)
+
+    def slow() -> str:
+        clock.advance(LEASE_SECONDS + 1)
+        ledger.blocking.run("key", lambda: "x" * (INLINE_BYTES_MAX + 1), effect="pure")
+        store.at("before-chunks", expire)
+        return "late"
+
+    with pytest.raises(errors.ClaimLost):
+        ledger.blocking.run("key", slow, effect="pure")

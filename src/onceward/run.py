@@ -233,7 +233,10 @@ async def _outcome_of_winner(ledger: Ledger, claim: Claim, terms: Terms) -> obje
 
 
 async def _value_of(ledger: Ledger, entry: Entry, terms: Terms) -> object:
-    return unpack(await ledger.body(entry), terms.returns)
+    body = await ledger.body(entry)
+    if body is None and entry.outcome.chunks:
+        raise errors.ClaimLost(f"the outcome of {entry.key!r} expired while it was being read; call again")
+    return unpack(body, terms.returns)
 
 
 async def _after_exception(
