@@ -1,7 +1,7 @@
 """Every store behaves as the memory store: the same random writes, side by side, get the same answers.
 
 Each run draws new ones, because the contract's fixed tests already cover what was thought of; a failure prints its
-shortest sequence of steps and the seed that repeats it.
+shortest sequence of steps and the line that repeats it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -29,7 +29,7 @@ KEYS = ("a", "A ")
 SCOPES = ("s", "s:a")
 SPANS = (0, 1 * SECOND, 3 * SECOND, 7 * SECOND)
 # A few seconds for each store. ONCEWARD_EXAMPLES=2000 looks for longer.
-EXAMPLES = int(os.environ.get("ONCEWARD_EXAMPLES", "20"))
+EXAMPLES = int(os.environ.get("ONCEWARD_EXAMPLES", "40"))
 # Longer than any lease and retention together.
 AFTER_EVERYTHING = 100
 
@@ -46,9 +46,6 @@ outcomes = st.builds(
     Outcome, st.sampled_from([None, 0, 200]), st.sampled_from([None, "", "{}"]), bodies, st.integers(0, 2)
 )
 notes = st.sampled_from(["", "why", "é'\""])
-# Which of a key's versions a write names: the newest, one before, or one that was never given out.
-version_picks = st.sampled_from([-1, -1, -1, -1, -2, -3, None])
-
 begins = st.builds(
     Begin,
     scope=st.just(""),
@@ -86,6 +83,35 @@ appends = st.builds(
 )
 
 
+# Which of a key's versions a write names: the newest, an older one, or one that was never given out.
+versions = st.sampled_from([-1, -1, -1, -1, -2, None])
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do with one key. `pick` chooses from what it may do next; beyond that, anything."""
+
+    ref: Ref
+    pick: int
+    version: int | None
+    begin: Begin
+    move: Move
+    append: Append
+
+    def write(self, entry: Entry | None) -> Write:
+        if entry is None or entry.status not in LIKELY:
+            return self.begin if self.pick % 4 else self.move
+        verbs = LIKELY[entry.status]
+        if self.pick < len(verbs):
+            return replace(self.move, verb=verbs[self.pick])
+        if self.pick < len(verbs) + 2:
+            return replace(self.append, seq=entry.outcome.chunks + 1)
+        return self.begin if self.pick % 2 else self.append
+
+
+steps = st.builds(Step, refs, st.integers(0, 9), versions, begins, moves, appends)
+
+
 class SideBySide(RuleBasedStateMachine):
     """`model` is a memory store; `subject` is the store under test, with the same clock."""
 
@@ -103,24 +129,17 @@ class SideBySide(RuleBasedStateMachine):
         # The versions of each key in the order they were given out, here and there.
         self.versions: dict[Ref, list[tuple[int, int]]] = {}
 
-    @rule(drawn=st.lists(st.tuples(refs, begins | moves | appends, version_picks), min_size=1, max_size=6))
-    def commit(self, drawn: list[tuple[Ref, Write, int | None]]) -> None:
-        """One write for each key, as the batcher sees to it."""
-        pairs = {ref: self.addressed(ref, write, pick) for ref, write, pick in drawn}
+    @rule(drawn=st.lists(steps, min_size=1, max_size=4))
+    def commit_together(self, drawn: list[Step]) -> None:
+        """One batch, with one write for each key, as the batcher sees to it."""
+        pairs = {step.ref: self.addressed(step) for step in drawn}
         self.commit_both(list(pairs.values()))
 
-    @rule(steps=st.lists(st.tuples(refs, begins, moves, appends, st.integers(0, 7)), min_size=1, max_size=4))
-    def go_on(self, steps: list[tuple[Ref, Begin, Move, Append, int]]) -> None:
-        """Steps that are accepted where the key stands now, each in a batch of its own: whole lives, not only refusals."""
-        for ref, begin, move, append, pick in steps:
-            entry = self.model.read([self.there(ref)]).entries[0]
-            verbs = LIKELY.get(entry.status, ()) if entry is not None else ()
-            write: Write = begin
-            if verbs and pick < len(verbs):
-                write = replace(move, verb=verbs[pick])
-            elif verbs and entry is not None:
-                write = replace(append, seq=entry.outcome.chunks + 1)
-            self.commit_both([self.addressed(ref, write, -1)])
+    @rule(drawn=st.lists(steps, min_size=1, max_size=6))
+    def commit_in_turn(self, drawn: list[Step]) -> None:
+        """Batches of one, so that a key lives through several states."""
+        for step in drawn:
+            self.commit_both([self.addressed(step)])
 
     @rule(back=st.integers(1, 4))
     def send_again(self, back: int) -> None:
@@ -147,7 +166,7 @@ class SideBySide(RuleBasedStateMachine):
 
         assert by_ref(found) == by_ref([self.translated_entry(entry) for entry in expected])
 
-    @rule(ref=refs, pick=version_picks, after=st.sampled_from([0, 0, 1, 2]), limit=st.integers(1, 3))
+    @rule(ref=refs, pick=versions, after=st.sampled_from([0, 0, 1, 2]), limit=st.integers(1, 3))
     def chunks(self, ref: Ref, pick: int | None, after: int, limit: int) -> None:
         self.chunks_both(self.there(ref), pick, after, limit)
 
@@ -173,14 +192,16 @@ class SideBySide(RuleBasedStateMachine):
             return known[pick]
         return (known[-1][0] + 1000, known[-1][1] + 1000) if known else (1000, 1000)
 
-    def addressed(self, ref: Ref, write: Write, pick: int | None) -> tuple[Write, Write]:
-        """The drawn write with its key and a write id of its own, for the model and for the subject."""
-        ref = self.there(ref)
+    def addressed(self, step: Step) -> tuple[Write, Write]:
+        """The step as a write of its key where that stands now, for the model and for the subject."""
+        ref = self.there(step.ref)
+        entry = self.model.read([ref]).entries[0]
+        write = step.write(entry)
         write = replace(write, scope=ref.scope, key=ref.key, write_id=f"{next(self.write_ids):016x}")
         if isinstance(write, Begin):
             here, there = self.version(ref, -1) if write.dead else (0, 0)
             return replace(write, dead=here), replace(write, dead=there)
-        here, there = self.version(ref, pick)
+        here, there = self.version(ref, step.version)
         return replace(write, version=here), replace(write, version=there)
 
     def commit_both(self, pairs: Sequence[tuple[Write, Write]]) -> None:
