@@ -150,6 +150,8 @@ class SimLine:
             self._world.strike(fate, self._process)
             if self._process.dead:
                 return
+        if self._world.gentle and any(_renews(sent.write) for sent in batch):
+            fate = None  # two lost renewals in a row are a lapsed lease, which is not gentle
         self._in_flight = True
         self._send(batch, fate)
 
@@ -273,6 +275,10 @@ class SimLine:
     def _seen(self, entry: Entry | None, now: int) -> Seen:
         held = entry is not None and entry.status is Status.IN_PROGRESS
         return Seen(entry, now, dead=held and entry is not None and self.proved_dead(entry.holder))
+
+
+def _renews(write: Write) -> bool:
+    return isinstance(write, Move) and write.verb is Verb.RENEW
 
 
 def describe(write: Write) -> str:
