@@ -201,7 +201,7 @@ async def _keep(ledger: Ledger, claim: Claim, value: object, terms: Terms) -> Ou
     except errors.ClaimLost:
         # If it is in doubt by now, a late receipt without its value still ends that; if it is taken over, nothing does.
         return NOTHING
-    except errors.OncewardError:
+    except (errors.OncewardError, GeneratorExit):
         raise
     except BaseException:
         # Cancelled or interrupted in between: the value is lost, but not that it happened.
