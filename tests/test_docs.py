@@ -136,6 +136,9 @@ def test_every_block_says_what_it_is_and_code_that_is_not_run_is_at_least_python
         assert block.kind in FENCES
         if block.kind in {RUN, DO_NOT_RUN}:
             ast.parse(block.text)
+        if block.kind == DO_NOT_RUN:
+            before = text_of(page).splitlines()[: block.line - 1]
+            assert "Not run here, because " in " ".join(before[-4:])
 
 
 # What the documents point to.
