@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
-from onceward import Ledger, errors
+from onceward import Ledger, current_claim, errors, open_ledger
 from onceward.core.claim import Claim, Entry, Status
 from onceward.run import SCOPE
 from onceward.store.memory import MemoryStore
@@ -108,3 +111,39 @@ def test_a_blocking_call_on_the_thread_of_a_loop_can_undo(ledger: Ledger, clock:
     asyncio.run(on_a_loop())
 
     assert trip.done == ["undo", "book"]
+
+
+def test_the_undo_of_a_decorated_function_is_told_what_to_undo(ledger: Ledger) -> None:
+    undone: list[tuple[str, int]] = []
+
+    def cancel(order_id: str, amount: int) -> None:
+        undone.append((order_id, amount))
+
+    @ledger.once(key="reserve:{order_id}", effect="compensatable", undo=cancel)
+    def reserve(order_id: str, amount: int) -> None:
+        raise ValueError(f"{order_id} was half reserved for {amount}")
+
+    with pytest.raises(ValueError, match="half reserved"):
+        reserve("42", amount=10)
+
+    assert undone == [("42", 10)]
+
+
+def test_a_bound_effect_that_committed_is_not_undone_because_its_commit_raised(tmp_path: Path) -> None:
+    """The answer to COMMIT was lost: the caller gets the recorded outcome, and nothing is taken back."""
+    file = tmp_path / "shop.db"
+    undone: list[str] = []
+    with open_ledger(f"sqlite:///{file}") as ledger, closing(sqlite3.connect(file)) as shop:
+
+        def effect() -> None:
+            with shop:
+                bound = current_claim().bind(shop)
+                bound.settle("paid")
+            raise ConnectionError("the answer to COMMIT was lost")
+
+        outcome: object = ledger.blocking.run(
+            "pay", effect, effect="compensatable", undo=lambda: undone.append("undone")
+        )
+
+    assert outcome == "paid"
+    assert undone == []

@@ -27,7 +27,8 @@ from onceward.core.key import (
     check_scope,
     clip,
 )
-from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX, NOTHING, Outcome
+from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX, NOTHING, Outcome, pack
+from onceward.core.verdict import Committed, NotCommitted
 from onceward.errors import ClaimLost, InvalidOption, OncewardError, StoreClosed, StoreUnavailable
 from onceward.holder import holder, proved_dead
 from onceward.store import PAGE_MAX, Page, Store
@@ -135,14 +136,20 @@ class Ledger:
         scope: str,
         key: str,
         version: int,
+        verdict: Committed | NotCommitted,
         *,
-        committed: bool,
-        outcome: Outcome = NOTHING,
         note: str,
         retain_seconds: float | None = None,
     ) -> bool:
-        """End a doubt, if the entry is still in doubt under this very version."""
-        verb = Verb.UPHOLD if committed else Verb.OVERTURN
+        """End a doubt by a verdict, if the entry is still in doubt under this very version; `note` says who and why."""
+        match verdict:
+            case Committed(value):
+                verb = Verb.UPHOLD
+                outcome = value if isinstance(value, Outcome) else Outcome(body=pack(value, INLINE_BYTES_MAX))
+            case NotCommitted():
+                verb, outcome = Verb.OVERTURN, NOTHING
+            case _:
+                raise InvalidOption(f"a doubt ends with committed(value) or not_committed(reason), not {verdict!r}")
         write = Move(
             self._scope(scope), check_key(key), write_id(), verb, version,
             retain=self.retain(retain_seconds), outcome=outcome, note=clip(note, NOTE_BYTES_MAX),

@@ -40,6 +40,14 @@ def once(ledger: Ledger, key: str | Callable[..., str], ignore: tuple[str, ...],
     return decorate
 
 
+def _with_undo_of(terms: Terms, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Terms:
+    """The undo of a decorated function takes the same arguments, if it takes any: it must know what to take back."""
+    undo = terms.undo
+    if undo is None or not inspect.signature(undo).parameters:
+        return terms
+    return replace(terms, undo=lambda: undo(*args, **kwargs))
+
+
 def cached(
     ledger: Ledger, key: str | Callable[..., str], ignore: tuple[str, ...], for_seconds: float, depends_on: object
 ) -> Callable[[F], F]:
@@ -75,7 +83,8 @@ def _wrap(
             def effect() -> Awaitable[Any]:
                 return cast("Awaitable[Any]", function(*args, **kwargs))
 
-            return await run.run(ledger, key, effect, fingerprint=inputs, terms=terms, scope=scope)
+            known = _with_undo_of(terms, args, kwargs)
+            return await run.run(ledger, key, effect, fingerprint=inputs, terms=known, scope=scope)
 
         return cast("F", awaited)
 
@@ -85,7 +94,8 @@ def _wrap(
     @functools.wraps(function)
     def waited(*args: Any, **kwargs: Any) -> Any:
         key, inputs = start(args, kwargs)
-        return ledger.blocking.run_terms(key, lambda: function(*args, **kwargs), inputs, terms, scope)
+        known = _with_undo_of(terms, args, kwargs)
+        return ledger.blocking.run_terms(key, lambda: function(*args, **kwargs), inputs, known, scope)
 
     return cast("F", waited)
 

@@ -249,22 +249,23 @@ async def _after_exception(
     current.suspend()
     note = f"{type(error).__name__}: {error}"
     try:
+        if bound is not None and bound.settled and not await ledger.renew(claim, terms.lease_seconds):
+            # COMMIT raised, and did commit: its answer was lost, the outcome was not. A renewal tells for sure,
+            # because it waits for the transaction's lock.
+            entry = await ledger.look(claim.entry.ref)
+            ours = entry is not None and (entry.version, entry.status) == (claim.version, Status.COMPLETED)
+            return entry if ours else None
         if terms.effect is Effect.COMPENSATABLE and not _did_nothing(error, terms):
             await _undo(ledger, claim, claim.attempt, terms)
-            recorded = await ledger.fail(claim, note, terms.retain_seconds)
+            await ledger.fail(claim, note, terms.retain_seconds)
         elif terms.effect is Effect.IRREVERSIBLE and not _did_nothing(error, terms):
-            recorded = await ledger.doubt(claim, note)
-            error.add_note("onceward: the effect may have happened; its key is now in doubt")
+            if await ledger.doubt(claim, note):
+                error.add_note("onceward: the effect may have happened; its key is now in doubt")
         else:
-            recorded = await ledger.fail(claim, note, terms.retain_seconds)
-        if recorded or bound is None or not bound.settled:
-            return None
-        # COMMIT raised, but did commit: the answer was lost, the outcome was not.
-        entry = await ledger.look(claim.entry.ref)
+            await ledger.fail(claim, note, terms.retain_seconds)
     except errors.StoreUnavailable as unavailable:
         error.add_note(f"onceward: this could not be recorded ({unavailable}); the claim will lapse")
-        return None
-    return entry if entry is not None and (entry.version, entry.status) == (claim.version, Status.COMPLETED) else None
+    return None
 
 
 def _did_nothing(error: BaseException, terms: Terms) -> bool:
@@ -320,24 +321,13 @@ async def _ask(terms: Terms, entry: Entry) -> Verdict:
 
 async def _resolve(ledger: Ledger, scope: str, key: str, entry: Entry, verdict: Verdict, terms: Terms) -> bool:
     """Act on a verdict; true when the key should be asked for again, whoever resolved it."""
-    match verdict:
-        case Committed(value):
-            body = pack(value, INLINE_BYTES_MAX)
-            await ledger.resolve(
-                scope, key, entry.version, committed=True, outcome=Outcome(body=body), note="reconciled: committed",
-                retain_seconds=terms.retain_seconds,
-            )  # fmt: skip
-            return True
-        case NotCommitted(reason):
-            await ledger.resolve(
-                scope, key, entry.version, committed=False, note=f"reconciled: not committed, {reason.value}",
-                retain_seconds=terms.retain_seconds,
-            )  # fmt: skip
-            return True
-        case Open():
-            return False
-        case _:
-            assert_never(verdict)
+    if isinstance(verdict, Open):
+        return False
+    word = "committed" if isinstance(verdict, Committed) else f"not committed, {verdict.reason.value}"
+    await ledger.resolve(
+        scope, key, entry.version, verdict, note=f"reconciled: {word}", retain_seconds=terms.retain_seconds
+    )
+    return True
 
 
 async def _call(function: Callable[[], Any]) -> Any:

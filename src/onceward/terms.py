@@ -43,7 +43,8 @@ class Terms:
     """How an effect is run. None means the ledger's own setting.
 
     effect           pure | idempotent | compensatable | irreversible; required
-    undo             compensatable only: takes back what an attempt may have done
+    undo             compensatable only: takes back what an attempt may have done; on a decorated function it may take
+                     the same arguments
     reconcile        asked when the outcome is in doubt: given the entry, answers with a verdict
     not_done         exceptions that prove that the effect did nothing
     lease_seconds    how long a silent holder keeps the key; renewed while the effect runs
@@ -55,7 +56,7 @@ class Terms:
     """
 
     effect: Effect | str
-    undo: Callable[[], object] | None = None
+    undo: Callable[..., object] | None = None
     reconcile: Callable[[Entry], Verdict | Awaitable[Verdict]] | None = None
     not_done: tuple[type[BaseException], ...] = ()
     lease_seconds: float | None = None
@@ -94,7 +95,7 @@ class Terms:
 class Options(TypedDict, total=False):
     """The options of `run` and `once` beside `effect`, as `Terms` explains them."""
 
-    undo: Callable[[], object] | None
+    undo: Callable[..., object] | None
     reconcile: Callable[[Entry], Verdict | Awaitable[Verdict]] | None
     not_done: tuple[type[BaseException], ...]
     lease_seconds: float | None

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from onceward import Ledger, errors
+from onceward import Ledger, errors, verdict
+from onceward.core.outcome import Outcome
 from onceward.testing import PinnedClock
 
 OpenLedger = Callable[[], Ledger]
@@ -116,7 +117,8 @@ def test_a_late_holder_cannot_use_the_verdict_of_an_operator_for_its_own_result(
     with late_holder(open_ledger(), clock, "irreversible") as finish:
         with pytest.raises(errors.InDoubt) as doubt:
             other.blocking.run("order 1", lambda: "second", effect="irreversible")
-        resolved = other.blocking.resolve("call", "order 1", doubt.value.version, committed=True, note="by hand")
+        known = verdict.committed(Outcome())  # that it happened, and nothing more
+        resolved = other.blocking.resolve("call", "order 1", doubt.value.version, known, note="by hand")
         late = finish()
 
     assert resolved

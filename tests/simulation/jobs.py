@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from onceward import errors
 from onceward.core.claim import Entry
-from onceward.core.outcome import NOTHING, Outcome, pack
 from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
 from onceward.run import SCOPE, current_claim, run
 from onceward.terms import Effect, Terms
@@ -238,18 +237,9 @@ async def settle_doubts(world: World, process: Process, jobs: dict[str, Job]) ->
         page = await process.ledger.scan(status="in_doubt")
         for entry in page.entries:
             verdict = _judge(world, jobs[entry.key], entry)
-            outcome = Outcome(body=pack(verdict.value, 2**20)) if isinstance(verdict, Committed) else NOTHING
-            if outcome.body is not None and len(outcome.body) > 60_000:
-                outcome = NOTHING
             world.note(process, f"the operator says of {entry.key} v{entry.version}: {_word(verdict)}")
-            await process.ledger.resolve(
-                SCOPE,
-                entry.key,
-                entry.version,
-                committed=isinstance(verdict, Committed),
-                outcome=outcome,
-                note="looked it up",
-            )
+            if not isinstance(verdict, Open):
+                await process.ledger.resolve(SCOPE, entry.key, entry.version, verdict, note="looked it up")
     except (errors.StoreUnavailable, asyncio.CancelledError, KeyboardInterrupt) as error:
         world.note(process, f"the operator gives up: {error!r}")
 
