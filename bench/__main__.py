@@ -55,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = table.render(figures, machine(), versions, plan.rounds, plan.seconds)
     print(text)
     if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "results.md").write_text(text, "utf-8")
         (folder / "results.svg").write_text(chart.draw(figures), "utf-8")
     return 0

@@ -14,7 +14,7 @@ from onceward.ledger import Ledger
 from onceward.run import SCOPE
 from onceward.run import run as run_once
 from onceward.store.pending import Pending, driving
-from onceward.terms import Effect, Options, Terms
+from onceward.terms import Effect, Options, Terms, terms_for
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -86,7 +86,7 @@ class Blocking:
         **options: Unpack[Options],
     ) -> Any:
         """Run an effect once for its key; an `async def` runs on an event loop of its own."""
-        return self.run_terms(key, effect_fn, fingerprint, Terms(effect=effect, **options))
+        return self.run_terms(key, effect_fn, fingerprint, terms_for(effect, options))
 
     def run_terms(
         self, key: str, effect: Callable[[], Any], fingerprint: object, terms: Terms, scope: str = SCOPE

@@ -36,7 +36,7 @@ from onceward.store.batch import Batcher
 from onceward.store.queue import Sent, give_back
 from onceward.store.upkeep import Keep, Seen
 from onceward.store.write_id import write_id
-from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX, Effect, Options, Terms, check_seconds
+from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX, Effect, Options, Terms, check_seconds, terms_for
 
 if TYPE_CHECKING:
     from onceward.blocking import Blocking
@@ -72,6 +72,8 @@ class Ledger:
         self.retain_seconds = check_seconds("retain_seconds", retain_seconds, RETAIN_SECONDS_MAX)
         self.wait_seconds = check_seconds("wait_seconds", wait_seconds, LEASE_SECONDS_MAX)
         self.namespace = check_namespace(namespace)
+        self._lease = int(self.lease_seconds * SECOND)
+        self._retain = int(self.retain_seconds * SECOND)
         self.line = line or Batcher(store, proved_dead)
 
     # Claims.
@@ -256,7 +258,7 @@ class Ledger:
         **options: Unpack[Options],
     ) -> Any:
         """Run an effect once for its key, whoever asks and however often; see `Terms` for the options."""
-        return await run.run(self, key, effect_fn, fingerprint=fingerprint, terms=Terms(effect=effect, **options))
+        return await run.run(self, key, effect_fn, fingerprint=fingerprint, terms=terms_for(effect, options))
 
     def once(
         self,
@@ -304,12 +306,14 @@ class Ledger:
     # Inside.
 
     def lease(self, seconds: float | None) -> int:
-        given = self.lease_seconds if seconds is None else seconds
-        return int(check_seconds("lease_seconds", given, LEASE_SECONDS_MAX, positive=True) * SECOND)
+        if seconds is None:
+            return self._lease
+        return int(check_seconds("lease_seconds", seconds, LEASE_SECONDS_MAX, positive=True) * SECOND)
 
     def retain(self, seconds: float | None) -> int:
-        given = self.retain_seconds if seconds is None else seconds
-        return int(check_seconds("retain_seconds", given, RETAIN_SECONDS_MAX) * SECOND)
+        if seconds is None:
+            return self._retain
+        return int(check_seconds("retain_seconds", seconds, RETAIN_SECONDS_MAX) * SECOND)
 
     def _scope(self, scope: str) -> str:
         return check_scope(f"{self.namespace}:{scope}") if scope else check_scope(scope)

@@ -12,6 +12,7 @@ What happens to an effect that was interrupted follows from its class, which has
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypedDict
@@ -90,6 +91,16 @@ class Terms:
     @property
     def repeatable(self) -> bool:
         return self.effect is not Effect.IRREVERSIBLE
+
+
+def terms_for(effect: Effect | str, options: Options) -> Terms:
+    """The terms of one call. Without options they are the same for every call of that class, and made once."""
+    return _plain(effect) if not options and isinstance(effect, str) else Terms(effect=effect, **options)
+
+
+@functools.cache
+def _plain(effect: str) -> Terms:
+    return Terms(effect=effect)
 
 
 class Options(TypedDict, total=False):

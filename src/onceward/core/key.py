@@ -61,6 +61,8 @@ def check_namespace(namespace: object) -> str:
 
 def clip(text: str, bytes_max: int) -> str:
     """A label cut to what its column holds, never in the middle of a character."""
+    if not text:
+        return text
     text = text.replace("\x00", "")
     data = text.encode("utf-8", "replace")
     return text if len(data) <= bytes_max and text.isascii() else data[:bytes_max].decode("utf-8", "ignore")

@@ -43,6 +43,8 @@ from onceward.store.sqlite_rows import (
 
 # How long a batch waits for another process's transaction, or a bound one, before it gives up.
 BUSY_SECONDS = 5.0
+# A decision older than this (in microseconds), because the lock was long in coming, is made again: leases count from now.
+STALE = 100_000
 # Claims under way that are remembered; far more than one process has at a time.
 HELD_MAX = 4096
 # Several processes may create the file at once; switching to WAL does not wait by itself.
@@ -69,13 +71,14 @@ class SqliteStore:
         with self._speaking() as db:
             refs = [Ref(write.scope, write.key) for write in writes]
             entries, remembered = self._look(db, refs)
-            now = self._clock()
-            if remembered and not _any_applies(entries, writes, now):
+            answers = self._decide(entries, writes)
+            if remembered and not any(answer.applied for answer in answers):
                 # What we remember may be out of date, so that no refusal is given from memory alone.
                 entries = _lookup(db, refs)
-            if not _any_applies(entries, writes, now):
-                return [Answer(applied=False, entry=entry, now=now) for entry in entries]
-            return self._write(db, writes, refs, entries)
+                answers = self._decide(entries, writes)
+            if not any(answer.applied for answer in answers):
+                return answers
+            return self._write(db, writes, refs, entries, answers)
 
     def _look(self, db: sqlite3.Connection, refs: list[Ref]) -> tuple[list[Entry | None], bool]:
         """The entries, as remembered where we hold them; and whether any was."""
@@ -86,28 +89,40 @@ class SqliteStore:
             entries = [next(found) if entry is None else entry for entry in entries]
         return entries, len(missing) < len(refs)
 
+    def _decide(self, entries: list[Entry | None], writes: Sequence[Write]) -> list[Answer]:
+        """The answers, if nobody else has written since."""
+        now, floor = self._clock(), self._floor
+        answers = []
+        for entry, write in zip(entries, writes, strict=True):
+            after = apply(entry, write, now, max(floor, entry.version if entry else 0) + 1)
+            if after is None:
+                answers.append(Answer(False, entry, now))
+            else:
+                answers.append(Answer(True, after, now, None if entry is None or entry.absent(now) else entry.status))
+        return answers
+
     def _write(
-        self, db: sqlite3.Connection, writes: Sequence[Write], refs: list[Ref], entries: list[Entry | None]
+        self,
+        db: sqlite3.Connection,
+        writes: Sequence[Write],
+        refs: list[Ref],
+        entries: list[Entry | None],
+        answers: list[Answer],
     ) -> list[Answer]:
         db.execute("BEGIN IMMEDIATE")
         try:
-            # Unless another connection wrote since our last commit, what was read just now still holds.
             data_version = _data_version(db)
-            if data_version != self._data_version:
+            if data_version != self._data_version or self._clock() - answers[0].now > STALE:
+                # Another connection wrote since our last commit, or had the lock for long: look and decide again.
                 self._held.clear()
-                entries = _lookup(db, refs)
                 self._data_version, self._floor = data_version, _version_floor(db)
-            now, floor = self._clock(), self._floor
-            answers = []
+                entries = _lookup(db, refs)
+                answers = self._decide(entries, writes)
             begun: list[Row] = []
             moved: list[tuple[object, ...]] = []
-            for entry, write in zip(entries, writes, strict=True):
-                after = apply(entry, write, now, max(floor, entry.version if entry else 0) + 1)
-                if after is None:
-                    answers.append(Answer(applied=False, entry=entry, now=now))
-                    continue
-                _put(db, entry, write, after, begun, moved)
-                answers.append(Answer(True, after, now, None if entry is None or entry.absent(now) else entry.status))
+            for entry, write, answer in zip(entries, writes, answers, strict=True):
+                if answer.applied and answer.entry is not None:
+                    _put(db, entry, write, answer.entry, begun, moved)
             db.executemany(INSERT, begun)
             db.executemany(MOVE, moved)
             db.execute("COMMIT")
@@ -304,10 +319,6 @@ def _lookup(db: sqlite3.Connection, refs: list[Ref]) -> list[Entry | None]:
     rows = db.execute(SELECT_MANY, (json.dumps(refs, ensure_ascii=False),)).fetchall()
     found = {Ref(row[0], row[1]): to_entry(row) for row in rows}
     return [found.get(ref) for ref in refs]
-
-
-def _any_applies(entries: Sequence[Entry | None], writes: Sequence[Write], now: int) -> bool:
-    return any(apply(entry, write, now, 0) is not None for entry, write in zip(entries, writes, strict=True))
 
 
 def _doomed(db: sqlite3.Connection, now: int, limit: int) -> list[tuple[str, str, int]]:
