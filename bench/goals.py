@@ -1,4 +1,6 @@
-"""The performance goals of the ledger, and whether this run reached them. Ratios only: absolute figures are the machine's."""
+"""The performance goals of the ledger, and whether this run reached them. Ratios, because absolute figures are the
+machine's; but for a replay, which never waits for the disk, so that a ratio to commits would measure the disk.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,7 @@ FRESH_ONE = Scenario(Mode.FRESH, 1)
 FRESH_MANY = Scenario(Mode.FRESH, 64)
 REPLAY_ONE = Scenario(Mode.REPLAY, 1)
 
-# 5,000 replays a second where two raw commits reach 800: the same demand on a machine of any speed.
-REPLAYS_PER_RAW_CALL = 5_000 / 800
+REPLAYS_PER_SECOND = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +47,7 @@ def judge(figures: Figures) -> list[Goal]:
         _at_least("fresh, SQLite, one caller ÷ DBOS", ratio(names.SQLITE, one, (names.DBOS, FRESH_ONE)), 5),
         _at_least("fresh, SQLite, 64 callers ÷ one caller", ratio(names.SQLITE, ours_many, ours_one), 5),
         _at_least(
-            "replay, SQLite, one caller ÷ two commits by hand (5,000/s where these reach 800/s)",
-            ratio(names.SQLITE, replayed, raw),
-            REPLAYS_PER_RAW_CALL,
+            "replays per second, SQLite, one caller", figures.median(names.SQLITE, *replayed), REPLAYS_PER_SECOND
         ),
         _at_least("replay, SQLite, one caller ÷ DBOS", ratio(names.SQLITE, replayed, (names.DBOS, REPLAY_ONE)), 10),
         _at_least(

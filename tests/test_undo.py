@@ -11,6 +11,7 @@ import pytest
 
 from onceward import Ledger, current_claim, errors, open_ledger
 from onceward.core.claim import Claim, Entry, Status
+from onceward.core.outcome import Outcome
 from onceward.run import SCOPE
 from onceward.store.memory import MemoryStore
 from onceward.testing import PinnedClock
@@ -80,6 +81,34 @@ def test_an_interrupted_undo_is_left_to_whoever_takes_over(
     value = run(ledger, trip)
 
     assert value == "booked"
+    assert trip.done == ["undo", "book"]
+
+
+def test_whoever_loses_the_claim_while_it_undoes_does_not_start_the_effect(ledger: Ledger, clock: PinnedClock) -> None:
+    abandon(ledger, clock)
+    trip = Trip()
+
+    def slow_undo() -> None:
+        clock.advance(LEASE_SECONDS + 1)
+        other = ledger.blocking.begin(SCOPE, "trip", repeatable=True)
+        assert isinstance(other, Claim)
+        ledger.blocking.settle(other, Outcome(body=b'"booked by another"'))
+
+    value = ledger.blocking.run("trip", trip.book, effect="compensatable", undo=slow_undo)
+
+    assert value == "booked by another"
+    assert trip.done == []
+
+
+def test_releasing_a_claim_that_took_over_does_not_make_the_key_look_fresh(ledger: Ledger, clock: PinnedClock) -> None:
+    abandon(ledger, clock)
+    claim = ledger.blocking.begin(SCOPE, "trip", repeatable=True)
+    assert isinstance(claim, Claim)
+    assert ledger.blocking.release(claim)
+
+    trip = Trip()
+    run(ledger, trip)
+
     assert trip.done == ["undo", "book"]
 
 

@@ -130,7 +130,13 @@ class Ledger:
         return await self._move(claim, Verb.DOUBT, note=note)
 
     async def release(self, claim: Claim) -> bool:
-        """Give the key back as if it had never been asked for."""
+        """Give the key back as if it had never been asked for.
+
+        A claim that took over from a silent holder leaves that holder's traces: its lease ends, and whoever comes next
+        takes over in turn.
+        """
+        if claim.took_over:
+            return await self._move(claim, Verb.RENEW, lease=0, retain=self.retain(None))
         return await self._move(claim, Verb.RELEASE)
 
     async def resolve(

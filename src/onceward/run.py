@@ -147,6 +147,10 @@ async def _perform(ledger: Ledger, claim: Claim, key: str, effect: Callable[[], 
     try:
         if claim.took_over and terms.undo is not None:
             await _undo(ledger, claim, claim.attempt - 1, terms)
+            if not await ledger.renew(claim, terms.lease_seconds):
+                # The undo took too long and the claim is another's by now: so is the effect.
+                _running.reset(token)
+                return await _outcome_of_winner(ledger, claim, terms)
         entered = True
         value = await _call(effect)
     except GeneratorExit:
