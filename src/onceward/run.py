@@ -142,33 +142,33 @@ async def run(
 async def _perform(ledger: Ledger, claim: Claim, key: str, effect: Callable[[], Any], terms: Terms) -> Any:
     current = CurrentClaim(ledger, claim, key, terms)
     current.kept = ledger.keep(claim, terms.lease_seconds, terms.retain_seconds, terms.max_run_seconds)
-    token = _running.set(current)
-    entered = False
     try:
         if claim.took_over and terms.undo is not None:
             await _undo(ledger, claim, claim.attempt - 1, terms)
             if not await ledger.renew(claim, terms.lease_seconds):
                 # The undo took too long and the claim is another's by now: so is the effect.
-                _running.reset(token)
                 return await _outcome_of_winner(ledger, claim, terms)
-        entered = True
+        return await _execute(ledger, claim, current, effect, terms)
+    finally:
+        current.suspend()
+        forget_bound()
+
+
+async def _execute(ledger: Ledger, claim: Claim, current: CurrentClaim, effect: Callable[[], Any], terms: Terms) -> Any:
+    token = _running.set(current)
+    try:
         value = await _call(effect)
     except GeneratorExit:
         # The coroutine itself is being thrown away, so nothing can be awaited any more: the claim will lapse.
         raise
     except BaseException as error:
         _running.reset(token)
-        # An exception of the undo before the effect says nothing about the effect, which did not run.
-        recorded = await _after_exception(ledger, claim, current, error, terms) if entered else None
+        recorded = await _after_exception(ledger, claim, current, error, terms)
         if recorded is None:
             raise
         return await _value_of(ledger, recorded, terms)
-    else:
-        _running.reset(token)
-        return await _finish(ledger, claim, current, value, terms)
-    finally:
-        current.suspend()
-        forget_bound()
+    _running.reset(token)
+    return await _finish(ledger, claim, current, value, terms)
 
 
 async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: object, terms: Terms) -> object:
