@@ -65,7 +65,11 @@ def judge(figures: Figures) -> list[Goal]:
 
 def _at_least(what: str, found: float | None, wanted: float) -> Goal:
     reached = None if found is None else found >= wanted
-    return Goal(what, f"≥ {wanted:g}", None if found is None else f"{found:.2f}", reached)
+    return Goal(what, f"≥ {_text(wanted)}", None if found is None else _text(found, ".2f"), reached)
+
+
+def _text(figure: float, small: str = "g") -> str:
+    return f"{figure:,.0f}" if figure >= 100 else f"{figure:{small}}"  # rates, not ratios
 
 
 def _at_800(own_seconds: float | None) -> float | None:
