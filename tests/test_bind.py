@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 
 import psycopg
@@ -40,7 +40,7 @@ class Desk:
         return int(self._execute("SELECT count(*) FROM payments"))
 
     def _execute(self, sql: str) -> int:
-        with self._connection() as connection:
+        with closing(self._connection()) as connection, connection:
             rows = connection.execute(sql)
             row = rows.fetchone() if rows.description else None
             return row[0] if row else 0
