@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import psycopg
 from tests.servers.postgres import PostgresServer
@@ -16,11 +17,12 @@ from bench import names
 from bench.by_hand import ByHand, Lane, OneEach, PostgresLane, RedisLane, SqliteLane
 from bench.contest import Contestant, Trips, Unable
 from bench.load import Scenario
-from bench.ours import Awaited, Blocking
+from bench.ours import Awaited, Blocking, OneByOne
 from bench.peers.process import PeerProcess
 from bench.wire import Counting, count_trips, relay
 from onceward import open_ledger
 from onceward.ledger import Ledger
+from onceward.store import Store
 from onceward.store.open import open_store
 
 # Fewer leave the server's commits unshared; more made 64 callers slower on a small machine.
@@ -55,6 +57,7 @@ class Arena:
         yield Awaited(open_ledger(self.place()))
         yield Blocking(open_ledger(self.place()))
         if self.connect is not None:
+            yield Awaited(Ledger(cast("Store", OneByOne(open_store(self.place())))), names.UNSHARED)
             connect, shared = self.connect, self.place()
             yield ByHand(lambda: connect(shared))
             for name, lanes in self.one_each.items():

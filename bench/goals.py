@@ -59,6 +59,10 @@ def judge(figures: Figures) -> list[Goal]:
             "the same ÷ one statement per call on 16 connections (Onceward has one)",
             ratio(names.POSTGRES, ours_many, (names.ONE_EACH_POOLED, FRESH_MANY)),
         ),
+        _shown(
+            "the same ÷ Onceward with a commit for each write: what sharing batches is worth",
+            ratio(names.POSTGRES, ours_many, (names.UNSHARED, FRESH_MANY)),
+        ),
         *[_round_trips(store, figures) for store in (names.SQLITE, names.POSTGRES, names.REDIS_ALWAYS)],
     ]
 

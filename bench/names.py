@@ -13,6 +13,7 @@ EMBEDDED = (MEMORY, SQLITE)
 
 AWAITED = "Onceward, awaited"
 BLOCKING = "Onceward, blocking"
+UNSHARED = "Onceward, a commit for each write"
 BY_HAND = "two commits by hand"
 ONE_EACH = "one statement per call, one connection"
 ONE_EACH_POOLED = "one statement per call, 16 connections"

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 from bench.load import SETTLED, Effects, Mode, Scenario, namer, together, with_tasks, with_threads
 from bench.names import AWAITED, BLOCKING
+from onceward.core.claim import Answer, Write
 from onceward.ledger import Ledger
+from onceward.store import Store
 
 _FINGERPRINT = {"amount": 10, "currency": "EUR"}
 
 
-class Awaited:
-    name = AWAITED
+class OneByOne:
+    """A store that commits each write of a batch alone: what the ledger would be without shared batches."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, inner: Store) -> None:
+        self._inner = inner
+
+    def commit(self, writes: Sequence[Write]) -> list[Answer]:
+        return [answer for write in writes for answer in self._inner.commit([write])]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class Awaited:
+    def __init__(self, ledger: Ledger, name: str = AWAITED) -> None:
+        self.name = name
         self._ledger = ledger
         self._effects = Effects()
 

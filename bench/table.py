@@ -14,6 +14,7 @@ the same store, the median of the ratios of each round; two commits that are as 
 
 * **Onceward**: `ledger.run` awaited by tasks of one event loop, `ledger.blocking.run` called from threads. The effect is
   irreversible, has a fingerprint and returns a small dict. It is counted: a fresh call ran it once, a replay never.
+* **Onceward, a commit for each write**: the same, awaited, on a store that does not share batches.
 * **By hand**: no library. Claim and settle are one durable statement each, a replay is one look.
 * **One statement per call**: the same from 64 threads, which share the connections named and nothing else.
 * **Peers**: released versions in an environment of their own, as they come: {peers}.
