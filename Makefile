@@ -55,7 +55,7 @@ test-pythons: ## Run the suite on every Python 3.11-3.13 found on this machine.
 
 requirements: $(STAMP) ## Compile requirements/*.in into pinned files with hashes (needs uv).
 	@for name in dev peers; do \
-	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/$$name.in -o requirements/$$name.txt || exit 1; \
+	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 
 clean: ## Remove the environments and everything a run leaves behind.

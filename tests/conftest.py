@@ -14,6 +14,9 @@ from tests.servers.redis import RedisCluster, RedisServer
 
 from onceward.testing import PinnedClock
 
+# Before any test imports them, whichever file comes first.
+pytest.register_assert_rewrite("onceward.testing.caller", "onceward.testing.rules", "onceward.testing.contract")
+
 # Answers take as long as they take on a busy machine; a failure prints the seed that repeats it.
 settings.register_profile("onceward", deadline=None, print_blob=True)
 settings.load_profile("onceward")

@@ -1,13 +1,20 @@
-"""A memory store whose commits a test can watch, hold up and spoil."""
+"""A memory store whose commits a test can watch, hold up and spoil, and the writes that such tests send."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
 
-from onceward.core.claim import Answer, Ref, Write
+from onceward.blocking import wait
+from onceward.core.claim import Answer, Begin, Move, Ref, Verb, Write
 from onceward.store import BatchFailed, Clock, Reading
 from onceward.store.memory import MemoryStore
+from onceward.store.pending import Pending
+
+SECOND = 1_000_000
+T = TypeVar("T")
 
 
 class GateStore(MemoryStore):
@@ -52,3 +59,19 @@ def refuse_key(key: str) -> Callable[[Sequence[Write]], None]:
             raise BatchFailed(f"the data of {key} is bad")
 
     return spoil
+
+
+def begin(key: str, write_id: str = "w", **changes: object) -> Begin:
+    write = Begin("s", key, write_id, "f", "h", repeatable=True, lease=30 * SECOND, retain=60 * SECOND)
+    return replace(write, **changes)  # type: ignore[arg-type]  # a test's own fields
+
+
+def settle(key: str, version: int, write_id: str = "settle") -> Move:
+    return Move("s", key, write_id, Verb.SETTLE, version, retain=60 * SECOND)
+
+
+def block(pending: Pending[T]) -> T:
+    async def awaited() -> T:
+        return await pending
+
+    return wait(awaited())

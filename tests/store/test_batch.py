@@ -5,46 +5,18 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import TypeVar
 
 import pytest
-from tests.store.gate import GateStore, refuse_key
+from tests.store.gate import GateStore, begin, block, refuse_key, settle
 
 from onceward import errors
-from onceward.blocking import wait
-from onceward.core.claim import Answer, Append, Begin, Claim, Move, Ref, Status, Verb, Write, found
+from onceward.core.claim import Answer, Append, Begin, Claim, Move, Ref, Status, Write, found
 from onceward.ledger import Ledger
 from onceward.store import BATCH_WRITES_MAX
 from onceward.store.batch import Batcher
 from onceward.store.pending import Pending, driving
-
-SECOND = 1_000_000
-T = TypeVar("T")
-
-
-@pytest.fixture
-def store() -> GateStore:
-    return GateStore()
-
-
-@pytest.fixture
-def line(store: GateStore) -> Iterator[Batcher]:
-    batcher = Batcher(store, lambda _: False)
-    yield batcher
-    store.let_go()
-    batcher.close()
-
-
-def begin(key: str, write_id: str = "w", **changes: object) -> Begin:
-    write = Begin("s", key, write_id, "f", "h", repeatable=True, lease=30 * SECOND, retain=60 * SECOND)
-    return replace(write, **changes)  # type: ignore[arg-type]  # a test's own fields
-
-
-def settle(key: str, version: int, write_id: str = "settle") -> Move:
-    return Move("s", key, write_id, Verb.SETTLE, version, retain=60 * SECOND)
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -326,98 +298,6 @@ def test_a_batch_is_bounded_in_writes_and_bytes(store: GateStore, line: Batcher)
     assert [len(batch) for batch in store.batches] == [BATCH_WRITES_MAX, 10, 2, 2]
 
 
-def test_a_claim_is_renewed_while_its_callers_loop_is_blocked(store: GateStore, line: Batcher) -> None:
-    async def main() -> None:
-        answer = await line.write(begin("k", lease=30_000))
-        assert answer.entry is not None
-        kept = line.keep(answer.entry, 30_000, SECOND, seconds=60)
-        while len(store.writes_of("k")) < 4:  # this spins on the loop's own thread: nothing of asyncio can run
-            threading.Event().wait(0.001)
-        line.drop(kept)
-
-    asyncio.run(main())
-
-    renewals = store.writes_of("k")[1:]
-    assert all(isinstance(write, Move) and write.verb is Verb.RENEW for write in renewals)
-
-
-def test_a_claim_is_renewed_no_longer_than_it_may_run(store: GateStore, line: Batcher) -> None:
-    answer = block(line.write(begin("k", lease=3_000)))
-    assert answer.entry is not None
-
-    line.keep(answer.entry, 3_000, SECOND, seconds=0)
-    block(line.sleep(0.02))
-
-    assert len(store.writes_of("k")) == 1
-
-
-def test_a_lost_claim_is_not_renewed_for_ever(store: GateStore, line: Batcher) -> None:
-    answer = block(line.write(begin("k", lease=3_000)))
-    assert answer.entry is not None
-    block(line.write(settle("k", answer.entry.version)))
-
-    line.keep(answer.entry, 3_000, SECOND, seconds=60)
-    block(line.sleep(0.05))
-
-    assert len(store.writes_of("k")) == 3, "one renewal was refused, and that was the last"
-
-
-def test_a_settle_in_this_process_wakes_local_waiters_at_once(store: GateStore, line: Batcher) -> None:
-    answer = block(line.write(begin("k")))
-    assert answer.entry is not None
-    watch = line.watch(Ref("s", "k"), 60)
-    watch.next_at += 3600  # polling cannot be what wakes it
-    block(line.write(settle("k", answer.entry.version)))
-
-    seen = block(watch)
-
-    assert seen.entry is not None
-    assert seen.entry.status is Status.COMPLETED
-    assert store.reads == []
-
-
-def test_everyone_who_waits_shares_one_read(store: GateStore, line: Batcher) -> None:
-    for n in range(20):
-        block(line.write(begin(f"k{n}", lease=20_000)))
-    watches = [line.watch(Ref("s", f"k{n}"), 60) for n in range(20) for _ in range(5)]
-
-    for watch in watches:
-        assert block(watch).over
-
-    assert all(len(refs) == len(set(refs)) for refs in store.reads)
-    assert any(len(refs) == 20 for refs in store.reads)
-
-
-def test_a_watch_ends_when_its_time_is_up(line: Batcher) -> None:
-    block(line.write(begin("k")))
-
-    seen = block(line.watch(Ref("s", "k"), 0.01))
-
-    assert not seen.over
-
-
-def test_a_watch_ends_when_the_holder_is_proved_dead(store: GateStore) -> None:
-    line = Batcher(store, lambda holder: holder == "dead")
-    block(line.write(begin("k", holder="dead")))
-
-    seen = block(line.watch(Ref("s", "k"), 60))
-
-    assert seen.dead
-    line.close()
-
-
-def test_a_watch_is_told_when_the_store_fails(store: GateStore, line: Batcher) -> None:
-    block(line.write(begin("k")))
-
-    def fail(refs: Sequence[Ref]) -> None:
-        raise errors.StoreUnavailable(f"gone, with {refs}")
-
-    store.read = fail  # type: ignore[method-assign,assignment]  # only this once
-
-    with pytest.raises(errors.StoreUnavailable, match="gone"):
-        block(line.watch(Ref("s", "k"), 60))
-
-
 def test_close_finishes_what_is_queued_and_refuses_the_rest(store: GateStore, line: Batcher) -> None:
     nap = line.sleep(3600)
     sent = line.write(begin("k"))
@@ -474,13 +354,6 @@ def test_the_answer_to_a_begin_is_read_once_for_all_states(line: Batcher) -> Non
     write = begin("k")
 
     assert isinstance(found(write, block(line.write(write))), Claim)
-
-
-def block(pending: Pending[T]) -> T:
-    async def awaited() -> T:
-        return await pending
-
-    return wait(awaited())
 
 
 async def _answer(pending: Pending[Answer]) -> Answer:
