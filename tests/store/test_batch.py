@@ -14,7 +14,7 @@ from tests.store.gate import GateStore, begin, block, refuse_key, settle
 from onceward import errors
 from onceward.core.claim import Answer, Append, Begin, Claim, Move, Ref, Status, Write, found
 from onceward.ledger import Ledger
-from onceward.store import BATCH_WRITES_MAX
+from onceward.store import BATCH_WRITES_MAX, Reading
 from onceward.store.batch import Batcher
 from onceward.store.pending import Pending, driving
 
@@ -183,6 +183,23 @@ def test_a_cancelled_settle_is_carried_out_all_the_same(store: GateStore, line: 
 
         assert reading.entries[0] is not None
         assert reading.entries[0].status is Status.COMPLETED
+
+    asyncio.run(main())
+
+
+def test_a_read_does_not_overtake_a_write_queued_before_it(store: GateStore, line: Batcher) -> None:
+    async def main() -> None:
+        store.hold()
+        first = asyncio.ensure_future(_answer(line.write(begin("first"))))
+        await entered(store)
+        second = asyncio.ensure_future(_answer(line.write(begin("second"))))
+        await asyncio.sleep(0)
+        reading = asyncio.ensure_future(_read(line, Ref("s", "second")))
+        await asyncio.sleep(0)
+        store.let_go()
+
+        assert (await reading).entries[0] is not None
+        await asyncio.gather(first, second)
 
     asyncio.run(main())
 
@@ -371,3 +388,7 @@ def test_a_driver_is_not_taken_for_the_loop_that_an_effect_starts_inside_it() ->
         assert not asyncio.run(inside())
         assert driven()
     assert not driven()
+
+
+async def _read(line: Batcher, ref: Ref) -> Reading:
+    return await line.read([ref])

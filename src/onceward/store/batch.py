@@ -192,11 +192,14 @@ class Batcher:
     def _work(self) -> None:
         while True:
             with self._store_lock:
+                # Taken before the batch is gathered, so that a read does not overtake a write queued before it.
+                with self.mutex:
+                    calls, self._calls = self._calls, deque()
                 served = self._serve()
-                served |= self._answer_calls()
+                self._answer_calls(calls)
                 self._poll()
             self._renew()
-            if not served and not self._rest():
+            if not served and not calls and not self._rest():
                 return
 
     def _rest(self) -> bool:
@@ -269,9 +272,7 @@ class Batcher:
                 results += [(sent, answer, None) for sent, answer in self._queue.refused_by(known)]
             tell(results)
 
-    def _answer_calls(self) -> bool:
-        with self.mutex:
-            calls, self._calls = self._calls, deque()
+    def _answer_calls(self, calls: Iterable[Call[object]]) -> None:
         for call in calls:
             result: object = None
             failure: Exception | None = None
@@ -283,7 +284,6 @@ class Batcher:
                 failure = StoreUnavailable(f"the store failed unexpectedly: {error!r}")
             with self.mutex:
                 tell([(call, result, failure)])
-        return bool(calls)
 
     def _fail(self, batch: Iterable[Pending[T]], error: OncewardError) -> None:
         # Each waiter raises an exception of its own: a shared one would collect the tracebacks of all.
