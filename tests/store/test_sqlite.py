@@ -116,6 +116,26 @@ def test_a_refused_batch_takes_no_lock_and_writes_nothing(
     assert log.stat().st_size == size
 
 
+def test_a_lease_counts_from_when_the_lock_was_got_not_from_when_it_was_wanted(tmp_path: Path) -> None:
+    """The clock moves on between the decision and the lock, as it does behind another's long transaction."""
+    moments = iter([1_000 * SECOND, 1_003 * SECOND])
+    last = [0]
+
+    def clock() -> int:
+        last[0] = next(moments, last[0])
+        return last[0]
+
+    with closing(SqliteStore(tmp_path / "ledger.db", clock)) as store:
+        # A first commit would be decided anew in any case, because nothing is known yet of the file.
+        store.commit([begin("other", "w0")])
+        moments = iter([2_000 * SECOND, 2_003 * SECOND])
+        answer = store.commit([begin("k", "w1")])[0]
+
+    assert answer.now == 2_003 * SECOND
+    assert answer.entry is not None
+    assert answer.entry.lease_until == 2_004 * SECOND
+
+
 def test_versions_grow_although_each_process_purges_what_the_other_wrote(
     stores: tuple[SqliteStore, SqliteStore], clock: PinnedClock
 ) -> None:
