@@ -31,21 +31,6 @@ def store(url: str) -> Iterator[RedisStore]:
         yield store
 
 
-@pytest.fixture
-def tap(redis_server: RedisServer) -> Iterator[Tap]:
-    with Tap(redis_server.port) as tap:
-        yield tap
-
-
-@pytest.fixture
-def tapped(tap: Tap, url: str, redis_server: RedisServer) -> Iterator[RedisStore]:
-    """A store behind the tap, opened, its script known to the server."""
-    with closing(RedisStore(url.replace(str(redis_server.port), str(tap.port)))) as store:
-        store.read([])
-        tap.trips = 0
-        yield store
-
-
 def changes(server: RedisServer) -> tuple[int, int]:
     """What the server counts of its own writing: changes of its data, and the size of its log."""
     info = server.ask("INFO")

@@ -30,21 +30,6 @@ def store(url: str) -> Iterator[RedisStore]:
         yield store
 
 
-@pytest.fixture
-def tap(redis_server: RedisServer) -> Iterator[Tap]:
-    with Tap(redis_server.port) as tap:
-        yield tap
-
-
-@pytest.fixture
-def tapped(tap: Tap, url: str, redis_server: RedisServer) -> Iterator[RedisStore]:
-    """A store behind the tap, opened, its script known to the server."""
-    with closing(RedisStore(url.replace(str(redis_server.port), str(tap.port)))) as store:
-        store.read([])
-        tap.trips = 0
-        yield store
-
-
 @pytest.fixture(scope="module")
 def own_server() -> Iterator[RedisServer]:
     """One to stop, freeze and reconfigure."""
