@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import socket
+import re
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -50,25 +49,19 @@ def test_in_doubt_is_resolved_by_evidence(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("data")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, str(EXAMPLES / "serve.py"), "--port", str(port), "--data-dir", str(folder)]
-    with subprocess.Popen(command, stdout=-1, stderr=-1) as process:
-        url = f"http://127.0.0.1:{port}"
-        deadline = time.monotonic() + 20
-        while not _answers(port):
-            assert process.poll() is None, process.stderr.read() if process.stderr else ""
-            assert time.monotonic() < deadline
-        yield url
+    # Port 0: the system chooses, and the log tells. A port found free beforehand may be taken by then.
+    command = [sys.executable, str(EXAMPLES / "serve.py"), "--port", "0", "--data-dir", str(folder)]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as process:
+        assert process.stderr is not None
+        found = None
+        while found is None:
+            line = process.stderr.readline()
+            assert line, "the service ended before it listened"
+            found = re.search(r"running on (http://127\.0\.0\.1:\d+)", line)
+        yield found[1]
         process.terminate()
         _, log = process.communicate(timeout=20)
-    assert b"Finished server process" in log, "SIGTERM ends it cleanly"
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+    assert "Finished server process" in log, "SIGTERM ends it cleanly"
 
 
 def post(url: str, content: object) -> tuple[int, dict[str, object]]:

@@ -6,10 +6,12 @@ the input means that the tests are gone, however they ended, so the shell stops 
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
 import os
 import pwd
+import random
 import shutil
 import socket
 import subprocess
@@ -194,7 +196,11 @@ def _unprivileged() -> pwd.struct_passwd | None:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A free port below those that systems hand out to clients: nobody's outgoing connection takes it before the server
+    does, not even our own, asking whether the server is up.
+    """
+    while True:
+        port = random.randrange(20_000, 30_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
