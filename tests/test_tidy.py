@@ -34,6 +34,9 @@ DRIVERS: dict[str, str] = {
     "rfc8785": "core/canonical.py",
     "psycopg": "store/postgres.py",
     "redis": "store/redis_wire.py",
+    "cryptography": "http/seal.py",
+    "prometheus_client": "http/metrics.py",
+    "opentelemetry": "http/observe.py",
     "pytest": "testing/",
 }
 
