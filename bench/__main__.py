@@ -1,7 +1,8 @@
-"""Measure, print one table, and save it as Markdown and SVG.
+"""Measure, print the tables, and save them as Markdown and SVG.
 
-python -m bench            everything, about three minutes
-python -m bench --quick    a smoke test: memory and SQLite, no servers, no peers; saves nothing unless told where
+python -m bench              everything, about eight minutes
+python -m bench --part http  only the middleware; saves nothing unless told where, and so does the next
+python -m bench --quick      a smoke test: memory and SQLite, no servers of stores, no peers
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench import chart, names, table
 from bench.arena import arena
 from bench.contest import Figures, Unable, compete
+from bench.http import contest as http
+from bench.http import table as http_table
 from bench.peers.process import ROOT, PeerProcess, make_environment
 
 
@@ -33,9 +36,13 @@ class Plan:
     rounds: int = 8
     seconds: float = 0.12
     peers: bool = True
+    http_stores: tuple[str, ...] = names.HTTP_STORES
+    http_rounds: int = 9
+    # Long enough that a request's time is lost in it, of which the last of each connection is waited for.
+    http_seconds: float = 0.4
 
 
-QUICK = Plan(names.EMBEDDED, rounds=1, seconds=0.02, peers=False)
+QUICK = Plan(names.EMBEDDED, 1, 0.02, peers=False, http_stores=(names.SQLITE,), http_rounds=1, http_seconds=0.02)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,32 +52,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a smoke test of a few seconds")
     parser.add_argument("--out", type=Path, help="folder for results.md and results.svg (default: bench/)")
     parser.add_argument("--store", action="append", choices=names.STORES, help="only this store; may be repeated")
+    parser.add_argument("--part", choices=("ledger", "http"), help="only this table")
     options = parser.parse_args(arguments)
     plan = QUICK if options.quick else Plan()
     if options.store:
-        plan = Plan(tuple(options.store), plan.rounds, plan.seconds, plan.peers)
-    partial = options.quick or options.store
+        chosen = tuple(options.store)
+        plan = replace(plan, stores=chosen, http_stores=tuple(name for name in chosen if name in names.HTTP_STORES))
+    partial = options.quick or options.store or options.part
     folder = options.out or (None if partial else ROOT / "bench")
-    figures, versions = measure(plan)
-    text = table.render(figures, machine(), versions, plan.rounds, plan.seconds)
-    print(text)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "results.md").write_text(text, "utf-8")
-        (folder / "results.svg").write_text(chart.draw(figures), "utf-8")
-    return 0
-
-
-def measure(plan: Plan) -> tuple[Figures, dict[str, str]]:
-    """All figures, and the versions of the peers that took part."""
-    figures = Figures.empty()
-    versions: dict[str, str] = {}
     python = _peers_python() if plan.peers else None
     # Not the system's folder for temporary files, which may live in memory, where syncing costs nothing.
     (ROOT / "build").mkdir(exist_ok=True)
+    texts: list[str] = []
+    pictures: dict[str, str] = {}
+    if options.part != "http":
+        figures, versions = measure(plan, python)
+        texts.append(table.render(figures, machine(), versions, plan.rounds, plan.seconds))
+        pictures["results.svg"] = chart.draw(figures)
+    if options.part != "ledger":
+        texts.append(measure_http(plan, python))
+    text = "\n".join(texts)
+    print(text)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in {"results.md": text, **pictures}.items():
+            (folder / name).write_text(content, "utf-8")
+    return 0
+
+
+def measure(plan: Plan, python: Path | None) -> tuple[Figures, dict[str, str]]:
+    """All figures of keyed calls, and the versions of the peers that took part."""
+    figures = Figures.empty()
+    versions: dict[str, str] = {}
     for store in plan.stores:
         with ExitStack() as stack:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=ROOT / "build", prefix="bench-")))
+            folder = Path(stack.enter_context(_scratch()))
             ground = stack.enter_context(arena(store, folder))
             contestants = list(ground.contestants(python))
             for contestant in contestants:
@@ -79,6 +95,25 @@ def measure(plan: Plan) -> tuple[Figures, dict[str, str]]:
             figures.trips |= {(store, name): trips for name, trips in ground.trips(python).items()}
             versions |= {peer.name: peer.version for peer in contestants if isinstance(peer, PeerProcess)}
     return figures, {name: version for name, version in versions.items() if name != names.DBOS_WAL}
+
+
+def measure_http(plan: Plan, python: Path | None) -> str:
+    """The table of the middleware."""
+    figures = Figures.empty()
+    versions: dict[str, str] = {}
+    server: dict[str, str] = {}
+    for store in plan.http_stores:
+        with ExitStack() as stack:
+            ground = stack.enter_context(arena(store, Path(stack.enter_context(_scratch()))))
+            groups = http.groups(ground, python)
+            figures.merge(http.compete(store, groups, plan.http_rounds, plan.http_seconds, _tell))
+            server |= groups[0].bare.server
+            versions |= {peer.entry.package: peer.version for peer in groups[0].others}
+    return http_table.render(figures, versions, server, plan.http_rounds, plan.http_seconds)
+
+
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(dir=ROOT / "build", prefix="bench-")
 
 
 def machine() -> str:

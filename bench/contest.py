@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -34,7 +34,8 @@ class Contestant(Protocol):
     def close(self) -> None: ...
 
 
-Key: TypeAlias = tuple[str, str, Scenario]
+Key: TypeAlias = tuple[str, str, Hashable]
+"""Store, contestant, and what it did there."""
 
 
 @dataclass(slots=True)
@@ -50,18 +51,18 @@ class Figures:
     def empty(cls) -> Figures:
         return cls({}, {}, {}, {})
 
-    def median(self, store: str, name: str, scenario: Scenario) -> float | None:
+    def median(self, store: str, name: str, scenario: Hashable) -> float | None:
         rates = self.rates.get((store, name, scenario))
         return statistics.median(rates) if rates else None
 
-    def ratio(self, store: str, above: tuple[str, Scenario], below: tuple[str, Scenario]) -> float | None:
+    def ratio(self, store: str, above: tuple[str, Hashable], below: tuple[str, Hashable]) -> float | None:
         """The median of the ratios of each round: both sides of each were measured within seconds of each other."""
         tops = self.rates.get((store, *above), [])
         bottoms = self.rates.get((store, *below), [])
         ratios = [top / bottom for top, bottom in zip(tops, bottoms, strict=False) if bottom]
         return statistics.median(ratios) if ratios else None
 
-    def own_seconds(self, store: str, above: tuple[str, Scenario], below: tuple[str, Scenario]) -> float | None:
+    def own_seconds(self, store: str, above: tuple[str, Hashable], below: tuple[str, Hashable]) -> float | None:
         """How much longer a call of the first takes than one of the second: the median of the rounds."""
         tops = self.rates.get((store, *above), [])
         bottoms = self.rates.get((store, *below), [])

@@ -39,27 +39,25 @@ def judge(figures: Figures) -> list[Goal]:
     ours_many, ours_one = (names.AWAITED, FRESH_MANY), (names.AWAITED, FRESH_ONE)
     ratio = figures.ratio
     return [
-        _at_least("fresh, SQLite, one caller ÷ two commits by hand", ratio(names.SQLITE, one, raw), 0.8),
-        _shown(
+        at_least("fresh, SQLite, one caller ÷ two commits by hand", ratio(names.SQLITE, one, raw), 0.8),
+        shown(
             "the same on a disk where two commits by hand reach 800/s, by what Onceward adds to a call here",
             _at_800(figures.own_seconds(names.SQLITE, one, raw)),
         ),
-        _at_least("fresh, SQLite, one caller ÷ DBOS", ratio(names.SQLITE, one, (names.DBOS, FRESH_ONE)), 5),
-        _at_least("fresh, SQLite, 64 callers ÷ one caller", ratio(names.SQLITE, ours_many, ours_one), 5),
-        _at_least(
-            "replays per second, SQLite, one caller", figures.median(names.SQLITE, *replayed), REPLAYS_PER_SECOND
-        ),
-        _at_least("replay, SQLite, one caller ÷ DBOS", ratio(names.SQLITE, replayed, (names.DBOS, REPLAY_ONE)), 10),
-        _at_least(
+        at_least("fresh, SQLite, one caller ÷ DBOS", ratio(names.SQLITE, one, (names.DBOS, FRESH_ONE)), 5),
+        at_least("fresh, SQLite, 64 callers ÷ one caller", ratio(names.SQLITE, ours_many, ours_one), 5),
+        at_least("replays per second, SQLite, one caller", figures.median(names.SQLITE, *replayed), REPLAYS_PER_SECOND),
+        at_least("replay, SQLite, one caller ÷ DBOS", ratio(names.SQLITE, replayed, (names.DBOS, REPLAY_ONE)), 10),
+        at_least(
             "claim + settle, PostgreSQL, 64 callers ÷ one statement per call on one connection",
             ratio(names.POSTGRES, ours_many, (names.ONE_EACH, FRESH_MANY)),
             8,
         ),
-        _shown(
+        shown(
             "the same ÷ one statement per call on 16 connections (Onceward has one)",
             ratio(names.POSTGRES, ours_many, (names.ONE_EACH_POOLED, FRESH_MANY)),
         ),
-        _shown(
+        shown(
             "the same ÷ Onceward with a commit for each write: what sharing batches is worth",
             ratio(names.POSTGRES, ours_many, (names.UNSHARED, FRESH_MANY)),
         ),
@@ -67,7 +65,7 @@ def judge(figures: Figures) -> list[Goal]:
     ]
 
 
-def _at_least(what: str, found: float | None, wanted: float) -> Goal:
+def at_least(what: str, found: float | None, wanted: float) -> Goal:
     reached = None if found is None else found >= wanted
     return Goal(what, f"≥ {_text(wanted)}", None if found is None else _text(found, ".2f"), reached)
 
@@ -81,7 +79,7 @@ def _at_800(own_seconds: float | None) -> float | None:
     return None if own_seconds is None else (1 / 800) / (1 / 800 + own_seconds)
 
 
-def _shown(what: str, found: float | None) -> Goal:
+def shown(what: str, found: float | None) -> Goal:
     return Goal(what, "", None if found is None else f"{found:.2f}", None)
 
 

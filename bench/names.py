@@ -10,6 +10,8 @@ REDIS_EVERYSEC = "Redis, AOF everysec"
 STORES = (MEMORY, SQLITE, POSTGRES, REDIS_ALWAYS, REDIS_EVERYSEC)
 # What `--quick` measures: no servers, no peers.
 EMBEDDED = (MEMORY, SQLITE)
+# Where the middleware is measured: two stores of the same durability.
+HTTP_STORES = (SQLITE, REDIS_ALWAYS)
 
 AWAITED = "Onceward, awaited"
 BLOCKING = "Onceward, blocking"
@@ -21,3 +23,15 @@ DBOS = "DBOS"
 DBOS_WAL = "DBOS, file set to WAL"
 IDEMKIT = "idemkit"
 CALL4AGENTS = "call4agents"
+
+BARE = "FastAPI, the route alone"
+MIDDLEWARE = "FastAPI, Onceward"
+PLAIN_BARE = "ASGI function, alone"
+PLAIN_MIDDLEWARE = "ASGI function, Onceward"
+PLAIN_DICT = "ASGI function, a dict by hand"
+HTTP_IDEMKIT = "FastAPI, idemkit"
+HTTP_HEADER = "FastAPI, asgi-idempotency-header"
+HTTP_IDEMGATE = "FastAPI, idemgate"
+HTTP_FASTAPI_IDEMPOTENCY = "FastAPI, fastapi-idempotency"
+HTTP_POWERTOOLS = "FastAPI, Powertools"
+HTTP_PEERS = (HTTP_IDEMKIT, HTTP_HEADER, HTTP_IDEMGATE, HTTP_FASTAPI_IDEMPOTENCY, HTTP_POWERTOOLS)

@@ -1,11 +1,14 @@
-"""The one table, as Markdown."""
+"""The table of keyed calls, as Markdown, and the parts it shares with that of the middleware."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
 from bench import names
 from bench.contest import Figures
-from bench.goals import FRESH_ONE, judge
-from bench.load import SCENARIOS, Scenario
+from bench.goals import FRESH_ONE, Goal, judge
+from bench.load import SCENARIOS
 
 _ABOUT = """\
 Keyed calls per second: the median of {rounds} rounds. Every round goes through all contestants of a store, for
@@ -25,44 +28,62 @@ the same store, the median of the ratios of each round; two commits that are as 
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Reasons as footnotes, each said once. Tables in one file need different marks."""
+
+    mark: str = ""
+    reasons: list[str] = field(default_factory=list)
+
+    def dash(self, reason: str) -> str:
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+        return f"-[^{self.mark}{self.reasons.index(reason) + 1}]"
+
+    def lines(self) -> list[str]:
+        lines = [f"[^{self.mark}{number}]: {reason}" for number, reason in enumerate(self.reasons, 1)]
+        return [*lines, ""] if lines else []
+
+
 def render(figures: Figures, machine: str, versions: dict[str, str], rounds: int, seconds: float) -> str:
-    peers = ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) or "left out of this run"
-    head = ["# What a keyed call costs", "", machine, "", _ABOUT.format(rounds=rounds, seconds=seconds, peers=peers)]
-    notes: list[str] = []
-    rows = [
-        "| store | contestant | " + " | ".join(str(scenario) for scenario in SCENARIOS) + " | round trips |",
-        "| --- | --- |" + " ---: |" * (len(SCENARIOS) + 1),
-    ]
+    about = _ABOUT.format(rounds=rounds, seconds=seconds, peers=peers_text(versions))
+    head = ["# What a keyed call costs", "", machine, "", about]
+    notes = Notes()
+    rows = heading(["store", "contestant"], [*map(str, SCENARIOS), "round trips"])
     for store, contestants in figures.stores.items():
         rows += [_row(figures, store, name, notes) for name in contestants]
-    return "\n".join([*head, *rows, "", *_footnotes(notes), *_goals(figures), ""])
+    return "\n".join([*head, *rows, "", *notes.lines(), *goal_rows(judge(figures)), ""])
 
 
-def _row(figures: Figures, store: str, name: str, notes: list[str]) -> str:
-    cells = [_cell(figures, store, name, scenario, notes) for scenario in SCENARIOS]
+def _row(figures: Figures, store: str, name: str, notes: Notes) -> str:
+    raw = (names.BY_HAND, FRESH_ONE)
+    cells = [cell(figures, store, (name, scenario), raw, notes) for scenario in SCENARIOS]
     trips = figures.trips.get((store, name))
     shown = name if name not in {names.AWAITED, names.BLOCKING} else f"**{name}**"
     return f"| {store} | {shown} | " + " | ".join([*cells, f"{trips[0]:g} / {trips[1]:g}" if trips else ""]) + " |"
 
 
-def _cell(figures: Figures, store: str, name: str, scenario: Scenario, notes: list[str]) -> str:
-    reason = figures.unable.get((store, name, scenario))
+def heading(words: list[str], figures: list[str]) -> list[str]:
+    """The first two lines of a table: columns of words, then columns of figures."""
+    return [f"| {' | '.join([*words, *figures])} |", "|" + " --- |" * len(words) + " ---: |" * len(figures)]
+
+
+def cell(figures: Figures, store: str, who: tuple[str, Hashable], compared: tuple[str, Hashable], notes: Notes) -> str:
+    """A rate, and in brackets its ratio to that of another; a dash with a footnote for whoever was unable."""
+    reason = figures.unable.get((store, *who))
     if reason is not None:
-        if reason not in notes:
-            notes.append(reason)
-        return f"-[^{notes.index(reason) + 1}]"
-    rate = figures.median(store, name, scenario)
+        return notes.dash(reason)
+    rate = figures.median(store, *who)
     if rate is None:
         return ""
-    ratio = figures.ratio(store, (name, scenario), (names.BY_HAND, FRESH_ONE))
+    ratio = figures.ratio(store, who, compared)
     return f"{rate:,.0f}" if ratio is None else f"{rate:,.0f} ({ratio:.2f})"
 
 
-def _footnotes(notes: list[str]) -> list[str]:
-    lines = [f"[^{number}]: {note}" for number, note in enumerate(notes, 1)]
-    return [*lines, ""] if lines else []
+def peers_text(versions: dict[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) or "left out of this run"
 
 
-def _goals(figures: Figures) -> list[str]:
-    rows = [f"| {goal.what} | {goal.wanted} | {goal.found or '-'} | {goal.verdict} |" for goal in judge(figures)]
+def goal_rows(goals: list[Goal]) -> list[str]:
+    rows = [f"| {goal.what} | {goal.wanted} | {goal.found or '-'} | {goal.verdict} |" for goal in goals]
     return ["| goal | wanted | this run | |", "| --- | ---: | ---: | --- |", *rows]

@@ -34,6 +34,11 @@ def test_a_quick_run_prints_and_saves_every_row_with_its_ratios(
     assert "| round trips, SQLite FULL, fresh / replay | 2 / 1 | 2 / 1 | reached |" in text
     assert "| fresh, SQLite, one caller ÷ DBOS | ≥ 5 | - | not measured |" in text
     assert not _goal_in(text, "fresh, SQLite, 64 callers ÷ one caller").endswith("| not measured |")
+    for name in ["FastAPI, the route alone", "ASGI function, alone"]:
+        assert _cells(text, name).count("(1.00)") == 4
+    for name in ["**FastAPI, Onceward**", "**ASGI function, Onceward**", "ASGI function, a dict by hand"]:
+        assert "-[^" not in _cells(text, name)
+    assert "| fresh ÷ the fastest peer, SQLite FULL | ≥ 1 | - | not measured |" in text
     drawn = ET.parse(tmp_path / "results.svg")  # noqa: S314  # our own file, written a moment ago
     labels = [element.text for element in drawn.iter() if element.tag.endswith("}text")]
     assert {"memory", "SQLite FULL", "Onceward, awaited", "two commits by hand"} <= set(labels)
@@ -89,3 +94,7 @@ def _verdict(goals: list[Goal], what: str) -> tuple[str | None, str]:
 
 def _goal_in(text: str, what: str) -> str:
     return next(line for line in text.splitlines() if line.startswith(f"| {what}"))
+
+
+def _cells(text: str, name: str) -> str:
+    return next(line for line in text.splitlines() if line.startswith(f"| SQLite FULL | {name} |"))

@@ -1,0 +1,63 @@
+"""The application without a framework, to show what is the middleware's and what is the framework's."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, TypeAlias
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Runs:
+    """What the handler does. It is counted, so that a fast contestant is also a right one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        # Some contestants run the handler in threads.
+        self._lock = threading.Lock()
+
+    def __call__(self) -> dict[str, object]:
+        with self._lock:
+            self.count += 1
+            return {"paid": True, "number": self.count}
+
+
+def plain_app(runs: Runs) -> App:
+    """The route that is measured, and one that tells how often it ran."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _live(receive, send)
+            return
+        status, answer = 200, str(runs.count).encode()
+        if scope["path"] == "/payments":
+            json.loads(await read_body(receive))
+            status, answer = 201, json.dumps(runs()).encode()
+        headers = [(b"content-length", b"%d" % len(answer)), (b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer, "more_body": False})
+
+    return app
+
+
+async def read_body(receive: Receive) -> bytes:
+    message = await receive()
+    body: bytes = message["body"]
+    while message.get("more_body"):
+        message = await receive()
+        body += message["body"]
+    return body
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
