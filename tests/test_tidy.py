@@ -32,6 +32,8 @@ STRANGERS = frozenset({"turns", "ingest", "topics", "tasks"})
 # Where each package from outside may be imported: in one module, behind which it can be replaced.
 DRIVERS: dict[str, str] = {
     "rfc8785": "core/canonical.py",
+    "multipart": "http/parts.py",
+    "httpx": "http/client.py",
     "psycopg": "store/postgres.py",
     "redis": "store/redis_wire.py",
     "cryptography": "http/seal.py",

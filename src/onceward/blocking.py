@@ -55,6 +55,7 @@ class Blocking:
     fail = _waits(Ledger.fail)
     doubt = _waits(Ledger.doubt)
     release = _waits(Ledger.release)
+    lapse = _waits(Ledger.lapse)
     resolve = _waits(Ledger.resolve)
     append = _waits(Ledger.append)
     read = _waits(Ledger.read)

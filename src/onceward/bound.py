@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol, runtime_checkable
 
 from onceward.core.claim import Entry
-from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack
+from onceward.core.outcome import INLINE_BYTES_MAX, Outcome, cut, pack
 from onceward.errors import InsideBoundTransaction, InvalidOption
 from onceward.store.bind import Binding, Steps
 from onceward.store.write_id import write_id
@@ -83,14 +83,13 @@ class Bound:
         """Record the result in the transaction. Awaited on async connections."""
         self.value = value
         body = pack(value, self._result_bytes_max)
-        return self.settle_outcome(NOTHING, body)
+        if body is None or len(body) <= INLINE_BYTES_MAX:
+            return self.settle_outcome(Outcome(body=body))
+        chunks = cut(body)
+        return self.settle_outcome(Outcome(chunks=len(chunks)), chunks)
 
-    def settle_outcome(self, outcome: Outcome, body: bytes | None) -> Awaitable[None] | None:
-        """Record an outcome with its whole body, however large; None keeps nothing but that it happened."""
-        chunks: tuple[bytes, ...] = ()
-        if body is not None and len(body) > INLINE_BYTES_MAX:
-            chunks, body = cut(body), None
-        outcome = Outcome(outcome.code, outcome.headers, body, len(chunks))
+    def settle_outcome(self, outcome: Outcome, chunks: tuple[bytes, ...] = ()) -> Awaitable[None] | None:
+        """Record an outcome as it stands, with the chunks it counts. Awaited on async connections."""
         steps = self._settle(outcome, chunks)
         if self._binding.session.is_async:
             return self._binding.arun(steps)

@@ -48,7 +48,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 LEASE_SECONDS = 30.0
 RETAIN_SECONDS = 24 * 3600.0
 WAIT_SECONDS = 30.0
-# How long a claim is asked for while the store does not answer. Settling is tried for as long as the lease.
+# How long a claim is asked for while the store does not answer. Settling is tried for as long as the lease,
+# unless `patience_seconds` says less.
 BEGIN_SECONDS = 5.0
 # Pauses between repeats of one write to a store that fails at once.
 PAUSE_SECONDS_MIN = 0.02
@@ -66,12 +67,15 @@ class Ledger:
         retain_seconds: float = RETAIN_SECONDS,
         wait_seconds: float = WAIT_SECONDS,
         namespace: str = "onceward",
+        patience_seconds: float | None = None,
         line: Batcher | None = None,
     ) -> None:
         self.lease_seconds = check_seconds("lease_seconds", lease_seconds, LEASE_SECONDS_MAX, positive=True)
         self.retain_seconds = check_seconds("retain_seconds", retain_seconds, RETAIN_SECONDS_MAX)
         self.wait_seconds = check_seconds("wait_seconds", wait_seconds, LEASE_SECONDS_MAX)
         self.namespace = check_namespace(namespace)
+        patience = self.lease_seconds if patience_seconds is None else patience_seconds
+        self._patience = check_seconds("patience_seconds", patience, LEASE_SECONDS_MAX)
         self._lease = int(self.lease_seconds * SECOND)
         self._retain = int(self.retain_seconds * SECOND)
         self.line = line or Batcher(store, proved_dead)
@@ -103,17 +107,21 @@ class Ledger:
             clip(user_id, LABEL_BYTES_MAX),
             clip(endpoint, LABEL_BYTES_MAX),
         )
-        found = machine.found(write, await self._write(write, BEGIN_SECONDS))
+        found = machine.found(write, await self._write(write, min(BEGIN_SECONDS, self._patience)))
         while isinstance(found, machine.Busy) and not found.locked and self.line.proved_dead(found.entry.holder):
             if found.entry.version == write.dead:
                 break
             write = replace(write, write_id=write_id(), dead=found.entry.version)
-            found = machine.found(write, await self._write(write, BEGIN_SECONDS))
+            found = machine.found(write, await self._write(write, min(BEGIN_SECONDS, self._patience)))
         return found
 
     async def renew(self, claim: Claim, lease_seconds: float | None = None) -> bool:
         """Extend the lease; false when the claim is lost."""
         return await self._move(claim, Verb.RENEW, lease=self.lease(lease_seconds), retain=self.retain(None))
+
+    async def lapse(self, claim: Claim) -> bool:
+        """Let go of the claim without a word on what happened: the lease ends, and whoever comes next takes over."""
+        return await self._move(claim, Verb.RENEW, lease=0, retain=self.retain(None))
 
     async def settle(self, claim: Claim, outcome: Outcome, retain_seconds: float | None = None) -> bool:
         """Record the outcome; false when the claim is lost, and then this outcome is nobody's."""
@@ -136,7 +144,7 @@ class Ledger:
         takes over in turn.
         """
         if claim.took_over:
-            return await self._move(claim, Verb.RENEW, lease=0, retain=self.retain(None))
+            return await self.lapse(claim)
         return await self._move(claim, Verb.RELEASE)
 
     async def resolve(
@@ -162,7 +170,7 @@ class Ledger:
             self._scope(scope), check_key(key), write_id(), verb, version,
             retain=self.retain(retain_seconds), outcome=outcome, note=clip(note, NOTE_BYTES_MAX),
         )  # fmt: skip
-        return machine.committed(write, await self._write(write, self.lease_seconds))
+        return machine.committed(write, await self._write(write, self._patience))
 
     async def append(self, claim: Claim, seq: int, chunks: Sequence[bytes]) -> None:
         """Add to the claim's chunk log, from number `seq` on (counted from 1); `ClaimLost` when it is not ours."""
@@ -172,7 +180,7 @@ class Ledger:
         for start in range(0, len(chunks), _CHUNKS_PER_WRITE):
             part = tuple(chunks[start : start + _CHUNKS_PER_WRITE])
             write = Append(entry.scope, entry.key, write_id(), entry.version, seq + start, part)
-            if not machine.committed(write, await self._write(write, self.lease_seconds)):
+            if not machine.committed(write, await self._write(write, self._patience)):
                 raise ClaimLost(f"the claim on {entry.key!r} was taken over; its chunks go nowhere")
 
     # Looking.
@@ -230,6 +238,10 @@ class Ledger:
         if not 1 <= limit <= PAGE_MAX:
             raise InvalidOption(f"limit is 1 to {PAGE_MAX}, not {limit}")
         return await self.line.call(lambda store: store.purge(limit))
+
+    def purge_every(self, seconds: float) -> None:
+        """Purge in the background from now on, a page at a time, for as long as the ledger is open."""
+        self.line.purge_every(check_seconds("purge_seconds", seconds, RETAIN_SECONDS_MAX, positive=True))
 
     # Keeping a claim alive.
 
@@ -332,7 +344,7 @@ class Ledger:
             entry.scope, entry.key, write_id(), verb, entry.version,
             lease=lease, retain=retain, outcome=outcome, note=clip(note, NOTE_BYTES_MAX),
         )  # fmt: skip
-        return machine.committed(write, await self._write(write, self.lease_seconds))
+        return machine.committed(write, await self._write(write, self._patience))
 
     async def _write(self, write: Write, seconds: float) -> Answer:
         """Repeat one write, under its one id, until it is decided or the time is up."""

@@ -16,6 +16,7 @@ the store idle, commits the batch itself and saves two thread switches. Rules, w
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import os
 import threading
@@ -27,7 +28,7 @@ from typing import Generic, TypeVar
 
 from onceward.core.claim import Answer, Entry, Move, Ref, Status, Verb, Write
 from onceward.errors import OncewardError, StoreClosed, StoreUnavailable, WriteRefused
-from onceward.store import BATCH_WRITES_MAX, BatchFailed, Reading, Store
+from onceward.store import BATCH_WRITES_MAX, PAGE_MAX, BatchFailed, Reading, Store
 from onceward.store.pending import ANSWER_SECONDS, Pending, tell
 from onceward.store.queue import Queue, Sent, release_for
 from onceward.store.upkeep import Keep, Seen, Upkeep, Watch
@@ -36,7 +37,12 @@ from onceward.store.write_id import write_id
 # A thread with nothing to do ends after this; the next call starts another. A forgotten ledger leaves no thread.
 IDLE_SECONDS = 10.0
 
+# Between two pages of one purge, so that claims are not kept waiting behind it.
+PURGE_PAUSE_SECONDS = 0.05
+
 T = TypeVar("T")
+
+logger = logging.getLogger("onceward.store")
 
 
 class Call(Pending[T], Generic[T]):
@@ -56,6 +62,7 @@ class Batcher:
         self.store = store
         self.proved_dead = proved_dead
         self._closed = False
+        self._purge_seconds = math.inf
         self._reset()
         _open_batchers.add(self)
 
@@ -70,6 +77,7 @@ class Batcher:
         self._calls: deque[Call[object]] = deque()
         self._upkeep = Upkeep()
         self._nudged: set[asyncio.AbstractEventLoop] = set()
+        self._purge_at = time.monotonic() + self._purge_seconds
 
     # What callers use, from any thread.
 
@@ -128,6 +136,14 @@ class Batcher:
         """Stop renewing; a renewal still queued is withdrawn, so that nothing of it follows what comes next."""
         with self.mutex:
             self._upkeep.drop(kept)
+
+    def purge_every(self, seconds: float) -> None:
+        """Delete what is past its retention in the background: a page now, and again every so often."""
+        with self.mutex:
+            self._refuse_closed()
+            self._purge_seconds = seconds
+            self._purge_at = time.monotonic()
+            self._ring(self._purge_at)
 
     def close(self) -> None:
         """Finish what is queued, close the store, end the thread. Safe to call twice."""
@@ -198,6 +214,7 @@ class Batcher:
                 served = self._serve()
                 self._answer_calls(calls)
                 self._poll()
+                self._purge()
             self._renew()
             if not served and not calls and not self._rest():
                 return
@@ -211,7 +228,7 @@ class Batcher:
                 tell([(one, None, StoreClosed("the ledger was closed")) for one in self._upkeep.stop()])
                 self._thread = None
                 return False
-            until = self._upkeep.next_at()
+            until = min(self._upkeep.next_at(), self._purge_at)
             now = time.monotonic()
             self._asleep_until = min(until, now + IDLE_SECONDS)
             seconds = max(0.0, self._asleep_until - now)
@@ -222,7 +239,7 @@ class Batcher:
                 self._bell.acquire()  # rung between the timeout and here
                 return True
             self._asleep_until = -math.inf
-            if self._upkeep.next_at() < math.inf or self._queue or self._calls:
+            if min(self._upkeep.next_at(), self._purge_at) < math.inf or self._queue or self._calls:
                 return True
             self._thread = None
             return False
@@ -298,6 +315,17 @@ class Batcher:
                 kept.renewal = sent = Sent(move, self.mutex, self)
                 self._queue.append(sent)
             tell([(nap, None, None) for nap in self._upkeep.rested(now)])
+
+    def _purge(self) -> None:
+        if time.monotonic() < self._purge_at or self._closed:
+            return
+        pause = self._purge_seconds
+        try:
+            if self.store.purge(PAGE_MAX) >= PAGE_MAX:
+                pause = min(pause, PURGE_PAUSE_SECONDS)
+        except Exception as error:  # noqa: BLE001  # nobody waits for it; what is left is deleted next time
+            logger.warning("the background purge failed and is tried again in %g s: %s", pause, error)
+        self._purge_at = time.monotonic() + pause
 
     def _poll(self) -> None:
         """One read for everyone who waits for a key that another process holds."""

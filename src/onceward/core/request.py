@@ -1,0 +1,92 @@
+"""What a request says about its own repetition: the key it carries, how long it would wait, what it is the same as."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+
+from onceward.core.canonical import Json, canonical
+from onceward.core.fingerprint import Digest
+from onceward.errors import InvalidKey
+
+KEY_HEADERS = ("idempotency-key", "x-idempotency-key")
+KEY_CHARACTERS_MAX = 255
+# A client may ask to wait for a running duplicate; longer than this no proxy keeps a connection open for sure.
+PREFER_WAIT_SECONDS_MAX = 60
+
+_VISIBLE = re.compile(r"[\x21-\x7e]{1,255}")
+_QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
+_WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=$|[,;])', re.IGNORECASE)
+
+
+def key_of(draft: Sequence[str], older: Sequence[str]) -> str:
+    """The key of the header lines `Idempotency-Key` and `X-Idempotency-Key`, quoted or bare; `InvalidKey` if unclear."""
+    for name, lines in (("Idempotency-Key", draft), ("X-Idempotency-Key", older)):
+        if len(lines) > 1:
+            raise InvalidKey(f"the header {name} was sent {len(lines)} times; send it once")
+    keys = {_unquoted(line) for line in (*draft, *older)}
+    if len(keys) > 1:
+        raise InvalidKey("Idempotency-Key and X-Idempotency-Key differ; send one of them")
+    return keys.pop()
+
+
+def _unquoted(line: str) -> str:
+    text = line.strip(" \t")
+    if text.startswith('"'):
+        quoted = _QUOTED.fullmatch(text)
+        if quoted is None:
+            raise InvalidKey("the idempotency key begins with a quote but is not one quoted text")
+        text = re.sub(r"\\(.)", r"\1", quoted[1])
+    if not _VISIBLE.fullmatch(text):
+        raise InvalidKey(f"an idempotency key is 1 to {KEY_CHARACTERS_MAX} visible ASCII characters")
+    return text
+
+
+def wait_seconds_of(prefer: Iterable[str]) -> int | None:
+    """The `wait=N` of the `Prefer` header lines, at most a minute; None when they do not ask for it."""
+    for line in prefer:
+        if found := _WAIT.search(line):
+            return min(int(found[1]), PREFER_WAIT_SECONDS_MAX)
+    return None
+
+
+def media_type_of(content_type: str) -> str:
+    """The media type alone, as it is compared: lower-case and without parameters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def fingerprint_of(method: str, path: str, query: bytes, media_type: str, body: bytes) -> Digest:
+    """What makes two requests the same. `body` is the digest of the body, or of what of it counts."""
+    return digest_of(
+        method.encode(), path.encode("utf-8", "surrogateescape"), query, media_type.encode("latin-1"), body
+    )
+
+
+def digest_of(*parts: bytes) -> Digest:
+    """One digest of several texts; each goes in with its length, so that none can pass for part of another."""
+    return Digest(hashlib.sha256(b"".join([b"%d:%b" % (len(part), part) for part in parts])).hexdigest())
+
+
+def fields_of(body: bytes, fields: Sequence[str]) -> bytes | None:
+    """The chosen fields of a JSON object, in canonical form; None when the body is none. `a.b` is a field of a field."""
+    try:
+        whole = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(whole, dict):
+        return None
+    chosen: dict[str, Json] = {}
+    for field in fields:
+        value: Json = whole
+        for name in field.split("."):
+            if not isinstance(value, dict) or name not in value:
+                break
+            value = value[name]
+        else:
+            chosen[field] = value
+    try:
+        return canonical(chosen)
+    except ValueError:
+        return None

@@ -1,0 +1,236 @@
+"""`IdempotencyMiddleware`: every keyed request has one effect and one answer, however often it is sent. Pure ASGI.
+
+app.add_middleware(IdempotencyMiddleware, store="sqlite:///keys.db")     # Starlette, FastAPI
+app = IdempotencyMiddleware(app, store="postgresql://…")                 # Litestar, Quart, Django, anything
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Unpack, assert_never
+
+from onceward.core.claim import Busy, Claim, InDoubt, Mismatch, Replay
+from onceward.core.request import fingerprint_of, key_of, media_type_of, wait_seconds_of
+from onceward.errors import InvalidKey, StoreUnavailable
+from onceward.http import incoming as bodies
+from onceward.http import principal as principals
+from onceward.http import problem
+from onceward.http.events import interrupted, place_of
+from onceward.http.exchange import App, Exchange, Message, Receive, Send
+from onceward.http.guard import Asked, Guard, Options
+from onceward.http.incoming import Headers, Incoming
+from onceward.http.operation import SCOPE_KEY
+from onceward.http.principal import Principal
+from onceward.http.problem import Answer
+from onceward.http.replay import INTERRUPTED, answer, client_gone, replay, until_gone
+from onceward.http.routes import Routed, asgi_rule
+from onceward.http.rules import Rule
+from onceward.ledger import Ledger
+from onceward.store import Store
+
+# How long requests whose client went away may still run when the application shuts down.
+GRACE_SECONDS = 10.0
+# How long a worker that lost its claim waits for the one who has it.
+WINNER_SECONDS = 10.0
+# They would send a body past the middleware, or go on behind its end.
+_UNRECORDABLE = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
+
+logger = logging.getLogger("onceward.http")
+
+
+class IdempotencyMiddleware:
+    """Wraps an ASGI application. `store` is a URL, a store or a ledger; see `Options` for the rest."""
+
+    def __init__(self, app: App, store: str | Store | Ledger, **options: Unpack[Options]) -> None:
+        self.app = app
+        self._guard = guard = Guard(store, options)
+        self._methods = guard.methods if guard.enabled else frozenset()
+        self._routed = Routed()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind == "http":
+            if scope["method"] in self._methods and self._guard.covers(scope["path"]):
+                for name, _ in scope["headers"]:
+                    if name == b"idempotency-key" or name == b"x-idempotency-key":  # noqa: PLR1714  # twice as fast
+                        await self._keyed(scope, receive, send)
+                        return
+                if self._rule(scope).required:
+                    await answer(send, problem.key_required())
+                    return
+        elif kind == "lifespan":
+            send = self._closing(send)
+        await self.app(scope, receive, send)
+
+    def _rule(self, scope: Any) -> Rule:
+        return self._guard.rule(asgi_rule(scope, self._routed), scope["path"])
+
+    async def _keyed(self, scope: Any, receive: Receive, send: Send) -> None:
+        headers = Headers(scope["headers"])
+        rule = self._rule(scope)
+        try:
+            key = key_of(headers.all(b"idempotency-key"), headers.all(b"x-idempotency-key"))
+        except InvalidKey as error:
+            await answer(send, problem.problem(400, str(error)))
+            return
+        incoming = await bodies.read(headers, rule, receive)
+        if incoming is None:
+            return
+        if isinstance(incoming, Answer):
+            await answer(send, incoming)
+            return
+        try:
+            asked = await self._asked(scope, headers, rule, key, incoming.digest)
+            await self._decide(scope, headers, asked, incoming, receive, send)
+        finally:
+            incoming.close()
+
+    async def _asked(self, scope: Any, headers: Headers, rule: Rule, key: str, digest: bytes) -> Asked:
+        method, path = scope["method"], scope["path"]
+        media_type = media_type_of(headers.one(b"content-type"))
+        wait = wait_seconds_of(headers.all(b"prefer"))
+        return Asked(
+            key,
+            await self._principal(scope, headers),
+            fingerprint_of(method, path, scope.get("query_string", b""), media_type, digest),
+            f"{method} {path}",
+            rule,
+            (rule.wait_seconds or 0.0) if wait is None else wait,
+        )
+
+    async def _principal(self, scope: Any, headers: Headers) -> Principal:
+        if self._guard.principal is not None:
+            name = self._guard.principal(scope)
+            return principals.named(await name if hasattr(name, "__await__") else name)
+        found = principals.of_user(scope["user"]) if "user" in scope else None
+        if found is None:
+            found = principals.of_credentials(headers.credentials())
+            if found.fleeting:
+                self._guard.tell_fleeting()
+        return found
+
+    async def _decide(
+        self, scope: Any, headers: Headers, asked: Asked, incoming: Incoming, receive: Receive, send: Send
+    ) -> None:
+        try:
+            found = await self._guard.admit(asked)
+        except StoreUnavailable:
+            await answer(send, problem.unavailable())
+            return
+        match found:
+            case Claim():
+                await self._run(scope, headers, asked, found, incoming, receive, send)
+            case Replay(entry):
+                last_event_id = headers.one(b"last-event-id")
+                await replay(self._guard.ledger, self._guard.form, entry, last_event_id, receive, send)
+            case Busy(entry):
+                if entry.outcome.chunks:
+                    last_event_id = headers.one(b"last-event-id")
+                    await replay(self._guard.ledger, self._guard.form, entry, last_event_id, receive, send)
+                else:
+                    await answer(send, problem.busy())
+            case Mismatch():
+                await answer(send, problem.mismatch())
+            case InDoubt():
+                await answer(send, problem.in_doubt())
+            case None:
+                await self.app(scope, bodies.given_again(incoming, receive), send)
+            case _:
+                assert_never(found)
+
+    async def _run(
+        self,
+        scope: Any,
+        headers: Headers,
+        asked: Asked,
+        claim: Claim,
+        incoming: Incoming,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Run the application in a task of its own: its client going away does not end it."""
+
+        async def lost() -> None:
+            await self._outcome_of_winner(asked, receive, send)
+
+        exchange = Exchange(self._guard, asked, claim, incoming, send, lost)
+        scope[SCOPE_KEY] = exchange.operation
+        extensions = scope.get("extensions")
+        if extensions:
+            scope["extensions"] = {name: value for name, value in extensions.items() if name not in _UNRECORDABLE}
+        place = place_of(headers.one(b"last-event-id"))
+        if place is not None and place[0] != claim.version:
+            exchange.preface = interrupted(INTERRUPTED)
+        task = asyncio.ensure_future(exchange.run(self.app, scope))
+        watchers: list[asyncio.Task[None]] = []
+        exchange.streaming = lambda: watchers.append(asyncio.ensure_future(self._watch(exchange, task, receive)))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.done():
+                raise
+            if exchange.gone or await client_gone(receive):
+                exchange.gone = True
+                task.add_done_callback(_report)
+                raise
+            task.cancel()
+            await asyncio.wait({task})
+            raise
+        finally:
+            if task.done():
+                for watcher in watchers:
+                    watcher.cancel()
+
+    async def _watch(self, exchange: Exchange, task: asyncio.Task[None], receive: Receive) -> None:
+        """A stream whose client went away is recorded for a while, but not for ever."""
+        await until_gone(receive)
+        exchange.gone = True
+        await asyncio.wait({task}, timeout=self._guard.max_stream_seconds)
+        task.cancel()
+
+    async def _outcome_of_winner(self, asked: Asked, receive: Receive, send: Send) -> None:
+        """The claim was taken over: whoever has it now decides what everyone gets."""
+        ledger = self._guard.ledger
+        deadline = ledger.line.monotonic() + WINNER_SECONDS
+        entry = await ledger.read(asked.principal.scope, asked.key)
+        while entry is not None and entry.fingerprint == asked.fingerprint and entry.status == "in_progress":
+            remaining = deadline - ledger.line.monotonic()
+            if remaining <= 0:
+                break
+            entry = (await ledger.wait(entry, remaining)).entry
+        if entry is not None and entry.fingerprint == asked.fingerprint and entry.status == "completed":
+            await replay(ledger, self._guard.form, entry, "", receive, send)
+        elif entry is not None and entry.status == "in_doubt":
+            await answer(send, problem.in_doubt())
+        else:
+            await answer(send, problem.busy())
+
+    # The application's end.
+
+    def _closing(self, send: Send) -> Send:
+        async def closing(message: Message) -> None:
+            if message["type"].startswith("lifespan.shutdown"):
+                await self._finish()
+            await send(message)
+
+        return closing
+
+    async def _finish(self) -> None:
+        """Let requests without a client end, then let go of the ledger."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await asyncio.to_thread(self._guard.close)
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    """A handler whose caller is gone raised: nobody else will say so."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("a request whose client went away raised", exc_info=error)

@@ -1,0 +1,279 @@
+"""The settings of a middleware and the ledger it asks: whether a keyed request runs, waits, or has been answered."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+from onceward.core.claim import Busy, Claim, Found, InDoubt, Mismatch, Replay
+from onceward.core.fingerprint import Digest
+from onceward.core.response import DENY_HEADERS, keeps_status
+from onceward.errors import InvalidOption, StoreUnavailable
+from onceward.http.kept import Form
+from onceward.http.observe import Observer
+from onceward.http.operation import Operation
+from onceward.http.principal import Principal
+from onceward.http.recording import Recording
+from onceward.http.rules import REPEAT, PathRules, Rule
+from onceward.http.seal import Seal
+from onceward.ledger import RETAIN_SECONDS, Ledger
+from onceward.store import Store
+from onceward.store.open import open_store
+from onceward.store.upkeep import POLL_SECONDS_MAX, POLL_SECONDS_MIN
+from onceward.terms import MAX_RUN_SECONDS, RETAIN_SECONDS_MAX, check_seconds
+
+logger = logging.getLogger("onceward.http")
+
+# The seeds' processing time: a worker that is silent for longer is taken for dead. One on this machine is proved so.
+LEASE_SECONDS = 300.0
+METHODS = ("POST", "PUT", "PATCH")
+MAX_BODY_BYTES = 10 * 1024 * 1024
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024
+MAX_STREAM_SECONDS = 300.0
+STORE_SECONDS = 5.0
+PURGE_SECONDS = 60.0
+PROCEED = "proceed"
+
+
+class Options(TypedDict, total=False):
+    """Options of both middlewares.
+
+    lease_seconds       how long a silent worker keeps a key (300); renewed while the handler runs
+    retain_seconds      how long a response is replayed, counted from its end (24 hours)
+    wait_seconds        how long a duplicate waits for the running one before 409 (0)
+    principal           who asks: called with the ASGI scope or WSGI environ, gives a text or None
+    on_crash            "repeat" (default) or "hold"; see `Rule`
+    methods             the methods that are checked (POST, PUT, PATCH)
+    paths               only paths that begin with one of these are checked (all)
+    required            a request without a key gets 400 (False)
+    rules               rules by path, for applications whose handlers cannot carry them
+    max_body_bytes      larger keyed requests get 413 (10 MiB)
+    max_response_bytes  larger responses are not kept (16 MiB)
+    max_stream_seconds  how long a stream goes on for a client that went away (300)
+    deny_headers        response headers that are not replayed; replaces the default list
+    keep_status         which statuses are kept; called with the status
+    on_store_error      "fail" (503, default) or "proceed" (run unprotected)
+    store_seconds       how long a store that fails is asked again before 503 (5)
+    purge_seconds       how often expired keys are deleted in the background (60; 0: never)
+    encryption_keys     seal kept responses with the first, open with any (none)
+    metrics             True, False, or a prometheus registry
+    namespace           separates applications that share one store ("onceward")
+    enabled             False switches all of it off
+    """
+
+    lease_seconds: float | None
+    retain_seconds: float | None
+    wait_seconds: float
+    principal: Callable[[Any], Any] | None
+    on_crash: str
+    methods: Iterable[str]
+    paths: Iterable[str]
+    required: bool
+    rules: Mapping[str, Rule]
+    max_body_bytes: int
+    max_response_bytes: int
+    max_stream_seconds: float
+    deny_headers: Iterable[str]
+    keep_status: Callable[[int], bool]
+    on_store_error: str
+    store_seconds: float
+    purge_seconds: float
+    encryption_keys: Sequence[bytes]
+    metrics: Any
+    namespace: str
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A keyed request, as the ledger sees it."""
+
+    key: str
+    principal: Principal
+    fingerprint: Digest
+    endpoint: str
+    rule: Rule
+    wait_seconds: float
+
+
+class Guard:
+    """Made once for an application."""
+
+    def __init__(self, store: str | Store | Ledger, options: Options) -> None:
+        unknown = set(options) - set(Options.__annotations__)
+        if unknown:
+            raise InvalidOption(f"unknown option {min(unknown)!r}; there are {', '.join(Options.__annotations__)}")
+        own = not isinstance(store, Ledger)
+        self.default = Rule(
+            required=options.get("required", False),
+            on_crash=options.get("on_crash", REPEAT),
+            lease_seconds=options.get("lease_seconds") or (LEASE_SECONDS if own else None),
+            retain_seconds=options.get("retain_seconds", RETAIN_SECONDS if own else None),
+            wait_seconds=options.get("wait_seconds", 0.0),
+            store=True,
+            max_body_bytes=options.get("max_body_bytes", MAX_BODY_BYTES),
+            max_response_bytes=options.get("max_response_bytes", MAX_RESPONSE_BYTES),
+            digest=False,
+        )
+        self.methods = _texts("methods", options.get("methods", METHODS), str.upper)
+        self.paths = tuple(_texts("paths", options.get("paths", ()), str))
+        self.rules = PathRules(options.get("rules", {}))
+        self.principal = options.get("principal")
+        self.keep_status = options.get("keep_status", keeps_status)
+        for name, function in (("principal", self.principal), ("keep_status", self.keep_status)):
+            if function is not None and not callable(function):
+                raise InvalidOption(f"{name}= is a function, not {function!r}")
+        self.max_stream_seconds = _seconds("max_stream_seconds", options.get("max_stream_seconds", MAX_STREAM_SECONDS))
+        self.enabled = options.get("enabled", True)
+        if options.get("on_store_error", "fail") not in {"fail", PROCEED}:
+            raise InvalidOption(f"on_store_error= is 'fail' or 'proceed', not {options.get('on_store_error')!r}")
+        self.proceeds = options.get("on_store_error") == PROCEED
+        deny = _texts("deny_headers", options.get("deny_headers", DENY_HEADERS), str.lower)
+        keys = options.get("encryption_keys", ())
+        self.form = Form(frozenset(name.encode("latin-1") for name in deny), Seal(keys) if keys else None)
+        self.observer = Observer(options.get("metrics", True))
+        self._open = functools.partial(_ledger, store, options)
+        self.ledger = self._open()
+        self._own = isinstance(store, str)
+        self._purge_seconds = _seconds("purge_seconds", options.get("purge_seconds", PURGE_SECONDS))
+        self._purges = False
+        self._rules: dict[Rule, Rule] = {}
+        self._told_fleeting = False
+
+    def covers(self, path: str) -> bool:
+        """Whether requests to this path are checked."""
+        return not self.paths or path.startswith(self.paths)
+
+    def rule(self, declared: Rule | None, path: str) -> Rule:
+        """What holds for a request: what its handler declares, else its path, and the defaults for the rest."""
+        declared = declared or self.rules.find(path)
+        if declared is None:
+            return self.default
+        found = self._rules.get(declared)
+        if found is None:
+            found = self._rules[declared] = declared.over(self.default)
+        return found
+
+    async def admit(self, asked: Asked) -> Found | None:
+        """Ask for the key, waiting for a running duplicate as long as the request would. None: proceed unprotected."""
+        start = time.monotonic()
+        try:
+            found = await self._begin(asked)
+        except StoreUnavailable:
+            self.observer.store_failed(asked.key, proceeded=self.proceeds)
+            if self.proceeds:
+                return None
+            raise
+        status = _STATUS[type(found)]
+        self.observer.checked(asked.key, status, cached=isinstance(found, Replay), seconds=time.monotonic() - start)
+        return found
+
+    async def _begin(self, asked: Asked) -> Found:
+        if self._purge_seconds and not self._purges:
+            self._purges = True
+            self.ledger.purge_every(self._purge_seconds)
+        ledger, rule = self.ledger, asked.rule
+        deadline = None
+        pause = POLL_SECONDS_MIN
+        while True:
+            found = await ledger.begin(
+                asked.principal.scope,
+                asked.key,
+                asked.fingerprint,
+                repeatable=rule.repeatable,
+                lease_seconds=rule.lease_seconds,
+                retain_seconds=rule.retain_seconds,
+                user_id=asked.principal.name,
+                endpoint=asked.endpoint,
+            )
+            if not isinstance(found, Busy) or found.entry.outcome.chunks or asked.wait_seconds <= 0:
+                return found
+            now = ledger.line.monotonic()
+            deadline = now + asked.wait_seconds if deadline is None else deadline
+            if now >= deadline:
+                return found
+            if found.locked:
+                await ledger.line.sleep(min(pause, deadline - now))
+                pause = min(pause * 2, POLL_SECONDS_MAX)
+            else:
+                await ledger.wait(found.entry, deadline - now)
+
+    def operation(self, asked: Asked, claim: Claim) -> tuple[Operation, Recording, Callable[[], None]]:
+        """What is needed to run an admitted request: the handler's view of it, its recording, and how to let go.
+
+        The claim is renewed in the background until the last is called.
+        """
+        ledger, rule = self.ledger, asked.rule
+        kept = ledger.keep(claim, rule.lease_seconds, rule.retain_seconds, MAX_RUN_SECONDS)
+
+        def drop() -> None:
+            ledger.drop(kept)
+
+        operation = Operation(asked.key, claim)
+        operation.let_bind(ledger, self.form, claim, rule, drop)
+        return operation, Recording(ledger, self.form, claim, rule, self.keep_status), drop
+
+    async def unknown(self, asked: Asked, claim: Claim, note: str) -> None:
+        """Nobody knows what happened. Where it may be repeated, the next one takes over; elsewhere it is a doubt."""
+        if asked.rule.repeatable:
+            await self.ledger.lapse(claim)
+        elif await self.ledger.doubt(claim, note):
+            self.observer.put_in_doubt(asked.key)
+
+    async def failed(self, asked: Asked, claim: Claim, note: str) -> None:
+        """The handler raised. Where it may be repeated, the next one runs again; elsewhere it is a doubt."""
+        if asked.rule.repeatable:
+            await self.ledger.fail(claim, note, asked.rule.retain_seconds)
+        elif await self.ledger.doubt(claim, note):
+            self.observer.put_in_doubt(asked.key)
+
+    def tell_fleeting(self) -> None:
+        """Said once: whose keys these are changes with each login."""
+        if not self._told_fleeting:
+            self._told_fleeting = True
+            logger.warning(
+                "keys belong to a digest of the credentials sent: after a token is refreshed the same key runs again;"
+                " give the middleware principal=, or authenticate outside of it"
+            )
+
+    def close(self) -> None:
+        """Let go of the ledger, if it is the middleware's own. An application that starts again opens it anew."""
+        if self._own:
+            ledger, self.ledger, self._purges = self.ledger, self._open(), False
+            ledger.close()
+
+
+_STATUS: dict[type[Found], str] = {
+    Claim: "processing_started",
+    Busy: "duplicate_processing",
+    Replay: "duplicate_completed",
+    Mismatch: "fingerprint_mismatch",
+    InDoubt: "in_doubt",
+}
+
+
+def _ledger(store: str | Store | Ledger, options: Options) -> Ledger:
+    if isinstance(store, Ledger):
+        return store
+    if not isinstance(store, str) and not hasattr(store, "commit"):
+        raise InvalidOption(f"store= is a URL, a store or a ledger, not {store!r}")
+    return Ledger(
+        open_store(store) if isinstance(store, str) else store,
+        lease_seconds=options.get("lease_seconds") or LEASE_SECONDS,
+        namespace=options.get("namespace", "onceward"),
+        patience_seconds=options.get("store_seconds", STORE_SECONDS),
+    )
+
+
+def _texts(name: str, values: Iterable[str], form: Callable[[str], str]) -> frozenset[str]:
+    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+        raise InvalidOption(f"{name}= is a list of texts, not {values!r}")
+    return frozenset(form(value) for value in values)
+
+
+def _seconds(name: str, value: object) -> float:
+    return check_seconds(name, value, RETAIN_SECONDS_MAX)

@@ -1,0 +1,140 @@
+"""A keyed ASGI request on its way in: its headers, and its body, which is read before anything is claimed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
+
+from onceward.http import problem
+from onceward.http.exchange import Message, Receive
+from onceward.http.principal import CREDENTIAL_HEADERS
+from onceward.http.problem import Answer
+from onceward.http.rules import Rule
+from onceward.http.spool import Body, TooLarge, promised_digest
+
+_CREDENTIALS = frozenset(name.encode() for name in CREDENTIAL_HEADERS)
+
+
+class Headers:
+    """The header lines of a request, by lower-case name."""
+
+    def __init__(self, lines: Iterable[tuple[bytes, bytes]]) -> None:
+        self._lines: dict[bytes, list[bytes]] = {}
+        for name, value in lines:
+            self._lines.setdefault(name.lower(), []).append(value)
+
+    def all(self, name: bytes) -> list[str]:
+        return [value.decode("latin-1") for value in self._lines.get(name, ())]
+
+    def one(self, name: bytes) -> str:
+        """The first line, or nothing."""
+        found = self._lines.get(name)
+        return found[0].decode("latin-1") if found else ""
+
+    def credentials(self) -> list[tuple[str, bytes]]:
+        return [(name.decode(), value) for name in _CREDENTIALS & self._lines.keys() for value in self._lines[name]]
+
+
+class Spooled:
+    """A body that was read whole."""
+
+    broken: Answer | None = None
+
+    def __init__(self, body: Body, rule: Rule) -> None:
+        self._body = body
+        self.digest = body.digest(rule.fields)
+        self._pieces: Iterator[bytes] = iter(())
+        self._ahead: bytes | None = b""
+        self._begun = False
+
+    async def message(self) -> Message | None:
+        if not self._begun:
+            self._begun = True
+            self._pieces = self._body.pieces()
+            self._ahead = next(self._pieces, b"")
+        piece = self._ahead
+        if piece is None:
+            return None
+        self._ahead = next(self._pieces, None)
+        return {"type": "http.request", "body": piece, "more_body": self._ahead is not None}
+
+    def close(self) -> None:
+        self._body.close()
+
+
+class Verified:
+    """A body that is passed on as it comes, and must be what its `Content-Digest` promised.
+
+    Should it not be, the handler sees its client go away before the end, and the client gets 400.
+    """
+
+    def __init__(self, receive: Receive, promised: bytes, bytes_max: int) -> None:
+        self._receive = receive
+        self._bytes_max = bytes_max
+        self._hash = hashlib.sha256()
+        self._size = 0
+        self._ended = False
+        self.digest = promised
+        self.broken: Answer | None = None
+
+    async def message(self) -> Message | None:
+        if self._ended:
+            return None
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self._ended = True
+            return message
+        data = message.get("body", b"")
+        self._size += len(data)
+        self._hash.update(data)
+        self._ended = not message.get("more_body", False)
+        if self._size > self._bytes_max:
+            self.broken = problem.too_large(self._bytes_max)
+        elif self._ended and self._hash.digest() != self.digest:
+            self.broken = problem.problem(400, "The body does not have the digest that the request promised")
+        if self.broken is not None:
+            self._ended = True
+            return {"type": "http.disconnect"}
+        return message
+
+    def close(self) -> None:
+        """Nothing was spooled."""
+
+
+Incoming: TypeAlias = Spooled | Verified
+
+
+async def read(headers: Headers, rule: Rule, receive: Receive) -> Incoming | Answer | None:
+    """The body, or why it is refused; None when the client went away before all of it had come."""
+    bytes_max = rule.max_body_bytes or 0
+    if (length := headers.one(b"content-length")).isdigit() and int(length) > bytes_max:
+        return problem.too_large(bytes_max)
+    if rule.digest:
+        promised = promised_digest(headers.one(b"content-digest"), headers.one(b"repr-digest"))
+        if promised is not None:
+            return Verified(receive, promised, bytes_max)
+    body = Body(headers.one(b"content-type"), bytes_max)
+    more = True
+    try:
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                body.close()
+                return None
+            body.feed(message.get("body", b""))
+            more = message.get("more_body", False)
+    except TooLarge:
+        body.close()
+        return problem.too_large(bytes_max)
+    return Spooled(body, rule)
+
+
+def given_again(incoming: Incoming, receive: Receive) -> Receive:
+    """The body once more, then whatever else the server says; for a handler that runs unprotected."""
+
+    async def again() -> Any:
+        message = await incoming.message()
+        return await receive() if message is None else message
+
+    return again

@@ -1,0 +1,179 @@
+"""What a handler may know and say of its own operation: `idempotency(request)`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from dataclasses import replace
+from typing import Any
+
+from onceward.bound import Bound
+from onceward.core.claim import Claim
+from onceward.errors import InvalidOption
+from onceward.http.kept import Form
+from onceward.http.problem import Answer
+from onceward.http.rules import Rule
+from onceward.ledger import Ledger
+from onceward.terms import RETAIN_SECONDS_MAX, check_seconds
+
+# Where the operation lies in an ASGI scope and in a WSGI environ.
+SCOPE_KEY = "onceward"
+ENVIRON_KEY = "onceward.operation"
+
+
+class Operation:
+    """The handler's own operation. Without a key in the request `key` is None, and the verbs do nothing."""
+
+    def __init__(self, key: str | None, claim: Claim | None = None) -> None:
+        self.key = key
+        self.attempt = 1 if claim is None else claim.attempt
+        self.version = 0 if claim is None else claim.version
+        """The fencing token: it only grows. Pass it to systems that can refuse an older one."""
+        self.stored = True
+        self.retain_seconds: float | None = None
+        self.bound: ResponseBound | None = None
+        self._bind: Callable[[object], ResponseBound] | None = None
+
+    def no_store(self) -> None:
+        """Record that this happened, but keep nothing of the response: a retry gets 409 `outcome-not-kept`."""
+        self.stored = False
+
+    def keep_for(self, seconds: float) -> None:
+        """Replay the response for this long."""
+        self.retain_seconds = check_seconds("keep_for", seconds, RETAIN_SECONDS_MAX)
+
+    def bind(self, connection: object) -> ResponseBound | Unbound:
+        """Settle in the handler's own transaction: exactly once. Await it on async connections.
+
+        bound = idempotency(request).bind(connection)
+        connection.execute("INSERT …")
+        bound.settle(response)        # before the transaction commits; awaited on async connections
+        """
+        if self._bind is None:
+            return Unbound()
+        self.bound = self._bind(connection)
+        return self.bound
+
+    def let_bind(self, ledger: Ledger, form: Form, claim: Claim, rule: Rule, suspend: Callable[[], None]) -> None:
+        """Called by the middleware: what binding needs."""
+
+        def bind(connection: object) -> ResponseBound:
+            seconds = rule.retain_seconds if self.retain_seconds is None else self.retain_seconds
+            retain = ledger.retain(seconds)
+            bound = Bound.to(ledger.line.store, claim.entry, connection, retain, rule.max_response_bytes or 0, suspend)
+            return ResponseBound(bound, form, claim, rule if self.stored else replace(rule, store=False))
+
+        self._bind = bind
+
+
+class ResponseBound:
+    """A claim bound to the handler's transaction, to be settled with a response."""
+
+    def __init__(self, bound: Bound, form: Form, claim: Claim, rule: Rule) -> None:
+        self._bound = bound
+        self._form = form
+        self._claim = claim
+        self._rule = rule
+        self.response: Answer | None = None
+
+    def __await__(self) -> Generator[Any, Any, ResponseBound]:
+        yield from self._bound.__await__()
+        return self
+
+    @property
+    def settled(self) -> bool:
+        return self._bound.settled
+
+    @property
+    def open(self) -> bool:
+        return self._bound.open
+
+    def settle(self, response: object) -> Awaitable[None] | None:
+        """Write the response in the transaction; the middleware sends exactly it. Awaited on async connections.
+
+        Takes a response of Starlette, FastAPI, Litestar, Flask or Django, a tuple (status, headers, body), or a value
+        that is sent as JSON with status 200.
+        """
+        answer = taken_apart(response)
+        outcome, chunks = self._form.whole(self._claim.entry, answer.status, answer.headers, answer.body)
+        if self._rule.store is False or len(answer.body) > (self._rule.max_response_bytes or 0):
+            outcome, chunks = type(outcome)(code=answer.status), ()
+        self.response = answer
+        return self._bound.settle_outcome(outcome, chunks)
+
+
+class Unbound:
+    """Stands in for a bound claim where the request has no key. It may be awaited or not, as the connection has it."""
+
+    settled = False
+
+    def __await__(self) -> Generator[Any, Any, Unbound]:
+        yield from ()
+        return self
+
+    def settle(self, response: object) -> Unbound:  # noqa: ARG002  # there is nothing to write
+        return self
+
+
+def idempotency(request: object) -> Operation:
+    """The operation of this request: of Starlette, FastAPI, Litestar, Quart, Flask or Django, or a scope or environ."""
+    for carrier in (request, getattr(request, "scope", None), getattr(request, "environ", None)):
+        if isinstance(carrier, dict):
+            found = carrier.get(SCOPE_KEY) or carrier.get(ENVIRON_KEY)
+            if isinstance(found, Operation):
+                return found
+    return Operation(None)
+
+
+def taken_apart(response: Any) -> Answer:
+    """Status, headers and body of a response, whichever framework made it."""
+    if isinstance(response, tuple) and len(response) == _TUPLE:
+        status, headers, body = response
+        pairs = headers.items() if hasattr(headers, "items") else headers
+        return _answer(status, [(_bytes(name), _bytes(value)) for name, value in pairs], body)
+    status = getattr(response, "status_code", None)
+    if status is None:
+        return _answer(200, [], response)
+    if hasattr(response, "raw_headers") and hasattr(response, "body"):  # Starlette, FastAPI
+        return Answer(status, tuple(response.raw_headers), bytes(response.body))
+    if hasattr(response, "get_data"):  # Flask
+        pairs = [(_bytes(name), _bytes(value)) for name, value in response.headers.items()]
+        return Answer(status, tuple(pairs), response.get_data())
+    if hasattr(response, "items") and hasattr(response, "content") and not getattr(response, "streaming", False):
+        return Answer(status, tuple(_django_headers(response)), response.content)
+    if hasattr(response, "render") and hasattr(response, "media_type"):  # Litestar
+        kind = response.media_type or "application/json"
+        pairs = [(_bytes(name), _bytes(value)) for name, value in dict(response.headers or {}).items()]
+        media = _bytes(getattr(kind, "value", kind))
+        return _answer(status, pairs, response.render(response.content, kind), media)
+    raise InvalidOption(f"bound.settle() cannot take a {type(response).__name__}: its body is not there as a whole")
+
+
+_TUPLE = 3
+
+
+def _django_headers(response: Any) -> Iterable[tuple[bytes, bytes]]:
+    for name, value in response.items():
+        yield _bytes(name), _bytes(value)
+    for cookie in response.cookies.values():
+        yield b"set-cookie", _bytes(cookie.OutputString())
+
+
+def _answer(status: int, headers: list[tuple[bytes, bytes]], body: object, media: bytes = b"") -> Answer:
+    if isinstance(body, str):
+        data, guessed = body.encode(), b"text/plain; charset=utf-8"
+    elif isinstance(body, bytes | bytearray | memoryview):
+        data, guessed = bytes(body), b"application/octet-stream"
+    else:
+        dump = getattr(body, "model_dump", None)
+        data, guessed = json.dumps(dump(mode="json") if dump else body).encode(), b"application/json"
+    names = {name.lower() for name, _ in headers}
+    if b"content-type" not in names:
+        headers.append((b"content-type", media or guessed))
+    if b"content-length" not in names:
+        headers.append((b"content-length", str(len(data)).encode()))
+    return Answer(status, tuple(headers), data)
+
+
+def _bytes(text: object) -> bytes:
+    return text if isinstance(text, bytes) else str(text).encode("latin-1")

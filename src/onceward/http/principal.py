@@ -1,0 +1,87 @@
+"""Whose key it is. One user's key never reveals another's response, so every key belongs to a principal.
+
+In this order: what `principal=` says; the authenticated user; a digest of the credentials sent; `anonymous`. The kinds
+are kept apart, so that a user who is called `anonymous` is still somebody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from uuid import UUID
+
+from onceward.errors import InvalidOption
+
+# Where credentials travel; all of them together say who asks.
+CREDENTIAL_HEADERS = ("authorization", "proxy-authorization", "x-api-key", "cookie")
+# Where frameworks keep what identifies a user.
+_IDENTITIES = ("identity", "id", "pk", "user_id", "sub", "username", "display_name", "name", "email")
+# The ledger's scope holds 255 bytes, with a namespace of up to 64 in front.
+_NAME_BYTES_MAX = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """`scope` separates keys in the ledger, `name` is what an operator reads; `fleeting` when a new login changes it."""
+
+    scope: str
+    name: str
+    fleeting: bool = False
+
+
+ANONYMOUS = Principal("http:anonymous", "anonymous")
+
+
+def named(name: object) -> Principal:
+    """The principal that `principal=` named; None is everybody without a name."""
+    if name is None:
+        return ANONYMOUS
+    text = _text(name)
+    if text is None:
+        raise InvalidOption(f"principal= must give a text that says who asks, or None; it gave {name!r}")
+    return Principal(f"http:user:{_short(text)}", text)
+
+
+def of_user(user: object) -> Principal | None:
+    """The principal of an authenticated user object; None when there is none or nothing identifies it."""
+    if user is None or getattr(user, "is_authenticated", True) is False:
+        return None
+    text = _text(user)
+    if text is None and isinstance(user, dict):
+        text = next((found for name in _IDENTITIES if (found := _text(user.get(name))) is not None), None)
+    elif text is None:
+        text = next((found for name in _IDENTITIES if (found := _text(_attribute(user, name))) is not None), None)
+    return None if text is None else Principal(f"http:user:{_short(text)}", text)
+
+
+def of_credentials(lines: Iterable[tuple[str, bytes]]) -> Principal:
+    """The principal of whoever holds these credentials, by (lower-case header name, value)."""
+    found = sorted(lines)
+    if not found:
+        return ANONYMOUS
+    whole = b"".join(b"%b=%d:%b;" % (name.encode("latin-1"), len(value), value) for name, value in found)
+    digest = hashlib.sha256(whole).hexdigest()[:32]
+    return Principal(f"http:credentials:{digest}", f"credentials:{digest}", fleeting=True)
+
+
+def _attribute(user: object, name: str) -> object:
+    try:
+        return getattr(user, name, None)
+    except Exception:  # noqa: BLE001  # a property of the framework's own that this user does not have
+        return None
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, str):
+        return value.replace("\x00", "") or None
+    if isinstance(value, bool) or not isinstance(value, int | UUID):
+        return None
+    return str(value)
+
+
+def _short(text: str) -> str:
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= _NAME_BYTES_MAX and text.isprintable():
+        return text
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"

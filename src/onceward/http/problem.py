@@ -1,0 +1,73 @@
+"""Problem answers (RFC 9457). The sentences of the seeds are the `detail`; `code` is what programs look at."""
+
+from __future__ import annotations
+
+import functools
+import http
+import json
+from dataclasses import dataclass
+
+# What a client is told to wait when the work is under way, or the store does not answer.
+BUSY_RETRY_SECONDS = 1
+STORE_RETRY_SECONDS = 5
+
+_CODES = {400: "badRequest", 409: "conflict", 413: "payloadTooLarge", 422: "unprocessable", 503: "unavailable"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole response of the middleware's own."""
+
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+
+
+@functools.lru_cache(maxsize=256)
+def problem(status: int, detail: str, code: str = "", retry_after: int | None = None) -> Answer:
+    """A problem answer; `code` follows the status unless a finer one is given."""
+    code = code or _CODES[status]
+    content: dict[str, object] = {
+        "type": f"urn:onceward:problem:{code}",
+        "title": http.HTTPStatus(status).phrase,
+        "status": status,
+        "detail": detail,
+        "code": code,
+    }
+    headers = [(b"content-type", b"application/problem+json")]
+    if retry_after is not None:
+        content["retry_after"] = retry_after
+        headers.append((b"retry-after", str(retry_after).encode()))
+    body = json.dumps(content).encode()
+    headers.append((b"content-length", str(len(body)).encode()))
+    return Answer(status, tuple(headers), body)
+
+
+def busy() -> Answer:
+    return problem(409, "Request is being processed", retry_after=BUSY_RETRY_SECONDS)
+
+
+def mismatch() -> Answer:
+    return problem(422, "Idempotency key already used with different request")
+
+
+def in_doubt() -> Answer:
+    detail = "Nobody knows whether this request was carried out, and it may not be repeated. An operator has to decide."
+    return problem(409, detail, "in-doubt")
+
+
+def not_kept() -> Answer:
+    return problem(409, "Request was carried out, but its response was not kept", "outcome-not-kept")
+
+
+def too_large(bytes_max: int) -> Answer:
+    return problem(413, f"The body of a request with an idempotency key is limited to {bytes_max} bytes")
+
+
+def unavailable() -> Answer:
+    detail = "The store of idempotency keys does not answer. Retry with the same key."
+    return problem(503, detail, retry_after=STORE_RETRY_SECONDS)
+
+
+def key_required() -> Answer:
+    return problem(400, "This request needs an Idempotency-Key header")

@@ -1,0 +1,117 @@
+"""A response written down while it streams to its client, and settled before its end is passed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from onceward.core.claim import Claim
+from onceward.core.outcome import Outcome
+from onceward.errors import ClaimLost
+from onceward.http.events import with_id
+from onceward.http.kept import HEAD_SEQ, Form
+from onceward.http.rules import Rule
+from onceward.ledger import Ledger
+
+# What may wait to be written down; a store that is slower than the stream then slows the stream.
+BACKLOG_BYTES_MAX = 1024 * 1024
+_SERVER_ERROR = 500
+
+
+class Recording:
+    """One response under its claim. Nothing is awaited but the ledger, so that WSGI can use it, too."""
+
+    def __init__(
+        self, ledger: Ledger, form: Form, claim: Claim, rule: Rule, keeps_status: Callable[[int], bool]
+    ) -> None:
+        self._ledger = ledger
+        self._form = form
+        self._claim = claim
+        self._rule = rule
+        self._keeps_status = keeps_status
+        self._status = 0
+        self._headers: Iterable[tuple[bytes, bytes]] = ()
+        self._waiting: list[bytes] = []
+        self._size = 0
+        self._appended = 0  # chunks in the ledger, the head included
+        self._numbered = HEAD_SEQ  # chunks that the events given so far take up
+        self._events = False
+        self._live = False
+        self.backlog = 0
+        self.keeps = rule.store is not False
+        self.doubted = False
+
+    def begin(self, status: int, headers: Iterable[tuple[bytes, bytes]], *, events: bool, live: bool) -> None:
+        """The head is known. `live` responses are written down as they come, so that duplicates can join them."""
+        self._status, self._headers = status, headers
+        self._events, self._live = events, live
+        self.keeps = self.keeps and self._keeps_status(status)
+
+    def add(self, data: bytes) -> None:
+        """Take the next piece of the body."""
+        if not self.keeps or not data:
+            return
+        self._size += len(data)
+        if self._size > (self._rule.max_response_bytes or 0):
+            self.forget()
+            return
+        self._waiting.append(data)
+        self.backlog += len(data)
+
+    def add_event(self, block: bytes) -> bytes:
+        """Take one whole event of an event stream; what is to be sent of it, with an id to resume from."""
+        block, pieces = with_id(block, self._claim.version, self._numbered - HEAD_SEQ, self._form.chunk_bytes_max)
+        self._numbered += pieces
+        self.add(block)
+        return block
+
+    def forget(self) -> None:
+        """Keep nothing but that it happened."""
+        self.keeps = False
+        self._waiting, self.backlog = [], 0
+
+    @property
+    def due(self) -> bool:
+        """Whether something should be written down before the response ends."""
+        return self.backlog > self._form.inline_bytes_max or (self._live and self.backlog > 0)
+
+    async def append(self) -> None:
+        """Write down what has gathered. `ClaimLost` when somebody else has the claim by now."""
+        entry = self._claim.entry
+        while self._waiting and self.keeps:
+            waiting, self._waiting, self.backlog = self._waiting, [], 0
+            pieces = [piece for block in waiting for piece in self._form.cut(block)]
+            if not self._events:
+                pieces = self._form.cut(b"".join(waiting))
+            chunks: list[bytes] = []
+            if self._appended == 0:
+                chunks.append(self._form.head(self._status, self._form.headers(entry, self._headers)))
+            chunks += self._form.chunks(entry, self._appended + len(chunks) + 1, pieces)
+            await self._ledger.append(self._claim, self._appended + 1, chunks)
+            self._appended += len(chunks)
+
+    async def finish(self, retain_seconds: float | None) -> bool:
+        """Record what became of the request; false when the claim is lost, and then another's outcome counts."""
+        ledger, claim, form = self._ledger, self._claim, self._form
+        if not self._keeps_status(self._status):
+            return await self._not_kept()
+        if not self.keeps:
+            return await ledger.settle(claim, Outcome(code=self._status), retain_seconds)
+        if self._appended == 0 and self.backlog <= form.inline_bytes_max and not (self._events and self._waiting):
+            entry = claim.entry
+            body = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
+            outcome = Outcome(self._status, form.headers(entry, self._headers), form.inline(entry, bytes(body)))
+            return await ledger.settle(claim, outcome, retain_seconds)
+        try:
+            await self.append()
+        except ClaimLost:
+            return False
+        outcome = Outcome(self._status, form.headers(claim.entry, self._headers), None, self._appended)
+        return await ledger.settle(claim, outcome, retain_seconds)
+
+    async def _not_kept(self) -> bool:
+        """A status that says "try again": the next one runs. Where that is not allowed, a server error is a doubt."""
+        note = f"answered {self._status}"
+        if self._status >= _SERVER_ERROR and not self._rule.repeatable:
+            self.doubted = True
+            return await self._ledger.doubt(self._claim, note)
+        return await self._ledger.fail(self._claim, note, self._rule.retain_seconds)

@@ -1,0 +1,100 @@
+"""Answers that come from the ledger, sent over ASGI: a kept response, or a recorded body, finished or still running."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from onceward.core.claim import Entry
+from onceward.core.response import Headers
+from onceward.errors import ClaimLost, OutcomeNotKept
+from onceward.http import problem
+from onceward.http.events import interrupted, is_event_stream
+from onceward.http.exchange import Receive, Send
+from onceward.http.kept import Form
+from onceward.http.problem import Answer
+from onceward.http.stream import Recorded
+from onceward.ledger import Ledger
+
+REPLAYED = (b"idempotent-replayed", b"true")
+INTERRUPTED = "The stream's producer is gone. Retry with the same key."
+
+
+async def answer(send: Send, whole: Answer) -> None:
+    """Send a whole response."""
+    await send({"type": "http.response.start", "status": whole.status, "headers": list(whole.headers)})
+    await send({"type": "http.response.body", "body": whole.body})
+
+
+def kept_answer(form: Form, entry: Entry) -> Answer:
+    """The kept response of a settled entry whose body lies with it; a problem when it was not kept."""
+    outcome = entry.outcome
+    if outcome.body is None or outcome.code is None:
+        return problem.not_kept()
+    try:
+        headers = form.read_headers(entry, outcome.headers)
+        return Answer(outcome.code, (*headers, REPLAYED), form.read_inline(entry, outcome.body))
+    except OutcomeNotKept:
+        return problem.not_kept()
+
+
+async def replay(ledger: Ledger, form: Form, entry: Entry, last_event_id: str, receive: Receive, send: Send) -> None:
+    """Send what is recorded of this entry, following it to its end if it is still being written."""
+    if not entry.outcome.chunks:
+        await answer(send, kept_answer(form, entry))
+        return
+    recorded = Recorded(ledger, form, entry)
+    try:
+        head = await recorded.head()
+    except OutcomeNotKept:
+        head = None
+    if head is None:
+        await answer(send, problem.not_kept())
+        return
+    status, headers = head
+    await send({"type": "http.response.start", "status": status, "headers": [*headers, REPLAYED]})
+    events = has_events(headers)
+    if events and last_event_id and not recorded.resume(last_event_id):
+        await _piece(send, interrupted(INTERRUPTED))
+    gone = asyncio.ensure_future(until_gone(receive))
+    try:
+        while pieces := await recorded.page():
+            await _piece(send, b"".join(pieces))
+            if gone.done():
+                return
+    except OSError:
+        return  # the client went away
+    finally:
+        gone.cancel()
+    if recorded.interrupted:
+        if not events:
+            raise ClaimLost("a recorded response stops before its end: its producer is gone")
+        await _piece(send, interrupted(INTERRUPTED))
+    await send({"type": "http.response.body", "body": b""})
+
+
+def has_events(headers: Headers) -> bool:
+    return any(name.lower() == b"content-type" and is_event_stream(value) for name, value in headers)
+
+
+async def until_gone(receive: Receive) -> None:
+    """Returns when the client goes away."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def client_gone(receive: Receive) -> bool:
+    """Whether the server says at once that the client went away."""
+    probe = asyncio.ensure_future(until_gone(receive))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gone = probe.done() and not probe.cancelled() and probe.exception() is None
+    if not probe.done():
+        probe.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await probe
+    return gone
+
+
+async def _piece(send: Send, data: bytes) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": True})

@@ -1,0 +1,97 @@
+"""Which handler a request will reach, asked of the framework that routes it. Nothing here imports a framework.
+
+Litestar            the middleware runs behind the router: the scope names the handler
+Starlette, FastAPI  the scope names the application, whose routes are asked in their order
+Flask               the wrapped `wsgi_app` is a method of the application, which has a map of its URLs
+Django              `django.urls.resolve`, once Django is loaded
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from onceward.http.rules import Rule, rule_on
+
+# Starlette's `Match.FULL`.
+_FULL = 2
+
+
+def asgi_rule(scope: Any, routed: Routed) -> Rule | None:
+    """The rule on the handler that this ASGI request will reach."""
+    handler = scope.get("route_handler")
+    if handler is not None:
+        return rule_on(getattr(handler, "fn", None)) or rule_on(handler)
+    app = scope.get("app")
+    if app is not None and hasattr(app, "routes"):
+        return routed.rule(app, scope)
+    return _django_rule(scope.get("path", "/"), scope)
+
+
+class Routed:
+    """The routes of a Starlette application. They are asked only if some of them has a rule at all."""
+
+    def __init__(self) -> None:
+        self._known: tuple[int, bool] = (-1, False)
+
+    def rule(self, app: Any, scope: Any) -> Rule | None:
+        routes = app.routes
+        if self._known[0] != len(routes):
+            self._known = (len(routes), _any_rule(routes))
+        return _starlette_rule(routes, scope) if self._known[1] else None
+
+
+def _any_rule(routes: Iterable[Any]) -> bool:
+    return any(rule_on(getattr(route, "endpoint", None)) is not None or _any_rule(_inner(route)) for route in routes)
+
+
+def _inner(route: Any) -> Iterable[Any]:
+    return getattr(route, "routes", None) or ()
+
+
+def _starlette_rule(routes: Iterable[Any], scope: Any) -> Rule | None:
+    for route in routes:
+        match, child = route.matches(scope)
+        if match.value != _FULL:
+            continue
+        inner = _inner(route)
+        if inner:
+            return _starlette_rule(inner, {**scope, **child})
+        return rule_on(child.get("endpoint"))
+    return None
+
+
+def wsgi_rule(app: Any, environ: Any) -> Rule | None:
+    """The rule on the handler that this WSGI request will reach."""
+    owner = getattr(app, "__self__", app)
+    url_map, views = getattr(owner, "url_map", None), getattr(owner, "view_functions", None)
+    if url_map is None or views is None:
+        return _django_rule(environ.get("PATH_INFO", "/"), environ)
+    try:
+        endpoint, _ = url_map.bind_to_environ(environ).match()
+    except Exception:  # noqa: BLE001  # not found, wrong method, redirect: the application says so itself
+        return None
+    return _view_rule(views.get(endpoint), environ)
+
+
+def _view_rule(view: Any, request: Any) -> Rule | None:
+    """A function has its rule on itself, a class-based view on itself or on its method."""
+    found = rule_on(view)
+    if found is not None:
+        return found
+    kind = getattr(view, "view_class", None) or getattr(view, "cls", None)
+    method = str(request.get("REQUEST_METHOD") or request.get("method") or "").lower()
+    return rule_on(getattr(kind, method, None)) or rule_on(kind)
+
+
+def _django_rule(path: str, request: Any) -> Rule | None:
+    urls = sys.modules.get("django.urls")
+    settings = sys.modules.get("django.conf")
+    if urls is None or settings is None or not settings.settings.configured:
+        return None
+    try:
+        match = urls.resolve(path)
+    except Exception:  # noqa: BLE001  # not found: the application says so itself
+        return None
+    return _view_rule(match.func, request)

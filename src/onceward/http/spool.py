@@ -1,0 +1,91 @@
+"""The body of a keyed request: read whole and hashed before anything is claimed, then given to the handler again.
+
+A small body stays in memory, a larger one goes to a temporary file; nothing holds all of a large one at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+import tempfile
+from collections.abc import Iterator
+from typing import IO
+
+from onceward.core.outcome import CHUNK_BYTES_MAX
+from onceward.core.request import fields_of
+from onceward.http.parts import parts_digest
+
+# What a busy server may hold of each request in memory.
+MEMORY_BYTES_MAX = 256 * 1024
+
+_DIGEST = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/=]+):\s*(?=$|,|;)")
+
+
+class TooLarge(Exception):
+    """The body is larger than its route allows."""
+
+
+class Body:
+    """A body on its way in."""
+
+    def __init__(self, content_type: str, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._parts = parts_digest(content_type) if content_type else None
+        self._hash = hashlib.sha256()
+        self._pieces: list[bytes] = []
+        self._file: IO[bytes] | None = None
+        self.size = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take the next piece, or say `TooLarge`."""
+        self.size += len(data)
+        if self.size > self._bytes_max:
+            raise TooLarge
+        self._hash.update(data)
+        if self._parts is not None:
+            self._parts.feed(data)
+        if self._file is None and self.size > MEMORY_BYTES_MAX:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the body
+            self._file.writelines(self._pieces)
+            self._pieces.clear()
+        if self._file is None:
+            self._pieces.append(data)
+        else:
+            self._file.write(data)
+
+    def digest(self, fields: tuple[str, ...] | None = None) -> bytes:
+        """What of the body makes two requests the same: the chosen fields, the parts of a form, or every byte."""
+        if fields is not None and (chosen := fields_of(b"".join(self.pieces()), fields)) is not None:
+            return hashlib.sha256(chosen).digest()
+        if self._parts is not None and (parts := self._parts.finish()) is not None:
+            return parts
+        return self._hash.digest()
+
+    def pieces(self) -> Iterator[bytes]:
+        """The body again, from its beginning."""
+        if self._file is None:
+            yield from self._pieces
+            return
+        self._file.seek(0)
+        while piece := self._file.read(CHUNK_BYTES_MAX):
+            yield piece
+
+    def close(self) -> None:
+        self._pieces.clear()
+        if self._file is not None:
+            self._file.close()
+
+
+def promised_digest(content_digest: str, repr_digest: str) -> bytes | None:
+    """The sha-256 that a `Content-Digest` or `Repr-Digest` header promises of the body; None when there is none."""
+    for line in (content_digest, repr_digest):
+        if found := _DIGEST.search(line):
+            try:
+                digest = base64.b64decode(found[1], validate=True)
+            except binascii.Error:
+                continue
+            if len(digest) == hashlib.sha256().digest_size:
+                return digest
+    return None

@@ -1,0 +1,113 @@
+"""A recorded body read back: from the log of a finished response, or from one that is still being written.
+
+    a duplicate            joins the running stream from its beginning
+    Last-Event-ID          resumes behind that event
+    a finished stream      is replayed
+    a producer that died   ends it: `interrupted` is set
+
+Everything comes from the store, so the producer may be in another process.
+"""
+
+from __future__ import annotations
+
+from onceward.core.claim import Entry, Status
+from onceward.core.response import Headers
+from onceward.http.events import has_id, place_of
+from onceward.http.kept import HEAD_SEQ, Form
+from onceward.ledger import Ledger
+
+# Chunks read at once: at most 2 MiB in memory.
+PAGE_CHUNKS = 32
+# How often a running stream is looked after; it grows while nothing comes.
+_LOOK_SECONDS_MIN = 0.010
+_LOOK_SECONDS_MAX = 0.250
+_LOOK_GROWTH = 1.5
+
+
+class Recorded:
+    """The body of one claim, page by page."""
+
+    def __init__(self, ledger: Ledger, form: Form, entry: Entry) -> None:
+        self._ledger = ledger
+        self._form = form
+        self._entry = entry
+        self._after = 0
+        self._pause = _LOOK_SECONDS_MIN
+        self._skip_to: bytes | None = None
+        self.interrupted = False
+
+    async def head(self) -> tuple[int, Headers] | None:
+        """Status and headers; None when the recording is gone."""
+        first = await self._ledger.chunks(self._entry, 0, 1)
+        if not first:
+            return None
+        self._after = HEAD_SEQ
+        return self._form.read_head(self._entry, first[0])
+
+    def resume(self, last_event_id: str) -> bool:
+        """Go on behind this event; false when it is of an earlier attempt, and the stream starts from its beginning."""
+        place = place_of(last_event_id)
+        if place is None:
+            self._skip_to = last_event_id.strip().encode("utf-8", "surrogateescape")
+            return True
+        version, number = place
+        if version != self._entry.version:
+            return False
+        self._after = HEAD_SEQ + number
+        return True
+
+    async def page(self) -> list[bytes]:
+        """What comes next, waiting for it while the producer works; empty at the end."""
+        while True:
+            pieces = await self._next()
+            if self._skip_to is not None and pieces:
+                pieces = await self._behind(pieces)
+                if not pieces:
+                    continue
+            return pieces
+
+    async def _next(self) -> list[bytes]:
+        while True:
+            chunks = await self._ledger.chunks(self._entry, self._after, PAGE_CHUNKS)
+            if chunks:
+                pieces = self._form.read_chunks(self._entry, self._after + 1, chunks)
+                self._after += len(chunks)
+                self._pause = _LOOK_SECONDS_MIN
+                return pieces
+            if await self._over():
+                return []
+
+    async def _over(self) -> bool:
+        """Whether nothing will follow; waits a little while the producer works."""
+        line = self._ledger.line
+        reading = await line.read([self._entry.ref])
+        entry = reading.entries[0]
+        if entry is None or entry.version != self._entry.version or entry.absent(reading.now):
+            self.interrupted = True
+            return True
+        if entry.status is Status.COMPLETED:
+            # What was settled between the two looks is still to be read.
+            self.interrupted = entry.outcome.chunks == 0
+            return entry.outcome.chunks <= self._after
+        if entry.status is not Status.IN_PROGRESS or entry.lapsed(reading.now) or line.proved_dead(entry.holder):
+            self.interrupted = True
+            return True
+        await line.sleep(self._pause)
+        self._pause = min(self._pause * _LOOK_GROWTH, _LOOK_SECONDS_MAX)
+        return False
+
+    async def _behind(self, pieces: list[bytes]) -> list[bytes]:
+        """Leave out everything up to the application's own event id; all of it when it never comes."""
+        wanted, self._skip_to = self._skip_to, None
+        if wanted is None:
+            return pieces
+        start = self._after - len(pieces)
+        while pieces:
+            for number, piece in enumerate(pieces):
+                if has_id(piece, wanted):
+                    return pieces[number + 1 :]
+            chunks = await self._ledger.chunks(self._entry, self._after, PAGE_CHUNKS)
+            pieces = self._form.read_chunks(self._entry, self._after + 1, chunks)
+            self._after += len(chunks)
+        self._after = start
+        return []
