@@ -78,10 +78,11 @@ def compete(store: str, contest: Sequence[Group], rounds: int, seconds: float, t
     figures = Figures.empty()
     figures.stores[store] = [server.entry.name for group in contest for server in group]
     with ExitStack() as stack:
-        for group in contest:
-            for server in group:
-                stack.callback(server.close)
-                server.spawn()
+        servers = [server for group in contest for server in group]
+        for server in servers:
+            stack.callback(server.close)
+            server.spawn()
+        stack.callback(_end_all, servers)
         for group in contest:
             for server in group:
                 _start(store, server, group.bare, figures)
@@ -92,6 +93,11 @@ def compete(store: str, contest: Sequence[Group], rounds: int, seconds: float, t
                 for group in contest if number % 2 else reversed(contest):
                     _measure_group(store, group, mode, seconds, found)
     return figures
+
+
+def _end_all(servers: Sequence[ServerProcess]) -> None:
+    for server in servers:
+        server.end()
 
 
 def _start(store: str, server: ServerProcess, bare: ServerProcess, figures: Figures) -> None:

@@ -24,6 +24,7 @@ REPLAY_KEYS = 2
 # A server that says nothing for so long is stuck; its row gets a dash.
 ANSWER_SECONDS = 15.0
 
+CREATED = b"HTTP/1.1 201 Created"
 _BODY = b'{"amount":10,"currency":"EUR"}'
 _HEAD = (
     b"POST /payments HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: */*\r\nContent-Type: application/json\r\n"
@@ -99,13 +100,14 @@ class Lanes:
         answers = [_read(lane) for lane in self._lanes]
         return int(answers[-1].rpartition(b"\r\n\r\n")[2])
 
-    def each(self, requests: list[bytes]) -> None:
-        """Send each of them once and wait for its answer."""
-        for request in requests:
-            self._lanes[0].sendall(request)
-            answer = _read(self._lanes[0])
-            if not answer.startswith(b"HTTP/1.1 2"):
-                raise Unable(f"It answered {_first_line(answer).decode()}.")
+    def settle(self) -> None:
+        """Complete the keys that will be replayed."""
+        for turn in range(REPLAY_KEYS):
+            for number, lane in enumerate(self._lanes):
+                lane.sendall(SETTLED[number][turn])
+            for answer in [_read(lane) for lane in self._lanes]:
+                if not answer.startswith(CREATED):
+                    raise Unable(f"It answered {_first_line(answer).decode()}.")
 
     def drive(self, request: Callable[[int, int], bytes], seconds: float, marker: bytes | None = None) -> Tally:
         """As many requests as the server answers in this time; the last of each connection is waited for."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.contest import Unable
-from bench.http.load import ANSWER_SECONDS, CONNECTIONS, SETTLED, Lanes, Mode, request_of
+from bench.http.load import ANSWER_SECONDS, CONNECTIONS, CREATED, Lanes, Mode, request_of
 from bench.peers.process import ROOT
 
 REPLAYED = b"\r\nidempotent-replayed: true"
@@ -61,8 +61,8 @@ class ServerProcess:
         """Until it answers, with the keys settled that will be replayed."""
         said = self._listen()
         self._port, self.version, self.server = said["port"], said["version"], said["server"]
-        with closing(Lanes(self._port, 1)) as lanes:
-            lanes.each([request for turns in SETTLED for request in turns])
+        with closing(Lanes(self._port, CONNECTIONS)) as lanes:
+            lanes.settle()
 
     def rate(self, mode: Mode, seconds: float) -> float:
         """Requests per second. Every status, every replay's mark and the handler's runs are checked."""
@@ -74,7 +74,7 @@ class ServerProcess:
             before = lanes.runs()
             tally = lanes.drive(request_of(mode), seconds, marker)
             ran = lanes.runs() - before
-        if set(tally.first_lines) != {b"HTTP/1.1 201 Created"}:
+        if set(tally.first_lines) != {CREATED}:
             raise Unable(f"It answered {dict(tally.first_lines)}.")
         if ran != (0 if replays else tally.requests):
             raise Unable(f"{tally.requests} requests ({mode}) ran the handler {ran} times.")
@@ -82,15 +82,24 @@ class ServerProcess:
             raise Unable(f"{tally.marked} of {tally.requests} answers ({mode}) were marked as replays.")
         return tally.rate
 
+    def end(self) -> None:
+        """Begin to end; `close` waits for it."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+
     def close(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.close()
         try:
-            process.communicate(timeout=10)
+            process.wait(timeout=10)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.communicate()
+            process.wait()
+        process.stdout.close()
 
     def _listen(self) -> dict[str, Any]:
         process = self._process
