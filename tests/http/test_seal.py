@@ -80,7 +80,8 @@ def test_a_key_taken_out_too_early_is_named_with_what_to_do() -> None:
 def test_two_keys_that_share_an_id_both_open() -> None:
     first, second = keys_with_one_id()
 
-    assert Seal([first, second]).open(Seal([second]).seal(b"data", PLACE), PLACE) == b"data"
+    for sealer in (Seal([first]), Seal([second])):
+        assert Seal([first, second]).open(sealer.seal(b"data", PLACE), PLACE) == b"data"
     with pytest.raises(OutcomeNotKept, match="does not open"):
         Seal([first]).open(Seal([second]).seal(b"data", PLACE), PLACE)
 
@@ -145,6 +146,13 @@ def test_what_was_never_sealed_does_not_open(data: bytes) -> None:
 def test_text_that_was_never_sealed_does_not_open_and_says_why(text: str) -> None:
     with pytest.raises(OutcomeNotKept, match="before encryption_keys= was set"):
         Seal([NEW]).open_text(text, PLACE)
+
+
+def test_sealed_text_without_its_mark_is_not_taken_for_sealed() -> None:
+    sealed = Seal([NEW]).seal_text("text", PLACE)
+
+    with pytest.raises(OutcomeNotKept, match="is not sealed"):
+        Seal([NEW]).open_text(sealed.removeprefix("sealed:"), PLACE)
 
 
 def test_sealed_text_that_was_changed_is_found() -> None:
