@@ -3,5 +3,6 @@
 from onceward.http.asgi import IdempotencyMiddleware
 from onceward.http.operation import Operation, idempotency
 from onceward.http.rules import Rule, idempotent
+from onceward.http.wsgi import WSGIIdempotencyMiddleware
 
-__all__ = ["IdempotencyMiddleware", "Operation", "Rule", "idempotency", "idempotent"]
+__all__ = ["IdempotencyMiddleware", "Operation", "Rule", "WSGIIdempotencyMiddleware", "idempotency", "idempotent"]

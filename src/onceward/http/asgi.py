@@ -16,6 +16,7 @@ from onceward.errors import InvalidKey, StoreUnavailable
 from onceward.http import incoming as bodies
 from onceward.http import principal as principals
 from onceward.http import problem
+from onceward.http.ending import Ending
 from onceward.http.events import interrupted, place_of
 from onceward.http.exchange import App, Exchange, Message, Receive, Send
 from onceward.http.guard import Asked, Guard, Options
@@ -26,13 +27,12 @@ from onceward.http.problem import Answer
 from onceward.http.replay import INTERRUPTED, answer, client_gone, replay, until_gone
 from onceward.http.routes import Routed, asgi_rule
 from onceward.http.rules import Rule
+from onceward.http.winner import outcome_of_winner
 from onceward.ledger import Ledger
 from onceward.store import Store
 
 # How long requests whose client went away may still run when the application shuts down.
 GRACE_SECONDS = 10.0
-# How long a worker that lost its claim waits for the one who has it.
-WINNER_SECONDS = 10.0
 # They would send a body past the middleware, or go on behind its end.
 _UNRECORDABLE = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
 
@@ -153,10 +153,15 @@ class IdempotencyMiddleware:
         """Run the application in a task of its own: its client going away does not end it."""
 
         async def lost() -> None:
-            await self._outcome_of_winner(asked, receive, send)
+            entry = await outcome_of_winner(self._guard, asked)
+            if isinstance(entry, Answer):
+                await answer(send, entry)
+            else:
+                await replay(self._guard.ledger, self._guard.form, entry, "", receive, send)
 
-        exchange = Exchange(self._guard, asked, claim, incoming, send, lost)
-        scope[SCOPE_KEY] = exchange.operation
+        ending = Ending(self._guard, asked, claim)
+        exchange = Exchange(ending, incoming, send, lost)
+        scope[SCOPE_KEY] = ending.operation
         extensions = scope.get("extensions")
         if extensions:
             scope["extensions"] = {name: value for name, value in extensions.items() if name not in _UNRECORDABLE}
@@ -165,7 +170,7 @@ class IdempotencyMiddleware:
             exchange.preface = interrupted(INTERRUPTED)
         task = asyncio.ensure_future(exchange.run(self.app, scope))
         watchers: list[asyncio.Task[None]] = []
-        exchange.streaming = lambda: watchers.append(asyncio.ensure_future(self._watch(exchange, task, receive)))
+        exchange.on_stream = lambda: watchers.append(asyncio.ensure_future(self._watch(exchange, task, receive)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
@@ -191,23 +196,6 @@ class IdempotencyMiddleware:
         exchange.gone = True
         await asyncio.wait({task}, timeout=self._guard.max_stream_seconds)
         task.cancel()
-
-    async def _outcome_of_winner(self, asked: Asked, receive: Receive, send: Send) -> None:
-        """The claim was taken over: whoever has it now decides what everyone gets."""
-        ledger = self._guard.ledger
-        deadline = ledger.line.monotonic() + WINNER_SECONDS
-        entry = await ledger.read(asked.principal.scope, asked.key)
-        while entry is not None and entry.fingerprint == asked.fingerprint and entry.status == "in_progress":
-            remaining = deadline - ledger.line.monotonic()
-            if remaining <= 0:
-                break
-            entry = (await ledger.wait(entry, remaining)).entry
-        if entry is not None and entry.fingerprint == asked.fingerprint and entry.status == "completed":
-            await replay(ledger, self._guard.form, entry, "", receive, send)
-        elif entry is not None and entry.status == "in_doubt":
-            await answer(send, problem.in_doubt())
-        else:
-            await answer(send, problem.busy())
 
     # The application's end.
 

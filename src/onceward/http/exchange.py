@@ -1,4 +1,4 @@
-"""One keyed request being run under ASGI: what its handler receives and sends, and what is made of it.
+"""One keyed request being run under ASGI: what its handler receives and sends.
 
 The outcome is settled before the message that completes the response is passed on, so that an instant retry replays
 it; no other message waits. The handler never sees its client go away.
@@ -7,16 +7,13 @@ it; no other message waits. The handler never sees its client go away.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-from onceward.core.claim import Claim, Status
-from onceward.errors import ClaimLost, OncewardError, StoreUnavailable
+from onceward.errors import ClaimLost, StoreUnavailable
 from onceward.http import problem
+from onceward.http.ending import Ending
 from onceward.http.events import Events, is_event_stream
-from onceward.http.guard import Asked, Guard
 from onceward.http.problem import Answer
 from onceward.http.recording import BACKLOG_BYTES_MAX
 
@@ -25,12 +22,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Receive, Send], Awaitable[None]]
 
-
 # A start without a body is held back this long, so that a small response can still be replaced if settling fails.
 HOLD_SECONDS = 0.02
-_ERROR = 400
-
-logger = logging.getLogger("onceward.http")
 
 
 class Incoming(Protocol):
@@ -46,22 +39,13 @@ class Incoming(Protocol):
 class Exchange:
     """Runs the application for one claim."""
 
-    def __init__(
-        self,
-        guard: Guard,
-        asked: Asked,
-        claim: Claim,
-        incoming: Incoming,
-        send: Send,
-        lost: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._guard = guard
-        self._asked = asked
-        self._claim = claim
+    def __init__(self, ending: Ending, incoming: Incoming, send: Send, lost: Callable[[], Awaitable[None]]) -> None:
+        self._ending = ending
+        self._recording = ending.recording
         self._incoming = incoming
         self._send_on = send
         self._lost = lost  # sends the outcome of whoever took the claim over
-        self.operation, self._recording, self._drop = guard.operation(asked, claim)
+        self._status = 0
         self._start: Message | None = None  # held back until the first piece of the body
         self._timer: asyncio.TimerHandle | None = None
         self._letting_go: asyncio.Task[None] | None = None
@@ -72,8 +56,9 @@ class Exchange:
         self._writer: asyncio.Task[None] | None = None
         self._deferred: Message | None = None
         self._over: asyncio.Event | None = None
-        self.complete = False  # the response has come to its end, and the ledger knows
-        self.streaming: Callable[[], None] | None = None
+        self._complete = False  # the response has come to its end, and the ledger knows
+        self._unsettled = False  # the client was told 503, but the response could still be recorded
+        self.on_stream: Callable[[], None] | None = None  # called once, when a response goes out in pieces
         self.preface = b""  # sent ahead of an event stream
         self.gone = False  # the client is, or is not to get any more of this
 
@@ -83,42 +68,31 @@ class Exchange:
             await app(scope, self.receive, self.send)
             if self._deferred is not None:
                 await self._finish(self._deferred)
+            if not self._complete:
+                await self._ending.unknown("the handler ended without a whole response")
+            if self._unsettled:
+                await self._ending.settle_late()
         except asyncio.CancelledError:
-            if not self.complete:
-                await self._record(self._guard.unknown(self._asked, self._claim, "the handler was cancelled"))
+            if not self._complete:
+                await self._ending.unknown("the handler was cancelled")
             raise
         except Exception as error:
-            if self.complete or await self._settled_all_the_same():
+            if self._complete:
                 raise
-            note = f"{type(error).__name__}: {error}"
-            await self._record(self._guard.failed(self._asked, self._claim, note))
-            if self._incoming.broken is None or self._sent:
+            instead = await self._ending.raised(f"{type(error).__name__}: {error}") or self._incoming.broken
+            if instead is None or self._sent:
                 raise
-            await self._replace(self._incoming.broken)
+            await self._replace(instead)
+            if self._incoming.broken is None:
+                raise
         finally:
-            self._drop()
-            self._stop()
-        if not self.complete:
-            await self._guard.unknown(self._asked, self._claim, "the handler ended without a whole response")
-
-    async def _record(self, recording: Awaitable[None]) -> None:
-        """Record how the handler ended, on the way out with its exception; a store that fails lets the claim lapse."""
-        bound = self.operation.bound
-        if bound is not None and bound.open:
-            recording.close()  # type: ignore[attr-defined]  # a coroutine; the open transaction decides instead
-            return
-        try:
-            await recording
-        except OncewardError as error:
-            logger.warning("the end of a request could not be recorded; its claim will lapse: %s", error)
-
-    def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._over is not None:
-            self._over.set()
-        if self._writer is not None and not self._writer.done():
-            self._writer.cancel()
+            self._ending.drop()
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._over is not None:
+                self._over.set()
+            if self._writer is not None and not self._writer.done():
+                self._writer.cancel()
 
     # What the handler receives.
 
@@ -128,7 +102,7 @@ class Exchange:
             return message
         if self._over is None:
             self._over = asyncio.Event()
-        if not self.complete:
+        if not self._complete:
             await self._over.wait()
         return {"type": "http.disconnect"}
 
@@ -157,31 +131,29 @@ class Exchange:
             if self._length is not None:  # ids will be added to it
                 headers = [(name, value) for name, value in headers if name.lower() != b"content-length"]
                 self._length = None
+        self._status = message["status"]
         self._start = {**message, "headers": headers}
-        if not self.operation.stored:
+        if not self._ending.operation.stored:
             self._recording.forget()
-        self._recording.begin(message["status"], headers, events=events, live=self._length is None)
+        self._recording.begin(self._status, headers, events=events, live=self._length is None)
         if events:
             await self._let_go()
             if self.preface:
                 await self._pass({"type": "http.response.body", "body": self.preface, "more_body": True})
         elif self._length is None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(HOLD_SECONDS, self._let_go_later)
+            self._timer = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._let_go_later)
 
     async def _piece(self, message: Message) -> None:
-        data = message.get("body", b"")
-        more = message.get("more_body", False)
-        if self.complete:
+        if self._complete:
             await self._pass(message)
             return
+        data = message.get("body", b"")
         self._given += len(data)
-        if not more or (self._length is not None and self._given >= self._length):
-            bound = self.operation.bound
-            if bound is not None and bound.open:
-                self._deferred = message  # its transaction is still open: what it decides, decides this
-                return
-            await self._finish(message)
+        if not message.get("more_body", False) or (self._length is not None and self._given >= self._length):
+            if self._ending.undecided:
+                self._deferred = message
+            else:
+                await self._finish(message)
             return
         if self._events is not None:
             data = b"".join([self._recording.add_event(block) for block in self._events.feed(data)])
@@ -192,9 +164,9 @@ class Exchange:
         await self._pass_start()
         await self._pass({**message, "body": data})
         await self._write_down()
-        if self.streaming is not None:
-            self.streaming()
-            self.streaming = None
+        if self.on_stream is not None:
+            self.on_stream()
+            self.on_stream = None
 
     async def _write_down(self) -> None:
         """Write down what has gathered, beside the stream; a store that is slower than it slows it."""
@@ -215,74 +187,42 @@ class Exchange:
         else:
             self._recording.add(data)
         try:
-            answer = await self._settle()
+            instead = await self._settle()
         except StoreUnavailable:
             if self._sent:
                 raise
-            answer = problem.unavailable()
+            self._unsettled = self._ending.operation.bound is None
+            instead = problem.unavailable()
         except ClaimLost:
             if self._sent:
                 raise
-            self._drop()
-            self.complete = self.gone = True
+            self._complete = self.gone = True
             await self._lost()
             return
-        self._drop()
-        if answer is None:
-            self.complete = True
-            await self._pass_start()
-            await self._pass({**message, "body": data})
-        else:
-            await self._replace(answer)
+        if instead is not None:
+            await self._replace(instead)
+            return
+        self._complete = True
+        await self._pass_start()
+        await self._pass({**message, "body": data})
 
     async def _settle(self) -> Answer | None:
-        """Record the outcome. None: the handler's response is it; otherwise what is to be sent instead."""
-        bound = self.operation.bound
-        if self._incoming.broken is not None and not self._sent:
-            await self._guard.failed(self._asked, self._claim, "the body was not what the request promised")
-            return self._incoming.broken
-        if bound is not None and bound.settled:
-            if await self._is_ours():
-                return bound.response
-            if self._start is not None and self._start["status"] < _ERROR:
-                await self._guard.failed(self._asked, self._claim, "the bound transaction was rolled back")
-                return problem.problem(503, "The transaction was rolled back. Retry with the same key.", retry_after=1)
-        elif bound is not None:
-            logger.error("a transaction was bound to a request and never settled in; settling outside of it")
+        broken = self._incoming.broken
+        if broken is not None and not self._sent:
+            return await self._ending.raised("the body was not what the request promised") or broken
+        if self._timer is not None:
+            self._timer.cancel()
         if self._letting_go is not None:
             await self._letting_go
         if self._writer is not None:
-            with contextlib.suppress(ClaimLost):
-                await self._writer
-        seconds = self.operation.retain_seconds
-        if await self._recording.finish(self._asked.rule.retain_seconds if seconds is None else seconds):
-            if self._recording.doubted:
-                self._guard.observer.put_in_doubt(self._asked.key)
-            return None
-        raise ClaimLost("the claim of this request was taken over while its response was under way")
-
-    async def _is_ours(self) -> bool:
-        entry = await self._guard.ledger.look(self._claim.entry.ref)
-        return entry is not None and (entry.version, entry.status) == (self._claim.version, Status.COMPLETED)
-
-    async def _settled_all_the_same(self) -> bool:
-        """The handler raised, and yet its bound transaction did commit: then its response is the outcome."""
-        bound = self.operation.bound
-        if bound is None or not bound.settled or bound.open or self._sent or bound.response is None:
-            return False
-        try:
-            ours = await self._is_ours()
-        except StoreUnavailable:
-            return False
-        if ours:
-            await self._replace(bound.response)
-        return ours
+            await self._writer
+        return await self._ending.settle(self._status, sent=self._sent)
 
     # Passing on.
 
     async def _replace(self, answer: Answer) -> None:
         """Send this instead of the handler's response, of which nothing has been sent."""
-        self.complete = True
+        self._complete = True
         self._start = None
         await self._pass({"type": "http.response.start", "status": answer.status, "headers": list(answer.headers)})
         await self._pass({"type": "http.response.body", "body": answer.body})

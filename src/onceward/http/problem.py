@@ -29,7 +29,7 @@ def problem(status: int, detail: str, code: str = "", retry_after: int | None = 
     code = code or _CODES[status]
     content: dict[str, object] = {
         "type": f"urn:onceward:problem:{code}",
-        "title": http.HTTPStatus(status).phrase,
+        "title": phrase(status),
         "status": status,
         "detail": detail,
         "code": code,
@@ -41,6 +41,14 @@ def problem(status: int, detail: str, code: str = "", retry_after: int | None = 
     body = json.dumps(content).encode()
     headers.append((b"content-length", str(len(body)).encode()))
     return Answer(status, tuple(headers), body)
+
+
+def phrase(status: int) -> str:
+    """What the status is called."""
+    try:
+        return http.HTTPStatus(status).phrase
+    except ValueError:
+        return "Unknown"
 
 
 def busy() -> Answer:

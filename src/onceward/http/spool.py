@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import io
 import re
 import tempfile
 from collections.abc import Iterator
@@ -71,6 +72,13 @@ class Body:
         self._file.seek(0)
         while piece := self._file.read(CHUNK_BYTES_MAX):
             yield piece
+
+    def file(self) -> IO[bytes]:
+        """The body again, as a file."""
+        if self._file is None:
+            return io.BytesIO(b"".join(self._pieces))
+        self._file.seek(0)
+        return self._file
 
     def close(self) -> None:
         self._pieces.clear()

@@ -1,0 +1,104 @@
+"""How a keyed request ends: settled, failed, or nobody knows. The same for ASGI and WSGI; awaits nothing but the ledger."""
+
+from __future__ import annotations
+
+import logging
+
+from onceward.core.claim import Claim, Status
+from onceward.errors import ClaimLost, OncewardError, StoreUnavailable
+from onceward.http import problem
+from onceward.http.guard import Asked, Guard
+from onceward.http.problem import Answer
+
+_ERROR = 400
+
+logger = logging.getLogger("onceward.http")
+
+
+class Ending:
+    """The claim of one request that runs, until what became of it is recorded."""
+
+    def __init__(self, guard: Guard, asked: Asked, claim: Claim) -> None:
+        self._guard = guard
+        self._asked = asked
+        self._claim = claim
+        self.operation, self.recording, self.drop = guard.operation(asked, claim)
+
+    @property
+    def undecided(self) -> bool:
+        """A transaction of the handler's is still open: what it decides, decides the request."""
+        bound = self.operation.bound
+        return bound is not None and bound.open
+
+    async def settle(self, status: int, *, sent: bool) -> Answer | None:
+        """Record the response before its end is passed on. None: go on with it; otherwise what to send instead.
+
+        `ClaimLost` when somebody else's outcome counts; `StoreUnavailable` when nobody could record anything. `sent`
+        says that something of the response is on its way already, so that it cannot be replaced any more.
+        """
+        bound = self.operation.bound
+        if bound is not None and bound.settled:
+            if await self._committed():
+                self.drop()
+                return bound.response
+            if status < _ERROR:
+                await self._guard.failed(self._asked, self._claim, "the bound transaction was rolled back")
+                if sent:
+                    raise ClaimLost("the bound transaction was rolled back while its response was under way")
+                return problem.problem(503, "The transaction was rolled back. Retry with the same key.", retry_after=1)
+        elif bound is not None:
+            logger.error("a transaction was bound to a request and never settled in; settling outside of it")
+        seconds = self.operation.retain_seconds
+        if not self.operation.stored:
+            self.recording.forget()
+        if not await self.recording.finish(self._asked.rule.retain_seconds if seconds is None else seconds):
+            raise ClaimLost("the claim of this request was taken over while its response was under way")
+        self.drop()
+        if self.recording.doubted:
+            self._guard.observer.put_in_doubt(self._asked.key)
+        return None
+
+    async def settle_late(self) -> None:
+        """Go on trying to record a response that its client was told to ask for again, while the claim is held."""
+        line = self._guard.ledger.line
+        deadline = line.monotonic() + (self._asked.rule.lease_seconds or self._guard.ledger.lease_seconds)
+        while line.monotonic() < deadline:
+            try:
+                await self.recording.finish(self._asked.rule.retain_seconds)
+            except StoreUnavailable:
+                continue
+            except OncewardError as error:
+                _not_recorded(error)
+            return
+        logger.warning("a response could not be recorded while its claim lasted; a retry finds the claim lapsed")
+
+    async def raised(self, note: str) -> Answer | None:
+        """The handler raised. Its response, if its bound transaction did commit all the same."""
+        bound = self.operation.bound
+        if self.undecided:
+            return None  # rolled back in the end, the lease lapses and the key may run again
+        try:
+            if bound is not None and bound.settled and await self._committed():
+                return bound.response
+            await self._guard.failed(self._asked, self._claim, note)
+        except OncewardError as error:
+            _not_recorded(error)
+        return None
+
+    async def unknown(self, note: str) -> None:
+        """The handler was cut short, and nobody knows what it did."""
+        if self.undecided:
+            return
+        try:
+            await self._guard.unknown(self._asked, self._claim, note)
+        except OncewardError as error:
+            _not_recorded(error)
+
+    async def _committed(self) -> bool:
+        """Whether the bound transaction's outcome is in the ledger."""
+        entry = await self._guard.ledger.look(self._claim.entry.ref)
+        return entry is not None and (entry.version, entry.status) == (self._claim.version, Status.COMPLETED)
+
+
+def _not_recorded(error: OncewardError) -> None:
+    logger.warning("the end of a request could not be recorded; its claim will lapse: %s", error)

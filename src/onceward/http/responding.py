@@ -1,0 +1,270 @@
+"""One keyed request being run under WSGI: the response of its application, recorded while the server takes it.
+
+The outcome is settled before the piece that reaches `Content-Length` is handed over, or before the iteration ends.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any
+
+from onceward.blocking import wait
+from onceward.bound import forget_bound
+from onceward.errors import ClaimLost, InvalidOption, StoreUnavailable
+from onceward.http import problem
+from onceward.http.ending import Ending
+from onceward.http.events import Events, is_event_stream
+from onceward.http.problem import Answer
+
+Start = Callable[..., Any]
+
+
+class Responding:
+    """What the server iterates. Closing it early, because the client went away, does not end the handler's response."""
+
+    def __init__(
+        self,
+        ending: Ending,
+        start_response: Start,
+        lost: Callable[[], Iterable[bytes]],
+        release: Callable[[], None],
+        preface: bytes,
+        max_stream_seconds: float,
+    ) -> None:
+        self._ending = ending
+        self._recording = ending.recording
+        self._start_response = start_response
+        self._lost = lost  # the outcome of whoever took the claim over
+        self._release = release
+        self._preface = preface
+        self._max_stream_seconds = max_stream_seconds
+        self._status = ""
+        self._headers: list[tuple[str, str]] = []
+        self._written: list[bytes] = []
+        self._iterable: Iterable[bytes] = ()
+        self._length: int | None = None
+        self._events: Events | None = None
+        self._given = 0
+        self._held: list[bytes] = []
+        self._begun = False
+        self._unsettled = False  # the client was told 503, but the response could still be recorded
+        self._sent = False
+        self._complete = False
+        self._gone_at: float | None = None
+        self._pieces = self._respond()
+        self._iterating = False
+
+    def call(self, app: Callable[[Any, Start], Iterable[bytes]], environ: Any) -> None:
+        """Call the application; what it raises is recorded and raised."""
+        try:
+            self._iterable = app(environ, self.start_response)
+        except BaseException as error:
+            instead = self._raised(error)
+            if instead is None:
+                self._end()
+                raise
+            self._iterable = self._replace(instead)
+            self._complete = True
+
+    def start_response(self, status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+        if exc_info is not None and self._sent:
+            raise exc_info[1].with_traceback(exc_info[2])
+        self._status, self._headers = status, list(headers)
+        self._begun = False
+        return self._written.append
+
+    # What the server does.
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        self._iterating = True
+        return next(self._pieces)
+
+    def close(self) -> None:
+        """Called by the server at the end, or when the client went away: then the rest is recorded all the same."""
+        if self._iterating:
+            self._pieces.close()
+        else:
+            self._gone_at = time.monotonic()
+            for _ in self._pieces:
+                pass
+
+    # The response.
+
+    def _respond(self) -> Generator[bytes, None, None]:
+        if self._complete:
+            yield from self._iterable
+            self._end()
+            return
+        source = self._source()
+        try:
+            yield from self._record(source)
+        except GeneratorExit:
+            self._gone_at = time.monotonic()
+            for _ in self._record(source):
+                pass
+        finally:
+            self._end()
+
+    def _source(self) -> Iterator[bytes]:
+        for piece in self._iterable:
+            yield from self._take_written()
+            yield piece
+        yield from self._take_written()
+
+    def _take_written(self) -> list[bytes]:
+        written, self._written = self._written, []
+        return written
+
+    def _record(self, source: Iterator[bytes]) -> Iterator[bytes]:
+        """Hand the pieces over, and the last one only when the ledger knows."""
+        whole = _is_whole(self._iterable)
+        try:
+            for piece in source:
+                if self._complete:
+                    yield piece
+                    continue
+                if not piece:
+                    continue
+                self._begin()
+                self._given += len(piece)
+                if self._length is not None and self._given >= self._length:
+                    yield from self._finish(piece)
+                    continue
+                data = self._add(piece)
+                if whole:
+                    self._held.append(data)
+                elif data:
+                    yield from self._start()
+                    yield data
+                    self._write_down()
+            if not self._complete:
+                self._begin()
+                yield from self._finish(b"")
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            if self._complete:
+                raise
+            instead = self._raised(error)
+            if instead is None or self._sent:
+                raise
+            yield from self._replace(instead)
+
+    def _begin(self) -> None:
+        if self._begun:
+            return
+        if not self._status:
+            raise InvalidOption("the application gave a body before it called start_response")
+        self._begun = True
+        content_type = next((value for name, value in self._headers if name.lower() == "content-type"), "")
+        length = next((value for name, value in self._headers if name.lower() == "content-length"), "")
+        self._length = int(length) if length.isdigit() else None
+        events = is_event_stream(content_type.encode("latin-1"))
+        if events:
+            self._events, self._length = Events(), None
+            self._headers = [(name, value) for name, value in self._headers if name.lower() != "content-length"]
+        if not self._ending.operation.stored:
+            self._recording.forget()
+        lines = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self._headers]
+        self._recording.begin(self._code, lines, events=events, live=self._length is None)
+
+    @property
+    def _code(self) -> int:
+        return int(self._status.split(" ", 1)[0])
+
+    def _add(self, piece: bytes) -> bytes:
+        if self._events is None:
+            self._recording.add(piece)
+            return piece
+        return b"".join([self._recording.add_event(block) for block in self._events.feed(piece)])
+
+    def _write_down(self) -> None:
+        if self._gone_at is not None and time.monotonic() - self._gone_at > self._max_stream_seconds:
+            raise TimeoutError("the client went away and the stream did not end in time")
+        if self._recording.due:
+            wait(self._recording.append())
+
+    def _finish(self, piece: bytes) -> Iterator[bytes]:
+        """Settle, then hand the end over."""
+        data = self._add(piece)
+        if self._events is not None and (rest := self._events.finish()):
+            data += self._recording.add_event(rest)
+        try:
+            if self._ending.undecided:
+                _close(self._iterable)  # the application's own clean-up ends its transaction
+            instead = wait(self._ending.settle(self._code, sent=self._sent))
+        except StoreUnavailable:
+            if self._sent:
+                raise
+            self._unsettled = self._ending.operation.bound is None
+            instead = problem.unavailable()
+        except ClaimLost:
+            if self._sent:
+                raise
+            self._complete = True
+            self._ending.drop()
+            yield from self._lost()
+            return
+        if instead is not None:
+            yield from self._replace(instead)
+            return
+        self._complete = True
+        yield from self._start()
+        yield from self._held
+        if data:
+            yield data
+
+    def _start(self) -> Iterator[bytes]:
+        if self._sent:
+            return
+        self._sent = True
+        if self._gone_at is None:
+            self._start_response(self._status, self._headers)
+        if self._preface and self._events is not None:
+            yield self._preface
+
+    def _replace(self, answer: Answer) -> Iterator[bytes]:
+        """Send this instead of the application's response, of which nothing has been sent."""
+        self._complete = self._sent = True
+        lines = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers]
+        if self._gone_at is None:
+            self._start_response(f"{answer.status} {problem.phrase(answer.status)}", lines)
+        yield answer.body
+
+    def _raised(self, error: BaseException) -> Answer | None:
+        note = f"{type(error).__name__}: {error}"
+        if isinstance(error, Exception) and not isinstance(error, TimeoutError):
+            return wait(self._ending.raised(note))
+        wait(self._ending.unknown(note))
+        return None
+
+    def _end(self) -> None:
+        if self._unsettled:
+            threading.Thread(target=self._settle_late, name="onceward-settle", daemon=True).start()
+        else:
+            self._ending.drop()
+        _close(self._iterable)
+        self._release()
+        forget_bound()
+
+    def _settle_late(self) -> None:
+        try:
+            wait(self._ending.settle_late())
+        finally:
+            self._ending.drop()
+
+
+def _is_whole(iterable: Iterable[bytes]) -> bool:
+    """Whether the body is there as a whole, so that it can be settled before any of it is handed over."""
+    return isinstance(iterable, list | tuple) or getattr(iterable, "streaming", None) is False
+
+
+def _close(iterable: Iterable[bytes]) -> None:
+    close = getattr(iterable, "close", None)
+    if close is not None:
+        close()
