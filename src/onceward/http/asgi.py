@@ -25,7 +25,7 @@ from onceward.http.operation import SCOPE_KEY
 from onceward.http.principal import Principal
 from onceward.http.problem import Answer
 from onceward.http.replay import INTERRUPTED, answer, client_gone, replay, until_gone
-from onceward.http.routes import Routed, asgi_rule
+from onceward.http.routes import asgi_rule
 from onceward.http.rules import Rule
 from onceward.http.winner import outcome_of_winner
 from onceward.ledger import Ledger
@@ -46,7 +46,6 @@ class IdempotencyMiddleware:
         self.app = app
         self._guard = guard = Guard(store, options)
         self._methods = guard.methods if guard.enabled else frozenset()
-        self._routed = Routed()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -57,7 +56,7 @@ class IdempotencyMiddleware:
                     if name == b"idempotency-key" or name == b"x-idempotency-key":  # noqa: PLR1714  # twice as fast
                         await self._keyed(scope, receive, send)
                         return
-                if self._rule(scope).required:
+                if self._guard.may_require and self._rule(scope).required:
                     await answer(send, problem.key_required())
                     return
         elif kind == "lifespan":
@@ -65,7 +64,7 @@ class IdempotencyMiddleware:
         await self.app(scope, receive, send)
 
     def _rule(self, scope: Any) -> Rule:
-        return self._guard.rule(asgi_rule(scope, self._routed), scope["path"])
+        return self._guard.rule(asgi_rule(scope), scope["path"])
 
     async def _keyed(self, scope: Any, receive: Receive, send: Send) -> None:
         headers = Headers(scope["headers"])

@@ -18,7 +18,7 @@ from onceward.http.observe import Observer
 from onceward.http.operation import Operation
 from onceward.http.principal import Principal
 from onceward.http.recording import Recording
-from onceward.http.rules import REPEAT, PathRules, Rule
+from onceward.http.rules import REPEAT, PathRules, Rule, declared
 from onceward.http.seal import Seal
 from onceward.ledger import RETAIN_SECONDS, Ledger
 from onceward.store import Store
@@ -148,15 +148,20 @@ class Guard:
         """Whether requests to this path are checked."""
         return not self.paths or path.startswith(self.paths)
 
-    def rule(self, declared: Rule | None, path: str) -> Rule:
+    def rule(self, said: Rule | None, path: str) -> Rule:
         """What holds for a request: what its handler declares, else its path, and the defaults for the rest."""
-        declared = declared or self.rules.find(path)
-        if declared is None:
+        said = said or self.rules.find(path)
+        if said is None:
             return self.default
-        found = self._rules.get(declared)
+        found = self._rules.get(said)
         if found is None:
-            found = self._rules[declared] = declared.over(self.default)
+            found = self._rules[said] = said.over(self.default)
         return found
+
+    @property
+    def may_require(self) -> bool:
+        """Whether any request might need a key, so that one without it has to be looked at."""
+        return bool(self.default.required or declared.required or self.rules.required)
 
     async def admit(self, asked: Asked) -> Found | None:
         """Ask for the key, waiting for a running duplicate as long as the request would. None: proceed unprotected."""
@@ -169,7 +174,8 @@ class Guard:
                 return None
             raise
         status = _STATUS[type(found)]
-        self.observer.checked(asked.key, status, cached=isinstance(found, Replay), seconds=time.monotonic() - start)
+        cached = isinstance(found, Replay) and found.entry.outcome.kept
+        self.observer.checked(asked.key, status, cached=cached, seconds=time.monotonic() - start)
         return found
 
     async def _begin(self, asked: Asked) -> Found:

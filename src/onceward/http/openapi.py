@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from onceward.core.response import keeps_status
 from onceward.errors import InvalidOption
 from onceward.http import problem
 from onceward.http.problem import Answer
+from onceward.http.routes import flat
 from onceward.http.rules import PathRules, Rule, rule_on
 
 # JSON as it comes out of a parser.
@@ -138,20 +139,10 @@ def _declared(routes: Iterable[Any]) -> dict[tuple[str, str], Rule]:
     """The rules beside the handlers, by method and path as the document writes it."""
     return {
         (method, route.path_format): rule
-        for route in _flat(routes)
+        for route in flat(routes)
         if (rule := rule_on(getattr(route, "endpoint", None))) is not None
         for method in getattr(route, "methods", None) or ()
     }
-
-
-def _flat(routes: Iterable[Any]) -> Iterator[Any]:
-    """Newer FastAPIs keep an included router as one route, and tell what its own routes come to under its prefix."""
-    for route in routes:
-        included = getattr(route, "effective_route_contexts", None)
-        if included is None:
-            yield route
-        else:
-            yield from included()
 
 
 def _describe(

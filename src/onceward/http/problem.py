@@ -11,6 +11,8 @@ from dataclasses import dataclass
 BUSY_RETRY_SECONDS = 1
 STORE_RETRY_SECONDS = 5
 
+# RFC 9110 renamed these; Python followed in 3.13.
+_TITLES = {413: "Content Too Large", 422: "Unprocessable Content"}
 _CODES = {400: "badRequest", 409: "conflict", 413: "payloadTooLarge", 422: "unprocessable", 503: "unavailable"}
 
 
@@ -44,7 +46,9 @@ def problem(status: int, detail: str, code: str = "", retry_after: int | None = 
 
 
 def phrase(status: int) -> str:
-    """What the status is called."""
+    """What the status is called, the same on every Python."""
+    if status in _TITLES:
+        return _TITLES[status]
     try:
         return http.HTTPStatus(status).phrase
     except ValueError:

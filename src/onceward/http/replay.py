@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 
 from onceward.core.claim import Entry
 from onceward.core.response import Headers
-from onceward.errors import ClaimLost, OutcomeNotKept
+from onceward.errors import ClaimLost, OutcomeNotKept, StoreUnavailable
 from onceward.http import problem
 from onceward.http.events import interrupted, is_event_stream
 from onceward.http.exchange import Receive, Send
@@ -18,6 +19,8 @@ from onceward.ledger import Ledger
 
 REPLAYED = (b"idempotent-replayed", b"true")
 INTERRUPTED = "The stream's producer is gone. Retry with the same key."
+
+logger = logging.getLogger("onceward.http")
 
 
 async def answer(send: Send, whole: Answer) -> None:
@@ -34,7 +37,8 @@ def kept_answer(form: Form, entry: Entry) -> Answer:
     try:
         headers = form.read_headers(entry, outcome.headers)
         return Answer(outcome.code, (*headers, REPLAYED), form.read_inline(entry, outcome.body))
-    except OutcomeNotKept:
+    except OutcomeNotKept as error:
+        logger.error("a kept response cannot be read: %s", error)  # noqa: TRY400  # the message says it all
         return problem.not_kept()
 
 
@@ -46,8 +50,9 @@ async def replay(ledger: Ledger, form: Form, entry: Entry, last_event_id: str, r
     recorded = Recorded(ledger, form, entry)
     try:
         head = await recorded.head()
-    except OutcomeNotKept:
-        head = None
+    except StoreUnavailable:
+        await answer(send, problem.unavailable())
+        return
     if head is None:
         await answer(send, problem.not_kept())
         return

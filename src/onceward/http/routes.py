@@ -9,61 +9,54 @@ Django              `django.urls.resolve`, once Django is loaded
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from onceward.http.rules import Rule, rule_on
+from onceward.http.rules import Rule, declared, rule_on
 
 # Starlette's `Match.FULL`.
 _FULL = 2
 
 
-def asgi_rule(scope: Any, routed: Routed) -> Rule | None:
+def asgi_rule(scope: Any) -> Rule | None:
     """The rule on the handler that this ASGI request will reach."""
+    if not declared.rules:
+        return None
     handler = scope.get("route_handler")
     if handler is not None:
         return rule_on(getattr(handler, "fn", None)) or rule_on(handler)
     app = scope.get("app")
     if app is not None and hasattr(app, "routes"):
-        return routed.rule(app, scope)
+        return _starlette_rule(app.routes, scope)
     return _django_rule(scope.get("path", "/"), scope)
 
 
-class Routed:
-    """The routes of a Starlette application. They are asked only if some of them has a rule at all."""
-
-    def __init__(self) -> None:
-        self._known: tuple[int, bool] = (-1, False)
-
-    def rule(self, app: Any, scope: Any) -> Rule | None:
-        routes = app.routes
-        if self._known[0] != len(routes):
-            self._known = (len(routes), _any_rule(routes))
-        return _starlette_rule(routes, scope) if self._known[1] else None
-
-
-def _any_rule(routes: Iterable[Any]) -> bool:
-    return any(rule_on(getattr(route, "endpoint", None)) is not None or _any_rule(_inner(route)) for route in routes)
-
-
-def _inner(route: Any) -> Iterable[Any]:
-    return getattr(route, "routes", None) or ()
+def flat(routes: Iterable[Any]) -> Iterator[Any]:
+    """Newer FastAPIs keep an included router as one route, and tell what its own routes come to under its prefix."""
+    for route in routes:
+        included = getattr(route, "effective_route_contexts", None)
+        if included is None:
+            yield route
+        else:
+            yield from included()
 
 
 def _starlette_rule(routes: Iterable[Any], scope: Any) -> Rule | None:
-    for route in routes:
+    for route in flat(routes):
         match, child = route.matches(scope)
         if match.value != _FULL:
             continue
-        inner = _inner(route)
+        inner = getattr(route, "routes", None)
         if inner:
             return _starlette_rule(inner, {**scope, **child})
-        return rule_on(child.get("endpoint"))
+        return rule_on(child.get("endpoint") or getattr(route, "endpoint", None))
     return None
 
 
 def wsgi_rule(app: Any, environ: Any) -> Rule | None:
     """The rule on the handler that this WSGI request will reach."""
+    if not declared.rules:
+        return None
     owner = getattr(app, "__self__", app)
     url_map, views = getattr(owner, "url_map", None), getattr(owner, "view_functions", None)
     if url_map is None or views is None:

@@ -23,6 +23,17 @@ HOLD = "hold"
 MARK = "__idempotency__"
 
 
+@dataclass(slots=True)
+class Declared:
+    """How many handlers of this process carry a rule. Where none does, nobody has to ask for it at every request."""
+
+    rules: int = 0
+    required: int = 0
+
+
+declared = Declared()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """None means: as the middleware says for all routes.
@@ -75,6 +86,8 @@ class Rule:
     def __call__(self, handler: H) -> H:
         """Declare the rule on a handler, which is not wrapped: the middleware looks it up."""
         setattr(handler, MARK, self)
+        declared.rules += 1
+        declared.required += bool(self.required)
         return handler
 
     def over(self, default: Rule) -> Rule:
@@ -111,9 +124,7 @@ class PathRules:
 
     def __init__(self, rules: Mapping[str, Rule]) -> None:
         self._rules = [(_pattern(path), rule) for path, rule in rules.items()]
-
-    def __bool__(self) -> bool:
-        return bool(self._rules)
+        self.required = any(rule.required for rule in rules.values())
 
     def find(self, path: str) -> Rule | None:
         """The rule of the first path that matches."""

@@ -10,11 +10,16 @@ Everything comes from the store, so the producer may be in another process.
 
 from __future__ import annotations
 
+import logging
+
 from onceward.core.claim import Entry, Status
 from onceward.core.response import Headers
+from onceward.errors import OutcomeNotKept
 from onceward.http.events import has_id, place_of
 from onceward.http.kept import HEAD_SEQ, Form
 from onceward.ledger import Ledger
+
+logger = logging.getLogger("onceward.http")
 
 # Chunks read at once: at most 2 MiB in memory.
 PAGE_CHUNKS = 32
@@ -37,12 +42,16 @@ class Recorded:
         self.interrupted = False
 
     async def head(self) -> tuple[int, Headers] | None:
-        """Status and headers; None when the recording is gone."""
+        """Status and headers; None when the recording is gone or cannot be read."""
         first = await self._ledger.chunks(self._entry, 0, 1)
         if not first:
             return None
         self._after = HEAD_SEQ
-        return self._form.read_head(self._entry, first[0])
+        try:
+            return self._form.read_head(self._entry, first[0])
+        except OutcomeNotKept as error:
+            logger.error("a kept response cannot be read: %s", error)  # noqa: TRY400  # the message says it all
+            return None
 
     def resume(self, last_event_id: str) -> bool:
         """Go on behind this event; false when it is of an earlier attempt, and the stream starts from its beginning."""

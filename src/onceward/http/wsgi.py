@@ -14,7 +14,7 @@ from typing import Any, Unpack, assert_never
 from onceward.blocking import wait
 from onceward.core.claim import Busy, Claim, Entry, InDoubt, Mismatch, Replay
 from onceward.core.request import fingerprint_of, key_of, media_type_of, wait_seconds_of
-from onceward.errors import ClaimLost, InvalidKey, InvalidOption, OutcomeNotKept, StoreUnavailable
+from onceward.errors import ClaimLost, InvalidKey, InvalidOption, StoreUnavailable
 from onceward.http import principal as principals
 from onceward.http import problem
 from onceward.http.ending import Ending
@@ -55,12 +55,14 @@ class WSGIIdempotencyMiddleware:
 
     def __call__(self, environ: Environ, start_response: Start) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] in self._methods and self._guard.covers(path := _path(environ)):
-            rule = self._guard.rule(wsgi_rule(self.app, environ), path)
             if "HTTP_IDEMPOTENCY_KEY" in environ or "HTTP_X_IDEMPOTENCY_KEY" in environ:
-                return self._keyed(environ, rule, path, start_response)
-            if rule.required:
+                return self._keyed(environ, self._rule(environ, path), path, start_response)
+            if self._guard.may_require and self._rule(environ, path).required:
                 return _answer(start_response, problem.key_required())
         return self.app(environ, start_response)
+
+    def _rule(self, environ: Environ, path: str) -> Rule:
+        return self._guard.rule(wsgi_rule(self.app, environ), path)
 
     def _keyed(self, environ: Environ, rule: Rule, path: str, start_response: Start) -> Iterable[bytes]:
         try:
@@ -154,8 +156,6 @@ class WSGIIdempotencyMiddleware:
         recorded = Recorded(self._guard.ledger, self._guard.form, entry)
         try:
             head = wait(recorded.head())
-        except OutcomeNotKept:
-            head = None
         except StoreUnavailable:
             return _answer(start_response, problem.unavailable())
         if head is None:
