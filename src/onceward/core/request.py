@@ -70,7 +70,10 @@ def digest_of(*parts: bytes) -> Digest:
 
 
 def fields_of(body: bytes, fields: Sequence[str]) -> bytes | None:
-    """The chosen fields of a JSON object, in canonical form; None when the body is none. `a.b` is a field of a field."""
+    """The chosen fields of a JSON object, in canonical form; None when the body is none, or they have no such form.
+
+    `a.b` is a field of a field.
+    """
     try:
         whole = json.loads(body)
     except (ValueError, RecursionError):
@@ -88,5 +91,5 @@ def fields_of(body: bytes, fields: Sequence[str]) -> bytes | None:
             chosen[field] = value
     try:
         return canonical(chosen)
-    except ValueError:
-        return None
+    except InvalidKey:
+        return None  # NaN, an integer over 2^53-1, half a surrogate pair
