@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from onceward.errors import ClaimLost, StoreUnavailable
 from onceward.http import problem
@@ -17,7 +17,8 @@ from onceward.http.events import Events, is_event_stream
 from onceward.http.problem import Answer
 from onceward.http.recording import BACKLOG_BYTES_MAX
 
-Message = dict[str, Any]
+# A dictionary; every framework and server has a type of its own for it, and all of them may be wrapped.
+Message: TypeAlias = Any
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Receive, Send], Awaitable[None]]
