@@ -25,7 +25,8 @@ class PartsDigest:
         self._broken = False
 
     def feed(self, data: bytes) -> None:
-        if self._broken:
+        # A server may give an empty piece at any time; to the parser it would be the end.
+        if self._broken or not data:
             return
         try:
             for event in self._parser.parse(data):
@@ -40,7 +41,11 @@ class PartsDigest:
             self._content.update(event)
         elif self._part is not None:
             part, self._part = self._part, None
-            said = (part.name or "", part.filename or "", part.header("Content-Type", "") or "")
+            said = [part.name or "", part.filename or "", part.header("Content-Type", "") or ""]
+            disposition = part.header("Content-Disposition", "") or ""
+            if "filename*" in disposition.lower():
+                # Some clients say a name outside of ASCII only so, and the parser passes over it.
+                said.append(disposition)
             head = [text.encode("utf-8", "surrogateescape") for text in said]
             # No file name and an empty one are two different parts of a form.
             kind = b"file" if part.filename is not None else b"field"
