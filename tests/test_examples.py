@@ -46,6 +46,16 @@ def test_in_doubt_is_resolved_by_evidence(tmp_path: Path) -> None:
     assert said[2] == "asked:  message-1"
 
 
+@pytest.mark.parametrize("framework", ["django", "fastapi", "flask", "litestar", "quart", "starlette"])
+def test_a_retry_gets_the_first_answer_under_every_framework(framework: str, tmp_path: Path) -> None:
+    first, again, charged = said_by(f"http_{framework}.py", tmp_path)
+
+    assert first.startswith("first: 201 {")
+    assert first.endswith("} fresh")
+    assert again == first.replace("first:", "again:").replace("} fresh", "} true")
+    assert charged == "charged: 1"
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("data")

@@ -1,0 +1,24 @@
+"""Flask: the WSGI middleware wraps `app.wsgi_app`."""
+
+from flask import Flask, request
+
+from onceward.http import WSGIIdempotencyMiddleware
+
+app = Flask(__name__)
+app.wsgi_app = guard = WSGIIdempotencyMiddleware(app.wsgi_app, store="sqlite:///keys.db")  # type: ignore[method-assign]
+charged: list[int] = []
+
+
+@app.post("/payments")
+def pay() -> tuple[dict[str, int], int]:
+    charged.append(request.get_json()["amount"])  # call the payment provider here
+    return {"payment": len(charged), "amount": charged[-1]}, 201
+
+
+if __name__ == "__main__":
+    client = app.test_client()
+    for name in ("first:", "again:"):
+        answer = client.post("/payments", json={"amount": 10}, headers={"Idempotency-Key": "order-42"})
+        print(name, answer.status_code, answer.get_json(), answer.headers.get("Idempotent-Replayed", "fresh"))
+    print("charged:", len(charged))
+    guard.close()
