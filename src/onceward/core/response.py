@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterable
 
 from onceward.errors import OutcomeNotKept
 
@@ -27,18 +27,15 @@ def keeps_status(status: int) -> bool:
     return _SUCCESS <= status < _SERVER_ERROR and status not in RETRIABLE_STATUSES
 
 
-def kept_headers(headers: Iterable[tuple[bytes, bytes]], deny: frozenset[bytes]) -> Headers:
-    """The headers to keep, by lower-case name."""
-    return tuple((name, value) for name, value in headers if name.lower() not in deny)
+# Most responses of a route have the same headers; that many are remembered.
+@functools.lru_cache(maxsize=256)
+def headers_to_text(headers: Headers, deny: frozenset[bytes]) -> str:
+    """The headers to keep as JSON, so that an operator can read them in SQL; without those denied by lower-case name."""
+    kept = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in headers if name.lower() not in deny]
+    return json.dumps(kept, separators=(",", ":"))
 
 
-def headers_to_text(headers: Headers) -> str:
-    """Headers as JSON, so that an operator can read them in SQL."""
-    return json.dumps(
-        [[name.decode("latin-1"), value.decode("latin-1")] for name, value in headers], separators=(",", ":")
-    )
-
-
+@functools.lru_cache(maxsize=256)
 def headers_from_text(text: str | None) -> Headers:
     """What `headers_to_text` was given."""
     if text is None:

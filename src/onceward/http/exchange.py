@@ -87,6 +87,7 @@ class Exchange:
             if self._incoming.broken is None:
                 raise
         finally:
+            self.on_stream = None
             self._ending.drop()
             if self._timer is not None:
                 self._timer.cancel()

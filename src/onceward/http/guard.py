@@ -15,7 +15,7 @@ from onceward.core.response import DENY_HEADERS, keeps_status
 from onceward.errors import InvalidOption, StoreUnavailable
 from onceward.http.kept import Form
 from onceward.http.observe import Observer
-from onceward.http.operation import Operation
+from onceward.http.operation import Binding, Operation
 from onceward.http.principal import Principal
 from onceward.http.recording import Recording
 from onceward.http.rules import REPEAT, PathRules, Rule, declared
@@ -214,13 +214,11 @@ class Guard:
         The claim is renewed in the background until the last is called.
         """
         ledger, rule = self.ledger, asked.rule
-        kept = ledger.keep(claim, rule.lease_seconds, rule.retain_seconds, MAX_RUN_SECONDS)
-
-        def drop() -> None:
-            ledger.drop(kept)
-
+        drop = functools.partial(
+            ledger.drop, ledger.keep(claim, rule.lease_seconds, rule.retain_seconds, MAX_RUN_SECONDS)
+        )
         operation = Operation(asked.key, claim)
-        operation.let_bind(ledger, self.form, claim, rule, drop)
+        operation.let_bind(Binding(ledger, self.form, claim, rule, drop))
         return operation, Recording(ledger, self.form, claim, rule, self.keep_status), drop
 
     async def unknown(self, asked: Asked, claim: Claim, note: str) -> None:

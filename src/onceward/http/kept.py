@@ -17,7 +17,6 @@ from onceward.core.response import (
     head_to_chunk,
     headers_from_text,
     headers_to_text,
-    kept_headers,
 )
 from onceward.errors import OutcomeNotKept
 from onceward.http.seal import SEAL_BYTES, Seal
@@ -43,7 +42,7 @@ class Form:
     # Writing.
 
     def headers(self, entry: Entry, headers: Iterable[tuple[bytes, bytes]]) -> str:
-        text = headers_to_text(kept_headers(headers, self.deny))
+        text = headers_to_text(tuple(headers), self.deny)
         return text if self.seal is None else self.seal.seal_text(text, _place(entry, "headers"))
 
     def inline(self, entry: Entry, body: bytes) -> bytes:

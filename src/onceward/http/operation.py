@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from onceward.bound import Bound
@@ -32,7 +32,7 @@ class Operation:
         self.stored = True
         self.retain_seconds: float | None = None
         self.bound: ResponseBound | None = None
-        self._bind: Callable[[object], ResponseBound] | None = None
+        self._binding: Binding | None = None
 
     def no_store(self) -> None:
         """Record that this happened, but keep nothing of the response: a retry gets 409 `outcome-not-kept`."""
@@ -49,21 +49,32 @@ class Operation:
         connection.execute("INSERT …")
         bound.settle(response)        # before the transaction commits; awaited on async connections
         """
-        if self._bind is None:
+        if self._binding is None:
             return Unbound()
-        self.bound = self._bind(connection)
+        self.bound = self._binding.bind(connection, stored=self.stored, retain_seconds=self.retain_seconds)
         return self.bound
 
-    def let_bind(self, ledger: Ledger, form: Form, claim: Claim, rule: Rule, suspend: Callable[[], None]) -> None:
-        """Called by the middleware: what binding needs."""
+    def let_bind(self, binding: Binding) -> None:
+        """Called by the middleware."""
+        self._binding = binding
 
-        def bind(connection: object) -> ResponseBound:
-            seconds = rule.retain_seconds if self.retain_seconds is None else self.retain_seconds
-            retain = ledger.retain(seconds)
-            bound = Bound.to(ledger.line.store, claim.entry, connection, retain, rule.max_response_bytes or 0, suspend)
-            return ResponseBound(bound, form, claim, rule if self.stored else replace(rule, store=False))
 
-        self._bind = bind
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What binding a request's claim needs. `suspend` stops renewing it."""
+
+    ledger: Ledger
+    form: Form
+    claim: Claim
+    rule: Rule
+    suspend: Callable[[], None]
+
+    def bind(self, connection: object, *, stored: bool, retain_seconds: float | None) -> ResponseBound:
+        rule = self.rule if stored else replace(self.rule, store=False)
+        retain = self.ledger.retain(rule.retain_seconds if retain_seconds is None else retain_seconds)
+        store, entry = self.ledger.line.store, self.claim.entry
+        bound = Bound.to(store, entry, connection, retain, rule.max_response_bytes or 0, self.suspend)
+        return ResponseBound(bound, self.form, self.claim, rule)
 
 
 class ResponseBound:
