@@ -1,0 +1,89 @@
+"""Servers for the behaviour suite: one for each framework and store, started once; or one of a test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from tests.backends import BACKENDS, FOUR, Servers
+from tests.http.serving import ASGI, WSGI, Nursery, Serving
+
+
+class Serve(Protocol):
+    """Starts a server of the test's own: `serve("flask", "sqlite", wait_seconds=5.0)`."""
+
+    def __call__(self, framework: str, store: str, **options: object) -> Serving: ...
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    with closing(Nursery()) as nursery:
+        yield nursery
+
+
+def _url(store: str, servers: Servers, folder: Path) -> str:
+    """Data that stays as it is while other tests come and go."""
+    return servers.postgres.create_database() if store == "postgres" else BACKENDS[store].url(servers, folder)
+
+
+@pytest.fixture(scope="session")
+def shared(
+    nursery: Nursery, servers: Servers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str, str], Serving]]:
+    """The server of a framework on a store, with the middleware as it comes."""
+    running: dict[tuple[str, str], Serving] = {}
+    with ExitStack() as stack:
+
+        def get(framework: str, store: str) -> Serving:
+            if (framework, store) not in running:
+                folder = tmp_path_factory.mktemp(f"{framework}-{store}")
+                serving = Serving(nursery, folder, framework, _url(store, servers, folder))
+                running[framework, store] = stack.enter_context(closing(serving))
+            return running[framework, store]
+
+        yield get
+
+
+@pytest.fixture
+def serve(nursery: Nursery, servers: Servers, tmp_path: Path) -> Iterator[Serve]:
+    with ExitStack() as stack:
+
+        def start(framework: str, store: str, **options: object) -> Serving:
+            folder = tmp_path / str(len(list(tmp_path.iterdir())))
+            folder.mkdir()
+            url = store if "://" in store else _url(store, servers, folder)
+            serving = Serving(nursery, folder, framework, url, **options)  # type: ignore[arg-type]  # options are mixed
+            return stack.enter_context(closing(serving))
+
+        yield start
+
+
+@pytest.fixture
+def serving(request: pytest.FixtureRequest, shared: Callable[[str, str], Serving]) -> Serving:
+    """The shared server that the test asks for with `on(…)`."""
+    framework, store = request.param
+    return shared(framework, store)
+
+
+def on(frameworks: tuple[str, ...], stores: tuple[str, ...] = FOUR) -> pytest.MarkDecorator:
+    """Run a test on each of these frameworks and stores. One process serves all tests of a framework."""
+    return pytest.mark.parametrize(
+        "serving",
+        [
+            pytest.param(
+                (framework, store), id=f"{framework}-{store}", marks=pytest.mark.xdist_group(f"http-{framework}")
+            )
+            for framework in frameworks
+            for store in stores
+        ],
+        indirect=True,
+    )
+
+
+EVERY = (*ASGI, *WSGI)
+everywhere = on(EVERY)
+under_each_framework = on(EVERY, ("sqlite",))
+under_asgi = on(ASGI, ("sqlite",))

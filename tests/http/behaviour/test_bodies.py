@@ -1,0 +1,191 @@
+"""Bodies of every kind replay byte for byte, and requests are told apart by what they really say."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.http.behaviour.conftest import Serve, everywhere, on, under_each_framework
+from tests.http.serving import MISMATCH, Serving, assert_problem, is_replay, new_name
+
+BODIES: dict[str, dict[str, Any]] = {
+    "204": {"status": 204},
+    "empty": {"empty": True},
+    "binary": {"size": 1000},
+    "3 MB": {"size": 3_000_000},
+    "streamed": {"parts": ["one", "two", "%"]},
+}
+EDGES: dict[str, dict[str, Any]] = {
+    "nothing streamed": {"parts": []},
+    "64 KiB": {"size": 64 * 1024},
+    "a byte more": {"size": 64 * 1024 + 1},
+    "304": {"status": 304, "empty": True},
+    "a large stream": {"parts": ["%" * 1000] * 40},
+}
+
+
+@everywhere
+@pytest.mark.parametrize("plan", BODIES.values(), ids=BODIES.keys())
+def test_a_body_replays_byte_for_byte(serving: Serving, plan: dict[str, Any]) -> None:
+    check_replay(serving, plan)
+
+
+@on(("starlette", "flask", "django-asgi"), ("sqlite",))
+@pytest.mark.parametrize("plan", EDGES.values(), ids=EDGES.keys())
+def test_a_body_at_an_edge_replays_byte_for_byte(serving: Serving, plan: dict[str, Any]) -> None:
+    check_replay(serving, plan)
+
+
+def check_replay(serving: Serving, plan: dict[str, Any]) -> None:
+    name, key = new_name(), new_name()
+
+    first = serving.trial(name, key, plan)
+    again = serving.trial(name, key, plan)
+
+    assert first.status_code == again.status_code == plan.get("status", 200)
+    assert first.content == again.content
+    assert first.headers.get("content-type") == again.headers.get("content-type")
+    assert is_replay(again)
+    assert serving.runs(name) == 1
+    if "size" in plan:
+        assert len(again.content) == plan["size"]
+
+
+@under_each_framework
+def test_headers_of_one_exchange_are_not_replayed(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+    headers = {
+        "Location": "/stories/1", "ETag": '"1"', "X-Colour": "blue", "Cache-Control": "no-store",
+        "Set-Cookie": "session=secret", "X-Request-Id": "1",
+    }  # fmt: skip
+
+    first = serving.trial(name, key, {"status": 201, "headers": headers})
+    again = serving.trial(name, key, {"status": 201, "headers": headers})
+
+    assert first.headers["set-cookie"] == "session=secret"
+    for kept in ("location", "etag", "x-colour", "cache-control", "content-type", "content-length"):
+        assert again.headers.get_list(kept) == first.headers.get_list(kept)
+    for left_out in ("set-cookie", "x-request-id"):
+        assert left_out not in again.headers
+    assert len(again.headers.get_list("date")) == 1
+
+
+@pytest.mark.parametrize("framework", ["starlette", "flask"])
+def test_the_headers_left_out_can_be_chosen(serve: Serve, framework: str) -> None:
+    serving = serve(framework, "memory", deny_headers=["X-Colour"])
+    name, key = new_name(), new_name()
+    plan = {"headers": {"X-Colour": "blue", "X-Shape": "round"}}
+
+    serving.trial(name, key, plan)
+    again = serving.trial(name, key, plan)
+
+    assert "x-colour" not in again.headers
+    assert again.headers["x-shape"] == "round"
+
+
+@under_each_framework
+def test_an_upload_rebuilt_with_another_boundary_is_the_same_request(serving: Serving) -> None:
+    key, content = new_name(), bytes(range(256)) * 1000
+
+    def upload(data: bytes, name: str = "map.png") -> Any:
+        # httpx draws a new boundary for every request, as clients do.
+        return serving.post("/api/uploads", key, files={"file": (name, data, "image/png")})
+
+    first, again = upload(content), upload(content)
+
+    assert first.status_code == 201
+    assert first.request.headers["content-type"] != again.request.headers["content-type"]
+    assert again.content == first.content
+    assert is_replay(again)
+    assert_problem(upload(content + b"x"), *MISMATCH)
+    assert_problem(upload(content, "other.png"), *MISMATCH)
+
+
+@under_each_framework
+def test_a_body_over_the_limit_is_refused_and_nothing_runs(serving: Serving) -> None:
+    name = new_name()
+    plan = {"text": "x" * 1000}
+
+    answer = serving.trial(name, new_name(), plan, rule="small")
+    unkeyed = serving.trial(name, None, plan, rule="small")
+
+    assert_problem(answer, 413, "payloadTooLarge")
+    assert unkeyed.status_code == 200, "only requests with a key are held back"
+    assert serving.runs(name) == 1
+
+
+@under_each_framework
+def test_a_body_of_unknown_length_over_the_limit_is_refused_too(serving: Serving) -> None:
+    name = new_name()
+
+    def parts() -> Iterator[bytes]:
+        yield b'{"text": "'
+        for _ in range(20):
+            yield b"x" * 100
+        yield b'"}'
+
+    answer = serving.post(f"/api/trials/small/{name}", new_name(), content=parts())
+
+    assert_problem(answer, 413, "payloadTooLarge")
+    assert serving.runs(name) == 0
+
+
+@on(("starlette", "flask"), ("sqlite",))
+def test_ten_mebibytes_are_the_limit_unless_said_otherwise(serving: Serving) -> None:
+    name = new_name()
+    most = 10 * 1024 * 1024
+    body = b'{"text": "' + b"x" * (most - 12) + b'"}'
+
+    within = serving.post(f"/api/trials/plain/{name}", new_name(), content=body)
+    over = serving.post(f"/api/trials/plain/{name}", new_name(), content=body + b" ")
+
+    assert within.status_code == 200
+    assert_problem(over, 413, "payloadTooLarge")
+    assert serving.runs(name) == 1
+
+
+@under_each_framework
+def test_a_chunked_body_reaches_the_handler_whole_and_replays(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+
+    def parts() -> Iterator[bytes]:
+        yield b'{"text": "'
+        for _ in range(500):
+            yield b"x" * 1000
+        yield b'"}'
+
+    answers = [serving.post(f"/api/trials/plain/{name}", key, content=parts()) for _ in range(2)]
+
+    assert answers[0].text == answers[1].text == "x" * 500_000
+    assert is_replay(answers[1])
+
+
+@under_each_framework
+def test_a_response_over_the_limit_is_never_run_a_second_time(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+
+    first = serving.trial(name, key, {"size": 200_000}, rule="short")
+    again = serving.trial(name, key, {"size": 200_000}, rule="short")
+
+    assert len(first.content) == 200_000
+    assert_problem(again, 409, "outcome-not-kept")
+    assert "retry-after" not in again.headers
+    assert serving.runs(name) == 1
+
+
+@on(("starlette", "flask"), ("sqlite",))
+def test_a_digest_stands_for_the_body_where_the_route_says_so(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+    body = b"{}"
+    digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
+    path, headers = f"/api/trials/digest/{name}", {"Content-Digest": f"sha-256=:{digest}:"}
+
+    answers = [serving.post(path, key, content=body, headers=headers) for _ in range(2)]
+    lie = serving.post(path, new_name(), content=b'{"status": 201}', headers=headers)
+
+    assert answers[0].content == answers[1].content
+    assert is_replay(answers[1])
+    assert_problem(lie, 400, "badRequest")

@@ -1,0 +1,89 @@
+"""kill -9 in the handler, and the retry that follows. The lease is five minutes: nobody waits for it."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from tests.http.behaviour.conftest import Serve
+from tests.http.serving import Serving, assert_problem, is_replay, new_name
+
+frameworks = pytest.mark.parametrize("framework", ["starlette", "flask", "django-asgi"])
+stores = pytest.mark.parametrize("store", ["sqlite", "postgres", "redis"])
+
+
+def kill_in_the_handler(serving: Serving, name: str, key: str, plan: object, rule: str = "plain") -> None:
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(serving.trial, name, key, plan, rule=rule)
+        serving.gates.wait_until_reached(name)
+        serving.kill()
+        with pytest.raises(httpx.TransportError):
+            running.result()
+
+
+@frameworks
+@stores
+def test_a_retry_after_kill_9_runs_again_and_has_one_outcome(serve: Serve, framework: str, store: str) -> None:
+    serving = serve(framework, store)
+    name, key = new_name(), new_name()
+    plan = {"turns": [{"gate": name}, {"status": 201}]}
+    kill_in_the_handler(serving, name, key, plan)
+    serving.start()
+
+    answers = [serving.trial(name, key, plan) for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [201, 201]
+    assert answers[0].content == answers[1].content
+    assert [is_replay(answer) for answer in answers] == [False, True]
+    assert serving.runs(name) == 2
+
+
+@frameworks
+@stores
+def test_on_a_hold_route_a_retry_after_kill_9_is_in_doubt(serve: Serve, framework: str, store: str) -> None:
+    serving = serve(framework, store)
+    name, key = new_name(), new_name()
+    kill_in_the_handler(serving, name, key, {"gate": name}, "hold")
+    serving.start()
+
+    answers = [serving.trial(name, key, {"gate": name}, rule="hold") for _ in range(2)]
+
+    for answer in answers:
+        assert_problem(answer, 409, "in-doubt")
+    assert serving.runs(name) == 1
+
+
+@stores
+def test_a_duplicate_waiting_in_another_process_takes_over_when_the_first_is_killed(serve: Serve, store: str) -> None:
+    first = serve("starlette", store)
+    second = serve("starlette", first.store)
+    name, key = new_name(), new_name()
+    plan = {"turns": [{"gate": name}, {"status": 201}]}
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(first.trial, name, key, plan, rule="patient")
+        first.gates.wait_until_reached(name)
+        # The second has a world of its own, in which the plan's first turn has happened, too.
+        second.world.happen("trial", name)
+        waiting = pool.submit(second.trial, name, key, plan, rule="patient")
+        second.wait_for_log("Application startup complete")
+        first.kill()
+        with pytest.raises(httpx.TransportError):
+            running.result()
+
+        assert waiting.result().status_code == 201
+
+    assert is_replay(second.trial(name, key, plan, rule="patient"))
+
+
+@pytest.mark.parametrize("framework", ["starlette", "flask"])
+def test_the_answer_outlives_the_server(serve: Serve, framework: str) -> None:
+    serving = serve(framework, "sqlite")
+    name, key = new_name(), new_name()
+    first = serving.trial(name, key, {"size": 200_000})
+
+    serving.kill()
+    serving.start()
+
+    assert serving.trial(name, key, {"size": 200_000}).content == first.content
+    assert serving.runs(name) == 1

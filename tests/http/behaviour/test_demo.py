@@ -1,0 +1,112 @@
+"""The demo itself: the six routes and their companions, under every framework, with input good and bad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.http.behaviour.conftest import Serve, under_each_framework
+from tests.http.serving import Serving, assert_problem, is_replay, new_name
+
+WRITING = {"title": "The well", "text": "It was deep."}
+# Each of the six: path, body, status, and the effect that it has in the world.
+SIX: dict[str, tuple[str, dict[str, Any], int, str, str]] = {
+    "act": ("/api/dwellers/{id}/act", {"action": "dig", "target": "well"}, 200, "act", "{id}"),
+    "heartbeat": ("/api/dwellers/{id}/heartbeat", {"mood": "calm"}, 200, "heartbeat", "{id}"),
+    "stories": ("/api/stories", WRITING, 201, "write", ""),
+    "proposals": ("/api/proposals", WRITING, 201, "propose", "proposals"),
+    "feedback": ("/api/review/story/{id}/feedback", {"verdict": "approve"}, 201, "review", "story/{id}"),
+    "registration": ("/api/auth/agent", {"name": "{id}"}, 201, "register", "{id}"),
+}
+BAD: dict[str, tuple[str, bytes]] = {
+    "no JSON": ("/api/stories", b"{"),
+    "no object": ("/api/stories", b"[]"),
+    "a field missing": ("/api/stories", b'{"title": "a"}'),
+    "a field too many": ("/api/stories", b'{"title": "a", "text": "b", "colour": "c"}'),
+    "a wrong type": ("/api/stories", b'{"title": 1, "text": "b"}'),
+    "half a character": ("/api/stories", b'{"title": "\\ud800", "text": "b"}'),
+    "no UTF-8": ("/api/stories", b'{"title": "\xff", "text": "b"}'),
+    "deep nesting": ("/api/stories", b"[" * 50_000),
+    "an unknown word": ("/api/review/story/1/feedback", b'{"verdict": "maybe"}'),
+    "no name": ("/api/auth/agent", b"{}"),
+}
+
+
+@under_each_framework
+@pytest.mark.parametrize("route", SIX)
+def test_a_retry_of_each_of_the_six_routes_happens_once(serving: Serving, route: str) -> None:
+    path, body, status, action, subject = SIX[route]
+    name, key = new_name(), new_name()
+    body = {field: value.replace("{id}", name) for field, value in body.items()}
+    path, user = path.replace("{id}", name), "" if route == "registration" else "ada"
+
+    answers = [serving.post(path, key, json=body, user=user) for _ in range(3)]
+
+    assert [answer.status_code for answer in answers] == [status] * 3, answers[0].text
+    assert answers[0].content == answers[1].content == answers[2].content
+    assert is_replay(answers[2])
+    if route == "stories":
+        subject = answers[0].json()["id"]
+    if route != "proposals":  # its effects have no name of their own
+        assert serving.world.effects(action, subject.replace("{id}", name)) == 1
+
+
+@under_each_framework
+def test_the_token_of_a_registration_is_given_again_on_retry_and_works(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+
+    tokens = {serving.post("/api/auth/agent", key, json={"name": name}, user="").json()["token"] for _ in range(2)}
+    acted = serving.post(
+        "/api/dwellers/1/act", json={"action": "dig"}, headers={"Authorization": f"Bearer {tokens.pop()}"}
+    )
+
+    assert tokens == set()
+    assert acted.json()["by"] == name
+
+
+@under_each_framework
+def test_a_story_is_written_changed_and_deleted(serving: Serving) -> None:
+    story = serving.post("/api/stories", new_name(), json=WRITING).json()
+    path, key = f"/api/stories/{story['id']}", new_name()
+
+    replaced = [serving.send("PUT", path, key, json=WRITING | {"text": "It was dry."}) for _ in range(2)]
+    amended = serving.send("PATCH", path, new_name(), json={"title": "The dry well"})
+    listed = serving.send("GET", "/api/stories")
+    deleted = [serving.send("DELETE", path, new_name()) for _ in range(2)]
+
+    assert replaced[0].json() == story | {"text": "It was dry."}
+    assert replaced[0].content == replaced[1].content
+    assert amended.json() == story | {"title": "The dry well", "text": "It was dry."}
+    assert amended.json() in listed.json()["stories"]
+    assert [answer.status_code for answer in deleted] == [204, 204]
+    assert serving.world.effects("change", story["id"]) == 2
+    assert serving.world.effects("delete", story["id"]) == 2
+
+
+@under_each_framework
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_a_clear_400(serving: Serving, case: str) -> None:
+    path, body = BAD[case]
+
+    answer = serving.post(path, new_name(), content=body, headers={"Content-Type": "application/json"})
+
+    assert_problem(answer, 400, "badRequest")
+
+
+@under_each_framework
+def test_nobody_acts_without_a_token(serving: Serving) -> None:
+    answer = serving.post("/api/dwellers/1/act", new_name(), json={"action": "dig"}, user="nobody")
+
+    assert_problem(answer, 401, "unauthorized")
+
+
+def test_quart_is_wrapped_like_the_others(serve: Serve) -> None:
+    serving = serve("quart", "sqlite")
+    dweller, key = new_name(), new_name()
+
+    answers = [serving.post(f"/api/dwellers/{dweller}/act", key, json={"action": "dig"}) for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert answers[0].content == answers[1].content
+    assert is_replay(answers[1])
+    assert serving.world.effects("act", dweller) == 1

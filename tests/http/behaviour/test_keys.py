@@ -1,0 +1,104 @@
+"""The key as it travels: which headers, which characters, and what is refused before anything happens."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from tests.http.behaviour.conftest import on, under_each_framework
+from tests.http.serving import Serving, assert_problem, is_replay, new_name
+
+MALFORMED = {
+    "empty": b"",
+    "too long": b"x" * 256,
+    "a space inside": b"a b",
+    "not ASCII": "caf\xe9".encode("latin-1"),
+    "half quoted": b'"abc',
+    "empty in quotes": b'""',
+    "two quoted texts": b'"a","b"',
+}
+
+
+def send(serving: Serving, name: str, *lines: tuple[str, bytes]) -> httpx.Response:
+    headers = [(b"Authorization", b"Bearer ada-token"), *((line.encode(), value) for line, value in lines)]
+    return serving.client.post(f"/api/trials/plain/{name}", headers=headers, json={})
+
+
+@under_each_framework
+@pytest.mark.parametrize("key", MALFORMED.values(), ids=MALFORMED.keys())
+def test_a_malformed_key_is_refused_before_anything_runs(serving: Serving, key: bytes) -> None:
+    name = new_name()
+
+    answer = send(serving, name, ("Idempotency-Key", key))
+
+    assert_problem(answer, 400, "badRequest")
+    assert serving.runs(name) == 0
+
+
+@under_each_framework
+def test_the_longest_key_is_taken(serving: Serving) -> None:
+    name, key = new_name(), (new_name() + "~!" * 128).encode()[:255]
+
+    answers = [send(serving, name, ("Idempotency-Key", key)) for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert is_replay(answers[1])
+
+
+@under_each_framework
+def test_a_quoted_key_equals_a_bare_one_under_either_header(serving: Serving) -> None:
+    name, key = new_name(), new_name().encode()
+
+    first = send(serving, name, ("Idempotency-Key", b'"' + key + b'"'))
+    others = [
+        send(serving, name, ("Idempotency-Key", key)),
+        send(serving, name, ("X-Idempotency-Key", key)),
+        send(serving, name, ("X-Idempotency-Key", b'"' + key + b'"')),
+        send(serving, name, ("X-Idempotency-Key", key), ("Idempotency-Key", b'"' + key + b'"')),
+    ]
+
+    assert all(other.content == first.content and is_replay(other) for other in others)
+    assert serving.runs(name) == 1
+
+
+@under_each_framework
+def test_two_headers_that_differ_are_refused(serving: Serving) -> None:
+    name = new_name()
+
+    answer = send(serving, name, ("Idempotency-Key", b"one"), ("X-Idempotency-Key", b"two"))
+
+    assert_problem(answer, 400, "badRequest")
+    assert serving.runs(name) == 0
+
+
+@under_each_framework
+@pytest.mark.parametrize("header", ["Idempotency-Key", "X-Idempotency-Key"])
+@pytest.mark.parametrize("key", [b"same", b'"same"'], ids=["bare", "quoted"])
+def test_two_lines_of_one_header_are_refused_even_when_they_agree(serving: Serving, header: str, key: bytes) -> None:
+    name = new_name()
+
+    answer = send(serving, name, (header, key), (header, key))
+
+    assert_problem(answer, 400, "badRequest")
+    assert serving.runs(name) == 0
+
+
+@on(("starlette", "flask"), ("sqlite",))
+def test_keys_that_differ_in_case_are_two(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+
+    send(serving, name, ("Idempotency-Key", b"a" + key.encode()))
+    send(serving, name, ("Idempotency-Key", b"A" + key.encode()))
+
+    assert serving.runs(name) == 2
+
+
+@on(("starlette", "flask"), ("sqlite",))
+def test_a_key_is_logged_only_cut(serving: Serving) -> None:
+    key = "abcdefghijklmnopqrst" + new_name()
+
+    send(serving, new_name(), ("Idempotency-Key", key.encode()))
+
+    log = serving.wait_for_log("abcdefghijklmnopqrst...")
+    assert "idempotency_check" in log
+    assert "processing_started" in log
+    assert key[:21] not in log

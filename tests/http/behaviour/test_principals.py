@@ -1,0 +1,102 @@
+"""Whose key it is: one user's key never reveals another's response."""
+
+from __future__ import annotations
+
+import pytest
+from tests.http.behaviour.conftest import Serve, on, under_each_framework
+from tests.http.serving import Serving, is_replay, new_name
+
+NEW_TOKEN = {"Authorization": "Bearer ada-new-token"}
+
+
+@on(("starlette", "flask"), ("sqlite",))
+def test_a_refreshed_token_runs_again_with_the_default_digest(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+
+    first = serving.trial(name, key)
+    refreshed = serving.trial(name, key, headers=NEW_TOKEN)
+
+    assert first.json()["token"] != refreshed.json()["token"]
+    assert serving.runs(name) == 2
+
+
+@pytest.mark.parametrize("framework", ["starlette", "flask"])
+def test_that_the_default_digest_changes_with_the_token_is_logged_once(serve: Serve, framework: str) -> None:
+    serving = serve(framework, "memory")
+
+    for _ in range(3):
+        serving.trial(new_name(), new_name())
+        serving.trial(new_name(), new_name(), headers=NEW_TOKEN)
+
+    log = serving.wait_for_log("principal=")
+    assert log.count("principal=") == 1
+
+
+@pytest.mark.parametrize("framework", ["starlette", "fastapi", "litestar", "flask", "django-asgi", "django-wsgi"])
+def test_a_refreshed_token_is_replayed_with_a_principal(serve: Serve, framework: str) -> None:
+    serving = serve(framework, "sqlite", principal="user")
+    name, key = new_name(), new_name()
+
+    first = serving.trial(name, key)
+    refreshed = serving.trial(name, key, headers=NEW_TOKEN)
+    bob = serving.trial(name, key, user="bob")
+
+    assert refreshed.content == first.content
+    assert is_replay(refreshed)
+    assert bob.json()["token"] != first.json()["token"]
+    assert serving.runs(name) == 2
+
+
+def test_a_refreshed_token_is_replayed_when_authentication_stands_outside(serve: Serve) -> None:
+    serving = serve("starlette", "sqlite", authenticated=True)
+    name, key = new_name(), new_name()
+
+    first = serving.trial(name, key)
+    refreshed = serving.trial(name, key, headers=NEW_TOKEN)
+
+    assert refreshed.content == first.content
+    assert is_replay(refreshed)
+    assert serving.runs(name) == 1
+
+
+def test_a_revoked_token_gets_401_and_never_a_replay(serve: Serve) -> None:
+    serving = serve("starlette", "sqlite", authenticated=True)
+    name, key = new_name(), new_name()
+    serving.trial(name, key)
+
+    serving.world.revoke("ada-token")
+
+    assert serving.trial(name, key).status_code == 401
+
+
+@under_each_framework
+def test_two_cookie_users_with_one_key_have_two_runs(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+
+    ada = serving.trial(name, key, user="", headers={"Cookie": "session=ada-token"})
+    bob = serving.trial(name, key, user="", headers={"Cookie": "session=bob-token"})
+    again = serving.trial(name, key, user="", headers={"Cookie": "session=ada-token"})
+
+    assert ada.json()["token"] != bob.json()["token"]
+    assert again.content == ada.content
+    assert serving.runs(name) == 2
+
+
+@on(("starlette", "flask"), ("sqlite",))
+def test_an_api_key_is_a_credential_like_the_others(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+
+    answers = [serving.trial(name, key, user="", headers={"X-API-Key": secret}) for secret in ("one", "two", "one")]
+
+    assert answers[0].json()["token"] != answers[1].json()["token"]
+    assert answers[2].content == answers[0].content
+
+
+@under_each_framework
+def test_everybody_without_credentials_is_one_principal(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+
+    answers = [serving.trial(name, key, user="") for _ in range(2)]
+
+    assert answers[0].content == answers[1].content
+    assert serving.runs(name) == 1

@@ -1,0 +1,112 @@
+"""Which answers are outcomes, and which only say "try again"."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+from tests.http.behaviour.conftest import Serve, on, under_each_framework
+from tests.http.serving import Serving, assert_problem, is_replay, new_name
+
+KEPT = (200, 201, 202, 301, 303, 400, 404, 410, 418, 422)
+NOT_KEPT = (401, 403, 408, 409, 425, 429, 500, 502, 503, 504)
+
+
+@under_each_framework
+def test_an_answer_that_is_an_outcome_is_kept(serving: Serving) -> None:
+    for status in KEPT:
+        name, key = new_name(), new_name()
+
+        answers = [serving.trial(name, key, {"status": status}) for _ in range(2)]
+
+        assert [answer.status_code for answer in answers] == [status, status]
+        assert answers[0].content == answers[1].content
+        assert is_replay(answers[1])
+        assert serving.runs(name) == 1, status
+
+
+@under_each_framework
+def test_an_answer_that_says_try_again_is_not_kept(serving: Serving) -> None:
+    for status in NOT_KEPT:
+        name, key = new_name(), new_name()
+
+        answers = [serving.trial(name, key, {"status": status}) for _ in range(2)]
+
+        assert [answer.status_code for answer in answers] == [status, status]
+        assert not any(is_replay(answer) for answer in answers)
+        assert serving.runs(name) == 2, status
+
+
+@under_each_framework
+def test_a_storm_of_server_errors_ends_with_one_outcome(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+    plan = {"turns": [{"status": 502}, {"fail": True}, {"status": 503}, {"status": 500}, {"status": 201}]}
+
+    answers = [serving.trial(name, key, plan) for _ in range(7)]
+
+    assert [answer.status_code for answer in answers] == [502, 500, 503, 500, 201, 201, 201]
+    assert answers[4].content == answers[5].content == answers[6].content
+    assert serving.runs(name) == 5
+
+
+@pytest.mark.parametrize("framework", ["starlette", "flask"])
+def test_what_is_kept_can_be_chosen(serve: Serve, framework: str) -> None:
+    serving = serve(framework, "memory", keep_status=[503])
+
+    kept, not_kept = new_name(), new_name()
+    for _ in range(2):
+        serving.trial(kept, kept, {"status": 503})
+        serving.trial(not_kept, not_kept, {"status": 200})
+
+    assert (serving.runs(kept), serving.runs(not_kept)) == (1, 2)
+
+
+@under_each_framework
+def test_an_exception_after_the_response_started_is_no_outcome(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+    plan = {"turns": [{"parts": ["begun", {"fail": True}]}, {"parts": ["begun", " and done"]}]}
+
+    with pytest.raises(httpx.RemoteProtocolError):
+        serving.trial(name, key, plan)
+    answers = [serving.trial(name, key, plan) for _ in range(2)]
+
+    assert [answer.text for answer in answers] == ["begun and done", "begun and done"]
+    assert [is_replay(answer) for answer in answers] == [False, True]
+    assert serving.runs(name) == 2
+
+
+@under_each_framework
+def test_on_a_hold_route_a_server_error_is_in_doubt(serving: Serving) -> None:
+    for plan in ({"status": 503}, {"fail": True}):
+        name, key = new_name(), new_name()
+
+        first = serving.trial(name, key, plan, rule="hold")
+        again = [serving.trial(name, key, plan, rule="hold") for _ in range(2)]
+
+        assert first.status_code >= 500
+        for answer in again:
+            assert_problem(answer, 409, "in-doubt")
+            assert "retry-after" not in answer.headers
+        assert serving.runs(name) == 1
+
+
+@under_each_framework
+def test_on_a_hold_route_an_exception_after_the_response_started_is_in_doubt(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+    plan = {"parts": ["begun", {"fail": True}]}
+
+    with pytest.raises(httpx.RemoteProtocolError):
+        serving.trial(name, key, plan, rule="hold")
+    again = serving.trial(name, key, plan, rule="hold")
+
+    assert_problem(again, 409, "in-doubt")
+    assert serving.runs(name) == 1
+
+
+@on(("starlette", "flask"), ("sqlite",))
+def test_on_a_hold_route_a_refusal_still_lets_the_retry_run(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+    plan = {"turns": [{"status": 429}, {"status": 200}]}
+
+    answers = [serving.trial(name, key, plan, rule="hold") for _ in range(2)]
+
+    assert [answer.status_code for answer in answers] == [429, 200]

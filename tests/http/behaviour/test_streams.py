@@ -1,0 +1,214 @@
+"""Recorded streams: a duplicate joins, a reconnect resumes, a finished stream replays, a dead producer is told."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+from tests.http.behaviour.conftest import Serve, everywhere, on, under_each_framework
+from tests.http.serving import Serving, is_replay, new_name
+
+EVENTS = "text/event-stream"
+SHARED = ("sqlite", "postgres", "redis")
+
+
+class Reader:
+    """A stream, read as it comes."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self.response = response
+        self.text = ""
+        self._pieces = response.iter_text()
+
+    def read_until(self, text: str) -> str:
+        while text not in self.text:
+            self.text += next(self._pieces)
+        return self.text
+
+    def read_all(self) -> str:
+        self.text += "".join(self._pieces)
+        return self.text
+
+
+@contextmanager
+def streaming(serving: Serving, name: str, key: str | None, plan: Any, last: str = "") -> Iterator[Reader]:
+    headers = {"Authorization": "Bearer ada-token"}
+    headers |= {"Idempotency-Key": key} if key else {}
+    headers |= {"Last-Event-ID": last} if last else {}
+    with serving.client.stream("POST", f"/api/trials/plain/{name}", headers=headers, json=plan) as response:
+        yield Reader(response)
+
+
+def two_events(gate: str) -> dict[str, Any]:
+    return {"media_type": EVENTS, "parts": ["data: one %\n\n", {"gate": gate}, "event: end\ndata: two %\n\n"]}
+
+
+def ids(text: str) -> list[str]:
+    return re.findall(r"^id: (\d+\.\d+)$", text, re.MULTILINE)
+
+
+@under_each_framework
+@pytest.mark.parametrize("media_type", ["text/plain; charset=utf-8", EVENTS])
+def test_a_stream_without_a_key_is_untouched(serving: Serving, media_type: str) -> None:
+    name = new_name()
+    plan = {"media_type": media_type, "parts": ["data: one\n\n", {"gate": name}, "data: two\n\n"]}
+
+    with streaming(serving, name, None, plan) as stream:
+        stream.read_until("one")
+        serving.gates.open(name)
+        stream.read_all()
+
+    assert stream.text == "data: one\n\ndata: two\n\n"
+    assert not is_replay(stream.response)
+
+
+@under_each_framework
+def test_the_first_byte_of_a_recorded_stream_is_not_delayed(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+    plan = {"parts": ["one", {"gate": name}, "two"]}
+
+    with streaming(serving, name, key, plan) as stream:
+        stream.read_until("one")
+        serving.gates.open(name)
+
+        assert stream.read_all() == "onetwo"
+
+
+@everywhere
+def test_a_duplicate_joins_the_running_stream_from_its_beginning(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+    plan = two_events(name)
+
+    with streaming(serving, name, key, plan) as first:
+        first.read_until("one")
+        with streaming(serving, name, key, plan) as joined:
+            joined.read_until("one")
+            serving.gates.open(name)
+
+            assert joined.read_all() == first.read_all()
+
+    assert is_replay(joined.response)
+    assert joined.response.headers["content-type"].startswith(EVENTS)
+    assert "event: end" in joined.text
+    assert len(set(ids(joined.text))) == 2
+    assert serving.runs(name) == 1
+
+
+@everywhere
+def test_a_reconnect_resumes_behind_the_last_event(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+    plan = two_events(name)
+    with streaming(serving, name, key, plan) as first:
+        last = ids(first.read_until("one") + first.read_until("\n\n"))[-1]
+    serving.gates.wait_until_reached(name)
+
+    def resume() -> str:
+        with streaming(serving, name, key, plan, last) as resumed:
+            return resumed.read_all()
+
+    # Under WSGI nothing is sent before there is something to send, not even the head.
+    with ThreadPoolExecutor(1) as pool:
+        resumed = pool.submit(resume)
+        serving.gates.open(name)
+        rest = resumed.result()
+
+    assert "data: one" not in rest
+    assert "data: two" in rest
+    assert serving.runs(name) == 1
+
+
+@everywhere
+def test_a_finished_stream_replays(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+    plan = two_events(name)
+    serving.gates.open(name)
+
+    with streaming(serving, name, key, plan) as first:
+        first.read_all()
+    with streaming(serving, name, key, plan) as again:
+        again.read_all()
+    with streaming(serving, name, key, plan, ids(first.text)[0]) as resumed:
+        resumed.read_all()
+
+    assert again.text == first.text
+    assert is_replay(again.response)
+    assert first.text.endswith(resumed.text)
+    assert "one" not in resumed.text
+    assert serving.runs(name) == 1
+
+
+@on(("starlette", "flask"), ("sqlite",))
+def test_events_with_ids_of_their_own_resume_by_them(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+    plan = {"media_type": EVENTS, "parts": ["id: a\ndata: one\n\n", "id: b\ndata: two\n\n", "id: c\ndata: three\n\n"]}
+
+    with streaming(serving, name, key, plan) as first:
+        first.read_all()
+    with streaming(serving, name, key, plan, "b") as resumed:
+        resumed.read_all()
+
+    assert first.text == "id: a\ndata: one\n\nid: b\ndata: two\n\nid: c\ndata: three\n\n"
+    assert resumed.text == "id: c\ndata: three\n\n"
+
+
+@pytest.mark.parametrize("framework", ["starlette", "flask"])
+@pytest.mark.parametrize("store", SHARED)
+def test_a_dead_producer_ends_the_stream_with_interrupted(serve: Serve, framework: str, store: str) -> None:
+    producer = serve(framework, store)
+    other = serve("starlette", producer.store)
+    name, key = new_name(), new_name()
+    plan = two_events(name)
+
+    with streaming(producer, name, key, plan) as first:
+        first.read_until("one")
+        with streaming(other, name, key, plan) as joined:
+            joined.read_until("one")
+            producer.kill()
+            joined.read_all()
+        with pytest.raises(httpx.RemoteProtocolError):
+            first.read_all()
+
+    assert "event: interrupted" in joined.text
+    assert "two" not in joined.text
+    assert other.runs(name) == 0
+
+
+@pytest.mark.parametrize("framework", ["starlette", "flask"])
+def test_a_retry_of_an_interrupted_stream_runs_again_and_says_so(serve: Serve, framework: str) -> None:
+    serving = serve(framework, "sqlite")
+    name, key = new_name(), new_name()
+    plan = two_events(name)
+    with streaming(serving, name, key, plan) as first:
+        last = ids(first.read_until("one") + first.read_until("\n\n"))[-1]
+        serving.kill()
+        with pytest.raises(httpx.RemoteProtocolError):
+            first.read_all()
+    serving.start()
+    serving.gates.open(name)
+
+    with streaming(serving, name, key, plan, last) as again:
+        again.read_all()
+
+    assert again.text.startswith("event: interrupted"), "the id was of the earlier attempt"
+    assert "one" in again.text
+    assert "two" in again.text
+    assert set(ids(again.text)).isdisjoint(ids(first.text))
+    assert serving.runs(name) == 2
+
+
+@under_each_framework
+def test_the_demos_tale_is_told_once(serving: Serving) -> None:
+    dweller, key = new_name(), new_name()
+
+    tales = [serving.post(f"/api/dwellers/{dweller}/tell", key) for _ in range(2)]
+
+    assert tales[0].status_code == 200
+    assert tales[0].headers["content-type"].startswith(EVENTS)
+    assert tales[0].text == tales[1].text
+    assert tales[0].text.count("event: word") == 7
+    assert serving.world.effects("tell", dweller) == 1
