@@ -58,6 +58,8 @@ class Exchange:
         self._deferred: Message | None = None
         self._over: asyncio.Event | None = None
         self._complete = False  # the response has come to its end, and the ledger knows
+        self._withholds = False  # what the bound transaction settled is sent, if it did commit
+        self._withheld: list[bytes] = []
         self._unsettled = False  # the client was told 503, but the response could still be recorded
         self.on_stream: Callable[[], None] | None = None  # called once, when a response goes out in pieces
         self.preface = b""  # sent ahead of an event stream
@@ -138,6 +140,10 @@ class Exchange:
         if not self._ending.operation.stored:
             self._recording.forget()
         self._recording.begin(self._status, headers, events=events, live=self._length is None)
+        bound = self._ending.operation.bound
+        self._withholds = bound is not None and bound.settled
+        if self._withholds:
+            return
         if events:
             await self._let_go()
             if self.preface:
@@ -163,6 +169,9 @@ class Exchange:
                 return
         else:
             self._recording.add(data)
+        if self._withholds:
+            self._withheld.append(data)
+            return
         await self._pass_start()
         await self._pass({**message, "body": data})
         await self._write_down()
@@ -206,7 +215,7 @@ class Exchange:
             return
         self._complete = True
         await self._pass_start()
-        await self._pass({**message, "body": data})
+        await self._pass({**message, "body": b"".join([*self._withheld, data]) if self._withheld else data})
 
     async def _settle(self) -> Answer | None:
         broken = self._incoming.broken

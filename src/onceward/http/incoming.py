@@ -92,7 +92,7 @@ class Verified:
         if self._size > self._bytes_max:
             self.broken = problem.too_large(self._bytes_max)
         elif self._ended and self._hash.digest() != self.digest:
-            self.broken = problem.problem(400, "The body does not have the digest that the request promised")
+            self.broken = problem.wrong_digest()
         if self.broken is not None:
             self._ended = True
             return {"type": "http.disconnect"}

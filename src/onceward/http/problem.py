@@ -81,5 +81,9 @@ def unavailable() -> Answer:
     return problem(503, detail, retry_after=STORE_RETRY_SECONDS)
 
 
+def wrong_digest() -> Answer:
+    return problem(400, "The body does not have the digest that the request promised")
+
+
 def key_required() -> Answer:
     return problem(400, "This request needs an Idempotency-Key header")

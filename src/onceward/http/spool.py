@@ -64,6 +64,11 @@ class Body:
             return parts
         return self._hash.digest()
 
+    @property
+    def sha256(self) -> bytes:
+        """The digest of every byte."""
+        return self._hash.digest()
+
     def pieces(self) -> Iterator[bytes]:
         """The body again, from its beginning."""
         if self._file is None:

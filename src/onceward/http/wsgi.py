@@ -27,7 +27,7 @@ from onceward.http.replay import INTERRUPTED, REPLAYED, has_events, kept_answer
 from onceward.http.responding import Responding
 from onceward.http.routes import wsgi_rule
 from onceward.http.rules import Rule
-from onceward.http.spool import Body, TooLarge
+from onceward.http.spool import Body, TooLarge, promised_digest
 from onceward.http.stream import Recorded
 from onceward.http.winner import outcome_of_winner
 from onceward.ledger import Ledger
@@ -87,7 +87,7 @@ class WSGIIdempotencyMiddleware:
         return Asked(
             key,
             self._principal(environ),
-            fingerprint_of(method, path, query, media_type, body.digest(rule.fields)),
+            fingerprint_of(method, path, query, media_type, _promised(environ, rule) or body.digest(rule.fields)),
             f"{method} {path}",
             rule,
             (rule.wait_seconds or 0.0) if seconds is None else seconds,
@@ -214,9 +214,20 @@ def _read(environ: Environ, rule: Rule) -> Body | Answer:
     if left:
         body.close()
         return problem.problem(400, "The request ended before all of its body had come")
+    promised = _promised(environ, rule)
+    if promised is not None and promised != body.sha256:
+        body.close()
+        return problem.wrong_digest()
     environ["wsgi.input"] = body.file()
     environ["CONTENT_LENGTH"] = str(body.size)
     return body
+
+
+def _promised(environ: Environ, rule: Rule) -> bytes | None:
+    """The digest that stands for the body, where its route takes one."""
+    if not rule.digest:
+        return None
+    return promised_digest(environ.get("HTTP_CONTENT_DIGEST", ""), environ.get("HTTP_REPR_DIGEST", ""))
 
 
 def _answer(start_response: Start, whole: Answer) -> Iterable[bytes]:
