@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
@@ -52,6 +53,45 @@ def running_loop() -> asyncio.AbstractEventLoop | None:
 _NOBODY = object()
 
 
+class Patience:
+    """Ends waits for an answer that last too long. One timer of a loop serves all of them: nearly every answer comes
+    long before, and setting and cancelling a timer for each costs more than the wait itself.
+    """
+
+    __slots__ = ("_armed", "_waits", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._waits: deque[tuple[float, asyncio.Future[None]]] = deque()
+        self._armed = False
+
+    def lend(self, future: asyncio.Future[None]) -> None:
+        """Wake the future when its time is up, if nothing did before."""
+        waits = self._waits
+        while waits and waits[0][1].done():
+            waits.popleft()
+        waits.append((self.loop.time() + ANSWER_SECONDS, future))
+        if not self._armed:
+            self._armed = True
+            self.loop.call_later(ANSWER_SECONDS, self._run_out)
+
+    def _run_out(self) -> None:
+        waits, now = self._waits, self.loop.time()
+        while waits and (waits[0][0] <= now or waits[0][1].done()):
+            wake(waits.popleft()[1])
+        self._armed = bool(waits)
+        if waits:
+            self.loop.call_later(waits[0][0] - now, self._run_out)
+
+
+def _patience_of(loop: asyncio.AbstractEventLoop) -> Patience:
+    """A thread runs one loop at a time; what is remembered of an earlier one is let go."""
+    patience: Patience | None = getattr(_driver, "patience", None)
+    if patience is None or patience.loop is not loop:
+        patience = _driver.patience = Patience(loop)
+    return patience
+
+
 class Pending(Generic[T]):
     """One answer for one waiter. `patience` bounds the wait; running out of it leaves the pending alive."""
 
@@ -84,14 +124,19 @@ class Pending(Generic[T]):
                 return
             self._loop, self._future = loop, future
         self.on_loop(loop)
-        timer = loop.call_later(self.patience, wake, future)
+        timer = None
+        if self.patience == ANSWER_SECONDS:
+            _patience_of(loop).lend(future)
+        else:
+            timer = loop.call_later(self.patience, wake, future)
         try:
             yield from future
         except BaseException:
             self.abandon()
             raise
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
 
     def block(self) -> None:
         """Wait on this thread, at most as long as patience lasts."""
