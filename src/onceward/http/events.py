@@ -8,8 +8,13 @@ import re
 # One event larger than this is passed on and kept in parts.
 EVENT_BYTES_MAX = 1024 * 1024
 
+# A byte order mark is left out by clients, but only at the very beginning.
+_MARK = b"\xef\xbb\xbf"
 # A carriage return that ends a piece may be half of a line end; its other half decides.
 _END = re.compile(rb"(?:\r\n|\n|\r(?!\n|\Z)){2}")
+_END_BYTES_MAX = 4
+_ENDED = re.compile(rb"(?:\r\n|\n|\r){2}\Z")
+_BLANK = re.compile(rb"[\r\n]*")
 _ID = re.compile(rb"(?:^|[\r\n])id(?::|[\r\n]|$)")
 _FIELD = re.compile(rb"(?:^|[\r\n])[^:\r\n]")
 _OURS = re.compile(r"(\d{1,19})\.(\d{1,9})")
@@ -20,20 +25,32 @@ class Events:
 
     def __init__(self) -> None:
         self._rest = b""
+        self._within = False  # an oversized event, the beginning of which has been given out
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The events that this piece completes, each with the blank line that ends it."""
+        """The events that this piece completes, each with the blank line that ends it.
+
+        Of an oversized event that line comes alone, so that no part of it looks like an event.
+        """
         rest = self._rest + data
         blocks = []
         start = 0
-        for end in _END.finditer(rest):
+        # What was searched before is not searched again, but for a line end that may now be followed by another.
+        for end in _END.finditer(rest, max(0, len(self._rest) - _END_BYTES_MAX)):
+            if self._within:
+                self._within = False
+                blocks.append(rest[start : end.start()])
+                start = end.start()
             blocks.append(rest[start : end.end()])
             start = end.end()
         self._rest = rest[start:]
         if len(self._rest) > EVENT_BYTES_MAX:
-            blocks.append(self._rest)
-            self._rest = b""
-        return blocks
+            # A line end at the end may be half of a blank line.
+            part = self._rest.rstrip(b"\r\n")
+            blocks.append(part)
+            self._rest = self._rest[len(part) :]
+            self._within = True
+        return [block for block in blocks if block]
 
     def finish(self) -> bytes:
         """What was never completed."""
@@ -46,14 +63,18 @@ def is_event_stream(content_type: bytes) -> bool:
 
 
 def with_id(block: bytes, version: int, before: int, piece_bytes_max: int) -> tuple[bytes, int]:
-    """The event with an id, unless it has its own or is a mere comment; and into how many pieces it will be cut.
+    """The event with an id, unless it has its own, is a mere comment or not whole; and the pieces it will be cut into.
 
     Ours is `<version>.<number of its last piece>`: after a reconnect the stream goes on with the piece behind it.
     """
-    plain = _ID.search(block) is None and _FIELD.search(block) is not None
+    marked = before == 0 and block.startswith(_MARK)
+    # Blank lines in front are the end of nothing; an id before them would be an event of its own.
+    lead = _BLANK.match(block, len(_MARK) if marked else 0)
+    front, event = (block[: lead.end()], block[lead.end() :]) if lead else (b"", block)
+    plain = _ID.search(event) is None and _FIELD.search(event) is not None and _ENDED.search(event) is not None
     pieces = 1
     while True:
-        whole = b"id: %d.%d\n%b" % (version, before + pieces, block) if plain else block
+        whole = b"%bid: %d.%d\n%b" % (front, version, before + pieces, event) if plain else block
         needed = -(-len(whole) // piece_bytes_max)
         if needed <= pieces:
             return whole, pieces
