@@ -1,22 +1,24 @@
 """A process with everything imported that forks workers: each starts within milliseconds instead of a third of a second.
 
-Run as `python -m tests.system.nursery SOCKET`, the number of an inherited socket. A request on it is the worker's
-arguments and the two ends it is to read and write; the answer is the worker's process id.
+Run as `python -m tests.system.nursery SOCKET MODULE`: the number of an inherited socket, and the module whose `main` a
+worker runs. A request on the socket is the worker's arguments and the two descriptors it is to have as its standard
+input and output; the answer is the worker's process id.
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import importlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-
-from tests.system import worker
+from typing import Any
 
 # The drivers, which a worker would otherwise import on first use.
 from onceward.store import postgres, redis, sqlite
@@ -30,9 +32,9 @@ _imported = (postgres, redis, sqlite)
 class Nursery:
     """The nursery as the tests hold it."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "tests.system.worker") -> None:
         self._socket, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "tests.system.nursery", str(theirs.fileno())]
+        command = [sys.executable, "-m", "tests.system.nursery", str(theirs.fileno()), module]
         self._process = subprocess.Popen(command, cwd=REPOSITORY, pass_fds=[theirs.fileno()])
         theirs.close()
 
@@ -46,8 +48,9 @@ class Nursery:
         self._process.wait()
 
 
-def serve(number: int) -> None:
+def serve(number: int, module: str) -> None:
     requests = socket.socket(fileno=number)
+    main = importlib.import_module(module).main
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead vanish at once
     gc.freeze()
     while True:
@@ -57,22 +60,22 @@ def serve(number: int) -> None:
         child = os.fork()
         if child == 0:
             requests.close()
-            _become_worker(descriptors, json.loads(message))
+            _become_worker(main, descriptors, json.loads(message))
         requests.send(str(child).encode())
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _become_worker(descriptors: list[int], arguments: list[str]) -> None:
+def _become_worker(main: Callable[..., Any], descriptors: list[int], arguments: list[str]) -> None:
     """Never outlives the nursery, not even frozen."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for standard, descriptor in enumerate(descriptors):
         os.dup2(descriptor, standard)
         os.close(descriptor)
-    worker.main(*arguments)
+    main(*arguments)
     sys.exit()
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve(int(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,151 @@
+"""SIGSTOP past the lease: a worker wakes up with an answer that is no longer its to give."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from tests.http.fire.calls import Answer
+from tests.http.fire.conftest import StartWorker
+from tests.http.fire.worker import PIECES, whole_body
+from tests.http.fire.workers import Worker
+from tests.system.process import Effects
+
+from onceward.testing import fault_at
+
+KEY = "order-1"
+LEASE_SECONDS = 0.5
+SECONDS_MAX = 30.0
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as threads:
+        yield threads
+
+
+def freeze_at(
+    start_worker: StartWorker, elsewhere: ThreadPoolExecutor, point: str, path: str, nth: int = 1
+) -> tuple[Worker, Future[Answer], Worker]:
+    """A worker is frozen at this point of a request; gives it, what its client gets, and another worker."""
+    frozen = start_worker(fault_at(point, "freeze", nth), lease_seconds=LEASE_SECONDS)
+    other = start_worker(lease_seconds=LEASE_SECONDS)
+    asked = elsewhere.submit(frozen.ask, path, KEY)
+    frozen.wait_until_frozen()
+    return frozen, asked, other
+
+
+def ask_until_decided(worker: Worker, path: str) -> Answer:
+    """Retry for as long as the key is said to be in work; a running body may be cut in between."""
+    deadline = time.monotonic() + SECONDS_MAX
+    while time.monotonic() < deadline:
+        try:
+            answer = worker.ask(path, KEY, wait=5)
+        except OSError:
+            continue
+        if answer.retry_after is None:
+            return answer
+    raise AssertionError(f"{KEY} is never decided")
+
+
+@pytest.mark.parametrize("point", ["after-effect", "before-settle"])
+def test_the_client_of_a_thawed_worker_gets_the_answer_of_the_one_who_took_over(
+    start_worker: StartWorker, elsewhere: ThreadPoolExecutor, effects: Effects, point: str
+) -> None:
+    frozen, asked, other = freeze_at(start_worker, elsewhere, point, "/repeat")
+    taken_over = ask_until_decided(other, "/repeat")
+    frozen.thaw()
+
+    assert (taken_over.status, taken_over.replayed) == (201, False)
+    assert (asked.result().same, asked.result().replayed) == (taken_over.same, True)
+    assert [worker.ask("/repeat", KEY).same for worker in (frozen, other)] == [taken_over.same] * 2
+    assert len(effects.of(KEY)) == 2
+
+
+@pytest.mark.parametrize(
+    ("point", "nth"),
+    [("after-effect", 1), ("before-append", 1), ("streaming", 2), ("streaming", PIECES), ("before-settle", 1)],
+)
+def test_a_body_that_was_under_way_is_cut_and_never_becomes_the_outcome(
+    start_worker: StartWorker, elsewhere: ThreadPoolExecutor, effects: Effects, point: str, nth: int
+) -> None:
+    frozen, asked, other = freeze_at(start_worker, elsewhere, point, "/stream", nth)
+    taken_over = ask_until_decided(other, "/stream")
+    frozen.thaw()
+
+    assert isinstance(asked.exception(), OSError)
+    assert taken_over.body == whole_body(effects.of(KEY)[-1].token)
+    assert [worker.ask("/stream", KEY).same for worker in (frozen, other)] == [taken_over.same] * 2
+    assert len(effects.of(KEY)) == 2
+
+
+def test_on_a_hold_route_the_late_answer_ends_the_doubt(
+    start_worker: StartWorker, elsewhere: ThreadPoolExecutor, effects: Effects
+) -> None:
+    frozen, asked, other = freeze_at(start_worker, elsewhere, "after-effect", "/hold")
+    doubt = ask_until_decided(other, "/hold")
+    frozen.thaw()
+
+    own = asked.result()
+    assert (doubt.status, doubt.problem) == (409, "in-doubt")
+    assert (own.status, own.replayed) == (201, False)
+    assert [worker.ask("/hold", KEY).same for worker in (frozen, other)] == [own.same] * 2
+    assert len(effects.of(KEY)) == 1
+
+
+@pytest.mark.parametrize(
+    ("point", "nth"),
+    [("after-effect", 1), ("before-append", 1), ("streaming", 2), ("streaming", PIECES), ("before-settle", 1)],
+)
+def test_on_a_hold_route_a_late_body_is_recorded_whole_or_not_at_all(
+    start_worker: StartWorker, elsewhere: ThreadPoolExecutor, effects: Effects, point: str, nth: int
+) -> None:
+    frozen, asked, other = freeze_at(start_worker, elsewhere, point, "/hold-stream", nth)
+    doubt = ask_until_decided(other, "/hold-stream")
+    frozen.thaw()
+
+    own = None if asked.exception() else asked.result().same
+    later = [worker.ask("/hold-stream", KEY) for worker in (frozen, other)]
+    whole = (201, whole_body(effects.of(KEY)[0].token))
+    assert (doubt.status, doubt.problem) == (409, "in-doubt")
+    assert own in (None, whole)
+    assert later[0].same == later[1].same
+    # What a client has got to its end is what counts; what was cut may be recorded as a whole, or be in doubt.
+    assert later[0].same == whole or (own is None and later[0].problem == "in-doubt")
+    assert len(effects.of(KEY)) == 1
+
+
+def test_a_worker_frozen_after_settling_sends_what_it_has_settled(
+    start_worker: StartWorker, elsewhere: ThreadPoolExecutor, effects: Effects
+) -> None:
+    frozen, asked, other = freeze_at(start_worker, elsewhere, "after-settle", "/repeat")
+    replayed = ask_until_decided(other, "/repeat")
+    frozen.thaw()
+
+    assert (replayed.status, replayed.replayed) == (201, True)
+    assert asked.result().same == replayed.same
+    assert len(effects.of(KEY)) == 1
+
+
+def test_when_the_one_who_took_over_dies_the_thawed_worker_says_so_at_once(
+    start_worker: StartWorker, elsewhere: ThreadPoolExecutor, effects: Effects
+) -> None:
+    frozen, asked, _ = freeze_at(start_worker, elsewhere, "after-effect", "/repeat")
+    second = start_worker(fault_at("after-effect", "crash"), lease_seconds=300.0)
+    deadline = time.monotonic() + SECONDS_MAX
+    while len(effects.of(KEY)) < 2 and time.monotonic() < deadline:
+        try:
+            second.ask("/repeat", KEY, wait=5)
+        except OSError:
+            second.wait_until_gone()
+    start = time.monotonic()
+    frozen.thaw()
+
+    answer = asked.result()
+    assert (answer.status, answer.problem, answer.retry_after) == (409, "conflict", "1")
+    # Whoever retries takes over at once: there is nothing to wait for.
+    assert time.monotonic() - start < 5.0
+    assert ask_until_decided(frozen, "/repeat").status == 201
+    assert len(effects.of(KEY)) == 3
