@@ -60,8 +60,8 @@ def test_a_retry_gets_the_first_answer_under_every_framework(framework: str, tmp
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("data")
     # Port 0: the system chooses, and the log tells. A port found free beforehand may be taken by then.
-    command = [sys.executable, str(EXAMPLES / "serve.py"), "--port", "0", "--data-dir", str(folder)]
-    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True) as process:
+    command = [sys.executable, "-m", "examples.serve", "--port", "0", "--data-dir", str(folder)]
+    with subprocess.Popen(command, stdout=-1, stderr=-1, text=True, cwd=EXAMPLES.parent) as process:
         assert process.stderr is not None
         found = None
         while found is None:
@@ -74,9 +74,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert "Finished server process" in log, "SIGTERM ends it cleanly"
 
 
-def post(url: str, content: object) -> tuple[int, dict[str, object]]:
+def post(url: str, key: str, content: object) -> tuple[int, dict[str, object]]:
     data = content if isinstance(content, bytes) else json.dumps(content).encode()
-    request = urllib.request.Request(f"{url}/charge", data=data, method="POST")  # noqa: S310  # our own server
+    headers = {"Idempotency-Key": key, "Authorization": "Bearer ada-token", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{url}/api/stories", data, headers)  # noqa: S310  # our own server
     try:
         with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310
             return response.status, json.load(response)
@@ -85,38 +86,30 @@ def post(url: str, content: object) -> tuple[int, dict[str, object]]:
             return error.code, json.load(error)
 
 
-def test_the_service_charges_an_order_once_for_racing_requests(service: str) -> None:
-    order = {"order_id": "raced", "amount": 10}
+def test_the_service_writes_a_story_once_for_racing_requests(service: str) -> None:
+    story = {"title": "raced", "text": "by eight"}
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: post(service, order), range(8)))
+        answers = list(pool.map(lambda _: post(service, "raced", story), range(8)))
 
     assert all(answer == answers[0] for answer in answers)
-    assert answers[0][0] == 200
-    with urllib.request.urlopen(f"{service}/charges", timeout=20) as response:  # noqa: S310
-        assert [charge for charge in json.load(response) if charge["order_id"] == "raced"] == [answers[0][1]]
+    assert answers[0][0] == 201
+    with urllib.request.urlopen(f"{service}/api/stories", timeout=20) as response:  # noqa: S310
+        assert [one for one in json.load(response)["stories"] if one["title"] == "raced"] == [answers[0][1]]
 
 
 @pytest.mark.parametrize(
-    ("content", "status"),
-    [
-        (b"not json", 400),
-        ({"order_id": "42"}, 400),
-        ({"order_id": "42", "amount": "10"}, 400),
-        ({"order_id": "", "amount": 10}, 400),
-        ({"order_id": "x" * 2000, "amount": 10}, 400),
-        (b"[" * 70_000, 400),
-    ],
+    "content", [b"not json", {"title": "x"}, {"title": "", "text": "x"}, {"title": 1, "text": "x"}, b"[" * 70_000]
 )
-def test_the_service_answers_bad_input_clearly(service: str, content: object, status: int) -> None:
-    code, answer = post(service, content)
+def test_the_service_answers_bad_input_clearly(service: str, content: object) -> None:
+    code, answer = post(service, f"bad-{content!r:.20}".replace(" ", "_"), content)
 
-    assert code == status
+    assert code == 400
     assert answer["detail"]
 
 
-def test_the_service_refuses_another_amount_for_the_same_order(service: str) -> None:
-    post(service, {"order_id": "42", "amount": 10})
+def test_the_service_refuses_another_story_under_the_same_key(service: str) -> None:
+    post(service, "told", {"title": "one", "text": "x"})
 
-    code, answer = post(service, {"order_id": "42", "amount": 11})
+    code, answer = post(service, "told", {"title": "two", "text": "x"})
 
     assert (code, answer["code"]) == (422, "unprocessable")
