@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.http.client.asker import INTENT
+from tests.http.client.scripted import Answer, Hold, scripted
+
+from onceward import errors
+from onceward.http.client import Intents
+from onceward.testing import PinnedClock
+
+REPOSITORY = Path(__file__).parents[3]
+DAY = 24 * 3600.0
+
+
+@contextmanager
+def asker(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """A client process that has said that it is ready."""
+    command = [sys.executable, "-m", "tests.http.client.asker", *map(str, arguments)]
+    with subprocess.Popen(command, cwd=REPOSITORY, stdin=-1, stdout=-1, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def go(process: subprocess.Popen[str]) -> None:
+    assert process.stdin is not None
+    process.stdin.write("go\n")
+    process.stdin.flush()
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_an_intent_keeps_its_key_until_it_is_done(tmp_path: Path) -> None:
+    intents = Intents(tmp_path / "intents.db")
+    first = intents.key_for("charge order 42")
+    again = Intents(tmp_path / "intents.db").key_for("charge order 42")
+    other = intents.key_for("charge order 43")
+    intents.done("charge order 42")
+    anew = intents.key_for("charge order 42")
+
+    assert uuid.UUID(first).version == 4
+    assert first == again
+    assert len({first, other, anew}) == 3
+
+
+def test_an_intent_is_done_when_its_block_ends_well(tmp_path: Path) -> None:
+    intents = Intents(tmp_path / "intents.db")
+    with pytest.raises(TimeoutError), intents.until_done("charge order 42") as first:
+        raise TimeoutError
+    with intents.until_done("charge order 42") as second:
+        assert [one.key for one in intents.unfinished()] == [second]
+
+    assert first == second
+    assert intents.unfinished() == []
+
+
+def test_a_late_caller_does_not_end_what_another_began_anew(tmp_path: Path) -> None:
+    intents = Intents(tmp_path / "intents.db")
+    with intents.until_done("charge order 42"):
+        intents.done("charge order 42")
+        anew = intents.key_for("charge order 42")
+
+    assert intents.key_for("charge order 42") == anew
+
+
+def test_done_may_be_told_twice_and_for_nothing(tmp_path: Path) -> None:
+    intents = Intents(tmp_path / "intents.db")
+    intents.done("never begun")
+    intents.key_for("begun")
+    intents.done("begun")
+    intents.done("begun")
+
+    assert intents.unfinished() == []
+
+
+def test_threads_that_ask_at_once_get_one_key(tmp_path: Path) -> None:
+    intents = Intents(tmp_path / "intents.db")
+    with ThreadPoolExecutor(8) as pool:
+        keys = set(pool.map(lambda _: intents.key_for("charge order 42"), range(32)))
+
+    assert len(keys) == 1
+
+
+def test_processes_that_ask_at_once_get_one_key(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        askers = [stack.enter_context(asker(tmp_path / "intents.db")) for _ in range(4)]
+        for process in askers:
+            go(process)
+        keys = {said(process) for process in askers}
+
+    assert len(keys) == 1
+    assert uuid.UUID(keys.pop())
+
+
+def test_a_client_that_was_killed_in_its_request_goes_on_with_the_same_key(tmp_path: Path) -> None:
+    file = tmp_path / "intents.db"
+    with scripted(Hold(), Answer(503), Answer(201), Answer(201)) as server:
+        with asker(file, server.url) as killed:
+            go(killed)
+            server.wait_for_request()
+            killed.kill()
+        (unfinished,) = Intents(file).unfinished()
+        with asker(file, server.url) as restarted:
+            go(restarted)
+            key = said(restarted)
+            assert restarted.wait(30) == 0
+        with asker(file, server.url) as later:
+            go(later)
+            assert said(later) != key
+
+    assert unfinished.intent == INTENT
+    assert server.keys[:3] == [unfinished.key] * 3
+    assert server.keys[3] != key == unfinished.key
+
+
+def test_an_intent_that_the_server_may_have_forgotten_is_in_doubt_until_it_is_done(tmp_path: Path) -> None:
+    clock = PinnedClock()
+    intents = Intents(tmp_path / "intents.db", clock=clock)
+    key = intents.key_for("charge order 42")
+    clock.advance(DAY)
+    at_the_end = intents.key_for("charge order 42")
+    clock.advance(0.001)
+
+    with pytest.raises(errors.InDoubt, match=key):
+        intents.key_for("charge order 42")
+    with pytest.raises(errors.InDoubt):
+        intents.key_for("charge order 42")
+    intents.done("charge order 42")
+    anew = intents.key_for("charge order 42")
+
+    assert at_the_end == key != anew
+
+
+def test_what_is_unfinished_is_listed_oldest_first(tmp_path: Path) -> None:
+    clock = PinnedClock()
+    intents = Intents(tmp_path / "intents.db", clock=clock)
+    keys = []
+    for name in ("b", "a", "ü"):
+        keys.append(intents.key_for(name))
+        clock.advance(1)
+
+    listed = intents.unfinished()
+
+    assert [(one.intent, one.key) for one in listed] == list(zip(["b", "a", "ü"], keys, strict=True))
+    moments = [one.created_at for one in listed]
+    began = datetime.fromtimestamp(clock() / 1_000_000, UTC)
+    assert began - moments[0] == timedelta(seconds=3)
+    assert moments[1] - moments[0] == timedelta(seconds=1)
+
+
+def test_purge_forgets_by_age(tmp_path: Path) -> None:
+    clock = PinnedClock()
+    intents = Intents(tmp_path / "intents.db", clock=clock)
+    intents.key_for("old")
+    clock.advance(7 * DAY)
+    intents.key_for("new")
+
+    assert intents.purge(8 * DAY) == 0
+    assert intents.purge(DAY) == 1
+    assert [one.intent for one in intents.unfinished()] == ["new"]
+
+
+@pytest.mark.parametrize("intent", ["", "x" * 1025, "nul\x00", "\ud800", 42, None])
+def test_an_intent_is_text(tmp_path: Path, intent: str) -> None:
+    with pytest.raises(errors.InvalidKey):
+        Intents(tmp_path / "intents.db").key_for(intent)
+
+
+@pytest.mark.parametrize("path", ["", ":memory:"])
+def test_intents_are_not_kept_in_memory(path: str) -> None:
+    with pytest.raises(errors.InvalidOption):
+        Intents(path)
+
+
+def test_a_file_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no database, but long enough to look at " * 20)
+
+    with pytest.raises(errors.StoreUnavailable, match="no-folder"):
+        Intents(tmp_path / "no-folder" / "intents.db").key_for("x")
+    with pytest.raises(errors.StoreUnavailable, match="not a database"):
+        Intents(tmp_path / "text").key_for("x")

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from tests.http.client.calling import Calling
+from tests.http.client.scripted import Answer, scripted
+
+
+@pytest.mark.parametrize("name", ["Idempotency-Key", "X-Idempotency-Key", "idempotency-key"])
+def test_the_callers_own_key_is_kept(call: Calling, name: str) -> None:
+    with scripted(Answer(503), Answer()) as server:
+        response = call("POST", server.url, headers={name: "mine"})
+
+    assert response.status_code == 201
+    carried = [{key: value for key, value in seen.headers.items() if "idempotency" in key} for seen in server.seen]
+    assert carried == [{name.lower(): "mine"}] * 2
+
+
+def test_the_key_can_be_read_off_the_answer(call: Calling) -> None:
+    with scripted(Answer()) as server:
+        response = call("POST", server.url)
+
+    assert [response.request.headers["Idempotency-Key"]] == server.keys
+
+
+def test_a_request_that_is_sent_again_by_hand_keeps_its_key(call: Calling) -> None:
+    request = httpx.Request("POST", "http://127.0.0.1/", content=b"x")
+    with scripted(Answer(500), Answer()) as server:
+        request.url = httpx.URL(server.url)
+        call.during(lambda client: client.send(request), tries=1)
+        call.during(lambda client: client.send(request))
+
+    first, second = server.keys
+    assert first is not None
+    assert first == second
+
+
+@pytest.mark.parametrize("status", [307, 308])
+def test_a_redirect_that_keeps_the_method_keeps_the_key(call: Calling, status: int) -> None:
+    with (
+        scripted(Answer(503), Answer(201)) as target,
+        scripted(Answer(503), Answer(status, {"Location": f"{target.url}/moved"})) as server,
+    ):
+        body = call.streamed([b"or", b"der"])
+        response = call("POST", f"{server.url}/orders", content=body, client={"follow_redirects": True})
+
+    assert response.status_code == 201
+    assert [(seen.path, seen.body) for seen in target.seen] == [("/moved", b"order")] * 2
+    assert len({*server.keys, *target.keys}) == 1
+    assert None not in server.keys
+
+
+@pytest.mark.parametrize("status", [301, 302, 303])
+def test_a_redirect_that_becomes_a_get_leaves_the_key_behind(call: Calling, status: int) -> None:
+    steps = [Answer(status, {"Location": "/order/42"}), Answer(500), Answer(200)]
+    with scripted(*steps) as server:
+        response = call("POST", server.url, content=b"order", client={"follow_redirects": True})
+
+    assert response.status_code == 200
+    assert [seen.method for seen in server.seen] == ["POST", "GET", "GET"]
+    assert [key is not None for key in server.keys] == [True, False, False]
+
+
+def test_an_authentication_that_asks_again_keeps_the_key(call: Calling) -> None:
+    challenge = {"WWW-Authenticate": 'Digest realm="r", nonce="n", algorithm=SHA-256, qop="auth"'}
+    with scripted(Answer(401, challenge), Answer(503), Answer(201)) as server:
+        auth = httpx.DigestAuth("ada", "secret")
+        response = call("POST", server.url, content=b"order", auth=auth)
+
+    assert response.status_code == 201
+    assert ["authorization" in seen.headers for seen in server.seen] == [False, True, True]
+    assert len(set(server.keys)) == 1
+
+
+class Renewing(httpx.Auth):
+    """Fetches a token with a request of its own."""
+
+    requires_response_body = True
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def auth_flow(self, request: httpx.Request) -> Any:
+        token = yield httpx.Request("POST", f"{self._url}/token")
+        request.headers["Authorization"] = f"Bearer {token.text}"
+        yield request
+
+
+def test_a_request_for_a_token_has_a_key_of_its_own(call: Calling) -> None:
+    with scripted(Answer(503), Answer(200, body=b"t1"), Answer(503), Answer(201)) as server:
+        call("POST", f"{server.url}/order", auth=Renewing(server.url))
+
+    assert [seen.path for seen in server.seen] == ["/token", "/token", "/order", "/order"]
+    assert server.seen[3].headers["authorization"] == "Bearer t1"
+    keys = server.keys
+    assert keys[0] == keys[1]
+    assert keys[2] == keys[3]
+    assert keys[0] != keys[2]
+
+
+def test_keys_are_cut_in_the_log(call: Calling, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "onceward"), scripted(Answer(503), Answer()) as server:
+        call("POST", f"{server.url}/orders?token=secret")
+
+    (record,) = [record.getMessage() for record in caplog.records if record.name.startswith("onceward")]
+    key = server.seen[0].headers["idempotency-key"]
+    assert key[:20] + "..." in record
+    assert key not in record
+    assert "secret" not in record
+    assert "/orders" in record
