@@ -25,6 +25,7 @@ from bench.arena import arena
 from bench.contest import Figures, Unable, compete
 from bench.http import contest as http
 from bench.http import table as http_table
+from bench.http.load import CONNECTIONS_MAX
 from bench.peers.process import ROOT, PeerProcess, make_environment
 
 
@@ -37,12 +38,22 @@ class Plan:
     seconds: float = 0.12
     peers: bool = True
     http_stores: tuple[str, ...] = names.HTTP_STORES
+    http_connections: int = CONNECTIONS_MAX
     http_rounds: int = 9
     # Long enough that a request's time is lost in it, of which the last of each connection is waited for.
     http_seconds: float = 0.4
 
 
-QUICK = Plan(names.EMBEDDED, 1, 0.02, peers=False, http_stores=(names.SQLITE,), http_rounds=1, http_seconds=0.02)
+QUICK = Plan(
+    names.EMBEDDED,
+    rounds=1,
+    seconds=0.02,
+    peers=False,
+    http_stores=(names.SQLITE,),
+    http_connections=8,
+    http_rounds=1,
+    http_seconds=0.01,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -105,11 +116,18 @@ def measure_http(plan: Plan, python: Path | None) -> str:
     for store in plan.http_stores:
         with ExitStack() as stack:
             ground = stack.enter_context(arena(store, Path(stack.enter_context(_scratch()))))
-            groups = http.groups(ground, python)
+            groups = http.groups(ground, python, plan.http_connections)
             figures.merge(http.compete(store, groups, plan.http_rounds, plan.http_seconds, _tell))
             server |= groups[0].bare.server
             versions |= {peer.entry.package: peer.version for peer in groups[0].others}
-    return http_table.render(figures, versions, server, plan.http_rounds, plan.http_seconds)
+    return http_table.render(
+        figures,
+        versions,
+        server,
+        connections=plan.http_connections,
+        rounds=plan.http_rounds,
+        seconds=plan.http_seconds,
+    )
 
 
 def _scratch() -> tempfile.TemporaryDirectory[str]:

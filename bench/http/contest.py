@@ -57,20 +57,17 @@ class Group:
         yield from (self.bare, self.ours, *self.others)
 
 
-def groups(ground: Arena, python: Path | None, *, plain: bool = True) -> tuple[Group, ...]:
+def groups(ground: Arena, python: Path | None, connections: int) -> tuple[Group, ...]:
     """Everyone on this store. `python` is that of the peers' environment; without it they stay at home."""
+
+    def server(entry: Entry, python: Path | None = None) -> ServerProcess:
+        return ServerProcess(entry, ground.place() if entry.remembers else "", python, connections=connections)
+
     peers = _SQLITE_PEERS if ground.store == names.SQLITE else _REDIS_PEERS
-    framework = Group(
-        ServerProcess(BARE, ""),
-        ServerProcess(OURS, ground.place()),
-        tuple(ServerProcess(peer, ground.place(), python) for peer in peers) if python else (),
+    return (
+        Group(server(BARE), server(OURS), tuple(server(peer, python) for peer in peers) if python else ()),
+        Group(server(PLAIN_BARE), server(PLAIN_OURS), (server(PLAIN_DICT),)),
     )
-    if not plain:
-        return (framework,)
-    function = Group(
-        ServerProcess(PLAIN_BARE, ""), ServerProcess(PLAIN_OURS, ground.place()), (ServerProcess(PLAIN_DICT, ""),)
-    )
-    return framework, function
 
 
 def compete(store: str, contest: Sequence[Group], rounds: int, seconds: float, tell: Callable[[str], None]) -> Figures:

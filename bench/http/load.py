@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from bench.contest import Unable
 
-CONNECTIONS = 64
+CONNECTIONS_MAX = 64
 # Each connection replays so many keys of its own in turn.
 REPLAY_KEYS = 2
 # A server that says nothing for so long is stuck; its row gets a dash.
@@ -45,7 +45,7 @@ def keyed(key: bytes) -> bytes:
     return b"%bIdempotency-Key: %b\r\n\r\n%b" % (_HEAD, key, _BODY)
 
 
-SETTLED = [[keyed(b"replay-%d-%d" % (lane, turn)) for turn in range(REPLAY_KEYS)] for lane in range(CONNECTIONS)]
+SETTLED = [[keyed(b"replay-%d-%d" % (lane, turn)) for turn in range(REPLAY_KEYS)] for lane in range(CONNECTIONS_MAX)]
 _ONE = SETTLED[0][0]
 
 

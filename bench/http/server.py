@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.contest import Unable
-from bench.http.load import ANSWER_SECONDS, CONNECTIONS, CREATED, Lanes, Mode, request_of
+from bench.http.load import ANSWER_SECONDS, CONNECTIONS_MAX, CREATED, Lanes, Mode, request_of
 from bench.peers.process import ROOT
 
 REPLAYED = b"\r\nidempotent-replayed: true"
@@ -37,8 +37,11 @@ class Entry:
 class ServerProcess:
     """An entry on one store. `start` and `rate`, and only they, raise `Unable`."""
 
-    def __init__(self, entry: Entry, url: str, python: Path | None = None) -> None:
+    def __init__(
+        self, entry: Entry, url: str, python: Path | None = None, *, connections: int = CONNECTIONS_MAX
+    ) -> None:
         self.entry = entry
+        self._connections = connections
         self.version = ""
         self.server: dict[str, str] = {}
         self._command = [str(python or sys.executable), "-m", "bench.http.serve", entry.make, entry.package, url]
@@ -61,7 +64,7 @@ class ServerProcess:
         """Until it answers, with the keys settled that will be replayed."""
         said = self._listen()
         self._port, self.version, self.server = said["port"], said["version"], said["server"]
-        with closing(Lanes(self._port, CONNECTIONS)) as lanes:
+        with closing(Lanes(self._port, self._connections)) as lanes:
             lanes.settle()
 
     def rate(self, mode: Mode, seconds: float) -> float:
@@ -70,7 +73,7 @@ class ServerProcess:
             raise Unable(self.entry.cannot[mode])
         marker = self.entry.marker
         replays = self.entry.remembers and mode in {Mode.REPLAY, Mode.REPLAY_ONE}
-        with closing(Lanes(self._port, CONNECTIONS)) as lanes:
+        with closing(Lanes(self._port, self._connections)) as lanes:
             before = lanes.runs()
             tally = lanes.drive(request_of(mode), seconds, marker)
             ran = lanes.runs() - before

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench import names
 from bench.contest import Figures
 from bench.goals import Goal, at_least, shown
-from bench.http.load import CONNECTIONS, REPLAY_KEYS, Mode
+from bench.http.load import REPLAY_KEYS, Mode
 from bench.table import Notes, cell, goal_rows, heading, peers_text
 
 _ABOUT = """\
@@ -33,9 +33,17 @@ _PAIRS = {
 }
 
 
-def render(figures: Figures, versions: dict[str, str], server: dict[str, str], rounds: int, seconds: float) -> str:
+def render(
+    figures: Figures,
+    versions: dict[str, str],
+    server: dict[str, str],
+    *,
+    connections: int,
+    rounds: int,
+    seconds: float,
+) -> str:
     about = _ABOUT.format(
-        connections=CONNECTIONS,
+        connections=connections,
         replay_keys=REPLAY_KEYS,
         rounds=rounds,
         seconds=seconds,

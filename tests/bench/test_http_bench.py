@@ -20,11 +20,11 @@ def test_the_peers_are_served_by_the_same_versions_as_we_are() -> None:
 
 
 def test_a_contestant_that_runs_the_handler_again_gets_no_figure() -> None:
-    bare = ServerProcess(Entry("bare", "bench.http.entries:plain_bare", remembers=False), "")
-    forgetful = ServerProcess(Entry("forgetful", "bench.http.entries:plain_bare"), "")
+    bare = ServerProcess(Entry("bare", "bench.http.entries:plain_bare", remembers=False), "", connections=4)
+    forgetful = ServerProcess(Entry("forgetful", "bench.http.entries:plain_bare"), "", connections=4)
     broken = ServerProcess(Entry("broken", "bench.http.entries:nowhere"), "")
 
-    figures = compete("memory", [Group(bare, forgetful, (broken,))], rounds=1, seconds=0.02, tell=lambda _: None)
+    figures = compete("memory", [Group(bare, forgetful, (broken,))], rounds=1, seconds=0.01, tell=lambda _: None)
 
     assert "ran the handler" in figures.unable["memory", "forgetful", Mode.REPLAY]
     assert "AttributeError" in figures.unable["memory", "broken", Mode.FRESH]
@@ -43,7 +43,7 @@ def test_the_middleware_is_judged_against_the_bare_route_and_the_fastest_peer() 
     figures.unable[names.REDIS_ALWAYS, names.HTTP_IDEMGATE, Mode.NO_KEY] = "It wants a key."
 
     verdicts = {goal.what: (goal.found, goal.verdict) for goal in judge(figures)}
-    text = render(figures, {"idemkit": "1.0"}, {"uvicorn": "0.1"}, rounds=1, seconds=0.4)
+    text = render(figures, {"idemkit": "1.0"}, {"uvicorn": "0.1"}, connections=64, rounds=1, seconds=0.4)
 
     assert verdicts["replay ÷ the route alone, Redis, AOF always"] == ("0.85", "reached")
     assert verdicts["fresh ÷ the route alone, Redis, AOF always"] == ("0.45", "**not reached**")
