@@ -56,6 +56,17 @@ def test_a_retry_gets_the_first_answer_under_every_framework(framework: str, tmp
     assert charged == "charged: 1"
 
 
+def test_a_client_on_a_bad_line_pays_once_for_each_payment(tmp_path: Path) -> None:
+    assert said_by("client.py", tmp_path) == [
+        "tries: 2",
+        "answer: 201 {'payment': 1, 'amount': 10} true",
+        "first life: {'payment': 2, 'amount': 20}",
+        "second life: {'payment': 2, 'amount': 20}",
+        "unfinished: []",
+        "charged: [10, 20]",
+    ]
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("data")
