@@ -37,6 +37,8 @@ from tests.http.trials import Gates, Trials
 from onceward.store import postgres, redis, sqlite
 
 PR_SET_PDEATHSIG = 1
+# A handler that still runs then is cancelled.
+GRACE_SECONDS = 5
 # More than any test has requests under way.
 THREADS = 40
 
@@ -88,6 +90,8 @@ def _options(said: dict[str, Any], world: World) -> dict[str, Any]:
     if "keep_status" in options:
         kept = frozenset(options["keep_status"])
         options["keep_status"] = lambda status: status in kept
+    if "encryption_keys" in options:
+        options["encryption_keys"] = [bytes.fromhex(key) for key in options["encryption_keys"]]
     return options
 
 
@@ -127,22 +131,21 @@ def serve(how: dict[str, Any], listening: socket.socket) -> None:
     folder = Path(how["folder"])
     world, gates = World(folder / "world.db"), Gates(folder)
     if how["framework"] in {"flask", "django-wsgi"}:
-        Gunicorn(lambda: make_app(how, world, gates), listening.fileno(), how["workers"]).run()
+        Gunicorn(lambda: make_app(how, world, gates), listening.fileno()).run()
     else:
-        config = uvicorn.Config(make_app(how, world, gates), log_config=None, timeout_graceful_shutdown=how["grace"])
+        config = uvicorn.Config(make_app(how, world, gates), log_config=None, timeout_graceful_shutdown=GRACE_SECONDS)
         uvicorn.Server(config).run(sockets=[listening])
 
 
 class Gunicorn(BaseApplication):  # type: ignore[misc]  # gunicorn has no types
     """Gunicorn with threads, on a socket that already listens. The application is made in the worker."""
 
-    def __init__(self, make: Callable[[], Any], listening: int, workers: int) -> None:
+    def __init__(self, make: Callable[[], Any], listening: int) -> None:
         self._make = make
         self._settings = {
             "bind": f"fd://{listening}",
             "worker_class": "gthread",
             "threads": THREADS,
-            "workers": workers,
             "post_fork": lambda _, __: _die_with_parent(),
             "control_socket_disable": True,
         }

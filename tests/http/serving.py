@@ -65,8 +65,6 @@ class Serving:
         store: str,
         *,
         authenticated: bool = False,
-        workers: int = 1,
-        grace: int = 5,
         **options: object,
     ) -> None:
         self.framework = framework
@@ -75,13 +73,11 @@ class Serving:
         self.gates = Gates(folder)
         self._nursery = nursery
         self._log = folder / "log"
-        self._how = {
+        self._how: dict[str, Any] = {
             "framework": framework,
             "store": store,
             "folder": str(folder),
             "authenticated": authenticated,
-            "workers": workers,
-            "grace": grace,
             "options": {"metrics": False, **options},
         }
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)
@@ -96,7 +92,9 @@ class Serving:
         )
         self.start()
 
-    def start(self) -> None:
+    def start(self, **options: object) -> None:
+        """Start it, again with other options if need be."""
+        self._how["options"].update(options)
         with self._log.open("ab") as log:
             self.pid = self._nursery.bear(self._how, self._listening.fileno(), log.fileno())
         self._process = os.pidfd_open(self.pid)
@@ -106,13 +104,8 @@ class Serving:
         os.killpg(self.pid, signal.SIGKILL)
         self.wait_for_end()
 
-    def terminate(self) -> None:
-        """SIGTERM, as a deploy sends it. Returns when the server has ended by itself."""
-        os.kill(self.pid, signal.SIGTERM)
-        self.wait_for_end()
-
     def ask_to_end(self) -> None:
-        """SIGTERM, without waiting for the end."""
+        """SIGTERM, as a deploy sends it; `wait_for_end` waits until the server has ended by itself."""
         os.kill(self.pid, signal.SIGTERM)
 
     def wait_for_end(self) -> None:

@@ -41,6 +41,9 @@ def add_to_starlette(app: Starlette, trials: Trials) -> None:
         app.router.routes.append(
             Route(f"/api/cancelled/{name}/{{name}}", _starlette_cancelled(trials, RULES[name]), methods=METHODS)
         )
+        app.router.routes.append(
+            Route(f"/api/silent/{name}/{{name}}", _starlette_silent(trials, RULES[name]), methods=METHODS)
+        )
 
 
 def add_to_fastapi(app: FastAPI, trials: Trials) -> None:
@@ -78,6 +81,19 @@ def _starlette_cancelled(trials: Trials, rule: Rule) -> Any:
         return Response("done")
 
     return rule(cancelled)
+
+
+def _starlette_silent(trials: Trials, rule: Rule) -> Any:
+    async def silence(scope: Any, receive: Any, send: Any) -> None:
+        """A response that is never begun."""
+
+    async def silent(request: Request) -> Any:
+        """The first run says nothing at all."""
+        name = request.path_params["name"]
+        trials.world.happen("trial", name)
+        return silence if trials.world.effects("trial", name) == 1 else Response("done")
+
+    return rule(silent)
 
 
 def _starlette_response(reply: TrialReply) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -24,14 +25,30 @@ def nursery() -> Iterator[Nursery]:
         yield nursery
 
 
-def _url(store: str, servers: Servers, folder: Path) -> str:
-    """Data that stays as it is while other tests come and go."""
-    return servers.postgres.create_database() if store == "postgres" else BACKENDS[store].url(servers, folder)
+class Stores:
+    """Data that stays as it is while other tests come and go. PostgreSQL's is shared: every key is new, and a
+    database for each server would cost seconds.
+    """
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+
+    @cached_property
+    def _database(self) -> str:
+        return self._servers.postgres.create_database()
+
+    def url(self, store: str, folder: Path) -> str:
+        return self._database if store == "postgres" else BACKENDS[store].url(self._servers, folder)
+
+
+@pytest.fixture(scope="session")
+def stores(servers: Servers) -> Stores:
+    return Stores(servers)
 
 
 @pytest.fixture(scope="session")
 def shared(
-    nursery: Nursery, servers: Servers, tmp_path_factory: pytest.TempPathFactory
+    nursery: Nursery, stores: Stores, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str, str], Serving]]:
     """The server of a framework on a store, with the middleware as it comes."""
     running: dict[tuple[str, str], Serving] = {}
@@ -40,7 +57,7 @@ def shared(
         def get(framework: str, store: str) -> Serving:
             if (framework, store) not in running:
                 folder = tmp_path_factory.mktemp(f"{framework}-{store}")
-                serving = Serving(nursery, folder, framework, _url(store, servers, folder))
+                serving = Serving(nursery, folder, framework, stores.url(store, folder))
                 running[framework, store] = stack.enter_context(closing(serving))
             return running[framework, store]
 
@@ -48,13 +65,13 @@ def shared(
 
 
 @pytest.fixture
-def serve(nursery: Nursery, servers: Servers, tmp_path: Path) -> Iterator[Serve]:
+def serve(nursery: Nursery, stores: Stores, tmp_path: Path) -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def start(framework: str, store: str, **options: object) -> Serving:
             folder = tmp_path / str(len(list(tmp_path.iterdir())))
             folder.mkdir()
-            url = store if "://" in store else _url(store, servers, folder)
+            url = store if "://" in store else stores.url(store, folder)
             serving = Serving(nursery, folder, framework, url, **options)  # type: ignore[arg-type]  # options are mixed
             return stack.enter_context(closing(serving))
 

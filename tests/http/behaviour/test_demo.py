@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.http.behaviour.conftest import Serve, under_each_framework
-from tests.http.serving import Serving, assert_problem, is_replay, new_name
+from tests.http.serving import REPOSITORY, Serving, assert_problem, is_replay, new_name
 
 WRITING = {"title": "The well", "text": "It was deep."}
 # Each of the six: path, body, status, and the effect that it has in the world.
@@ -110,3 +115,22 @@ def test_quart_is_wrapped_like_the_others(serve: Serve) -> None:
     assert answers[0].content == answers[1].content
     assert is_replay(answers[1])
     assert serving.world.effects("act", dweller) == 1
+
+
+def test_the_demo_runs_from_the_command_line(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "examples.demo", "starlette", "--port", "0", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        found = None
+        while found is None:
+            line = process.stderr.readline()
+            assert line, "the demo ended before it listened"
+            found = re.search(r"running on (http://127\.0\.0\.1:\d+)", line)
+        headers = {"Authorization": "Bearer ada-token", "Idempotency-Key": "1"}
+        acts = [httpx.post(f"{found[1]}/api/dwellers/1/act", headers=headers, json={"action": "dig"}) for _ in range(2)]
+        process.terminate()
+        process.communicate(timeout=20)
+
+    assert [act.status_code for act in acts] == [200, 200]
+    assert acts[0].content == acts[1].content
+    assert is_replay(acts[1])
