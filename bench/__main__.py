@@ -1,6 +1,6 @@
 """Measure, print the tables, and save them as Markdown and SVG.
 
-python -m bench              everything, about eight minutes
+python -m bench              everything, about ten minutes
 python -m bench --part http  only the middleware; saves nothing unless told where, and so does the next
 python -m bench --quick      a smoke test: memory and SQLite, no servers of stores, no peers
 """
@@ -39,9 +39,9 @@ class Plan:
     peers: bool = True
     http_stores: tuple[str, ...] = names.HTTP_STORES
     http_connections: int = CONNECTIONS_MAX
-    http_rounds: int = 9
+    http_rounds: int = 12
     # Long enough that a request's time is lost in it, of which the last of each connection is waited for.
-    http_seconds: float = 0.4
+    http_seconds: float = 0.3
 
 
 QUICK = Plan(
