@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+from onceward.http.retry import WHOLE_BYTES_MAX, Patience, PatienceOptions
+
+GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "client.md"
+
+
+def test_every_option_is_in_the_guide_with_its_default() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", GUIDE.read_text("utf-8"), re.MULTILINE))
+    fields = dataclasses.fields(Patience)
+
+    assert {field.name for field in fields} == set(PatienceOptions.__annotations__)
+    for field in fields:
+        written = ", ".join(field.default) if isinstance(field.default, tuple) else f"{field.default:.15g}"
+        assert rows[field.name] == written
+
+
+def test_the_guide_says_how_much_of_an_answer_is_read() -> None:
+    assert f"{WHOLE_BYTES_MAX // 1024 // 1024} MiB" in GUIDE.read_text("utf-8")
