@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import importlib.util
 import inspect
+import json
 import re
 import sqlite3
 import sys
@@ -19,12 +20,16 @@ from pathlib import Path
 import pytest
 
 import onceward
+import onceward.http
 import onceward.store
 from onceward import Ledger, errors, open_ledger, testing, verdict
 from onceward.blocking import Blocking
 from onceward.bound import Bound
 from onceward.core import key, outcome, value
 from onceward.core.claim import Entry, Status
+from onceward.http import Operation, Rule, problem
+from onceward.http.guard import Guard, Options
+from onceward.http.metrics import Tally
 from onceward.run import CurrentClaim
 from onceward.store import redis_wire
 from onceward.terms import Effect, Terms
@@ -37,7 +42,7 @@ DECISIONS = sorted(ROOT.glob("docs/decisions/[0-9]*.md"))
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 RUN, DO_NOT_RUN = "python", "python no-run"
-FENCES = {RUN, DO_NOT_RUN, "sh", ""}
+FENCES = {RUN, DO_NOT_RUN, "sh", "mermaid", ""}
 PRINTS = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 NAMED_TEST = re.compile(r"`((?:tests|src|examples)/[\w/]+\.py)(?:::(\w+))?`")
@@ -99,6 +104,7 @@ def table(text: str) -> dict[str, list[str]]:
 
 
 REFERENCE = ROOT / "docs" / "reference.md"
+HTTP_GUIDE = ROOT / "docs" / "guides" / "http.md"
 
 
 # The code in the documents.
@@ -285,6 +291,45 @@ def test_every_option_of_run_and_once_is_in_the_reference_with_its_default() -> 
             assert rows[field.name][0] in {"none", "the ledger's", "the declared return type"}
         else:
             assert rows[field.name][0] == written(field.default)
+
+
+def test_every_public_name_of_http_is_in_the_reference() -> None:
+    words = code_words(section(REFERENCE, "HTTP"))
+
+    assert set(onceward.http.__all__) <= words
+    assert public(Operation) - {"let_bind"} | {"key", "attempt", "version"} <= words
+    assert {field.name for field in dataclasses.fields(Rule)} <= words
+
+
+def test_every_option_of_the_middleware_is_in_its_guide_with_its_default() -> None:
+    rows = table(section(HTTP_GUIDE, "Every option"))
+    guard = Guard("memory:", {})
+    route = {field.name: getattr(guard.default, field.name) for field in dataclasses.fields(Rule)}
+    own = {"max_stream_seconds": guard.max_stream_seconds, "enabled": guard.enabled}
+    guard.ledger.close()
+
+    assert set(Options.__annotations__) | route.keys() == rows.keys()
+    for name, default in {**route, **own}.items():
+        if name in Options.__annotations__:
+            assert rows[name][0] == (str(default) if isinstance(default, bool) else written(default)), name
+            assert rows[name][1].startswith("(r) ") == (name in route), name
+
+
+def test_every_problem_answer_is_in_the_reference_and_in_the_guide() -> None:
+    finer = [problem.in_doubt(), problem.not_kept()]
+    codes = {*problem._CODES.values(), *(json.loads(answer.body)["code"] for answer in finer)}
+
+    assert codes <= table(section(REFERENCE, "HTTP")).keys()
+    assert codes <= code_words(section(HTTP_GUIDE, "What happens to a request"))
+
+
+def test_every_metric_and_log_event_is_in_the_reference_and_in_the_guide() -> None:
+    metrics = {f"{one.name}_total" if one.type == "counter" else one.name for one in Tally().collect()}
+    events = set(re.findall(r'_log\.\w+\("(\w+)"', text_of(ROOT / "src/onceward/http/observe.py")))
+
+    assert len(events) == 4
+    assert metrics | events <= code_words(section(REFERENCE, "HTTP"))
+    assert metrics | events <= code_words(section(HTTP_GUIDE, "What an operator sees"))
 
 
 def test_every_store_scheme_is_in_the_reference_and_in_the_readme() -> None:
