@@ -15,10 +15,12 @@ from onceward.errors import InvalidOption
 
 # Where credentials travel; all of them together say who asks.
 CREDENTIAL_HEADERS = ("authorization", "proxy-authorization", "x-api-key", "cookie")
-# Where frameworks keep what identifies a user.
-_IDENTITIES = ("identity", "id", "pk", "user_id", "sub", "username", "display_name", "name", "email")
+# Where frameworks keep what identifies a user; names that two may have come last.
+_IDENTITIES = ("identity", "id", "pk", "user_id", "sub", "username", "email", "display_name", "name")
 # The ledger's scope holds 255 bytes, with a namespace of up to 64 in front.
 _NAME_BYTES_MAX = 160
+# Stands in front of the digest of a name that is too long or cannot be printed.
+_HASHED = "sha256:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ def named(name: object) -> Principal:
     text = _text(name)
     if text is None:
         raise InvalidOption(f"principal= must give a text that says who asks, or None; it gave {name!r}")
-    return Principal(f"http:user:{_short(text)}", text)
+    return _user(text)
 
 
 def of_user(user: object) -> Principal | None:
@@ -52,7 +54,7 @@ def of_user(user: object) -> Principal | None:
         text = next((found for name in _IDENTITIES if (found := _text(user.get(name))) is not None), None)
     elif text is None:
         text = next((found for name in _IDENTITIES if (found := _text(_attribute(user, name))) is not None), None)
-    return None if text is None else Principal(f"http:user:{_short(text)}", text)
+    return None if text is None else _user(text)
 
 
 def of_credentials(lines: Iterable[tuple[str, bytes]]) -> Principal:
@@ -74,14 +76,15 @@ def _attribute(user: object, name: str) -> object:
 
 def _text(value: object) -> str | None:
     if isinstance(value, str):
-        return value.replace("\x00", "") or None
+        return value or None
     if isinstance(value, bool) or not isinstance(value, int | UUID):
         return None
     return str(value)
 
 
-def _short(text: str) -> str:
+def _user(text: str) -> Principal:
+    """Two names never share a scope, so what is not shown as it is must not look like one that is."""
     data = text.encode("utf-8", "surrogatepass")
-    if len(data) <= _NAME_BYTES_MAX and text.isprintable():
-        return text
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+    shown = len(data) <= _NAME_BYTES_MAX and text.isprintable() and not text.startswith(_HASHED)
+    scope = text if shown else f"{_HASHED}{hashlib.sha256(data).hexdigest()}"
+    return Principal(f"http:user:{scope}", text)
