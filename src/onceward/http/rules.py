@@ -62,7 +62,7 @@ class Rule:
     digest: bool | None = None
 
     def __post_init__(self) -> None:
-        if self.on_crash not in {None, REPEAT, HOLD}:
+        if self.on_crash not in (None, REPEAT, HOLD):
             raise InvalidOption(f"on_crash= is 'repeat' or 'hold', not {self.on_crash!r}")
         if self.lease_seconds is not None:
             check_seconds("lease_seconds", self.lease_seconds, LEASE_SECONDS_MAX, positive=True)
@@ -70,9 +70,14 @@ class Rule:
             check_seconds("retain_seconds", self.retain_seconds, RETAIN_SECONDS_MAX)
         if self.wait_seconds is not None:
             check_seconds("wait_seconds", self.wait_seconds, LEASE_SECONDS_MAX)
-        if isinstance(self.fields, str):
-            raise InvalidOption("fields= is a tuple of field names, not one text")
+        for name in ("required", "store", "digest"):
+            if not isinstance(getattr(self, name), bool | None):
+                raise InvalidOption(f"{name}= is True or False, not {getattr(self, name)!r}")
         if self.fields is not None:
+            if not isinstance(self.fields, tuple | list) or not all(
+                isinstance(field, str) and field for field in self.fields
+            ):
+                raise InvalidOption(f"fields= is a tuple of field names, not {self.fields!r}")
             object.__setattr__(self, "fields", tuple(self.fields))
         for name in ("max_body_bytes", "max_response_bytes"):
             value = getattr(self, name)
@@ -123,6 +128,8 @@ class PathRules:
     """Rules by path, for applications whose routes cannot be asked: `{"/pay/{id}": Rule(...), "/admin/*": Rule(...)}`."""
 
     def __init__(self, rules: Mapping[str, Rule]) -> None:
+        if not isinstance(rules, Mapping) or not all(isinstance(rule, Rule) for rule in rules.values()):
+            raise InvalidOption(f"rules= is a dict of rules by path, such as {{'/pay': Rule(...)}}, not {rules!r}")
         self._rules = [(_pattern(path), rule) for path, rule in rules.items()]
         self.required = any(rule.required for rule in rules.values())
 
@@ -135,7 +142,8 @@ def _pattern(path: Any) -> re.Pattern[str]:
     if not isinstance(path, str) or not path.startswith("/"):
         raise InvalidOption(f"rules= are by path, such as '/pay/{{id}}' or '/admin/*', not {path!r}")
     parts = re.split(r"(\{[^{}/]+\}|\*$)", path)
-    return re.compile("".join(_part(part) for part in parts))
+    # A path may hold a line break, which must not lead past its rule.
+    return re.compile("".join(_part(part) for part in parts), re.DOTALL)
 
 
 def _part(part: str) -> str:
