@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from onceward.core.claim import Busy, Claim, Found, InDoubt, Mismatch, Replay
 from onceward.core.fingerprint import Digest
@@ -15,16 +15,14 @@ from onceward.core.response import DENY_HEADERS, keeps_status
 from onceward.errors import InvalidOption, StoreUnavailable
 from onceward.http.kept import Form
 from onceward.http.observe import Observer
-from onceward.http.operation import Binding, Operation
 from onceward.http.principal import Principal
-from onceward.http.recording import Recording
 from onceward.http.rules import REPEAT, PathRules, Rule, declared
 from onceward.http.seal import Seal
 from onceward.ledger import RETAIN_SECONDS, Ledger
 from onceward.store import Store
 from onceward.store.open import open_store
 from onceward.store.upkeep import POLL_SECONDS_MAX, POLL_SECONDS_MIN
-from onceward.terms import MAX_RUN_SECONDS, RETAIN_SECONDS_MAX, check_seconds
+from onceward.terms import LEASE_SECONDS_MAX, MAX_RUN_SECONDS, RETAIN_SECONDS_MAX, check_seconds
 
 logger = logging.getLogger("onceward.http")
 
@@ -107,11 +105,13 @@ class Guard:
         unknown = set(options) - set(Options.__annotations__)
         if unknown:
             raise InvalidOption(f"unknown option {min(unknown)!r}; there are {', '.join(Options.__annotations__)}")
+        # A setting that is not there may be passed on as None.
+        options = cast("Options", {name: value for name, value in options.items() if value is not None})
         own = not isinstance(store, Ledger)
         self.default = Rule(
             required=options.get("required", False),
             on_crash=options.get("on_crash", REPEAT),
-            lease_seconds=options.get("lease_seconds") or (LEASE_SECONDS if own else None),
+            lease_seconds=options.get("lease_seconds", LEASE_SECONDS if own else None),
             retain_seconds=options.get("retain_seconds", RETAIN_SECONDS if own else None),
             wait_seconds=options.get("wait_seconds", 0.0),
             store=True,
@@ -121,6 +121,8 @@ class Guard:
         )
         self.methods = _texts("methods", options.get("methods", METHODS), str.upper)
         self.paths = tuple(_texts("paths", options.get("paths", ()), str))
+        if not all(path.startswith("/") for path in self.paths):
+            raise InvalidOption(f"paths= are the beginnings of paths, such as '/api/', not {self.paths!r}")
         self.rules = PathRules(options.get("rules", {}))
         self.principal = options.get("principal")
         self.keep_status = options.get("keep_status", keeps_status)
@@ -128,18 +130,25 @@ class Guard:
             if function is not None and not callable(function):
                 raise InvalidOption(f"{name}= is a function, not {function!r}")
         self.max_stream_seconds = _seconds("max_stream_seconds", options.get("max_stream_seconds", MAX_STREAM_SECONDS))
+        self._purge_seconds = _seconds("purge_seconds", options.get("purge_seconds", PURGE_SECONDS))
+        check_seconds("store_seconds", options.get("store_seconds", STORE_SECONDS), LEASE_SECONDS_MAX)
         self.enabled = options.get("enabled", True)
-        if options.get("on_store_error", "fail") not in {"fail", PROCEED}:
+        if not isinstance(self.enabled, bool):
+            raise InvalidOption(f"enabled= is True or False, not {self.enabled!r}")
+        if options.get("on_store_error", "fail") not in ("fail", PROCEED):
             raise InvalidOption(f"on_store_error= is 'fail' or 'proceed', not {options.get('on_store_error')!r}")
         self.proceeds = options.get("on_store_error") == PROCEED
         deny = _texts("deny_headers", options.get("deny_headers", DENY_HEADERS), str.lower)
+        if not all(name.isascii() for name in deny):
+            raise InvalidOption(f"deny_headers= are names of headers, not {sorted(deny)!r}")
         keys = options.get("encryption_keys", ())
-        self.form = Form(frozenset(name.encode("latin-1") for name in deny), Seal(keys) if keys else None)
+        # An empty text is no empty list: it is a key that somebody forgot to set.
+        seals = not isinstance(keys, tuple | list) or bool(keys)
+        self.form = Form(frozenset(name.encode() for name in deny), Seal(keys) if seals else None)
         self.observer = Observer(options.get("metrics", True))
         self._open = functools.partial(_ledger, store, options)
         self.ledger = self._open()
         self._own = isinstance(store, str)
-        self._purge_seconds = _seconds("purge_seconds", options.get("purge_seconds", PURGE_SECONDS))
         self._purges = False
         self._rules: dict[Rule, Rule] = {}
         self._told_fleeting = False
@@ -208,19 +217,6 @@ class Guard:
             else:
                 await ledger.wait(found.entry, deadline - now)
 
-    def operation(self, asked: Asked, claim: Claim) -> tuple[Operation, Recording, Callable[[], None]]:
-        """What is needed to run an admitted request: the handler's view of it, its recording, and how to let go.
-
-        The claim is renewed in the background until the last is called.
-        """
-        ledger, rule = self.ledger, asked.rule
-        drop = functools.partial(
-            ledger.drop, ledger.keep(claim, rule.lease_seconds, rule.retain_seconds, MAX_RUN_SECONDS)
-        )
-        operation = Operation(asked.key, claim)
-        operation.let_bind(Binding(ledger, self.form, claim, rule, drop))
-        return operation, Recording(ledger, self.form, claim, rule, self.keep_status), drop
-
     async def unknown(self, asked: Asked, claim: Claim, note: str) -> None:
         """Nobody knows what happened. Where it may be repeated, the next one takes over; elsewhere it is a doubt."""
         if asked.rule.repeatable:
@@ -274,9 +270,11 @@ def _ledger(store: str | Store | Ledger, options: Options) -> Ledger:
 
 
 def _texts(name: str, values: Iterable[str], form: Callable[[str], str]) -> frozenset[str]:
-    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+    several = isinstance(values, Iterable) and not isinstance(values, str)
+    texts = tuple(values) if several else ()
+    if not several or not all(isinstance(text, str) for text in texts):
         raise InvalidOption(f"{name}= is a list of texts, not {values!r}")
-    return frozenset(form(value) for value in values)
+    return frozenset(map(form, texts))
 
 
 def _seconds(name: str, value: object) -> float:
