@@ -7,6 +7,7 @@ app = IdempotencyMiddleware(app, store="postgresql://…")                 # Lit
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from typing import Any, Unpack, assert_never
 
@@ -18,16 +19,16 @@ from onceward.http import principal as principals
 from onceward.http import problem
 from onceward.http.ending import Ending
 from onceward.http.events import interrupted, place_of
-from onceward.http.exchange import App, Exchange, Message, Receive, Send
+from onceward.http.exchange import Exchange
 from onceward.http.guard import Asked, Guard, Options
 from onceward.http.incoming import Headers, Incoming
 from onceward.http.operation import SCOPE_KEY
 from onceward.http.principal import Principal
 from onceward.http.problem import Answer
-from onceward.http.replay import INTERRUPTED, answer, client_gone, replay, until_gone
+from onceward.http.replay import INTERRUPTED, answer, client_gone, replay
 from onceward.http.routes import asgi_rule
 from onceward.http.rules import Rule
-from onceward.http.winner import outcome_of_winner
+from onceward.http.wire import App, Message, Receive, Send
 from onceward.ledger import Ledger
 from onceward.store import Store
 
@@ -35,6 +36,9 @@ from onceward.store import Store
 GRACE_SECONDS = 10.0
 # They would send a body past the middleware, or go on behind its end.
 _UNRECORDABLE = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
+
+# What only wakes a waiting request needs no copy of anyone's context variables.
+_CONTEXT = contextvars.Context()
 
 logger = logging.getLogger("onceward.http")
 
@@ -46,7 +50,7 @@ class IdempotencyMiddleware:
         self.app = app
         self._guard = guard = Guard(store, options)
         self._methods = guard.methods if guard.enabled else frozenset()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], asyncio.Future[None]] = {}
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         kind = scope["type"]
@@ -105,7 +109,7 @@ class IdempotencyMiddleware:
             return principals.named(await name if hasattr(name, "__await__") else name)
         found = principals.of_user(scope["user"]) if "user" in scope else None
         if found is None:
-            found = principals.of_credentials(headers.credentials())
+            found = principals.of_credentials(headers.credentials)
             if found.fleeting:
                 self._guard.tell_fleeting()
         return found
@@ -150,16 +154,8 @@ class IdempotencyMiddleware:
         send: Send,
     ) -> None:
         """Run the application in a task of its own: its client going away does not end it."""
-
-        async def lost() -> None:
-            entry = await outcome_of_winner(self._guard, asked)
-            if isinstance(entry, Answer):
-                await answer(send, entry)
-            else:
-                await replay(self._guard.ledger, self._guard.form, entry, "", receive, send)
-
         ending = Ending(self._guard, asked, claim)
-        exchange = Exchange(ending, incoming, send, lost)
+        exchange = Exchange(self._guard, asked, ending, incoming, receive, send)
         scope[SCOPE_KEY] = ending.operation
         extensions = scope.get("extensions")
         if extensions:
@@ -167,13 +163,14 @@ class IdempotencyMiddleware:
         place = place_of(headers.one(b"last-event-id"))
         if place is not None and place[0] != claim.version:
             exchange.preface = interrupted(INTERRUPTED)
-        task = asyncio.ensure_future(exchange.run(self.app, scope))
-        watchers: list[asyncio.Task[None]] = []
-        exchange.on_stream = lambda: watchers.append(asyncio.ensure_future(self._watch(exchange, task, receive)))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(exchange.run(self.app, scope))
+        # Not the task itself is awaited: who is cancelled while waiting for a task cancels it.
+        over = loop.create_future()
+        self._tasks[task] = over
+        task.add_done_callback(self._done, context=_CONTEXT)
         try:
-            await asyncio.shield(task)
+            await over
         except asyncio.CancelledError:
             if task.done():
                 raise
@@ -184,17 +181,12 @@ class IdempotencyMiddleware:
             task.cancel()
             await asyncio.wait({task})
             raise
-        finally:
-            if task.done():
-                for watcher in watchers:
-                    watcher.cancel()
+        task.result()
 
-    async def _watch(self, exchange: Exchange, task: asyncio.Task[None], receive: Receive) -> None:
-        """A stream whose client went away is recorded for a while, but not for ever."""
-        await until_gone(receive)
-        exchange.gone = True
-        await asyncio.wait({task}, timeout=self._guard.max_stream_seconds)
-        task.cancel()
+    def _done(self, task: asyncio.Task[None]) -> None:
+        over = self._tasks.pop(task)
+        if not over.done():
+            over.set_result(None)
 
     # The application's end.
 
@@ -209,11 +201,11 @@ class IdempotencyMiddleware:
     async def _finish(self) -> None:
         """Let requests without a client end, then let go of the ledger."""
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=GRACE_SECONDS)
+            await asyncio.wait(set(self._tasks), timeout=GRACE_SECONDS)
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
-            await asyncio.wait(self._tasks)
+            await asyncio.wait(set(self._tasks))
         await asyncio.to_thread(self._guard.close)
 
 

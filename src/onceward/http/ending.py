@@ -8,7 +8,10 @@ from onceward.core.claim import Claim, Status
 from onceward.errors import ClaimLost, OncewardError, StoreUnavailable
 from onceward.http import problem
 from onceward.http.guard import Asked, Guard
+from onceward.http.operation import Binding, Operation
 from onceward.http.problem import Answer
+from onceward.http.recording import Recording
+from onceward.terms import MAX_RUN_SECONDS
 
 _ERROR = 400
 
@@ -18,11 +21,21 @@ logger = logging.getLogger("onceward.http")
 class Ending:
     """The claim of one request that runs, until what became of it is recorded."""
 
+    __slots__ = ("_asked", "_binding", "_claim", "_guard", "operation", "recording")
+
     def __init__(self, guard: Guard, asked: Asked, claim: Claim) -> None:
+        ledger, rule = guard.ledger, asked.rule
+        kept = ledger.keep(claim, rule.lease_seconds, rule.retain_seconds, MAX_RUN_SECONDS)
         self._guard = guard
         self._asked = asked
         self._claim = claim
-        self.operation, self.recording, self.drop = guard.operation(asked, claim)
+        self._binding = Binding(ledger, guard.form, claim, rule, kept)
+        self.operation = Operation(asked.key, self._binding)
+        self.recording = Recording(ledger, guard.form, claim, rule, guard.keep_status)
+
+    def drop(self) -> None:
+        """Stop renewing the claim."""
+        self._binding.drop()
 
     @property
     def undecided(self) -> bool:

@@ -7,21 +7,18 @@ it; no other message waits. The handler never sees its client go away.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from onceward.errors import ClaimLost, StoreUnavailable
 from onceward.http import problem
 from onceward.http.ending import Ending
 from onceward.http.events import Events, is_event_stream
+from onceward.http.guard import Asked, Guard
 from onceward.http.problem import Answer
 from onceward.http.recording import BACKLOG_BYTES_MAX
-
-# A dictionary; every framework and server has a type of its own for it, and all of them may be wrapped.
-Message: TypeAlias = Any
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Any, Receive, Send], Awaitable[None]]
+from onceward.http.replay import answer, replay, until_gone
+from onceward.http.winner import outcome_of_winner
+from onceward.http.wire import App, Message, Receive, Send
 
 # A start without a body is held back this long, so that a small response can still be replaced if settling fails.
 HOLD_SECONDS = 0.02
@@ -40,12 +37,22 @@ class Incoming(Protocol):
 class Exchange:
     """Runs the application for one claim."""
 
-    def __init__(self, ending: Ending, incoming: Incoming, send: Send, lost: Callable[[], Awaitable[None]]) -> None:
+    __slots__ = (
+        "_asked", "_complete", "_deferred", "_ending", "_events", "_given", "_guard", "_incoming", "_length",
+        "_letting_go", "_over", "_receive", "_recording", "_send_on", "_sent", "_start", "_status", "_task", "_timer",
+        "_unsettled", "_watcher", "_withheld", "_withholds", "_writer", "gone", "preface",
+    )  # fmt: skip
+
+    def __init__(
+        self, guard: Guard, asked: Asked, ending: Ending, incoming: Incoming, receive: Receive, send: Send
+    ) -> None:
+        self._guard = guard
+        self._asked = asked
         self._ending = ending
         self._recording = ending.recording
         self._incoming = incoming
+        self._receive = receive
         self._send_on = send
-        self._lost = lost  # sends the outcome of whoever took the claim over
         self._status = 0
         self._start: Message | None = None  # held back until the first piece of the body
         self._timer: asyncio.TimerHandle | None = None
@@ -61,12 +68,14 @@ class Exchange:
         self._withholds = False  # what the bound transaction settled is sent, if it did commit
         self._withheld: list[bytes] = []
         self._unsettled = False  # the client was told 503, but the response could still be recorded
-        self.on_stream: Callable[[], None] | None = None  # called once, when a response goes out in pieces
+        self._task: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
         self.preface = b""  # sent ahead of an event stream
         self.gone = False  # the client is, or is not to get any more of this
 
     async def run(self, app: App, scope: Any) -> None:
         """Call the application and record what becomes of it."""
+        self._task = asyncio.current_task()
         try:
             await app(scope, self.receive, self.send)
             if self._deferred is not None:
@@ -89,8 +98,10 @@ class Exchange:
             if self._incoming.broken is None:
                 raise
         finally:
-            self.on_stream = None
+            self._task = None  # it has this exchange, and would never be freed without the collector
             self._ending.drop()
+            if self._watcher is not None:
+                self._watcher.cancel()
             if self._timer is not None:
                 self._timer.cancel()
             if self._over is not None:
@@ -175,9 +186,8 @@ class Exchange:
         await self._pass_start()
         await self._pass({**message, "body": data})
         await self._write_down()
-        if self.on_stream is not None:
-            self.on_stream()
-            self.on_stream = None
+        if self._watcher is None:
+            self._watcher = asyncio.ensure_future(self._watch())
 
     async def _write_down(self) -> None:
         """Write down what has gathered, beside the stream; a store that is slower than it slows it."""
@@ -208,7 +218,7 @@ class Exchange:
             if self._sent:
                 raise
             self._complete = self.gone = True
-            await self._lost()
+            await self._send_outcome_of_winner()
             return
         if instead is not None:
             await self._replace(instead)
@@ -228,6 +238,22 @@ class Exchange:
         if self._writer is not None:
             await self._writer
         return await self._ending.settle(self._status, sent=self._sent)
+
+    async def _send_outcome_of_winner(self) -> None:
+        """The claim was taken over: whoever has it now decides what everyone gets."""
+        entry = await outcome_of_winner(self._guard, self._asked)
+        if isinstance(entry, Answer):
+            await answer(self._send_on, entry)
+        else:
+            await replay(self._guard.ledger, self._guard.form, entry, "", self._receive, self._send_on)
+
+    async def _watch(self) -> None:
+        """A stream whose client went away is recorded for a while, but not for ever."""
+        await until_gone(self._receive)
+        self.gone = True
+        await asyncio.sleep(self._guard.max_stream_seconds)
+        if self._task is not None:
+            self._task.cancel()
 
     # Passing on.
 

@@ -22,7 +22,7 @@ from onceward.ledger import RETAIN_SECONDS, Ledger
 from onceward.store import Store
 from onceward.store.open import open_store
 from onceward.store.upkeep import POLL_SECONDS_MAX, POLL_SECONDS_MIN
-from onceward.terms import LEASE_SECONDS_MAX, MAX_RUN_SECONDS, RETAIN_SECONDS_MAX, check_seconds
+from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX, check_seconds
 
 logger = logging.getLogger("onceward.http")
 

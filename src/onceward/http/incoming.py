@@ -7,37 +7,72 @@ from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
 from onceward.http import problem
-from onceward.http.exchange import Message, Receive
+from onceward.http.parts import is_form
 from onceward.http.principal import CREDENTIAL_HEADERS
 from onceward.http.problem import Answer
 from onceward.http.rules import Rule
 from onceward.http.spool import Body, TooLarge, promised_digest
+from onceward.http.wire import Message, Receive
 
-_CREDENTIALS = frozenset(name.encode() for name in CREDENTIAL_HEADERS)
+_CREDENTIALS = {name.encode(): name for name in CREDENTIAL_HEADERS}
+
+
+# The only header lines that matter here. A request has a dozen others.
+_WANTED = frozenset(_CREDENTIALS) | {
+    b"idempotency-key", b"x-idempotency-key", b"content-type", b"content-length", b"prefer", b"last-event-id",
+    b"content-digest", b"repr-digest",
+}  # fmt: skip
 
 
 class Headers:
-    """The header lines of a request, by lower-case name."""
+    """The header lines of a request that matter here, by lower-case name."""
+
+    __slots__ = ("_lines", "credentials")
 
     def __init__(self, lines: Iterable[tuple[bytes, bytes]]) -> None:
-        self._lines: dict[bytes, list[bytes]] = {}
+        self._lines: dict[bytes, str] = {}
+        self.credentials: tuple[tuple[str, bytes], ...] = ()
         for name, value in lines:
-            self._lines.setdefault(name.lower(), []).append(value)
+            if name in _WANTED:
+                if name in _CREDENTIALS:
+                    self.credentials += ((_CREDENTIALS[name], value),)
+                else:
+                    text = value.decode("latin-1")
+                    self._lines[name] = f"{self._lines[name]}\n{text}" if name in self._lines else text
 
     def all(self, name: bytes) -> list[str]:
-        return [value.decode("latin-1") for value in self._lines.get(name, ())]
+        found = self._lines.get(name)
+        return [] if found is None else found.split("\n")
 
     def one(self, name: bytes) -> str:
         """The first line, or nothing."""
         found = self._lines.get(name)
-        return found[0].decode("latin-1") if found else ""
+        return found.partition("\n")[0] if found else ""
 
-    def credentials(self) -> list[tuple[str, bytes]]:
-        return [(name.decode(), value) for name in _CREDENTIALS & self._lines.keys() for value in self._lines[name]]
+
+class Whole:
+    """A body that came in one message, as nearly all do."""
+
+    __slots__ = ("_message", "digest")
+
+    broken: Answer | None = None
+
+    def __init__(self, message: Message) -> None:
+        self._message: Message | None = message
+        self.digest = hashlib.sha256(message.get("body", b"")).digest()
+
+    async def message(self) -> Message | None:
+        message, self._message = self._message, None
+        return message
+
+    def close(self) -> None:
+        """Nothing was spooled."""
 
 
 class Spooled:
     """A body that was read whole."""
+
+    __slots__ = ("_ahead", "_begun", "_body", "_pieces", "digest")
 
     broken: Answer | None = None
 
@@ -102,7 +137,7 @@ class Verified:
         """Nothing was spooled."""
 
 
-Incoming: TypeAlias = Spooled | Verified
+Incoming: TypeAlias = Whole | Spooled | Verified
 
 
 async def read(headers: Headers, rule: Rule, receive: Receive) -> Incoming | Answer | None:
@@ -114,16 +149,23 @@ async def read(headers: Headers, rule: Rule, receive: Receive) -> Incoming | Ans
         promised = promised_digest(headers.one(b"content-digest"), headers.one(b"repr-digest"))
         if promised is not None:
             return Verified(receive, promised, bytes_max)
-    body = Body(headers.one(b"content-type"), bytes_max)
-    more = True
+    message = await receive()
+    kind = headers.one(b"content-type")
+    if message["type"] == "http.request" and not message.get("more_body", False) and rule.fields is None:
+        if len(message.get("body", b"")) > bytes_max:
+            return problem.too_large(bytes_max)
+        if not is_form(kind):
+            return Whole(message)
+    body = Body(kind, bytes_max)
     try:
-        while more:
-            message = await receive()
+        while True:
             if message["type"] == "http.disconnect":
                 body.close()
                 return None
             body.feed(message.get("body", b""))
-            more = message.get("more_body", False)
+            if not message.get("more_body", False):
+                break
+            message = await receive()
     except TooLarge:
         body.close()
         return problem.too_large(bytes_max)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from onceward.http.kept import Form
 from onceward.http.problem import Answer
 from onceward.http.rules import Rule
 from onceward.ledger import Ledger
+from onceward.store.upkeep import Keep
 from onceward.terms import RETAIN_SECONDS_MAX, check_seconds
 
 # Where the operation lies in an ASGI scope and in a WSGI environ.
@@ -24,15 +25,17 @@ ENVIRON_KEY = "onceward.operation"
 class Operation:
     """The handler's own operation. Without a key in the request `key` is None, and the verbs do nothing."""
 
-    def __init__(self, key: str | None, claim: Claim | None = None) -> None:
+    __slots__ = ("_binding", "attempt", "bound", "key", "retain_seconds", "stored", "version")
+
+    def __init__(self, key: str | None, binding: Binding | None = None) -> None:
         self.key = key
-        self.attempt = 1 if claim is None else claim.attempt
-        self.version = 0 if claim is None else claim.version
-        """The fencing token: it only grows. Pass it to systems that can refuse an older one."""
+        self.attempt = 1 if binding is None else binding.claim.attempt
+        # The fencing token: it only grows. Pass it to systems that can refuse an older one.
+        self.version = 0 if binding is None else binding.claim.version
         self.stored = True
         self.retain_seconds: float | None = None
         self.bound: ResponseBound | None = None
-        self._binding: Binding | None = None
+        self._binding = binding
 
     def no_store(self) -> None:
         """Record that this happened, but keep nothing of the response: a retry gets 409 `outcome-not-kept`."""
@@ -54,26 +57,26 @@ class Operation:
         self.bound = self._binding.bind(connection, stored=self.stored, retain_seconds=self.retain_seconds)
         return self.bound
 
-    def let_bind(self, binding: Binding) -> None:
-        """Called by the middleware."""
-        self._binding = binding
-
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """What binding a request's claim needs. `suspend` stops renewing it."""
+    """What binding a request's claim needs."""
 
     ledger: Ledger
     form: Form
     claim: Claim
     rule: Rule
-    suspend: Callable[[], None]
+    kept: Keep
+
+    def drop(self) -> None:
+        """Stop renewing the claim."""
+        self.ledger.drop(self.kept)
 
     def bind(self, connection: object, *, stored: bool, retain_seconds: float | None) -> ResponseBound:
         rule = self.rule if stored else replace(self.rule, store=False)
         retain = self.ledger.retain(rule.retain_seconds if retain_seconds is None else retain_seconds)
         store, entry = self.ledger.line.store, self.claim.entry
-        bound = Bound.to(store, entry, connection, retain, rule.max_response_bytes or 0, self.suspend)
+        bound = Bound.to(store, entry, connection, retain, rule.max_response_bytes or 0, self.drop)
         return ResponseBound(bound, self.form, self.claim, rule)
 
 

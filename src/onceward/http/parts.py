@@ -60,9 +60,14 @@ class PartsDigest:
         return None if self._broken else digest_of(*self._parts).encode()
 
 
+def is_form(content_type: str) -> bool:
+    """Whether the body is a form of several parts."""
+    return content_type.lower().lstrip().startswith("multipart/form-data")
+
+
 def parts_digest(content_type: str) -> PartsDigest | None:
     """How to take this body's fingerprint by its parts; None for a body that is no form."""
-    if not content_type.lower().lstrip().startswith("multipart/form-data"):
+    if not is_form(content_type):
         return None
     try:
         _, options = parse_options_header(content_type)

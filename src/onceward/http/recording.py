@@ -20,6 +20,11 @@ _SERVER_ERROR = 500
 class Recording:
     """One response under its claim. Nothing is awaited but the ledger, so that WSGI can use it, too."""
 
+    __slots__ = (
+        "_appended", "_claim", "_events", "_form", "_headers", "_keeps_status", "_ledger", "_live", "_numbered",
+        "_rule", "_size", "_status", "_waiting", "backlog", "doubted", "keeps",
+    )  # fmt: skip
+
     def __init__(
         self, ledger: Ledger, form: Form, claim: Claim, rule: Rule, keeps_status: Callable[[int], bool]
     ) -> None:

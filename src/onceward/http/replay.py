@@ -11,10 +11,10 @@ from onceward.core.response import Headers
 from onceward.errors import ClaimLost, OutcomeNotKept, StoreUnavailable
 from onceward.http import problem
 from onceward.http.events import interrupted, is_event_stream
-from onceward.http.exchange import Receive, Send
 from onceward.http.kept import Form
 from onceward.http.problem import Answer
 from onceward.http.stream import Recorded
+from onceward.http.wire import Receive, Send
 from onceward.ledger import Ledger
 
 REPLAYED = (b"idempotent-replayed", b"true")

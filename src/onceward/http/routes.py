@@ -28,7 +28,7 @@ def asgi_rule(scope: Any) -> Rule | None:
     app = scope.get("app")
     if app is not None and hasattr(app, "routes"):
         return _starlette_rule(app.routes, scope)
-    return _django_rule(scope.get("path", "/"), scope)
+    return _django_rule(scope.get("path", "/").removeprefix(scope.get("root_path", "")), scope)
 
 
 def flat(routes: Iterable[Any]) -> Iterator[Any]:
@@ -49,7 +49,7 @@ def _starlette_rule(routes: Iterable[Any], scope: Any) -> Rule | None:
         inner = getattr(route, "routes", None)
         if inner:
             return _starlette_rule(inner, {**scope, **child})
-        return rule_on(child.get("endpoint") or getattr(route, "endpoint", None))
+        return _view_rule(child.get("endpoint") or getattr(route, "endpoint", None), scope)
     return None
 
 
@@ -60,7 +60,9 @@ def wsgi_rule(app: Any, environ: Any) -> Rule | None:
     owner = getattr(app, "__self__", app)
     url_map, views = getattr(owner, "url_map", None), getattr(owner, "view_functions", None)
     if url_map is None or views is None:
-        return _django_rule(environ.get("PATH_INFO", "/"), environ)
+        # WSGI hands over each byte of the path as a character.
+        path = environ.get("PATH_INFO", "/").encode("latin-1").decode("utf-8", "replace")
+        return _django_rule(path, environ)
     try:
         endpoint, _ = url_map.bind_to_environ(environ).match()
     except Exception:  # noqa: BLE001  # not found, wrong method, redirect: the application says so itself
@@ -69,13 +71,13 @@ def wsgi_rule(app: Any, environ: Any) -> Rule | None:
 
 
 def _view_rule(view: Any, request: Any) -> Rule | None:
-    """A function has its rule on itself, a class-based view on itself or on its method."""
-    found = rule_on(view)
-    if found is not None:
-        return found
-    kind = getattr(view, "view_class", None) or getattr(view, "cls", None)
+    """A function has its rule on itself, a class-based view on its method or on itself."""
+    kind = view if isinstance(view, type) else getattr(view, "view_class", None) or getattr(view, "cls", None)
+    if kind is None:
+        return rule_on(view)
     method = str(request.get("REQUEST_METHOD") or request.get("method") or "").lower()
-    return rule_on(getattr(kind, method, None)) or rule_on(kind)
+    found = rule_on(getattr(kind, method, None)) or rule_on(kind)
+    return found if kind is view else rule_on(view) or found
 
 
 def _django_rule(path: str, request: Any) -> Rule | None:
