@@ -140,7 +140,7 @@ def test_a_user_is_known_by_what_identifies_it(user: object, name: str) -> None:
         object(),
         1.5,
     ],
-    ids=lambda value: repr(value)[:30],
+    ids=lambda value: type(value).__name__ if type(value) is object else repr(value)[:30],
 )
 def test_what_identifies_nobody_is_no_user(user: object) -> None:
     assert of_user(user) is None
