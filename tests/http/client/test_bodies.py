@@ -73,6 +73,14 @@ def test_a_long_body_of_which_nothing_was_sent_may_be_sent_later(call: Calling) 
     assert [seen.body for seen in server.seen] == [b"1234" * 5]
 
 
+def test_a_long_body_that_is_gone_does_not_follow_a_redirect(call: Calling) -> None:
+    body = call.streamed([b"1234"] * 5)
+    with scripted(Answer(307, {"Location": "/moved"})) as server, pytest.raises(httpx.StreamConsumed):
+        call("POST", server.url, content=body, retry={"max_body_bytes": 10}, client={"follow_redirects": True})
+
+    assert [seen.path for seen in server.seen] == ["/"]
+
+
 @pytest.mark.parametrize("with_length", [True, False])
 @pytest.mark.parametrize("size", [0, 5, 1024 * 1024, 1024 * 1024 + 1, 3_000_000])
 def test_an_answer_of_any_length_arrives_whole(call: Calling, size: int, with_length: bool) -> None:
@@ -133,6 +141,7 @@ def test_an_option_that_cannot_work_is_refused(call: Calling, options: dict[str,
 
 def greet_once(listening: socket.socket, tls: ssl.SSLContext) -> None:
     connection, _ = listening.accept()
+    listening.close()
     with connection:
         tls.wrap_socket(connection, server_side=True).close()
 

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import asyncio
+import gc
 from typing import Any
 
 import httpx
 import pytest
 from tests.http.client.calling import Calling
 from tests.http.client.scripted import Answer, scripted
+
+from onceward.http.client import AsyncRetryTransport, RetryTransport
 
 
 @pytest.mark.parametrize("name", ["Idempotency-Key", "X-Idempotency-Key", "idempotency-key"])
@@ -110,3 +114,20 @@ def test_keys_are_cut_in_the_log(call: Calling, caplog: pytest.LogCaptureFixture
     assert key not in record
     assert "secret" not in record
     assert "/orders" in record
+
+
+def test_a_client_that_is_closed_lets_go_of_its_connections() -> None:
+    with scripted(Answer()) as server:
+        client = httpx.Client(transport=RetryTransport())
+        client.post(server.url)
+        client.close()
+
+        async def awaited() -> None:
+            client = httpx.AsyncClient(transport=AsyncRetryTransport())
+            await client.post(server.url)
+            await client.aclose()
+
+        asyncio.run(awaited())
+    gc.collect()  # A connection left open would warn, and a warning fails the test.
+
+    assert len(server.seen) == 2
