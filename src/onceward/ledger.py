@@ -177,8 +177,8 @@ class Ledger:
         if any(len(chunk) > CHUNK_BYTES_MAX for chunk in chunks):
             raise InvalidOption(f"a chunk holds at most {CHUNK_BYTES_MAX} bytes")
         entry = claim.entry
-        for start in range(0, len(chunks), _CHUNKS_PER_WRITE):
-            part = tuple(chunks[start : start + _CHUNKS_PER_WRITE])
+        for start in range(0, len(chunks), CHUNKS_PER_WRITE):
+            part = tuple(chunks[start : start + CHUNKS_PER_WRITE])
             write = Append(entry.scope, entry.key, write_id(), entry.version, seq + start, part)
             if not machine.committed(write, await self._write(write, self._patience)):
                 raise ClaimLost(f"the claim on {entry.key!r} was taken over; its chunks go nowhere")
@@ -223,7 +223,7 @@ class Ledger:
             return outcome.body
         parts: list[bytes] = []
         while len(parts) < outcome.chunks:
-            page = await self.chunks(entry, len(parts), _CHUNKS_PER_WRITE)
+            page = await self.chunks(entry, len(parts), CHUNKS_PER_WRITE)
             if not page:
                 return None
             parts += page
@@ -388,4 +388,4 @@ class Ledger:
 
 
 # A write of this many chunks fills a batch.
-_CHUNKS_PER_WRITE = 32
+CHUNKS_PER_WRITE = 32

@@ -43,6 +43,11 @@ class Ending:
         bound = self.operation.bound
         return bound is not None and bound.open
 
+    @property
+    def _retain_seconds(self) -> float | None:
+        seconds = self.operation.retain_seconds
+        return self._asked.rule.retain_seconds if seconds is None else seconds
+
     async def settle(self, status: int, *, sent: bool) -> Answer | None:
         """Record the response before its end is passed on. None: go on with it; otherwise what to send instead.
 
@@ -61,10 +66,9 @@ class Ending:
                 return problem.problem(503, "The transaction was rolled back. Retry with the same key.", retry_after=1)
         elif bound is not None:
             logger.error("a transaction was bound to a request and never settled in; settling outside of it")
-        seconds = self.operation.retain_seconds
         if not self.operation.stored:
             self.recording.forget()
-        if not await self.recording.finish(self._asked.rule.retain_seconds if seconds is None else seconds):
+        if not await self.recording.finish(self._retain_seconds):
             raise ClaimLost("the claim of this request was taken over while its response was under way")
         self.drop()
         if self.recording.doubted:
@@ -77,7 +81,7 @@ class Ending:
         deadline = line.monotonic() + (self._asked.rule.lease_seconds or self._guard.ledger.lease_seconds)
         while line.monotonic() < deadline:
             try:
-                await self.recording.finish(self._asked.rule.retain_seconds)
+                await self.recording.finish(self._retain_seconds)
             except StoreUnavailable:
                 continue
             except OncewardError as error:

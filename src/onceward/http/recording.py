@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 
 from onceward.core.claim import Claim
 from onceward.core.outcome import Outcome
-from onceward.errors import ClaimLost
+from onceward.errors import ClaimLost, OutcomeNotKept
 from onceward.http.events import with_id
 from onceward.http.kept import HEAD_SEQ, Form
 from onceward.http.rules import Rule
-from onceward.ledger import Ledger
+from onceward.ledger import CHUNKS_PER_WRITE, Ledger
 
 # What may wait to be written down; a store that is slower than the stream then slows the stream.
 BACKLOG_BYTES_MAX = 1024 * 1024
@@ -21,7 +21,7 @@ class Recording:
     """One response under its claim. Nothing is awaited but the ledger, so that WSGI can use it, too."""
 
     __slots__ = (
-        "_appended", "_claim", "_events", "_form", "_headers", "_keeps_status", "_ledger", "_live", "_numbered",
+        "_appended", "_claim", "_cut", "_events", "_form", "_headers", "_keeps_status", "_ledger", "_live", "_numbered",
         "_rule", "_size", "_status", "_waiting", "backlog", "doubted", "keeps",
     )  # fmt: skip
 
@@ -36,6 +36,7 @@ class Recording:
         self._status = 0
         self._headers: Iterable[tuple[bytes, bytes]] = ()
         self._waiting: list[bytes] = []
+        self._cut: list[bytes] = []  # chunks that are not known to be in the ledger yet
         self._size = 0
         self._appended = 0  # chunks in the ledger, the head included
         self._numbered = HEAD_SEQ  # chunks that the events given so far take up
@@ -72,7 +73,7 @@ class Recording:
     def forget(self) -> None:
         """Keep nothing but that it happened."""
         self.keeps = False
-        self._waiting, self.backlog = [], 0
+        self._waiting, self._cut, self.backlog = [], [], 0
 
     @property
     def due(self) -> bool:
@@ -80,19 +81,33 @@ class Recording:
         return self.backlog > self._form.inline_bytes_max or (self._live and self.backlog > 0)
 
     async def append(self) -> None:
-        """Write down what has gathered. `ClaimLost` when somebody else has the claim by now."""
-        entry = self._claim.entry
-        while self._waiting and self.keeps:
-            waiting, self._waiting, self.backlog = self._waiting, [], 0
-            pieces = [piece for block in waiting for piece in self._form.cut(block)]
-            if not self._events:
-                pieces = self._form.cut(b"".join(waiting))
-            chunks: list[bytes] = []
-            if self._appended == 0:
-                chunks.append(self._form.head(self._status, self._form.headers(entry, self._headers)))
-            chunks += self._form.chunks(entry, self._appended + len(chunks) + 1, pieces)
-            await self._ledger.append(self._claim, self._appended + 1, chunks)
-            self._appended += len(chunks)
+        """Write down what has gathered. `ClaimLost` when somebody else has the claim by now.
+
+        What the store did not take stays, and is written the next time in the very same parts: a part that did arrive
+        is known again by its size.
+        """
+        while self.keeps and (self._cut or self._waiting):
+            if not self._cut:
+                self._cut_up()
+                continue
+            part = self._cut[:CHUNKS_PER_WRITE]
+            await self._ledger.append(self._claim, self._appended + 1, part)
+            self._appended += len(part)
+            del self._cut[: len(part)]
+
+    def _cut_up(self) -> None:
+        entry, form = self._claim.entry, self._form
+        waiting, self._waiting, self.backlog = self._waiting, [], 0
+        pieces = (
+            [piece for block in waiting for piece in form.cut(block)] if self._events else form.cut(b"".join(waiting))
+        )
+        if self._appended == 0:
+            try:
+                self._cut.append(form.head(self._status, form.headers(entry, self._headers)))
+            except OutcomeNotKept:
+                self.forget()
+                return
+        self._cut += form.chunks(entry, self._appended + len(self._cut) + 1, pieces)
 
     async def finish(self, retain_seconds: float | None) -> bool:
         """Record what became of the request; false when the claim is lost, and then another's outcome counts."""
@@ -101,7 +116,8 @@ class Recording:
             return await self._not_kept()
         if not self.keeps:
             return await ledger.settle(claim, Outcome(code=self._status), retain_seconds)
-        if self._appended == 0 and self.backlog <= form.inline_bytes_max and not (self._events and self._waiting):
+        begun = self._appended > 0 or self._cut or (self._events and self._waiting)
+        if not begun and self.backlog <= form.inline_bytes_max:
             entry = claim.entry
             body = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
             outcome = Outcome(self._status, form.headers(entry, self._headers), form.inline(entry, bytes(body)))
@@ -110,7 +126,9 @@ class Recording:
             await self.append()
         except ClaimLost:
             return False
-        outcome = Outcome(self._status, form.headers(claim.entry, self._headers), None, self._appended)
+        outcome = Outcome(self._status)
+        if self.keeps:
+            outcome = Outcome(self._status, form.headers(claim.entry, self._headers), None, self._appended)
         return await ledger.settle(claim, outcome, retain_seconds)
 
     async def _not_kept(self) -> bool:
