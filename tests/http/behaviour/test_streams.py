@@ -14,6 +14,7 @@ from tests.http.behaviour.conftest import Serve, everywhere, on, under_each_fram
 from tests.http.serving import Serving, is_replay, new_name
 
 EVENTS = "text/event-stream"
+TRIES_MAX = 1000
 SHARED = ("sqlite", "postgres", "redis")
 
 
@@ -27,7 +28,9 @@ class Reader:
 
     def read_until(self, text: str) -> str:
         while text not in self.text:
-            self.text += next(self._pieces)
+            piece = next(self._pieces, None)
+            assert piece is not None, f"the stream ended without {text!r}: {self.text}"
+            self.text += piece
         return self.text
 
     def read_all(self) -> str:
@@ -37,11 +40,18 @@ class Reader:
 
 @contextmanager
 def streaming(serving: Serving, name: str, key: str | None, plan: Any, last: str = "") -> Iterator[Reader]:
+    """Ask for a stream. No piece waits until it is recorded, so a duplicate that is faster than the record is told to
+    come again, and does.
+    """
     headers = {"Authorization": "Bearer ada-token"}
     headers |= {"Idempotency-Key": key} if key else {}
     headers |= {"Last-Event-ID": last} if last else {}
-    with serving.client.stream("POST", f"/api/trials/plain/{name}", headers=headers, json=plan) as response:
-        yield Reader(response)
+    for _ in range(TRIES_MAX):
+        with serving.client.stream("POST", f"/api/trials/plain/{name}", headers=headers, json=plan) as response:
+            if "retry-after" not in response.headers:
+                yield Reader(response)
+                return
+    raise AssertionError("the running stream can never be joined")
 
 
 def two_events(gate: str) -> dict[str, Any]:
