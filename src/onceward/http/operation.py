@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Generator, Iterable
+import contextlib
+from collections.abc import Awaitable, Generator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from onceward.bound import Bound
 from onceward.core.claim import Claim
-from onceward.errors import InvalidOption
+from onceward.core.outcome import Outcome
+from onceward.errors import OutcomeNotKept
 from onceward.http.kept import Form
 from onceward.http.problem import Answer
 from onceward.http.rules import Rule
+from onceward.http.whole import taken_apart
 from onceward.ledger import Ledger
 from onceward.store.upkeep import Keep
 from onceward.terms import RETAIN_SECONDS_MAX, check_seconds
@@ -109,9 +111,11 @@ class ResponseBound:
         that is sent as JSON with status 200.
         """
         answer = taken_apart(response)
-        outcome, chunks = self._form.whole(self._claim.entry, answer.status, answer.headers, answer.body)
-        if self._rule.store is False or len(answer.body) > (self._rule.max_response_bytes or 0):
-            outcome, chunks = type(outcome)(code=answer.status), ()
+        outcome = Outcome(code=answer.status)
+        chunks: tuple[bytes, ...] = ()
+        if self._rule.store is not False and len(answer.body) <= (self._rule.max_response_bytes or 0):
+            with contextlib.suppress(OutcomeNotKept):
+                outcome, chunks = self._form.whole(self._claim.entry, answer.status, answer.headers, answer.body)
         self.response = answer
         return self._bound.settle_outcome(outcome, chunks)
 
@@ -137,57 +141,3 @@ def idempotency(request: object) -> Operation:
             if isinstance(found, Operation):
                 return found
     return Operation(None)
-
-
-def taken_apart(response: Any) -> Answer:
-    """Status, headers and body of a response, whichever framework made it."""
-    if isinstance(response, tuple) and len(response) == _TUPLE:
-        status, headers, body = response
-        pairs = headers.items() if hasattr(headers, "items") else headers
-        return _answer(status, [(_bytes(name), _bytes(value)) for name, value in pairs], body)
-    status = getattr(response, "status_code", None)
-    if status is None:
-        return _answer(200, [], response)
-    if hasattr(response, "raw_headers") and hasattr(response, "body"):  # Starlette, FastAPI
-        return Answer(status, tuple(response.raw_headers), bytes(response.body))
-    if hasattr(response, "get_data"):  # Flask
-        pairs = [(_bytes(name), _bytes(value)) for name, value in response.headers.items()]
-        return Answer(status, tuple(pairs), response.get_data())
-    if hasattr(response, "items") and hasattr(response, "content") and not getattr(response, "streaming", False):
-        return Answer(status, tuple(_django_headers(response)), response.content)
-    if hasattr(response, "render") and hasattr(response, "media_type"):  # Litestar
-        kind = response.media_type or "application/json"
-        pairs = [(_bytes(name), _bytes(value)) for name, value in dict(response.headers or {}).items()]
-        media = _bytes(getattr(kind, "value", kind))
-        return _answer(status, pairs, response.render(response.content, kind), media)
-    raise InvalidOption(f"bound.settle() cannot take a {type(response).__name__}: its body is not there as a whole")
-
-
-_TUPLE = 3
-
-
-def _django_headers(response: Any) -> Iterable[tuple[bytes, bytes]]:
-    for name, value in response.items():
-        yield _bytes(name), _bytes(value)
-    for cookie in response.cookies.values():
-        yield b"set-cookie", _bytes(cookie.OutputString())
-
-
-def _answer(status: int, headers: list[tuple[bytes, bytes]], body: object, media: bytes = b"") -> Answer:
-    if isinstance(body, str):
-        data, guessed = body.encode(), b"text/plain; charset=utf-8"
-    elif isinstance(body, bytes | bytearray | memoryview):
-        data, guessed = bytes(body), b"application/octet-stream"
-    else:
-        dump = getattr(body, "model_dump", None)
-        data, guessed = json.dumps(dump(mode="json") if dump else body).encode(), b"application/json"
-    names = {name.lower() for name, _ in headers}
-    if b"content-type" not in names:
-        headers.append((b"content-type", media or guessed))
-    if b"content-length" not in names:
-        headers.append((b"content-length", str(len(data)).encode()))
-    return Answer(status, tuple(headers), data)
-
-
-def _bytes(text: object) -> bytes:
-    return text if isinstance(text, bytes) else str(text).encode("latin-1")
