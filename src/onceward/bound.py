@@ -38,7 +38,7 @@ class Bound:
     def __init__(self, binding: Binding, entry: Entry, retain: int, result_bytes_max: int) -> None:
         self._binding = binding
         self._entry = entry
-        self._retain = retain
+        self.retain = retain
         self._result_bytes_max = result_bytes_max
         self._locked = False
         self.settled = False
@@ -103,7 +103,7 @@ class Bound:
 
     def _settle(self, outcome: Outcome, chunks: tuple[bytes, ...]) -> Steps:
         yield from self._lock()
-        yield from self._binding.settle(self._entry, outcome, chunks, write_id(), self._retain)
+        yield from self._binding.settle(self._entry, outcome, chunks, write_id(), self.retain)
         self.settled = True
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from onceward.bound import Bound
-from onceward.core.claim import Claim
+from onceward.core.claim import SECOND, Claim
 from onceward.core.outcome import Outcome
 from onceward.errors import OutcomeNotKept
 from onceward.http.kept import Form
@@ -42,10 +42,14 @@ class Operation:
     def no_store(self) -> None:
         """Record that this happened, but keep nothing of the response: a retry gets 409 `outcome-not-kept`."""
         self.stored = False
+        if self.bound is not None:
+            self.bound.stored = False
 
     def keep_for(self, seconds: float) -> None:
         """Replay the response for this long."""
         self.retain_seconds = check_seconds("keep_for", seconds, RETAIN_SECONDS_MAX)
+        if self.bound is not None:
+            self.bound.keep_for(self.retain_seconds)
 
     def bind(self, connection: object) -> ResponseBound | Unbound:
         """Settle in the handler's own transaction: exactly once. Await it on async connections.
@@ -56,7 +60,8 @@ class Operation:
         """
         if self._binding is None:
             return Unbound()
-        self.bound = self._binding.bind(connection, stored=self.stored, retain_seconds=self.retain_seconds)
+        self.bound = self._binding.bind(connection, self.retain_seconds)
+        self.bound.stored = self.stored
         return self.bound
 
 
@@ -74,8 +79,8 @@ class Binding:
         """Stop renewing the claim."""
         self.ledger.drop(self.kept)
 
-    def bind(self, connection: object, *, stored: bool, retain_seconds: float | None) -> ResponseBound:
-        rule = self.rule if stored else replace(self.rule, store=False)
+    def bind(self, connection: object, retain_seconds: float | None) -> ResponseBound:
+        rule = self.rule
         retain = self.ledger.retain(rule.retain_seconds if retain_seconds is None else retain_seconds)
         store, entry = self.ledger.line.store, self.claim.entry
         bound = Bound.to(store, entry, connection, retain, rule.max_response_bytes or 0, self.drop)
@@ -90,6 +95,7 @@ class ResponseBound:
         self._form = form
         self._claim = claim
         self._rule = rule
+        self.stored = True
         self.response: Answer | None = None
 
     def __await__(self) -> Generator[Any, Any, ResponseBound]:
@@ -104,6 +110,10 @@ class ResponseBound:
     def open(self) -> bool:
         return self._bound.open
 
+    def keep_for(self, seconds: float) -> None:
+        """Replay the response for this long; said before it is settled."""
+        self._bound.retain = int(seconds * SECOND)
+
     def settle(self, response: object) -> Awaitable[None] | None:
         """Write the response in the transaction; the middleware sends exactly it. Awaited on async connections.
 
@@ -113,7 +123,8 @@ class ResponseBound:
         answer = taken_apart(response)
         outcome = Outcome(code=answer.status)
         chunks: tuple[bytes, ...] = ()
-        if self._rule.store is not False and len(answer.body) <= (self._rule.max_response_bytes or 0):
+        keeps = self.stored and self._rule.store is not False
+        if keeps and len(answer.body) <= (self._rule.max_response_bytes or 0):
             with contextlib.suppress(OutcomeNotKept):
                 outcome, chunks = self._form.whole(self._claim.entry, answer.status, answer.headers, answer.body)
         self.response = answer
