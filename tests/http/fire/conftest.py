@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 from tests.backends import BACKENDS, Backend
@@ -17,7 +17,7 @@ from tests.system.process import Effects
 class StartWorker(Protocol):
     """Starts a worker on the test's store: `start_worker(fault_at("after-effect", "crash"), lease_seconds=0.5)`."""
 
-    def __call__(self, fault: dict[str, str] | None = None, **options: object) -> Worker: ...
+    def __call__(self, fault: dict[str, str] | None = None, **options: Any) -> Worker: ...
 
 
 @pytest.fixture(params=["sqlite", "postgres", "redis"])
@@ -41,13 +41,7 @@ def nursery() -> Iterator[Nursery]:
 def start_worker(nursery: Nursery, store_url: str, effects: Effects) -> Iterator[StartWorker]:
     with ExitStack() as stack:
 
-        def start(fault: dict[str, str] | None = None, **options: object) -> Worker:
+        def start(fault: dict[str, str] | None = None, **options: Any) -> Worker:
             return stack.enter_context(closing(Worker(nursery, store_url, effects, fault, **options)))
 
         yield start
-
-
-@pytest.fixture
-def new_key() -> Callable[[], str]:
-    numbers = iter(range(1_000_000))
-    return lambda: f"order-{next(numbers)}"

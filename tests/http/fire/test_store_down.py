@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
 import pytest
@@ -48,19 +48,18 @@ def ask_until_decided(served: Served, path: str) -> Answer:
 @contextmanager
 def down_from(served: Served, moment: str) -> Iterator[None]:
     """The store is down from this moment of the next request on, until the end of the block."""
-    with served.store.unavailable():
-        served.store._down -= 1
+    with ExitStack() as down:
 
-        def go_down(_: object) -> None:
-            served.store._down = 1
+        def go_down() -> None:
+            down.enter_context(served.store.unavailable())
 
         if moment == "handler":
-            served.during = go_down
+            served.during = lambda _: go_down()
         else:
-            served.in_stream = lambda number: go_down(number) if number == int(moment) else None
+            served.in_stream = lambda number: go_down() if number == int(moment) else None
         yield
-        served.during = served.in_stream = lambda _: None
-        served.store._down = 1
+        served.during = lambda _: None
+        served.in_stream = lambda _: None
 
 
 @pytest.mark.parametrize("path", ["/small", "/stream", "/hold"])

@@ -12,9 +12,11 @@ file; those of /once are rows beside the ledger.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import os
+import random
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -59,32 +61,42 @@ def new_token() -> str:
 class Routes:
     """The handlers. Each gives an answer that no other run of it gives."""
 
-    def __init__(self, effects: Path, database: str) -> None:
+    def __init__(self, effects: Path, database: str, pace: float) -> None:
         self._effects = effects
         self._database = database
+        self._pace = pace
         self._idle: list[psycopg.AsyncConnection] = []
 
-    def happen(self, request: Request) -> str:
+    async def pause(self) -> None:
+        """Work takes its time, so that a kill finds it anywhere."""
+        if self._pace:
+            await asyncio.sleep(random.uniform(0.0, self._pace))
+
+    async def happen(self, request: Request) -> str:
         """The effect, between its two points."""
         operation = idempotency(request)
         reached("before-effect")
+        await self.pause()
         token = new_token()
         file = os.open(self._effects, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.write(file, f"{operation.key} {token} {operation.version}\n".encode())
         os.close(file)
         reached("after-effect")
+        await self.pause()
         return token
 
     async def answer(self, request: Request) -> Response:
-        return JSONResponse({"token": self.happen(request)}, 201)
+        return JSONResponse({"token": await self.happen(request)}, 201)
 
     async def stream(self, request: Request) -> Response:
-        return StreamingResponse(self._pieces(self.happen(request)), 201)
+        return StreamingResponse(self._pieces(await self.happen(request)), 201)
 
     async def _pieces(self, token: str) -> AsyncIterator[bytes]:
         for number in range(PIECES):
             reached("streaming")
             yield piece(token, number)
+            if number == PIECES // 2:
+                await self.pause()
 
     async def once(self, request: Request) -> Response:
         operation = idempotency(request)
@@ -94,12 +106,14 @@ class Routes:
             reached("before-effect")
             await connection.execute("INSERT INTO sales VALUES (%s, %s)", (operation.key, token))
             reached("after-effect")
+            await self.pause()
             response = JSONResponse({"token": token}, 201)
             settling = bound.settle(response)
             assert settling is not None
             await settling
             reached("sale-settled")
         reached("sale-committed")
+        await self.pause()
         return response
 
     @asynccontextmanager
@@ -119,7 +133,7 @@ class Routes:
 
 
 def make_app(how: dict[str, Any]) -> Starlette:
-    routes = Routes(Path(how["effects"]), how["store"])
+    routes = Routes(Path(how["effects"]), how["store"], how["pace"])
     hold = idempotent(on_crash="hold")
 
     async def held(request: Request) -> Response:
@@ -144,6 +158,7 @@ def make_app(how: dict[str, Any]) -> Starlette:
 
 def main(order: str) -> None:
     how = json.loads(order)
+    random.seed()
     os.environ.update(how["fault"])
     config = uvicorn.Config(make_app(how), log_level="critical", access_log=False, timeout_graceful_shutdown=2)
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=0)])

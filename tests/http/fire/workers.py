@@ -27,10 +27,23 @@ class Worker:
     """One address, behind which server processes come and go."""
 
     def __init__(
-        self, nursery: Nursery, store: str, effects: Effects, fault: dict[str, str] | None = None, **options: object
+        self,
+        nursery: Nursery,
+        store: str,
+        effects: Effects,
+        fault: dict[str, str] | None = None,
+        *,
+        pace: float = 0.0,
+        **options: object,
     ) -> None:
         self._nursery = nursery
-        self._how = {"store": store, "effects": str(effects.path), "fault": fault or {}, "options": options}
+        self._how = {
+            "store": store,
+            "effects": str(effects.path),
+            "fault": fault or {},
+            "pace": pace,
+            "options": options,
+        }
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port: int = self._listening.getsockname()[1]
         self.start()
