@@ -186,7 +186,8 @@ class Batcher:
             finally:
                 self._store_lock.release()
         with self.mutex:
-            if self._queue:
+            # In a forked child nobody else may ever start the thread that purges.
+            if self._queue or (self._thread is None and self._purge_at < math.inf):
                 self._ring(-math.inf)
 
     def _ring(self, moment: float) -> None:

@@ -1,0 +1,265 @@
+"""The background purge: it deletes what is past its retention, a page at a time, and nothing makes it stop but close."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.store.gate import begin, block, settle
+
+from onceward import Ledger, open_ledger
+from onceward.core.claim import Claim, Ref
+from onceward.core.outcome import Outcome
+from onceward.errors import InvalidOption, StoreClosed, StoreUnavailable
+from onceward.store import PAGE_MAX
+from onceward.store.batch import Batcher
+from onceward.store.memory import MemoryStore
+from onceward.testing import PinnedClock
+
+WAIT_SECONDS = 10.0
+SOON = 0.002
+# Nothing that comes a second time comes by itself.
+ONCE = 3600.0
+
+
+class SweptStore(MemoryStore):
+    """Tells when it is purged, and fails as often as it is told to."""
+
+    def __init__(self, clock: PinnedClock) -> None:
+        super().__init__(clock)
+        self.limits: list[int] = []
+        self.failures: list[Exception] = []
+        self._swept = threading.Semaphore(0)
+
+    def purge(self, limit: int) -> int:
+        self.limits.append(limit)
+        try:
+            if self.failures:
+                raise self.failures.pop(0)
+            return super().purge(limit)
+        finally:
+            self._swept.release()
+
+    def wait(self, times: int = 1) -> None:
+        for _ in range(times):
+            assert self._swept.acquire(timeout=WAIT_SECONDS), "the purge never came"
+
+
+@pytest.fixture
+def store(clock: PinnedClock) -> SweptStore:
+    return SweptStore(clock)
+
+
+@pytest.fixture
+def line(store: SweptStore) -> Iterator[Batcher]:
+    with closing(Batcher(store, lambda _: False)) as line:
+        yield line
+
+
+def settled(line: Batcher, count: int, prefix: str = "k") -> list[Ref]:
+    """Entries that are kept for a minute."""
+    for number in range(count):
+        answer = block(line.write(begin(f"{prefix}{number}", f"w{prefix}{number}")))
+        assert answer.entry is not None
+        block(line.write(settle(f"{prefix}{number}", answer.entry.version)))
+    return [Ref("s", f"{prefix}{number}") for number in range(count)]
+
+
+def left(line: Batcher, refs: list[Ref]) -> int:
+    return sum(entry is not None for entry in block(line.read(refs)).entries)
+
+
+def test_what_is_past_its_retention_is_deleted_at_once_and_the_rest_stays(
+    store: SweptStore, line: Batcher, clock: PinnedClock
+) -> None:
+    old = settled(line, 3, "old")
+    clock.advance(61)
+    new = settled(line, 2, "new")
+
+    line.purge_every(ONCE)
+    store.wait()
+
+    assert left(line, old) == 0
+    assert left(line, new) == 2
+
+
+def test_it_comes_again_and_again(store: SweptStore, line: Batcher, clock: PinnedClock) -> None:
+    line.purge_every(SOON)
+    store.wait(3)
+    refs = settled(line, 2)
+    clock.advance(61)
+    store.wait(len(store.limits) + 2)
+
+    assert left(line, refs) == 0
+
+
+def test_a_long_backlog_goes_page_by_page_without_waiting_for_the_next_turn(
+    store: SweptStore, line: Batcher, clock: PinnedClock
+) -> None:
+    refs = settled(line, 2 * PAGE_MAX + 1)
+    clock.advance(61)
+
+    line.purge_every(ONCE)
+    store.wait(3)
+
+    assert left(line, refs) == 0
+    assert store.limits == [PAGE_MAX] * 3
+
+
+def test_nothing_is_purged_unless_it_was_asked_for(store: SweptStore, line: Batcher, clock: PinnedClock) -> None:
+    refs = settled(line, 1)
+    clock.advance(61)
+
+    assert left(line, refs) == 1
+    assert store.limits == []
+
+
+@pytest.mark.parametrize("failure", [StoreUnavailable("gone"), RuntimeError("a store's bug")], ids=["gone", "bug"])
+def test_a_purge_that_fails_is_said_and_tried_again(
+    store: SweptStore, line: Batcher, clock: PinnedClock, caplog: pytest.LogCaptureFixture, failure: Exception
+) -> None:
+    refs = settled(line, 1)
+    clock.advance(61)
+    store.failures = [failure, type(failure)("again")]
+
+    with caplog.at_level(logging.WARNING, "onceward.store"):
+        line.purge_every(SOON)
+        store.wait(3)
+        assert left(line, refs) == 0
+
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert all("the background purge failed and is tried again in 0.002 s" in message for message in said)
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+
+
+def test_a_purge_that_fails_fails_nobody_else(store: SweptStore, line: Batcher) -> None:
+    store.failures = [StoreUnavailable("gone") for _ in range(1000)]
+    line.purge_every(SOON)
+    store.wait(2)
+
+    assert left(line, settled(line, 1)) == 1
+
+
+def test_it_ends_with_the_ledger(store: SweptStore) -> None:
+    line = Batcher(store, lambda _: False)
+    line.purge_every(SOON)
+    store.wait(2)
+    thread = line._thread
+    assert thread is not None
+
+    line.close()
+
+    assert not thread.is_alive()
+    with pytest.raises(StoreClosed):
+        line.purge_every(SOON)
+
+
+def test_claims_are_renewed_while_it_runs(line: Batcher, clock: PinnedClock) -> None:
+    answer = block(line.write(begin("held", lease=3_000)))
+    assert answer.entry is not None
+    line.purge_every(SOON)
+    kept = line.keep(answer.entry, 3_000, 60_000_000, seconds=60)
+    clock.advance(0.001)
+
+    def renewed() -> bool:
+        (entry,) = block(line.read([Ref("s", "held")])).entries
+        return entry is not None and entry.lease_until == clock() + 3_000
+
+    until(renewed)
+    line.drop(kept)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), "60", None, True])
+def test_how_often_is_a_number_of_seconds(seconds: float) -> None:
+    with Ledger(MemoryStore()) as ledger, pytest.raises(InvalidOption, match="purge_seconds"):
+        ledger.purge_every(seconds)
+
+
+# On a real database.
+
+
+def rows(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM platform_idempotency_keys").fetchone()
+    return int(count)
+
+
+def expired(ledger: Ledger, key: str) -> None:
+    claim = ledger.blocking.begin("s", key, repeatable=True)
+    assert isinstance(claim, Claim)
+    ledger.blocking.settle(claim, Outcome(body=b"x"), retain_seconds=0)
+
+
+def until(happened: Callable[[], bool]) -> None:
+    pause = threading.Event()
+    for _ in range(int(WAIT_SECONDS / 0.005)):
+        if happened():
+            return
+        pause.wait(0.005)
+    raise AssertionError("it never happened")
+
+
+def test_rows_disappear_from_sqlite(tmp_path: Path) -> None:
+    path = tmp_path / "keys.db"
+    with open_ledger(f"sqlite:///{path}") as ledger:
+        for number in range(3):
+            expired(ledger, f"k{number}")
+        kept = ledger.blocking.begin("s", "kept", repeatable=True)
+        assert rows(path) == 4
+
+        ledger.purge_every(SOON)
+        until(lambda: rows(path) == 1)
+        expired(ledger, "later")
+        until(lambda: rows(path) == 1)
+
+        assert isinstance(kept, Claim)
+        assert ledger.blocking.read("s", "kept") is not None
+
+
+def test_a_forked_child_purges_with_its_first_call(tmp_path: Path) -> None:
+    """The parent's thread is not there in the child. The parent ends before it, so that only the child can purge."""
+    path = tmp_path / "keys.db"
+    script = textwrap.dedent(
+        """
+        import os, sqlite3, sys, time
+        from onceward import open_ledger
+        from onceward.core.outcome import Outcome
+
+        path = sys.argv[1]
+        ledger = open_ledger(f"sqlite:///{path}")
+        ledger.blocking.read("s", "k")
+        ledger.purge_every(0.01)
+        if os.fork():
+            os._exit(0)
+        claim = ledger.blocking.begin("s", "k", repeatable=True)
+        ledger.blocking.settle(claim, Outcome(body=b"x"), retain_seconds=0)
+        reader = sqlite3.connect(path)
+        deadline = time.monotonic() + 10
+        while time.monotonic() < deadline:
+            if reader.execute("SELECT count(*) FROM platform_idempotency_keys").fetchone() == (0,):
+                os.write(1, b"purged")
+                os._exit(0)
+            time.sleep(0.01)
+        """
+    )
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        script,
+        str(path),
+    ]
+
+    done = subprocess.run(command, capture_output=True, timeout=30, check=True)
+
+    assert done.stdout == b"purged", done.stderr.decode()
