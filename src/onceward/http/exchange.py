@@ -1,7 +1,8 @@
 """One keyed request being run under ASGI: what its handler receives and sends.
 
 The outcome is settled before the message that completes the response is passed on, so that an instant retry replays
-it; no other message waits. The handler never sees its client go away.
+it; no other message waits. The handler itself does not wait for that: its last message is kept here, and nearly always
+the handler has ended, and its frames are freed, before the store is asked. It never sees its client go away.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class Exchange:
     """Runs the application for one claim."""
 
     __slots__ = (
-        "_asked", "_complete", "_deferred", "_ending", "_events", "_given", "_guard", "_incoming", "_length",
-        "_letting_go", "_over", "_receive", "_recording", "_send_on", "_sent", "_start", "_status", "_task", "_timer",
-        "_unsettled", "_watcher", "_withheld", "_withholds", "_writer", "gone", "preface",
+        "_asked", "_complete", "_ending", "_events", "_finishing", "_flush", "_given", "_guard", "_incoming", "_last",
+        "_length", "_letting_go", "_over", "_receive", "_recording", "_send_on", "_sent", "_start", "_status", "_task", "_timer",
+        "_unsettled", "_watcher", "_whole", "_withheld", "_withholds", "_writer", "gone", "preface",
     )  # fmt: skip
 
     def __init__(
@@ -62,7 +63,10 @@ class Exchange:
         self._given = 0
         self._events: Events | None = None
         self._writer: asyncio.Task[None] | None = None
-        self._deferred: Message | None = None
+        self._last: Message | None = None  # completes the response, and is not settled yet
+        self._whole = False  # the handler gave a whole response, whatever it does next
+        self._flush: asyncio.Handle | None = None
+        self._finishing: asyncio.Task[None] | None = None
         self._over: asyncio.Event | None = None
         self._complete = False  # the response has come to its end, and the ledger knows
         self._withholds = False  # what the bound transaction settled is sent, if it did commit
@@ -78,17 +82,20 @@ class Exchange:
         self._task = asyncio.current_task()
         try:
             await app(scope, self.receive, self.send)
-            if self._deferred is not None:
-                await self._finish(self._deferred)
+            await self._end()
             if not self._complete:
                 await self._ending.unknown("the handler ended without a whole response")
             if self._unsettled:
                 await self._ending.settle_late()
         except asyncio.CancelledError:
+            if self._whole:
+                await self._end()
             if not self._complete:
                 await self._ending.unknown("the handler was cancelled")
             raise
         except Exception as error:
+            if self._whole:
+                await self._end()
             if self._complete:
                 raise
             instead = await self._ending.raised(f"{type(error).__name__}: {error}") or self._incoming.broken
@@ -108,6 +115,24 @@ class Exchange:
                 self._over.set()
             if self._writer is not None and not self._writer.done():
                 self._writer.cancel()
+
+    async def _end(self) -> None:
+        """Settle the response that the handler gave, and pass its end on, unless that is under way."""
+        if self._flush is not None:
+            self._flush.cancel()
+            self._flush = None
+        if self._finishing is not None:
+            await self._finishing
+        message, self._last = self._last, None
+        if message is not None:
+            await self._finish(message)
+
+    def _end_meanwhile(self) -> None:
+        """The handler goes on after its response, with a background task: nobody waits for that."""
+        self._flush = None
+        message, self._last = self._last, None
+        if message is not None:
+            self._finishing = asyncio.ensure_future(self._finish(message))
 
     # What the handler receives.
 
@@ -163,16 +188,18 @@ class Exchange:
             self._timer = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._let_go_later)
 
     async def _piece(self, message: Message) -> None:
+        if self._whole:
+            await self._end()
         if self._complete:
             await self._pass(message)
             return
         data = message.get("body", b"")
         self._given += len(data)
         if not message.get("more_body", False) or (self._length is not None and self._given >= self._length):
-            if self._ending.undecided:
-                self._deferred = message
-            else:
-                await self._finish(message)
+            self._last = message
+            if not self._ending.undecided:  # else its transaction decides, when the handler has ended
+                self._whole = True
+                self._flush = asyncio.get_running_loop().call_soon(self._end_meanwhile)
             return
         if self._events is not None:
             data = b"".join([self._recording.add_event(block) for block in self._events.feed(data)])
@@ -217,13 +244,14 @@ class Exchange:
         except ClaimLost:
             if self._sent:
                 raise
-            self._complete = self.gone = True
+            self._completed()
+            self.gone = True
             await self._send_outcome_of_winner()
             return
         if instead is not None:
             await self._replace(instead)
             return
-        self._complete = True
+        self._completed()
         await self._pass_start()
         await self._pass({**message, "body": b"".join([*self._withheld, data]) if self._withheld else data})
 
@@ -257,9 +285,14 @@ class Exchange:
 
     # Passing on.
 
+    def _completed(self) -> None:
+        self._complete = True
+        if self._over is not None:
+            self._over.set()
+
     async def _replace(self, answer: Answer) -> None:
         """Send this instead of the handler's response, of which nothing has been sent."""
-        self._complete = True
+        self._completed()
         self._start = None
         await self._pass({"type": "http.response.start", "status": answer.status, "headers": list(answer.headers)})
         await self._pass({"type": "http.response.body", "body": answer.body})
