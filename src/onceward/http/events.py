@@ -71,7 +71,7 @@ def with_id(block: bytes, version: int, before: int, piece_bytes_max: int) -> tu
     # Blank lines in front are the end of nothing; an id before them would be an event of its own.
     lead = _BLANK.match(block, len(_MARK) if marked else 0)
     front, event = (block[: lead.end()], block[lead.end() :]) if lead else (b"", block)
-    plain = _ID.search(event) is None and _FIELD.search(event) is not None and _ENDED.search(event) is not None
+    plain = _ID.search(event) is None and _FIELD.search(event) is not None and ends(event)
     pieces = 1
     while True:
         whole = b"%bid: %d.%d\n%b" % (front, version, before + pieces, event) if plain else block
@@ -85,6 +85,11 @@ def place_of(last_event_id: str) -> tuple[int, int] | None:
     """Version and number of an id that we gave; None for one of the application's own."""
     ours = _OURS.fullmatch(last_event_id.strip())
     return (int(ours[1]), int(ours[2])) if ours else None
+
+
+def ends(block: bytes) -> bool:
+    """Whether the event ends with this block; an oversized one has several."""
+    return _ENDED.search(block) is not None
 
 
 def has_id(block: bytes, last_event_id: bytes) -> bool:

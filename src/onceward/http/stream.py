@@ -15,7 +15,7 @@ import logging
 from onceward.core.claim import Entry, Status
 from onceward.core.response import Headers
 from onceward.errors import OutcomeNotKept
-from onceward.http.events import has_id, place_of
+from onceward.http.events import Events, ends, has_id, place_of
 from onceward.http.kept import HEAD_SEQ, Form
 from onceward.ledger import Ledger
 
@@ -57,7 +57,8 @@ class Recorded:
         """Go on behind this event; false when it is of an earlier attempt, and the stream starts from its beginning."""
         place = place_of(last_event_id)
         if place is None:
-            self._skip_to = last_event_id.strip().encode("utf-8", "surrogateescape")
+            # Servers hand over each byte of a header as a character.
+            self._skip_to = last_event_id.strip().encode("latin-1", "replace")
             return True
         version, number = place
         if version != self._entry.version:
@@ -111,12 +112,17 @@ class Recorded:
         if wanted is None:
             return pieces
         start = self._after - len(pieces)
+        events, found = Events(), False
         while pieces:
-            for number, piece in enumerate(pieces):
-                if has_id(piece, wanted):
-                    return pieces[number + 1 :]
+            blocks = [block for piece in pieces for block in events.feed(piece)]
+            for number, block in enumerate(blocks):
+                found = found or has_id(block, wanted)
+                if found and ends(block):
+                    return [*blocks[number + 1 :], *filter(None, [events.finish()])]
             chunks = await self._ledger.chunks(self._entry, self._after, PAGE_CHUNKS)
             pieces = self._form.read_chunks(self._entry, self._after + 1, chunks)
             self._after += len(chunks)
-        self._after = start
+        last = events.finish()
+        if not (ends(last) and (found or has_id(last, wanted))):
+            self._after = start
         return []

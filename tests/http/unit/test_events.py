@@ -1,14 +1,14 @@
-"""Server-sent events as bytes. A reader of our own, written from the standard, says what a client would see."""
+"""Server-sent events as bytes: cut at their ends, given ids, and unchanged in all that a client sees."""
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.http.unit.sse import read
 
 from onceward.http.events import (
     EVENT_BYTES_MAX,
@@ -22,39 +22,6 @@ from onceward.http.events import (
 
 PIECE = 64 * 1024
 BOM = b"\xef\xbb\xbf"
-
-
-@dataclass(frozen=True)
-class Seen:
-    """An event as a browser dispatches it, with the id it would reconnect with."""
-
-    kind: str
-    data: str
-    last_id: str
-
-
-def read(stream: bytes) -> list[Seen]:
-    """The events of a whole stream, as the standard interprets it."""
-    text = stream.decode("utf-8", "replace").removeprefix("\ufeff")
-    seen: list[Seen] = []
-    kind, last_id = "", ""
-    data: list[str] = []
-    *lines, _ = re.split(r"\r\n|\n|\r", text)
-    for line in lines:
-        if not line:
-            if data:
-                seen.append(Seen(kind, "\n".join(data), last_id))
-            kind, data = "", []
-            continue
-        name, colon, value = line.partition(":")
-        value = value.removeprefix(" ") if colon else ""
-        if name == "event":
-            kind = value
-        elif name == "data":
-            data.append(value)
-        elif name == "id" and "\x00" not in value:
-            last_id = value
-    return seen
 
 
 def cut(*pieces: bytes) -> list[bytes]:

@@ -1,0 +1,165 @@
+"""A recorded stream read back: whole, and from behind each of its events, whoever gave them their ids."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.http.unit.sse import Seen, read
+
+from onceward.core.claim import Claim
+from onceward.core.response import keeps_status
+from onceward.http.events import EVENT_BYTES_MAX, Events
+from onceward.http.kept import Form
+from onceward.http.recording import Recording
+from onceward.http.rules import Rule
+from onceward.http.seal import Seal
+from onceward.http.stream import Recorded
+from onceward.ledger import Ledger
+from onceward.store.memory import MemoryStore
+
+PLAIN, SEALED = Form(frozenset()), Form(frozenset(), Seal([bytes(32)]))
+RULE = Rule(store=True, max_response_bytes=64 * 2**20)
+HEADERS = ((b"content-type", b"text/event-stream"),)
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    with Ledger(MemoryStore()) as ledger:
+        yield ledger
+
+
+async def record(ledger: Ledger, form: Form, stream: bytes, *, end: bool = True) -> tuple[Claim, bytes]:
+    """The claim, and what the first client was sent."""
+    claim = await ledger.begin("s", "k", repeatable=True)
+    assert isinstance(claim, Claim)
+    recording = Recording(ledger, form, claim, RULE, keeps_status)
+    recording.begin(200, HEADERS, events=True, live=True)
+    events = Events()
+    sent = b""
+    for start in range(0, len(stream), 50_000):
+        sent += b"".join([recording.add_event(block) for block in events.feed(stream[start : start + 50_000])])
+        await recording.append()
+    sent += b"".join([recording.add_event(block) for block in filter(None, [events.finish()])])
+    await (recording.finish(None) if end else recording.append())
+    return claim, sent
+
+
+async def replayed(ledger: Ledger, form: Form, last_event_id: str = "") -> bytes:
+    entry = await ledger.read("s", "k")
+    assert entry is not None
+    recorded = Recorded(ledger, form, entry)
+    assert await recorded.head() == (200, HEADERS)
+    if last_event_id:
+        assert recorded.resume(last_event_id)
+    whole = b""
+    while pieces := await recorded.page():
+        whole += b"".join(pieces)
+    assert not recorded.interrupted
+    return whole
+
+
+def events_of(sizes: list[int], ids: str, end: str) -> bytes:
+    """Events of these sizes, the larger part in their first line; with ids `first`, `last`, or without."""
+    text = ""
+    for number, size in enumerate(sizes):
+        own = f"id: own-{number}{end}"
+        data = "data: " + "x" * size + end + f"data: {number}{end}"
+        text += own * (ids == "first") + data + own * (ids == "last") + end
+    return text.encode()
+
+
+@pytest.mark.parametrize("form", [PLAIN, SEALED], ids=["plain", "sealed"])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=["lf", "crlf", "cr"])
+@pytest.mark.parametrize("ids", ["", "first", "last"], ids=["ours", "own-first", "own-last"])
+@pytest.mark.parametrize(
+    "sizes",
+    [[1, 2, 3], [70_000, 5, 200_000, 5], [5] * 100, [5, EVENT_BYTES_MAX + 100_000, 5]],
+    ids=["small", "large", "many", "oversized"],
+)
+def test_a_client_gets_all_of_it_and_from_each_event_what_follows_it(
+    ledger: Ledger, form: Form, end: str, ids: str, sizes: list[int]
+) -> None:
+    stream = events_of(sizes, ids, end)
+
+    async def main() -> None:
+        _, sent = await record(ledger, form, stream)
+        seen = read(sent)
+        assert [event.data for event in seen] == [event.data for event in read(stream)]
+        assert await replayed(ledger, form) == sent
+        for number, event in list(enumerate(seen))[:: max(1, len(seen) // 5)]:
+            rest = seen[number + 1 :]
+            if not ids and len(seen[number].data) > EVENT_BYTES_MAX:
+                rest = seen[number:]  # too large to be numbered: it comes again
+            assert read(await replayed(ledger, form, event.last_id)) == resumed(rest, ids)
+
+    asyncio.run(main())
+
+
+def resumed(events: list[Seen], ids: str) -> list[Seen]:
+    """An event without an id has the one before it, which a client that reconnects does not see again."""
+    if not ids and events and len(events[0].data) > EVENT_BYTES_MAX:
+        return [Seen(events[0].kind, events[0].data, ""), *events[1:]]
+    return events
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "ä", "x.y", "1.2.3", "id: 5", "00"]), st.integers(0, 30)), max_size=5))
+def test_own_ids_of_any_spelling_lead_behind_their_event(events: list[tuple[str, int]]) -> None:
+    stream = "".join(f"id: {name}-{number}\ndata: {number}\n\n" for number, (name, _) in enumerate(events)).encode()
+
+    async def main() -> None:
+        with Ledger(MemoryStore()) as ledger:
+            _, sent = await record(ledger, PLAIN, stream)
+            seen = read(sent)
+            for number, event in enumerate(seen):
+                header = event.last_id.encode().decode("latin-1")  # as servers hand headers over
+                assert read(await replayed(ledger, PLAIN, header)) == seen[number + 1 :]
+
+    asyncio.run(main())
+
+
+def test_an_id_that_never_was_gets_everything(ledger: Ledger) -> None:
+    async def main() -> None:
+        _, sent = await record(ledger, PLAIN, events_of([1, 2], ids="last", end="\n"))
+
+        assert await replayed(ledger, PLAIN, "own-7") == sent
+
+    asyncio.run(main())
+
+
+def test_an_id_of_an_earlier_attempt_starts_from_the_beginning(ledger: Ledger) -> None:
+    async def main() -> None:
+        claim, _ = await record(ledger, PLAIN, events_of([1], ids="", end="\n"))
+        recorded = Recorded(ledger, PLAIN, claim.entry)
+
+        assert recorded.resume(f"{claim.version}.1")
+        assert not recorded.resume(f"{claim.version + 1}.1")
+
+    asyncio.run(main())
+
+
+def test_a_stream_whose_producer_let_go_is_interrupted(ledger: Ledger) -> None:
+    async def main() -> None:
+        claim, sent = await record(ledger, PLAIN, events_of([1, 2], ids="", end="\n"), end=False)
+        recorded = Recorded(ledger, PLAIN, claim.entry)
+        await recorded.head()
+        assert b"".join(await recorded.page()) == sent
+        await ledger.lapse(claim)
+
+        assert await recorded.page() == []
+        assert recorded.interrupted
+
+    asyncio.run(main())
+
+
+def test_a_recording_that_is_gone_has_no_head(ledger: Ledger) -> None:
+    async def main() -> None:
+        claim = await ledger.begin("s", "k", repeatable=True)
+        assert isinstance(claim, Claim)
+
+        assert await Recorded(ledger, PLAIN, claim.entry).head() is None
+
+    asyncio.run(main())
