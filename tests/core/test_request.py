@@ -19,6 +19,7 @@ from onceward.core.request import (
     fields_of,
     fingerprint_of,
     key_of,
+    length_of,
     media_type_of,
     wait_seconds_of,
 )
@@ -152,6 +153,20 @@ def test_whatever_prefer_says_nobody_waits_for_more_than_a_minute(lines: list[st
     seconds = wait_seconds_of(lines)
 
     assert seconds is None or 0 <= seconds <= PREFER_WAIT_SECONDS_MAX
+
+
+# How long it says it is.
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("", None), ("0", 0), ("12", 12), ("012", 12), ("-1", None), ("+1", None), ("1.0", None), (" 1", None),
+        ("1_0", None), ("\u00b2", None), ("\u0663", None), ("9" * 18, 10**18 - 1), ("9" * 5000, 10**18),
+    ],
+)  # fmt: skip
+def test_a_length_is_a_number_in_plain_digits(text: str, length: int | None) -> None:
+    assert length_of(text) == length
 
 
 # What it is the same as.

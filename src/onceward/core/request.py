@@ -19,6 +19,8 @@ PREFER_WAIT_SECONDS_MAX = 60
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,255}")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
 _WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=$|[,;])', re.IGNORECASE)
+_LENGTH = re.compile(r"[0-9]+")
+_LENGTH_DIGITS_MAX = 18
 
 
 def key_of(draft: Sequence[str], older: Sequence[str]) -> str:
@@ -55,6 +57,14 @@ def wait_seconds_of(prefer: Iterable[str]) -> int | None:
 def media_type_of(content_type: str) -> str:
     """The media type alone, as it is compared: lower-case and without parameters."""
     return content_type.partition(";")[0].strip().lower()
+
+
+def length_of(content_length: str) -> int | None:
+    """The number of bytes that a `Content-Length` announces; None when it announces none."""
+    if not _LENGTH.fullmatch(content_length):
+        return None
+    # More digits than any body has bytes, and more than Python would read.
+    return int(content_length) if len(content_length) <= _LENGTH_DIGITS_MAX else 10**_LENGTH_DIGITS_MAX
 
 
 def fingerprint_of(method: str, path: str, query: bytes, media_type: str, body: bytes) -> Digest:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
+from onceward.core.request import length_of
 from onceward.http import problem
 from onceward.http.parts import is_form
 from onceward.http.principal import CREDENTIAL_HEADERS
@@ -143,7 +144,7 @@ Incoming: TypeAlias = Whole | Spooled | Verified
 async def read(headers: Headers, rule: Rule, receive: Receive) -> Incoming | Answer | None:
     """The body, or why it is refused; None when the client went away before all of it had come."""
     bytes_max = rule.max_body_bytes or 0
-    if (length := headers.one(b"content-length")).isdigit() and int(length) > bytes_max:
+    if (length_of(headers.one(b"content-length")) or 0) > bytes_max:
         return problem.too_large(bytes_max)
     if rule.digest:
         promised = promised_digest(headers.one(b"content-digest"), headers.one(b"repr-digest"))

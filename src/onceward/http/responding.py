@@ -12,6 +12,8 @@ from typing import Any
 
 from onceward.blocking import wait
 from onceward.bound import forget_bound
+from onceward.core.response import BODILESS_STATUSES
+from onceward.core.request import length_of
 from onceward.errors import ClaimLost, InvalidOption, StoreUnavailable
 from onceward.http import problem
 from onceward.http.ending import Ending
@@ -144,6 +146,11 @@ class Responding:
                     self._write_down()
             if not self._complete:
                 self._begin()
+                if self._is_short:
+                    wait(self._ending.unknown("the response is shorter than its length"))
+                    yield from self._start()
+                    yield from self._held
+                    return
                 yield from self._finish(b"")
         except GeneratorExit:
             raise
@@ -163,7 +170,7 @@ class Responding:
         self._begun = True
         content_type = next((value for name, value in self._headers if name.lower() == "content-type"), "")
         length = next((value for name, value in self._headers if name.lower() == "content-length"), "")
-        self._length = int(length) if length.isdigit() else None
+        self._length = length_of(length)
         events = is_event_stream(content_type.encode("latin-1"))
         if events:
             self._events, self._length = Events(), None
@@ -176,6 +183,14 @@ class Responding:
     @property
     def _code(self) -> int:
         return int(self._status.split(" ", 1)[0])
+
+    @property
+    def _is_short(self) -> bool:
+        """Shorter than it says: it is never completed for its client."""
+        if self._length is None or self._given >= self._length or self._code in BODILESS_STATUSES:
+            return False
+        bound = self._ending.operation.bound
+        return bound is None or not bound.settled
 
     def _add(self, piece: bytes) -> bytes:
         if self._events is None:

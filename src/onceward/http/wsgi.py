@@ -13,7 +13,7 @@ from typing import Any, Unpack, assert_never
 
 from onceward.blocking import wait
 from onceward.core.claim import Busy, Claim, Entry, InDoubt, Mismatch, Replay
-from onceward.core.request import fingerprint_of, key_of, media_type_of, wait_seconds_of
+from onceward.core.request import fingerprint_of, key_of, length_of, media_type_of, wait_seconds_of
 from onceward.errors import ClaimLost, InvalidKey, InvalidOption, StoreUnavailable
 from onceward.http import principal as principals
 from onceward.http import problem
@@ -159,7 +159,7 @@ class WSGIIdempotencyMiddleware:
         except StoreUnavailable:
             return _answer(start_response, problem.unavailable())
         if head is None:
-            return _answer(start_response, problem.not_kept())
+            return _answer(start_response, problem.busy() if recorded.interrupted else problem.not_kept())
         status, headers = head
         start_response(_status(status), _texts([*headers, REPLAYED]))
         return _pages(recorded, has_events(headers), environ.get("HTTP_LAST_EVENT_ID", ""))
@@ -194,8 +194,7 @@ def _lines(environ: Environ, name: str) -> list[str]:
 def _read(environ: Environ, rule: Rule) -> Body | Answer:
     """The body, which the application then reads again, or why it is refused."""
     bytes_max = rule.max_body_bytes or 0
-    length = environ.get("CONTENT_LENGTH") or ""
-    left = int(length) if length.isdigit() else None
+    left = length_of(environ.get("CONTENT_LENGTH") or "")
     if left is not None and left > bytes_max:
         return problem.too_large(bytes_max)
     if left is None and not environ.get("wsgi.input_terminated"):
