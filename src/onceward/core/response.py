@@ -18,6 +18,9 @@ DENY_HEADERS = frozenset({
     "correlation-id", "x-amzn-requestid", "x-amzn-trace-id", "x-trace-id", "traceparent", "tracestate",
 })  # fmt: skip
 
+# They have no body, whatever length they speak of.
+BODILESS_STATUSES = frozenset({204, 304})
+CONTENT_LENGTH = b"content-length"
 
 _SUCCESS, _SERVER_ERROR = 200, 500
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol
 
+from onceward.core.response import BODILESS_STATUSES, CONTENT_LENGTH
 from onceward.errors import ClaimLost, StoreUnavailable
 from onceward.http import problem
 from onceward.http.ending import Ending
@@ -162,14 +163,14 @@ class Exchange:
         events = False
         for name, value in headers:
             lower = name.lower()
-            if lower == b"content-length" and value.isdigit():
+            if lower == CONTENT_LENGTH and value.isdigit():
                 self._length = int(value)
             elif lower == b"content-type":
                 events = is_event_stream(value)
         if events:
             self._events = Events()
             if self._length is not None:  # ids will be added to it
-                headers = [(name, value) for name, value in headers if name.lower() != b"content-length"]
+                headers = [(name, value) for name, value in headers if name.lower() != CONTENT_LENGTH]
                 self._length = None
         self._status = message["status"]
         self._start = {**message, "headers": headers}
@@ -196,6 +197,10 @@ class Exchange:
         data = message.get("body", b"")
         self._given += len(data)
         if not message.get("more_body", False) or (self._length is not None and self._given >= self._length):
+            if self._contradicts_itself:
+                await self._pass_start()
+                await self._pass(message)
+                return
             self._last = message
             if not self._ending.undecided:  # else its transaction decides, when the handler has ended
                 self._whole = True
@@ -215,6 +220,13 @@ class Exchange:
         await self._write_down()
         if self._watcher is None:
             self._watcher = asyncio.ensure_future(self._watch())
+
+    @property
+    def _contradicts_itself(self) -> bool:
+        """Not as long as it says: the server refuses its end, so that it is never completed."""
+        if self._length is None or self._withholds or self._status in BODILESS_STATUSES:
+            return False
+        return self._given != self._length
 
     async def _write_down(self) -> None:
         """Write down what has gathered, beside the stream; a store that is slower than it slows it."""

@@ -54,7 +54,7 @@ async def replay(ledger: Ledger, form: Form, entry: Entry, last_event_id: str, r
         await answer(send, problem.unavailable())
         return
     if head is None:
-        await answer(send, problem.not_kept())
+        await answer(send, problem.busy() if recorded.interrupted else problem.not_kept())
         return
     status, headers = head
     await send({"type": "http.response.start", "status": status, "headers": [*headers, REPLAYED]})

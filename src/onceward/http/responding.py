@@ -12,8 +12,8 @@ from typing import Any
 
 from onceward.blocking import wait
 from onceward.bound import forget_bound
-from onceward.core.response import BODILESS_STATUSES
 from onceward.core.request import length_of
+from onceward.core.response import BODILESS_STATUSES
 from onceward.errors import ClaimLost, InvalidOption, StoreUnavailable
 from onceward.http import problem
 from onceward.http.ending import Ending

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 
 from onceward.core.claim import Entry, Status
-from onceward.core.response import Headers
+from onceward.core.response import CONTENT_LENGTH, Headers
 from onceward.errors import OutcomeNotKept
 from onceward.http.events import Events, ends, has_id, place_of
 from onceward.http.kept import HEAD_SEQ, Form
@@ -42,16 +42,24 @@ class Recorded:
         self.interrupted = False
 
     async def head(self) -> tuple[int, Headers] | None:
-        """Status and headers; None when the recording is gone or cannot be read."""
+        """Status and headers; None when the recording cannot be read, or is `interrupted` before anything was.
+
+        A running response is joined without its length: its end is known to be the end only when it is settled.
+        """
         first = await self._ledger.chunks(self._entry, 0, 1)
         if not first:
+            now = await self._ledger.look(self._entry.ref)
+            self.interrupted = now is None or now.version != self._entry.version
             return None
         self._after = HEAD_SEQ
         try:
-            return self._form.read_head(self._entry, first[0])
+            status, headers = self._form.read_head(self._entry, first[0])
         except OutcomeNotKept as error:
             logger.error("a kept response cannot be read: %s", error)  # noqa: TRY400  # the message says it all
             return None
+        if self._entry.status is Status.IN_PROGRESS:
+            headers = tuple(line for line in headers if line[0].lower() != CONTENT_LENGTH)
+        return status, headers
 
     def resume(self, last_event_id: str) -> bool:
         """Go on behind this event; false when it is of an earlier attempt, and the stream starts from its beginning."""
