@@ -8,7 +8,7 @@ What is worth another try:
 
     no answer, or half of one      yes
     425, 429                       yes
-    5xx                            yes, except 501 and 505, which say that this server never will
+    5xx                            yes
     409                            only with `Retry-After`: the first request still runs. Without it the answer is final
                                    (in doubt, outcome not kept, or a conflict of the application)
     everything else                no: it is the answer
@@ -35,7 +35,6 @@ WHOLE_BYTES_MAX = 1024 * 1024
 
 _CONFLICT = 409
 _TOO_EARLY, _TOO_MANY = 425, 429
-_NOT_IMPLEMENTED, _VERSION_NOT_SUPPORTED = 501, 505
 _DELTA = re.compile(r"[0-9]+(\.[0-9]+)?")
 # Where doubling the pause ends, whatever the longest pause: far above every deadline.
 _DOUBLINGS_MAX = 32
@@ -107,7 +106,7 @@ def worth_another_try(status: int, asked: float | None, replayed: str | None) ->
         return asked is not None
     if status in {_TOO_EARLY, _TOO_MANY}:
         return True
-    return status // 100 == 5 and status not in {_NOT_IMPLEMENTED, _VERSION_NOT_SUPPORTED}  # noqa: PLR2004  # 5xx
+    return status // 100 == 5  # noqa: PLR2004  # a server error
 
 
 def asked_seconds(retry_after: str | None, date: str | None, now: datetime) -> float | None:
