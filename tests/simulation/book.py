@@ -212,7 +212,7 @@ class Book:
         body = entry.outcome.body
         if body is None and entry.outcome.chunks:
             body = b"".join(self._world.store.chunks(entry.ref, entry.version, 0, 500))
-        return None if body is None else json.loads(body)
+        return body if body is None or entry.scope != CALLS else json.loads(body)
 
     @staticmethod
     def _says(account: Account) -> str:

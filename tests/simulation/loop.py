@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from onceward.core.claim import SECOND
@@ -48,6 +48,15 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self, main: Coroutine[Any, Any, Any], *, context: contextvars.Context | None = None, **_: object
+    ) -> asyncio.Task[Any]:
+        """A task that a caller starts beside itself. It dies with its process."""
+        context = contextvars.copy_context() if context is None else context
+        task = asyncio.Task(main, loop=self, context=context)
+        self._process.beside.append((task, main, context))
+        return task
 
     def call_soon(  # type: ignore[override]  # a handle is all that anyone needs
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None

@@ -57,6 +57,8 @@ class Process:
             line=cast("Batcher", self.line),
         )
         self.callers: list[Caller] = []
+        # Tasks that callers have started beside themselves, with what is needed to take them apart.
+        self.beside: list[tuple[asyncio.Task[Any], Coroutine[Any, Any, Any], contextvars.Context]] = []
         self.on_crash: Callable[[Process], None] | None = None
         world.processes.append(self)
 
@@ -95,6 +97,10 @@ class Process:
         for caller in list(self.callers):
             caller.kill()
             self.ended(caller)
+        for task, main, context in self.beside:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            if not task.done() and asyncio.current_task(self.loop) is not task:
+                unwind(main, context)
         if self.on_crash is not None:
             self.on_crash(self)
 

@@ -173,7 +173,7 @@ class Load:
                     )
                     continue
             same = {one.same for one in [last[path, key], *answers]}
-            assert len(same) == 1, f"{key} has {len(same)} answers"
+            assert len(same) == 1, f"{key} has {len(same)} answers: {[(status, body[:100]) for status, body in same]}"
             assert last[path, key].replayed, key
             ((status, body),) = same
             assert status == 201, (key, status, body)

@@ -1,0 +1,87 @@
+"""Clients, handlers, processes and the store fail by a seed, and the promises hold; planted bugs are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.http.fire.simulated import simulate
+
+from onceward.http.exchange import Exchange
+from onceward.http.guard import Asked, Guard
+from onceward.http.kept import HEAD_SEQ
+from onceward.http.recording import Recording
+from onceward.http.stream import Recorded
+
+SEEDS = 200
+# Every planted bug is found long before.
+SEEDS_MAX = 3000
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_every_promise_is_kept(block: int) -> None:
+    broken = [report for seed in range(block * SEEDS, (block + 1) * SEEDS) if (report := simulate(seed)).broken]
+
+    assert not broken, "\n".join(f"{report.seed}: {report.broken}" for report in broken)
+
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def a_lost_claim_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
+    finish = Recording.finish
+
+    async def careless(self: Recording, retain_seconds: float | None) -> bool:
+        await finish(self, retain_seconds)
+        return True
+
+    patch.setattr(Recording, "finish", careless)
+
+
+def a_lying_length_is_believed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Exchange, "_contradicts_itself", False)
+
+
+def a_joined_body_ends_by_its_length(patch: pytest.MonkeyPatch) -> None:
+    async def head(self: Recorded) -> Any:
+        first = await self._ledger.chunks(self._entry, 0, 1)
+        self._after = HEAD_SEQ
+        return self._form.read_head(self._entry, first[0]) if first else None
+
+    patch.setattr(Recorded, "head", head)
+
+
+def what_may_not_be_repeated_is(patch: pytest.MonkeyPatch) -> None:
+    async def failed(self: Guard, asked: Asked, claim: Any, note: str) -> None:
+        await self.ledger.fail(claim, note, asked.rule.retain_seconds)
+
+    patch.setattr(Guard, "failed", failed)
+
+
+def the_end_is_passed_on_before_it_is_settled(patch: pytest.MonkeyPatch) -> None:
+    finish = Exchange._finish
+
+    async def hasty(self: Exchange, message: Any) -> None:
+        await self._pass_start()
+        await self._pass(message)
+        self.gone = True
+        await finish(self, message)
+
+    patch.setattr(Exchange, "_finish", hasty)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        a_lost_claim_goes_unnoticed,
+        a_lying_length_is_believed,
+        a_joined_body_ends_by_its_length,
+        what_may_not_be_repeated_is,
+        the_end_is_passed_on_before_it_is_settled,
+    ],
+)
+def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+
+    assert any(simulate(seed).broken for seed in range(SEEDS_MAX)), "nobody noticed"
