@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from uuid import UUID
 
+from onceward.core.request import digest_of
 from onceward.errors import InvalidOption
 
 # Where credentials travel; all of them together say who asks.
@@ -62,8 +63,7 @@ def of_credentials(lines: Iterable[tuple[str, bytes]]) -> Principal:
     found = sorted(lines)
     if not found:
         return ANONYMOUS
-    whole = b"".join(b"%b=%d:%b;" % (name.encode("latin-1"), len(value), value) for name, value in found)
-    digest = hashlib.sha256(whole).hexdigest()[:32]
+    digest = digest_of(*[part for name, value in found for part in (name.encode("latin-1"), value)])[:32]
     return Principal(f"http:credentials:{digest}", f"credentials:{digest}", fleeting=True)
 
 
