@@ -194,6 +194,8 @@ def test_every_content_type_has_a_place_in_the_fingerprint(content_type: str) ->
 
 @given(st.lists(st.binary(max_size=5), max_size=4), st.lists(st.binary(max_size=5), max_size=4))
 @example([b"ab"], [b"a", b"b"])
+@example([b"a:b"], [b"a", b"b"])
+@example([b"a1:b"], [b"a", b"b"])
 @example([b""], [])
 @example([b"1:a"], [b"a"])
 @example([b"a", b""], [b"", b"a"])

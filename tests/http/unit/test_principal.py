@@ -133,6 +133,7 @@ def test_a_user_is_known_by_what_identifies_it(user: object, name: str) -> None:
         "",
         True,
         UnauthenticatedUser(),
+        SimpleNamespace(is_authenticated=False, id=5),
         AnonymousUser(),
         {},
         {"roles": ["admin"]},
