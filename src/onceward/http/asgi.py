@@ -68,7 +68,7 @@ class IdempotencyMiddleware:
         await self.app(scope, receive, send)
 
     def _rule(self, scope: Any) -> Rule:
-        return self._guard.rule(asgi_rule(scope), scope["path"])
+        return self._guard.rule(asgi_rule(scope, self.app), scope["path"])
 
     async def _keyed(self, scope: Any, receive: Receive, send: Send) -> None:
         headers = Headers(scope["headers"])
