@@ -35,6 +35,8 @@ MAX_STREAM_SECONDS = 300.0
 STORE_SECONDS = 5.0
 PURGE_SECONDS = 60.0
 PROCEED = "proceed"
+# What a ledger is made with, and nobody can say of one that is there.
+_LEDGERS = ("namespace", "store_seconds")
 
 
 class Options(TypedDict, total=False):
@@ -55,11 +57,11 @@ class Options(TypedDict, total=False):
     deny_headers        response headers that are not replayed; replaces the default list
     keep_status         which statuses are kept; called with the status
     on_store_error      "fail" (503, default) or "proceed" (run unprotected)
-    store_seconds       how long a store that fails is asked again before 503 (5)
+    store_seconds       how long a store that fails is asked again before 503 (5); not beside a ledger
     purge_seconds       how often expired keys are deleted in the background (60; 0: never)
     encryption_keys     seal kept responses with the first, open with any (none)
     metrics             True, False, or a prometheus registry
-    namespace           separates applications that share one store ("onceward")
+    namespace           separates applications that share one store ("onceward"); not beside a ledger
     enabled             False switches all of it off
     """
 
@@ -108,6 +110,9 @@ class Guard:
         # A setting that is not there may be passed on as None.
         options = cast("Options", {name: value for name, value in options.items() if value is not None})
         own = not isinstance(store, Ledger)
+        for name in _LEDGERS:
+            if name in options and not own:
+                raise InvalidOption(f"{name}= is for a store that the middleware opens; the ledger given has its own")
         self.default = Rule(
             required=options.get("required", False),
             on_crash=options.get("on_crash", REPEAT),

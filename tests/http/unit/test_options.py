@@ -161,6 +161,13 @@ def test_a_given_ledger_keeps_its_own_terms(ledger: Ledger) -> None:
     assert Guard(ledger, {"lease_seconds": 9.0}).default.lease_seconds == 9.0
 
 
+@pytest.mark.parametrize(("name", "value"), [("namespace", "shop"), ("store_seconds", 1.0)])
+def test_what_only_a_ledger_decides_is_refused_beside_a_ledger(ledger: Ledger, name: str, value: Any) -> None:
+    with pytest.raises(InvalidOption, match=f"{name}= .*the ledger"):
+        Guard(ledger, {name: value})  # type: ignore[misc]  # the name of an option
+    Guard(ledger, {name: None})  # type: ignore[misc]
+
+
 def test_only_the_middlewares_own_ledger_is_closed_with_it(ledger: Ledger) -> None:
     Guard(ledger, {}).close()
     ledger.blocking.begin("s", "k", repeatable=True)
