@@ -47,7 +47,8 @@ class Rule:
     store               False keeps that it happened, but never the response
     max_body_bytes      larger requests get 413
     max_response_bytes  larger responses are not kept
-    digest              a verified Content-Digest or Repr-Digest (sha-256) stands for the body, which is not spooled
+    digest              a verified Content-Digest or Repr-Digest (sha-256) stands for the body, which is not spooled;
+                        not with `fields`
     """
 
     required: bool | None = None
@@ -79,6 +80,8 @@ class Rule:
             ):
                 raise InvalidOption(f"fields= is a tuple of field names, not {self.fields!r}")
             object.__setattr__(self, "fields", tuple(self.fields))
+            if self.digest:
+                raise InvalidOption("digest=True takes a digest for the whole body; it cannot go with fields=")
         for name in ("max_body_bytes", "max_response_bytes"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 0):

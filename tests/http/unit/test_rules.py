@@ -74,6 +74,14 @@ def test_a_rule_that_cannot_work_is_refused_by_name(name: str, value: object) ->
         Rule(**options)
 
 
+@pytest.mark.parametrize("fields", [("a",), (), ["a"]])
+def test_a_body_is_told_apart_by_its_digest_or_by_its_fields_and_not_by_both(fields: Any) -> None:
+    """A retry that adds or drops the header would be another request."""
+    with pytest.raises(InvalidOption, match=r"digest=True .*fields="):
+        Rule(digest=True, fields=fields)
+    Rule(digest=False, fields=fields)
+
+
 def test_fields_may_come_as_any_sequence() -> None:
     assert Rule(fields=["a", "b.c"]).fields == ("a", "b.c")  # type: ignore[arg-type]  # as people write it
     assert hash(Rule(fields=["a"])) == hash(Rule(fields=("a",)))  # type: ignore[arg-type]
@@ -102,7 +110,7 @@ def test_a_rule_without_words_is_the_default() -> None:
         Rule(retain_seconds=0.0),
         Rule(max_body_bytes=0),
         Rule(fields=()),
-        Rule(on_crash="hold", fields=("a",), lease_seconds=1.0, digest=True),
+        Rule(on_crash="hold", fields=("a",), lease_seconds=1.0, store=False),
     ],
     ids=str,
 )
