@@ -7,8 +7,10 @@ app = IdempotencyMiddleware(app, store="postgresql://…")                 # Lit
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import logging
+from collections.abc import Callable
 from typing import Any, Unpack, assert_never
 
 from onceward.core.claim import Busy, Claim, InDoubt, Mismatch, Replay
@@ -58,6 +60,8 @@ class IdempotencyMiddleware:
             if scope["method"] in self._methods and self._guard.covers(scope["path"]):
                 for name, _ in scope["headers"]:
                     if name == b"idempotency-key" or name == b"x-idempotency-key":  # noqa: PLR1714  # twice as fast
+                        if SCOPE_KEY in scope:
+                            break  # a middleware around this one has it in hand
                         await self._keyed(scope, receive, send)
                         return
                 if self._guard.may_require and self._rule(scope).required:
@@ -84,20 +88,35 @@ class IdempotencyMiddleware:
         if isinstance(incoming, Answer):
             await answer(send, incoming)
             return
+        owned: Incoming | None = incoming
         try:
             asked = await self._asked(scope, headers, rule, key, incoming.digest)
-            await self._decide(scope, headers, asked, incoming, receive, send)
+            try:
+                found = await self._guard.admit(asked)
+            except StoreUnavailable:
+                await answer(send, problem.unavailable())
+                return
+            if isinstance(found, Claim):
+                exchange = self._exchange(scope, headers, asked, found, incoming, receive, send)
+                owned = None  # the exchange has the body now, and may outlast this call
+                await self._run(exchange, scope, receive)
+            elif found is None:
+                await self.app(scope, bodies.given_again(incoming, receive), send)
+            else:
+                await self._answer(found, headers, receive, send)
         finally:
-            incoming.close()
+            if owned is not None:
+                owned.close()
 
     async def _asked(self, scope: Any, headers: Headers, rule: Rule, key: str, digest: bytes) -> Asked:
         method, path = scope["method"], scope["path"]
+        raw = scope.get("raw_path") or path.encode("utf-8", "surrogateescape")
         media_type = media_type_of(headers.one(b"content-type"))
         wait = wait_seconds_of(headers.all(b"prefer"))
         return Asked(
             key,
             await self._principal(scope, headers),
-            fingerprint_of(method, path, scope.get("query_string", b""), media_type, digest),
+            fingerprint_of(method, raw, scope.get("query_string", b""), media_type, digest),
             f"{method} {path}",
             rule,
             (rule.wait_seconds or 0.0) if wait is None else wait,
@@ -114,36 +133,26 @@ class IdempotencyMiddleware:
                 self._guard.tell_fleeting()
         return found
 
-    async def _decide(
-        self, scope: Any, headers: Headers, asked: Asked, incoming: Incoming, receive: Receive, send: Send
+    async def _answer(
+        self, found: Replay | Busy | Mismatch | InDoubt, headers: Headers, receive: Receive, send: Send
     ) -> None:
-        try:
-            found = await self._guard.admit(asked)
-        except StoreUnavailable:
-            await answer(send, problem.unavailable())
-            return
+        guard = self._guard
         match found:
-            case Claim():
-                await self._run(scope, headers, asked, found, incoming, receive, send)
             case Replay(entry):
-                last_event_id = headers.one(b"last-event-id")
-                await replay(self._guard.ledger, self._guard.form, entry, last_event_id, receive, send)
+                await replay(guard.ledger, guard.form, entry, headers.one(b"last-event-id"), receive, send)
             case Busy(entry):
                 if entry.outcome.chunks:
-                    last_event_id = headers.one(b"last-event-id")
-                    await replay(self._guard.ledger, self._guard.form, entry, last_event_id, receive, send)
+                    await replay(guard.ledger, guard.form, entry, headers.one(b"last-event-id"), receive, send)
                 else:
                     await answer(send, problem.busy())
             case Mismatch():
                 await answer(send, problem.mismatch())
             case InDoubt():
                 await answer(send, problem.in_doubt())
-            case None:
-                await self.app(scope, bodies.given_again(incoming, receive), send)
             case _:
                 assert_never(found)
 
-    async def _run(
+    def _exchange(
         self,
         scope: Any,
         headers: Headers,
@@ -152,8 +161,7 @@ class IdempotencyMiddleware:
         incoming: Incoming,
         receive: Receive,
         send: Send,
-    ) -> None:
-        """Run the application in a task of its own: its client going away does not end it."""
+    ) -> Exchange:
         ending = Ending(self._guard, asked, claim)
         exchange = Exchange(self._guard, asked, ending, incoming, receive, send)
         scope[SCOPE_KEY] = ending.operation
@@ -163,25 +171,58 @@ class IdempotencyMiddleware:
         place = place_of(headers.one(b"last-event-id"))
         if place is not None and place[0] != claim.version:
             exchange.preface = interrupted(INTERRUPTED)
+        return exchange
+
+    async def _run(self, exchange: Exchange, scope: Any, receive: Receive) -> None:
+        """Run the application in a task of its own: its client going away does not end it."""
         loop = asyncio.get_running_loop()
         task = loop.create_task(exchange.run(self.app, scope))
         # Not the task itself is awaited: who is cancelled while waiting for a task cancels it.
-        over = loop.create_future()
-        self._tasks[task] = over
+        exchange.caller = caller = loop.create_future()
+        self._tasks[task] = caller
         task.add_done_callback(self._done, context=_CONTEXT)
         try:
-            await over
+            await caller
         except asyncio.CancelledError:
-            if task.done():
-                raise
-            if exchange.gone or await client_gone(receive):
-                exchange.gone = True
-                task.add_done_callback(_report)
-                raise
-            task.cancel()
-            await asyncio.wait({task})
+            if not task.done():
+                await self._cancelled(exchange, task, receive)
             raise
-        task.result()
+        except BaseException:
+            task.add_done_callback(_report)
+            raise
+        if task.done():
+            task.result()
+        else:
+            task.add_done_callback(_report)
+
+    async def _cancelled(self, exchange: Exchange, task: asyncio.Task[None], receive: Receive) -> None:
+        """Who waits for the handler was cancelled: because the client went away, which does not concern the handler,
+        or from outside, which ends it.
+        """
+        exchange.gone = True
+        task.add_done_callback(_report)
+        probe = asyncio.ensure_future(client_gone(receive))
+        while not probe.done():
+            # Some cancel again and again until they are obeyed; they are, in a moment.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({probe})
+        if probe.result():
+            return
+        if not exchange.began:
+            task.add_done_callback(self._never_ran(exchange))
+        task.cancel()
+        await asyncio.wait({task})
+
+    def _never_ran(self, exchange: Exchange) -> Callable[[object], None]:
+        """A task cancelled before its first step says nothing of it; the claim is given back for it."""
+
+        def give_back(_task: object) -> None:
+            if not exchange.began:
+                release = asyncio.ensure_future(exchange.never_ran())
+                self._tasks[release] = asyncio.get_running_loop().create_future()
+                release.add_done_callback(self._done)
+
+        return give_back
 
     def _done(self, task: asyncio.Task[None]) -> None:
         over = self._tasks.pop(task)

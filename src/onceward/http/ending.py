@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 
+from onceward.blocking import wait
 from onceward.core.claim import Claim, Status
 from onceward.errors import ClaimLost, OncewardError, StoreUnavailable
 from onceward.http import problem
@@ -14,6 +16,9 @@ from onceward.http.recording import Recording
 from onceward.terms import MAX_RUN_SECONDS
 
 _ERROR = 400
+# Between two tries to record what could not be recorded at once.
+_PAUSE_SECONDS_MIN = 0.05
+_PAUSE_SECONDS_MAX = 2.0
 
 logger = logging.getLogger("onceward.http")
 
@@ -48,6 +53,14 @@ class Ending:
         seconds = self.operation.retain_seconds
         return self._asked.rule.retain_seconds if seconds is None else seconds
 
+    async def release(self) -> None:
+        """The handler was never called."""
+        self.drop()
+        try:
+            await self._guard.ledger.release(self._claim)
+        except OncewardError as error:
+            _not_recorded(error)
+
     async def settle(self, status: int, *, sent: bool) -> Answer | None:
         """Record the response before its end is passed on. None: go on with it; otherwise what to send instead.
 
@@ -59,11 +72,11 @@ class Ending:
             if await self._committed():
                 self.drop()
                 return bound.response
-            if status < _ERROR:
-                await self._guard.failed(self._asked, self._claim, "the bound transaction was rolled back")
+            if status < _ERROR or bound.open:
+                await self._not_committed()
                 if sent:
-                    raise ClaimLost("the bound transaction was rolled back while its response was under way")
-                return problem.problem(503, "The transaction was rolled back. Retry with the same key.", retry_after=1)
+                    raise ClaimLost("the bound transaction did not commit while its response was under way")
+                return problem.problem(503, "The transaction did not commit. Retry with the same key.", retry_after=1)
         elif bound is not None:
             logger.error("a transaction was bound to a request and never settled in; settling outside of it")
         if not self.operation.stored:
@@ -79,10 +92,13 @@ class Ending:
         """Go on trying to record a response that its client was told to ask for again, while the claim is held."""
         line = self._guard.ledger.line
         deadline = line.monotonic() + (self._asked.rule.lease_seconds or self._guard.ledger.lease_seconds)
+        pause = _PAUSE_SECONDS_MIN
         while line.monotonic() < deadline:
             try:
                 await self.recording.finish(self._retain_seconds)
             except StoreUnavailable:
+                await line.sleep(pause)
+                pause = min(pause * 2, _PAUSE_SECONDS_MAX)
                 continue
             except OncewardError as error:
                 _not_recorded(error)
@@ -91,30 +107,70 @@ class Ending:
 
     async def raised(self, note: str) -> Answer | None:
         """The handler raised. Its response, if its bound transaction did commit all the same."""
+        self.drop()  # a renewal that came after what follows would take it back
         bound = self.operation.bound
-        if self.undecided:
-            return None  # rolled back in the end, the lease lapses and the key may run again
         try:
             if bound is not None and bound.settled and await self._committed():
                 return bound.response
-            await self._guard.failed(self._asked, self._claim, note)
+            if self.undecided:
+                await self._not_committed()
+            else:
+                await self._guard.failed(self._asked, self._claim, note)
         except OncewardError as error:
             _not_recorded(error)
         return None
 
     async def unknown(self, note: str) -> None:
         """The handler was cut short, and nobody knows what it did."""
-        if self.undecided:
-            return
+        self.drop()
         try:
-            await self._guard.unknown(self._asked, self._claim, note)
+            if self.undecided:
+                await self._not_committed()
+            else:
+                await self._guard.unknown(self._asked, self._claim, note)
         except OncewardError as error:
             _not_recorded(error)
+
+    async def _not_committed(self) -> None:
+        """What was bound has not committed. Where its connection is still in a transaction, perhaps another's by now,
+        nothing can be written from here: somebody else looks again until that is over.
+        """
+        if self.undecided:
+            look_again(self._guard, self._asked, self._claim)
+        else:
+            await self._guard.failed(self._asked, self._claim, "the bound transaction was rolled back")
 
     async def _committed(self) -> bool:
         """Whether the bound transaction's outcome is in the ledger."""
         entry = await self._guard.ledger.look(self._claim.entry.ref)
         return entry is not None and (entry.version, entry.status) == (self._claim.version, Status.COMPLETED)
+
+
+def look_again(guard: Guard, asked: Asked, claim: Claim) -> None:
+    """Record, on a thread of its own, that a bound request failed, once its transaction lets go of the entry."""
+
+    def look() -> None:
+        line = guard.ledger.line
+        deadline = line.monotonic() + (asked.rule.lease_seconds or guard.ledger.lease_seconds)
+        pause = _PAUSE_SECONDS_MIN
+        while line.monotonic() < deadline:
+            try:
+                wait(guard.failed(asked, claim, "the bound transaction was rolled back"))
+            except StoreUnavailable:
+                # Locked by the transaction, or the store is away.
+                wait(_rest(guard, pause))
+                pause = min(pause * 2, _PAUSE_SECONDS_MAX)
+            except OncewardError as error:
+                _not_recorded(error)
+                return
+            else:
+                return
+
+    threading.Thread(target=look, name="onceward-bound", daemon=True).start()
+
+
+async def _rest(guard: Guard, seconds: float) -> None:
+    await guard.ledger.line.sleep(seconds)
 
 
 def _not_recorded(error: OncewardError) -> None:

@@ -8,22 +8,26 @@ the handler has ended, and its frames are freed, before the store is asked. It n
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, Protocol
 
 from onceward.core.response import BODILESS_STATUSES, CONTENT_LENGTH
 from onceward.errors import ClaimLost, StoreUnavailable
 from onceward.http import problem
 from onceward.http.ending import Ending
-from onceward.http.events import Events, is_event_stream
+from onceward.http.events import Events
 from onceward.http.guard import Asked, Guard
 from onceward.http.problem import Answer
 from onceward.http.recording import BACKLOG_BYTES_MAX
-from onceward.http.replay import answer, replay, until_gone
+from onceward.http.replay import answer, has_events, replay, until_gone
 from onceward.http.winner import outcome_of_winner
 from onceward.http.wire import App, Message, Receive, Send
 
 # A start without a body is held back this long, so that a small response can still be replaced if settling fails.
 HOLD_SECONDS = 0.02
+
+
+logger = logging.getLogger("onceward.http")
 
 
 class Incoming(Protocol):
@@ -35,14 +39,19 @@ class Incoming(Protocol):
         """The next message, or None when all of it was given."""
         ...
 
+    def close(self) -> None:
+        """Let go of what was spooled."""
+        ...
+
 
 class Exchange:
     """Runs the application for one claim."""
 
     __slots__ = (
         "_asked", "_complete", "_ending", "_events", "_finishing", "_flush", "_given", "_guard", "_incoming", "_last",
-        "_length", "_letting_go", "_over", "_receive", "_recording", "_send_on", "_sent", "_start", "_status", "_task", "_timer",
-        "_unsettled", "_watcher", "_whole", "_withheld", "_withholds", "_writer", "gone", "preface",
+        "_length", "_letting_go", "_over", "_receive", "_recording", "_send_on", "_sent", "_start", "_status",
+        "_task", "_timer", "_unsettled", "_watcher", "_whole", "_withheld", "_withholds", "_writer", "began",
+        "caller", "gone", "preface",
     )  # fmt: skip
 
     def __init__(
@@ -57,7 +66,7 @@ class Exchange:
         self._send_on = send
         self._status = 0
         self._start: Message | None = None  # held back until the first piece of the body
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._letting_go: asyncio.Task[None] | None = None
         self._sent = False  # something of the handler's response has been passed on
         self._length: int | None = None
@@ -75,11 +84,19 @@ class Exchange:
         self._unsettled = False  # the client was told 503, but the response could still be recorded
         self._task: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
+        self.caller: asyncio.Future[None] | None = None  # waits for the end of all this; cancelling it ends nothing
+        self.began = False
         self.preface = b""  # sent ahead of an event stream
         self.gone = False  # the client is, or is not to get any more of this
 
+    async def never_ran(self) -> None:
+        """Cancelled before its first step: nothing happened, and the key is free."""
+        self._incoming.close()
+        await self._ending.release()
+
     async def run(self, app: App, scope: Any) -> None:
         """Call the application and record what becomes of it."""
+        self.began = True
         self._task = asyncio.current_task()
         try:
             await app(scope, self.receive, self.send)
@@ -87,16 +104,15 @@ class Exchange:
             if not self._complete:
                 await self._ending.unknown("the handler ended without a whole response")
             if self._unsettled:
+                self._let_caller_go()
                 await self._ending.settle_late()
         except asyncio.CancelledError:
-            if self._whole:
-                await self._end()
+            await self._end_after_all()
             if not self._complete:
                 await self._ending.unknown("the handler was cancelled")
             raise
         except Exception as error:
-            if self._whole:
-                await self._end()
+            await self._end_after_all()
             if self._complete:
                 raise
             instead = await self._ending.raised(f"{type(error).__name__}: {error}") or self._incoming.broken
@@ -107,6 +123,7 @@ class Exchange:
                 raise
         finally:
             self._task = None  # it has this exchange, and would never be freed without the collector
+            self._incoming.close()
             self._ending.drop()
             if self._watcher is not None:
                 self._watcher.cancel()
@@ -123,10 +140,21 @@ class Exchange:
             self._flush.cancel()
             self._flush = None
         if self._finishing is not None:
-            await self._finishing
+            await asyncio.wait({self._finishing})  # who is cancelled here does not cancel it
+            finishing, self._finishing = self._finishing, None
+            finishing.result()
         message, self._last = self._last, None
         if message is not None:
             await self._finish(message)
+
+    async def _end_after_all(self) -> None:
+        """The handler did not end well, but it may have given a whole response before."""
+        if not self._whole:
+            return
+        try:
+            await self._end()
+        except Exception as error:  # noqa: BLE001  # what is raised already goes on; this only tells how it came to it
+            logger.warning("the end of a response could not be settled or sent: %s", error)
 
     def _end_meanwhile(self) -> None:
         """The handler goes on after its response, with a background task: nobody waits for that."""
@@ -134,6 +162,20 @@ class Exchange:
         message, self._last = self._last, None
         if message is not None:
             self._finishing = asyncio.ensure_future(self._finish(message))
+            self._finishing.add_done_callback(self._finished)
+
+    def _finished(self, finishing: asyncio.Task[None]) -> None:
+        """A response that cannot be completed is cut now, not when the background task has ended."""
+        if not finishing.cancelled() and (error := finishing.exception()) is not None:
+            self._let_caller_go(error)
+
+    def _let_caller_go(self, error: BaseException | None = None) -> None:
+        """What follows does not concern the server's call any more; with an error it cuts the connection."""
+        if self.caller is not None and not self.caller.done():
+            if error is None:
+                self.caller.set_result(None)
+            else:
+                self.caller.set_exception(error)
 
     # What the handler receives.
 
@@ -160,13 +202,10 @@ class Exchange:
 
     async def _begin(self, message: Message) -> None:
         headers = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
-        events = False
         for name, value in headers:
-            lower = name.lower()
-            if lower == CONTENT_LENGTH and value.isdigit():
+            if name.lower() == CONTENT_LENGTH and value.isdigit():
                 self._length = int(value)
-            elif lower == b"content-type":
-                events = is_event_stream(value)
+        events = has_events(headers)
         if events:
             self._events = Events()
             if self._length is not None:  # ids will be added to it
@@ -186,7 +225,9 @@ class Exchange:
             if self.preface:
                 await self._pass({"type": "http.response.body", "body": self.preface, "more_body": True})
         elif self._length is None:
-            self._timer = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._let_go_later)
+            self._hold()
+        else:  # nearly always its body follows in the same step
+            self._timer = asyncio.get_running_loop().call_soon(self._hold)
 
     async def _piece(self, message: Message) -> None:
         if self._whole:
@@ -195,6 +236,9 @@ class Exchange:
             await self._pass(message)
             return
         data = message.get("body", b"")
+        if type(data) is not bytes:  # the handler may use its buffer again
+            data = bytes(data)
+            message = {**message, "body": data}
         self._given += len(data)
         if not message.get("more_body", False) or (self._length is not None and self._given >= self._length):
             if self._contradicts_itself:
@@ -202,6 +246,8 @@ class Exchange:
                 await self._pass(message)
                 return
             self._last = message
+            if self._timer is not None:
+                self._timer.cancel()
             if not self._ending.undecided:  # else its transaction decides, when the handler has ended
                 self._whole = True
                 self._flush = asyncio.get_running_loop().call_soon(self._end_meanwhile)
@@ -218,8 +264,6 @@ class Exchange:
         await self._pass_start()
         await self._pass({**message, "body": data})
         await self._write_down()
-        if self._watcher is None:
-            self._watcher = asyncio.ensure_future(self._watch())
 
     @property
     def _contradicts_itself(self) -> bool:
@@ -291,6 +335,7 @@ class Exchange:
         """A stream whose client went away is recorded for a while, but not for ever."""
         await until_gone(self._receive)
         self.gone = True
+        self._let_caller_go()
         await asyncio.sleep(self._guard.max_stream_seconds)
         if self._task is not None:
             self._task.cancel()
@@ -318,14 +363,20 @@ class Exchange:
         elif self._start is not None:
             await self._let_go()
 
+    def _hold(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._let_go_later)
+
     def _let_go_later(self) -> None:
         self._letting_go = asyncio.ensure_future(self._let_go())
 
     async def _let_go(self) -> None:
         start, self._start = self._start, None
-        if start is not None:
-            self._sent = True
-            await self._pass(start)
+        if start is None:
+            return
+        self._sent = True
+        await self._pass(start)
+        if not self._complete:  # the response goes out in pieces
+            self._watcher = asyncio.ensure_future(self._watch())
 
     async def _pass(self, message: Message) -> None:
         if self.gone:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Iterable
+from typing import Any
 
 from onceward.core.claim import Entry
-from onceward.core.response import Headers
 from onceward.errors import ClaimLost, OutcomeNotKept, StoreUnavailable
 from onceward.http import problem
 from onceward.http.events import interrupted, is_event_stream
@@ -63,10 +64,10 @@ async def replay(ledger: Ledger, form: Form, entry: Entry, last_event_id: str, r
         await _piece(send, interrupted(INTERRUPTED))
     gone = asyncio.ensure_future(until_gone(receive))
     try:
-        while pieces := await recorded.page():
+        while pieces := await _page(recorded, gone):
             await _piece(send, b"".join(pieces))
-            if gone.done():
-                return
+        if gone.done():
+            return
     except OSError:
         return  # the client went away
     finally:
@@ -78,8 +79,27 @@ async def replay(ledger: Ledger, form: Form, entry: Entry, last_event_id: str, r
     await send({"type": "http.response.body", "body": b""})
 
 
-def has_events(headers: Headers) -> bool:
-    return any(name.lower() == b"content-type" and is_event_stream(value) for name, value in headers)
+async def _page(recorded: Recorded, gone: asyncio.Future[None]) -> list[bytes]:
+    """What comes next; nothing at the end, or when the client goes away while it is waited for."""
+    page = asyncio.ensure_future(recorded.page())
+    try:
+        either: list[asyncio.Future[Any]] = [page, gone]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return page.result() if page.done() else []
+    finally:
+        page.cancel()
+
+
+def has_events(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether the body is a stream of events that can be told apart: a compressed one cannot."""
+    events = False
+    for name, value in headers:
+        lower = name.lower()
+        if lower == b"content-type":
+            events = is_event_stream(value)
+        elif lower == b"content-encoding" and value.strip().lower() != b"identity":
+            return False
+    return events
 
 
 async def until_gone(receive: Receive) -> None:

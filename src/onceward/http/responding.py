@@ -5,6 +5,7 @@ The outcome is settled before the piece that reaches `Content-Length` is handed 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -13,14 +14,17 @@ from typing import Any
 from onceward.blocking import wait
 from onceward.bound import forget_bound
 from onceward.core.request import length_of
-from onceward.core.response import BODILESS_STATUSES
+from onceward.core.response import BODILESS_STATUSES, CONTENT_LENGTH
 from onceward.errors import ClaimLost, InvalidOption, StoreUnavailable
 from onceward.http import problem
 from onceward.http.ending import Ending
-from onceward.http.events import Events, is_event_stream
+from onceward.http.events import Events
 from onceward.http.problem import Answer
+from onceward.http.replay import has_events
 
 Start = Callable[..., Any]
+
+logger = logging.getLogger("onceward.http")
 
 
 class Responding:
@@ -50,10 +54,12 @@ class Responding:
         self._events: Events | None = None
         self._given = 0
         self._held: list[bytes] = []
+        self._withholds = False  # nothing is handed over before the end is settled
         self._begun = False
         self._unsettled = False  # the client was told 503, but the response could still be recorded
         self._sent = False
-        self._complete = False
+        self._complete = False  # what the ledger is to know of the response it knows; what comes now is passed on
+        self._closed = False
         self._gone_at: float | None = None
         self._pieces = self._respond()
         self._iterating = False
@@ -67,6 +73,7 @@ class Responding:
             if instead is None:
                 self._end()
                 raise
+            _tell_raised(error)
             self._iterable = self._replace(instead)
             self._complete = True
 
@@ -74,7 +81,7 @@ class Responding:
         if exc_info is not None and self._sent:
             raise exc_info[1].with_traceback(exc_info[2])
         self._status, self._headers = status, list(headers)
-        self._begun = False
+        self._begun, self._given = False, 0
         return self._written.append
 
     # What the server does.
@@ -98,11 +105,7 @@ class Responding:
     # The response.
 
     def _respond(self) -> Generator[bytes, None, None]:
-        if self._complete:
-            yield from self._iterable
-            self._end()
-            return
-        source = self._source()
+        source = iter(self._iterable) if self._complete else self._source()
         try:
             yield from self._record(source)
         except GeneratorExit:
@@ -124,9 +127,12 @@ class Responding:
 
     def _record(self, source: Iterator[bytes]) -> Iterator[bytes]:
         """Hand the pieces over, and the last one only when the ledger knows."""
-        whole = _is_whole(self._iterable)
         try:
             for piece in source:
+                if self._is_abandoned:
+                    if not self._complete:
+                        wait(self._ending.unknown("the client went away and the stream did not end in time"))
+                    return
                 if self._complete:
                     yield piece
                     continue
@@ -134,23 +140,19 @@ class Responding:
                     continue
                 self._begin()
                 self._given += len(piece)
-                if self._length is not None and self._given >= self._length:
+                reached = self._length is not None and self._given >= self._length
+                if self._withholds or (reached and self._ending.undecided):
+                    # Where a transaction of the handler's is open, the handler comes to its own end first.
+                    self._held.append(self._add(piece))
+                elif reached:
                     yield from self._finish(piece)
-                    continue
-                data = self._add(piece)
-                if whole:
-                    self._held.append(data)
-                elif data:
+                elif data := self._add(piece):
                     yield from self._start()
                     yield data
-                    self._write_down()
+                    if self._recording.due:
+                        wait(self._recording.append())
             if not self._complete:
                 self._begin()
-                if self._is_short:
-                    wait(self._ending.unknown("the response is shorter than its length"))
-                    yield from self._start()
-                    yield from self._held
-                    return
                 yield from self._finish(b"")
         except GeneratorExit:
             raise
@@ -160,7 +162,12 @@ class Responding:
             instead = self._raised(error)
             if instead is None or self._sent:
                 raise
+            _tell_raised(error)
             yield from self._replace(instead)
+
+    @property
+    def _is_abandoned(self) -> bool:
+        return self._gone_at is not None and time.monotonic() - self._gone_at > self._max_stream_seconds
 
     def _begin(self) -> None:
         if self._begun:
@@ -168,16 +175,19 @@ class Responding:
         if not self._status:
             raise InvalidOption("the application gave a body before it called start_response")
         self._begun = True
-        content_type = next((value for name, value in self._headers if name.lower() == "content-type"), "")
         length = next((value for name, value in self._headers if name.lower() == "content-length"), "")
         self._length = length_of(length)
-        events = is_event_stream(content_type.encode("latin-1"))
-        if events:
-            self._events, self._length = Events(), None
+        lines = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self._headers]
+        events = has_events(lines)
+        self._events = Events() if events else None
+        if events and self._length is not None:  # ids will be added to it
+            self._length = None
             self._headers = [(name, value) for name, value in self._headers if name.lower() != "content-length"]
+            lines = [(name, value) for name, value in lines if name != CONTENT_LENGTH]
+        bound = self._ending.operation.bound
+        self._withholds = _is_whole(self._iterable) or (bound is not None and bound.settled)
         if not self._ending.operation.stored:
             self._recording.forget()
-        lines = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in self._headers]
         self._recording.begin(self._code, lines, events=events, live=self._length is None)
 
     @property
@@ -185,9 +195,9 @@ class Responding:
         return int(self._status.split(" ", 1)[0])
 
     @property
-    def _is_short(self) -> bool:
-        """Shorter than it says: it is never completed for its client."""
-        if self._length is None or self._given >= self._length or self._code in BODILESS_STATUSES:
+    def _contradicts_itself(self) -> bool:
+        """Not as long as it says, so that it is never completed for its client."""
+        if self._length is None or self._given == self._length or self._code in BODILESS_STATUSES:
             return False
         bound = self._ending.operation.bound
         return bound is None or not bound.settled
@@ -198,20 +208,19 @@ class Responding:
             return piece
         return b"".join([self._recording.add_event(block) for block in self._events.feed(piece)])
 
-    def _write_down(self) -> None:
-        if self._gone_at is not None and time.monotonic() - self._gone_at > self._max_stream_seconds:
-            raise TimeoutError("the client went away and the stream did not end in time")
-        if self._recording.due:
-            wait(self._recording.append())
-
     def _finish(self, piece: bytes) -> Iterator[bytes]:
         """Settle, then hand the end over."""
         data = self._add(piece)
         if self._events is not None and (rest := self._events.finish()):
             data += self._recording.add_event(rest)
+        self._held.append(data)
+        if self._contradicts_itself:
+            wait(self._ending.unknown("the response is not as long as it says"))
+            yield from self._hand_over()
+            return
         try:
             if self._ending.undecided:
-                _close(self._iterable)  # the application's own clean-up ends its transaction
+                self._close()  # the application's own clean-up ends its transaction
             instead = wait(self._ending.settle(self._code, sent=self._sent))
         except StoreUnavailable:
             if self._sent:
@@ -223,16 +232,18 @@ class Responding:
                 raise
             self._complete = True
             self._ending.drop()
-            yield from self._lost()
+            if self._gone_at is None:
+                yield from self._lost()
             return
-        if instead is not None:
+        if instead is None or self._sent:
+            yield from self._hand_over()
+        else:
             yield from self._replace(instead)
-            return
+
+    def _hand_over(self) -> Iterator[bytes]:
         self._complete = True
         yield from self._start()
-        yield from self._held
-        if data:
-            yield data
+        yield from filter(None, self._held)
 
     def _start(self) -> Iterator[bytes]:
         if self._sent:
@@ -253,7 +264,7 @@ class Responding:
 
     def _raised(self, error: BaseException) -> Answer | None:
         note = f"{type(error).__name__}: {error}"
-        if isinstance(error, Exception) and not isinstance(error, TimeoutError):
+        if isinstance(error, Exception):
             return wait(self._ending.raised(note))
         wait(self._ending.unknown(note))
         return None
@@ -263,9 +274,16 @@ class Responding:
             threading.Thread(target=self._settle_late, name="onceward-settle", daemon=True).start()
         else:
             self._ending.drop()
-        _close(self._iterable)
-        self._release()
-        forget_bound()
+        try:
+            self._close()
+        finally:
+            self._release()
+            forget_bound()
+
+    def _close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            close(self._iterable)
 
     def _settle_late(self) -> None:
         try:
@@ -279,7 +297,14 @@ def _is_whole(iterable: Iterable[bytes]) -> bool:
     return isinstance(iterable, list | tuple) or getattr(iterable, "streaming", None) is False
 
 
-def _close(iterable: Iterable[bytes]) -> None:
-    close = getattr(iterable, "close", None)
-    if close is not None:
-        close()
+def close(iterable: Iterable[bytes]) -> None:
+    """What the server does when it is through with a response."""
+    function = getattr(iterable, "close", None)
+    if function is not None:
+        function()
+
+
+def _tell_raised(error: BaseException) -> None:
+    logger.error(
+        "a handler raised after its transaction had committed; the response settled there is sent", exc_info=error
+    )

@@ -4,6 +4,7 @@
     Last-Event-ID          resumes behind that event
     a finished stream      is replayed
     a producer that died   ends it: `interrupted` is set
+    one that is silent     ends it where its reader does not wait for ever: `silent` is set, too
 
 Everything comes from the store, so the producer may be in another process.
 """
@@ -11,6 +12,7 @@ Everything comes from the store, so the producer may be in another process.
 from __future__ import annotations
 
 import logging
+import math
 
 from onceward.core.claim import Entry, Status
 from onceward.core.response import CONTENT_LENGTH, Headers
@@ -40,6 +42,7 @@ class Recorded:
         self._pause = _LOOK_SECONDS_MIN
         self._skip_to: bytes | None = None
         self.interrupted = False
+        self.silent = False
 
     async def head(self) -> tuple[int, Headers] | None:
         """Status and headers; None when the recording cannot be read, or is `interrupted` before anything was.
@@ -74,17 +77,18 @@ class Recorded:
         self._after = HEAD_SEQ + number
         return True
 
-    async def page(self) -> list[bytes]:
-        """What comes next, waiting for it while the producer works; empty at the end."""
+    async def page(self, seconds: float = math.inf) -> list[bytes]:
+        """What comes next, waiting for it while the producer works, but no longer than this; empty at the end."""
+        deadline = self._ledger.line.monotonic() + seconds
         while True:
-            pieces = await self._next()
+            pieces = await self._next(deadline)
             if self._skip_to is not None and pieces:
                 pieces = await self._behind(pieces)
                 if not pieces:
                     continue
             return pieces
 
-    async def _next(self) -> list[bytes]:
+    async def _next(self, deadline: float) -> list[bytes]:
         while True:
             chunks = await self._ledger.chunks(self._entry, self._after, PAGE_CHUNKS)
             if chunks:
@@ -92,10 +96,10 @@ class Recorded:
                 self._after += len(chunks)
                 self._pause = _LOOK_SECONDS_MIN
                 return pieces
-            if await self._over():
+            if await self._over(deadline):
                 return []
 
-    async def _over(self) -> bool:
+    async def _over(self, deadline: float) -> bool:
         """Whether nothing will follow; waits a little while the producer works."""
         line = self._ledger.line
         reading = await line.read([self._entry.ref])
@@ -110,7 +114,11 @@ class Recorded:
         if entry.status is not Status.IN_PROGRESS or entry.lapsed(reading.now) or line.proved_dead(entry.holder):
             self.interrupted = True
             return True
-        await line.sleep(self._pause)
+        left = deadline - line.monotonic()
+        if left <= 0:
+            self.interrupted = self.silent = True
+            return True
+        await line.sleep(min(self._pause, left))
         self._pause = min(self._pause * _LOOK_GROWTH, _LOOK_SECONDS_MAX)
         return False
 

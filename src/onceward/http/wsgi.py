@@ -20,11 +20,11 @@ from onceward.http import problem
 from onceward.http.ending import Ending
 from onceward.http.events import interrupted, place_of
 from onceward.http.guard import Asked, Guard, Options
-from onceward.http.operation import ENVIRON_KEY
+from onceward.http.operation import ENVIRON_KEY, Operation
 from onceward.http.principal import CREDENTIAL_HEADERS, Principal
 from onceward.http.problem import Answer
 from onceward.http.replay import INTERRUPTED, REPLAYED, has_events, kept_answer
-from onceward.http.responding import Responding
+from onceward.http.responding import Responding, close
 from onceward.http.routes import wsgi_rule
 from onceward.http.rules import Rule
 from onceward.http.spool import Body, TooLarge, promised_digest
@@ -36,6 +36,8 @@ from onceward.store import Store
 Environ = dict[str, Any]
 Start = Callable[..., Any]
 App = Callable[[Environ, Start], Iterable[bytes]]
+
+SILENT = "The stream was silent for too long. Retry with the same key."
 
 # One read of a request's body.
 _PIECE_BYTES = 64 * 1024
@@ -69,6 +71,9 @@ class WSGIIdempotencyMiddleware:
             key = key_of(_lines(environ, "HTTP_IDEMPOTENCY_KEY"), _lines(environ, "HTTP_X_IDEMPOTENCY_KEY"))
         except InvalidKey as error:
             return _answer(start_response, problem.problem(400, str(error)))
+        outer = environ.get(ENVIRON_KEY)
+        if isinstance(outer, Operation) and outer.key == key:
+            return self.app(environ, start_response)  # the middleware is there twice, and the outer one has the claim
         body = _read(environ, rule)
         if isinstance(body, Answer):
             return _answer(start_response, body)
@@ -87,7 +92,9 @@ class WSGIIdempotencyMiddleware:
         return Asked(
             key,
             self._principal(environ),
-            fingerprint_of(method, path, query, media_type, _promised(environ, rule) or body.digest(rule.fields)),
+            fingerprint_of(
+                method, _raw_path(environ), query, media_type, _promised(environ, rule) or body.digest(rule.fields)
+            ),
             f"{method} {path}",
             rule,
             (rule.wait_seconds or 0.0) if seconds is None else seconds,
@@ -117,7 +124,7 @@ class WSGIIdempotencyMiddleware:
         if isinstance(found, Claim):
             return self._run(environ, asked, found, body, start_response)
         if found is None:
-            return self.app(environ, start_response)
+            return _Unprotected(self.app(environ, start_response), body)
         body.close()
         match found:
             case Replay(entry):
@@ -162,23 +169,46 @@ class WSGIIdempotencyMiddleware:
             return _answer(start_response, problem.busy() if recorded.interrupted else problem.not_kept())
         status, headers = head
         start_response(_status(status), _texts([*headers, REPLAYED]))
-        return _pages(recorded, has_events(headers), environ.get("HTTP_LAST_EVENT_ID", ""))
+        return self._pages(recorded, has_events(headers), environ.get("HTTP_LAST_EVENT_ID", ""))
+
+    def _pages(self, recorded: Recorded, events: bool, last_event_id: str) -> Iterator[bytes]:
+        if events and last_event_id and not recorded.resume(last_event_id):
+            yield interrupted(INTERRUPTED)
+        # Nobody tells this thread that its client went away: it does not follow a silent stream for ever.
+        while pieces := wait(recorded.page(self._guard.max_stream_seconds)):
+            yield b"".join(pieces)
+        if recorded.interrupted:
+            if not events:
+                why = "it was silent for too long" if recorded.silent else "its producer is gone"
+                raise ClaimLost(f"a recorded response stops before its end: {why}")
+            yield interrupted(SILENT if recorded.silent else INTERRUPTED)
 
 
-def _pages(recorded: Recorded, events: bool, last_event_id: str) -> Iterator[bytes]:
-    if events and last_event_id and not recorded.resume(last_event_id):
-        yield interrupted(INTERRUPTED)
-    while pieces := wait(recorded.page()):
-        yield b"".join(pieces)
-    if recorded.interrupted:
-        if not events:
-            raise ClaimLost("a recorded response stops before its end: its producer is gone")
-        yield interrupted(INTERRUPTED)
+class _Unprotected:
+    """The response of a request that runs without a claim. Its body is let go of when the server is through."""
+
+    def __init__(self, pieces: Iterable[bytes], body: Body) -> None:
+        self._pieces = pieces
+        self._body = body
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._pieces)
+
+    def close(self) -> None:
+        try:
+            close(self._pieces)
+        finally:
+            self._body.close()
 
 
 def _path(environ: Environ) -> str:
+    return _raw_path(environ).decode("utf-8", "replace")
+
+
+def _raw_path(environ: Environ) -> bytes:
+    """The path undecoded: WSGI hands over each of its bytes as a character."""
     raw: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
-    return raw.encode("latin-1").decode("utf-8", "replace")
+    return raw.encode("latin-1")
 
 
 def _lines(environ: Environ, name: str) -> list[str]:
@@ -198,6 +228,8 @@ def _read(environ: Environ, rule: Rule) -> Body | Answer:
     if left is not None and left > bytes_max:
         return problem.too_large(bytes_max)
     if left is None and not environ.get("wsgi.input_terminated"):
+        if environ.get("HTTP_TRANSFER_ENCODING"):
+            return problem.problem(400, "The server cannot see where this body ends; send Content-Length")
         left = 0
     body = Body(environ.get("CONTENT_TYPE", ""), bytes_max)
     try:
@@ -210,6 +242,9 @@ def _read(environ: Environ, rule: Rule) -> Body | Answer:
     except TooLarge:
         body.close()
         return problem.too_large(bytes_max)
+    except BaseException:
+        body.close()
+        raise
     if left:
         body.close()
         return problem.problem(400, "The request ended before all of its body had come")

@@ -129,7 +129,8 @@ def _refuses(answer: Answer, write: Write) -> bool:
 
 
 def _may_withdraw(write: Write) -> bool:
-    return isinstance(write, Begin) or (isinstance(write, Move) and write.verb is Verb.RENEW)
+    """A claim not wanted any more, and its renewal. A renewal by nothing is none: it lets go of the claim."""
+    return isinstance(write, Begin) or (isinstance(write, Move) and write.verb is Verb.RENEW and write.lease > 0)
 
 
 def _bytes(write: Write) -> int:
