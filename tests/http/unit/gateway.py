@@ -1,0 +1,89 @@
+"""A WSGI server of one request, in this process, that holds the application to the letter of the standard."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+from wsgiref.util import setup_testing_defaults
+from wsgiref.validate import validator
+
+Environ: TypeAlias = dict[str, Any]
+Start: TypeAlias = Callable[..., Any]
+App: TypeAlias = Callable[[Environ, Start], Iterable[bytes]]
+
+TEXT = [("Content-Type", "text/plain")]
+EVENTS = [("Content-Type", "text/event-stream")]
+
+
+@dataclass(slots=True)
+class Got:
+    """What a client got: all of it, or what came before the connection was cut."""
+
+    line: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+    pieces: list[bytes] = field(default_factory=list)
+
+    @property
+    def status(self) -> int:
+        return int(self.line[:3])
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(self.pieces)
+
+    @property
+    def replayed(self) -> bool:
+        return self.headers.get("idempotent-replayed") == "true"
+
+
+class Open:
+    """A request that is under way: its response is taken piece by piece."""
+
+    def __init__(
+        self, app: App, path: str = "/", body: bytes = b"", key: str | None = "k", environ: Environ | None = None
+    ) -> None:
+        self.got = Got()
+        self.environ: Environ = {
+            "REQUEST_METHOD": "POST",
+            "SCRIPT_NAME": "",
+            "PATH_INFO": path,
+            "QUERY_STRING": "",
+            "CONTENT_LENGTH": str(len(body)),
+            "wsgi.input": io.BytesIO(body),
+            **({} if key is None else {"HTTP_IDEMPOTENCY_KEY": key}),
+            **(environ or {}),
+        }
+        setup_testing_defaults(self.environ)
+        self._response: Any = validator(app)(self.environ, self._start)  # type: ignore[arg-type]
+        self._pieces: Iterator[bytes] = iter(self._response)
+
+    def _start(self, line: str, headers: list[tuple[str, str]], exc_info: object = None) -> Callable[[bytes], object]:
+        assert not self.got.line or exc_info is not None, "a response starts once"
+        self.got.line = line
+        self.got.headers = {name.lower(): value for name, value in headers}
+        return self.got.pieces.append
+
+    def take(self) -> bytes:
+        """The next piece."""
+        piece = next(self._pieces)
+        self.got.pieces.append(piece)
+        return piece
+
+    def take_all(self) -> Got:
+        """The rest, to the end."""
+        try:
+            self.got.pieces.extend(self._pieces)
+        finally:
+            self.close()
+        return self.got
+
+    def close(self) -> None:
+        """The server is through with it, or the client went away."""
+        self._response.close()
+
+
+def ask(app: App, path: str = "/", body: bytes = b"", key: str | None = "k", environ: Environ | None = None) -> Got:
+    """The whole response; what the application raises is raised."""
+    return Open(app, path, body, key, environ).take_all()
