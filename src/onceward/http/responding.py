@@ -122,7 +122,8 @@ class Responding:
         yield from self._take_written()
 
     def _take_written(self) -> list[bytes]:
-        written, self._written = self._written, []
+        written = list(self._written)
+        self._written.clear()  # the application has this very list
         return written
 
     def _record(self, source: Iterator[bytes]) -> Iterator[bytes]:

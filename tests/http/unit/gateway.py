@@ -56,7 +56,7 @@ class Open:
             **(environ or {}),
         }
         setup_testing_defaults(self.environ)
-        self._response: Any = validator(app)(self.environ, self._start)  # type: ignore[arg-type]
+        self._response: Any = validator(app)(self.environ, self._start)
         self._pieces: Iterator[bytes] = iter(self._response)
 
     def _start(self, line: str, headers: list[tuple[str, str]], exc_info: object = None) -> Callable[[bytes], object]:
@@ -87,3 +87,38 @@ class Open:
 def ask(app: App, path: str = "/", body: bytes = b"", key: str | None = "k", environ: Environ | None = None) -> Got:
     """The whole response; what the application raises is raised."""
     return Open(app, path, body, key, environ).take_all()
+
+
+class Shop:
+    """An application that counts its runs and how many of its responses were closed."""
+
+    def __init__(self, handler: Callable[[int, Environ, Start], Iterable[bytes]]) -> None:
+        self.runs = 0
+        self.closed = 0
+        self._handler = handler
+
+    def __call__(self, environ: Environ, start_response: Start) -> Iterable[bytes]:
+        self.runs += 1
+        pieces = self._handler(self.runs, environ, start_response)
+        if isinstance(pieces, list | tuple):
+            self.closed += 1  # such have no end of their own
+            return pieces
+        return _Closing(self, pieces)
+
+
+class _Closing:
+    """A response that tells its shop when it is closed."""
+
+    def __init__(self, shop: Shop, pieces: Iterable[bytes]) -> None:
+        self._shop = shop
+        self._pieces = pieces
+        self.streaming = getattr(pieces, "streaming", True)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._pieces)
+
+    def close(self) -> None:
+        self._shop.closed += 1
+        close = getattr(self._pieces, "close", None)
+        if close is not None:
+            close()
