@@ -185,8 +185,7 @@ class Responding:
             self._length = None
             self._headers = [(name, value) for name, value in self._headers if name.lower() != "content-length"]
             lines = [(name, value) for name, value in lines if name != CONTENT_LENGTH]
-        bound = self._ending.operation.bound
-        self._withholds = _is_whole(self._iterable) or (bound is not None and bound.settled)
+        self._withholds = _is_whole(self._iterable) or self._ending.operation.bound is not None
         if not self._ending.operation.stored:
             self._recording.forget()
         self._recording.begin(self._code, lines, events=events, live=self._length is None)
