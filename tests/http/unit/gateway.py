@@ -122,3 +122,37 @@ class _Closing:
         close = getattr(self._pieces, "close", None)
         if close is not None:
             close()
+
+
+class Django:
+    """A response as Django gives it: whole, though it is no list."""
+
+    streaming = False
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._pieces = pieces
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._pieces)
+
+
+BODIES: dict[str, Callable[[list[bytes]], Iterable[bytes]]] = {
+    "list": list,
+    "tuple": tuple,
+    "django": Django,
+    "stream": lambda pieces: (piece for piece in pieces),
+}
+
+
+def answering(
+    pieces: list[bytes], headers: list[tuple[str, str]] = TEXT, kind: str = "list", status: str = "200 OK"
+) -> Shop:
+    def handler(_: int, __: Environ, start_response: Start) -> Iterable[bytes]:
+        start_response(status, list(headers))
+        return BODIES[kind](pieces)
+
+    return Shop(handler)
+
+
+def length(size: int) -> list[tuple[str, str]]:
+    return [*TEXT, ("Content-Length", str(size))]

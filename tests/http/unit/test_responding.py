@@ -8,34 +8,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 
 import pytest
-from tests.http.unit.gateway import EVENTS, TEXT, Environ, Open, Shop, Start, ask
+from tests.http.unit.gateway import BODIES, EVENTS, TEXT, Django, Environ, Open, Shop, Start, answering, ask, length
 
 from onceward.errors import InvalidOption
 from onceward.http import WSGIIdempotencyMiddleware, idempotency
 from onceward.http.spool import MEMORY_BYTES_MAX
 from onceward.ledger import Ledger
 from onceward.store.memory import MemoryStore
-
-
-class Django:
-    """A response as Django gives it: whole, though it is no list."""
-
-    streaming = False
-
-    def __init__(self, pieces: list[bytes]) -> None:
-        self._pieces = pieces
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._pieces)
-
-
-BODIES: dict[str, Callable[[list[bytes]], Iterable[bytes]]] = {
-    "list": list,
-    "tuple": tuple,
-    "django": Django,
-    "stream": lambda pieces: (piece for piece in pieces),
-}
-
 
 STOCK: dict[str, bytes] = {}
 
@@ -44,20 +23,6 @@ STOCK: dict[str, bytes] = {}
 def ledger() -> Iterator[Ledger]:
     with Ledger(MemoryStore()) as ledger:
         yield ledger
-
-
-def answering(
-    pieces: list[bytes], headers: list[tuple[str, str]] = TEXT, kind: str = "list", status: str = "200 OK"
-) -> Shop:
-    def handler(_: int, __: Environ, start_response: Start) -> Iterable[bytes]:
-        start_response(status, list(headers))
-        return BODIES[kind](pieces)
-
-    return Shop(handler)
-
-
-def length(size: int) -> list[tuple[str, str]]:
-    return [*TEXT, ("Content-Length", str(size))]
 
 
 # Bodies, and whether they are as long as they say.
@@ -221,6 +186,21 @@ def test_what_raised_runs_again_or_is_in_doubt(
 
     assert second.status == status
     assert (second.body == b"tea") is (status == 200)
+
+
+def test_what_raises_after_its_response_was_settled_keeps_it(ledger: Ledger) -> None:
+    def handler(_: int, __: Environ, start_response: Start) -> Iterator[bytes]:
+        start_response("200 OK", length(3))
+        yield b"tea"
+        raise LookupError("no such tea")
+
+    app = WSGIIdempotencyMiddleware(Shop(handler), ledger)
+    first = Open(app)
+    with pytest.raises(LookupError):
+        first.take_all()
+
+    assert first.got.body == b"tea"
+    assert ask(app).replayed
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt()])
