@@ -21,6 +21,8 @@ from onceward.ledger import Ledger
 REPLAYED = (b"idempotent-replayed", b"true")
 INTERRUPTED = "The stream's producer is gone. Retry with the same key."
 
+_PAUSE_SECONDS = 0.05
+
 logger = logging.getLogger("onceward.http")
 
 
@@ -105,7 +107,7 @@ def has_events(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 async def until_gone(receive: Receive) -> None:
     """Returns when the client goes away."""
     while (await receive())["type"] != "http.disconnect":
-        pass
+        await asyncio.sleep(_PAUSE_SECONDS)  # a server that keeps giving the same is not asked without end
 
 
 async def client_gone(receive: Receive) -> bool:
