@@ -304,7 +304,7 @@ class Exchange:
             self.gone = True
             await self._send_outcome_of_winner()
             return
-        if instead is not None:
+        if instead is not None and not self._sent:
             await self._replace(instead)
             return
         self._completed()

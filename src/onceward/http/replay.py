@@ -106,7 +106,7 @@ def has_events(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 async def until_gone(receive: Receive) -> None:
     """Returns when the client goes away."""
-    while (await receive())["type"] != "http.disconnect":
+    while (await receive())["type"] != "http.disconnect":  # noqa: ASYNC110  # the server is what is asked
         await asyncio.sleep(_PAUSE_SECONDS)  # a server that keeps giving the same is not asked without end
 
 
