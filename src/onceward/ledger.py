@@ -26,6 +26,7 @@ from onceward.core.key import (
     check_namespace,
     check_scope,
     clip,
+    shown,
 )
 from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX, NOTHING, Outcome, pack
 from onceward.core.verdict import Committed, NotCommitted
@@ -181,7 +182,7 @@ class Ledger:
             part = tuple(chunks[start : start + CHUNKS_PER_WRITE])
             write = Append(entry.scope, entry.key, write_id(), entry.version, seq + start, part)
             if not machine.committed(write, await self._write(write, self._patience)):
-                raise ClaimLost(f"the claim on {entry.key!r} was taken over; its chunks go nowhere")
+                raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over; its chunks go nowhere")
 
     # Looking.
 
@@ -359,7 +360,7 @@ class Ledger:
                     if not answer.locked or isinstance(write, Begin):
                         return answer
                     if self.line.monotonic() + pause > deadline:
-                        raise StoreUnavailable(f"the entry of {write.key!r} stays locked by another transaction")  # noqa: TRY301
+                        raise StoreUnavailable(f"the entry of {shown(write.key)!r} stays locked by another transaction")  # noqa: TRY301
                 except StoreUnavailable:
                     if self.line.monotonic() + pause > deadline:
                         sent.abandon()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from onceward import errors
 from onceward.bound import Bound, forget_bound
 from onceward.core.claim import Busy, Claim, Entry, InDoubt, Mismatch, Ref, Replay, Status
+from onceward.core.key import shown
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack, unpack
 from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
 from onceward.store.pending import driven, running_loop
@@ -112,13 +113,13 @@ async def run(
                     return unpack(body, terms.returns)
                 # Its chunks were purged between two looks: the outcome has expired.
             case Mismatch():
-                raise errors.KeyReused(f"the key {key!r} was already used with other arguments")
+                raise errors.KeyReused(f"the key {shown(key)!r} was already used with other arguments")
             case InDoubt(entry):
                 verdict = await _ask(terms, entry)
                 if not await _resolve(ledger, scope, key, entry, verdict, terms):
                     if verdict is not Open.PENDING or remaining <= 0:
                         raise errors.InDoubt(
-                            f"nobody knows whether the effect of {key!r} happened (attempt {entry.attempt},"
+                            f"nobody knows whether the effect of {shown(key)!r} happened (attempt {entry.attempt},"
                             f" version {entry.version}); resolve it with a reconcile hook or by hand",
                             entry.version,
                         )
@@ -127,7 +128,7 @@ async def run(
             case Busy(entry, retry_after, locked):
                 if remaining <= 0:
                     raise errors.Busy(
-                        f"the key {key!r} is being worked on; waited {wait_seconds:g} s", retry_after / 1_000_000
+                        f"the key {shown(key)!r} is being worked on; waited {wait_seconds:g} s", retry_after / 1_000_000
                     )
                 if locked:
                     await line.sleep(min(pause, remaining))
@@ -184,7 +185,7 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
                 raise errors.TransactionConflict(f"{note}, so that nothing of it happened; call again")
         return bound.value
     if bound is not None:
-        logger.error("a transaction was bound to %r and never settled in; settling outside it", claim.entry.key[:20])
+        logger.error("a transaction was bound to %r and never settled in; settling outside it", shown(claim.entry.key))
     outcome = await _keep(ledger, claim, value, terms)
     if await ledger.settle(claim, outcome, terms.retain_seconds):
         return value
@@ -195,7 +196,7 @@ async def _keep(ledger: Ledger, claim: Claim, value: object, terms: Terms) -> Ou
     """Two-part commit: that it happened is recorded even when its result cannot be."""
     body = pack(value, terms.max_result_bytes)
     if body is None:
-        logger.warning("the result of %r cannot be kept; the key is settled without it", claim.entry.key[:20])
+        logger.warning("the result of %r cannot be kept; the key is settled without it", shown(claim.entry.key))
         return NOTHING
     if len(body) <= INLINE_BYTES_MAX:
         return Outcome(body=body)
@@ -223,23 +224,25 @@ async def _outcome_of_winner(ledger: Ledger, claim: Claim, terms: Terms) -> obje
         entry = await ledger.look(ref)
         if entry is None or entry.status is Status.FAILED or entry.fingerprint != claim.entry.fingerprint:
             # The last: its time is over, and the key belongs to another call by now.
-            raise errors.ClaimLost(f"the claim on {ref.key!r} was taken over and that attempt failed; call again")
+            raise errors.ClaimLost(
+                f"the claim on {shown(ref.key)!r} was taken over and that attempt failed; call again"
+            )
         if entry.status is Status.COMPLETED:
             return await _value_of(ledger, entry, terms)
         if entry.status is Status.IN_DOUBT:
-            raise errors.InDoubt(f"the claim on {ref.key!r} was taken over and is in doubt", entry.version)
+            raise errors.InDoubt(f"the claim on {shown(ref.key)!r} was taken over and is in doubt", entry.version)
         remaining = deadline - ledger.line.monotonic()
         if remaining <= 0:
-            raise errors.Busy(f"the claim on {ref.key!r} was taken over; its new holder is still at work")
+            raise errors.Busy(f"the claim on {shown(ref.key)!r} was taken over; its new holder is still at work")
         seen = await ledger.wait(entry, remaining)
         if seen.entry is not None and seen.entry.status is Status.IN_PROGRESS:
-            raise errors.ClaimLost(f"the claim on {ref.key!r} was taken over and abandoned; call again")
+            raise errors.ClaimLost(f"the claim on {shown(ref.key)!r} was taken over and abandoned; call again")
 
 
 async def _value_of(ledger: Ledger, entry: Entry, terms: Terms) -> object:
     body = await ledger.body(entry)
     if body is None and entry.outcome.chunks:
-        raise errors.ClaimLost(f"the outcome of {entry.key!r} expired while it was being read; call again")
+        raise errors.ClaimLost(f"the outcome of {shown(entry.key)!r} expired while it was being read; call again")
     return unpack(body, terms.returns)
 
 

@@ -20,6 +20,8 @@ KEY_BYTES_MAX = 1024
 # The seed's column widths.
 LABEL_BYTES_MAX = 255
 NOTE_BYTES_MAX = 1024
+# Enough to find an entry by; not enough to ask for its outcome.
+KEY_CHARACTERS_SHOWN = 20
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _FORMATTER = string.Formatter()
@@ -57,6 +59,11 @@ def check_namespace(namespace: object) -> str:
     if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
         raise InvalidKey("a namespace is 1 to 64 of A-Z a-z 0-9 . _ -")
     return namespace
+
+
+def shown(key: str) -> str:
+    """A key as messages and logs show it."""
+    return key if len(key) <= KEY_CHARACTERS_SHOWN else key[:KEY_CHARACTERS_SHOWN] + "..."
 
 
 def clip(text: str, bytes_max: int) -> str:

@@ -33,6 +33,7 @@ from uuid import uuid4
 
 import httpx
 
+from onceward.core.key import shown
 from onceward.http.deadline import Timeouts
 from onceward.http.intents import Intent, Intents
 from onceward.http.retry import (
@@ -57,8 +58,6 @@ MADE_HERE = "onceward.key"
 DRAIN_BYTES_MAX = 64 * 1024
 DRAIN_SECONDS_MAX = 1.0
 TOO_LATE = "the deadline passed in the middle of the answer"
-# Keys in logs are cut.
-LOGGED_CHARACTERS = 20
 
 # Errors on the way. Not among them: what this side did wrong (an unknown protocol, a malformed header).
 ON_THE_WAY = (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError)
@@ -252,10 +251,9 @@ def _last_words(request: httpx.Request, tries: int) -> str:
 
 def _log_pause(request: httpx.Request, tries: int, reason: str, pause: float) -> None:
     key = request.headers.get(KEY_HEADER, "")
-    shown = key[:LOGGED_CHARACTERS] + "..." * (len(key) > LOGGED_CHARACTERS)
     _log.info(
         "try %d of %s %s ended with %s; again in %.3f s with key %s",
-        tries, request.method, request.url.copy_with(query=None, userinfo=b""), reason, pause, shown or "none",
+        tries, request.method, request.url.copy_with(query=None, userinfo=b""), reason, pause, shown(key) or "none",
     )  # fmt: skip
 
 

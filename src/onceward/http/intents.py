@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import uuid4
 
-from onceward.core.key import KEY_BYTES_MAX, check_text
+from onceward.core.key import KEY_BYTES_MAX, check_text, shown
 from onceward.core.moment import to_text
 from onceward.errors import InDoubt, InvalidOption, StoreUnavailable
 from onceward.terms import RETAIN_SECONDS_MAX, check_seconds
@@ -84,7 +84,7 @@ class Intents:
         if found.created_at < _moment(now) - timedelta(seconds=self._retain_seconds):
             raise InDoubt(
                 f"{intent!r} was begun at {found.created_at.isoformat()} and never done; the server may have forgotten "
-                f"the key {found.key}. Find out whether it happened, then call done({intent!r})"
+                f"the key {shown(found.key)!r}. Find out whether it happened, then call done({intent!r})"
             )
         return found.key
 

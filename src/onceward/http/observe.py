@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from onceward.core.key import KEY_CHARACTERS_SHOWN
 from onceward.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from onceward.http.metrics import Counts, Metrics
 
 LOGGER = "onceward.http"
-KEY_CHARACTERS_SHOWN = 20
 
 _log = logging.getLogger(LOGGER)
 

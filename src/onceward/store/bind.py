@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from onceward.core.claim import Entry
+from onceward.core.key import shown
 from onceward.core.moment import to_text
 from onceward.core.outcome import Outcome
 from onceward.errors import ClaimLost, InvalidOption, StoreUnavailable, TransactionConflict
@@ -96,7 +97,7 @@ class Binding:
                     f"the {isolation[0][0]} transaction began before the claim and cannot see it;"
                     " begin it inside the effect, and repeat it if need be"
                 )
-        raise ClaimLost(f"the claim on {entry.key!r} was taken over, or this connection is to another database")
+        raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over, or this connection is to another database")
 
     def settle(self, entry: Entry, outcome: Outcome, chunks: Sequence[bytes], write_id: str, retain: int) -> Steps:
         """Write the outcome in the caller's transaction; its commit makes it everyone's."""
@@ -112,7 +113,7 @@ class Binding:
         else:
             rows = yield _SETTLE_POSTGRES, values | {"now": self.clock() if self.clock else None, "retain": retain}
         if not rows:
-            raise ClaimLost(f"the claim on {entry.key!r} was taken over; roll this transaction back")
+            raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over; roll this transaction back")
 
     def run(self, steps: Steps) -> None:
         try:

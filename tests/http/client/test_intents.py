@@ -136,7 +136,7 @@ def test_an_intent_that_the_server_may_have_forgotten_is_in_doubt_until_it_is_do
     at_the_end = intents.key_for("charge order 42")
     clock.advance(0.001)
 
-    with pytest.raises(errors.InDoubt, match=key):
+    with pytest.raises(errors.InDoubt, match=key[:20]):
         intents.key_for("charge order 42")
     with pytest.raises(errors.InDoubt):
         intents.key_for("charge order 42")
