@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SEEDS ?= 20000
 
-.PHONY: help venv serve test lint format simulate bench test-pythons requirements clean
+.PHONY: help venv serve test lint format simulate soak-http bench test-pythons requirements clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -41,6 +41,9 @@ test: lint ## Lint, types, and the whole suite with coverage; starts and stops i
 
 simulate: $(STAMP) ## Run the simulator over SEEDS seeds (make simulate SEEDS=100000).
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+soak-http: $(STAMP) ## HTTP workers under load and kill -9, on PostgreSQL and Redis (make soak-http SECONDS=60).
+	@$(BIN)/python -m tests.http.fire --seconds $(or $(SECONDS),60)
 
 bench: $(STAMP) ## Measure us beside the raw ceiling and the peers; writes bench/results.md and .svg.
 	@$(BIN)/python -m bench
