@@ -226,15 +226,19 @@ class Guard:
         """Nobody knows what happened. Where it may be repeated, the next one takes over; elsewhere it is a doubt."""
         if asked.rule.repeatable:
             await self.ledger.lapse(claim)
-        elif await self.ledger.doubt(claim, note):
+        elif await self.ledger.doubt(claim, self._note(note)):
             self.observer.put_in_doubt(asked.key)
 
     async def failed(self, asked: Asked, claim: Claim, note: str) -> None:
         """The handler raised. Where it may be repeated, the next one runs again; elsewhere it is a doubt."""
         if asked.rule.repeatable:
-            await self.ledger.fail(claim, note, asked.rule.retain_seconds)
-        elif await self.ledger.doubt(claim, note):
+            await self.ledger.fail(claim, self._note(note), asked.rule.retain_seconds)
+        elif await self.ledger.doubt(claim, self._note(note)):
             self.observer.put_in_doubt(asked.key)
+
+    def _note(self, note: str) -> str:
+        """An exception may quote what the responses are sealed for. Then only its type is kept."""
+        return note if self.form.seal is None else note.partition(":")[0]
 
     def tell_fleeting(self) -> None:
         """Said once: whose keys these are changes with each login."""

@@ -155,3 +155,34 @@ def test_that_keys_change_with_each_login_is_said_once(caplog: pytest.LogCapture
 
     (record,) = caplog.records
     assert "principal=" in record.getMessage()
+
+
+@pytest.mark.parametrize("verb", ["failed", "unknown"])
+@pytest.mark.parametrize("on_crash", ["repeat", "hold"])
+@pytest.mark.parametrize(("keys", "kept"), [([], "ValueError: card 4111 refused"), ([bytes(32)], "ValueError")])
+def test_beside_sealed_responses_no_text_of_an_exception_stays_readable(
+    guards: list[Guard], verb: str, on_crash: str, keys: list[bytes], kept: str
+) -> None:
+    guard = Guard(MemoryStore(), {"encryption_keys": keys})
+    guards.append(guard)
+    request = asked(guard, on_crash=on_crash)
+    claim = admit(guard, request)
+    assert isinstance(claim, Claim)
+
+    asyncio.run(getattr(guard, verb)(request, claim, "ValueError: card 4111 refused"))
+
+    (entry,) = guard.ledger.blocking.scan().entries
+    assert entry.note == ("" if (verb, on_crash) == ("unknown", "repeat") else kept)
+
+
+def test_what_the_middleware_itself_says_of_a_failure_is_kept_beside_sealed_responses(guards: list[Guard]) -> None:
+    guard = Guard(MemoryStore(), {"encryption_keys": [bytes(32)]})
+    guards.append(guard)
+    request = asked(guard)
+    claim = admit(guard, request)
+    assert isinstance(claim, Claim)
+
+    asyncio.run(guard.failed(request, claim, "the bound transaction was rolled back"))
+
+    (entry,) = guard.ledger.blocking.scan().entries
+    assert entry.note == "the bound transaction was rolled back"
