@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.http.behaviour.conftest import Serve, under_each_framework
+from tests.http.behaviour.conftest import Serve, on_the_diagonal
 from tests.http.serving import REPOSITORY, Serving, assert_problem, is_replay, new_name
 
 WRITING = {"title": "The well", "text": "It was deep."}
@@ -37,7 +37,7 @@ BAD: dict[str, tuple[str, bytes]] = {
 }
 
 
-@under_each_framework
+@on_the_diagonal
 @pytest.mark.parametrize("route", SIX)
 def test_a_retry_of_each_of_the_six_routes_happens_once(serving: Serving, route: str) -> None:
     path, body, status, action, subject = SIX[route]
@@ -56,7 +56,7 @@ def test_a_retry_of_each_of_the_six_routes_happens_once(serving: Serving, route:
         assert serving.world.effects(action, subject.replace("{id}", name)) == 1
 
 
-@under_each_framework
+@on_the_diagonal
 def test_the_token_of_a_registration_is_given_again_on_retry_and_works(serving: Serving) -> None:
     name, key = new_name(), new_name()
 
@@ -69,7 +69,7 @@ def test_the_token_of_a_registration_is_given_again_on_retry_and_works(serving: 
     assert acted.json()["by"] == name
 
 
-@under_each_framework
+@on_the_diagonal
 def test_a_story_is_written_changed_and_deleted(serving: Serving) -> None:
     story = serving.post("/api/stories", new_name(), json=WRITING).json()
     path, key = f"/api/stories/{story['id']}", new_name()
@@ -88,7 +88,7 @@ def test_a_story_is_written_changed_and_deleted(serving: Serving) -> None:
     assert serving.world.effects("delete", story["id"]) == 2
 
 
-@under_each_framework
+@on_the_diagonal
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_a_clear_400(serving: Serving, case: str) -> None:
     path, body = BAD[case]
@@ -98,7 +98,7 @@ def test_bad_input_is_a_clear_400(serving: Serving, case: str) -> None:
     assert_problem(answer, 400, "badRequest")
 
 
-@under_each_framework
+@on_the_diagonal
 def test_nobody_acts_without_a_token(serving: Serving) -> None:
     answer = serving.post("/api/dwellers/1/act", new_name(), json={"action": "dig"}, user="nobody")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from tests.http.behaviour.conftest import on, under_each_framework
+from tests.http.behaviour.conftest import on, on_the_diagonal
 from tests.http.serving import Serving, assert_problem, is_replay, new_name
 
 MALFORMED = {
@@ -23,7 +23,7 @@ def send(serving: Serving, name: str, *lines: tuple[str, bytes]) -> httpx.Respon
     return serving.client.post(f"/api/trials/plain/{name}", headers=headers, json={})
 
 
-@under_each_framework
+@on_the_diagonal
 @pytest.mark.parametrize("key", MALFORMED.values(), ids=MALFORMED.keys())
 def test_a_malformed_key_is_refused_before_anything_runs(serving: Serving, key: bytes) -> None:
     name = new_name()
@@ -34,7 +34,7 @@ def test_a_malformed_key_is_refused_before_anything_runs(serving: Serving, key: 
     assert serving.runs(name) == 0
 
 
-@under_each_framework
+@on_the_diagonal
 def test_the_longest_key_is_taken(serving: Serving) -> None:
     name, key = new_name(), (new_name() + "~!" * 128).encode()[:255]
 
@@ -44,7 +44,7 @@ def test_the_longest_key_is_taken(serving: Serving) -> None:
     assert is_replay(answers[1])
 
 
-@under_each_framework
+@on_the_diagonal
 def test_a_quoted_key_equals_a_bare_one_under_either_header(serving: Serving) -> None:
     name, key = new_name(), new_name().encode()
 
@@ -60,7 +60,7 @@ def test_a_quoted_key_equals_a_bare_one_under_either_header(serving: Serving) ->
     assert serving.runs(name) == 1
 
 
-@under_each_framework
+@on_the_diagonal
 def test_two_headers_that_differ_are_refused(serving: Serving) -> None:
     name = new_name()
 
@@ -70,7 +70,7 @@ def test_two_headers_that_differ_are_refused(serving: Serving) -> None:
     assert serving.runs(name) == 0
 
 
-@under_each_framework
+@on_the_diagonal
 @pytest.mark.parametrize("header", ["Idempotency-Key", "X-Idempotency-Key"])
 @pytest.mark.parametrize("key", [b"same", b'"same"'], ids=["bare", "quoted"])
 def test_two_lines_of_one_header_are_refused_even_when_they_agree(serving: Serving, header: str, key: bytes) -> None:

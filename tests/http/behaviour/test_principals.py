@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.http.behaviour.conftest import Serve, on, under_each_framework
+from tests.http.behaviour.conftest import Serve, on, on_the_diagonal
 from tests.http.serving import Serving, is_replay, new_name
 
 NEW_TOKEN = {"Authorization": "Bearer ada-new-token"}
@@ -69,7 +69,7 @@ def test_a_revoked_token_gets_401_and_never_a_replay(serve: Serve) -> None:
     assert serving.trial(name, key).status_code == 401
 
 
-@under_each_framework
+@on_the_diagonal
 def test_two_cookie_users_with_one_key_have_two_runs(serving: Serving) -> None:
     name, key = new_name(), new_name()
 
@@ -92,7 +92,7 @@ def test_an_api_key_is_a_credential_like_the_others(serving: Serving) -> None:
     assert answers[2].content == answers[0].content
 
 
-@under_each_framework
+@on_the_diagonal
 def test_everybody_without_credentials_is_one_principal(serving: Serving) -> None:
     name, key = new_name(), new_name()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tests.http.behaviour.conftest import everywhere, under_each_framework
+from tests.http.behaviour.conftest import everywhere, on_the_diagonal
 from tests.http.serving import BUSY, MISMATCH, Serving, assert_problem, is_replay, new_name
 
 DUPLICATES = 20
@@ -100,7 +100,7 @@ def test_an_exception_lets_the_retry_run_again(serving: Serving) -> None:
     assert serving.runs(name) == 2
 
 
-@under_each_framework
+@on_the_diagonal
 def test_without_a_key_nothing_is_checked(serving: Serving) -> None:
     name = new_name()
 
@@ -111,7 +111,7 @@ def test_without_a_key_nothing_is_checked(serving: Serving) -> None:
     assert serving.runs(name) == 2
 
 
-@under_each_framework
+@on_the_diagonal
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
 def test_get_and_delete_ignore_the_header(serving: Serving, method: str) -> None:
     name, key = new_name(), new_name()
@@ -123,7 +123,7 @@ def test_get_and_delete_ignore_the_header(serving: Serving, method: str) -> None
     assert serving.runs(name) == 2
 
 
-@under_each_framework
+@on_the_diagonal
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
 def test_put_and_patch_are_protected_like_post(serving: Serving, method: str) -> None:
     name, key = new_name(), new_name()
@@ -135,7 +135,7 @@ def test_put_and_patch_are_protected_like_post(serving: Serving, method: str) ->
     assert serving.runs(name) == 1
 
 
-@under_each_framework
+@on_the_diagonal
 def test_the_handler_knows_its_own_operation(serving: Serving) -> None:
     name, key = new_name(), new_name()
     plan = {"turns": [{"status": 503}, {}]}
@@ -148,7 +148,7 @@ def test_the_handler_knows_its_own_operation(serving: Serving) -> None:
     assert 0 < failed["version"] < done["version"]
 
 
-@under_each_framework
+@on_the_diagonal
 def test_headers_that_only_say_how_to_answer_do_not_make_another_request(serving: Serving) -> None:
     name, key = new_name(), new_name()
 

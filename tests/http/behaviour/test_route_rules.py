@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.http.behaviour.conftest import Serve, on, under_each_framework
+from tests.http.behaviour.conftest import Serve, on, on_the_diagonal
 from tests.http.serving import MISMATCH, Serving, assert_problem, is_replay, new_name, until
 
 frameworks = pytest.mark.parametrize("framework", ["starlette", "flask"])
 
 
-@under_each_framework
+@on_the_diagonal
 def test_a_route_may_require_a_key(serving: Serving) -> None:
     name = new_name()
 
@@ -21,7 +21,7 @@ def test_a_route_may_require_a_key(serving: Serving) -> None:
     assert serving.runs(name) == 1
 
 
-@under_each_framework
+@on_the_diagonal
 def test_an_expired_key_runs_again(serving: Serving) -> None:
     name, key = new_name(), new_name()
     first = serving.trial(name, key, rule="brief")
@@ -31,7 +31,7 @@ def test_an_expired_key_runs_again(serving: Serving) -> None:
     assert serving.runs(name) >= 2
 
 
-@under_each_framework
+@on_the_diagonal
 def test_a_handler_may_say_how_long_its_answer_is_kept(serving: Serving) -> None:
     name, key = new_name(), new_name()
     first = serving.trial(name, key, {"keep_for": 0.2})
@@ -52,7 +52,7 @@ def test_a_handler_may_keep_its_answer_longer_than_its_route(serving: Serving) -
     assert serving.trial(name, key, {"keep_for": 600}, rule="brief").content == first.content
 
 
-@under_each_framework
+@on_the_diagonal
 def test_chosen_fields_tell_requests_apart(serving: Serving) -> None:
     name, key = new_name(), new_name()
     order = {"order_id": "42", "buyer": {"name": "ada", "mood": "good"}, "sent_at": 1}
@@ -70,7 +70,7 @@ def test_chosen_fields_tell_requests_apart(serving: Serving) -> None:
     assert_problem(other_buyer, *MISMATCH)
 
 
-@under_each_framework
+@on_the_diagonal
 def test_a_handler_may_keep_nothing_of_its_answer(serving: Serving) -> None:
     for rule, plan in (("plain", {"no_store": True}), ("unkept", {})):
         name, key = new_name(), new_name()
@@ -83,7 +83,7 @@ def test_a_handler_may_keep_nothing_of_its_answer(serving: Serving) -> None:
         assert serving.runs(name) == 1, rule
 
 
-@under_each_framework
+@on_the_diagonal
 def test_a_hold_route_replays_its_answer_like_any_other(serving: Serving) -> None:
     key, letter = new_name(), {"to": new_name(), "text": "Come home."}
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from tests.http.behaviour.conftest import Serve, on, under_each_framework
+from tests.http.behaviour.conftest import Serve, at, on, on_the_diagonal
 from tests.http.serving import BUSY, Serving, assert_problem, is_replay, new_name, until
 
 PREFER = {"Prefer": "wait=30"}
@@ -26,7 +26,7 @@ def finished(serving: Serving, name: str, key: str, plan: object, rule: str = "p
     return answers[-1]
 
 
-@under_each_framework
+@on_the_diagonal
 def test_duplicates_that_prefer_to_wait_all_get_the_one_answer(serving: Serving) -> None:
     name, key = new_name(), new_name()
     with ThreadPoolExecutor(8) as pool:
@@ -75,7 +75,8 @@ def test_a_waiting_duplicate_takes_over_the_moment_the_first_fails(serving: Serv
     assert serving.runs(name) == 2
 
 
-@under_each_framework
+# Where the handler runs on the loop, in a thread beside it, and without one.
+@at(("starlette", "sqlite"), ("django-asgi", "redis"), ("flask", "postgres"))
 def test_a_handler_slower_than_its_lease_is_not_taken_over(serving: Serving) -> None:
     name, key = new_name(), new_name()
     with ThreadPoolExecutor(1) as pool:
@@ -94,7 +95,7 @@ def test_a_handler_slower_than_its_lease_is_not_taken_over(serving: Serving) -> 
     assert serving.runs(name) == 1
 
 
-@under_each_framework
+@on_the_diagonal
 def test_a_client_that_goes_away_finds_its_answer_on_retry(serving: Serving) -> None:
     name, key = new_name(), new_name()
     plan = {"gate": name, "status": 201}
@@ -111,7 +112,7 @@ def test_a_client_that_goes_away_finds_its_answer_on_retry(serving: Serving) -> 
     assert serving.runs(name) == 1
 
 
-@under_each_framework
+@on_the_diagonal
 def test_a_client_that_goes_away_in_the_middle_of_a_stream_finds_all_of_it_on_retry(serving: Serving) -> None:
     name, key = new_name(), new_name()
     plan = {"parts": ["first ", {"gate": name}, "second ", "x" * 100_000, " last"]}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from tests.http.behaviour.conftest import Serve, on, under_each_framework
+from tests.http.behaviour.conftest import Serve, on, on_the_diagonal
 from tests.http.serving import Serving, assert_problem, is_replay, new_name
 
 KEPT = (200, 201, 202, 301, 303, 400, 404, 410, 418, 422)
 NOT_KEPT = (401, 403, 408, 409, 425, 429, 500, 502, 503, 504)
 
 
-@under_each_framework
+@on_the_diagonal
 def test_an_answer_that_is_an_outcome_is_kept(serving: Serving) -> None:
     for status in KEPT:
         name, key = new_name(), new_name()
@@ -24,7 +24,7 @@ def test_an_answer_that_is_an_outcome_is_kept(serving: Serving) -> None:
         assert serving.runs(name) == 1, status
 
 
-@under_each_framework
+@on_the_diagonal
 def test_an_answer_that_says_try_again_is_not_kept(serving: Serving) -> None:
     for status in NOT_KEPT:
         name, key = new_name(), new_name()
@@ -36,7 +36,7 @@ def test_an_answer_that_says_try_again_is_not_kept(serving: Serving) -> None:
         assert serving.runs(name) == 2, status
 
 
-@under_each_framework
+@on_the_diagonal
 def test_a_storm_of_server_errors_ends_with_one_outcome(serving: Serving) -> None:
     name, key = new_name(), new_name()
     plan = {"turns": [{"status": 502}, {"fail": True}, {"status": 503}, {"status": 500}, {"status": 201}]}
@@ -60,7 +60,7 @@ def test_what_is_kept_can_be_chosen(serve: Serve, framework: str) -> None:
     assert (serving.runs(kept), serving.runs(not_kept)) == (1, 2)
 
 
-@under_each_framework
+@on_the_diagonal
 def test_an_exception_after_the_response_started_is_no_outcome(serving: Serving) -> None:
     name, key = new_name(), new_name()
     plan = {"turns": [{"parts": ["begun", {"fail": True}]}, {"parts": ["begun", " and done"]}]}
@@ -74,7 +74,7 @@ def test_an_exception_after_the_response_started_is_no_outcome(serving: Serving)
     assert serving.runs(name) == 2
 
 
-@under_each_framework
+@on_the_diagonal
 def test_on_a_hold_route_a_server_error_is_in_doubt(serving: Serving) -> None:
     for plan in ({"status": 503}, {"fail": True}):
         name, key = new_name(), new_name()
@@ -89,7 +89,7 @@ def test_on_a_hold_route_a_server_error_is_in_doubt(serving: Serving) -> None:
         assert serving.runs(name) == 1
 
 
-@under_each_framework
+@on_the_diagonal
 def test_on_a_hold_route_an_exception_after_the_response_started_is_in_doubt(serving: Serving) -> None:
     name, key = new_name(), new_name()
     plan = {"parts": ["begun", {"fail": True}]}

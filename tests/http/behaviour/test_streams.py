@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.http.behaviour.conftest import Serve, everywhere, on, under_each_framework
+from tests.http.behaviour.conftest import Serve, everywhere, on, on_the_diagonal
 from tests.http.serving import Serving, is_replay, new_name
 
 EVENTS = "text/event-stream"
@@ -62,7 +62,7 @@ def ids(text: str) -> list[str]:
     return re.findall(r"^id: (\d+\.\d+)$", text, re.MULTILINE)
 
 
-@under_each_framework
+@on_the_diagonal
 @pytest.mark.parametrize("media_type", ["text/plain; charset=utf-8", EVENTS])
 def test_a_stream_without_a_key_is_untouched(serving: Serving, media_type: str) -> None:
     name = new_name()
@@ -77,7 +77,7 @@ def test_a_stream_without_a_key_is_untouched(serving: Serving, media_type: str) 
     assert not is_replay(stream.response)
 
 
-@under_each_framework
+@on_the_diagonal
 def test_the_first_byte_of_a_recorded_stream_is_not_delayed(serving: Serving) -> None:
     name, key = new_name(), new_name()
     plan = {"parts": ["one", {"gate": name}, "two"]}
@@ -211,7 +211,7 @@ def test_a_retry_of_an_interrupted_stream_runs_again_and_says_so(serve: Serve, f
     assert serving.runs(name) == 2
 
 
-@under_each_framework
+@on_the_diagonal
 def test_the_demos_tale_is_told_once(serving: Serving) -> None:
     dweller, key = new_name(), new_name()
 
