@@ -16,7 +16,9 @@ from tests.system.process import Effects
 from onceward.testing import fault_at
 
 KEY = "order-1"
-LEASE_SECONDS = 0.5
+# Of the one that is frozen: the others wait for it. Whoever takes over has time.
+LEASE_SECONDS = 0.2
+LEASE_SECONDS_OF_OTHERS = 30.0
 SECONDS_MAX = 30.0
 
 
@@ -31,7 +33,7 @@ def freeze_at(
 ) -> tuple[Worker, Future[Answer], Worker]:
     """A worker is frozen at this point of a request; gives it, what its client gets, and another worker."""
     frozen = start_worker(fault_at(point, "freeze", nth), lease_seconds=LEASE_SECONDS)
-    other = start_worker(lease_seconds=LEASE_SECONDS)
+    other = start_worker(lease_seconds=LEASE_SECONDS_OF_OTHERS)
     asked = elsewhere.submit(frozen.ask, path, KEY)
     frozen.wait_until_frozen()
     return frozen, asked, other

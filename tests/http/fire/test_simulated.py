@@ -14,12 +14,13 @@ from onceward.http.kept import HEAD_SEQ
 from onceward.http.recording import Recording
 from onceward.http.stream import Recorded
 
-SEEDS = 200
+SEEDS = 100
 # Every planted bug is found long before.
 SEEDS_MAX = 3000
 
 
-@pytest.mark.parametrize("block", range(3))
+# What is measured in one block is the same in all, and measuring takes half of the time.
+@pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.no_cover) for block in range(1, 5))])
 def test_every_promise_is_kept(block: int) -> None:
     broken = [report for seed in range(block * SEEDS, (block + 1) * SEEDS) if (report := simulate(seed)).broken]
 
@@ -81,6 +82,7 @@ def the_end_is_passed_on_before_it_is_settled(patch: pytest.MonkeyPatch) -> None
         the_end_is_passed_on_before_it_is_settled,
     ],
 )
+@pytest.mark.no_cover
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
 
