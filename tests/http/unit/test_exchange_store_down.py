@@ -1,0 +1,139 @@
+"""A response that cannot be settled: its client is told so at once, and what can still be recorded is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from tests.http.unit.asgi_server import Call, ask, give, protected, reply, run, start, until
+
+from onceward.errors import StoreUnavailable
+from onceward.http.wire import Receive, Send
+from onceward.store.memory import MemoryStore
+from onceward.testing import FaultyStore
+
+WAITS = (b"prefer", b"wait=2")
+
+
+class FailingStore:
+    """Gives its handler a store that fails as soon as the handler has begun, until the test says otherwise."""
+
+    def __init__(self, *, streamed: bool = False, background: bool = False) -> None:
+        self.store = FaultyStore(MemoryStore())
+        self._down = self.store.unavailable()
+        self._streamed = streamed
+        self._background = background
+        self.over = asyncio.Event()
+        self.runs = 0
+
+    async def app(self, _scope: Any, _receive: Receive, send: Send) -> None:
+        self.runs += 1
+        first = self.runs == 1
+        if first:
+            self._down.__enter__()
+        if self._streamed:
+            await start(send)
+            await give(send, b"%d" % self.runs)
+            await give(send, b"!", more=False)
+        else:
+            await reply(send, b"%d!" % self.runs)
+        if first and self._background:
+            await self.over.wait()
+
+    def is_back(self) -> None:
+        self._down.__exit__(None, None, None)
+
+
+def test_a_response_that_could_not_be_recorded_is_recorded_when_the_store_is_back_and_its_retry_replays_it() -> None:
+    async def main() -> None:
+        failing = FailingStore()
+        with protected(failing.app, failing.store, store_seconds=0) as middleware:
+            first = await ask(middleware)
+            assert (first.status, first.headers["retry-after"]) == (503, "5")
+            assert middleware._tasks, "the call is over, and the recording is not"
+            failing.is_back()
+            await until(lambda: not middleware._tasks)
+
+            retry = await ask(middleware)
+
+            assert (retry.status, retry.body, retry.replayed) == (201, b"1!", True)
+            assert failing.runs == 1
+
+    run(main())
+
+
+def test_a_response_that_could_not_be_recorded_while_its_claim_lasted_is_given_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        failing = FailingStore()
+        with protected(failing.app, failing.store, store_seconds=0, lease_seconds=0.1) as middleware:
+            assert (await ask(middleware)).status == 503
+            await until(lambda: not middleware._tasks)
+            assert "could not be recorded while its claim lasted" in caplog.text
+            failing.is_back()
+
+            retry = await ask(middleware, headers=[(b"idempotency-key", b"k"), WAITS])
+
+            assert (retry.status, retry.body, failing.runs) == (201, b"2!", 2)
+
+    run(main())
+
+
+def test_a_store_that_stays_away_is_asked_with_pauses() -> None:
+    """Also where no time is given to asking it again: that is for those who wait."""
+
+    async def main() -> None:
+        failing = FailingStore()
+        with protected(failing.app, failing.store, store_seconds=0) as middleware:
+            await ask(middleware)
+            asked = [time.monotonic()]
+            for _ in range(2):
+                tries = failing.store.points.count("before-settle")
+                await until(lambda tries=tries: failing.store.points.count("before-settle") > tries)  # type: ignore[misc]
+                asked.append(time.monotonic())
+            failing.is_back()
+            await until(lambda: not middleware._tasks)
+
+            assert asked[-1] - asked[-2] > 0.04
+
+    run(main())
+
+
+def test_a_response_that_cannot_be_completed_is_cut_at_once_not_when_its_background_task_ends() -> None:
+    async def main() -> None:
+        failing = FailingStore(streamed=True, background=True)
+        with protected(failing.app, failing.store, store_seconds=0.05) as middleware:
+            first = Call(middleware)
+            with pytest.raises(StoreUnavailable):
+                await first.task
+            assert first.got.body == b"1"
+            assert not first.got.whole
+            failing.is_back()
+            failing.over.set()
+            await until(lambda: not middleware._tasks)
+
+            retry = await ask(middleware)
+
+            assert (retry.status, retry.body, failing.runs) == (201, b"2!", 2)
+
+    run(main())
+
+
+def test_that_nothing_could_be_recorded_is_said_at_once_not_when_the_background_task_ends() -> None:
+    async def main() -> None:
+        failing = FailingStore(background=True)
+        with protected(failing.app, failing.store, store_seconds=0) as middleware:
+            first = Call(middleware)
+            await first.has(lambda got: got.whole)
+            assert first.got.status == 503
+            failing.is_back()
+            failing.over.set()
+            await first.task
+            await until(lambda: not middleware._tasks)
+
+            assert (await ask(middleware)).replayed
+
+    run(main())
