@@ -189,7 +189,7 @@ def test_a_media_type_is_compared_without_parameters_and_case(content_type: str,
 
 @given(header_values)
 def test_every_content_type_has_a_place_in_the_fingerprint(content_type: str) -> None:
-    assert fingerprint_of("POST", "/", b"", media_type_of(content_type), b"")
+    assert fingerprint_of("POST", b"/", b"", media_type_of(content_type), b"")
 
 
 @given(st.lists(st.binary(max_size=5), max_size=4), st.lists(st.binary(max_size=5), max_size=4))
@@ -212,7 +212,7 @@ def test_no_part_can_pass_for_several() -> None:
 
 request_parts = st.tuples(
     st.sampled_from(["POST", "PUT", "PATCH"]),
-    st.text(max_size=6),
+    st.binary(max_size=6),
     st.binary(max_size=6),
     st.text(string.ascii_lowercase + "/", max_size=6),
     st.binary(max_size=6),
@@ -220,15 +220,15 @@ request_parts = st.tuples(
 
 
 @given(request_parts, request_parts)
-@example(("POST", "/a", b"b", "", b""), ("POST", "/", b"ab", "", b""))
+@example(("POST", b"/a", b"b", "", b""), ("POST", b"/", b"ab", "", b""))
 def test_a_request_is_the_same_only_if_all_of_it_is(
-    one: tuple[str, str, bytes, str, bytes], other: tuple[str, str, bytes, str, bytes]
+    one: tuple[str, bytes, bytes, str, bytes], other: tuple[str, bytes, bytes, str, bytes]
 ) -> None:
     assert (fingerprint_of(*one) == fingerprint_of(*other)) == (one == other)
 
 
 def test_the_ledger_takes_the_fingerprint_as_it_is() -> None:
-    taken = fingerprint_of("POST", "/pay/\udcff", b"a=1", "application/json", b"body")
+    taken = fingerprint_of("POST", b"/pay/%ff", b"a=1", "application/json", b"body")
 
     assert type(taken) is Digest
     assert fingerprint(taken) == taken

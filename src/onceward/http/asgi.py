@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import contextvars
 import logging
-from collections.abc import Callable
 from typing import Any, Unpack, assert_never
 
 from onceward.core.claim import Busy, Claim, InDoubt, Mismatch, Replay
@@ -186,11 +185,15 @@ class IdempotencyMiddleware:
         except asyncio.CancelledError:
             if not task.done():
                 await self._cancelled(exchange, task, receive)
+            if task.done() and not exchange.began:
+                await exchange.never_ran()
             raise
         except BaseException:
             task.add_done_callback(_report)
             raise
         if task.done():
+            if not exchange.began:  # cancelled before its first step, while this call was not
+                await exchange.never_ran()
             task.result()
         else:
             task.add_done_callback(_report)
@@ -208,21 +211,8 @@ class IdempotencyMiddleware:
                 await asyncio.wait({probe})
         if probe.result():
             return
-        if not exchange.began:
-            task.add_done_callback(self._never_ran(exchange))
         task.cancel()
         await asyncio.wait({task})
-
-    def _never_ran(self, exchange: Exchange) -> Callable[[object], None]:
-        """A task cancelled before its first step says nothing of it; the claim is given back for it."""
-
-        def give_back(_task: object) -> None:
-            if not exchange.began:
-                release = asyncio.ensure_future(exchange.never_ran())
-                self._tasks[release] = asyncio.get_running_loop().create_future()
-                release.add_done_callback(self._done)
-
-        return give_back
 
     def _done(self, task: asyncio.Task[None]) -> None:
         over = self._tasks.pop(task)

@@ -6,6 +6,7 @@ import logging
 import threading
 
 from onceward.blocking import wait
+from onceward.bound import forget_bound
 from onceward.core.claim import Claim, Status
 from onceward.errors import ClaimLost, OncewardError, StoreUnavailable
 from onceward.http import problem
@@ -79,6 +80,7 @@ class Ending:
                 return problem.problem(503, "The transaction did not commit. Retry with the same key.", retry_after=1)
         elif bound is not None:
             logger.error("a transaction was bound to a request and never settled in; settling outside of it")
+            forget_bound()  # its connection may be in another's transaction by now; the entry's own lock decides
         if not self.operation.stored:
             self.recording.forget()
         if not await self.recording.finish(self._retain_seconds):
@@ -95,11 +97,12 @@ class Ending:
         pause = _PAUSE_SECONDS_MIN
         while line.monotonic() < deadline:
             try:
-                await self.recording.finish(self._retain_seconds)
-            except StoreUnavailable:
-                await line.sleep(pause)
-                pause = min(pause * 2, _PAUSE_SECONDS_MAX)
-                continue
+                try:
+                    await self.recording.finish(self._retain_seconds)
+                except StoreUnavailable:
+                    await line.sleep(pause)
+                    pause = min(pause * 2, _PAUSE_SECONDS_MAX)
+                    continue
             except OncewardError as error:
                 _not_recorded(error)
             return

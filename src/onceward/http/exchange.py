@@ -48,9 +48,9 @@ class Exchange:
     """Runs the application for one claim."""
 
     __slots__ = (
-        "_asked", "_complete", "_ending", "_events", "_finishing", "_flush", "_given", "_guard", "_incoming", "_last",
+        "_asked", "_complete", "_ending", "_events", "_finishing", "_flush", "_given", "_guard", "_incoming", "_last", "_late",
         "_length", "_letting_go", "_over", "_receive", "_recording", "_send_on", "_sent", "_start", "_status",
-        "_task", "_timer", "_unsettled", "_watcher", "_whole", "_withheld", "_withholds", "_writer", "began",
+        "_task", "_timer", "_watcher", "_whole", "_withheld", "_withholds", "_writer", "began",
         "caller", "gone", "preface",
     )  # fmt: skip
 
@@ -81,7 +81,8 @@ class Exchange:
         self._complete = False  # the response has come to its end, and the ledger knows
         self._withholds = False  # what the bound transaction settled is sent, if it did commit
         self._withheld: list[bytes] = []
-        self._unsettled = False  # the client was told 503, but the response could still be recorded
+        # The client was told 503, but the response may still be recorded.
+        self._late: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self.caller: asyncio.Future[None] | None = None  # waits for the end of all this; cancelling it ends nothing
@@ -103,9 +104,9 @@ class Exchange:
             await self._end()
             if not self._complete:
                 await self._ending.unknown("the handler ended without a whole response")
-            if self._unsettled:
+            if self._late is not None:
                 self._let_caller_go()
-                await self._ending.settle_late()
+                await asyncio.wait({self._late})
         except asyncio.CancelledError:
             await self._end_after_all()
             if not self._complete:
@@ -252,6 +253,8 @@ class Exchange:
                 self._whole = True
                 self._flush = asyncio.get_running_loop().call_soon(self._end_meanwhile)
             return
+        if not self._ending.operation.stored:  # a generator may say so only now
+            self._recording.forget()
         if self._events is not None:
             data = b"".join([self._recording.add_event(block) for block in self._events.feed(data)])
             if not data:
@@ -295,7 +298,8 @@ class Exchange:
         except StoreUnavailable:
             if self._sent:
                 raise
-            self._unsettled = self._ending.operation.bound is None
+            if self._ending.operation.bound is None:
+                self._late = asyncio.ensure_future(self._ending.settle_late())
             instead = problem.unavailable()
         except ClaimLost:
             if self._sent:
