@@ -141,7 +141,7 @@ def test_a_rollback_frees_the_key_although_its_connection_is_in_another_transact
     run(main())
 
 
-@pytest.mark.parametrize("settles", [True])
+@pytest.mark.parametrize("settles", [True, False])
 def test_a_commit_counts_although_its_connection_is_in_another_transaction_by_now(
     file: Path, store: Store, connection: sqlite3.Connection, settles: bool
 ) -> None:

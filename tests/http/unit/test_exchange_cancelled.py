@@ -261,6 +261,35 @@ def test_whichever_step_a_cancellation_falls_on_the_key_is_free_or_its_answer_is
     run(main())
 
 
+def test_a_handler_that_is_cancelled_before_its_first_step_gives_its_key_back() -> None:
+    """As a loop that ends, or an application that stops, cancels whatever there is."""
+
+    def cancelling(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(coroutine, loop=loop, **options)
+        if coroutine.__qualname__ == "Exchange.run":
+            task.cancel()
+        return task
+
+    async def main() -> None:
+        app, store = Slow(), GateStore()
+        loop = asyncio.get_running_loop()
+        with protected(app, store, on_crash="hold") as middleware:
+            loop.set_task_factory(cancelling)
+            first = Call(middleware, "/", *IN_A_FILE)
+            await asyncio.wait({first.task})
+            loop.set_task_factory(None)
+            assert first.task.cancelled()
+            assert app.runs == 0
+            last = store.writes_of("k")[-1]
+            assert isinstance(last, Move)
+            assert last.verb is Verb.RELEASE, "nothing happened, and nobody need doubt it"
+            app.go_on.set()
+
+            assert (await ask(middleware, "/", *IN_A_FILE)).status == 201
+
+    run(main())
+
+
 def test_a_claim_is_renewed_no_more_when_it_is_let_go() -> None:
     """A renewal behind it would bring the lease back, and nobody would hold it."""
 

@@ -122,7 +122,7 @@ def test_a_response_that_cannot_be_completed_is_cut_at_once_not_when_its_backgro
     run(main())
 
 
-def test_that_nothing_could_be_recorded_is_said_at_once_not_when_the_background_task_ends() -> None:
+def test_that_nothing_could_be_recorded_is_said_and_mended_at_once_not_when_the_background_task_ends() -> None:
     async def main() -> None:
         failing = FailingStore(background=True)
         with protected(failing.app, failing.store, store_seconds=0) as middleware:
@@ -130,10 +130,28 @@ def test_that_nothing_could_be_recorded_is_said_at_once_not_when_the_background_
             await first.has(lambda got: got.whole)
             assert first.got.status == 503
             failing.is_back()
+
+            retry = await ask(middleware, headers=[(b"idempotency-key", b"k"), WAITS])
+
+            assert (retry.status, retry.body, retry.replayed) == (201, b"1!", True)
             failing.over.set()
             await first.task
             await until(lambda: not middleware._tasks)
 
-            assert (await ask(middleware)).replayed
+    run(main())
+
+
+def test_a_response_whose_ledger_is_closed_before_it_could_be_recorded_is_given_up_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        failing = FailingStore()
+        with protected(failing.app, failing.store, store_seconds=0) as middleware:
+            assert (await ask(middleware)).status == 503
+            await asyncio.to_thread(middleware._guard.ledger.close)
+            await until(lambda: not middleware._tasks)
+
+        assert [record.levelname for record in caplog.records if "recorded" in record.message] == ["WARNING"]
+        assert "raised" not in caplog.text
 
     run(main())
