@@ -13,6 +13,8 @@ from bench.table import render
 from bench import names
 
 
+# Its figures are of our code, not of a tracer.
+@pytest.mark.no_cover
 def test_a_quick_run_prints_and_saves_every_row_with_its_ratios(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

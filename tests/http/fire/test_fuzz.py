@@ -22,6 +22,7 @@ from onceward.store.memory import MemoryStore
 KEY_CHARACTERS = "".join(map(chr, range(0x21, 0x7F)))
 # Few, so that they meet again: replays, duplicates and other requests under a used key.
 FEW_KEYS = ["a", "b", '"a"']
+# Not measured where there are many: the unit tests pass the same lines, and tracing takes half of the time.
 fuzzed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
@@ -178,6 +179,7 @@ bodies = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.no_cover
 @settings(fuzzed, max_examples=400)
 @given(
     path=st.sampled_from(["/", "/fields", "/digest", "/hold", "/\udcff", "/%2e%2e/\n"]),
@@ -219,6 +221,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return schemathesis.openapi.from_asgi("/openapi.json", app)
 
 
+@pytest.mark.no_cover
 @settings(fuzzed, max_examples=50)
 @given(data=st.data())
 def test_the_demo_never_answers_500_whatever_its_own_description_allows(demo: Any, data: st.DataObject) -> None:
