@@ -22,7 +22,6 @@ from onceward.store.memory import MemoryStore
 KEY_CHARACTERS = "".join(map(chr, range(0x21, 0x7F)))
 # Few, so that they meet again: replays, duplicates and other requests under a used key.
 FEW_KEYS = ["a", "b", '"a"']
-# Not measured where there are many: the unit tests pass the same lines, and tracing takes half of the time.
 fuzzed = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
@@ -179,7 +178,6 @@ bodies = st.one_of(
 )  # fmt: skip
 
 
-@pytest.mark.no_cover
 @settings(fuzzed, max_examples=400)
 @given(
     path=st.sampled_from(["/", "/fields", "/digest", "/hold", "/\udcff", "/%2e%2e/\n"]),
@@ -221,6 +219,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return schemathesis.openapi.from_asgi("/openapi.json", app)
 
 
+# The tests above have passed the same lines, and there is a whole framework to trace here.
 @pytest.mark.no_cover
 @settings(fuzzed, max_examples=50)
 @given(data=st.data())

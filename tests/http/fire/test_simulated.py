@@ -19,8 +19,8 @@ SEEDS = 100
 SEEDS_MAX = 3000
 
 
-# What is measured in one block is the same in all, and measuring takes half of the time.
-@pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.no_cover) for block in range(1, 5))])
+# Three blocks pass every line that they all pass; to trace the others, too, would only take longer.
+@pytest.mark.parametrize("block", [0, 1, 2, *(pytest.param(block, marks=pytest.mark.no_cover) for block in (3, 4))])
 def test_every_promise_is_kept(block: int) -> None:
     broken = [report for seed in range(block * SEEDS, (block + 1) * SEEDS) if (report := simulate(seed)).broken]
 
