@@ -356,7 +356,7 @@ class Exchange:
         self._completed()
         self._start = None
         await self._pass({"type": "http.response.start", "status": answer.status, "headers": list(answer.headers)})
-        await self._pass({"type": "http.response.body", "body": answer.body})
+        await self._pass({"type": "http.response.body", "body": answer.body, "more_body": False})
         self.gone = True
 
     async def _pass_start(self) -> None:

@@ -29,7 +29,7 @@ logger = logging.getLogger("onceward.http")
 async def answer(send: Send, whole: Answer) -> None:
     """Send a whole response."""
     await send({"type": "http.response.start", "status": whole.status, "headers": list(whole.headers)})
-    await send({"type": "http.response.body", "body": whole.body})
+    await send({"type": "http.response.body", "body": whole.body, "more_body": False})
 
 
 def kept_answer(form: Form, entry: Entry) -> Answer:
@@ -78,7 +78,7 @@ async def replay(ledger: Ledger, form: Form, entry: Entry, last_event_id: str, r
         if not events:
             raise ClaimLost("a recorded response stops before its end: its producer is gone")
         await _piece(send, interrupted(INTERRUPTED))
-    await send({"type": "http.response.body", "body": b""})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 async def _page(recorded: Recorded, gone: asyncio.Future[None]) -> list[bytes]:
