@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import urllib.error
@@ -124,3 +125,26 @@ def test_the_service_refuses_another_story_under_the_same_key(service: str) -> N
     code, answer = post(service, "told", {"title": "two", "text": "x"})
 
     assert (code, answer["code"]) == (422, "unprocessable")
+
+
+@pytest.mark.parametrize("page", [EXAMPLES.parent / "README.md", EXAMPLES / "serve.py"], ids=lambda path: path.name)
+def test_the_command_that_users_are_told_to_try_does_what_it_says(service: str, page: Path) -> None:
+    """As a user would paste it, but for the port; and a second time."""
+    text = page.read_text("utf-8").replace("\\\\\n", "\\\n")
+    found = re.search(r"curl http://127\.0\.0\.1:8787(?:[^\n]*\\\n)*[^\n]*", text)
+    assert found is not None
+    url, *options = shlex.split(found[0].replace("\\\n", " "))[1:]
+    said = dict(zip(options[::2], options[1::2], strict=True))
+    headers = [value.split(": ", 1) for name, value in zip(options[::2], options[1::2], strict=True) if name == "-H"]
+    request = urllib.request.Request(  # noqa: S310  # our own server
+        url.replace("http://127.0.0.1:8787", service), said["-d"].encode(), dict(headers)
+    )
+
+    answers = []
+    for _ in range(2):
+        with urllib.request.urlopen(request, timeout=20) as response:  # noqa: S310
+            answers.append((response.status, response.read(), response.headers.get("Idempotent-Replayed")))
+
+    assert [answer[0] for answer in answers] == [201, 201]
+    assert answers[0][1] == answers[1][1]
+    assert answers[1][2] == "true"
