@@ -1,0 +1,61 @@
+"""Nobody waits on a loop for ever: one timer ends every wait whose time is up, and no other."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from onceward.errors import StoreUnavailable
+from onceward.store import pending
+from onceward.store.pending import Pending, tell
+
+SECONDS = 0.05
+
+
+@pytest.fixture(autouse=True)
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short, because what is tested is that time runs out."""
+    monkeypatch.setattr(pending, "ANSWER_SECONDS", SECONDS)
+
+
+def waiting() -> Pending[str]:
+    return Pending(threading.Lock(), SECONDS)
+
+
+async def outcome(one: Pending[str]) -> str:
+    try:
+        return await one
+    except StoreUnavailable:
+        return "given up"
+
+
+def test_a_wait_without_an_answer_is_given_up() -> None:
+    async def main() -> str:
+        async with asyncio.timeout(10):
+            return await outcome(waiting())
+
+    assert asyncio.run(main()) == "given up"
+
+
+def test_waits_that_began_later_are_given_up_too() -> None:
+    async def main() -> list[str]:
+        async with asyncio.timeout(10):
+            first = asyncio.ensure_future(outcome(waiting()))
+            await asyncio.to_thread(threading.Event().wait, SECONDS / 2)
+            return await asyncio.gather(first, *(outcome(waiting()) for _ in range(3)))
+
+    assert asyncio.run(main()) == ["given up"] * 4
+
+
+def test_an_answer_in_time_is_not_disturbed_by_one_that_never_comes() -> None:
+    async def main() -> list[str]:
+        answered = waiting()
+        both = asyncio.gather(outcome(waiting()), outcome(answered))
+        await asyncio.sleep(0)
+        tell([(answered, "here", None)])
+        async with asyncio.timeout(10):
+            return list(await both)
+
+    assert asyncio.run(main()) == ["given up", "here"]
