@@ -123,3 +123,31 @@ class OutcomeNotKept(OncewardError):
     """The effect happened, once, but its result could not be kept or cannot be rebuilt here."""
 
     code = "outcome-not-kept"
+
+
+class InvalidInput(OncewardError):
+    """What was sent cannot be accepted; nothing was written. `fields` says which part and why, where that is known."""
+
+    code = "invalid-input"
+
+    def __init__(self, message: str, fields: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.fields = fields
+
+
+class TooLarge(OncewardError):
+    """What was sent is larger than its limit; nothing was written."""
+
+    code = "too-large"
+
+
+class NotFound(OncewardError):
+    """There is nothing of that name."""
+
+    code = "not-found"
+
+
+class InvalidConfig(OncewardError):
+    """A configuration file, environment variable or flag has a name or a value that cannot work."""
+
+    code = "invalid-config"
