@@ -1,0 +1,135 @@
+"""A database, and the two ways to open a transaction on it: `read()` and `write()`.
+
+The same code runs on SQLite and PostgreSQL. A read sees one moment of the data from its beginning to its end, on both.
+A write commits when its block ends and leaves nothing behind when the block raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import sqlalchemy
+from sqlalchemy import event
+
+from onceward.errors import InvalidStoreUrl, StoreUnavailable
+
+Transaction: TypeAlias = sqlalchemy.Connection
+
+# As many as the thread pool of the server has threads: none of them ever waits for a connection.
+POOL_SIZE = 40
+# How long a writer waits for a writer of another process before it gives up.
+BUSY_SECONDS = 30.0
+# How long a thread waits for a connection when every one is in use.
+POOL_SECONDS = 10.0
+
+_READ = "onceward_read"
+_SCHEMES = "sqlite:///path or postgresql://user@host/name"
+
+
+def open_database(url: str, *, pool_size: int = POOL_SIZE) -> Database:
+    """The database of a URL; `InvalidStoreUrl` when there is none. It connects on first use."""
+    scheme = url.partition(":")[0]
+    try:
+        address = sqlalchemy.make_url(url)
+    except sqlalchemy.exc.ArgumentError:
+        raise InvalidStoreUrl(f"a database URL is {_SCHEMES}") from None
+    match scheme:
+        case "sqlite":
+            if not address.database or address.host:
+                raise InvalidStoreUrl(
+                    "a SQLite database is a file: sqlite:///relative/path or sqlite:////absolute/path"
+                )
+            if not Path(address.database).parent.is_dir():
+                raise InvalidStoreUrl(f"there is no folder for {address.database!r}; make it first")
+            return Database(_sqlite(address, pool_size))
+        case "postgresql" | "postgres":
+            return Database(_postgres(address, pool_size))
+        case _:
+            raise InvalidStoreUrl(f"no database of the kind {scheme!r}; a database URL is {_SCHEMES}")
+
+
+class Database:
+    """Shared by all threads of a process."""
+
+    def __init__(self, engine: sqlalchemy.Engine) -> None:
+        self.engine = engine
+        self.is_sqlite = engine.dialect.name == "sqlite"
+        self._reading = engine.execution_options(**{_READ: True})
+        if not self.is_sqlite:
+            # One moment of the data for all statements of a read, as SQLite has it.
+            self._reading = self._reading.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        # SQLite's own waiting starves some writers; writers of one process queue here instead.
+        self._writers = threading.Lock()
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Transaction]:
+        """Look at one moment of the data; nothing can be written."""
+        with _spoken(), self._reading.connect() as connection, connection.begin():
+            yield connection
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """Change the data: all of it when the block ends, nothing when it raises."""
+        if not self.is_sqlite:
+            with _spoken(), self.engine.begin() as connection:
+                yield connection
+            return
+        with _spoken(), self.engine.connect() as connection, self._writers, connection.begin():
+            yield connection
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+@contextlib.contextmanager
+def _spoken() -> Iterator[None]:
+    """A database that cannot be reached or waited for is `StoreUnavailable`; every other error is a bug and stays."""
+    try:
+        yield
+    except (sqlalchemy.exc.OperationalError, sqlalchemy.exc.InterfaceError, sqlalchemy.exc.TimeoutError) as error:
+        reason = getattr(error, "orig", None) or error
+        raise StoreUnavailable(f"the database does not answer: {str(reason).strip().splitlines()[0]}") from error
+
+
+def _sqlite(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
+    engine = sqlalchemy.create_engine(
+        address,
+        poolclass=sqlalchemy.QueuePool,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=POOL_SECONDS,
+        # Transactions begin where this module says so, not where the driver guesses.
+        connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False, "isolation_level": None},
+    )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: sqlite3.Connection, _record: object) -> None:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: sqlalchemy.Connection) -> None:
+        reading = connection.get_execution_options().get(_READ, False)
+        # The write lock is taken at once: a transaction that reads first and writes later can be refused half-way.
+        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _postgres(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
+    try:
+        return sqlalchemy.create_engine(
+            address.set(drivername="postgresql+psycopg"),
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=POOL_SECONDS,
+            connect_args={"application_name": "onceward", "connect_timeout": 5},
+        )
+    except ModuleNotFoundError:
+        raise InvalidStoreUrl("PostgreSQL needs its driver: pip install 'onceward[postgres]'") from None

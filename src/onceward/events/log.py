@@ -1,0 +1,218 @@
+"""The event log: what happened, in the order in which it was committed.
+
+Ids are never reused and follow commit order, on PostgreSQL too: appending is the last step of a transaction and takes
+one lock, after every row lock, that it holds until the commit. Whoever sees an event therefore sees every event before
+it, and a reader simply pages through `event_id > after`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, select, text
+
+from onceward.db.clock import now_text
+from onceward.db.engine import Transaction
+from onceward.db.tables import events
+
+# A page is read, and sent, in one piece.
+PAGE_MAX = 500
+# What listening processes are woken by (PostgreSQL).
+CHANNEL = "onceward_events"
+# How many events one transaction of retention deletes: it holds SQLite's write lock meanwhile.
+RETAIN_BATCH = 2_000
+
+# Any number, as long as every version of Onceward takes the same.
+_LOCK = 7_331_005
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """What is about to be appended. `data` is the compact JSON text of an object."""
+
+    name: str
+    topic_id: str | None
+    entity_type: str
+    entity_id: str
+    data: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event of the log; `data` is JSON text."""
+
+    event_id: int
+    name: str
+    topic_id: str | None
+    entity_type: str
+    entity_id: str
+    data: str
+    created_at: str
+
+    @functools.cached_property
+    def json(self) -> str:
+        """The event as every answer shows it, written once; the data is pasted in as it was stored."""
+        return (
+            f'{{"event_id":{self.event_id},"name":{_quoted(self.name)},"topic_id":{_quoted(self.topic_id)},'
+            f'"entity_type":{_quoted(self.entity_type)},"entity_id":{_quoted(self.entity_id)},'
+            f'"data":{self.data},"created_at":{_quoted(self.created_at)}}}'
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which events are wanted; an empty set asks for all."""
+
+    topics: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+
+    @property
+    def is_all(self) -> bool:
+        return not self.topics and not self.names
+
+    def matches(self, event: Event) -> bool:
+        return (not self.topics or event.topic_id in self.topics) and (not self.names or event.name in self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What the log has: every event from the oldest to the last. Another epoch is another log."""
+
+    oldest_event_id: int
+    last_event_id: int
+    log_epoch: str
+
+
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
+
+_APPEND_SQLITE = text("""
+    INSERT INTO events (name, topic_id, entity_type, entity_id, data, created_at)
+    VALUES (:name, :topic_id, :entity_type, :entity_id, :data, :created_at)
+    RETURNING event_id
+""")
+
+# The lock comes first: an id is drawn for a row only when the row above it has been read.
+_APPEND_POSTGRES = text("""
+    WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(:lock)),
+    written AS (
+        INSERT INTO events (name, topic_id, entity_type, entity_id, data, created_at)
+        SELECT e.name, e.topic_id, e.entity_type, e.entity_id, e.data, :created_at
+        FROM turn, unnest(
+            CAST(:names AS text[]), CAST(:topic_ids AS text[]), CAST(:entity_types AS text[]),
+            CAST(:entity_ids AS text[]), CAST(:datas AS text[])
+        ) WITH ORDINALITY AS e(name, topic_id, entity_type, entity_id, data, place)
+        ORDER BY e.place
+        RETURNING event_id
+    )
+    SELECT event_id, pg_notify(:channel, '') FROM written ORDER BY event_id
+""")
+
+_EXTENT = text("""
+    SELECT oldest_event_id, log_epoch, (SELECT max(event_id) FROM events) FROM event_log
+""")
+
+
+def append(tx: Transaction, new: Sequence[NewEvent]) -> list[int]:
+    """Append events and give their ids. It must be the last step of its transaction: on PostgreSQL every later
+    transaction that appends waits from here to the commit.
+    """
+    if not new:
+        return []
+    at = now_text()
+    if tx.dialect.name == "sqlite":
+        return [_append_one(tx, one, at) for one in new]
+    rows = tx.execute(
+        _APPEND_POSTGRES,
+        {
+            "lock": _LOCK,
+            "channel": CHANNEL,
+            "created_at": at,
+            "names": [one.name for one in new],
+            "topic_ids": [one.topic_id for one in new],
+            "entity_types": [one.entity_type for one in new],
+            "entity_ids": [one.entity_id for one in new],
+            "datas": [one.data for one in new],
+        },
+    )
+    return [row[0] for row in rows]
+
+
+def _append_one(tx: Transaction, one: NewEvent, at: str) -> int:
+    values = {
+        "name": one.name,
+        "topic_id": one.topic_id,
+        "entity_type": one.entity_type,
+        "entity_id": one.entity_id,
+        "data": one.data,
+        "created_at": at,
+    }
+    return int(tx.execute(_APPEND_SQLITE, values).scalar_one())
+
+
+# Built once for each shape of question, so that SQLAlchemy finds it in its cache by identity.
+_columns = (
+    events.c.event_id,
+    events.c.name,
+    events.c.topic_id,
+    events.c.entity_type,
+    events.c.entity_id,
+    events.c.data,
+    events.c.created_at,
+)
+_PAGE = (
+    select(*_columns)
+    .where(events.c.event_id > bindparam("after"), events.c.event_id <= bindparam("until"))
+    .order_by(events.c.event_id)
+    .limit(bindparam("limit"))
+)
+_OF_TOPICS = events.c.topic_id.in_(bindparam("topics", expanding=True))
+_OF_NAMES = events.c.name.in_(bindparam("names", expanding=True))
+_PAGES = {
+    (False, False): _PAGE,
+    (True, False): _PAGE.where(_OF_TOPICS),
+    (False, True): _PAGE.where(_OF_NAMES),
+    (True, True): _PAGE.where(_OF_TOPICS, _OF_NAMES),
+}
+EVERYTHING = Filter()
+
+
+def page(tx: Transaction, after: int, until: int, limit: int, wanted: Filter = EVERYTHING) -> list[Event]:
+    """The wanted events with after < event_id <= until, at most `limit` of them, in the order of their ids."""
+    values: dict[str, object] = {"after": after, "until": until, "limit": min(limit, PAGE_MAX)}
+    if wanted.topics:
+        values["topics"] = sorted(wanted.topics)
+    if wanted.names:
+        values["names"] = sorted(wanted.names)
+    rows: Iterable[tuple[int, str, str | None, str, str, str, str]] = tx.execute(
+        _PAGES[bool(wanted.topics), bool(wanted.names)], values
+    ).tuples()
+    return [Event(*row) for row in rows]
+
+
+def extent(tx: Transaction) -> Extent:
+    """What the log has at this moment."""
+    oldest, epoch, last = tx.execute(_EXTENT).one()
+    return Extent(oldest, max(last or 0, oldest - 1), epoch)
+
+
+_FIRST_KEPT = text("SELECT event_id FROM events WHERE created_at >= :before ORDER BY event_id LIMIT 1")
+_NTH_OLDEST = text("SELECT event_id FROM events ORDER BY event_id LIMIT 1 OFFSET :count")
+_RAISE = text("UPDATE event_log SET oldest_event_id = :oldest WHERE oldest_event_id < :oldest")
+_DELETE = text("DELETE FROM events WHERE event_id < :oldest")
+
+
+def retain(tx: Transaction, before: str, limit: int = RETAIN_BATCH) -> int:
+    """Delete the oldest events, as far as they were appended before that time; gives how many, at most `limit`.
+
+    The log says from then on where it begins, so that a client with an older cursor learns of the gap.
+    """
+    first_kept = tx.execute(_FIRST_KEPT, {"before": before}).scalar()
+    nth = tx.execute(_NTH_OLDEST, {"count": limit}).scalar()
+    ends = [end for end in (first_kept, nth) if end is not None]
+    oldest = min(ends) if ends else extent(tx).last_event_id + 1
+    if tx.execute(_RAISE, {"oldest": oldest}).rowcount == 0:
+        return 0
+    return tx.execute(_DELETE, {"oldest": oldest}).rowcount

@@ -1,0 +1,136 @@
+"""What makes two attachments the same, and what an attachment may be. Pure: nothing is read or written."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import cast
+from urllib.parse import urlsplit
+
+from onceward.core.canonical import Json, canonical
+from onceward.errors import InvalidKey, TooLarge
+from onceward.topics.text import bytes_of, checked, compact, refused
+
+KIND_BYTES_MAX = 64
+KEY_BYTES_MAX = 512
+VALUE_BYTES_MAX = 16 * 1024
+URL_LENGTH_MAX = 2048
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# What no URL contains: WHATWG parsers drop some of these silently, which would make two URLs of one.
+_NOT_IN_URLS = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
+_LINKS = frozenset({"url", "link"})
+
+
+@dataclass(frozen=True, slots=True)
+class NewAttachment:
+    """An attachment as it is sent. Without a `dedupe_key` the value itself says what it is."""
+
+    kind: str
+    value_json: dict[str, Json]
+    key: str | None = None
+    dedupe_key: str | None = None
+    source_message_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The columns of the unique index: no key and the empty key are the same."""
+
+    topic_id: str
+    kind: str
+    key: str
+    dedupe_key: str
+
+    @classmethod
+    def of(cls, topic_id: str, new: NewAttachment) -> Identity:
+        """Check an attachment and say what it is; `InvalidInput` or `TooLarge` when it cannot be accepted."""
+        checked("kind", new.kind, KIND_BYTES_MAX)
+        if new.key:
+            checked("key", new.key, KEY_BYTES_MAX)
+        if new.source_message_id is not None:
+            checked("source_message_id", new.source_message_id, KEY_BYTES_MAX)
+        _check_value(new)
+        if new.dedupe_key is None:
+            dedupe_key = value_key(new.value_json)
+        else:
+            dedupe_key = checked("dedupe_key", new.dedupe_key, KEY_BYTES_MAX)
+        return cls(topic_id, new.kind, new.key or "", dedupe_key)
+
+
+def value_key(value: dict[str, Json]) -> str:
+    """The dedupe key of a value: its canonical JSON, or the digest of that when it is long."""
+    try:
+        content = canonical(value)
+    except InvalidKey as error:
+        why = f"has no canonical form ({error}); send a dedupe_key of your own"
+        raise refused("value_json", why) from error
+    if len(content) <= KEY_BYTES_MAX:
+        return content.decode()
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def same_value(one: dict[str, Json], other: dict[str, Json]) -> bool:
+    """Whether two values are the same JSON, whatever the order of their keys and the spelling of their numbers."""
+    try:
+        return canonical(one) == canonical(other)
+    except InvalidKey:
+        return _is_same(one, other)
+
+
+def _is_same(one: Json, other: Json) -> bool:
+    """For values with integers that no canonical form can tell apart. Python takes True for 1; JSON does not."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_is_same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and one == other
+
+
+def _check_value(new: NewAttachment) -> None:
+    if not isinstance(cast("object", new.value_json), dict):
+        raise refused("value_json", "must be an object")
+    size = bytes_of("value_json", compact(cast("Json", new.value_json)))
+    if size > VALUE_BYTES_MAX:
+        raise TooLarge(f"value_json is limited to {VALUE_BYTES_MAX} bytes of compact JSON and has {size}")
+    if _has_nul(cast("Json", new.value_json)):
+        raise refused("value_json", "must not contain the character NUL")
+    if new.kind.lower() in _LINKS:
+        _check_link(new.value_json)
+
+
+def _has_nul(value: Json) -> bool:
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any("\0" in name or _has_nul(item) for name, item in value.items())
+    return isinstance(value, list) and any(map(_has_nul, value))
+
+
+def _check_link(value: dict[str, Json]) -> None:
+    url = value.get("url")
+    if not isinstance(url, str):
+        raise refused("value_json.url", "must be a text: the http or https URL of the link")
+    if len(url) > URL_LENGTH_MAX:
+        raise refused("value_json.url", f"is longer than {URL_LENGTH_MAX} characters")
+    if not _is_web_url(url):
+        raise refused("value_json.url", "must be an http or https URL")
+    for name in ("title", "description"):
+        text = value.get(name)
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            raise refused(f"value_json.{name}", "must be a text")
+        if _CONTROL.search(text):
+            raise refused(f"value_json.{name}", "must not contain control characters")
+
+
+def _is_web_url(url: str) -> bool:
+    if _NOT_IN_URLS.search(url):
+        return False
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port >= 0)
+    except ValueError:
+        return False

@@ -1,0 +1,47 @@
+"""Checks of the texts and JSON that topics are made of."""
+
+from __future__ import annotations
+
+import json
+
+from onceward.core.canonical import Json
+from onceward.errors import InvalidInput, TooLarge
+
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+def compact(value: Json) -> str:
+    """JSON text without blanks, as it is stored and counted."""
+    try:
+        return _compact(value)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"no JSON form: {error}") from error
+
+
+def checked(name: str, text: str, bytes_max: int, *, blank: bool = False) -> str:
+    """The text, if it can be stored; `InvalidInput` says what is wrong with which field."""
+    if not blank and not text.strip():
+        raise refused(name, "must not be blank")
+    if "\0" in text:
+        raise refused(name, "must not contain the character NUL")
+    if bytes_of(name, text) > bytes_max:
+        raise refused(name, f"is longer than {bytes_max} bytes")
+    return text
+
+
+def limited(name: str, text: str, bytes_max: int) -> str:
+    """As `checked`, for a body: `TooLarge` when it is over its limit."""
+    if bytes_of(name, text) > bytes_max:
+        raise TooLarge(f"{name} is limited to {bytes_max} bytes")
+    return checked(name, text, bytes_max)
+
+
+def bytes_of(name: str, text: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise refused(name, "has half a character (a lone surrogate)") from None
+
+
+def refused(name: str, why: str) -> InvalidInput:
+    return InvalidInput(f"{name} {why}", ((name, why),))
