@@ -1,0 +1,266 @@
+"""The hub's configuration: a TOML file, the environment and flags, of which the later wins, checked before anything runs.
+
+onceward.toml                 [hub]
+                              port = 9000
+environment                   ONCEWARD_HUB__PORT=9000
+flag                          --port 9000
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import os
+import tomllib
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import quote
+
+from onceward.core.key import check_namespace
+from onceward.errors import InvalidConfig, InvalidKey
+from onceward.hub import setting
+from onceward.hub.setting import Choice, Duration, Flag, Kind, Several, Text, Whole
+from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX
+
+# Read from the current folder when no file is named.
+DEFAULT_FILE = Path("onceward.toml")
+PREFIX = "ONCEWARD_"
+
+_HOUR = 3600.0
+_DAY = 24 * _HOUR
+_YEARS_100_IN_DAYS = RETAIN_SECONDS_MAX / _DAY
+
+
+def _is_namespace(text: str) -> bool:
+    try:
+        check_namespace(text)
+    except InvalidKey:
+        return False
+    return True
+
+
+_HOST = Text('a name or address without a port, such as "127.0.0.1" or "::1"', setting.is_host)
+_FOLDER = Text("the path of a folder")
+_DATABASE = Text("sqlite:///path or postgresql://user@host/name", setting.is_database)
+_LEDGER = Text("memory:, sqlite:///path, postgresql://… or redis://…", setting.is_ledger)
+_BLOBS = Text("file:///path or s3://bucket/prefix", setting.is_blobs)
+_NAMESPACE = Text("1 to 64 of A-Z a-z 0-9 . _ -", _is_namespace)
+_HOSTS = Several(Text("a host name, with or without a port", lambda text: bool(text) and not set(text) & set(" /@?#")))
+_ORIGINS = Several(Text('an origin such as "https://app.example.com"', setting.is_origin))
+
+
+@dataclass(frozen=True, slots=True)
+class HubSettings:
+    """Where it listens, what it stands on, and how much it takes. Relative paths start in the current folder."""
+
+    host: Annotated[str, _HOST] = "127.0.0.1"
+    port: Annotated[int, Whole(0, 65_535)] = 8787
+    data_dir: Annotated[str, _FOLDER] = "./onceward-data"
+    database: Annotated[str, _DATABASE] = ""
+    ledger: Annotated[str, _LEDGER] = ""
+    blobs: Annotated[str, _BLOBS] = ""
+    workers: Annotated[int, Whole(1, 256)] = 1
+    grace_seconds: Annotated[float, Duration(0, _HOUR)] = 20.0
+    log_format: Annotated[str, Choice(("auto", "console", "json"))] = "auto"
+    log_level: Annotated[str, Choice(("debug", "info", "warning", "error", "critical"))] = "info"
+    # A body is read into memory before its route sees it.
+    max_body_bytes: Annotated[int, Whole(1024, 1024**3)] = 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class IdempotencySettings:
+    """How requests with a key are answered, and for how long."""
+
+    enabled: Annotated[bool, Flag()] = True
+    default_ttl_hours: Annotated[float, Duration(0, RETAIN_SECONDS_MAX / _HOUR, "h")] = 24.0
+    processing_ttl_seconds: Annotated[float, Duration(1, LEASE_SECONDS_MAX)] = 300.0
+    # As long as a client may ask for by itself, with `Prefer: wait=N`.
+    wait_seconds: Annotated[float, Duration(0, 60)] = 0.0
+    auto_generate_keys: Annotated[bool, Flag()] = True
+    timestamp_bucket_seconds: Annotated[float, Duration(1, _DAY)] = 300.0
+    key_prefix: Annotated[str, _NAMESPACE] = "onceward"
+
+
+@dataclass(frozen=True, slots=True)
+class EventsSettings:
+    """How long events are kept, and how streams of them are watched over."""
+
+    keep_days: Annotated[float, Duration(0, _YEARS_100_IN_DAYS, "d")] = 0.0
+    heartbeat_seconds: Annotated[float, Duration(0.1, _HOUR)] = 15.0
+    stall_seconds: Annotated[float, Duration(0.1, _HOUR)] = 30.0
+    retention_interval: Annotated[float, Duration(1, 30 * _DAY, named=False)] = _HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class AuthSettings:
+    """Names by which the hub may be called, beside its own address."""
+
+    allowed_hosts: Annotated[tuple[str, ...], _HOSTS] = ()
+    allowed_origins: Annotated[tuple[str, ...], _ORIGINS] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Every setting, one attribute for each table. `sources` says where those came from that are not defaults."""
+
+    hub: HubSettings = HubSettings()
+    idempotency: IdempotencySettings = IdempotencySettings()
+    events: EventsSettings = EventsSettings()
+    auth: AuthSettings = AuthSettings()
+    sources: Mapping[tuple[str, str], str] = field(default_factory=dict, compare=False)
+
+    @property
+    def data_folder(self) -> Path:
+        return Path(self.hub.data_dir).expanduser()
+
+    @property
+    def database_url(self) -> str:
+        return self.hub.database or self._file("hub.db")
+
+    @property
+    def ledger_url(self) -> str:
+        """Beside the rows if those are in PostgreSQL; otherwise a file of its own, so that claims never wait for rows."""
+        if self.hub.ledger:
+            return self.hub.ledger
+        return self._file("ledger.db") if self.database_url.startswith("sqlite:") else self.database_url
+
+    @property
+    def blobs_url(self) -> str:
+        return self.hub.blobs or (self.data_folder / "blobs").absolute().as_uri()
+
+    def _file(self, name: str) -> str:
+        return "sqlite:///" + quote(str(self.data_folder / name))
+
+
+def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[tuple[str, str], object]) -> Config:
+    """The settings of a file (`onceward.toml`, if there is one, for `None`), the environment and the flags.
+
+    Flags are named by table and key; those that are `None` were not given. Raises `InvalidConfig`.
+    """
+    found: dict[tuple[str, str], tuple[object, str]] = {}
+    for name, value, source in _from_file(file):
+        found[name] = _read(name, value, source, as_text=False), source
+    for name, text, source in _from_environment(environ):
+        found[name] = _read(name, text, source, as_text=True), source
+    for name, given in flags.items():
+        if given is not None:
+            source = f"flag --{name[1].replace('_', '-')}"
+            found[name] = _read(name, given, source, as_text=isinstance(given, str)), source
+    tables = {
+        table: kind(**{key: value for (of, key), (value, _) in found.items() if of == table})
+        for table, kind in TABLES.items()
+    }
+    config = Config(**tables, sources={name: source for name, (_, source) in found.items()})
+    _check_together(config)
+    return config
+
+
+def effective(config: Config) -> str:
+    """All settings as TOML, each with where it came from; passwords are not shown."""
+    lines: list[str] = []
+    for table in TABLES:
+        lines += [f"[{table}]"]
+        values = getattr(config, table)
+        for key, kind in kinds(table).items():
+            source = config.sources.get((table, key), "default")
+            lines += [f"{key} = {kind.write(getattr(values, key))}  # {source}"]
+        lines += [""]
+    return "\n".join(lines[:-1]) + "\n"
+
+
+TABLES: Mapping[str, type] = {
+    "hub": HubSettings,
+    "idempotency": IdempotencySettings,
+    "events": EventsSettings,
+    "auth": AuthSettings,
+}
+
+
+@functools.cache
+def kinds(table: str) -> Mapping[str, Kind]:
+    """The keys of a table, in order, each with what it may hold."""
+    hints = typing.get_type_hints(TABLES[table], include_extras=True)
+    return {one.name: hints[one.name].__metadata__[0] for one in dataclasses.fields(TABLES[table])}
+
+
+def variable(table: str, key: str) -> str:
+    """The environment variable of a setting."""
+    return f"{PREFIX}{table}__{key}".upper()
+
+
+def _read(name: tuple[str, str], value: object, source: str, *, as_text: bool) -> object:
+    table, key = name
+    kind = kinds(table)[key]
+    try:
+        return kind.read(value, as_text=as_text)
+    except ValueError:
+        shown = setting.without_password(value) if isinstance(value, str) else value
+        raise InvalidConfig(f"{table}.{key} ({source}): expected {kind.expected}, not {shown!r}") from None
+
+
+def _from_file(file: Path | None) -> Iterator[tuple[tuple[str, str], object, str]]:
+    if file is None:
+        if not os.path.lexists(DEFAULT_FILE):
+            return
+        file = DEFAULT_FILE
+    source = f"file {file}"
+    try:
+        tables = tomllib.loads(file.read_text("utf-8"))
+    except FileNotFoundError:
+        raise InvalidConfig(f"there is no configuration file {str(file)!r}") from None
+    except OSError as error:
+        raise InvalidConfig(f"the configuration file {str(file)!r} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"the configuration file {str(file)!r} is not TOML: {error}") from None
+    for table, values in tables.items():
+        if not isinstance(values, dict):
+            raise InvalidConfig(
+                f"{table} ({source}): a setting stands in a table: {_either(f'[{of}]' for of in TABLES)}{_home(table)}"
+            )
+        if table not in TABLES:
+            raise InvalidConfig(f"[{table}] ({source}): there is no such table{_hint(table, TABLES)}")
+        for key, value in values.items():
+            if key not in kinds(table):
+                hint = _hint(key, kinds(table)) or _home(key)
+                raise InvalidConfig(f"{table}.{key} ({source}): there is no such setting{hint}")
+            yield (table, key), value, source
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, str], str, str]]:
+    names = {variable(table, key): (table, key) for table in TABLES for key in kinds(table)}
+    # One underscore instead of two is the mistake that everybody makes once; it must not go unnoticed.
+    mistakes = {name.replace("__", "_") for name in names}
+    for name in environ:
+        if name in names:
+            yield names[name], environ[name], f"environment {name}"
+        elif name.upper().startswith(PREFIX) and ("__" in name or name in mistakes):
+            raise InvalidConfig(f"environment {name}: there is no such setting{_hint(name.upper(), names)}")
+
+
+def _check_together(config: Config) -> None:
+    if config.hub.workers > 1 and config.ledger_url.lower().startswith("memory:"):
+        source = config.sources.get(("hub", "ledger"), "default")
+        raise InvalidConfig(
+            f"hub.ledger ({source}): memory: is one process's own; with hub.workers = {config.hub.workers}"
+            " expected sqlite:///path, postgresql://… or redis://…"
+        )
+
+
+def _hint(name: str, known: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _home(key: str) -> str:
+    """Where a setting is at home that was written elsewhere."""
+    tables = [table for table in TABLES if key in kinds(table)]
+    return f"; did you mean {key} in [{tables[0]}]?" if tables else ""
+
+
+def _either(names: Iterator[str]) -> str:
+    *first, last = names
+    return ", ".join(first) + " or " + last
