@@ -29,6 +29,7 @@ topics = Table(
     Column("id", Text, primary_key=True),
     Column("title", Text, nullable=False),
     Column("created_at", Text, nullable=False),
+    Column("request_key", Text, unique=True),
 )
 
 messages = Table(
@@ -39,6 +40,7 @@ messages = Table(
     Column("sender", Text, nullable=False),
     Column("content", Text, nullable=False),
     Column("created_at", Text, nullable=False),
+    Column("request_key", Text, unique=True),
     # An attachment names its message together with the topic of both.
     UniqueConstraint("topic_id", "id", name="messages_topic"),
 )

@@ -73,8 +73,8 @@ class Filter:
     def is_all(self) -> bool:
         return not self.topics and not self.names
 
-    def matches(self, event: Event) -> bool:
-        return (not self.topics or event.topic_id in self.topics) and (not self.names or event.name in self.names)
+    def matches(self, name: str, topic_id: str | None) -> bool:
+        return (not self.topics or topic_id in self.topics) and (not self.names or name in self.names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +196,20 @@ def extent(tx: Transaction) -> Extent:
     """What the log has at this moment."""
     oldest, epoch, last = tx.execute(_EXTENT).one()
     return Extent(oldest, max(last or 0, oldest - 1), epoch)
+
+
+_EVENT_OF = text("""
+    SELECT event_id FROM events WHERE topic_id = :topic_id AND entity_id = :entity_id AND name = :name
+    ORDER BY event_id DESC LIMIT 1
+""")
+
+
+def event_id_of(tx: Transaction, name: str, topic_id: str, entity_id: str) -> int | None:
+    """The id of the event that a thing was made with, unless retention has deleted it.
+
+    It looks from the newest on: this is asked of new things.
+    """
+    return tx.execute(_EVENT_OF, {"name": name, "topic_id": topic_id, "entity_id": entity_id}).scalar()
 
 
 _FIRST_KEPT = text("SELECT event_id FROM events WHERE created_at >= :before ORDER BY event_id LIMIT 1")

@@ -102,6 +102,7 @@ def _topics() -> None:
         sa.Column("id", sa.Text, primary_key=True),
         sa.Column("title", sa.Text, nullable=False),
         sa.Column("created_at", sa.Text, nullable=False),
+        sa.Column("request_key", sa.Text, unique=True),
     )
     op.create_table(
         "messages",
@@ -110,6 +111,7 @@ def _topics() -> None:
         sa.Column("sender", sa.Text, nullable=False),
         sa.Column("content", sa.Text, nullable=False),
         sa.Column("created_at", sa.Text, nullable=False),
+        sa.Column("request_key", sa.Text, unique=True),
         sa.UniqueConstraint("topic_id", "id", name="messages_topic"),
     )
     op.create_table(

@@ -1,0 +1,79 @@
+"""The hub's application: every part in its place, the guards in front of them.
+
+    request -> Observe   one log line and one count for each request
+            -> Hosts     is it meant for this host, and from a page that may ask?
+            -> Auth      whose token is it, and does it reach this far?
+            -> IdempotencyMiddleware   has this key been answered already?
+            -> FastAPI   routes, strict bodies, problem answers
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from onceward.http import IdempotencyMiddleware, document_idempotency
+from onceward.http.wire import App
+from onceward.hub import metrics, problems
+from onceward.hub.auth import Auth, principal_of
+from onceward.hub.config import Config
+from onceward.hub.hosts import Hosts
+from onceward.hub.observe import Observe
+from onceward.hub.routes import events, pages, topics
+from onceward.hub.state import Hub
+
+_ABOUT = """
+Work that is retried, restarted or delivered again has one effect.
+
+Send `Idempotency-Key` with every POST, PUT and PATCH: a retry with the same key gets the first answer again. Without a
+key the rows themselves find duplicates.
+"""
+
+
+def create_app(config: Config) -> App:
+    """The whole hub as one ASGI application. Its database must have been migrated."""
+    hub = Hub(config)
+    app = FastAPI(
+        title="Onceward hub",
+        version=version("onceward"),
+        description=_ABOUT,
+        lifespan=_lifespan,
+        redoc_url=None,
+    )
+    app.state.hub = hub
+    app.state.max_body_bytes = config.hub.max_body_bytes
+    for part in (topics, events, pages, metrics):
+        app.include_router(part.router)
+    problems.install(app)
+    document_idempotency(app)
+    return _guarded(app, hub)
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
+    hub: Hub = app.state.hub
+    await hub.open()
+    try:
+        yield {"hub": hub}
+    finally:
+        await hub.close()
+
+
+def _guarded(app: App, hub: Hub) -> App:
+    config = hub.config
+    app = IdempotencyMiddleware(
+        app,
+        store=hub.ledger,
+        principal=principal_of,
+        enabled=config.idempotency.enabled,
+        lease_seconds=config.idempotency.processing_ttl_seconds,
+        retain_seconds=hub.retain_seconds,
+        wait_seconds=config.idempotency.wait_seconds,
+        max_body_bytes=config.hub.max_body_bytes,
+    )
+    app = Auth(app, hub.database)
+    app = Hosts(app, config.auth.allowed_hosts, config.auth.allowed_origins, bound=config.hub.host)
+    return Observe(app)

@@ -1,0 +1,62 @@
+"""What a hub does by itself, from time to time. Of all processes on one ledger, one does it."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+import anyio.to_thread
+
+from onceward.db.clock import time_text
+from onceward.db.engine import Database
+from onceward.errors import OncewardError
+from onceward.events import log
+
+if TYPE_CHECKING:
+    from onceward.hub.state import Hub
+
+logger = logging.getLogger("onceward.hub")
+
+
+def periodic(hub: Hub) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+    """The jobs that this configuration asks for, by name."""
+    events = hub.config.events
+    if events.keep_days == 0:
+        return []
+
+    def retention() -> int:
+        return delete_old_events(hub.database, datetime.timedelta(days=events.keep_days))
+
+    return [("events-retention", _again(hub, "events-retention", events.retention_interval, retention))]
+
+
+def delete_old_events(database: Database, age: datetime.timedelta) -> int:
+    """Delete events older than this, in small transactions; gives how many."""
+    before = time_text(datetime.datetime.now(datetime.UTC) - age)
+    deleted = 0
+    while True:
+        with database.write() as tx:
+            batch = log.retain(tx, before)
+        if batch == 0:
+            return deleted
+        deleted += batch
+
+
+async def _again(hub: Hub, name: str, seconds: float, job: Callable[[], int]) -> None:
+    """Run a job every so many seconds. The outcome of the one who ran it answers the others until it is due again."""
+
+    async def ran() -> int:
+        done = await anyio.to_thread.run_sync(job)
+        logger.info("job_done", extra={"job": name, "count": done})
+        return done
+
+    while True:
+        try:
+            # Due a little earlier than the next look, or that look would find the last outcome still there.
+            await hub.ledger.run(f"job:{name}", ran, effect="idempotent", retain_seconds=seconds * 0.9)
+        except OncewardError as error:
+            logger.warning("job_failed", extra={"job": name, "reason": str(error)})
+        await asyncio.sleep(seconds)

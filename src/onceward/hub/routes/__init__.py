@@ -1,0 +1,1 @@
+"""What the hub answers, one module for each part. A handler parses, calls, and renders."""

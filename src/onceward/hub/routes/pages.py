@@ -1,0 +1,88 @@
+"""What is asked about the hub itself: whether it lives, whether it can work, its rules for agents."""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+from typing import Annotated
+
+import anyio.to_thread
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from pydantic import BaseModel, Field
+
+from onceward.errors import OncewardError
+from onceward.events import log
+from onceward.hub.state import Hub, hub_of
+
+router = APIRouter(tags=["hub"])
+
+# Longer than this and a load balancer has given up by itself.
+READY_SECONDS = 3.0
+OK = "ok"
+
+
+class Health(BaseModel):
+    status: str
+
+
+class Readiness(BaseModel):
+    status: Annotated[str, Field(description="`ok`, or `unavailable` when one of the checks failed.")]
+    checks: Annotated[dict[str, str], Field(description="`ok`, or what is wrong, for each store.")]
+
+
+@router.get("/healthz", response_model=Health, summary="Whether the process lives")
+async def healthz() -> Response:
+    return JSONResponse({"status": OK})
+
+
+@router.get(
+    "/readyz",
+    response_model=Readiness,
+    responses={503: {"model": Readiness, "description": "A store does not answer."}},
+    summary="Whether the stores answer",
+)
+async def readyz(request: Request) -> Response:
+    hub = hub_of(request)
+    checks = {"database": await _database(hub), "ledger": await _ledger(hub)}
+    ready = all(said == OK for said in checks.values())
+    return JSONResponse({"status": OK if ready else "unavailable", "checks": checks}, 200 if ready else 503)
+
+
+async def _database(hub: Hub) -> str:
+    def look() -> None:
+        with hub.database.read() as tx:
+            log.extent(tx)
+
+    with anyio.move_on_after(READY_SECONDS):
+        try:
+            await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
+        except OncewardError as error:
+            return error.code
+        return OK
+    return "no answer"
+
+
+async def _ledger(hub: Hub) -> str:
+    with anyio.move_on_after(READY_SECONDS):
+        try:
+            await hub.ledger.read("hub", "readyz")
+        except OncewardError as error:
+            return error.code
+        return OK
+    return "no answer"
+
+
+@router.get("/skill.md", response_class=PlainTextResponse, summary="The rules of safe retries, for agents")
+async def skill() -> Response:
+    return PlainTextResponse(_page("skill.md"), media_type="text/markdown; charset=utf-8")
+
+
+@router.get("/", response_class=HTMLResponse, summary="What this is, for people", include_in_schema=False)
+async def home() -> Response:
+    return HTMLResponse(_page("home.html"))
+
+
+@functools.cache
+def _page(name: str) -> str:
+    return (importlib.resources.files("onceward.hub") / "pages" / name).read_text("utf-8")

@@ -1,0 +1,202 @@
+"""Topics, messages and topic attachments."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from onceward import topics
+from onceward.hub.body import StrictRoute
+from onceward.hub.state import hub_of, request_key_of
+from onceward.topics.attachment import Attached, attachment_json
+from onceward.topics.topic import LIST_MAX
+
+router = APIRouter(prefix="/api/v1", route_class=StrictRoute, tags=["topics"])
+
+TopicId = Annotated[str, Path(description="The id of a topic.", max_length=255)]
+Limit = Annotated[int, Query(ge=1, le=LIST_MAX, description="At most so many.")]
+
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class Sent(BaseModel):
+    """What is sent is taken as it is: nothing is converted, and a field that is not known is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class TopicSent(Sent):
+    title: str
+
+
+class MessageSent(Sent):
+    sender: str
+    content: str
+
+
+class AttachmentSent(Sent):
+    kind: str = Field(description="What kind of thing this is, such as `citation`. At most 64 bytes.")
+    key: str | None = Field(None, description="A name within the kind. No key and the empty key are the same.")
+    value_json: dict[str, Any] = Field(description="The thing itself: an object of at most 16 KiB.")
+    dedupe_key: str | None = Field(None, description="Says what it is. Without it, the canonical JSON of the value does.")
+    source_message_id: str | None = Field(None, description="The message that it comes from.")
+
+
+class TopicShown(BaseModel):
+    id: str
+    title: str
+    created_at: str
+
+
+class MessageShown(BaseModel):
+    id: str
+    topic_id: str
+    sender: str
+    content: str
+    created_at: str
+
+
+class AttachmentShown(BaseModel):
+    id: str
+    topic_id: str
+    kind: str
+    key: str | None
+    value_json: dict[str, Any]
+    dedupe_key: str
+    source_message_id: str | None
+    created_at: str
+
+
+class TopicMade(BaseModel):
+    topic: TopicShown
+    event_id: int | None
+
+
+class TopicList(BaseModel):
+    topics: list[TopicShown]
+
+
+class MessageMade(BaseModel):
+    message: MessageShown
+    event_id: int | None
+
+
+class MessageList(BaseModel):
+    messages: list[MessageShown]
+
+
+class AttachmentMade(BaseModel):
+    attachment: AttachmentShown
+    event_id: int | None = Field(description="None when nothing changed.")
+    value_differs: bool | None = Field(None, description="True when the stored value is not the one that was sent.")
+
+
+class AttachmentList(BaseModel):
+    attachments: list[AttachmentShown]
+
+
+@router.post("/topics", status_code=201, response_model=TopicMade, summary="Make a topic")
+def make_topic(sent: TopicSent, request: Request) -> Response:
+    hub = hub_of(request)
+    with hub.database.write() as tx:
+        topic, event_id = topics.create_topic(tx, sent.title, request_key_of(request))
+    hub.feed.hint()
+    return _json(201, {"topic": asdict(topic), "event_id": event_id})
+
+
+@router.get("/topics", response_model=TopicList, summary="List topics, the newest first")
+def list_topics(request: Request, limit: Limit = 50) -> Response:
+    with hub_of(request).database.read() as tx:
+        found = topics.list_topics(tx, limit)
+    return _json(200, {"topics": [asdict(topic) for topic in found]})
+
+
+@router.get("/topics/{topic_id}", response_model=TopicShown, summary="Look at a topic")
+def get_topic(topic_id: TopicId, request: Request) -> Response:
+    with hub_of(request).database.read() as tx:
+        topic = topics.get_topic(tx, topic_id)
+    return _json(200, asdict(topic))
+
+
+@router.post("/topics/{topic_id}/messages", status_code=201, response_model=MessageMade, summary="Post a message")
+def post_message(topic_id: TopicId, sent: MessageSent, request: Request) -> Response:
+    hub = hub_of(request)
+    with hub.database.write() as tx:
+        message, event_id = topics.post_message(tx, topic_id, sent.sender, sent.content, request_key_of(request))
+    hub.feed.hint()
+    return _json(201, {"message": asdict(message), "event_id": event_id})
+
+
+@router.get("/topics/{topic_id}/messages", response_model=MessageList, summary="List messages, the newest first")
+def list_messages(topic_id: TopicId, request: Request, limit: Limit = 50) -> Response:
+    with hub_of(request).database.read() as tx:
+        found = topics.list_messages(tx, topic_id, limit)
+    return _json(200, {"messages": [asdict(message) for message in found]})
+
+
+@router.post(
+    "/topics/{topic_id}/attachments",
+    status_code=201,
+    response_model=AttachmentMade,
+    responses={200: {"model": AttachmentMade, "description": "It was there already; nothing changed."}},
+    summary="Add an attachment, once",
+)
+def add_attachment(topic_id: TopicId, sent: AttachmentSent, request: Request) -> Response:
+    hub = hub_of(request)
+    with hub.database.write() as tx:
+        attached = topics.attach(tx, topic_id, _new(sent))
+    if attached.event_id is not None:
+        hub.feed.hint()
+    return _attached(200 if attached.event_id is None else 201, attached)
+
+
+@router.put(
+    "/topics/{topic_id}/attachments",
+    response_model=AttachmentMade,
+    summary="Give an attachment that is there another value",
+)
+def update_attachment(topic_id: TopicId, sent: AttachmentSent, request: Request) -> Response:
+    hub = hub_of(request)
+    with hub.database.write() as tx:
+        attached = topics.update_attachment(tx, topic_id, _new(sent))
+    if attached.event_id is not None:
+        hub.feed.hint()
+    return _attached(200, attached)
+
+
+@router.get(
+    "/topics/{topic_id}/attachments", response_model=AttachmentList, summary="List attachments, the newest first"
+)
+def list_attachments(
+    topic_id: TopicId,
+    request: Request,
+    limit: Limit = 50,
+    kind: Annotated[str | None, Query(description="Only of this kind.")] = None,
+    key: Annotated[str | None, Query(description="Only with this key; empty: only without one.")] = None,
+    dedupe_key: Annotated[str | None, Query(description="Only with this dedupe key.")] = None,
+) -> Response:
+    with hub_of(request).database.read() as tx:
+        found = topics.list_attachments(tx, topic_id, limit, kind=kind, key=key, dedupe_key=dedupe_key)
+    return _text(200, '{"attachments":[' + ",".join(map(attachment_json, found)) + "]}")
+
+
+def _new(sent: AttachmentSent) -> topics.NewAttachment:
+    return topics.NewAttachment(sent.kind, sent.value_json, sent.key, sent.dedupe_key, sent.source_message_id)
+
+
+def _attached(status: int, attached: Attached) -> Response:
+    differs = ',"value_differs":true' if attached.value_differs else ""
+    event_id = _compact(attached.event_id)
+    return _text(status, f'{{"attachment":{attachment_json(attached.attachment)},"event_id":{event_id}{differs}}}')
+
+
+def _json(status: int, content: dict[str, object]) -> Response:
+    return _text(status, _compact(content))
+
+
+def _text(status: int, text: str) -> Response:
+    return Response(text, status, media_type="application/json")

@@ -1,0 +1,73 @@
+"""What one hub process holds: its database, its ledger and its feed of events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from starlette.requests import HTTPConnection
+
+from onceward.db.engine import open_database
+from onceward.db.request import RequestKey, request_key
+from onceward.events.feed import Feed
+from onceward.http.operation import idempotency
+from onceward.hub import jobs
+from onceward.hub.auth import principal_of
+from onceward.open import open_ledger
+
+if TYPE_CHECKING:
+    from onceward.hub.config import Config
+
+
+class Hub:
+    """Made with the application; opened and closed with its lifespan."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.database = open_database(config.database_url)
+        self.ledger = open_ledger(
+            config.ledger_url,
+            lease_seconds=config.idempotency.processing_ttl_seconds,
+            retain_seconds=self.retain_seconds,
+            namespace=config.idempotency.key_prefix,
+        )
+        self.feed = Feed(
+            self.database,
+            heartbeat_seconds=config.events.heartbeat_seconds,
+            stall_seconds=config.events.stall_seconds,
+        )
+        self._jobs: list[asyncio.Task[None]] = []
+
+    @property
+    def retain_seconds(self) -> float:
+        return self.config.idempotency.default_ttl_hours * 3600
+
+    async def open(self) -> None:
+        """Begin what goes on beside the requests."""
+        self._jobs = [asyncio.create_task(job, name=name) for name, job in jobs.periodic(self)]
+
+    async def stop_streams(self) -> None:
+        """End every stream with the id to resume from."""
+        await self.feed.stop()
+
+    async def close(self) -> None:
+        for job in self._jobs:
+            job.cancel()
+        for job in self._jobs:
+            with contextlib.suppress(asyncio.CancelledError):
+                await job
+        await self.feed.stop()
+        self.ledger.close()
+        self.database.close()
+
+
+def hub_of(connection: HTTPConnection) -> Hub:
+    hub: Hub = connection.app.state.hub
+    return hub
+
+
+def request_key_of(connection: HTTPConnection) -> RequestKey | None:
+    """What the rows of this request are marked with."""
+    key = idempotency(connection).key
+    return request_key(principal_of(connection.scope), key, hub_of(connection).retain_seconds)
