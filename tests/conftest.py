@@ -12,6 +12,8 @@ from tests.backends import BACKENDS, FOUR, Backend, Opener, Servers
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisCluster, RedisServer
 
+from onceward.db.engine import Database, open_database
+from onceward.db.migrate import migrate
 from onceward.testing import PinnedClock
 
 # Before any test imports them, whichever file comes first.
@@ -68,3 +70,20 @@ def make_store(store_url: str) -> Iterator[Opener]:
 @pytest.fixture
 def clock() -> PinnedClock:
     return PinnedClock()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database of the hub, on each kind in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/hub.db"
+    servers: Servers = request.getfixturevalue("servers")
+    return servers.postgres.create_database()
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """A database of the hub with its tables, on each kind in turn."""
+    with closing(open_database(database_url)) as database:
+        migrate(database)
+        yield database

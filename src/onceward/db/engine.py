@@ -36,7 +36,7 @@ def open_database(url: str, *, pool_size: int = POOL_SIZE) -> Database:
     scheme = url.partition(":")[0]
     try:
         address = sqlalchemy.make_url(url)
-    except sqlalchemy.exc.ArgumentError:
+    except (sqlalchemy.exc.ArgumentError, ValueError):
         raise InvalidStoreUrl(f"a database URL is {_SCHEMES}") from None
     match scheme:
         case "sqlite":

@@ -163,11 +163,11 @@ def list_attachments(
         wanted = wanted.where(func.coalesce(_table.key, "") == key)
     if dedupe_key is not None:
         wanted = wanted.where(_table.dedupe_key == dedupe_key)
-    return [_read(row) for row in tx.execute(wanted.order_by(_table.id.desc()).limit(min(limit, LIST_MAX))).tuples()]
+    return [_read(row) for row in tx.execute(wanted.order_by(_table.id.desc()).limit(min(limit, LIST_MAX)))]
 
 
 def _find(tx: Transaction, identity: Identity, *, lock: bool = False) -> Attachment | None:
-    row = tx.execute(_LOCK if lock else _FIND, asdict(identity)).tuples().one_or_none()
+    row = tx.execute(_LOCK if lock else _FIND, asdict(identity)).one_or_none()
     return None if row is None else _read(row)
 
 

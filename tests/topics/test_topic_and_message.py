@@ -1,0 +1,147 @@
+"""Topics and messages, and what a request that is carried out twice finds."""
+
+from __future__ import annotations
+
+import datetime
+import json
+
+import pytest
+
+from onceward import topics
+from onceward.db.clock import time_text
+from onceward.db.engine import Database
+from onceward.db.request import RequestKey, request_key
+from onceward.errors import InvalidInput, NotFound, TooLarge
+from onceward.events import log
+from onceward.topics import Topic
+
+
+@pytest.fixture
+def topic(database: Database) -> Topic:
+    with database.write() as tx:
+        return topics.create_topic(tx, "One")[0]
+
+
+def log_of(database: Database) -> list[log.Event]:
+    with database.read() as tx:
+        return log.page(tx, 0, log.extent(tx).last_event_id, 500)
+
+
+def test_a_topic_and_a_message_each_have_an_event_that_carries_them(database: Database) -> None:
+    with database.write() as tx:
+        topic, made = topics.create_topic(tx, "Übersicht")
+        message, posted = topics.post_message(tx, topic.id, "ada", "hello")
+
+    first, second = log_of(database)
+    assert (first.event_id, first.name, first.entity_id, first.topic_id) == (made, "topic.created", topic.id, topic.id)
+    assert json.loads(first.data)["topic"]["title"] == "Übersicht"
+    assert (second.event_id, second.name, second.entity_id) == (posted, "topic.message_added", message.id)
+    assert json.loads(second.data)["message"]["content"] == "hello"
+
+
+def test_lists_are_newest_first_and_limited(database: Database, topic: Topic) -> None:
+    with database.write() as tx:
+        more = [topics.create_topic(tx, f"T{n}")[0] for n in range(3)]
+        posted = [topics.post_message(tx, topic.id, "ada", f"{n}")[0] for n in range(3)]
+
+    with database.read() as tx:
+        assert topics.list_topics(tx, 10) == [*more[::-1], topic]
+        assert topics.list_topics(tx, 2) == more[:0:-1]
+        assert topics.list_messages(tx, topic.id, 10) == posted[::-1]
+        assert topics.list_messages(tx, topic.id, 1) == posted[:1:-1]
+        assert topics.list_messages(tx, more[0].id, 10) == []
+        assert topics.get_topic(tx, topic.id) == topic
+
+
+def test_what_is_not_there_is_not_found(database: Database, topic: Topic) -> None:
+    with database.write() as tx:
+        with pytest.raises(NotFound, match="top_none"):
+            topics.get_topic(tx, "top_none")
+        with pytest.raises(NotFound):
+            topics.list_messages(tx, "top_none", 10)
+        with pytest.raises(NotFound):
+            topics.post_message(tx, "top_none", "ada", "hello")
+        with pytest.raises(NotFound):
+            topics.post_message(tx, "top_none", "ada", "hello", asked("k"))
+
+    assert [event.entity_id for event in log_of(database)] == [topic.id]
+
+
+def test_texts_have_limits(database: Database, topic: Topic) -> None:
+    with database.write() as tx:
+        for title in ("", "  ", "x" * 513, "a\0b", "\ud800"):
+            with pytest.raises(InvalidInput):
+                topics.create_topic(tx, title)
+        for sender, content in (("", "x"), ("ada", " "), ("a" * 256, "x"), ("ada", "\0")):
+            with pytest.raises(InvalidInput):
+                topics.post_message(tx, topic.id, sender, content)
+        with pytest.raises(TooLarge):
+            topics.post_message(tx, topic.id, "ada", "ä" * 32_769)
+        topics.post_message(tx, topic.id, "a" * 255, "ä" * 32_768)
+        topics.create_topic(tx, "x" * 512)
+
+
+# A request that is carried out a second time: its process died between the commit and the record of its answer.
+
+
+def asked(key: str, *, who: str = "ada", retain_seconds: float = 3600) -> RequestKey:
+    request = request_key(who, key, retain_seconds)
+    assert request is not None
+    return request
+
+
+def test_a_request_that_runs_again_finds_the_topic_that_it_made(database: Database) -> None:
+    with database.write() as tx:
+        first = topics.create_topic(tx, "One", asked("k"))
+    with database.write() as tx:
+        again = topics.create_topic(tx, "One", asked("k"))
+
+    assert again == first
+    assert len(log_of(database)) == 1
+
+
+def test_a_request_that_runs_again_finds_the_message_that_it_posted(database: Database, topic: Topic) -> None:
+    with database.write() as tx:
+        first = topics.post_message(tx, topic.id, "ada", "hello", asked("k"))
+    with database.write() as tx:
+        topics.post_message(tx, topic.id, "ada", "hello")
+        again = topics.post_message(tx, topic.id, "ada", "hello", asked("k"))
+
+    assert again == first
+    assert len(log_of(database)) == 3
+
+
+def test_another_key_or_another_principal_is_another_request(database: Database, topic: Topic) -> None:
+    requests = [asked("k"), asked("l"), asked("k", who="bob"), None, None]
+    with database.write() as tx:
+        made = {topics.post_message(tx, topic.id, "ada", "hello", request)[0].id for request in requests}
+        made |= {topics.create_topic(tx, "T", request)[0].id for request in requests}
+
+    assert len(made) == 10
+
+
+def test_a_key_whose_time_is_over_may_be_used_anew(database: Database, topic: Topic) -> None:
+    with database.write() as tx:
+        old_topic, _ = topics.create_topic(tx, "T", asked("k"))
+        old_message, _ = topics.post_message(tx, topic.id, "ada", "hello", asked("k"))
+    later = RequestKey(asked("k").digest, time_text(datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)))
+
+    with database.write() as tx:
+        new_topic, _ = topics.create_topic(tx, "T", later)
+        new_message, _ = topics.post_message(tx, topic.id, "ada", "hello", later)
+        # A time in the future would make the new ones old at once; from now on they are what the key means.
+        assert topics.create_topic(tx, "T", asked("k"))[0] == new_topic
+        assert topics.post_message(tx, topic.id, "ada", "hello", asked("k"))[0] == new_message
+
+    assert new_topic != old_topic
+    assert new_message != old_message
+
+
+def test_an_event_that_retention_has_deleted_is_not_named(database: Database) -> None:
+    with database.write() as tx:
+        topic, event_id = topics.create_topic(tx, "T", asked("k"))
+        assert log.retain(tx, "3000") == 1
+
+    with database.write() as tx:
+        assert topics.create_topic(tx, "T", asked("k")) == (topic, None)
+    assert event_id == 1
