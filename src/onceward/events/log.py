@@ -188,7 +188,7 @@ def page(tx: Transaction, after: int, until: int, limit: int, wanted: Filter = E
         values["names"] = sorted(wanted.names)
     rows: Iterable[tuple[int, str, str | None, str, str, str, str]] = tx.execute(
         _PAGES[bool(wanted.topics), bool(wanted.names)], values
-    ).tuples()
+    )
     return [Event(*row) for row in rows]
 
 
