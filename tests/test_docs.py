@@ -316,10 +316,13 @@ def test_every_option_of_the_middleware_is_in_its_guide_with_its_default() -> No
 
 
 def test_every_problem_answer_is_in_the_reference_and_in_the_guide() -> None:
-    finer = [problem.in_doubt(), problem.not_kept()]
-    codes = {*problem._CODES.values(), *(json.loads(answer.body)["code"] for answer in finer)}
+    of_the_middleware = [
+        *(problem.busy(), problem.mismatch(), problem.in_doubt(), problem.not_kept(), problem.too_large(1)),
+        *(problem.unavailable(), problem.wrong_digest(), problem.key_required()),
+    ]
+    codes = {json.loads(answer.body)["code"] for answer in of_the_middleware}
 
-    assert codes <= table(section(REFERENCE, "HTTP")).keys()
+    assert codes | {*problem.CODES.values()} <= table(section(REFERENCE, "HTTP")).keys()
     assert codes <= code_words(section(HTTP_GUIDE, "What happens to a request"))
 
 

@@ -32,7 +32,7 @@ PROBLEM_MEDIA_TYPE = "application/problem+json"
 _METHODS = ("POST", "PUT", "PATCH")
 _EVERYWHERE = ("/",)
 
-_PROBLEM_SCHEMA: Json = {
+PROBLEM_SCHEMA: Json = {
     "title": "Problem",
     "description": "What went wrong, as RFC 9457 has it. Programs look at `code`.",
     "type": "object",
@@ -43,6 +43,15 @@ _PROBLEM_SCHEMA: Json = {
         "status": {"type": "integer"},
         "detail": {"type": "string", "description": "What happened, in a sentence."},
         "code": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "description": "What is wrong, field by field.",
+            "items": {
+                "type": "object",
+                "required": ["field", "message"],
+                "properties": {"field": {"type": "string"}, "message": {"type": "string"}},
+            },
+        },
         "retry_after": {"type": "integer", "description": "Seconds to wait, as in the Retry-After header."},
     },
 }
@@ -176,10 +185,10 @@ def _describe(
 
 def _problem_name(document: Json) -> str:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    name = next((name for name in _PROBLEM_NAMES if schemas.get(name, _PROBLEM_SCHEMA) == _PROBLEM_SCHEMA), None)
+    name = next((name for name in _PROBLEM_NAMES if schemas.get(name, PROBLEM_SCHEMA) == PROBLEM_SCHEMA), None)
     if name is None:
         raise InvalidOption(f"the document already has other schemas named {' and '.join(_PROBLEM_NAMES)}; rename one")
-    schemas[name] = copy.deepcopy(_PROBLEM_SCHEMA)
+    schemas[name] = copy.deepcopy(PROBLEM_SCHEMA)
     return name
 
 

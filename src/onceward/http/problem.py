@@ -13,7 +13,20 @@ STORE_RETRY_SECONDS = 5
 
 # RFC 9110 renamed these; Python followed in 3.13.
 _TITLES = {413: "Content Too Large", 422: "Unprocessable Content"}
-_CODES = {400: "badRequest", 409: "conflict", 413: "payloadTooLarge", 422: "unprocessable", 503: "unavailable"}
+CODES = {
+    400: "badRequest",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "notFound",
+    405: "methodNotAllowed",
+    409: "conflict",
+    413: "payloadTooLarge",
+    415: "unsupportedMediaType",
+    416: "rangeNotSatisfiable",
+    422: "unprocessable",
+    500: "internal",
+    503: "unavailable",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +39,19 @@ class Answer:
 
 
 @functools.lru_cache(maxsize=256)
-def problem(status: int, detail: str, code: str = "", retry_after: int | None = None) -> Answer:
-    """A problem answer; `code` follows the status unless a finer one is given."""
-    code = code or _CODES[status]
+def problem(
+    status: int,
+    detail: str,
+    code: str = "",
+    retry_after: int | None = None,
+    errors: tuple[tuple[str, str], ...] = (),
+    headers: tuple[tuple[bytes, bytes], ...] = (),
+) -> Answer:
+    """A problem answer; `code` follows the status unless a finer one is given.
+
+    `errors` says field by field what is wrong, `headers` are sent besides the answer's own.
+    """
+    code = code or code_of(status)
     content: dict[str, object] = {
         "type": f"urn:onceward:problem:{code}",
         "title": phrase(status),
@@ -36,13 +59,20 @@ def problem(status: int, detail: str, code: str = "", retry_after: int | None = 
         "detail": detail,
         "code": code,
     }
-    headers = [(b"content-type", b"application/problem+json")]
+    if errors:
+        content["errors"] = [{"field": field, "message": message} for field, message in errors]
+    sent = [(b"content-type", b"application/problem+json"), *headers]
     if retry_after is not None:
         content["retry_after"] = retry_after
-        headers.append((b"retry-after", str(retry_after).encode()))
+        sent.append((b"retry-after", str(retry_after).encode()))
     body = json.dumps(content).encode()
-    headers.append((b"content-length", str(len(body)).encode()))
-    return Answer(status, tuple(headers), body)
+    sent.append((b"content-length", str(len(body)).encode()))
+    return Answer(status, tuple(sent), body)
+
+
+def code_of(status: int) -> str:
+    """The code of a status; a status without one of its own has that of its class."""
+    return CODES.get(status) or CODES[400 if status < 500 else 500]  # noqa: PLR2004  # where the classes meet
 
 
 def phrase(status: int) -> str:

@@ -1,0 +1,167 @@
+"""Who asks, and whether they may: a bearer token becomes a principal with scopes, before anything else is done.
+
+`Authorization: Bearer <token>` carries it. A page in a browser cannot set headers on a WebSocket; there it offers two
+subprotocols, `onceward` and `onceward.bearer.<token>`, and the hub accepts `onceward`. A token is never read from the
+address. While there is no live token at all, whoever connects from this machine is `local` and may do everything.
+
+Every request is looked up anew: a revoked token is refused from the next request on.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from starlette.concurrency import run_in_threadpool
+
+from onceward.db.engine import Database
+from onceward.errors import StoreUnavailable
+from onceward.http import problem
+from onceward.http.problem import Answer
+from onceward.http.wire import App, Message, Receive, Send
+from onceward.hub import tokens
+from onceward.hub.hosts import SAFE_METHODS, is_loopback
+from onceward.hub.problems import refuse, unavailable
+from onceward.hub.tokens import Look
+
+Needed: TypeAlias = Literal["open", "read", "write", "admin"]
+
+SUBPROTOCOL = "onceward"
+_BEARER_SUBPROTOCOL = "onceward.bearer."
+
+# Says nothing that is worth a token, or has to work for whoever has none yet.
+_OPEN = frozenset({"/", "/healthz", "/readyz", "/skill.md", "/openapi.json", "/docs", "/favicon.ico"})
+_OPEN_UNDER = ("/console/",)
+_ADMIN_UNDER = ("/v1/admin/",)
+# Reading them is reading; changing them changes what happens to everybody.
+_ADMIN_TO_CHANGE = frozenset({"/test-mode", "/policies", "/api/v1/claims/resolve"})
+
+_CHALLENGE = ((b"www-authenticate", b"Bearer"),)
+_NO_TOKEN = "This needs a token: send Authorization: Bearer <token>"  # noqa: S105  # a sentence
+_BAD_TOKEN = "This token is malformed, unknown or revoked"  # noqa: S105  # a sentence
+_NOT_LOCAL = (
+    "Without tokens this hub answers only to its own machine. Make one: onceward token create NAME --scope read"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks: the name of the token, and what it allows."""
+
+    name: str
+    scopes: frozenset[str]
+
+
+LOCAL = Principal("local", frozenset(tokens.SCOPES))
+ANONYMOUS = Principal("anonymous", frozenset())
+
+
+def principal_of(scope: Any) -> str:
+    """The name of who asks, for the idempotency middleware: `principal=principal_of`."""
+    found: Principal = scope["state"]["principal"]
+    return found.name
+
+
+def scope_needed(method: str, path: str) -> Needed:
+    """What a request needs, from its method and path alone. A WebSocket counts as GET."""
+    plain = path.rstrip("/") or "/"
+    if f"{plain}/".startswith(_ADMIN_UNDER):
+        return "admin"
+    if method in SAFE_METHODS:
+        return "open" if path in _OPEN or path.startswith(_OPEN_UNDER) else "read"
+    return "admin" if plain in _ADMIN_TO_CHANGE else "write"
+
+
+def verdict(needed: Needed, look: Look, sent: str | None, *, from_here: bool) -> Principal | Answer:
+    """Who asks, or why they may not. `sent` is the token's text, None without one; `from_here`: from this machine."""
+    if look.token is not None:
+        principal = Principal(look.token.name, look.token.scopes)
+    elif sent is not None:
+        return problem.problem(401, _BAD_TOKEN, headers=_CHALLENGE)
+    elif look.guarded:
+        return problem.problem(401, _NO_TOKEN, headers=_CHALLENGE)
+    elif not from_here:
+        return problem.problem(401, _NOT_LOCAL, headers=_CHALLENGE)
+    else:
+        principal = LOCAL
+    if needed not in principal.scopes:
+        return problem.problem(403, f"This needs a token with the scope {needed}")
+    return principal
+
+
+def sent_token(scope: Any) -> str | None:
+    """The token that a request carries: None without any, and empty, which no token is, for what makes no sense."""
+    headers = [value for name, value in scope["headers"] if name == b"authorization"]
+    offered = [one for one in scope.get("subprotocols") or () if one.startswith(_BEARER_SUBPROTOCOL)]
+    if not headers and not offered:
+        return None
+    if len(headers) + len(offered) > 1:
+        return ""
+    if offered:
+        return offered[0].removeprefix(_BEARER_SUBPROTOCOL) if SUBPROTOCOL in scope["subprotocols"] else ""
+    scheme, _, text = headers[0].decode("latin-1").partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else ""
+
+
+class Auth:
+    """Lets through who may, with the principal in `scope["state"]["principal"]`; answers 401, 403 or 503 otherwise."""
+
+    def __init__(self, app: App, database: Database) -> None:
+        self.app = app
+        self._database = database
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] not in {"http", "websocket"}:
+            await self.app(scope, receive, send)
+            return
+        websocket = scope["type"] == "websocket"
+        needed = scope_needed("GET" if websocket else scope["method"], scope["path"])
+        found = ANONYMOUS if needed == "open" else await self._verdict(scope, needed)
+        if isinstance(found, Answer):
+            await refuse(scope, receive, send, found)
+            return
+        scope.setdefault("state", {})["principal"] = found
+        if websocket and scope.get("subprotocols"):
+            send = _accepting(scope, send)
+        await self.app(scope, receive, send)
+
+    async def _verdict(self, scope: Any, needed: Needed) -> Principal | Answer:
+        sent = sent_token(scope)
+        database = self._database
+        try:
+            # A reader of SQLite's WAL waits for nobody, and is done sooner than a thread is asked.
+            look = _look(database, sent) if database.is_sqlite else await run_in_threadpool(_look, database, sent)
+        except StoreUnavailable:
+            return unavailable()
+        return verdict(needed, look, sent, from_here=_is_here(scope.get("client")))
+
+
+def _look(database: Database, sent: str | None) -> Look:
+    with database.read() as tx:
+        return tokens.look(tx, sent or "")
+
+
+def _is_here(client: Any) -> bool:
+    """Whether the other end of the connection is on this machine. What a proxy's headers say does not count."""
+    return client is not None and _is_loopback_address(client[0])
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_loopback_address(text: str) -> bool:
+    return text != "localhost" and is_loopback(text)
+
+
+def _accepting(scope: Any, send: Send) -> Send:
+    """A browser ends a WebSocket that accepts none of the subprotocols it offered; the token is not one to repeat."""
+    offered = scope["subprotocols"]
+    scope["subprotocols"] = [one for one in offered if not one.startswith(_BEARER_SUBPROTOCOL)]
+    if SUBPROTOCOL not in offered:
+        return send
+
+    async def accepting(message: Message) -> None:
+        if message["type"] == "websocket.accept" and not message.get("subprotocol"):
+            message = {**message, "subprotocol": SUBPROTOCOL}
+        await send(message)
+
+    return accepting

@@ -1,0 +1,201 @@
+"""One line of log for each request, and its count. Everything that logs in the hub's process comes out in one form.
+
+A line never has a token, a query string or a body in it. Every answer carries `X-Request-ID`: the client's own, if it
+sent a sensible one, else a new one; all lines that are logged meanwhile carry it, too.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import os
+import re
+import sys
+import time
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import EventDict, WrappedLogger
+
+from onceward.http.wire import App, Message, Receive, Send
+from onceward.hub.metrics import Templates, http_counts
+from onceward.hub.problems import Guard
+
+LOGGER = "onceward.request"
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+# A path that is longer was not meant to be read.
+_PATH_CHARACTERS_MAX = 256
+# What a WebSocket ends with when nobody said how (RFC 6455, 7.4.1).
+_CLOSED_WITHOUT_CODE = 1005
+_ABNORMAL = 1006
+# A request whose answer never began, because it was cancelled or its client went away; nginx counts these so, too.
+_UNANSWERED = 499
+
+_request_id: contextvars.ContextVar[str] = contextvars.ContextVar("onceward_request_id", default="")
+
+
+def configure(log_format: str = "auto", log_level: str = "info", stream: TextIO | None = None) -> None:
+    """Let every logger of this process write to `stream` (standard error): `console`, `json`, or as fits (`auto`)."""
+    stream = stream or sys.stderr
+    json_lines = log_format == "json" or (log_format == "auto" and not stream.isatty())
+    level = logging.getLevelNamesMapping()[log_level.upper()]
+    shared: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        _with_request_id,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    ]
+    form: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if json_lines:
+        form += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    else:
+        form += [structlog.dev.ConsoleRenderer(colors=stream.isatty(), timestamp_key="time")]
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=form))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.asgi"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+        logger.setLevel(logging.NOTSET)
+    # Our own line says more.
+    logging.getLogger("uvicorn.access").disabled = True
+
+
+def _with_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    if "request_id" not in event and (found := _request_id.get()):
+        event["request_id"] = found
+    return event
+
+
+class Observe:
+    """Around everything: sees each answer as the client does."""
+
+    def __init__(self, app: App) -> None:
+        # What raises behind this point is answered in front of it, so that the line says what the client got.
+        self.app = Guard(app)
+        self._counts = http_counts()
+        self._templates = Templates(app)
+        self._log = logging.getLogger(LOGGER)
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        match scope["type"]:
+            case "http":
+                await self._http(scope, receive, send)
+            case "websocket":
+                await self._websocket(scope, receive, send)
+            case _:
+                await self.app(scope, receive, send)
+
+    async def _http(self, scope: Any, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        request_id = request_id_of(scope["headers"])
+        answered = (b"x-request-id", request_id.encode())
+        status, size, replayed, streams = 0, 0, False, False
+        counts = self._counts
+
+        async def watched(message: Message) -> None:
+            nonlocal status, size, replayed, streams
+            if message["type"] == "http.response.body":
+                size += len(message.get("body", b""))
+            elif message["type"] == "http.response.start":
+                status = message["status"]
+                headers = message.get("headers", ())
+                replayed = any(name == b"idempotent-replayed" for name, _ in headers)
+                streams = any(
+                    name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers
+                )
+                if streams:
+                    counts.stream_opened()
+                message = {**message, "headers": [*headers, answered]}
+            await send(message)
+
+        token = _request_id.set(request_id)
+        try:
+            await self.app(scope, receive, watched)
+        finally:
+            seconds = time.perf_counter() - began
+            route = self._templates.of(scope)
+            counts.answered(scope["method"], route, status or _UNANSWERED)
+            if streams:
+                counts.stream_closed()
+            else:
+                counts.took(route, seconds)
+            if self._log.isEnabledFor(logging.INFO):
+                fields = _fields(scope, seconds)
+                fields |= {
+                    "method": scope["method"],
+                    "status": status or _UNANSWERED,
+                    "bytes": size,
+                    "replayed": replayed,
+                }
+                self._log.info("request", extra=fields)
+            _request_id.reset(token)
+
+    async def _websocket(self, scope: Any, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        code, status = 0, 0
+        counts = self._counts
+
+        async def watched(message: Message) -> None:
+            nonlocal code, status
+            match message["type"]:
+                case "websocket.accept":
+                    status = 101
+                    counts.stream_opened()
+                case "websocket.close":
+                    code = code or message.get("code", 1000)
+                case "websocket.http.response.start":
+                    status = message["status"]
+            await send(message)
+
+        async def heard() -> Message:
+            nonlocal code
+            message = await receive()
+            if message["type"] == "websocket.disconnect":
+                code = code or message.get("code", _CLOSED_WITHOUT_CODE)
+            return message
+
+        token = _request_id.set(request_id_of(scope["headers"]))
+        try:
+            await self.app(scope, heard, watched)
+        finally:
+            status = status or 403
+            if status == 101:  # noqa: PLR2004  # it was accepted
+                counts.stream_closed()
+            counts.answered("GET", self._templates.of(scope), status)
+            if self._log.isEnabledFor(logging.INFO):
+                fields = _fields(scope, time.perf_counter() - began)
+                self._log.info("websocket", extra={**fields, "status": status, "close_code": code or _ABNORMAL})
+            _request_id.reset(token)
+
+
+def request_id_of(headers: Any) -> str:
+    """The request's own id, if it is one that a log can show; a new one otherwise."""
+    for name, value in headers:
+        if name == b"x-request-id":
+            if _REQUEST_ID.fullmatch(value):
+                return str(value, "ascii")
+            break
+    return os.urandom(8).hex()
+
+
+def _fields(scope: Any, seconds: float) -> dict[str, Any]:
+    principal = scope.get("state", {}).get("principal")
+    return {
+        "path": shown_path(scope),
+        "duration_ms": round(seconds * 1000, 2),
+        "principal": getattr(principal, "name", None),
+        "request_id": _request_id.get(),
+    }
+
+
+def shown_path(scope: Any) -> str:
+    """The path as it was sent, without its query, fit for a terminal."""
+    raw = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
+    text = raw[:_PATH_CHARACTERS_MAX].decode("ascii", "backslashreplace")
+    return text if text.isprintable() else ascii(text)[1:-1]
