@@ -1,0 +1,51 @@
+"""The flags that are settings: each command takes those that concern it, and gets the whole configuration."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from onceward.hub.config import load
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+# Values are read by the configuration, which also knows what is wrong with them.
+_FLAGS = {
+    "host": ("ADDRESS", "Where to listen; other than loopback only with tokens. [default: 127.0.0.1]"),
+    "port": ("PORT", "The port; 0 lets the system choose one. [default: 8787]"),
+    "data_dir": ("FOLDER", "Where everything is kept; made if missing. [default: ./onceward-data]"),
+    "database": ("URL", "Rows and events: sqlite:///path or postgresql://… [default: hub.db in the data folder]"),
+    "ledger": ("URL", "Claims: sqlite:///path, postgresql://…, redis://… or memory: [default: ledger.db in the data folder, or the PostgreSQL of --database]"),
+    "blobs": ("URL", "Bytes: file:///path or s3://bucket/prefix [default: blobs in the data folder]"),
+    "workers": ("N", "How many processes answer. [default: 1]"),
+}  # fmt: skip
+ALL = tuple(_FLAGS)
+DATA = ("data_dir", "database")
+
+
+def settings(*flags: str) -> Callable[[_F], Callable[..., Any]]:
+    """Adds these flags and `--config`; the command gets a `config` instead of them."""
+
+    def decorate(command: _F) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def with_config(config_file: Path | None, **given: Any) -> Any:
+            chosen = {("hub", flag): given.pop(flag) for flag in flags}
+            return command(load(config_file, os.environ, chosen), **given)
+
+        for flag in reversed(flags):
+            metavar, about = _FLAGS[flag]
+            with_config = click.option(f"--{flag.replace('_', '-')}", flag, metavar=metavar, help=about)(with_config)
+        return click.option(
+            "--config",
+            "config_file",
+            metavar="FILE",
+            type=click.Path(path_type=Path),
+            help="Settings as TOML. [default: onceward.toml, if it is there]",
+        )(with_config)
+
+    return decorate

@@ -1,0 +1,32 @@
+"""The data folder and the database, made ready: what a server and a command both need before they can begin."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from onceward.db.engine import Database, open_database
+from onceward.db.migrate import migrate
+from onceward.errors import InvalidConfig
+from onceward.hub.config import Config
+
+
+@contextlib.contextmanager
+def opened(config: Config, *, pool_size: int = 1) -> Iterator[Database]:
+    """The database of a configuration with the tables of this version; what is missing is made first."""
+    make_folder(config)
+    database = open_database(config.database_url, pool_size=pool_size)
+    try:
+        migrate(database)
+        yield database
+    finally:
+        database.close()
+
+
+def make_folder(config: Config) -> None:
+    """For its owner alone: it holds everybody's data."""
+    folder = config.data_folder
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidConfig(f"hub.data_dir: the folder {str(folder)!r} cannot be made: {error.strerror}") from None

@@ -1,0 +1,182 @@
+"""A served hub: when it says that it is ready, what it refuses to do, and how it stops."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.hub.process import RunningHub, running_hub, started_hub
+from tests.hub.reading import Reading, get, odd
+
+from onceward.errors import InvalidConfig, InvalidStoreUrl
+from onceward.hub import serve as serving
+from onceward.hub.config import Config, HubSettings
+from onceward.hub.data import opened
+from onceward.hub.tokens import create, revoke
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def plain(data_dir: Path) -> Iterator[RunningHub]:
+    with running_hub(data_dir=data_dir, command=odd("plain")) as hub:
+        yield hub
+
+
+def test_when_it_says_where_it_listens_it_answers(plain: RunningHub, data_dir: Path) -> None:
+    said = plain.log_lines()[-1]
+
+    assert int(get(plain, "/pid")) == plain.process.pid
+    assert re.fullmatch(rf"onceward: listening on http://127\.0\.0\.1:\d+ \(data in {re.escape(str(data_dir))}\)", said)
+    assert stat.S_IMODE(data_dir.stat().st_mode) == 0o700, "it is its owner's alone"
+
+
+def test_it_listens_on_ipv6_too_and_its_folder_may_have_any_name(tmp_path: Path) -> None:
+    data_dir = tmp_path / "a b%20c?d#e ü" / "data"
+    data_dir.parent.mkdir()
+    with running_hub(data_dir=data_dir, args=["--host", "::1"], command=odd("plain")) as hub:
+        assert hub.url.startswith("http://[::1]:")
+        assert int(get(hub, "/pid")) == hub.process.pid
+        assert (data_dir / "hub.db").is_file()
+
+
+# What it refuses.
+
+
+def refusal(kind: type[Exception], data_dir: Path, **hub: str | int) -> str:
+    settings = HubSettings(**{"data_dir": str(data_dir), "port": 0, **hub})  # type: ignore[arg-type]
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(kind) as caught:
+        serving.serve(Config(hub=settings))
+    assert signal.getsignal(signal.SIGTERM) is before
+    return str(caught.value)
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_is_made(data_dir: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        said = refusal(InvalidConfig, data_dir, port=port)
+
+    assert said == (
+        f"port {port} of 127.0.0.1 is taken by another program; stop that one, or choose another with --port"
+    )
+    assert not data_dir.exists()
+
+
+def test_of_two_that_start_at_once_on_one_port_the_later_is_refused(data_dir: Path) -> None:
+    """Both may bind it as long as neither listens."""
+    with serving._bound(Config(hub=HubSettings(port=0))) as first:
+        config = Config(hub=HubSettings(port=first.getsockname()[1], data_dir=str(data_dir)))
+        with serving._bound(config) as second:
+            serving._listen(config, first)
+            with pytest.raises(InvalidConfig, match="is taken by another program"):
+                serving._listen(config, second)
+
+
+def test_a_data_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    said = refusal(InvalidConfig, tmp_path / "file" / "data")
+
+    assert said.startswith("hub.data_dir: the folder")
+    assert said.endswith("cannot be made: Not a directory")
+
+
+def test_an_address_that_others_can_reach_needs_a_live_token(data_dir: Path) -> None:
+    """It is bound here and not listened on, so that nobody reaches it."""
+    said = refusal(InvalidConfig, data_dir, host="0.0.0.0")  # noqa: S104
+
+    config = Config(hub=HubSettings(data_dir=str(data_dir), host="0.0.0.0", port=0))  # noqa: S104
+    with opened(config) as database, serving._bound(config) as listener:
+        with database.write() as tx:
+            create(tx, "ada", ["read"])
+        serving._check_tokens(config, listener, database)
+        with database.write() as tx:
+            revoke(tx, "ada")
+        with pytest.raises(InvalidConfig):
+            serving._check_tokens(config, listener, database)
+
+    assert said.startswith("0.0.0.0 can be reached from other machines, and there is no token yet; first run")
+    assert "`onceward token create NAME --scope read --scope write`" in said
+
+
+def test_an_address_of_another_machine_is_refused(data_dir: Path) -> None:
+    said = refusal(InvalidConfig, data_dir, host="192.0.2.1")
+
+    assert said == "192.0.2.1 is no address of this machine; choose another with --host"
+
+
+def test_stores_that_cannot_be_opened_are_refused(data_dir: Path) -> None:
+    assert "colour" in refusal(InvalidStoreUrl, data_dir, ledger="redis://h/0?colour=red")
+    assert "there is no folder" in refusal(InvalidStoreUrl, data_dir, database="sqlite:////nowhere/at/all.db")
+
+
+def test_an_application_that_does_not_start_ends_it_with_the_reason(data_dir: Path) -> None:
+    with started_hub(data_dir=data_dir, command=odd("fails-to-start")) as hub:
+        assert hub.wait() == 1
+
+    assert any("the roof is gone" in line for line in hub.log_lines())
+    assert not any("listening" in line for line in hub.log_lines())
+
+
+# How it stops.
+
+
+def test_a_signal_while_it_starts_ends_it_quietly(data_dir: Path) -> None:
+    with started_hub(data_dir=data_dir, command=odd("slow-start")) as hub:
+        hub.wait_for_line("app: starting")
+        assert hub.stop() == 0
+
+    assert hub.log_lines()[0] == "app: starting", "it says that it listens only when it does"
+    assert "Traceback" not in "\n".join(hub.log_lines())
+
+
+def test_it_stops_in_order(plain: RunningHub) -> None:
+    """No new connections; streams end with their resume id; what is under way is finished; then it closes."""
+    with closing(Reading(plain, "/stream")) as stream, closing(Reading(plain, "/slow?0.5")) as slow:
+        plain.process.terminate()
+        plain.wait_for_line("streams are stopped")
+
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", plain.port), timeout=5).close()
+        assert stream.response.read() == b"resume from 7\n"
+        assert slow.response.read() == b"done\n"
+
+    assert plain.wait() == 0
+    assert plain.log_lines()[1:] == ["app: streams are stopped", "app: the slow request is done", "app: closed"]
+
+
+def test_stopping_by_ctrl_c_takes_no_longer_than_the_grace(data_dir: Path) -> None:
+    """Streams that never end and a request that takes a minute share the one grace."""
+    grace = {"ONCEWARD_HUB__GRACE_SECONDS": "0.5"}
+    with (
+        running_hub(data_dir=data_dir, env=grace, command=odd("endless-streams")) as hub,
+        closing(Reading(hub, "/slow?60")),
+    ):
+        began = time.monotonic()
+        hub.process.send_signal(signal.SIGINT)
+        code = hub.wait()
+        took = time.monotonic() - began
+
+    assert code == 0
+    assert took < 3
+    assert hub.log_lines()[-1] == "app: closed"
+
+
+def test_what_cannot_be_stopped_does_not_keep_the_process(data_dir: Path) -> None:
+    env = {"ONCEWARD_HUB__GRACE_SECONDS": "0", "CLOSE_SECONDS": "0.5"}
+    with running_hub(data_dir=data_dir, env=env, command=odd("plain")) as hub:
+        Reading(hub, "/thread").close()
+        assert hub.stop() == 1
+
+    assert hub.log_lines()[-1] == "onceward: still busy after the grace period; ended at once"

@@ -1,0 +1,106 @@
+"""Several worker processes behind one socket: they answer together, are replaced when they die, and stop together."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.hub.process import RunningHub, running_hub, started_hub
+from tests.hub.reading import Reading, get, odd
+
+TWO = ["--workers", "2"]
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def crew(data_dir: Path) -> Iterator[RunningHub]:
+    with running_hub(data_dir=data_dir, args=TWO, command=odd("plain")) as hub:
+        yield hub
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def answering(hub: RunningHub, count: int) -> set[int]:
+    """The processes that answer, once there are so many."""
+    found: set[int] = set()
+
+    def has_them() -> bool:
+        found.add(int(get(hub, "/pid")))
+        return len(found) >= count
+
+    until(has_them)
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Running, and not merely waiting for somebody to ask how it ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_workers_answer_on_one_port_are_started_again_and_stop_together(crew: RunningHub, data_dir: Path) -> None:
+    before = answering(crew, 2)
+    (metrics,) = data_dir.glob("metrics-*")
+    with pytest.raises((http.client.HTTPException, ConnectionError)):
+        get(crew, "/die")
+    dead = int(crew.wait_for_line(r"worker (\d+) ended with code -9; another one is started")[1])
+    after = answering(crew, 2)
+
+    with closing(Reading(crew, "/stream")) as stream:
+        crew.process.terminate()
+        assert stream.response.read() == b"resume from 7\n"
+    assert crew.wait() == 0
+
+    assert crew.process.pid not in before
+    assert after - before
+    assert dead in before - after
+    lines = crew.log_lines()
+    assert len([line for line in lines if "listening on" in line]) == 1
+    assert lines.count("app: closed") == 2
+    assert not metrics.exists()
+    assert not any(is_alive(worker) for worker in after)
+
+
+def test_ctrl_c_in_a_terminal_reaches_every_process_and_ends_them_in_order(data_dir: Path) -> None:
+    command = ("setsid", "--wait", *odd("plain"))
+    with running_hub(data_dir=data_dir, args=TWO, command=command) as hub:
+        workers = answering(hub, 2)
+        os.killpg(os.getpgid(workers.pop()), signal.SIGINT)
+        assert hub.wait() == 0
+
+    assert hub.log_lines().count("app: closed") == 2
+    assert "Traceback" not in "\n".join(hub.log_lines())
+
+
+def test_workers_do_not_outlive_their_parent(crew: RunningHub) -> None:
+    workers = answering(crew, 2)
+
+    crew.process.kill()
+
+    until(lambda: not any(is_alive(worker) for worker in workers))
+    assert crew.wait() == -signal.SIGKILL
+    assert crew.log_lines().count("app: closed") == 2
+
+
+def test_workers_that_never_start_end_the_whole(data_dir: Path) -> None:
+    with started_hub(data_dir=data_dir, args=TWO, command=odd("fails-to-start")) as hub:
+        assert hub.wait() == 1
+
+    assert any("the roof is gone" in line for line in hub.log_lines())
