@@ -22,7 +22,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"events", "blobs"}),
     frozenset({"http", "turns", "ingest", "topics", "tasks"}),
     frozenset({"testing"}),
-    frozenset({"hub", "cli"}),
+    frozenset({"hub", "cli", "__main__"}),
 )
 # `onceward` itself gathers the public names; a layer that imported it would import everything.
 TOP = "__init__"

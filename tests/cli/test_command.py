@@ -1,0 +1,122 @@
+"""The command line: how it answers wrong use, what it imports, and that it works as a user starts it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.hub.process import environment
+
+from onceward.cli import main
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=30, check=False, env=environment()
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sevre"], "onceward: No such command 'sevre'"),
+        (["serve", "--prot", "1"], "onceward: No such option"),
+        (["serve", "--port", "high"], "onceward: hub.port (flag --port): expected a whole number from 0 to 65535, not 'high'"),
+        (["serve", "extra"], "onceward: Got unexpected extra argument"),
+        (["config", "--config", "missing.toml"], "onceward: there is no configuration file 'missing.toml'"),
+        (["token", "create"], "onceward: Missing argument 'NAME'; see onceward token create --help"),
+        (["token", "create", "ada"], "onceward: Missing option '--scope'. Choose from: read, write, admin;"),
+        (["token", "create", "ada", "--scope", "own"], "onceward: Invalid value for '--scope': 'own' is not one of"),
+        (["token", "create", " ", "--scope", "read"], "onceward: A token's name is"),
+    ],
+    ids=["command", "option", "value", "argument", "file", "no-name", "no-scope", "scope", "name"],
+)  # fmt: skip
+def test_wrong_use_is_one_line_and_code_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(message)
+    assert said.err.count("\n") == 1
+
+
+def test_a_failure_is_one_line_and_code_1(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (elsewhere / "hub.db").mkdir()
+
+    assert main(["token", "list", "--database", "sqlite:///hub.db"]) == 1
+
+    said = capsys.readouterr()
+    assert said.err.startswith("onceward: the database does not answer:")
+    assert said.err.count("\n") == 1
+
+
+def test_without_a_command_it_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+
+    assert "Commands:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["serve"], ["config"], ["token"], ["token", "create"]], ids=" ".join)
+def test_help_has_examples(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*arguments, "--help"]) == 0
+
+    said = capsys.readouterr().out
+    assert said.startswith(" ".join(["Usage: onceward", *arguments]))
+    assert arguments == ["token"] or " ".join(["  onceward", *arguments]) in said
+
+
+def test_the_effective_settings_are_printed(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (elsewhere / "onceward.toml").write_text("[events]\nkeep_days = 7\n", "utf-8")
+
+    assert main(["config", "--database", "postgresql://u:hush@h/d", "--port", "0"]) == 0
+
+    said = capsys.readouterr().out
+    assert "keep_days = 7  # file onceward.toml" in said
+    assert 'database = "postgresql://u:***@h/d"  # flag --database' in said
+    assert "hush" not in said
+
+
+def test_what_is_not_served_needs_no_server() -> None:
+    """Help and settings come at once: none of these is imported for them."""
+    look = """
+import sys
+from onceward.cli import main
+main(["--help"]); main(["serve", "--help"]); main(["config"])
+heavy = {"fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "structlog", "pydantic", "websockets", "psycopg",
+         "redis", "httpx", "prometheus_client"}
+sys.exit(", ".join(sorted(heavy & sys.modules.keys())) or 0)
+"""
+    done = python("-c", look)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_it_runs_as_a_module() -> None:
+    done = python("-m", "onceward", "--version")
+
+    assert (done.returncode, done.stdout.split()[0], done.stderr) == (0, "onceward", "")
+
+
+@pytest.mark.parametrize("package", ["click", "uvicorn"])
+def test_without_its_packages_it_says_what_to_install(package: str, elsewhere: Path) -> None:
+    done = python(
+        "-c",
+        f"import sys; sys.modules[{package!r}] = None; from onceward.cli import main;"
+        f" sys.exit(main(['serve', '--data-dir', {json.dumps(str(elsewhere / 'data'))}]))",
+    )
+
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"onceward: the command needs packages that are not installed ({package}): pip install 'onceward[hub]'\n"
+    )

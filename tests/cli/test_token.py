@@ -1,0 +1,88 @@
+"""`onceward token`: made before the hub first runs, shown once, listed without secrets, revoked by id or name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.servers.postgres import PostgresServer
+
+from onceward.cli import main
+from onceward.hub.config import Config, HubSettings
+from onceward.hub.data import opened
+from onceward.hub.tokens import find
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> list[str]:
+    """The flags that name an empty database."""
+    if request.param == "sqlite":
+        return []
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    return ["--database", server.create_database()]
+
+
+def said_by(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["token", *arguments]) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+def parsed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
+    return json.loads(said_by(capsys, *arguments, "--json"))
+
+
+def test_a_token_is_made_listed_and_revoked(database: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    made = parsed(capsys, "create", "ada", "--scope", "write", "--scope", "read", *database)
+    text = made.pop("token")
+    config = Config(hub=HubSettings(database=database[-1] if database else ""))
+    with opened(config) as opened_database, opened_database.read() as tx:
+        found = find(tx, text)
+    listed = parsed(capsys, "list", *database)
+    revoked = parsed(capsys, "revoke", "ada", *database)
+    again = main(["token", "revoke", "ada", *database])
+    error = capsys.readouterr().err
+    (after,) = parsed(capsys, "list", *database)["tokens"]
+
+    assert found is not None
+    assert (found.token_id, found.name, found.scopes) == (made["token_id"], "ada", frozenset({"read", "write"}))
+    assert made["scopes"] == ["read", "write"]
+    assert listed == {"tokens": [made]}
+    assert revoked == {"revoked": 1}
+    assert after["revoked_at"] is not None
+    assert again == 1
+    assert error == "onceward: there is no live token with the id or name 'ada'; see onceward token list\n"
+
+
+def test_only_the_token_itself_is_on_standard_output(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+    """So that a script can say `TOKEN=$(onceward token create …)`."""
+    assert main(["token", "create", "ada", "--scope", "read", "--data-dir", "there"]) == 0
+    said = capsys.readouterr()
+    listed = said_by(capsys, "list", "--data-dir", "there")
+
+    assert len(said.out.split()) == 1
+    assert said.err.startswith("onceward: token ")
+    assert said.err.endswith("for ada (read); it is not shown again\n")
+    assert said.out.strip() not in said.err + listed
+    assert (elsewhere / "there" / "hub.db").is_file()
+
+
+def test_the_list_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("ada", "a-longer-name"):
+        said_by(capsys, "create", name, "--scope", "read", "--scope", "admin")
+    said_by(capsys, "revoke", "ada")
+
+    head, first, second = said_by(capsys, "list").splitlines()
+
+    assert head.split() == ["ID", "NAME", "SCOPES", "CREATED", "REVOKED"]
+    assert first.split()[1:4] == ["ada", "admin", "read"]
+    assert len(first.split()) == 6
+    assert len(second.split()) == 5
+    assert first.index("admin") == second.index("admin") == head.index("SCOPES")
