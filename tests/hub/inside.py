@@ -1,0 +1,66 @@
+"""A whole hub inside of the test's own process: its lifespan, and a client that asks it without a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+
+from onceward.http.wire import App, Message
+from onceward.hub.app import create_app
+from onceward.hub.config import Config
+
+
+class Client:
+    """Asks one request after the other, each to its end."""
+
+    def __init__(self, runner: asyncio.Runner, app: App) -> None:
+        self._runner = runner
+        transport = httpx.ASGITransport(app, client=("127.0.0.1", 50_000))
+        self._client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787")
+
+    def request(self, method: str, path: str, **options: Any) -> httpx.Response:
+        return self._runner.run(self._client.request(method, path, **options))
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("GET", path, **options)
+
+    def post(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("POST", path, **options)
+
+    def put(self, path: str, **options: Any) -> httpx.Response:
+        return self.request("PUT", path, **options)
+
+    def close(self) -> None:
+        self._runner.run(self._client.aclose())
+
+
+@contextlib.contextmanager
+def hub_inside(config: Config) -> Iterator[Client]:
+    """Its database must have been migrated."""
+    app = create_app(config)
+    with asyncio.Runner() as runner:
+        to_app: asyncio.Queue[Message] = asyncio.Queue()
+        from_app: asyncio.Queue[Message] = asyncio.Queue()
+
+        async def say(kind: str) -> None:
+            await to_app.put({"type": f"lifespan.{kind}"})
+            assert (await from_app.get())["type"] == f"lifespan.{kind}.complete"
+
+        async def start() -> asyncio.Future[None]:
+            scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+            living = asyncio.ensure_future(app(scope, to_app.get, from_app.put))
+            await say("startup")
+            return living
+
+        async def stop() -> None:
+            await say("shutdown")
+            await living
+
+        living = runner.run(start())
+        with contextlib.closing(Client(runner, app)) as client:
+            yield client
+        runner.run(stop())

@@ -1,0 +1,98 @@
+"""What is asked about the hub itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.hub.inside import Client, hub_inside
+from tests.servers.postgres import PostgresServer
+
+from onceward.db.engine import open_database
+from onceward.db.migrate import migrate
+from onceward.hub.config import Config, EventsSettings, HubSettings, IdempotencySettings
+
+
+def migrated(config: Config) -> Config:
+    with closing(open_database(config.database_url)) as database:
+        migrate(database)
+    return config
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    with hub_inside(migrated(Config(HubSettings(data_dir=str(tmp_path))))) as client:
+        yield client
+
+
+def test_a_hub_says_that_it_lives_and_that_its_stores_answer(client: Client) -> None:
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/readyz").json() == {"status": "ok", "checks": {"database": "ok", "ledger": "ok"}}
+
+
+def test_a_hub_whose_stores_are_gone_lives_and_is_not_ready(tmp_path: Path) -> None:
+    with PostgresServer() as server:
+        config = migrated(Config(HubSettings(data_dir=str(tmp_path), database=server.create_database())))
+        with hub_inside(config) as client:
+            assert client.get("/readyz").status_code == 200
+            server.stop()
+
+            answer = client.get("/readyz")
+
+            assert answer.status_code == 503
+            assert answer.json()["status"] == "unavailable"
+            assert set(answer.json()["checks"]) == {"database", "ledger"}
+            assert "ok" not in answer.json()["checks"].values()
+            assert client.get("/healthz").status_code == 200
+
+
+def test_the_rules_for_agents_and_the_pages_for_people_are_served(client: Client) -> None:
+    skill = client.get("/skill.md")
+
+    assert skill.headers["content-type"].startswith("text/markdown")
+    assert "## Retry Safety" in skill.text
+    assert "<title>Onceward hub</title>" in client.get("/").text
+    assert client.get("/docs").status_code == 200
+
+
+def test_the_document_shows_every_route_and_no_answer_that_is_never_sent(client: Client) -> None:
+    document = client.get("/openapi.json").json()
+
+    assert {
+        "/api/v1/topics",
+        "/api/v1/topics/{topic_id}",
+        "/api/v1/topics/{topic_id}/messages",
+        "/api/v1/topics/{topic_id}/attachments",
+        "/api/v1/events",
+        "/api/v1/events/stream",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/skill.md",
+    } <= set(document["paths"])
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+    post = document["paths"]["/api/v1/topics/{topic_id}/attachments"]["post"]
+    assert {"200", "201", "400", "409", "422"} <= set(post["responses"])
+    assert "Idempotency-Key" in {parameter["name"] for parameter in post["parameters"]}
+
+
+def test_switched_off_the_key_is_not_looked_at(tmp_path: Path) -> None:
+    config = Config(HubSettings(data_dir=str(tmp_path)), IdempotencySettings(enabled=False))
+    with hub_inside(migrated(config)) as client:
+        made = [client.post("/api/v1/topics", json={"title": "T"}, headers={"Idempotency-Key": "k"}) for _ in "ab"]
+
+    assert made[0].json()["topic"] != made[1].json()["topic"]
+
+
+def test_old_events_are_deleted_by_themselves(tmp_path: Path) -> None:
+    config = Config(HubSettings(data_dir=str(tmp_path)), events=EventsSettings(keep_days=1e-9, retention_interval=1.0))
+    with hub_inside(migrated(config)) as client:
+        client.post("/api/v1/topics", json={"title": "T"})
+        page = client.get("/api/v1/events").json()
+        while page["events"]:
+            page = client.get("/api/v1/events").json()
+
+    assert page["gap"] == {"after_event_id": 0, "oldest_event_id": 2}
+    assert page["next_after"] == 1
