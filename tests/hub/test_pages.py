@@ -54,7 +54,12 @@ def test_the_rules_for_agents_and_the_pages_for_people_are_served(client: Client
     assert skill.headers["content-type"].startswith("text/markdown")
     assert "## Retry Safety" in skill.text
     assert "<title>Onceward hub</title>" in client.get("/").text
-    assert client.get("/docs").status_code == 200
+    assert "what can be asked" in client.get("/docs").text
+
+
+def test_no_page_loads_anything_from_elsewhere(client: Client) -> None:
+    for path in ("/", "/docs"):
+        assert "://" not in client.get(path).text
 
 
 def test_the_document_shows_every_route_and_no_answer_that_is_never_sent(client: Client) -> None:

@@ -1,10 +1,10 @@
-"""The hub's application: every part in its place, the guards in front of them.
+"""The hub's application: every part in its place, the guards in front of them, from the outside in:
 
-    request -> Observe   one log line and one count for each request
-            -> Hosts     is it meant for this host, and from a page that may ask?
-            -> Auth      whose token is it, and does it reach this far?
-            -> IdempotencyMiddleware   has this key been answered already?
-            -> FastAPI   routes, strict bodies, problem answers
+Observe                 one log line and one count for each request
+Hosts                   is it meant for this host, and from a page that may ask?
+Auth                    whose token is it, and does it reach this far?
+IdempotencyMiddleware   has this key been answered already?
+FastAPI                 routes, strict bodies, problem answers
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ def create_app(config: Config) -> App:
         version=version("onceward"),
         description=_ABOUT,
         lifespan=_lifespan,
+        # The page of our own loads nothing from elsewhere.
+        docs_url=None,
         redoc_url=None,
     )
     app.state.hub = hub

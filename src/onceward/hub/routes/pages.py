@@ -83,6 +83,11 @@ async def home() -> Response:
     return HTMLResponse(_page("home.html"))
 
 
+@router.get("/docs", response_class=HTMLResponse, summary="What can be asked, for people", include_in_schema=False)
+async def docs() -> Response:
+    return HTMLResponse(_page("docs.html"))
+
+
 @functools.cache
 def _page(name: str) -> str:
     return (importlib.resources.files("onceward.hub") / "pages" / name).read_text("utf-8")
