@@ -131,15 +131,13 @@ class Auth:
         database = self._database
         try:
             # A reader of SQLite's WAL waits for nobody, and is done sooner than a thread is asked.
-            look = _look(database, sent) if database.is_sqlite else await run_in_threadpool(_look, database, sent)
+            if database.is_sqlite:
+                look = tokens.look_now(database, sent or "")
+            else:
+                look = await run_in_threadpool(tokens.look_now, database, sent or "")
         except StoreUnavailable:
             return unavailable()
         return verdict(needed, look, sent, from_here=_is_here(scope.get("client")))
-
-
-def _look(database: Database, sent: str | None) -> Look:
-    with database.read() as tx:
-        return tokens.look(tx, sent or "")
 
 
 def _is_here(client: Any) -> bool:

@@ -137,14 +137,14 @@ class Templates:
     @functools.cached_property
     def _routes(self) -> list[Any]:
         """Looked for at the first request: until then routes may come."""
-        routes = list(flat(self._source))
+        routes = [getattr(route, "starlette_route", None) or route for route in flat(self._source)]
         for route in routes:
-            self._of_endpoint.setdefault(getattr(route, "endpoint", None), set()).add(_template(route))
+            self._of_endpoint.setdefault(getattr(route, "endpoint", route), set()).add(_template(route))
         return routes
 
     def of(self, scope: Any) -> str:
         routes = self._routes
-        paths = self._of_endpoint.get(scope.get("endpoint"), ())
+        paths = self._of_endpoint.get(scope.get("endpoint")) or ()
         if len(paths) == 1:
             return next(iter(paths))
         # One handler has several paths; or it was answered before the router saw it: refused at the door, or replayed.

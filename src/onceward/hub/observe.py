@@ -197,5 +197,5 @@ def _fields(scope: Any, seconds: float) -> dict[str, Any]:
 def shown_path(scope: Any) -> str:
     """The path as it was sent, without its query, fit for a terminal."""
     raw = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
-    text = raw[:_PATH_CHARACTERS_MAX].decode("ascii", "backslashreplace")
-    return text if text.isprintable() else ascii(text)[1:-1]
+    text: str = raw[:_PATH_CHARACTERS_MAX].decode("latin-1")
+    return text if text.isascii() and text.isprintable() else text.encode("unicode_escape").decode("ascii")

@@ -30,6 +30,8 @@ _CHARACTERS_MAX = 300
 # The close code of a WebSocket whose handler failed (RFC 6455, 7.4.1).
 CLOSED_BY_FAILURE = 1011
 _REFUSED = 1008
+# After these a WebSocket takes nothing more.
+_ENDED = ("websocket.close", "websocket.http.response")
 
 _INTERNAL = "The hub failed to answer this request. The log says why, under the X-Request-ID of this answer."
 _UNAVAILABLE = "The database does not answer. Retry in a moment, with the same idempotency key if you sent one."
@@ -184,7 +186,7 @@ class Guard:
                 if whole.status == 500:  # noqa: PLR2004  # the one that is a bug
                     _tell(error)
                 await refuse(scope, receive, send, whole)
-            elif begun in {"websocket.accept", "websocket.send"}:
+            elif scope["type"] == "websocket" and not begun.startswith(_ENDED):
                 _tell(error)
                 await send({"type": "websocket.close", "code": CLOSED_BY_FAILURE, "reason": ""})
             else:
