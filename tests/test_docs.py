@@ -42,7 +42,7 @@ DECISIONS = sorted(ROOT.glob("docs/decisions/[0-9]*.md"))
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 RUN, DO_NOT_RUN = "python", "python no-run"
-FENCES = {RUN, DO_NOT_RUN, "sh", "mermaid", ""}
+FENCES = {RUN, DO_NOT_RUN, "sh", "json", "mermaid", ""}
 PRINTS = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 NAMED_TEST = re.compile(r"`((?:tests|src|examples)/[\w/]+\.py)(?:::(\w+))?`")

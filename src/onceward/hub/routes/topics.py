@@ -42,7 +42,9 @@ class AttachmentSent(Sent):
     kind: str = Field(description="What kind of thing this is, such as `citation`. At most 64 bytes.")
     key: str | None = Field(None, description="A name within the kind. No key and the empty key are the same.")
     value_json: dict[str, Any] = Field(description="The thing itself: an object of at most 16 KiB.")
-    dedupe_key: str | None = Field(None, description="Says what it is. Without it, the canonical JSON of the value does.")
+    dedupe_key: str | None = Field(
+        None, description="Says what it is. Without it, the canonical JSON of the value does."
+    )
     source_message_id: str | None = Field(None, description="The message that it comes from.")
 
 
@@ -74,6 +76,10 @@ class AttachmentShown(BaseModel):
 class TopicMade(BaseModel):
     topic: TopicShown
     event_id: int | None
+
+
+class TopicFound(BaseModel):
+    topic: TopicShown
 
 
 class TopicList(BaseModel):
@@ -115,11 +121,11 @@ def list_topics(request: Request, limit: Limit = 50) -> Response:
     return _json(200, {"topics": [asdict(topic) for topic in found]})
 
 
-@router.get("/topics/{topic_id}", response_model=TopicShown, summary="Look at a topic")
+@router.get("/topics/{topic_id}", response_model=TopicFound, summary="Look at a topic")
 def get_topic(topic_id: TopicId, request: Request) -> Response:
     with hub_of(request).database.read() as tx:
         topic = topics.get_topic(tx, topic_id)
-    return _json(200, asdict(topic))
+    return _json(200, {"topic": asdict(topic)})
 
 
 @router.post("/topics/{topic_id}/messages", status_code=201, response_model=MessageMade, summary="Post a message")

@@ -1,0 +1,1 @@
+"""What the hub costs: attachments beside raw SQL, events to many clients, and its start."""
