@@ -11,8 +11,9 @@ import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from onceward.hub import serve as serving
 from onceward.hub.config import Config, load
+from onceward.hub.serve import serve
+from onceward.hub.server import Server
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -89,5 +90,5 @@ def make(config: Config, name: str) -> App:  # noqa: ARG001  # every factory get
 if __name__ == "__main__":
     name, *arguments = sys.argv[1:]
     flags = {("hub", flag[2:].replace("-", "_")): value for flag, value in zip(*[iter(arguments)] * 2, strict=True)}
-    serving.CLOSE_SECONDS = float(os.environ.pop("CLOSE_SECONDS", serving.CLOSE_SECONDS))
-    serving.serve(load(None, os.environ, flags), functools.partial(make, name=name))
+    Server.close_seconds = float(os.environ.pop("CLOSE_SECONDS", Server.close_seconds))
+    serve(load(None, os.environ, flags), functools.partial(make, name=name))

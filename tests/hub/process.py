@@ -112,9 +112,10 @@ def running_hub(
     args: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     command: Sequence[str] = SERVE,
+    cwd: Path | None = None,
 ) -> Iterator[RunningHub]:
     """A hub that is ready to answer. At the end it is asked to stop, unless the test has ended it, and must do so."""
-    with started_hub(data_dir=data_dir, args=args, env=env, command=command) as hub:
+    with started_hub(data_dir=data_dir, args=args, env=env, command=command, cwd=cwd) as hub:
         hub.url = hub.wait_for_line(_READY.pattern)[1]
         yield hub
         if hub.process.poll() is None:

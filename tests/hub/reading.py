@@ -1,18 +1,39 @@
-"""Asking the odd applications of `odd_apps.py`, and reading answers that are not over yet."""
+"""Serving the odd applications of `odd_apps.py`, asking them, and reading answers that are not over yet."""
 
 from __future__ import annotations
 
+import functools
 import http.client
 import sys
+import tempfile
 from contextlib import closing
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.hub.process import RunningHub
+
+from onceward.hub.config import Config, HubSettings
+from onceward.hub.data import opened
 
 
 def odd(name: str) -> tuple[str, ...]:
     """The command that serves one of the odd applications instead of the hub."""
     return (sys.executable, "-m", "tests.hub.odd_apps", name)
+
+
+def filled(folder: Path) -> Path:
+    """A data folder whose database is made already, which takes a third of a start."""
+    folder.mkdir(mode=0o700)
+    (folder / "hub.db").write_bytes(_database())
+    return folder
+
+
+@functools.cache
+def _database() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        with opened(Config(hub=HubSettings(data_dir=folder))):
+            pass
+        return Path(folder, "hub.db").read_bytes()
 
 
 def connect(hub: RunningHub) -> http.client.HTTPConnection:

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 from tests.hub.process import RunningHub, running_hub, started_hub
-from tests.hub.reading import Reading, get, odd
+from tests.hub.reading import Reading, filled, get, odd
 
 from onceward.errors import InvalidConfig, InvalidStoreUrl
 from onceward.hub import serve as serving
+from onceward.hub.address import bound, is_loopback, listen, url_of
 from onceward.hub.config import Config, HubSettings
 from onceward.hub.data import opened
 from onceward.hub.tokens import create, revoke
@@ -28,26 +29,40 @@ def data_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def plain(data_dir: Path) -> Iterator[RunningHub]:
-    with running_hub(data_dir=data_dir, command=odd("plain")) as hub:
-        yield hub
+def old_data(tmp_path: Path) -> Path:
+    return filled(tmp_path / "old")
 
 
-def test_when_it_says_where_it_listens_it_answers(plain: RunningHub, data_dir: Path) -> None:
-    said = plain.log_lines()[-1]
+def test_when_it_says_where_it_listens_it_answers(tmp_path: Path) -> None:
+    """Its folder may have any name."""
+    data_dir = tmp_path / "a b%20c?d#e ü" / "data"
+    with running_hub(data_dir=data_dir, command=odd("plain"), cwd=tmp_path) as hub:
+        said = hub.log_lines()[-1]
 
-    assert int(get(plain, "/pid")) == plain.process.pid
-    assert re.fullmatch(rf"onceward: listening on http://127\.0\.0\.1:\d+ \(data in {re.escape(str(data_dir))}\)", said)
+        assert int(get(hub, "/pid")) == hub.process.pid
+    place = re.escape(str(data_dir))
+    assert re.fullmatch(rf"onceward: listening on http://127\.0\.0\.1:\d+ \(data in {place}\)", said)
+    assert (data_dir / "hub.db").is_file()
     assert stat.S_IMODE(data_dir.stat().st_mode) == 0o700, "it is its owner's alone"
 
 
-def test_it_listens_on_ipv6_too_and_its_folder_may_have_any_name(tmp_path: Path) -> None:
-    data_dir = tmp_path / "a b%20c?d#e ü" / "data"
-    data_dir.parent.mkdir()
-    with running_hub(data_dir=data_dir, args=["--host", "::1"], command=odd("plain")) as hub:
-        assert hub.url.startswith("http://[::1]:")
-        assert int(get(hub, "/pid")) == hub.process.pid
-        assert (data_dir / "hub.db").is_file()
+def test_it_listens_on_ipv6_too() -> None:
+    config = Config(hub=HubSettings(host="::1", port=0))
+    with bound(config) as listener:
+        listen(config, listener)
+        port = listener.getsockname()[1]
+        socket.create_connection(("::1", port), timeout=5).close()
+
+        assert url_of(listener, "::1") == f"http://[::1]:{port}"
+        assert is_loopback(listener)
+
+
+def test_a_client_whose_machine_is_gone_is_noticed_in_minutes() -> None:
+    config = Config(hub=HubSettings(port=0))
+    with bound(config) as listener:
+        listen(config, listener)
+        with socket.create_connection(listener.getsockname(), timeout=5), listener.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 120_000
 
 
 # What it refuses.
@@ -75,12 +90,12 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_made(data_dir: Path)
 
 def test_of_two_that_start_at_once_on_one_port_the_later_is_refused(data_dir: Path) -> None:
     """Both may bind it as long as neither listens."""
-    with serving._bound(Config(hub=HubSettings(port=0))) as first:
+    with bound(Config(hub=HubSettings(port=0))) as first:
         config = Config(hub=HubSettings(port=first.getsockname()[1], data_dir=str(data_dir)))
-        with serving._bound(config) as second:
-            serving._listen(config, first)
+        with bound(config) as second:
+            listen(config, first)
             with pytest.raises(InvalidConfig, match="is taken by another program"):
-                serving._listen(config, second)
+                listen(config, second)
 
 
 def test_a_data_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
@@ -97,7 +112,7 @@ def test_an_address_that_others_can_reach_needs_a_live_token(data_dir: Path) -> 
     said = refusal(InvalidConfig, data_dir, host="0.0.0.0")  # noqa: S104
 
     config = Config(hub=HubSettings(data_dir=str(data_dir), host="0.0.0.0", port=0))  # noqa: S104
-    with opened(config) as database, serving._bound(config) as listener:
+    with opened(config) as database, bound(config) as listener:
         with database.write() as tx:
             create(tx, "ada", ["read"])
         serving._check_tokens(config, listener, database)
@@ -121,8 +136,8 @@ def test_stores_that_cannot_be_opened_are_refused(data_dir: Path) -> None:
     assert "there is no folder" in refusal(InvalidStoreUrl, data_dir, database="sqlite:////nowhere/at/all.db")
 
 
-def test_an_application_that_does_not_start_ends_it_with_the_reason(data_dir: Path) -> None:
-    with started_hub(data_dir=data_dir, command=odd("fails-to-start")) as hub:
+def test_an_application_that_does_not_start_ends_it_with_the_reason(old_data: Path) -> None:
+    with started_hub(data_dir=old_data, command=odd("fails-to-start")) as hub:
         assert hub.wait() == 1
 
     assert any("the roof is gone" in line for line in hub.log_lines())
@@ -132,13 +147,19 @@ def test_an_application_that_does_not_start_ends_it_with_the_reason(data_dir: Pa
 # How it stops.
 
 
-def test_a_signal_while_it_starts_ends_it_quietly(data_dir: Path) -> None:
-    with started_hub(data_dir=data_dir, command=odd("slow-start")) as hub:
+def test_a_signal_while_it_starts_ends_it_quietly(old_data: Path) -> None:
+    with started_hub(data_dir=old_data, command=odd("slow-start")) as hub:
         hub.wait_for_line("app: starting")
         assert hub.stop() == 0
 
     assert hub.log_lines()[0] == "app: starting", "it says that it listens only when it does"
     assert "Traceback" not in "\n".join(hub.log_lines())
+
+
+@pytest.fixture
+def plain(old_data: Path) -> Iterator[RunningHub]:
+    with running_hub(data_dir=old_data, command=odd("plain")) as hub:
+        yield hub
 
 
 def test_it_stops_in_order(plain: RunningHub) -> None:
@@ -156,11 +177,11 @@ def test_it_stops_in_order(plain: RunningHub) -> None:
     assert plain.log_lines()[1:] == ["app: streams are stopped", "app: the slow request is done", "app: closed"]
 
 
-def test_stopping_by_ctrl_c_takes_no_longer_than_the_grace(data_dir: Path) -> None:
+def test_stopping_by_ctrl_c_takes_no_longer_than_the_grace(old_data: Path) -> None:
     """Streams that never end and a request that takes a minute share the one grace."""
     grace = {"ONCEWARD_HUB__GRACE_SECONDS": "0.5"}
     with (
-        running_hub(data_dir=data_dir, env=grace, command=odd("endless-streams")) as hub,
+        running_hub(data_dir=old_data, env=grace, command=odd("endless-streams")) as hub,
         closing(Reading(hub, "/slow?60")),
     ):
         began = time.monotonic()
@@ -173,9 +194,9 @@ def test_stopping_by_ctrl_c_takes_no_longer_than_the_grace(data_dir: Path) -> No
     assert hub.log_lines()[-1] == "app: closed"
 
 
-def test_what_cannot_be_stopped_does_not_keep_the_process(data_dir: Path) -> None:
+def test_what_cannot_be_stopped_does_not_keep_the_process(old_data: Path) -> None:
     env = {"ONCEWARD_HUB__GRACE_SECONDS": "0", "CLOSE_SECONDS": "0.5"}
-    with running_hub(data_dir=data_dir, env=env, command=odd("plain")) as hub:
+    with running_hub(data_dir=old_data, env=env, command=odd("plain")) as hub:
         Reading(hub, "/thread").close()
         assert hub.stop() == 1
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 from tests.hub.process import RunningHub, running_hub, started_hub
-from tests.hub.reading import Reading, get, odd
+from tests.hub.reading import Reading, filled, get, odd
 
 TWO = ["--workers", "2"]
 
 
 @pytest.fixture
 def data_dir(tmp_path: Path) -> Path:
-    return tmp_path / "data"
+    return filled(tmp_path / "data")
 
 
 @pytest.fixture

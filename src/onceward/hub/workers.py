@@ -20,6 +20,8 @@ from typing import Any
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # A worker that does not come up again, perhaps because the database is away, is not tried more often than this.
 PAUSE_SECONDS = 1.0
+# After its grace a process still has this long to close files and connections; then it ends whatever it is doing.
+CLOSE_SECONDS = 5.0
 
 _log = logging.getLogger("onceward.hub")
 # A forked child would inherit threads' locks and open connections in the middle of their use.
@@ -30,7 +32,7 @@ _spawn = multiprocessing.get_context("spawn")
 class Crew:
     """`work(*given, pipe)` is what each of `count` processes runs; all of it must be picklable.
 
-    stop_seconds   how long a worker may take to stop before it is killed
+    grace_seconds  how long a worker may take to finish what it does; a while after that it is killed
     on_ready       called once, when the first of them is ready
     on_stop        called once, before they are told to stop
     on_gone        called with the process id of each that has ended
@@ -39,7 +41,7 @@ class Crew:
     count: int
     work: Callable[..., None]
     given: Iterable[Any]
-    stop_seconds: float
+    grace_seconds: float
     on_ready: Callable[[], None]
     on_stop: Callable[[], None]
     on_gone: Callable[[int], None]
@@ -110,10 +112,11 @@ class Crew:
         if self._stop.is_set():
             process.terminate()
         try:
-            async with asyncio.timeout(self.stop_seconds):
+            # It ends itself before this, unless it is frozen.
+            async with asyncio.timeout(self.grace_seconds + 2 * CLOSE_SECONDS):
                 await _readable(process.sentinel)
         except TimeoutError:
-            _log.error("worker %d did not stop in %g s and is killed", process.pid, self.stop_seconds)
+            _log.error("worker %d did not stop and is killed", process.pid)
             process.kill()
         process.join()
         pipe.close()
