@@ -159,18 +159,19 @@ before = 0.0
 
 @pytest.mark.parametrize(
     ("app", "status", "code"),
-    [(streaming, 101, 1001), (closing, 101, 4001), (refusing, 403, 1008), (failing, 500, 1006)],
+    [(streaming, 101, 1001), (closing, 101, 4001), (refusing, 403, None), (failing, 500, None)],
     ids=["left", "closed", "refused", "failed"],
 )
-def test_a_websocket_is_one_line_at_its_end(log: io.StringIO, app: App, status: int, code: int) -> None:
+def test_a_websocket_is_one_line_at_its_end(log: io.StringIO, app: App, status: int, code: int | None) -> None:
     global before  # noqa: PLW0603  # the streams that other tests left open
     before = open_streams()
-    ask(Observe(app), websocket("/ws"))
+    answered = ask(Observe(app), websocket("/ws"))
     line = lines(log)[-1]
 
     assert (line["event"], line["path"]) == ("websocket", "/ws")
     assert (line["status"], line["close_code"]) == (status, code)
     assert line["duration_ms"] >= 0
+    assert app is not failing or answered.headers["x-request-id"] == line["request_id"]
     assert open_streams() == before
 
 
@@ -185,6 +186,7 @@ def test_a_client_that_leaves_without_an_answer_is_a_line_as_well(log: io.String
 
 def test_uvicorn_speaks_like_everybody_and_its_access_lines_are_ours(log: io.StringIO) -> None:
     logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+    logging.getLogger("uvicorn.error").warning('%s - "WebSocket %s" %d', "127.0.0.1:1", "/ws?secret", 403)
     logging.getLogger("uvicorn.access").info("GET / 200")
     (line,) = lines(log)
 

@@ -29,6 +29,8 @@ _PATH_CHARACTERS_MAX = 256
 # What a WebSocket ends with when nobody said how (RFC 6455, 7.4.1).
 _CLOSED_WITHOUT_CODE = 1005
 _ABNORMAL = 1006
+_ACCEPTED = 101
+_REFUSED = 403
 # A request whose answer never began, because it was cancelled or its client went away; nginx counts these so, too.
 _UNANSWERED = 499
 
@@ -62,8 +64,13 @@ def configure(log_format: str = "auto", log_level: str = "info", stream: TextIO 
         logger.handlers.clear()
         logger.propagate = True
         logger.setLevel(logging.NOTSET)
-    # Our own line says more.
+    # Our own lines say more, and leave the query out.
     logging.getLogger("uvicorn.access").disabled = True
+    logging.getLogger("uvicorn.error").addFilter(_is_no_access_line)
+
+
+def _is_no_access_line(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith('%s - "WebSocket')
 
 
 def _with_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -126,18 +133,14 @@ class Observe:
             else:
                 counts.took(route, seconds)
             if self._log.isEnabledFor(logging.INFO):
-                fields = _fields(scope, seconds)
-                fields |= {
-                    "method": scope["method"],
-                    "status": status or _UNANSWERED,
-                    "bytes": size,
-                    "replayed": replayed,
-                }
-                self._log.info("request", extra=fields)
+                fields = _fields(scope, scope["method"], status or _UNANSWERED, seconds)
+                self._log.info("request", extra={**fields, "bytes": size, "replayed": replayed})
             _request_id.reset(token)
 
     async def _websocket(self, scope: Any, receive: Receive, send: Send) -> None:
         began = time.perf_counter()
+        request_id = request_id_of(scope["headers"])
+        answered = (b"x-request-id", request_id.encode())
         code, status = 0, 0
         counts = self._counts
 
@@ -145,12 +148,13 @@ class Observe:
             nonlocal code, status
             match message["type"]:
                 case "websocket.accept":
-                    status = 101
+                    status = _ACCEPTED
                     counts.stream_opened()
                 case "websocket.close":
                     code = code or message.get("code", 1000)
                 case "websocket.http.response.start":
                     status = message["status"]
+                    message = {**message, "headers": [*message.get("headers", ()), answered]}
             await send(message)
 
         async def heard() -> Message:
@@ -160,17 +164,19 @@ class Observe:
                 code = code or message.get("code", _CLOSED_WITHOUT_CODE)
             return message
 
-        token = _request_id.set(request_id_of(scope["headers"]))
+        token = _request_id.set(request_id)
         try:
             await self.app(scope, heard, watched)
         finally:
-            status = status or 403
-            if status == 101:  # noqa: PLR2004  # it was accepted
+            # A server answers so when it is told to close what it has not accepted.
+            status = status or _REFUSED
+            if status == _ACCEPTED:
                 counts.stream_closed()
             counts.answered("GET", self._templates.of(scope), status)
             if self._log.isEnabledFor(logging.INFO):
-                fields = _fields(scope, time.perf_counter() - began)
-                self._log.info("websocket", extra={**fields, "status": status, "close_code": code or _ABNORMAL})
+                fields = _fields(scope, "GET", status, time.perf_counter() - began)
+                close_code = code or _ABNORMAL if status == _ACCEPTED else None
+                self._log.info("websocket", extra={**fields, "close_code": close_code})
             _request_id.reset(token)
 
 
@@ -184,10 +190,12 @@ def request_id_of(headers: Any) -> str:
     return os.urandom(8).hex()
 
 
-def _fields(scope: Any, seconds: float) -> dict[str, Any]:
+def _fields(scope: Any, method: str, status: int, seconds: float) -> dict[str, Any]:
     principal = scope.get("state", {}).get("principal")
     return {
+        "method": method,
         "path": shown_path(scope),
+        "status": status,
         "duration_ms": round(seconds * 1000, 2),
         "principal": getattr(principal, "name", None),
         "request_id": _request_id.get(),
