@@ -21,8 +21,8 @@ $(STAMP): requirements/dev.txt pyproject.toml
 
 venv: $(STAMP) ## Make .venv with everything pinned in it.
 
-serve: $(STAMP) ## Run the demo application on http://127.0.0.1:8787 (SQLite file, no other service).
-	@$(BIN)/python -m examples.serve
+serve: $(STAMP) ## Run the hub on http://127.0.0.1:8787 (SQLite files in ./onceward-data, no other service).
+	@$(BIN)/onceward serve
 
 lint: $(STAMP) ## Format check, lint and types.
 	@echo "onceward: ruff format, ruff check, mypy --strict"
