@@ -1,0 +1,49 @@
+"""What stands in a hub's database, looked at from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import sqlalchemy
+
+from onceward.db import tables
+from onceward.db.engine import Database, open_database
+from onceward.events.log import extent, page
+
+TABLES = (tables.topics, tables.messages, tables.topic_attachments, tables.events, tables.tokens)
+
+
+@contextmanager
+def looking_into(url: str) -> Iterator[Database]:
+    with closing(open_database(url, pool_size=2)) as database:
+        yield database
+
+
+def written(database: Database) -> dict[str, int]:
+    """How many rows every table has, and where the log ends: what must not change when a request is refused."""
+    with database.read() as tx:
+        counts = {
+            table.name: tx.execute(sqlalchemy.select(sqlalchemy.func.count()).select_from(table)).scalar_one()
+            for table in TABLES
+        }
+        return {**counts, "last event": extent(tx).last_event_id}
+
+
+def event_ids(database: Database) -> list[int]:
+    """Every id of the log, in order."""
+    ids: list[int] = []
+    while True:
+        with database.read() as tx:
+            more = page(tx, ids[-1] if ids else 0, 2**62, 500)
+        ids += [event.event_id for event in more]
+        if len(more) < 500:
+            return ids
+
+
+def entities(database: Database, name: str, topic_id: str) -> list[str]:
+    """What the events of this name and topic are about, in order."""
+    events = tables.events.c
+    wanted = sqlalchemy.select(events.entity_id).where(events.name == name, events.topic_id == topic_id)
+    with database.read() as tx:
+        return list(tx.execute(wanted.order_by(events.event_id)).scalars())

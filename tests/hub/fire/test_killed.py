@@ -1,0 +1,138 @@
+"""Workers killed (SIGKILL) at the moments that matter: nothing is written twice, and no event is lost or repeated."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.backends import Servers
+from tests.hub.fire.calls import SECONDS_MAX, Answer, Caller, connections_by_worker, owner, until, workers_of
+from tests.hub.fire.followers import Follower, SocketFollower, StreamFollower
+from tests.hub.fire.rows import entities, event_ids, looking_into, written
+from tests.hub.process import RunningHub, running_hub
+
+from onceward.db.engine import Database
+
+
+class Killable(NamedTuple):
+    """A hub of two workers, and the file with the order at which point they stop."""
+
+    hub: RunningHub
+    orders: Path
+    database: Database
+
+    def kill_at(self, point: str, requests: list[tuple[str, object, str]]) -> int:
+        """Send these requests to one worker, and kill it when it stands at the point; gives its process id."""
+        connections = connections_by_worker(self.hub, len(requests))
+        worker = min(connections)
+        self.orders.write_text(point, "utf-8")
+        with ExitStack() as stack, ThreadPoolExecutor(len(requests)) as threads:
+            for some in connections.values():
+                for connection in some:
+                    stack.enter_context(closing(connection))
+            callers = [Caller(self.hub.port, None, connection) for connection in connections[worker]]
+            sent = [
+                threads.submit(caller.post, path, content, key=key)
+                for caller, (path, content, key) in zip(callers, requests, strict=True)
+            ]
+            # One that is settling holds up the others; those that have committed do not.
+            expected = len(requests) if point == "committed" else 1
+            until(lambda: self.standing(worker, point) >= expected, f"nobody came to {point}")
+            self.orders.unlink()
+            os.kill(worker, signal.SIGKILL)
+            for one in sent:
+                with pytest.raises(OSError, match=r"."):
+                    one.result(SECONDS_MAX)
+        return worker
+
+    def standing(self, worker: int, point: str) -> int:
+        return self.hub.log_lines().count(f"app: {worker} is at {point}")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def killable(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[Killable]:
+    data_dir, orders = tmp_path / "data", tmp_path / "orders"
+    url, args = f"sqlite:///{data_dir}/hub.db", ["--workers", "2"]
+    if request.param == "postgresql":
+        url = servers.postgres.create_database()
+        args += ["--database", url]
+    command = (sys.executable, "-m", "tests.hub.fire.points", str(orders))
+    with running_hub(data_dir=data_dir, args=args, command=command) as hub, looking_into(url) as database:
+        yield Killable(hub, orders, database)
+
+
+def follow_both_workers(hub: RunningHub, stack: ExitStack) -> dict[int, list[Follower]]:
+    """Followers, at least one of each kind at each worker."""
+    found: dict[int, list[Follower]] = {worker: [] for worker in workers_of(hub)}
+    for _ in range(50):
+        if all({SocketFollower, StreamFollower} <= {type(one) for one in some} for some in found.values()):
+            return found
+        for kind in (SocketFollower, StreamFollower):
+            follower = stack.enter_context(kind(hub.port))
+            assert follower.socket is not None
+            worker = owner(follower.socket, list(found))
+            assert worker is not None
+            found[worker].append(follower)
+    raise AssertionError("all followers are at one worker")
+
+
+def test_what_was_committed_when_its_worker_was_killed_is_there_once_for_everyone(killable: Killable) -> None:
+    """Before anyone is told, and before the answer is recorded; then after that, and before it is sent."""
+    hub, database = killable.hub, killable.database
+    ask = Caller(hub.port)
+    topic = ask.topic()
+    path = f"/api/v1/topics/{topic}"
+    thing = {"kind": "note", "value_json": {"a": 1}, "dedupe_key": "once"}
+    with ExitStack() as stack:
+        followers = follow_both_workers(hub, stack)
+        for point in ("committed", "settled"):
+            requests: list[tuple[str, object, str]] = [
+                ("/api/v1/topics", {"title": f"{point} once"}, f"topic {point}".replace(" ", "-")),
+                (f"{path}/messages", {"sender": "a", "content": f"{point} once"}, f"message-{point}"),
+                (f"{path}/attachments", {**thing, "key": point}, f"attachment-{point}"),
+            ]
+            before = written(database)
+
+            killed = killable.kill_at(point, requests)
+            stranded = written(database)
+            with ThreadPoolExecutor(3) as threads:
+                asked = [threads.submit(ask.until_answered, "POST", *one[:2], key=one[2]) for one in requests]
+                answers = [one.result(SECONDS_MAX) for one in asked]
+
+            _check_one_each(database, before, answers, topic)
+            if point == "committed":
+                assert stranded == written(database), "all had been committed, and the retries wrote nothing"
+            last = written(database)["last event"]
+            for follower in (one for some in followers.values() for one in some):
+                assert follower.wait_for(last) == event_ids(database)
+            if killed in followers:
+                assert all(one.sessions > 1 for one in followers[killed])
+            if point == "committed":
+                assert all(one.sessions == 1 for worker, some in followers.items() if worker != killed for one in some)
+
+
+def _check_one_each(database: Database, before: dict[str, int], answers: list[Answer], topic: str) -> None:
+    """Each request has one row and one event, and both are those that its answer speaks of."""
+    after = written(database)
+    assert {name: after[name] - before[name] for name in ("topics", "messages", "topic_attachments", "events")} == {
+        "topics": 1,
+        "messages": 1,
+        "topic_attachments": 1,
+        "events": 3,
+    }
+    made, message, attachment = (answer.json for answer in answers)
+    assert [answer.status for answer in answers[:2]] == [201, 201]
+    assert entities(database, "topic.created", made["topic"]["id"]) == [made["topic"]["id"]]
+    assert entities(database, "topic.message_added", topic)[-1] == message["message"]["id"]
+    assert entities(database, "topic.attachment_added", topic)[-1] == attachment["attachment"]["id"]
+    events = {made["event_id"], message["event_id"], attachment["event_id"]}
+    # An attachment is found by what it is, so its retry may have nothing new to tell.
+    assert events - {None} <= set(range(before["last event"] + 1, after["last event"] + 1))
+    assert None not in {made["event_id"], message["event_id"]}
