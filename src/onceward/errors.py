@@ -151,3 +151,58 @@ class InvalidConfig(OncewardError):
     """A configuration file, environment variable or flag has a name or a value that cannot work."""
 
     code = "invalid-config"
+
+
+# What the hub's client raises besides.
+
+
+class HubUnavailable(StoreUnavailable):
+    """The hub did not answer, or said that it cannot now: the request may or may not have been carried out.
+
+    `key` is the idempotency key that it carried, empty for one that changes nothing: the same call with it goes on.
+    """
+
+    code = "hub-unavailable"
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class Unauthorized(OncewardError):
+    """The hub needs a token, or the one that was sent is malformed, unknown or revoked. Nothing was done."""
+
+    code = "unauthorized"
+
+
+class Forbidden(OncewardError):
+    """The token does not reach this far, or the hub does not answer to this host or origin. Nothing was done."""
+
+    code = "forbidden"
+
+
+class UnexpectedAnswer(OncewardError):
+    """The answer is none that a hub of this version gives: a failure inside of it, or somebody else answered."""
+
+    code = "unexpected-answer"
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class EventsLost(OncewardError):
+    """The events behind `after_event_id` and before `oldest_event_id` were asked for and are no longer kept."""
+
+    code = "events-lost"
+
+    def __init__(self, message: str, after_event_id: int, oldest_event_id: int) -> None:
+        super().__init__(message)
+        self.after_event_id = after_event_id
+        self.oldest_event_id = oldest_event_id
+
+
+class OtherLog(OncewardError):
+    """The hub's event log is another one than that of the cursor; the two have nothing in common."""
+
+    code = "other-log"

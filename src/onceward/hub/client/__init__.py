@@ -1,0 +1,41 @@
+"""A client for the hub. It needs httpx and the standard library, and nothing of what the hub itself is made of.
+
+async with Hub("http://127.0.0.1:8787", token="…") as hub:
+    made = await hub.create_topic("Release 2.0")
+
+with BlockingHub("http://127.0.0.1:8787") as hub:
+    made = hub.create_topic("Release 2.0")
+"""
+
+from onceward.hub.client.blocking import BlockingFollowing, BlockingHub
+from onceward.hub.client.following import Following
+from onceward.hub.client.hub import Hub
+from onceward.hub.client.values import (
+    Attached,
+    Attachment,
+    Event,
+    EventPage,
+    Gap,
+    Message,
+    MessageMade,
+    Readiness,
+    Topic,
+    TopicMade,
+)
+
+__all__ = [
+    "Attached",
+    "Attachment",
+    "BlockingFollowing",
+    "BlockingHub",
+    "Event",
+    "EventPage",
+    "Following",
+    "Gap",
+    "Hub",
+    "Message",
+    "MessageMade",
+    "Readiness",
+    "Topic",
+    "TopicMade",
+]

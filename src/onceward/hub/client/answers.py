@@ -1,0 +1,185 @@
+"""Reading what the hub answers: values from JSON, and from problem answers the exceptions they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import httpx
+
+from onceward import errors
+from onceward.http.retry import asked_seconds
+from onceward.hub.client.values import (
+    Attached,
+    Attachment,
+    Event,
+    EventPage,
+    Gap,
+    Message,
+    MessageMade,
+    Readiness,
+    Topic,
+    TopicMade,
+)
+
+T = TypeVar("T")
+
+# What is quoted of an answer that nobody expected.
+_QUOTED_CHARACTERS_MAX = 200
+
+
+def read(response: httpx.Response, made: Callable[[Any], T]) -> T:
+    """The value in a whole answer; raises what a problem answer stands for."""
+    if not response.is_success:
+        raise error_of(response)
+    try:
+        return made(response.json())
+    except (KeyError, TypeError, ValueError) as error:
+        raise unexpected(response) from error
+
+
+def error_of(response: httpx.Response) -> errors.OncewardError:
+    """The exception that a whole answer stands for."""
+    problem = _problem(response)
+    detail = str(problem.get("detail") or f"the hub answered {response.status_code} {response.reason_phrase}")
+    code = problem.get("code")
+    match response.status_code:
+        case 400:
+            return errors.InvalidInput(detail, _fields(problem.get("errors")))
+        case 401:
+            return errors.Unauthorized(detail)
+        case 403:
+            return errors.Forbidden(detail)
+        case 404 if problem:
+            return errors.NotFound(detail)
+        case 409 if code == "in-doubt":
+            return errors.InDoubt(detail)
+        case 409 if code == "outcome-not-kept":
+            return errors.OutcomeNotKept(detail)
+        case 409 | 429:
+            return errors.Busy(detail, _retry_after(response))
+        case 413:
+            return errors.TooLarge(detail)
+        case 422:
+            return errors.KeyReused(detail)
+        case 502 | 503 | 504:
+            return errors.HubUnavailable(detail, key_of(response.request))
+        case _:
+            return unexpected(response)
+
+
+def unexpected(response: httpx.Response) -> errors.UnexpectedAnswer:
+    said = response.text[:_QUOTED_CHARACTERS_MAX]
+    return errors.UnexpectedAnswer(
+        f"{response.request.method} {response.request.url.path} was answered with {response.status_code}, {said!r}",
+        response.status_code,
+    )
+
+
+def key_of(request: httpx.Request) -> str:
+    """The idempotency key that a request carries; empty without one."""
+    return str(request.headers.get("Idempotency-Key", ""))
+
+
+def _problem(response: httpx.Response) -> dict[str, Any]:
+    """The problem that an answer is; empty when it is none."""
+    if response.headers.get("Content-Type", "").partition(";")[0].strip() != "application/problem+json":
+        return {}
+    try:
+        said = response.json()
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _fields(said: Any) -> tuple[tuple[str, str], ...]:
+    found = said if isinstance(said, list) else []
+    return tuple((str(one.get("field")), str(one.get("message"))) for one in found if isinstance(one, dict))
+
+
+def _retry_after(response: httpx.Response) -> float:
+    headers = response.headers
+    return asked_seconds(headers.get("Retry-After"), headers.get("Date"), datetime.now(UTC)) or 1.0
+
+
+# Values. What a later version of the hub says besides is passed over.
+
+
+def topic(said: Any) -> Topic:
+    return Topic(said["id"], said["title"], _moment(said["created_at"]))
+
+
+def topic_found(said: Any) -> Topic:
+    return topic(said["topic"])
+
+
+def topic_made(said: Any) -> TopicMade:
+    return TopicMade(topic(said["topic"]), said["event_id"])
+
+
+def topic_list(said: Any) -> list[Topic]:
+    return [topic(one) for one in said["topics"]]
+
+
+def message(said: Any) -> Message:
+    return Message(said["id"], said["topic_id"], said["sender"], said["content"], _moment(said["created_at"]))
+
+
+def message_made(said: Any) -> MessageMade:
+    return MessageMade(message(said["message"]), said["event_id"])
+
+
+def message_list(said: Any) -> list[Message]:
+    return [message(one) for one in said["messages"]]
+
+
+def attachment(said: Any) -> Attachment:
+    return Attachment(
+        said["id"],
+        said["topic_id"],
+        said["kind"],
+        said["key"],
+        said["value_json"],
+        said["dedupe_key"],
+        said["source_message_id"],
+        _moment(said["created_at"]),
+    )
+
+
+def attached(said: Any) -> Attached:
+    return Attached(attachment(said["attachment"]), said["event_id"], bool(said.get("value_differs")))
+
+
+def attachment_list(said: Any) -> list[Attachment]:
+    return [attachment(one) for one in said["attachments"]]
+
+
+def event(said: Any) -> Event:
+    return Event(
+        said["event_id"],
+        said["name"],
+        said["topic_id"],
+        said["entity_type"],
+        said["entity_id"],
+        said["data"],
+        _moment(said["created_at"]),
+    )
+
+
+def event_page(said: Any) -> EventPage:
+    gap = said.get("gap")
+    return EventPage(
+        tuple(event(one) for one in said["events"]),
+        said["next_after"],
+        said["has_more"],
+        None if gap is None else Gap(gap["after_event_id"], gap["oldest_event_id"]),
+    )
+
+
+def readiness(said: Any) -> Readiness:
+    return Readiness(said["status"] == "ok", dict(said["checks"]))
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)

@@ -1,0 +1,166 @@
+"""The hub for synchronous code: the same methods, waiting instead of awaited.
+
+There are no synchronous twins: the coroutines run on one event loop, in a thread that belongs to the `BlockingHub`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+
+from onceward.errors import StoreClosed
+from onceward.hub.client.following import Following
+from onceward.hub.client.hub import Hub, HubOptions
+from onceward.hub.client.values import Event
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _waits(verb: Callable[Concatenate[Hub, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[BlockingHub, P], T]:
+    def call(self: BlockingHub, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.wait(verb(self.hub, *args, **kwargs))
+
+    return functools.update_wrapper(call, verb)
+
+
+def _iterates(
+    verb: Callable[Concatenate[Hub, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate[BlockingHub, P], Iterator[T]]:
+    def call(self: BlockingHub, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        source = verb(self.hub, *args, **kwargs)
+        try:
+            while True:
+                yield self.wait(_next(source))
+        except StopAsyncIteration:
+            return
+        finally:
+            with contextlib.suppress(StoreClosed):
+                self.wait(_end(source))
+
+    return functools.update_wrapper(call, verb)
+
+
+def _follows(
+    verb: Callable[Concatenate[Hub, P], Following],
+) -> Callable[Concatenate[BlockingHub, P], BlockingFollowing]:
+    def call(self: BlockingHub, /, *args: P.args, **kwargs: P.kwargs) -> BlockingFollowing:
+        return BlockingFollowing(self, verb(self.hub, *args, **kwargs))
+
+    return functools.update_wrapper(call, verb)
+
+
+class BlockingHub:
+    """`with BlockingHub("http://127.0.0.1:8787", token="…") as hub:`. Threads may share it."""
+
+    def __init__(self, url: str, token: str | None = None, **options: Unpack[HubOptions]) -> None:
+        self.hub = Hub(url, token, **options)
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._enough = asyncio.Event()
+        ready = threading.Event()
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._live(ready)), name="onceward-hub-client", daemon=True
+        )
+        self._thread.start()
+        ready.wait()
+
+    async def _live(self, ready: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        ready.set()
+        async with self.hub:
+            await self._enough.wait()
+
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end on the hub's loop, and give what it gives. An interrupt cancels it."""
+        # Under the lock: what is begun after the end would never be looked at.
+        with self._lock:
+            if self._loop is None:
+                coroutine.close()
+                raise StoreClosed("this client was closed; open another")
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except CancelledError:
+            raise StoreClosed("this client was closed in the middle of the call") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Close all connections. Calls that still wait are told `StoreClosed`."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+            if loop is not None:
+                loop.call_soon_threadsafe(self._enough.set)
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    create_topic = _waits(Hub.create_topic)
+    topics = _waits(Hub.topics)
+    topic = _waits(Hub.topic)
+    post_message = _waits(Hub.post_message)
+    messages = _waits(Hub.messages)
+    attach = _waits(Hub.attach)
+    update_attachment = _waits(Hub.update_attachment)
+    find_attachment = _waits(Hub.find_attachment)
+    attachments = _waits(Hub.attachments)
+    events = _waits(Hub.events)
+    all_events = _iterates(Hub.all_events)
+    follow = _follows(Hub.follow)
+    healthz = _waits(Hub.healthz)
+    readyz = _waits(Hub.readyz)
+
+
+class BlockingFollowing:
+    """`for event in hub.follow():`, as `Following`."""
+
+    def __init__(self, hub: BlockingHub, following: Following) -> None:
+        self._hub = hub
+        self._following = following
+
+    @property
+    def cursor(self) -> int | None:
+        return self._following.cursor
+
+    @property
+    def log_epoch(self) -> str | None:
+        return self._following.log_epoch
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Event:
+        try:
+            return self._hub.wait(self._following.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End it, and close its connection."""
+        with contextlib.suppress(StoreClosed):
+            self._hub.wait(self._following.aclose())
+
+
+async def _next(source: AsyncGenerator[T, None]) -> T:
+    return await anext(source)
+
+
+async def _end(source: AsyncGenerator[T, None]) -> None:
+    await source.aclose()
