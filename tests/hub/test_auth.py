@@ -169,6 +169,8 @@ def test_the_word_bearer_is_written_in_any_case_and_stands_once(database: Databa
 
     assert asked(database, "GET", "/x", ((b"authorization", b"bEARER  " + text + b" "),)).status == 200
     assert asked(database, "GET", "/x", ((b"authorization", b"Bearer " + text),) * 2).status == 401
+    assert asked(database, "GET", "/x", ((b"authorization", b"Basic " + text),)).status == 401
+    assert asked(database, "GET", "/x", ((b"authorization", text),)).status == 401
     assert asked(database, "GET", f"/x?token={text.decode()}&access_token={text.decode()}").status == 401
 
 

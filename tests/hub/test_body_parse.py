@@ -74,6 +74,7 @@ def test_what_could_be_misunderstood_is_refused_with_its_reason(data: bytes, sen
         b'{"a":"\\\\u0000","b":"\\\\ud800"}',
         b'"\\ud83d\\ude00"',
         b"[" + b"7" * 4300 + b"]",
+        b"-" + b"7" * 4300,
         b"1e308",
         b"1e-400",
         b'" e400 ' + b"1" * 400 + b'"',

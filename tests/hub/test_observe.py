@@ -107,8 +107,11 @@ def test_what_is_logged_meanwhile_carries_the_request_id(log: io.StringIO) -> No
         logging.getLogger("onceward.http").warning("idempotency_check", extra={"status": "in_doubt", "cached": False})
         await answering()(scope, receive, send)
 
-    asked(app, "GET", "/x", ((b"x-request-id", b"abc"),))
-    logging.getLogger("onceward.http").warning("later")
+    async def served(scope: Any, receive: Receive, send: Send) -> None:
+        await Observe(app)(scope, receive, send)
+        logging.getLogger("onceward.http").warning("later")
+
+    ask(served, request("GET", "/x", ((b"x-request-id", b"abc"),)))
     check, _, later = lines(log)
 
     assert (check["event"], check["status"], check["cached"]) == ("idempotency_check", "in_doubt", False)

@@ -220,6 +220,26 @@ def test_a_websocket_that_fails_later_is_closed_with_1011(app: FastAPI) -> None:
     assert answer.messages[-1]["code"] == problems.CLOSED_BY_FAILURE
 
 
+def test_a_websocket_that_fails_after_its_end_is_not_ended_again() -> None:
+    async def failing(_scope: Any, receive: Receive, send: Send) -> None:
+        await receive()
+        await send({"type": "websocket.close", "code": 1000})
+        raise RuntimeError("secret")
+
+    answers = []
+
+    async def watched(scope: Any, receive: Receive, send: Send) -> None:
+        async def told(message: Any) -> None:
+            answers.append(message["type"])
+            await send(message)
+
+        await problems.Guard(failing)(scope, receive, told)
+
+    with pytest.raises(RuntimeError):
+        ask(watched, websocket("/ws"))
+    assert answers == ["websocket.close"]
+
+
 def test_a_middleware_that_fails_is_guarded_as_well(caplog: pytest.LogCaptureFixture) -> None:
     async def failing(_scope: Any, _receive: Receive, _send: Send) -> None:
         raise RuntimeError("secret")
