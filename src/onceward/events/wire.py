@@ -1,0 +1,111 @@
+"""The bytes that followers receive: WebSocket frames and blocks of an SSE stream.
+
+An event is written once, when it enters the process; every client gets the same bytes, because a server's frames are
+not masked. Whatever else is said to a client is a mark: an object with a `type`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Protocol
+
+from onceward.events.log import Event
+
+_OPEN = b'{"type":"event","event":'
+_CLOSE = b"}"
+
+_FINAL_TEXT = 0x81  # the only frame of a message, and it is text
+_LENGTH_16_BITS, _LENGTH_64_BITS = 126, 127
+_SHORT_MAX, _MEDIUM_MAX = 125, 0xFFFF
+
+# What one look at a frame's first bytes may need: two bytes and the longest length.
+_HEAD = {_LENGTH_16_BITS: 4, _LENGTH_64_BITS: 10}
+
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+class Ready:
+    """An event with its bytes. The frame is made at once; the block when the first SSE client wants it."""
+
+    __slots__ = ("_block", "event_id", "frame", "name", "topic_id")
+
+    def __init__(self, event: Event) -> None:
+        self.event_id = event.event_id
+        self.name = event.name
+        self.topic_id = event.topic_id
+        self.frame = frame(b"".join((_OPEN, event.json.encode(), _CLOSE)))
+        self._block: bytes | None = None
+
+    @property
+    def block(self) -> bytes:
+        """The event as a message of an SSE stream; its data is the event object."""
+        if self._block is None:
+            shown = self.frame[_head_bytes(self.frame[1]) + len(_OPEN) : -len(_CLOSE)]
+            self._block = b"id: %d\ndata: %s\n\n" % (self.event_id, shown)
+        return self._block
+
+
+class Wire(Protocol):
+    """How events and marks are written for one kind of client."""
+
+    def event(self, ready: Ready, /) -> bytes: ...
+
+    def mark(self, kind: str, after: int, /, **fields: object) -> bytes:
+        """An object with its `type`; `after` is the cursor of the client that hears it."""
+        ...
+
+
+class Frames:
+    """Frames of a WebSocket."""
+
+    def event(self, ready: Ready, /) -> bytes:
+        return ready.frame
+
+    def mark(self, kind: str, after: int, /, **fields: object) -> bytes:
+        del after  # only a browser needs to be told beside the object where it stands
+        return frame(_compact({"type": kind, **fields}).encode())
+
+
+class Blocks:
+    """Blocks of an SSE stream. A mark is a named event whose id is the place to resume from, but a heartbeat is a
+    comment.
+    """
+
+    def event(self, ready: Ready, /) -> bytes:
+        return ready.block
+
+    def mark(self, kind: str, after: int, /, **fields: object) -> bytes:
+        if kind == "ping":
+            return b": ping %d\n\n" % after
+        return f"event: {kind}\nid: {after}\ndata: {_compact({'type': kind, **fields})}\n\n".encode()
+
+
+FRAMES = Frames()
+BLOCKS = Blocks()
+
+
+def frame(payload: bytes) -> bytes:
+    """One whole text message of a server."""
+    size = len(payload)
+    if size <= _SHORT_MAX:
+        head = bytes((_FINAL_TEXT, size))
+    elif size <= _MEDIUM_MAX:
+        head = bytes((_FINAL_TEXT, _LENGTH_16_BITS)) + size.to_bytes(2, "big")
+    else:
+        head = bytes((_FINAL_TEXT, _LENGTH_64_BITS)) + size.to_bytes(8, "big")
+    return head + payload
+
+
+def texts(frames: bytes) -> Iterator[str]:
+    """The messages again, for a server that makes its frames itself."""
+    at = 0
+    while at < len(frames):
+        head = _head_bytes(frames[at + 1])
+        size = frames[at + 1] if head == 2 else int.from_bytes(frames[at + 2 : at + head], "big")  # noqa: PLR2004
+        yield frames[at + head : at + head + size].decode()
+        at += head + size
+
+
+def _head_bytes(length: int) -> int:
+    return _HEAD.get(length, 2)

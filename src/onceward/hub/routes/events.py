@@ -1,0 +1,144 @@
+"""Following what happens: pages of the log, the SSE stream, and the WebSocket `/ws`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from pydantic import BaseModel
+from starlette.routing import WebSocketRoute
+from starlette.types import Receive, Scope, Send
+
+from onceward.errors import InvalidInput
+from onceward.events.feed import Feed
+from onceward.events.hello import Ending, Start, is_name, start
+from onceward.events.log import PAGE_MAX, Filter
+from onceward.events.paging import Page, read_page
+from onceward.events.socket import serve_socket
+from onceward.events.stream import serve_stream
+
+_LIMIT_DEFAULT = 100
+# Digits beyond these cannot be an id; they would only cost time to read.
+_ID_DIGITS_MAX = 19
+
+
+class EventOut(BaseModel):
+    """Something that happened."""
+
+    event_id: int
+    name: str
+    topic_id: str | None
+    entity_type: str
+    entity_id: str
+    data: dict[str, Any]
+    created_at: str
+
+
+class GapOut(BaseModel):
+    """Events that were asked for and are no longer kept: those behind `after_event_id`, before `oldest_event_id`."""
+
+    after_event_id: int
+    oldest_event_id: int
+
+
+class EventPageOut(BaseModel):
+    """One page of the log. `next_after` is the cursor for the next one."""
+
+    events: list[EventOut]
+    next_after: int
+    has_more: bool
+    gap: GapOut | None = None
+
+
+class EventStream(Response):
+    """The response that follows the log until it is ended."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, feed: Feed, wanted: Filter, begin: Start) -> None:
+        super().__init__()
+        self._feed = feed
+        self._wanted = wanted
+        self._begin = begin
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await serve_stream(self._feed, self._wanted, self._begin, scope, receive, send)
+
+
+class _Socket:
+    """A plain ASGI endpoint: the framework's WebSocket refuses messages that it does not know, such as frames."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await serve_socket(scope["app"].state.hub.feed, scope, receive, send)
+
+
+router = APIRouter(tags=["events"])
+router.routes.append(WebSocketRoute("/ws", _Socket(), name="follow_events"))
+
+_After = Annotated[int, Query(ge=0, description="The cursor: events behind this id are listed.")]
+_TopicId = Annotated[str | None, Query(min_length=1, description="Only events of this topic.")]
+
+
+@router.get("/api/v1/events", summary="List events", response_model=None, responses={200: {"model": EventPageOut}})
+def list_events(
+    request: Request,
+    after: _After = 0,
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = _LIMIT_DEFAULT,
+    topic_id: _TopicId = None,
+) -> Response:
+    """A page of the log, oldest first. To read all of it, go on with `next_after` while `has_more`."""
+    wanted = _wanted(topic_id)
+    page = read_page(request.app.state.hub.database, after, limit, wanted)
+    if after > page.extent.last_event_id:
+        raise _future(page.extent.last_event_id)
+    return Response(_body(page, after), media_type="application/json")
+
+
+@router.get(
+    "/api/v1/events/stream",
+    summary="Follow events (SSE)",
+    status_code=200,
+    response_class=EventStream,
+    response_model=None,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def stream_events(
+    request: Request,
+    after: Annotated[int | None, Query(ge=0, description="The cursor; without one, events from now on.")] = None,
+    topic_id: _TopicId = None,
+    last_event_id: Annotated[str | None, Header(description="As `after`, and it wins.")] = None,
+) -> Response:
+    """Every event behind the cursor, once and in order, as server-sent events; it goes on until one side ends it."""
+    wanted = _wanted(topic_id)
+    if last_event_id is not None:
+        if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= _ID_DIGITS_MAX):
+            raise InvalidInput("Last-Event-ID is the id of an event", (("Last-Event-ID", "not the id of an event"),))
+        after = int(last_event_id)
+    feed: Feed = request.app.state.hub.feed
+    now = await feed.extent()
+    begin = start(now, after)
+    if isinstance(begin, Ending):
+        raise _future(now.last_event_id)
+    return EventStream(feed, wanted, begin)
+
+
+def _wanted(topic_id: str | None) -> Filter:
+    if topic_id is None:
+        return Filter()
+    if not is_name(topic_id):
+        raise InvalidInput("topic_id is not the id of a topic", (("topic_id", "not the id of a topic"),))
+    return Filter(topics=frozenset({topic_id}))
+
+
+def _future(last: int) -> InvalidInput:
+    return InvalidInput(f"The log ends at {last}", (("after", f"beyond the end of the log, which is {last}"),))
+
+
+def _body(page: Page, after: int) -> bytes:
+    """The events are pasted in as they were written once."""
+    gap = ""
+    if page.after > after:
+        gap = f',"gap":{{"after_event_id":{after},"oldest_event_id":{page.extent.oldest_event_id}}}'
+    events = ",".join(event.json for event in page.events)
+    more = "true" if page.has_more else "false"
+    return f'{{"events":[{events}],"next_after":{page.end},"has_more":{more}{gap}}}'.encode()
