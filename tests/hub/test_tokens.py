@@ -27,7 +27,7 @@ def test_a_token_is_found_by_its_text_and_only_its_digest_is_kept(database: Data
     assert (found.name, found.scopes, found.revoked_at) == ("ci", frozenset({"read", "write"}), None)
     assert row.digest == hashlib.sha256(text.encode()).hexdigest()
     assert row.scopes == "read write"
-    assert text.rpartition("_")[2] not in str(row)
+    assert text[-43:] not in str(row)
     assert made.digest not in repr(made)
 
 
