@@ -1,0 +1,195 @@
+"""What a stream may say, played by a server that says it word for word."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from tests.http.client.scripted import Answer, Cut, Hold, Server, Step, head, scripted
+from tests.hub.client.conftest import Using
+
+from onceward import errors
+from onceward.hub.client import Hub
+
+START = head("HTTP/1.1 200 OK", "Content-Type: text/event-stream; charset=utf-8", "Connection: close")
+
+
+def event(event_id: int) -> bytes:
+    said = {
+        "event_id": event_id,
+        "name": "test",
+        "topic_id": None,
+        "entity_type": "test",
+        "entity_id": "x",
+        "data": {"text": "ü\n\n"},
+        "created_at": "2026-02-17T09:30:00.000000Z",
+        "later": "more",
+    }
+    return f"id: {event_id}\ndata: {json.dumps(said, ensure_ascii=False)}\n\n".encode()
+
+
+def mark(kind: str, **fields: object) -> bytes:
+    return f"event: {kind}\nid: 99\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
+
+
+def hello(epoch: str = "one", last: int = 9) -> bytes:
+    return b"retry: 1000\n\n" + mark("hello_ok", replay_until=last, oldest_event_id=1, log_epoch=epoch)
+
+
+def cut(*said: bytes) -> Cut:
+    return Cut(START + b"".join(said))
+
+
+def hold(*said: bytes) -> Hold:
+    return Hold(START + b"".join(said))
+
+
+def cursors(server: Server) -> list[str | None]:
+    return [seen.headers.get("last-event-id") for seen in server.seen]
+
+
+def heard(using: Using, steps: list[Step], count: int, **options: object) -> tuple[list[int], list[str | None]]:
+    """The ids of the first so many events, and the cursors with which they were asked for."""
+
+    async def use(hub: Hub) -> list[int]:
+        async with hub.follow(**{"after": 0, **options}) as following:  # type: ignore[arg-type]
+            return [(await anext(following)).event_id for _ in range(count)]
+
+    with scripted(*steps) as server:
+        return using(server.url, use, deadline_seconds=20), cursors(server)
+
+
+def test_half_an_event_is_none_and_comes_again(using: Using) -> None:
+    steps: list[Step] = [
+        cut(hello(), event(1), event(2)[:-1]),
+        cut(hello(), event(2)[:20]),
+        hold(hello(), event(2), event(3)),
+    ]
+
+    assert heard(using, steps, 3) == ([1, 2, 3], ["0", "1", "1"])
+
+
+def test_an_event_that_comes_twice_is_given_once(using: Using) -> None:
+    assert heard(using, [hold(hello(), event(1), event(1), event(2), event(1), event(3))], 3) == ([1, 2, 3], ["0"])
+
+
+def test_an_event_arrives_whole_however_it_is_cut_into_pieces(using: Using) -> None:
+    said = (hello() + event(1) + b": ping 1\n\n" + event(2)).replace(b"\n", b"\r\n")
+    chunked = START.replace(b"Connection: close", b"Transfer-Encoding: chunked")
+    pieces = b"".join(b"1\r\n%b\r\n" % said[at : at + 1] for at in range(len(said)))
+
+    assert heard(using, [Hold(chunked + pieces)], 2) == ([1, 2], ["0"])
+
+
+def test_silence_is_a_broken_line(using: Using) -> None:
+    steps: list[Step] = [hold(hello(), event(1)), hold(), hold(hello(), event(2))]
+
+    assert heard(using, steps, 2, silence_seconds=0.05) == ([1, 2], ["0", "1", "1"])
+
+
+def test_progress_moves_the_cursor_and_nothing_else_does(using: Using) -> None:
+    progress = mark("progress", after_event_id=7)
+    news = mark("something-new", after_event_id=8)
+    steps: list[Step] = [
+        cut(hello(), event(1), progress, news),
+        hold(hello(), mark("caught_up", after_event_id=8), event(9)),
+    ]
+
+    assert heard(using, steps, 2, topic_id="top_x") == ([1, 9], ["0", "7"])
+
+
+def test_now_is_when_the_hub_first_answered(using: Using) -> None:
+    steps: list[Step] = [cut(hello(last=5)), hold(hello(last=7), event(6), event(7))]
+
+    assert heard(using, steps, 2, after=None) == ([6, 7], [None, "5"])
+
+
+@pytest.mark.parametrize("code", ["stopping", "stalled"])
+def test_a_hub_that_ends_the_stream_is_asked_again(code: str, using: Using) -> None:
+    steps: list[Step] = [cut(hello(), event(1), mark("error", code=code, after_event_id=1)), hold(hello(), event(2))]
+
+    assert heard(using, steps, 2) == ([1, 2], ["0", "1"])
+
+
+def test_a_hub_that_cannot_now_is_asked_again(using: Using) -> None:
+    steps: list[Step] = [cut(hello(), event(1)), Answer(503), Answer(502), Cut(), hold(hello(), event(2))]
+
+    assert heard(using, steps, 2) == ([1, 2], ["0", "1", "1", "1", "1"])
+
+
+def test_a_hub_that_is_away_longer_than_a_call_may_take_is_waited_for(using: Using) -> None:
+    async def use(hub: Hub) -> list[int]:
+        return [(await anext(following)).event_id for following in [hub.follow(0)] for _ in range(2)]
+
+    with scripted(cut(hello(), event(1)), *[Answer(503)] * 2, hold(hello(), event(2))) as server:
+        assert using(server.url, use, deadline_seconds=0.01) == [1, 2]
+
+
+REFUSED: dict[str, tuple[list[Step], type[errors.OncewardError]]] = {
+    "another log": ([cut(hello(), event(1)), hold(hello("two"), event(2))], errors.OtherLog),
+    "a gap": ([hold(hello(), mark("gap", after_event_id=1, oldest_event_id=5), event(5))], errors.EventsLost),
+    "a page": ([Answer(200, {"Content-Type": "text/html"}, b"<html>")], errors.UnexpectedAnswer),
+    "not JSON": ([hold(hello(), b"data: {\n\n")], errors.UnexpectedAnswer),
+    "not an event": ([hold(hello(), b"data: {}\n\n")], errors.UnexpectedAnswer),
+    "not an object": ([hold(hello(), b"event: gap\ndata: 1\n\n")], errors.UnexpectedAnswer),
+    "revoked": ([cut(hello(), event(1)), Answer(401)], errors.Unauthorized),
+}
+
+
+@pytest.mark.parametrize(("steps", "kind"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_resumed_is_raised(steps: list[Step], kind: type[errors.OncewardError], using: Using) -> None:
+    with pytest.raises(kind):
+        heard(using, steps, 2)
+
+
+def test_what_was_raised_is_raised_again_until_it_is_dealt_with(using: Using) -> None:
+    """Events behind a gap are not given out as if nothing had happened."""
+    gap = hold(hello(), event(1), mark("gap", after_event_id=1, oldest_event_id=5), event(5))
+
+    async def use(hub: Hub) -> list[int | None]:
+        following = hub.follow(0)
+        await anext(following)
+        found = []
+        for _ in range(2):
+            with pytest.raises(errors.EventsLost):
+                await anext(following)
+            found.append(following.cursor)
+        return found
+
+    with scripted(gap, hold(hello(), mark("gap", after_event_id=1, oldest_event_id=5), event(5))) as server:
+        assert using(server.url, use) == [1, 1]
+
+
+def test_a_gap_can_be_passed_over_and_is_logged(using: Using, caplog: pytest.LogCaptureFixture) -> None:
+    steps: list[Step] = [hold(hello(), event(1), mark("gap", after_event_id=1, oldest_event_id=5), event(5))]
+
+    assert heard(using, steps, 2, on_gap="continue") == ([1, 5], ["0"])
+    assert "events 2 to 4 are no longer kept" in caplog.messages
+
+
+def test_pauses_grow_while_streams_break_at_once(using: Using, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "onceward.hub.client")
+    steps: list[Step] = [*[cut(hello())] * 3, hold(hello(), event(1))]
+
+    assert heard(using, steps, 1) == ([1], ["0"] * 4)
+    pauses = [record.args[2] for record in caplog.records if isinstance(record.args, tuple) and len(record.args) == 3]
+    spans = [0.2, 0.4, 0.8]
+    assert all(0 <= float(str(pause)) <= span for pause, span in zip(pauses, spans, strict=True))
+
+
+def test_the_cursor_only_grows(using: Using) -> None:
+    marks = [mark("progress", after_event_id=at) for at in (5, 3)]
+
+    async def use(hub: Hub) -> list[int | None]:
+        following = hub.follow(0)
+        found: list[int | None] = [following.cursor]
+        for _ in range(2):
+            await anext(following)
+            found.append(following.cursor)
+        return found
+
+    with scripted(hold(hello(), event(1), *marks, event(6))) as server:
+        found = using(server.url, use)
+
+    assert all((a or 0) < (b or 0) for a, b in pairwise(found))
