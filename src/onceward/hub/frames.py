@@ -33,6 +33,9 @@ class FramesProtocol(WebSocketsSansIOProtocol):
     async def send(self, message: Any) -> None:
         if message["type"] != FRAMES:
             await super().send(message)
+            if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+                # The client has its answer; uvicorn would log that there was none.
+                self.handshake_complete = True
             return
         if not self.writable.is_set():
             await self.writable.wait()
