@@ -38,6 +38,12 @@ def site(text: str) -> tuple[bytes, bytes]:
     return b"sec-fetch-site", text.encode()
 
 
+@pytest.mark.parametrize(("path", "status"), [("/a\x00b", 400), ("/a?b=%00", 400), ("/a?b=%2500", 200), ("/%00", 200)])
+def test_an_address_with_nul_in_it_is_refused(path: str, status: int) -> None:
+    """The server has decoded the path, and not the query."""
+    assert ask(Hosts(welcome), request("GET", path)).status == status
+
+
 LOOPBACK = ["localhost", "localhost:8787", "LocalHost.", "127.0.0.1", "127.0.0.1:80", "127.9.9.9:1", "[::1]", "[::1]:9"]
 STRANGE = [
     "example.com", "localhost.example.com", "127.0.0.1.example.com", "example.com:8787", "192.168.0.7", "[fe80::1]",

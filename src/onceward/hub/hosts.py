@@ -1,7 +1,8 @@
 """Which names the hub answers to, and which pages may ask it to change something.
 
 A page that a browser shows can point its own name at this address (DNS rebinding) or send requests across sites. Both
-show in headers that no page can forge: `Host`, `Origin` and `Sec-Fetch-Site`.
+show in headers that no page can forge: `Host`, `Origin` and `Sec-Fetch-Site`. An address with NUL in it is refused here
+as well: no text of the hub has one, and PostgreSQL cannot even be asked for it.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?", re.ASCII
 _ORIGIN = re.compile(r"(https?)://(.+)", re.ASCII)
 
 _NO_HOST = "A request needs exactly one Host header with a name or address in it"
+_NUL = "The address has NUL in it"
 _WRONG_HOST = "This hub does not answer to that Host. Whoever runs it can add the name to allowed_hosts in [auth]."
 _WRONG_ORIGIN = (
     "A page of another origin may not do this. Whoever runs the hub can add the origin to allowed_origins in [auth]."
@@ -167,6 +169,8 @@ class Hosts:
         await self.app(scope, receive, send)
 
     def _refused(self, scope: Any) -> Answer | None:
+        if "\x00" in scope["path"] or b"%00" in scope.get("query_string", b""):
+            return problem.problem(400, _NUL)
         hosts, origins, sites = [], [], []
         for name, value in scope["headers"]:
             if name == b"host":

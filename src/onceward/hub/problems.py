@@ -60,6 +60,14 @@ def answer_to(error: Exception) -> Answer:
             return problem.problem(413, _cut(str(error)))
         case errors.StoreUnavailable() | errors.StoreClosed() | errors.TransactionConflict():
             return unavailable()
+        case errors.KeyReused():
+            return problem.mismatch()
+        case errors.Busy():
+            return problem.busy()
+        case errors.InDoubt():
+            return problem.in_doubt()
+        case errors.OutcomeNotKept():
+            return problem.not_kept()
         case HTTPException():
             return _of_http(error)
         case _:
