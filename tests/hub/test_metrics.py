@@ -108,13 +108,6 @@ def test_streams_are_counted_while_they_are_open_and_not_timed(app: App) -> None
     assert "onceward_streams" not in counted, "as many as before"
 
 
-def test_events_are_counted_as_they_are_written(app: App) -> None:
-    before = shown(app)["onceward_events_appended_total"]
-    metrics.http_counts().appended(3)
-
-    assert shown(app)["onceward_events_appended_total"] == before + 3
-
-
 WORKER = """
 import os, sys
 from onceward.hub import metrics

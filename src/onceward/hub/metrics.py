@@ -2,7 +2,6 @@
 
     onceward_http_requests_total{method,route,status}   every request, by route template
     onceward_http_request_seconds{route}                how long answers took; streams are not among them
-    onceward_events_appended_total                      events that were written to the log
     onceward_streams                                    open WebSockets and event streams
 
 With `PROMETHEUS_MULTIPROC_DIR` set before this is imported, all processes count in the files of that folder, and
@@ -57,7 +56,6 @@ class HttpCounts(Collector):
             buckets=SECONDS_BUCKETS,
             registry=None,
         )
-        self._events = Counter("onceward_events_appended", "Events that were written to the log.", registry=None)
         self._streams = Gauge(
             "onceward_streams", "Open WebSockets and event streams.", multiprocess_mode="livesum", registry=None
         )
@@ -78,9 +76,6 @@ class HttpCounts(Collector):
             timer = self._timers[route] = self._seconds.labels(route)
         timer.observe(seconds)
 
-    def appended(self, events: int) -> None:
-        self._events.inc(events)
-
     def stream_opened(self) -> None:
         self._streams.inc()
 
@@ -88,7 +83,7 @@ class HttpCounts(Collector):
         self._streams.dec()
 
     def collect(self) -> Iterator[Metric]:
-        for metric in (self._requests, self._seconds, self._events, self._streams):
+        for metric in (self._requests, self._seconds, self._streams):
             yield from metric.collect()
 
 
