@@ -68,6 +68,19 @@ def test_a_client_on_a_bad_line_pays_once_for_each_payment(tmp_path: Path) -> No
     ]
 
 
+def test_topics_on_a_hub_have_everything_once(tmp_path: Path) -> None:
+    assert said_by("hub_topics.py", tmp_path) == [
+        "first life: message of event 2",
+        "second life: message of event 2",
+        "attached Rocks",
+        "was there Rocks",
+        "heard: 1 topic.created",
+        "heard: 2 topic.message_added",
+        "heard: 3 topic.attachment_added",
+        "next time after: 3",
+    ]
+
+
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("data")
