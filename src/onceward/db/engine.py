@@ -20,8 +20,10 @@ from onceward.errors import InvalidStoreUrl, StoreUnavailable
 
 Transaction: TypeAlias = sqlalchemy.Connection
 
-# As many as the thread pool of the server has threads: none of them ever waits for a connection.
-POOL_SIZE = 40
+# SQLite: more than the server's thread pool has threads, so that neither they nor its event loop wait for a connection.
+SQLITE_CONNECTIONS = 48
+# PostgreSQL: a server allows some hundred in all, and several hub processes share it. Threads wait their turn.
+POSTGRES_CONNECTIONS = 16
 # How long a writer waits for a writer of another process before it gives up.
 BUSY_SECONDS = 30.0
 # How long a thread waits for a connection when every one is in use.
@@ -31,7 +33,7 @@ _READ = "onceward_read"
 _SCHEMES = "sqlite:///path or postgresql://user@host/name"
 
 
-def open_database(url: str, *, pool_size: int = POOL_SIZE) -> Database:
+def open_database(url: str, *, pool_size: int | None = None) -> Database:
     """The database of a URL; `InvalidStoreUrl` when there is none. It connects on first use."""
     scheme = url.partition(":")[0]
     try:
@@ -46,9 +48,9 @@ def open_database(url: str, *, pool_size: int = POOL_SIZE) -> Database:
                 )
             if not Path(address.database).parent.is_dir():
                 raise InvalidStoreUrl(f"there is no folder for {address.database!r}; make it first")
-            return Database(_sqlite(address, pool_size))
+            return Database(_sqlite(address, pool_size or SQLITE_CONNECTIONS))
         case "postgresql" | "postgres":
-            return Database(_postgres(address, pool_size))
+            return Database(_postgres(address, pool_size or POSTGRES_CONNECTIONS))
         case _:
             raise InvalidStoreUrl(f"no database of the kind {scheme!r}; a database URL is {_SCHEMES}")
 
