@@ -40,6 +40,9 @@ def test_every_method_waits_for_its_answer(url: str) -> None:
             assert following.cursor == expected[-1]
             assert following.log_epoch
         assert list(following) == []
+        with hub.follow() as following:
+            last = hub.create_topic("After").event_id
+            assert next(following).event_id == last
 
 
 def test_it_has_every_method_of_the_hub_with_its_signature() -> None:

@@ -12,7 +12,6 @@ import httpx
 import pytest
 from tests.http.client.scripted import Answer, bind, scripted, url_of
 from tests.hub.client.conftest import Using
-from tests.hub.process import running_hub
 
 from onceward import errors
 from onceward.db.engine import open_database
@@ -67,27 +66,25 @@ def test_a_token_that_is_not_known_is_refused(url: str, using: Using) -> None:
         using(url, lambda hub: anext(hub.follow()), UNKNOWN_TOKEN)
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """A hub that needs a token, and one that may only read."""
-    folder: Path = tmp_path_factory.mktemp("guarded") / "data"
-    with running_hub(data_dir=folder) as hub:
-        with closing(open_database(f"sqlite:///{folder}/hub.db")) as database, database.write() as tx:
-            _, token = tokens.create(tx, "reader", ["read"])
-        yield hub.url, token
+@pytest.fixture
+def reader_token(url: str, data_dir: Path) -> Iterator[str]:  # noqa: ARG001  # the hub has made the tables
+    """A token that may only read; while it lives, the hub needs one."""
+    with closing(open_database(f"sqlite:///{data_dir}/hub.db")) as database:
+        with database.write() as tx:
+            token, text = tokens.create(tx, "reader", ["read"])
+        yield text
+        with database.write() as tx:
+            tokens.revoke(tx, token.token_id)
 
 
-def test_a_token_reaches_as_far_as_its_scopes(guarded: tuple[str, str], using: Using) -> None:
-    url, token = guarded
-
-    assert using(url, lambda hub: hub.topics(), token) == []
+def test_a_token_reaches_as_far_as_its_scopes(url: str, reader_token: str, using: Using) -> None:
+    assert len(using(url, lambda hub: hub.topics(limit=1), reader_token)) <= 1
     with pytest.raises(errors.Forbidden, match="the scope write"):
-        using(url, lambda hub: hub.create_topic("x"), token)
+        using(url, lambda hub: hub.create_topic("x"), reader_token)
 
 
-def test_a_hub_with_tokens_needs_one(guarded: tuple[str, str], using: Using) -> None:
-    url, _ = guarded
-
+@pytest.mark.usefixtures("reader_token")
+def test_a_hub_with_tokens_needs_one(url: str, using: Using) -> None:
     with pytest.raises(errors.Unauthorized, match="needs a token"):
         using(url, lambda hub: hub.topics())
     assert using(url, lambda hub: hub.healthz())

@@ -133,6 +133,7 @@ REFUSED: dict[str, tuple[list[Step], type[errors.OncewardError]]] = {
     "not JSON": ([hold(hello(), b"data: {\n\n")], errors.UnexpectedAnswer),
     "not an event": ([hold(hello(), b"data: {}\n\n")], errors.UnexpectedAnswer),
     "not an object": ([hold(hello(), b"event: gap\ndata: 1\n\n")], errors.UnexpectedAnswer),
+    "no hello": ([hold(event(1))], errors.UnexpectedAnswer),
     "revoked": ([cut(hello(), event(1)), Answer(401)], errors.Unauthorized),
 }
 
@@ -140,7 +141,7 @@ REFUSED: dict[str, tuple[list[Step], type[errors.OncewardError]]] = {
 @pytest.mark.parametrize(("steps", "kind"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_cannot_be_resumed_is_raised(steps: list[Step], kind: type[errors.OncewardError], using: Using) -> None:
     with pytest.raises(kind):
-        heard(using, steps, 2)
+        heard(using, steps, 2, after=None)
 
 
 def test_what_was_raised_is_raised_again_until_it_is_dealt_with(using: Using) -> None:

@@ -147,6 +147,7 @@ class BlockingFollowing:
             raise StopIteration from None
 
     def __enter__(self) -> Self:
+        self._hub.wait(self._following.__aenter__())
         return self
 
     def __exit__(self, *_exc: object) -> None:

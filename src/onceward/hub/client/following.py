@@ -50,12 +50,10 @@ class Following:
     """
 
     def __init__(self, connect: Connect, after: int | None, log_epoch: str | None, on_gap: OnGap) -> None:
-        if on_gap not in {"raise", "continue"}:
-            raise InvalidOption(f"on_gap= is 'raise' or 'continue', not {on_gap!r}")
         self.cursor = check_cursor(after)
         self.log_epoch = log_epoch
         self._connect = connect
-        self._on_gap = on_gap
+        self._on_gap = check_on_gap(on_gap)
         self._response: httpx.Response | None = None
         self._chunks: AsyncGeneratorType[bytes, None] | None = None
         self._cutter = Cutter()
@@ -83,6 +81,15 @@ class Following:
         raise StopAsyncIteration
 
     async def __aenter__(self) -> Self:
+        """Without a cursor it connects here, so that whatever happens inside of the block comes after "now"."""
+        try:
+            while self.cursor is None and not self._is_over:
+                await self._listen()
+                while self._blocks and self.cursor is None:
+                    self._heard(self._blocks.popleft())
+        except BaseException:
+            await self._disconnect()
+            raise
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
@@ -172,7 +179,9 @@ class Following:
 
     def _event(self, event: Event) -> Event | None:
         self._breaks = 0
-        if self.cursor is not None and event.event_id <= self.cursor:
+        if self.cursor is None:
+            raise ValueError("an event before the hello")
+        if event.event_id <= self.cursor:
             return None
         self.cursor = event.event_id
         return event
@@ -197,6 +206,12 @@ def lost(gap: Gap) -> EventsLost:
         gap.after_event_id,
         gap.oldest_event_id,
     )
+
+
+def check_on_gap(on_gap: OnGap) -> OnGap:
+    if on_gap not in {"raise", "continue"}:
+        raise InvalidOption(f"on_gap= is 'raise' or 'continue', not {on_gap!r}")
+    return on_gap
 
 
 def check_cursor(after: int | None) -> int | None:

@@ -21,7 +21,7 @@ from onceward.errors import HubUnavailable, InvalidInput, InvalidOption, NotFoun
 from onceward.http.client import AsyncRetryTransport
 from onceward.http.events import is_event_stream
 from onceward.hub.client import answers
-from onceward.hub.client.following import Following, OnGap, check_cursor, lost
+from onceward.hub.client.following import Following, OnGap, check_cursor, check_on_gap, lost
 from onceward.hub.client.values import (
     Attached,
     Attachment,
@@ -52,7 +52,7 @@ class HubOptions(TypedDict, total=False):
 
     deadline_seconds  how long one call may take in all, with its retries (60)
     try_seconds       how long one try may be silent (20)
-    transport         what sends each try: proxies, TLS and limits are given to it
+    transport         what sends each try: proxies, TLS and limits are given to it; it is closed with the hub
     """
 
     deadline_seconds: float
@@ -175,10 +175,10 @@ class Hub:
         self, after: int = 0, *, topic_id: str | None = None, on_gap: OnGap = "raise"
     ) -> AsyncGenerator[Event, None]:
         """Every event from the cursor to the end of the log; `EventsLost` when some of them are no longer kept."""
-        more = True
+        more, passes_over = True, check_on_gap(on_gap) == "continue"
         while more:
             page = await self.events(after, limit=_PAGE, topic_id=topic_id)
-            if page.gap is not None and on_gap == "raise":
+            if page.gap is not None and not passes_over:
                 raise lost(page.gap)
             for event in page.events:
                 yield event
@@ -193,7 +193,8 @@ class Hub:
         on_gap: OnGap = "raise",
         silence_seconds: float = SILENCE_SECONDS,
     ) -> Following:
-        """Every event behind the cursor, once and in order, for ever; without a cursor, from now on.
+        """Every event behind the cursor, once and in order, for ever; without a cursor, from now on: from the first
+        `anext`, or from the beginning of `async with hub.follow() as following:`.
 
         The first connection is made within `deadline_seconds`, or `HubUnavailable` is raised; later ones are tried until
         the hub is back. A connection that says nothing for `silence_seconds` is given up. Raises `EventsLost` when
