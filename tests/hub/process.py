@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -86,7 +87,7 @@ def started_hub(
     command: Sequence[str] = SERVE,
     cwd: Path | None = None,
 ) -> Iterator[RunningHub]:
-    """The process, ready or not; killed at the end if it still runs."""
+    """The process, ready or not, as the leader of its group; killed at the end if it still runs."""
     port = () if "--port" in args else ("--port", "0")
     with subprocess.Popen(
         [*command, "--data-dir", str(data_dir), *port, *args],
@@ -96,12 +97,15 @@ def started_hub(
         text=True,
         cwd=cwd or data_dir.parent,
         env=environment(env),
+        # A group of its own, so that none of its workers can be left over, whatever a test has found.
+        start_new_session=True,
     ) as process:
         hub = RunningHub(process)
         try:
             yield hub
         finally:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
             hub.wait()
 
 

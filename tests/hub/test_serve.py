@@ -68,11 +68,15 @@ def test_a_client_whose_machine_is_gone_is_noticed_in_minutes() -> None:
 # What it refuses.
 
 
+def never(config: Config) -> object:
+    raise AssertionError(f"it was not refused: {config}")
+
+
 def refusal(kind: type[Exception], data_dir: Path, **hub: str | int) -> str:
     settings = HubSettings(**{"data_dir": str(data_dir), "port": 0, **hub})  # type: ignore[arg-type]
     before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(kind) as caught:
-        serving.serve(Config(hub=settings))
+        serving.serve(Config(hub=settings), never)
     assert signal.getsignal(signal.SIGTERM) is before
     return str(caught.value)
 

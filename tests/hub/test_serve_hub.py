@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import signal
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,13 @@ def post(hub: RunningHub, path: str, content: object, key: str) -> tuple[int, An
 def requests_of(hub: RunningHub) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in hub.log_lines() if line.startswith("{")]
     return [line for line in lines if line["event"] == "request"]
+
+
+def workers_of(hub: RunningHub) -> list[int]:
+    """Its children, without the one that only watches over shared resources."""
+    pid = hub.process.pid
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text("utf-8").split()
+    return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 def test_a_hub_on_an_empty_folder_answers_logs_and_keeps_its_data(tmp_path: Path) -> None:
@@ -55,7 +64,17 @@ def test_workers_share_a_database_and_are_counted_together(tmp_path: Path, postg
         answers = [post(hub, "/api/v1/topics", {"title": str(number)}, str(number)) for number in range(12)]
         metrics = get(hub, "/metrics").decode().splitlines()
         said = next(line for line in hub.log_lines() if "listening" in line)
+        with closing(connect(hub)) as connection:
+            connection.request("GET", "/api/v1/events/stream")
+            assert connection.getresponse().readline()
+            assert "onceward_streams 1.0" in get(hub, "/metrics").decode().splitlines()
+            for worker in workers_of(hub):
+                os.kill(worker, signal.SIGKILL)
+        hub.wait_for_line("ended with code -9; another one is started")
+        after = get(hub, "/metrics").decode().splitlines()
 
+    assert "onceward_streams 0.0" in after, "streams of dead workers are not open"
+    assert 'onceward_http_requests_total{method="POST",route="/api/v1/topics",status="201"} 12.0' in after
     assert [status for status, _ in answers] == [201] * 12
     assert 'onceward_http_requests_total{method="POST",route="/api/v1/topics",status="201"} 12.0' in metrics
     assert said.endswith(f"data, rows in {url})")

@@ -24,6 +24,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def crew(data_dir: Path) -> Iterator[RunningHub]:
+    (data_dir / "metrics-left-behind").mkdir()
     with running_hub(data_dir=data_dir, args=TWO, command=odd("plain")) as hub:
         yield hub
 
@@ -57,7 +58,7 @@ def is_alive(pid: int) -> bool:
 
 def test_workers_answer_on_one_port_are_started_again_and_stop_together(crew: RunningHub, data_dir: Path) -> None:
     before = answering(crew, 2)
-    (metrics,) = data_dir.glob("metrics-*")
+    (metrics,) = data_dir.glob("metrics-*")  # and none of a hub that was killed
     with pytest.raises((http.client.HTTPException, ConnectionError)):
         get(crew, "/die")
     dead = int(crew.wait_for_line(r"worker (\d+) ended with code -9; another one is started")[1])
@@ -79,10 +80,9 @@ def test_workers_answer_on_one_port_are_started_again_and_stop_together(crew: Ru
 
 
 def test_ctrl_c_in_a_terminal_reaches_every_process_and_ends_them_in_order(data_dir: Path) -> None:
-    command = ("setsid", "--wait", *odd("plain"))
-    with running_hub(data_dir=data_dir, args=TWO, command=command) as hub:
-        workers = answering(hub, 2)
-        os.killpg(os.getpgid(workers.pop()), signal.SIGINT)
+    with running_hub(data_dir=data_dir, args=TWO, command=odd("plain")) as hub:
+        answering(hub, 2)
+        os.killpg(hub.process.pid, signal.SIGINT)
         assert hub.wait() == 0
 
     assert hub.log_lines().count("app: closed") == 2
@@ -97,6 +97,15 @@ def test_workers_do_not_outlive_their_parent(crew: RunningHub) -> None:
     until(lambda: not any(is_alive(worker) for worker in workers))
     assert crew.wait() == -signal.SIGKILL
     assert crew.log_lines().count("app: closed") == 2
+
+
+def test_a_signal_while_they_start_ends_them_quietly(data_dir: Path) -> None:
+    with started_hub(data_dir=data_dir, args=TWO, command=odd("slow-start")) as hub:
+        hub.wait_for_line("app: starting")
+        assert hub.stop() == 0
+
+    assert "Traceback" not in "\n".join(hub.log_lines())
+    assert list(data_dir.glob("metrics-*")) == []
 
 
 def test_workers_that_never_start_end_the_whole(data_dir: Path) -> None:

@@ -14,6 +14,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from onceward.cli.command import run  # noqa: PLC0415  # the library half works without it
 
         return run(arguments)
+    except KeyboardInterrupt:
+        return 130
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "onceward":
             raise

@@ -47,16 +47,17 @@ class Crew:
     on_gone: Callable[[int], None]
     _stop: asyncio.Event = field(default_factory=asyncio.Event)
     _was_ready: asyncio.Event = field(default_factory=asyncio.Event)
+    _failed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> bool:
-        """Until a signal says stop. False: no worker ever got ready, so there is no use in trying again."""
+        """Until a signal says stop. False: one ended before any got ready, so there is no use in trying again."""
         loop = asyncio.get_running_loop()
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self._stop_all)
         async with asyncio.TaskGroup() as group:
             for _ in range(self.count):
                 group.create_task(self._keep())
-        return self._was_ready.is_set()
+        return not self._failed.is_set()
 
     def _stop_all(self) -> None:
         if not self._stop.is_set():
@@ -71,9 +72,12 @@ class Crew:
                 await self._watch(pipe)
             finally:
                 await self._end(process, pipe)
+            if self._stop.is_set():
+                return
             if not self._was_ready.is_set():
+                self._failed.set()
                 self._stop_all()
-            elif not self._stop.is_set():
+            else:
                 _log.error("worker %d ended with code %s; another one is started", process.pid, process.exitcode)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), PAUSE_SECONDS)
