@@ -41,7 +41,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "opentelemetry": ("http/observe.py",),
     "pytest": ("testing/",),
     # Relational code is SQLAlchemy Core; what the schema is made with is needed only to make it.
-    "sqlalchemy": ("db/", "events/", "topics/", "hub/tokens.py"),
+    "sqlalchemy": ("db/", "events/", "topics/", "tasks/", "hub/tokens.py"),
     "alembic": ("db/migrate.py", "db/migrations/"),
     # The hub is a FastAPI application; its parts are its own.
     "fastapi": ("hub/",),
@@ -52,6 +52,12 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "websockets": ("hub/frames.py", "hub/client/"),
     "structlog": ("hub/observe.py",),
     "click": ("cli/",),
+    "rich": ("cli/",),
+    # Bytes: where they lie, what they are, how they arrive.
+    "obstore": ("blobs/s3.py",),
+    "magic": ("blobs/media/",),
+    "pylibmagic": ("blobs/media/",),
+    "python_multipart": ("hub/upload.py",),
 }
 
 # The pure core: values in, values out.
