@@ -73,9 +73,13 @@ async def _ledger(hub: Hub) -> str:
     return "no answer"
 
 
-@router.get("/skill.md", response_class=PlainTextResponse, summary="The rules of safe retries, for agents")
+class Markdown(PlainTextResponse):
+    media_type = "text/markdown"
+
+
+@router.get("/skill.md", response_class=Markdown, summary="The rules of safe retries, for agents")
 async def skill() -> Response:
-    return PlainTextResponse(_page("skill.md"), media_type="text/markdown; charset=utf-8")
+    return Markdown(_page("skill.md"))
 
 
 @router.get("/", response_class=HTMLResponse, summary="What this is, for people", include_in_schema=False)
