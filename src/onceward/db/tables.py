@@ -23,6 +23,22 @@ metadata = MetaData()
 # SQLite gives out ids by itself only in a column declared as INTEGER.
 _big = BigInteger().with_variant(Integer, "sqlite")
 
+# 64 lower-case hexadecimal digits, said in the one way that both databases understand.
+SHA256_CHECK = "length(sha256) = 64 AND ltrim(sha256, '0123456789abcdef') = ''"
+
+# What an attachment of a task may be: exactly one source, of known kinds.
+ATTACHMENT_CHECKS = {
+    "kind": "kind IN ('spec', 'diagram', 'artifact', 'diagnostic', 'archive', 'other')",
+    "source_type": "source_type IN ('managed_blob', 'external_url', 'repo_path')",
+    "media_type_source": "media_type_source IN ('sniffed', 'declared', 'inferred', 'unknown')",
+    "source": """
+        (source_type = 'managed_blob' AND blob_id IS NOT NULL AND external_url IS NULL AND repo_path IS NULL) OR
+        (source_type = 'external_url' AND blob_id IS NULL AND external_url IS NOT NULL AND repo_path IS NULL) OR
+        (source_type = 'repo_path' AND blob_id IS NULL AND external_url IS NULL AND repo_path IS NOT NULL)
+    """,
+    "expires_at": "expires_at IS NULL OR expires_at >= created_at",
+}
+
 topics = Table(
     "topics",
     metadata,
@@ -105,3 +121,67 @@ tokens = Table(
     Column("created_at", Text, nullable=False),
     Column("revoked_at", Text),
 )
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("title", Text, nullable=False),
+    Column("spec_id", Text),
+    Column("created_at", Text, nullable=False),
+    Column("updated_at", Text, nullable=False),
+    Column("request_key", Text, unique=True),
+)
+# Newest first, in pages.
+Index("idx_tasks_created", tasks.c.created_at, tasks.c.id)
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("sha256", Text, nullable=False, unique=True),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("storage_backend", Text, nullable=False),
+    Column("blob_key", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
+    # The last time that somebody sent these bytes: what the grace period of the collection counts from.
+    Column("uploaded_at", Text, nullable=False),
+    CheckConstraint("size_bytes >= 0", name="blobs_size_bytes"),
+    CheckConstraint(SHA256_CHECK, name="blobs_sha256"),
+)
+
+attachments = Table(
+    "attachments",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("task_id", Text, ForeignKey("tasks.id", ondelete="CASCADE"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("source_type", Text, nullable=False),
+    Column("title", Text),
+    Column("filename", Text),
+    Column("media_type", Text),
+    Column("media_type_source", Text, nullable=False, server_default="unknown"),
+    Column("blob_id", Text, ForeignKey("blobs.id", ondelete="RESTRICT")),
+    Column("external_url", Text),
+    Column("repo_path", Text),
+    Column("meta_json", Text),
+    Column("created_at", Text, nullable=False),
+    Column("updated_at", Text, nullable=False),
+    Column("expires_at", Text),
+    Column("request_key", Text, unique=True),
+    *(CheckConstraint(rule, name=f"attachments_{name}") for name, rule in ATTACHMENT_CHECKS.items()),
+)
+Index("idx_attachments_task_created", attachments.c.task_id, attachments.c.created_at)
+Index("idx_attachments_kind", attachments.c.kind)
+Index("idx_attachments_media_type", attachments.c.media_type)
+Index("idx_attachments_source_type", attachments.c.source_type)
+Index("idx_attachments_blob_id", attachments.c.blob_id)
+Index("idx_attachments_expires_at", attachments.c.expires_at)
+
+attachment_labels = Table(
+    "attachment_labels",
+    metadata,
+    Column("attachment_id", Text, ForeignKey("attachments.id", ondelete="CASCADE"), primary_key=True),
+    Column("label", Text, primary_key=True),
+)
+Index("idx_attachment_labels_label", attachment_labels.c.label)
