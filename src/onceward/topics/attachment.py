@@ -13,13 +13,13 @@ from typing import cast
 from sqlalchemy import bindparam, func, select, text
 
 from onceward.core.canonical import Json
+from onceward.core.text import compact
 from onceward.db.clock import new_id, now_text
 from onceward.db.engine import Transaction
 from onceward.db.tables import topic_attachments
 from onceward.errors import InvalidInput, NotFound
 from onceward.events.log import NewEvent, append
 from onceward.topics.identity import Identity, NewAttachment, same_value
-from onceward.topics.text import compact
 from onceward.topics.topic import LIST_MAX, get_topic
 
 ADDED = "topic.attachment_added"

@@ -6,20 +6,17 @@ import hashlib
 import re
 from dataclasses import dataclass
 from typing import cast
-from urllib.parse import urlsplit
 
 from onceward.core.canonical import Json, canonical
+from onceward.core.text import bytes_of, checked, compact, refused
+from onceward.core.web_url import LENGTH_MAX, is_web_url
 from onceward.errors import InvalidKey, TooLarge
-from onceward.topics.text import bytes_of, checked, compact, refused
 
 KIND_BYTES_MAX = 64
 KEY_BYTES_MAX = 512
 VALUE_BYTES_MAX = 16 * 1024
-URL_LENGTH_MAX = 2048
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# What no URL contains: WHATWG parsers drop some of these silently, which would make two URLs of one.
-_NOT_IN_URLS = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
 _LINKS = frozenset({"url", "link"})
 
 
@@ -112,9 +109,9 @@ def _check_link(value: dict[str, Json]) -> None:
     url = value.get("url")
     if not isinstance(url, str):
         raise refused("value_json.url", "must be a text: the http or https URL of the link")
-    if len(url) > URL_LENGTH_MAX:
-        raise refused("value_json.url", f"is longer than {URL_LENGTH_MAX} characters")
-    if not _is_web_url(url):
+    if len(url) > LENGTH_MAX:
+        raise refused("value_json.url", f"is longer than {LENGTH_MAX} characters")
+    if not is_web_url(url):
         raise refused("value_json.url", "must be an http or https URL")
     for name in ("title", "description"):
         text = value.get(name)
@@ -124,13 +121,3 @@ def _check_link(value: dict[str, Json]) -> None:
             raise refused(f"value_json.{name}", "must be a text")
         if _CONTROL.search(text):
             raise refused(f"value_json.{name}", "must not contain control characters")
-
-
-def _is_web_url(url: str) -> bool:
-    if _NOT_IN_URLS.search(url):
-        return False
-    try:
-        parts = urlsplit(url)
-        return parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port >= 0)
-    except ValueError:
-        return False

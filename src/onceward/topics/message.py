@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import bindparam, select, text
 
+from onceward.core.text import checked, compact, limited
 from onceward.db.clock import new_id, now_text
 from onceward.db.engine import Transaction
 from onceward.db.request import RequestKey
 from onceward.db.tables import messages
 from onceward.events.log import NewEvent, append, event_id_of
-from onceward.topics.text import checked, compact, limited
 from onceward.topics.topic import LIST_MAX, get_topic, no_topic
 
 SENDER_BYTES_MAX = 255

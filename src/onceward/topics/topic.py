@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import bindparam, select, text
 
+from onceward.core.text import checked, compact
 from onceward.db.clock import new_id, now_text
 from onceward.db.engine import Transaction
 from onceward.db.request import RequestKey
 from onceward.db.tables import topics
 from onceward.errors import NotFound, StoreUnavailable
 from onceward.events.log import NewEvent, append, event_id_of
-from onceward.topics.text import checked, compact
 
 TITLE_BYTES_MAX = 512
 LIST_MAX = 500

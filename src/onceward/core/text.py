@@ -1,4 +1,4 @@
-"""Checks of the texts and JSON that topics are made of."""
+"""Checks of texts and JSON that are stored as rows."""
 
 from __future__ import annotations
 
