@@ -59,6 +59,7 @@ class Serving:
         ours: bool = True,
         heartbeat_seconds: float = 15.0,
         stall_seconds: float = 30.0,
+        look_seconds: float = 1.0,
         ask_database: bool = True,
         send_buffer: int | None = None,
     ) -> None:
@@ -66,6 +67,7 @@ class Serving:
             database,
             heartbeat_seconds=heartbeat_seconds,
             stall_seconds=stall_seconds,
+            look_seconds=look_seconds,
             ask_database=ask_database,
         )
         app = FastAPI()
@@ -103,6 +105,10 @@ class Serving:
 
         with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:
             runner.run(main())
+
+    @property
+    def connections(self) -> int:
+        return len(self._server.server_state.connections)
 
     @property
     def http(self) -> str:
@@ -172,7 +178,8 @@ class Client:
 
 @asynccontextmanager
 async def client(serving: Serving, **options: Any) -> AsyncIterator[Client]:
-    async with connect(serving.ws, compression=None, ping_interval=None, **options) as connection:
+    # A client that has not read everything waits in vain for the answer to its close.
+    async with connect(serving.ws, compression=None, ping_interval=None, close_timeout=0.1, **options) as connection:
         yield Client(connection)
 
 

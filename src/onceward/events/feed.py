@@ -49,7 +49,11 @@ class Follower(Protocol):
 
 
 class Feed:
-    """One for each process and event loop. It begins to read the log when the first session enters."""
+    """One for each process and event loop. It begins to read the log when the first session enters.
+
+    Hints say when to look at the log: `hint`, and, unless `ask_database` is false, the database itself. Without any it
+    is looked at every `look_seconds`.
+    """
 
     def __init__(
         self,
@@ -57,6 +61,7 @@ class Feed:
         *,
         heartbeat_seconds: float = 15.0,
         stall_seconds: float = 30.0,
+        look_seconds: float = 1.0,
         ask_database: bool = True,
     ) -> None:
         self.heartbeat_seconds = heartbeat_seconds
@@ -65,6 +70,7 @@ class Feed:
         # Counts what has arrived: whoever looked elsewhere meanwhile sees whether to look here again before waiting.
         self.changes = 0
         self._database = database
+        self._look_seconds = look_seconds
         self._ask_database = ask_database
         self._hints: Hints | None = None
         self._readers = ThreadPoolExecutor(_READERS, "onceward-replay")
@@ -122,7 +128,14 @@ class Feed:
         self._sessions.add(session)
         if self._tail is None and not self.is_stopping:
             self._hints = Hints(self._database, ask_database=self._ask_database)
-            self._tail = Tail(self._database, self._hints, asyncio.get_running_loop(), self._begin, self._arrive)
+            self._tail = Tail(
+                self._database,
+                self._hints,
+                asyncio.get_running_loop(),
+                self._begin,
+                self._arrive,
+                look_seconds=self._look_seconds,
+            )
             self._tail.start()
         elif self._tail is not None and not self._tail.eager:
             self._tail.eager = True

@@ -19,6 +19,9 @@ _WARM_EVENTS = 500
 # Pauses after an error of the database: they double from the first to the last.
 _PAUSE_SECONDS_MIN, _PAUSE_SECONDS_MAX = 0.05, 2.0
 
+# How often it looks, while the loop is busy, whether anybody still wants what it has.
+_TAKEN_SECONDS = 1.0
+
 _log = logging.getLogger(__name__)
 
 Begin = Callable[[int], None]
@@ -29,9 +32,17 @@ class Tail:
     """Calls, on the loop, `begin` with an id and then `arrive` with events that follow it, page by page."""
 
     def __init__(
-        self, database: Database, hints: Hints, loop: asyncio.AbstractEventLoop, begin: Begin, arrive: Arrive
+        self,
+        database: Database,
+        hints: Hints,
+        loop: asyncio.AbstractEventLoop,
+        begin: Begin,
+        arrive: Arrive,
+        *,
+        look_seconds: float,
     ) -> None:
-        self.look_seconds = 1.0
+        self._look_seconds = look_seconds
+        # Whether somebody waits for events. Written by the loop, read here.
         self.eager = True
         self._database = database
         self._hints = hints
@@ -65,7 +76,7 @@ class Tail:
                 if pause:
                     _log.warning("the log can be read again")
                 pause = 0.0
-                self._hints.wait(self.look_seconds, eagerly=self.eager)
+                self._hints.wait(self._look_seconds, eagerly=self.eager)
         self._hints.close()
 
     def _read(self) -> None:
@@ -102,6 +113,6 @@ class Tail:
         except RuntimeError:  # the loop is closed, and with it every session
             self._stopping.set()
             return
-        while not taken.wait(self.look_seconds):
+        while not taken.wait(_TAKEN_SECONDS):
             if self._stopping.is_set():
                 return

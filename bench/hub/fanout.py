@@ -1,0 +1,188 @@
+"""How many events a second one hub process delivers to its WebSocket clients, all of them at the live edge.
+
+    python -m bench.hub.fanout [--clients 200] [--seconds 5] [--database URL] [--any-server]
+
+Three processes' worth of work on one machine: the hub with a thread that commits events, and a client process that only
+counts. *Single* commits one event at a time, as fast as the database takes them; *bulk* commits 50 at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import multiprocessing
+import os
+import select
+import socket
+import tempfile
+import threading
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from onceward.db.engine import Database, open_database
+from onceward.db.migrate import migrate
+from onceward.events.feed import Feed
+from onceward.events.log import NewEvent, append
+from onceward.hub.frames import FramesProtocol, HttpProtocol
+from onceward.hub.routes import events
+
+_EVENT = NewEvent(
+    "topic.attachment_added",
+    "top_0000000000000000000000",
+    "attachment",
+    "att_0000000000000000000000",
+    '{"attachment":{"id":"att_0000000000000000000000","kind":"citation","key":"url","value_json":'
+    '{"url":"https://example.com/some/article","title":"An article"},"dedupe_key":"url:https://example.com"}}',
+)
+_MARK = b'"type":"event"'
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    database: Database
+    feed: Feed
+
+
+def serve(url: str, ready_made: bool, commands: Connection) -> None:
+    """The hub; what arrives in `commands` is (events in a commit, seconds) to write."""
+    with closing(open_database(url)) as database:
+        migrate(database)
+        feed = Feed(database)
+        app = FastAPI()
+        app.state.hub = Hub(database, feed)
+        app.include_router(events.router)
+        config = uvicorn.Config(
+            app,
+            http=HttpProtocol,
+            ws=FramesProtocol if ready_made else WebSocketsSansIOProtocol,
+            ws_per_message_deflate=False,
+            ws_ping_interval=None,
+            log_level="error",
+            lifespan="off",
+        )
+        server = uvicorn.Server(config)
+        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        commands.send(listener.getsockname()[1])
+
+        def write() -> None:
+            while True:
+                size, seconds = commands.recv()
+                if not size:
+                    server.should_exit = True
+                    return
+                written, until = 0, time.monotonic() + seconds
+                while time.monotonic() < until:
+                    with database.write() as tx:
+                        append(tx, [_EVENT] * size)
+                    feed.hint()
+                    written += size
+                commands.send(written)
+
+        threading.Thread(target=write, daemon=True).start()
+        with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+            runner.run(_serve(server, listener, feed))
+
+
+async def _serve(server: uvicorn.Server, listener: socket.socket, feed: Feed) -> None:
+    await server.serve([listener])
+    await feed.stop()
+
+
+def count(port: int, clients: int, orders: Connection) -> None:
+    """Many clients that only count; an order says until how many events in all, the answer how long it took."""
+    sockets = [_follow(port) for _ in range(clients)]
+    poll = select.epoll()
+    by_number = {one.fileno(): one for one in sockets}
+    for number in by_number:
+        poll.register(number, select.EPOLLIN)
+    rests = dict.fromkeys(by_number, b"")
+    orders.send("ready")
+    poll.register(orders.fileno(), select.EPOLLIN)
+    seen, wanted, first = 0, 0, 0.0
+    while True:
+        for number, _ in poll.poll():
+            if number == orders.fileno():
+                if not (wanted := orders.recv()):
+                    return
+                continue
+            data = by_number[number].recv(1 << 18)
+            first = first or time.monotonic()
+            whole = rests[number] + data
+            seen += whole.count(_MARK)
+            # A mark that is cut in two is counted with its second half, and no mark is counted twice.
+            rests[number] = whole[-(len(_MARK) - 1) :]
+        if wanted and seen >= wanted:
+            orders.send((seen, time.monotonic() - first, time.process_time()))
+            seen, wanted, first = 0, 0, 0.0
+
+
+def _follow(port: int) -> socket.socket:
+    one = socket.create_connection(("127.0.0.1", port))
+    key = base64.b64encode(os.urandom(16)).decode()
+    one.sendall(
+        f"GET /ws HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode()
+    )
+    _until(one, b"\r\n\r\n")
+    mask, hello = os.urandom(4), b'{"type":"hello"}'
+    masked = bytes(byte ^ mask[at % 4] for at, byte in enumerate(hello))
+    one.sendall(bytes((0x81, 0x80 | len(hello))) + mask + masked)
+    _until(one, b"caught_up")
+    return one
+
+
+def _until(one: socket.socket, text: bytes) -> None:
+    heard = b""
+    while text not in heard:
+        heard += one.recv(4096)
+
+
+def measure(url: str, clients: int, seconds: float, *, ready_made: bool) -> dict[str, float]:
+    """Deliveries a second, for each way to commit."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    hub = context.Process(target=serve, args=(url, ready_made, there))
+    hub.start()
+    port: Any = here.recv()
+    ours, theirs = context.Pipe()
+    counter = context.Process(target=count, args=(port, clients, theirs))
+    counter.start()
+    assert ours.recv() == "ready"
+    rates = {}
+    for name, size in (("single", 1), ("bulk", 50)):
+        here.send((size, seconds))
+        written: Any = here.recv()
+        ours.send(written * clients)
+        seen, took, _ = ours.recv()
+        assert seen == written * clients, "every client got every event, once"
+        rates[name] = seen / took
+        print(f"{name:8}{written / seconds:8.0f} events/s written {seen / took:12,.0f} deliveries/s")
+    ours.send(0)
+    here.send((0, 0))
+    counter.join()
+    hub.join()
+    return rates
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--clients", type=int, default=200)
+    options.add_argument("--seconds", type=float, default=5.0)
+    options.add_argument("--database", default="")
+    options.add_argument("--any-server", action="store_true", help="without ready-made frames")
+    given = options.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        url = given.database or f"sqlite:///{folder}/hub.db"
+        measure(url, given.clients, given.seconds, ready_made=not given.any_server)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""Hints make events arrive at once; without any of them they arrive all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from contextlib import closing
+
+import pytest
+from sqlalchemy import text
+from tests.events.serving import Client, Serving, client, new, write
+
+from onceward.db.engine import Database, open_database
+
+# With this nothing but a hint is the reason to look.
+NEVER = 600.0
+
+
+async def caught_up(one: Client) -> None:
+    await one.hello()
+    await one.hear_until("caught_up")
+
+
+def test_a_hint_is_enough(database: Database) -> None:
+    async def follow(serving: Serving) -> None:
+        async with client(serving) as one:
+            await caught_up(one)
+            for number in range(1, 6):
+                write(database, new(1))
+                serving.feed.hint()
+                assert await one.events(1) == [number]
+
+    with Serving(database, look_seconds=NEVER, ask_database=False) as serving:
+        asyncio.run(follow(serving))
+
+
+def test_no_hint_is_needed(database: Database) -> None:
+    async def follow(serving: Serving) -> None:
+        async with client(serving) as one:
+            await caught_up(one)
+            for number in range(1, 4):
+                write(database, new(1))
+                assert await one.events(1) == [number]
+
+    with Serving(database, look_seconds=0.1, ask_database=False) as serving:
+        asyncio.run(follow(serving))
+
+
+def test_what_another_process_commits_is_hinted_at_by_the_database(database: Database, database_url: str) -> None:
+    async def follow(serving: Serving, other: Database) -> None:
+        async with client(serving) as one:
+            await caught_up(one)
+            for number in range(1, 6):
+                write(other, new(1))
+                assert await one.events(1) == [number]
+
+    with closing(open_database(database_url)) as other, Serving(database, look_seconds=NEVER) as serving:
+        asyncio.run(follow(serving, other))
+
+
+def test_when_everybody_has_left_and_somebody_comes_again_hints_are_back(database: Database) -> None:
+    async def follow(serving: Serving) -> None:
+        async with client(serving) as one:
+            await caught_up(one)
+        while serving.feed.followers:  # noqa: ASYNC110  # it becomes true in the server's loop
+            await asyncio.sleep(0.005)
+        write(database, new(3))
+        async with client(serving) as one:
+            await caught_up(one)
+            write(database, new(2))
+            assert await one.events(2) == [4, 5]
+
+    with Serving(database, look_seconds=NEVER) as serving:
+        asyncio.run(follow(serving))
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_database_that_drops_every_connection_costs_only_time(
+    database: Database, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Those in the pool, and the one that listens."""
+    caplog.set_level(logging.WARNING, "onceward.events")
+
+    async def follow(serving: Serving, other: Database) -> None:
+        async with client(serving) as live, client(serving) as behind:
+            await caught_up(live)
+            await behind.hello(after_event_id=0)
+            for _ in range(3):
+                with other.read() as tx:
+                    tx.execute(text(_DROP_OTHERS))
+                written = write(other, new(2))
+                assert await live.events(2) == written
+                assert await behind.events(2) == written
+
+    with closing(open_database(database_url)) as other, Serving(database, look_seconds=0.1) as serving:
+        asyncio.run(follow(serving, other))
+
+
+_DROP_OTHERS = """
+    SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
+
+def test_a_hint_from_any_thread_at_any_time_does_no_harm(database: Database) -> None:
+    async def follow(serving: Serving) -> None:
+        async with client(serving) as one:
+            await caught_up(one)
+            written = write(database, new(50))
+            assert await one.events(50) == written
+
+    with Serving(database) as serving:
+        serving.feed.hint()
+        ended = threading.Event()
+
+        def nag() -> None:
+            while not ended.is_set():
+                serving.feed.hint()
+
+        nagging = threading.Thread(target=nag)
+        nagging.start()
+        asyncio.run(follow(serving))
+        ended.set()
+        nagging.join()
+    serving.feed.hint()

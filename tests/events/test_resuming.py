@@ -1,0 +1,149 @@
+"""Nothing is missed and nothing comes twice, however often the connection breaks and however far behind a client is."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from tests.events.serving import Client, Serving, client, ids, last_id, new, whole_log, write
+
+from onceward.db.engine import Database
+from onceward.events.feed import Feed
+from onceward.events.log import Event
+from onceward.events.wire import Ready
+
+# In the suite; the same holds for five times as many.
+BEHIND = 20_000
+
+
+@contextmanager
+def writers(database: Database, feed: Feed, count: int = 2) -> Iterator[None]:
+    """Commit events, one to three at a time, until the block ends."""
+    ended = threading.Event()
+
+    def run(number: int) -> None:
+        seeded = random.Random(number)
+        while not ended.wait(0.002):
+            write(database, new(seeded.randint(1, 3), topic=f"t{seeded.randint(0, 2)}"))
+            feed.hint()
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_200_random_disconnects_and_the_union_is_the_log(database: Database) -> None:
+    seeded = random.Random(4)
+
+    async def follow(serving: Serving, breaks: int) -> list[int]:
+        seen: list[int] = []
+        for _ in range(breaks):
+            async with client(serving) as one:
+                await one.hello(after_event_id=seen[-1] if seen else 0)
+                seen += await one.events(seeded.randint(1, 40))
+                one.connection.transport.abort()
+        return seen
+
+    async def follow_all(serving: Serving) -> list[list[int]]:
+        return await asyncio.gather(*(follow(serving, 20) for _ in range(10)))
+
+    write(database, new(600))
+    with Serving(database) as serving, writers(database, serving.feed):
+        everything = asyncio.run(follow_all(serving))
+
+    log = [event.event_id for event in whole_log(database)]
+    for seen in everything:
+        assert seen == log[: len(seen)]
+
+
+@pytest.mark.parametrize("subscriptions", [None, ["t1"], {"names": ["test.rare"]}], ids=["all", "topic", "name"])
+def test_a_client_far_behind_gets_everything_while_others_write(database: Database, subscriptions: object) -> None:
+    mixed = [*new(3, topic="t1"), *new(1, topic="t2", name="test.rare"), *new(6, topic="t2")]
+    for _ in range(BEHIND // 2_000):
+        write(database, mixed * 200)
+
+    async def follow(serving: Serving) -> list[int]:
+        async with client(serving) as one:
+            until = (await one.hello(after_event_id=0, subscriptions=subscriptions))["replay_until"]
+            heard = await one.hear_until("caught_up")
+            assert heard[-1]["after_event_id"] >= until
+            return ids(heard)
+
+    with Serving(database) as serving, writers(database, serving.feed):
+        seen = asyncio.run(follow(serving))
+
+    assert len(seen) >= BEHIND // 10
+    wanted = [event.event_id for event in whole_log(database) if is_wanted(event, subscriptions)]
+    assert seen == wanted[: len(seen)]
+
+
+def is_wanted(event: Event, subscriptions: object) -> bool:
+    return subscriptions is None or (event.topic_id == "t1" if subscriptions == ["t1"] else event.name == "test.rare")
+
+
+def test_clients_at_every_distance_pass_from_the_log_to_the_ring_without_a_seam(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a ring so small that they fall out of it all the time."""
+    monkeypatch.setattr("onceward.events.ring.Ring.__init__.__defaults__", (16, 4_000))
+    write(database, new(300))
+
+    async def follow(serving: Serving, after: int, count: int) -> None:
+        async with client(serving) as one:
+            await one.hello(after_event_id=after)
+            assert await one.events(count) == list(range(after + 1, after + count + 1))
+
+    async def follow_all(serving: Serving) -> None:
+        await asyncio.gather(*(follow(serving, after, 600 - after) for after in range(0, 300, 12)))
+
+    with Serving(database) as serving, writers(database, serving.feed):
+        asyncio.run(follow_all(serving))
+
+
+def test_the_bytes_of_an_event_are_made_once_for_all_clients(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def counted(event: Event) -> Ready:
+        made.append(event.event_id)
+        return Ready(event)
+
+    monkeypatch.setattr("onceward.events.tail.Ready", counted)
+    monkeypatch.setattr("onceward.events.feed.Ready", counted)
+
+    async def follow(serving: Serving) -> None:
+        async with client(serving) as one:
+            await one.hello()
+            await one.hear_until("caught_up")
+            async with everybody:
+                ready.append(one)
+                everybody.notify_all()
+                await everybody.wait_for(lambda: len(ready) == 20)
+            write_once()
+            assert len(await one.events(100)) == 100
+
+    def write_once() -> None:
+        if not last_id(database):
+            write(database, new(100))
+            serving.feed.hint()
+
+    async def follow_all() -> None:
+        await asyncio.gather(*(follow(serving) for _ in range(20)))
+
+    ready: list[Client] = []
+    everybody = asyncio.Condition()
+    with Serving(database) as serving:
+        asyncio.run(follow_all())
+
+    assert made == list(range(1, 101))

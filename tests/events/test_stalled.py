@@ -1,0 +1,206 @@
+"""A client that does not read: nobody else notices, no memory is spent on it, and it is told where to resume."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+import socket
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.events.serving import PATIENCE_SECONDS, Client, Serving, client, new, write
+from websockets.exceptions import ConnectionClosed
+
+from onceward.db.engine import Database
+from onceward.events.ring import WRITE_BYTES_MAX
+from onceward.events.session import Session
+
+# None of this depends on the database.
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
+# The transport takes a write as long as less than this waits in it (asyncio's default).
+HIGH_WATER = 64 * 1024
+SMALL = 16 * 1024
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while not condition():  # noqa: ASYNC110  # it is true in another thread's loop
+            await asyncio.sleep(0.005)
+
+
+def sessions(serving: Serving) -> list[Session]:
+    return [one for one in serving.feed._sessions if isinstance(one, Session)]
+
+
+def narrow(size: int = SMALL) -> socket.socket:
+    """A connection for which the system takes little."""
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+    return one
+
+
+async def stall(serving: Serving, one: Client) -> Session:
+    """Let a client follow and read nothing; gives its session when it waits for the client."""
+    before = set(sessions(serving))
+    await one.hello()
+    await one.hear_until("caught_up")
+    one.connection.transport.pause_reading()
+    (session,) = set(sessions(serving)) - before
+    return session
+
+
+def test_one_stalled_client_among_many_holds_up_nobody_and_costs_no_memory(database: Database) -> None:
+    async def follow(serving: Serving) -> None:
+        with narrow() as connection:
+            connection.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", serving.port))
+            async with client(serving, sock=connection) as stalled:
+                session = await stall(serving, stalled)
+                async with asyncio.TaskGroup() as group:
+                    others = [group.create_task(listen(serving)) for _ in range(30)]
+                    await until(lambda: serving.feed.followers == 31)
+                    for _ in range(300):
+                        write(database, new(1, size=4_000))
+                        serving.feed.hint()
+                        await asyncio.sleep(0)
+                latencies = sorted(latency for other in others for latency in other.result())
+
+                # It stands still all this time, and others had everything meanwhile.
+                assert session._writing_since is not None
+                assert session in sessions(serving)
+                assert session._unsent is not None
+                assert session._unsent() <= HIGH_WATER + WRITE_BYTES_MAX + 8_192
+                assert latencies[len(latencies) // 2] < 1.0
+                stalled.connection.transport.abort()
+
+    async def listen(serving: Serving) -> list[float]:
+        found: list[float] = []
+        async with client(serving) as one:
+            await one.hello()
+            while len(found) < 300:
+                message = await one.hear()
+                if message["type"] == "event":
+                    at = message["event"]["created_at"]
+                    found.append(time.time() - _seconds(at))
+        return found
+
+    with Serving(database, send_buffer=SMALL) as serving:
+        asyncio.run(follow(serving))
+
+
+def _seconds(at: str) -> float:
+    return datetime.datetime.fromisoformat(at).timestamp()
+
+
+@pytest.mark.parametrize("moment", ["soon", "late"])
+def test_a_stalled_client_is_closed_with_the_id_to_resume_from(database: Database, moment: str) -> None:
+    """Whether it reads again while the hub still tries to say it, or when the connection is about to be cut."""
+
+    async def follow(serving: Serving) -> None:
+        with narrow() as connection:
+            connection.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", serving.port))
+            async with client(serving, sock=connection, max_size=None) as one:
+                session = await stall(serving, one)
+                for _ in range(100):
+                    write(database, new(1, size=8_000))
+                serving.feed.hint()
+                await until(lambda: session._is_cut if moment == "soon" else not serving.feed.followers)
+                one.connection.transport.resume_reading()
+                heard = await one.hear_until("error")
+                with pytest.raises(ConnectionClosed):
+                    await one.hear()
+
+                assert heard[-1]["code"] == "stalled"
+                assert heard[-1]["after_event_id"] == one.last
+                assert 0 < one.last < 100
+                assert one.connection.close_code == 4413
+                assert one.connection.close_reason == f"resume after {one.last}"
+            async with client(serving) as again:
+                await again.hello(after_event_id=one.last)
+                assert await again.events(100 - one.last) == list(range(one.last + 1, 101))
+
+    with Serving(database, stall_seconds=0.2, send_buffer=SMALL) as serving:
+        asyncio.run(follow(serving))
+
+
+@pytest.mark.parametrize("ours", [True, False], ids=["ready-frames", "any-server"])
+@pytest.mark.parametrize("kind", ["websocket", "stream"])
+def test_a_client_that_never_reads_again_is_gone_from_the_feed(database: Database, kind: str, ours: bool) -> None:
+    write(database, new(400, size=8_000))
+
+    async def follow(serving: Serving) -> None:
+        with narrow() as connection:
+            connection.settimeout(PATIENCE_SECONDS)
+            connection.connect(("127.0.0.1", serving.port))
+            _ask(connection, kind)
+            await until(lambda: serving.feed.followers == 1)
+            await until(lambda: serving.feed.followers == 0)
+            if ours:
+                # The connection itself is gone, although megabytes were never read.
+                await until(lambda: not serving.connections)
+
+    with Serving(database, ours=ours, stall_seconds=0.1, send_buffer=SMALL) as serving:
+        asyncio.run(follow(serving))
+
+
+def _ask(connection: socket.socket, kind: str) -> None:
+    if kind == "stream":
+        connection.sendall(b"GET /api/v1/events/stream?after=0 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return
+    connection.sendall(
+        b"GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    )
+    assert connection.recv(12) == b"HTTP/1.1 101"
+    hello = json.dumps({"type": "hello", "after_event_id": 0}).encode()
+    connection.sendall(bytes((0x81, 0x80 | len(hello), 0, 0, 0, 0)) + hello)
+
+
+def test_a_slow_client_that_reads_on_is_never_closed(database: Database) -> None:
+    """What waits for it takes longer than the hub's patience, but it becomes less."""
+
+    async def follow(serving: Serving) -> None:
+        with narrow(64 * 1024) as connection:
+            connection.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", serving.port))
+            async with client(serving, sock=connection, max_queue=1) as one:
+                await one.hello(after_event_id=0)
+                waited = 0.0
+                while one.last < 50:
+                    await one.events(1)
+                    await asyncio.sleep(0.04)
+                    for session in sessions(serving):
+                        if session._writing_since is not None:
+                            waited = max(waited, session._loop.time() - session._told_at)
+        assert waited > 0.25
+
+    write(database, new(50, size=8_000))
+    with Serving(database, stall_seconds=0.25, send_buffer=SMALL) as serving:
+        asyncio.run(follow(serving))
+
+
+def test_a_stop_does_not_wait_for_a_client_that_does_not_read(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onceward.events.feed._STOP_SECONDS", 0.2)
+    monkeypatch.setattr("onceward.events.socket._FAREWELL_SECONDS", 0.1)
+
+    async def follow(serving: Serving) -> None:
+        with narrow() as connection:
+            connection.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", serving.port))
+            async with client(serving, sock=connection) as one:
+                session = await stall(serving, one)
+                write(database, new(100, size=8_000))
+                serving.feed.hint()
+                await until(lambda: session._writing_since is not None)
+                serving.stop()
+                await until(lambda: not serving.feed.followers)
+                one.connection.transport.abort()
+
+    with Serving(database, send_buffer=SMALL) as serving:
+        asyncio.run(follow(serving))
