@@ -49,10 +49,21 @@ class Following:
     the next one resumes. `aclose`, or leaving `async with hub.follow() as following:`, ends it.
     """
 
-    def __init__(self, connect: Connect, after: int | None, log_epoch: str | None, on_gap: OnGap) -> None:
+    def __init__(
+        self,
+        connect: Connect,
+        after: int | None = None,
+        log_epoch: str | None = None,
+        on_gap: OnGap = "raise",
+        *,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+        draw: Callable[[], float] = _draw,
+    ) -> None:
         self.cursor = check_cursor(after)
         self.log_epoch = log_epoch
         self._connect = connect
+        self._sleep = sleep
+        self._draw = draw
         self._on_gap = check_on_gap(on_gap)
         self._response: httpx.Response | None = None
         self._chunks: AsyncGeneratorType[bytes, None] | None = None
@@ -149,9 +160,9 @@ class Following:
         if self._since is not None and time.monotonic() - self._since > _PATIENCE.longest_pause_seconds:
             self._breaks = 0
         self._breaks += 1
-        seconds = _PATIENCE.pause(self._breaks, 0.0, math.inf, _draw()) or 0.0
+        seconds = _PATIENCE.pause(self._breaks, 0.0, math.inf, self._draw()) or 0.0
         _log.info("the stream of events broke (%s); resuming after %s in %.3f s", reason, self.cursor, seconds)
-        await asyncio.sleep(seconds)
+        await self._sleep(seconds)
 
     # What the hub says.
 
