@@ -1,0 +1,173 @@
+"""Stores that fail under a running hub and come back: it says so, writes nothing by halves, and recovers by itself."""
+
+from __future__ import annotations
+
+import resource
+import sqlite3
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+from tests.hub.fire.calls import SECONDS_MAX, Answer, Caller, until
+from tests.hub.fire.followers import SocketFollower, StreamFollower
+from tests.hub.fire.rows import event_ids, looking_into, written
+from tests.hub.process import running_hub
+from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
+
+TOPICS = "/api/v1/topics"
+# Less than any database has already: nothing can be written to it.
+FULL_BYTES = 4096
+# While somebody else writes, those who only read get their answer within this time, on a busy machine too.
+READ_SECONDS_MAX = 1.0
+
+
+def assert_unavailable(*answers: Answer) -> None:
+    for answer in answers:
+        assert (answer.status, answer.problem) == (503, "unavailable"), answer
+        assert int(answer.headers["retry-after"]) == answer.json["retry_after"] >= 1
+
+
+def limit_files(pid: int, most_bytes: int | None) -> None:
+    """No file of the process may grow beyond so many bytes: what a full disk does, without a disk."""
+    most = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (most if most_bytes is None else most_bytes, most))
+
+
+def test_a_full_disk_is_told_writes_nothing_by_halves_and_is_forgotten_when_there_is_room(tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    with ExitStack() as stack:
+        hub = stack.enter_context(running_hub(data_dir=data_dir))
+        database = stack.enter_context(looking_into(f"sqlite:///{data_dir}/hub.db"))
+        ask = Caller(hub.port)
+        topic = ask.topic()
+        kept = ask.post(TOPICS, {"title": "kept"}, key="kept")
+        followers = [stack.enter_context(kind(hub.port)) for kind in (SocketFollower, StreamFollower)]
+        before = written(database)
+
+        limit_files(hub.process.pid, FULL_BYTES)
+        message = {"sender": "a", "content": "no room"}
+        refused = [
+            ask.post(TOPICS, {"title": "no room"}),
+            ask.post(f"{TOPICS}/{topic}/messages", message),
+            ask.post(f"{TOPICS}/{topic}/attachments", {"kind": "k", "value_json": {}}),
+            ask.post(f"{TOPICS}/{topic}/messages", message, key="no-room"),
+        ]
+        read, replayed = ask.get(TOPICS), ask.post(TOPICS, {"title": "kept"}, key="kept")
+        meanwhile = written(database)
+        health = integrity(data_dir / "hub.db"), integrity(data_dir / "ledger.db")
+        limit_files(hub.process.pid, None)
+        late = ask.until_answered("POST", f"{TOPICS}/{topic}/messages", message, key="no-room")
+        again = ask.post(f"{TOPICS}/{topic}/messages", message, key="no-room")
+
+        assert_unavailable(*refused)
+        assert (meanwhile, health) == (before, ("ok", "ok"))
+        assert (read.status, len(read.json["topics"])) == (200, 2)
+        assert (replayed.status, replayed.body) == (201, kept.body)
+        assert (late.status, again.body) == (201, late.body)
+        assert written(database)["messages"] == before["messages"] + 1
+        for follower in followers:
+            assert follower.wait_for(late.json["event_id"]) == event_ids(database)
+            assert follower.sessions == 1, "it was never cut off"
+
+
+def integrity(file: Path) -> str:
+    with closing(sqlite3.connect(file)) as db:
+        return str(db.execute("PRAGMA integrity_check").fetchone()[0])
+
+
+def test_a_database_and_a_ledger_that_stop_and_come_back(tmp_path: Path) -> None:
+    """First the ledger alone: only requests with a key need it. Then the database, too."""
+    with ExitStack() as stack:
+        postgres, redis = stack.enter_context(PostgresServer()), stack.enter_context(RedisServer())
+        url = postgres.create_database()
+        args = ["--database", url, "--ledger", redis.url()]
+        hub = stack.enter_context(running_hub(data_dir=tmp_path / "data", args=args))
+        threads = stack.enter_context(ThreadPoolExecutor(8))
+        ask = Caller(hub.port)
+        topic = ask.topic()
+        path = f"{TOPICS}/{topic}/messages"
+        kept = ask.post(TOPICS, {"title": "kept"}, key="kept")
+        followers = [stack.enter_context(kind(hub.port)) for kind in (SocketFollower, StreamFollower)]
+
+        redis.stop()
+        keyed = threads.submit(ask.post, path, {"sender": "a", "content": "keyed"}, key="keyed")
+        replay = threads.submit(ask.post, TOPICS, {"title": "kept"}, key="kept")
+        unkeyed = ask.post(path, {"sender": "a", "content": "unkeyed"})
+        without_ledger = ask.get("/readyz")
+        for follower in followers:
+            follower.wait_for(unkeyed.json["event_id"])
+
+        postgres.stop()
+        down = [
+            ask.post(path, {"sender": "a", "content": "down"}),
+            ask.get(TOPICS),
+            ask.get("/api/v1/events"),
+            ask.get("/api/v1/events/stream"),
+            ask.post(path, {"sender": "a", "content": "down"}, key="down"),
+        ]
+        without_both, alive = ask.get("/readyz"), ask.get("/healthz")
+        refused = [keyed.result(SECONDS_MAX), replay.result(SECONDS_MAX)]
+        postgres.start()
+        redis.start()
+        until(lambda: ask.get("/readyz").status == 200, "it never got ready again")
+        answers = {
+            key: ask.until_answered("POST", path, {"sender": "a", "content": key}, key=key) for key in ("keyed", "down")
+        }
+
+        assert unkeyed.status == 201
+        assert (without_ledger.status, without_ledger.json["checks"]["database"]) == (503, "ok")
+        assert without_ledger.json["checks"]["ledger"] != "ok"
+        assert (without_both.status, without_both.json["status"], alive.status) == (503, "unavailable", 200)
+        assert "ok" not in without_both.json["checks"].values()
+        assert_unavailable(*refused, *down)
+        assert [answer.status for answer in answers.values()] == [201, 201]
+        assert ask.post(TOPICS, {"title": "kept"}, key="kept").body == kept.body
+        with looking_into(url) as database:
+            assert written(database)["messages"] == 3, "what was refused was not written"
+            for follower in followers:
+                assert follower.wait_for(answers["down"].json["event_id"]) == event_ids(database)
+                assert follower.sessions == 1, "it was never cut off"
+        assert "Traceback" not in "\n".join(hub.log_lines())
+
+
+@contextmanager
+def held(file: Path) -> Iterator[None]:
+    """Somebody else writes all the while."""
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        yield
+        other.execute("ROLLBACK")
+
+
+@pytest.mark.parametrize("writers", [20])
+def test_while_somebody_else_holds_the_file_writers_wait_and_readers_do_not(tmp_path: Path, writers: int) -> None:
+    data_dir = tmp_path / "data"
+    with ExitStack() as stack:
+        hub = stack.enter_context(running_hub(data_dir=data_dir))
+        ask = Caller(hub.port)
+        topic = ask.topic()
+        follower = stack.enter_context(SocketFollower(hub.port))
+        threads = stack.enter_context(ThreadPoolExecutor(writers))
+        path = f"{TOPICS}/{topic}/messages"
+
+        with held(data_dir / "hub.db"):
+            waiting = [
+                threads.submit(ask.post, path, {"sender": "a", "content": str(number)}) for number in range(writers)
+            ]
+            until(lambda: len(waiting) == writers)
+            time.sleep(0.3)  # long enough for all of them to wait
+            began = time.monotonic()
+            reads = [ask.get(place) for place in ("/healthz", TOPICS, "/api/v1/events")]
+            took = time.monotonic() - began
+            assert not any(one.done() for one in waiting)
+        answers = [one.result(SECONDS_MAX) for one in waiting]
+
+        assert [read.status for read in reads] == [200] * 3
+        assert took < READ_SECONDS_MAX
+        assert [answer.status for answer in answers] == [201] * writers
+        ids = sorted(answer.json["event_id"] for answer in answers)
+        assert follower.wait_for(ids[-1])[1:] == ids

@@ -1,0 +1,140 @@
+"""Starting, stopping in the middle of everything, and starting again: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+import pytest
+from tests.backends import Servers
+from tests.hub.fire.calls import SECONDS_MAX, Answer, Caller
+from tests.hub.fire.followers import KINDS, SocketFollower
+from tests.hub.fire.rows import event_ids, looking_into, written
+from tests.hub.process import running_hub, started_hub
+
+TOPICS = "/api/v1/topics"
+CLIENTS = 6
+# The promise is two seconds; on a machine that is busy with other tests it takes longer.
+START_SECONDS_MAX = 4.0
+
+
+class Clients:
+    """Post messages, each with a key of its own, until told to stop; whoever is cut off asks again with the same key."""
+
+    def __init__(self, ask: Caller, path: str) -> None:
+        self._ask = ask
+        self._path = path
+        self._over = threading.Event()
+        self._numbers = itertools.count()
+        self._many = threading.Semaphore(0)
+        self.first: dict[str, Answer] = {}
+        self.cut: list[str] = []
+        self._threads = [threading.Thread(target=self._post) for _ in range(CLIENTS)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join(SECONDS_MAX)
+            assert not thread.is_alive()
+
+    def wait_for_answers(self, count: int) -> None:
+        for _ in range(count):
+            assert self._many.acquire(timeout=SECONDS_MAX)
+
+    def _post(self) -> None:
+        while not self._over.is_set():
+            key = f"stop-{next(self._numbers)}"
+            try:
+                self.first[key] = self._ask.post(self._path, message(key), key=key)
+            except OSError:
+                self.cut.append(key)
+                return
+            self._many.release()
+
+
+def message(key: str) -> dict[str, str]:
+    return {"sender": "client", "content": key}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[tuple[Path, str, list[str]]]:
+    """A folder, the URL of the database, and the arguments."""
+    data_dir = tmp_path / "data"
+    if request.param == "sqlite":
+        yield data_dir, f"sqlite:///{data_dir}/hub.db", []
+    else:
+        url = servers.postgres.create_database()
+        yield data_dir, url, ["--database", url, "--workers", "2"]
+
+
+def test_a_stop_under_load_finishes_what_is_under_way_and_a_restart_misses_nothing(
+    place: tuple[Path, str, list[str]], record_property: Callable[[str, object], None]
+) -> None:
+    data_dir, url, args = place
+    with ExitStack() as stack:
+        hub = stack.enter_context(running_hub(data_dir=data_dir, args=args))
+        port = str(hub.port)
+        ask = Caller(hub.port)
+        path = f"{TOPICS}/{ask.topic()}/messages"
+        followers = [stack.enter_context(kind(hub.port)) for kind in KINDS]
+        with Clients(ask, path) as clients:
+            clients.wait_for_answers(30)
+            hub.process.terminate()
+            began = time.monotonic()
+            assert hub.wait() == 0
+            record_property("stop_seconds", round(time.monotonic() - began, 2))
+        streams = [one for one in followers if one.endings]
+        sockets = [one for one in streams if isinstance(one, SocketFollower)]
+
+        again = stack.enter_context(running_hub(data_dir=data_dir, args=[*args, "--port", port]))
+        answers = {
+            key: ask.until_answered("POST", path, message(key), key=key) for key in [*clients.first, *clients.cut]
+        }
+        database = stack.enter_context(looking_into(url))
+        last = written(database)["last event"]
+        given = [follower.wait_for(last) for follower in followers]
+
+        assert {answer.status for answer in clients.first.values()} == {201}, "what was taken on was finished"
+        assert all(answers[key].body == first.body for key, first in clients.first.items())
+        assert all(answers[key].replayed for key in clients.first)
+        assert {answer.status for answer in answers.values()} == {201}
+        assert written(database)["messages"] == len(answers)
+        assert given == [event_ids(database)] * 3
+        assert len(streams) == 2, "both kinds of streams were told"
+        for follower in streams:
+            said = follower.endings[0]
+            assert said["code"] == "stopping"
+            assert said["after_event_id"] in follower.ids
+        assert sockets[0].closings[0] == (1012, f"resume after {sockets[0].endings[0]['after_event_id']}")
+        for one in (hub, again):
+            assert "Traceback" not in "\n".join(one.log_lines())
+
+
+def test_it_is_ready_soon_and_the_second_on_its_port_is_told_why_not(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    began = time.monotonic()
+    with running_hub(data_dir=tmp_path / "first") as hub:
+        took = time.monotonic() - began
+        ready = Caller(hub.port).get("/readyz")
+        with started_hub(data_dir=tmp_path / "second", args=["--port", str(hub.port)]) as second:
+            code = second.wait()
+        topic = Caller(hub.port).topic()
+
+    record_property("start_seconds", round(took, 2))
+    assert took < START_SECONDS_MAX
+    assert (ready.status, code) == (200, 2), second.log_lines()
+    assert any(f"port {hub.port} of 127.0.0.1 is taken by another program" in line for line in second.log_lines())
+    assert len(second.log_lines()) <= 2, second.log_lines()
+    assert topic
+    assert not (tmp_path / "second").exists()
