@@ -1,7 +1,10 @@
-"""One PostgreSQL database for all tests of the feed, emptied for each: making one costs more than most of them."""
+"""Databases of the hub are made once for all tests of the feed, and copied or emptied for each: making one costs more than
+most of them.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +18,14 @@ from onceward.db.migrate import migrate
 
 
 @pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("template") / "hub.db"
+    with closing(open_database(f"sqlite:///{file}")) as database:
+        migrate(database)
+    return file
+
+
+@pytest.fixture(scope="session")
 def feed_database_url(servers: Servers) -> str:
     return servers.postgres.create_database()
 
@@ -22,6 +33,7 @@ def feed_database_url(servers: Servers) -> str:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "hub.db")
         return f"sqlite:///{tmp_path}/hub.db"
     url: str = request.getfixturevalue("feed_database_url")
     return url

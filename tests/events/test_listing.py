@@ -86,14 +86,12 @@ def test_a_cursor_older_than_the_log_is_answered_with_the_gap(http: httpx.Client
     assert "gap" not in at_the_edge
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["after=-1", "after=x", "after=1", f"after={10**30}", "limit=0", "limit=501", "topic_id=", "topic_id=a%00b"],
-)
-def test_a_wrong_parameter_is_400(http: httpx.Client, query: str) -> None:
-    for path in ("/api/v1/events", "/api/v1/events/stream"):
-        if path.endswith("stream") and "limit" in query:
-            continue
+@pytest.mark.parametrize("path", ["/api/v1/events", "/api/v1/events/stream"])
+def test_a_wrong_parameter_is_400(http: httpx.Client, path: str) -> None:
+    wrong = ["after=-1", "after=x", "after=1", f"after={10**30}", "topic_id=", "topic_id=a%00b"]
+    if path == "/api/v1/events":
+        wrong += ["limit=0", "limit=501"]
+    for query in wrong:
         answer = http.get(f"{path}?{query}")
 
         assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
@@ -146,12 +144,12 @@ def test_the_last_event_id_wins_over_the_cursor(http: httpx.Client, database: Da
         assert next(heard)["id"] == "4"
 
 
-@pytest.mark.parametrize("value", ["x", "-1", "1.0", "", "9" * 40, "6", "²"])
-def test_a_last_event_id_that_is_none_of_ours_is_400(http: httpx.Client, database: Database, value: str) -> None:
+def test_a_last_event_id_that_is_none_of_ours_is_400(http: httpx.Client, database: Database) -> None:
     write(database, new(5))
-    answer = http.get("/api/v1/events/stream", headers=[(b"Last-Event-ID", value.encode())])
+    for value in ("x", "-1", "1.0", "", "9" * 40, "6", "²"):
+        answer = http.get("/api/v1/events/stream", headers=[(b"Last-Event-ID", value.encode())])
 
-    assert answer.status_code == 400
+        assert answer.status_code == 400
 
 
 def test_a_filtered_stream_says_how_far_it_has_come(http: httpx.Client, database: Database) -> None:

@@ -129,7 +129,11 @@ def test_a_stalled_client_is_closed_with_the_id_to_resume_from(database: Databas
 
 @pytest.mark.parametrize("ours", [True, False], ids=["ready-frames", "any-server"])
 @pytest.mark.parametrize("kind", ["websocket", "stream"])
-def test_a_client_that_never_reads_again_is_gone_from_the_feed(database: Database, kind: str, ours: bool) -> None:
+def test_a_client_that_never_reads_again_is_gone_from_the_feed(
+    database: Database, kind: str, ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for moment in ("events.socket._FAREWELL", "events.stream._FAREWELL", "hub.frames._CUT"):
+        monkeypatch.setattr(f"onceward.{moment}_SECONDS", 0.1)
     write(database, new(400, size=8_000))
 
     async def follow(serving: Serving) -> None:
