@@ -147,3 +147,12 @@ def test_there_is_no_topic_by_an_odd_id(topic_id: str, url: str, using: Using) -
 
     with pytest.raises(errors.NotFound):
         using(url, use)
+
+
+def test_an_id_leads_to_no_other_address(url: str, using: Using) -> None:
+    async def use(hub: Hub) -> None:
+        topic = (await hub.create_topic("Elsewhere")).topic
+        with pytest.raises(errors.NotFound):
+            await hub.topic(f"{topic.id}/messages")
+
+    using(url, use)
