@@ -206,3 +206,15 @@ class OtherLog(OncewardError):
     """The hub's event log is another one than that of the cursor; the two have nothing in common."""
 
     code = "other-log"
+
+
+class AlreadyThere(OncewardError):
+    """The name is taken by something else."""
+
+    code = "already-there"
+
+
+class Expired(OncewardError):
+    """It was there, and its time is over."""
+
+    code = "expired"

@@ -54,7 +54,7 @@ def test_the_exit_codes_are_in_the_reference() -> None:
 
 
 def test_every_setting_is_in_the_reference_with_its_default() -> None:
-    rows = dict(re.findall(r"^\| `(\w+\.\w+)` \| `([^|]*)` \|", section("Configuration"), re.MULTILINE))
+    rows = dict(re.findall(r"^\| `([\w.]+\.\w+)` \| `([^|]*)` \|", section("Configuration"), re.MULTILINE))
 
     assert rows == {
         f"{table}.{key}": kind.write(getattr(TABLES[table](), key))

@@ -119,7 +119,7 @@ def test_yes_and_no_are_understood_in_the_environment(text: str, value: bool) ->
         ("[hub]\nprot = 1", "hub.prot (file onceward.toml): there is no such setting; did you mean port?"),
         ("[hubb]\nport = 1", "[hubb] (file onceward.toml): there is no such table; did you mean hub?"),
         ("[hub]\nkeep_days = 1", "hub.keep_days (file onceward.toml): there is no such setting; did you mean keep_days in [events]?"),
-        ("port = 1", "port (file onceward.toml): a setting stands in a table: [hub], [idempotency], [events] or [auth]; did you mean port in [hub]?"),
+        ("port = 1", "port (file onceward.toml): a setting stands in a table: [hub], [idempotency], [events], [attachments], [attachments.archive] or [auth]; did you mean port in [hub]?"),
         ("[hub]\nport = '1'", "hub.port (file onceward.toml): expected a whole number from 0 to 65535, not '1'"),
         ("[hub]\nport = true", "hub.port (file onceward.toml): expected a whole number from 0 to 65535, not True"),
         ("[hub]\nport = 65536", "hub.port (file onceward.toml): expected a whole number from 0 to 65535, not 65536"),
@@ -280,4 +280,18 @@ def test_every_default_is_a_value_that_its_own_setting_accepts(table: str) -> No
         default = getattr(TABLES[table](), key)
 
         assert kind.read(default, as_text=False) == default
-        assert variable(table, key) == f"ONCEWARD_{table.upper()}__{key.upper()}"
+        assert variable(table, key) == f"ONCEWARD_{table.upper().replace('.', '__')}__{key.upper()}"
+
+
+def test_a_table_within_a_table_is_read_from_the_file_and_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "x.toml"
+    file.write_text("[attachments]\ngc_grace = '2h'\n[attachments.archive]\nmax_entries = 7\n", "utf-8")
+
+    config = load(file, {"ONCEWARD_ATTACHMENTS__ARCHIVE__MAX_PATH_LENGTH": "9"}, {})
+
+    assert (config.attachments.gc_grace, config.attachments_archive.max_entries) == (7200, 7)
+    assert config.attachments_archive.max_path_length == 9
+    assert "[attachments.archive]\nmax_entries = 7  # file" in effective(config)
+    file.write_text("[attachments.archive]\nmax_entry = 7\n", "utf-8")
+    with pytest.raises(InvalidConfig, match=r"attachments\.archive\.max_entry"):
+        load(file, {}, {})

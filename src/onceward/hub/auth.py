@@ -63,6 +63,12 @@ def principal_of(scope: Any) -> str:
     return found.name
 
 
+def may(scope: Any, needed: str) -> bool:
+    """Whether who asks has this scope, for a handler that gives some of them more than others."""
+    found: Principal = scope["state"]["principal"]
+    return needed in found.scopes
+
+
 def scope_needed(method: str, path: str) -> Needed:
     """What a request needs, from its method and path alone. A WebSocket counts as GET."""
     plain = path.rstrip("/") or "/"

@@ -50,6 +50,7 @@ _LEDGER = Text("memory:, sqlite:///path, postgresql://… or redis://…", setti
 _BLOBS = Text("file:///path or s3://bucket/prefix", setting.is_blobs)
 _NAMESPACE = Text("1 to 64 of A-Z a-z 0-9 . _ -", _is_namespace)
 _HOSTS = Several(Text("a host name, with or without a port", lambda text: bool(text) and not set(text) & set(" /@?#")))
+_MEDIA_TYPES = Several(Text('a media type such as "image/png" or "image/*"', setting.is_media_range))
 _ORIGINS = Several(Text('an origin such as "https://app.example.com"', setting.is_origin))
 
 
@@ -96,6 +97,30 @@ class EventsSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AttachmentsSettings:
+    """What may be attached to tasks, and when its bytes are collected."""
+
+    max_upload_bytes: Annotated[int, Whole(1, 1024**4)] = 100 * 1024**2
+    # Empty: every one.
+    allowed_media_types: Annotated[tuple[str, ...], _MEDIA_TYPES] = ()
+    reject_media_type_mismatch: Annotated[bool, Flag()] = True
+    gc_batch_size: Annotated[int, Whole(1, 10_000)] = 500
+    # 0: never by itself.
+    gc_interval: Annotated[float, Duration(0, 365 * _DAY, named=False)] = _DAY
+    gc_grace: Annotated[float, Duration(0, 365 * _DAY, named=False)] = _DAY
+    enable_archive_inspection: Annotated[bool, Flag()] = False
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSettings:
+    """How far an archive is looked into."""
+
+    max_entries: Annotated[int, Whole(1, 10_000_000)] = 10_000
+    max_total_unpacked_bytes: Annotated[int, Whole(1, 1024**4)] = 1024**3
+    max_path_length: Annotated[int, Whole(1, 65_535)] = 1024
+
+
+@dataclass(frozen=True, slots=True)
 class AuthSettings:
     """Names by which the hub may be called, beside its own address."""
 
@@ -110,6 +135,8 @@ class Config:
     hub: HubSettings = HubSettings()
     idempotency: IdempotencySettings = IdempotencySettings()
     events: EventsSettings = EventsSettings()
+    attachments: AttachmentsSettings = AttachmentsSettings()
+    attachments_archive: ArchiveSettings = ArchiveSettings()
     auth: AuthSettings = AuthSettings()
     sources: Mapping[tuple[str, str], str] = field(default_factory=dict, compare=False)
 
@@ -151,7 +178,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[tuple[str
             source = f"flag --{name[1].replace('_', '-')}"
             found[name] = _read(name, given, source, as_text=isinstance(given, str)), source
     tables = {
-        table: kind(**{key: value for (of, key), (value, _) in found.items() if of == table})
+        _attribute(table): kind(**{key: value for (of, key), (value, _) in found.items() if of == table})
         for table, kind in TABLES.items()
     }
     config = Config(**tables, sources={name: source for name, (_, source) in found.items()})
@@ -164,7 +191,7 @@ def effective(config: Config) -> str:
     lines: list[str] = []
     for table in TABLES:
         lines += [f"[{table}]"]
-        values = getattr(config, table)
+        values = getattr(config, _attribute(table))
         for key, kind in kinds(table).items():
             source = config.sources.get((table, key), "default")
             lines += [f"{key} = {kind.write(getattr(values, key))}  # {source}"]
@@ -176,6 +203,8 @@ TABLES: Mapping[str, type] = {
     "hub": HubSettings,
     "idempotency": IdempotencySettings,
     "events": EventsSettings,
+    "attachments": AttachmentsSettings,
+    "attachments.archive": ArchiveSettings,
     "auth": AuthSettings,
 }
 
@@ -189,7 +218,11 @@ def kinds(table: str) -> Mapping[str, Kind]:
 
 def variable(table: str, key: str) -> str:
     """The environment variable of a setting."""
-    return f"{PREFIX}{table}__{key}".upper()
+    return f"{PREFIX}{table.replace('.', '__')}__{key}".upper()
+
+
+def _attribute(table: str) -> str:
+    return table.replace(".", "_")
 
 
 def _read(name: tuple[str, str], value: object, source: str, *, as_text: bool) -> object:
@@ -216,7 +249,14 @@ def _from_file(file: Path | None) -> Iterator[tuple[tuple[str, str], object, str
         raise InvalidConfig(f"the configuration file {str(file)!r} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidConfig(f"the configuration file {str(file)!r} is not TOML: {error}") from None
-    for table, values in tables.items():
+    yield from _from_tables(tables, source)
+
+
+def _from_tables(
+    tables: Mapping[str, object], source: str, within: str = ""
+) -> Iterator[tuple[tuple[str, str], object, str]]:
+    for name, values in tables.items():
+        table = within + name
         if not isinstance(values, dict):
             raise InvalidConfig(
                 f"{table} ({source}): a setting stands in a table: {_either(f'[{of}]' for of in TABLES)}{_home(table)}"
@@ -224,6 +264,9 @@ def _from_file(file: Path | None) -> Iterator[tuple[tuple[str, str], object, str
         if table not in TABLES:
             raise InvalidConfig(f"[{table}] ({source}): there is no such table{_hint(table, TABLES)}")
         for key, value in values.items():
+            if f"{table}.{key}" in TABLES:
+                yield from _from_tables({key: value}, source, f"{table}.")
+                continue
             if key not in kinds(table):
                 hint = _hint(key, kinds(table)) or _home(key)
                 raise InvalidConfig(f"{table}.{key} ({source}): there is no such setting{hint}")

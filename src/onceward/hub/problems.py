@@ -56,6 +56,10 @@ def answer_to(error: Exception) -> Answer:
             return problem.problem(400, _cut(str(error)))
         case errors.NotFound():
             return problem.problem(404, _cut(str(error)))
+        case errors.Expired():
+            return problem.problem(404, _cut(str(error)), error.code)
+        case errors.AlreadyThere():
+            return problem.problem(409, _cut(str(error)))
         case errors.TooLarge():
             return problem.problem(413, _cut(str(error)))
         case errors.StoreUnavailable() | errors.StoreClosed() | errors.TransactionConflict():

@@ -217,3 +217,8 @@ def _is_server(url: str, schemes: tuple[str, ...]) -> bool:
     except ValueError:
         return False
     return parts.scheme in schemes and "://" in url and bool(parts.netloc or parts.path.strip("/"))
+
+
+def is_media_range(text: str) -> bool:
+    kind, slash, subkind = text.partition("/")
+    return bool(slash) and bool(kind) and bool(subkind) and text.isascii() and not set(text) & set(' ;,\t\n"')
