@@ -15,6 +15,7 @@ from pathlib import Path
 import psycopg
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisCluster, RedisServer
+from tests.servers.s3 import S3Server
 
 from onceward.store import Clock, Store
 from onceward.store.memory import MemoryStore
@@ -49,6 +50,10 @@ class Servers:
     @cached_property
     def redis_cluster(self) -> RedisCluster:
         return self._running.enter_context(RedisCluster())
+
+    @cached_property
+    def s3(self) -> S3Server:
+        return self._running.enter_context(S3Server())
 
     @cached_property
     def _database(self) -> tuple[str, psycopg.Connection]:

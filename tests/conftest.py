@@ -11,6 +11,7 @@ from hypothesis import settings
 from tests.backends import BACKENDS, FOUR, Backend, Opener, Servers
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisCluster, RedisServer
+from tests.servers.s3 import S3Server
 
 from onceward.db.engine import Database, open_database
 from onceward.db.migrate import migrate
@@ -46,6 +47,14 @@ def redis_server(servers: Servers) -> RedisServer:
 def redis_cluster(servers: Servers) -> RedisCluster:
     """Shared with other tests: stop or freeze one of your own instead."""
     return servers.redis_cluster
+
+
+@pytest.fixture
+def s3_server(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+    """Shared with other tests: stop or freeze one of your own instead. Its credentials are in the environment."""
+    for name, value in servers.s3.environ.items():
+        monkeypatch.setenv(name, value)
+    return servers.s3
 
 
 @pytest.fixture(params=FOUR)

@@ -29,7 +29,7 @@ _SLOTS = 16_384
 
 # Stands between the tests and the server. When the tests end in whatever way, its input ends; then it ends the
 # server and removes its folder. A line on the input ends the server and keeps the folder.
-_KEEPER = """
+KEEPER = """
 import ctypes, os, shutil, signal, sys
 folder, *command = sys.argv[1:]
 child = os.fork()
@@ -98,7 +98,7 @@ class RedisServer:
             return
         command = [str(_SERVER), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)]
         self._keeper = subprocess.Popen(
-            [sys.executable, "-S", "-E", "-c", _KEEPER, str(self.folder), *command, *self._options],
+            [sys.executable, "-S", "-E", "-c", KEEPER, str(self.folder), *command, *self._options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -114,7 +114,7 @@ class RedisServer:
         with self.client() as client:
             while True:
                 # Another process may have taken the port since we looked; then ours has ended, and theirs answers.
-                if _has_ended(self._pid):
+                if has_ended(self._pid):
                     self.stop()
                     raise PortTakenError(f"redis-server ended:\n{(self.folder / 'log').read_text()}")
                 with suppress(redis.ConnectionError):
@@ -230,7 +230,7 @@ def _is_free(port: int) -> bool:
         return True
 
 
-def _has_ended(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 
