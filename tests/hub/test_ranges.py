@@ -1,0 +1,70 @@
+"""What of a content is sent, and under which name: decided from headers alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceward.hub.ranges import Part, Unsatisfiable, Whole, disposition, is_unchanged, wanted
+
+TAG = '"sha256-abc"'
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        (None, Whole()),
+        ("bytes=0-9", Part(0, 10)),
+        ("bytes=0-0", Part(0, 1)),
+        ("bytes=90-", Part(90, 100)),
+        ("bytes=90-1000", Part(90, 100)),
+        ("bytes=-10", Part(90, 100)),
+        ("bytes=-1000", Part(0, 100)),
+        ("Bytes = 1 - 2", Part(1, 3)),
+        ("bytes=100-", Unsatisfiable()),
+        ("bytes=100-200", Unsatisfiable()),
+        ("bytes=-0", Unsatisfiable()),
+        ("bytes=5-4", Whole()),
+        ("bytes=0-1,3-4", Whole()),
+        ("bytes=-", Whole()),
+        ("bytes=a-b", Whole()),
+        ("lines=0-9", Whole()),
+        ("bytes=0-" + "9" * 5000, Whole()),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_one_range_is_answered_and_everything_else_gets_all(header: str | None, found: object) -> None:
+    assert wanted(header, None, TAG, 100) == found
+
+
+def test_a_range_of_another_content_gets_all() -> None:
+    assert wanted("bytes=0-9", TAG, TAG, 100) == Part(0, 10)
+    assert wanted("bytes=0-9", '"other"', TAG, 100) == Whole()
+    assert wanted("bytes=0-9", "Mon, 16 Nov 2026 12:00:00 GMT", TAG, 100) == Whole()
+
+
+def test_an_empty_content_has_no_ranges() -> None:
+    assert wanted("bytes=0-", None, TAG, 0) == Unsatisfiable()
+    assert wanted("bytes=-5", None, TAG, 0) == Unsatisfiable()
+    assert wanted(None, None, TAG, 0) == Whole()
+
+
+@pytest.mark.parametrize(
+    ("header", "unchanged"),
+    [(None, False), (TAG, True), (f"W/{TAG}", True), (f'"x", {TAG}', True), ("*", True), ('"x"', False), ("", False)],
+)
+def test_a_client_that_has_it_is_told_so(header: str | None, unchanged: bool) -> None:
+    assert is_unchanged(header, TAG) is unchanged
+
+
+@pytest.mark.parametrize(
+    ("filename", "header"),
+    [
+        (None, "attachment"),
+        ("a.txt", 'attachment; filename="a.txt"'),
+        ('a"b\\c.txt', "attachment; filename=\"a_b_c.txt\"; filename*=UTF-8''a%22b%5Cc.txt"),
+        ("ä €.txt", "attachment; filename=\"_ _.txt\"; filename*=UTF-8''%C3%A4%20%E2%82%AC.txt"),
+        ("a\r\nX: y", "attachment; filename=\"a__X: y\"; filename*=UTF-8''a%0D%0AX%3A%20y"),
+    ],
+)
+def test_a_name_cannot_break_out_of_its_header(filename: str | None, header: str) -> None:
+    assert disposition("attachment", filename) == header
