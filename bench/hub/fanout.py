@@ -1,9 +1,10 @@
 """How many events a second one hub process delivers to its WebSocket clients, all of them at the live edge.
 
-    python -m bench.hub.fanout [--clients 200] [--seconds 5] [--database URL] [--any-server]
+    python -m bench.hub.fanout [--clients 200] [--seconds 5] [--database URL] [--any-server] [--stalled 1]
 
 Three processes' worth of work on one machine: the hub with a thread that commits events, and a client process that only
-counts. *Single* commits one event at a time, as fast as the database takes them; *bulk* commits 50 at a time.
+counts. *Single* commits one event at a time, as fast as the database takes them; *bulk* commits 50 at a time. Stalled
+clients come on top: they follow, and never read.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import time
 from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -145,7 +147,12 @@ def _until(one: socket.socket, text: bytes) -> None:
         heard += one.recv(4096)
 
 
-def measure(url: str, clients: int, seconds: float, *, ready_made: bool) -> dict[str, float]:
+def _resident_mib(pid: int | None) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def measure(url: str, clients: int, seconds: float, *, ready_made: bool, stalled: int = 0) -> dict[str, float]:
     """Deliveries a second, for each way to commit."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
@@ -157,6 +164,7 @@ def measure(url: str, clients: int, seconds: float, *, ready_made: bool) -> dict
     counter.start()
     assert ours.recv() == "ready"
     rates = {}
+    silent = [_follow(port) for _ in range(stalled)]
     for name, size in (("single", 1), ("bulk", 50)):
         here.send((size, seconds))
         written: Any = here.recv()
@@ -164,7 +172,12 @@ def measure(url: str, clients: int, seconds: float, *, ready_made: bool) -> dict
         seen, took, _ = ours.recv()
         assert seen == written * clients, "every client got every event, once"
         rates[name] = seen / took
-        print(f"{name:8}{written / seconds:8.0f} events/s written {seen / took:12,.0f} deliveries/s")
+        print(
+            f"{name:8}{written / seconds:8.0f} events/s written {seen / took:12,.0f} deliveries/s"
+            f" {_resident_mib(hub.pid):8.1f} MiB"
+        )
+    for one in silent:
+        one.close()
     ours.send(0)
     here.send((0, 0))
     counter.join()
@@ -178,10 +191,11 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=5.0)
     options.add_argument("--database", default="")
     options.add_argument("--any-server", action="store_true", help="without ready-made frames")
+    options.add_argument("--stalled", type=int, default=0)
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         url = given.database or f"sqlite:///{folder}/hub.db"
-        measure(url, given.clients, given.seconds, ready_made=not given.any_server)
+        measure(url, given.clients, given.seconds, ready_made=not given.any_server, stalled=given.stalled)
 
 
 if __name__ == "__main__":

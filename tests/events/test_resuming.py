@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import threading
 from collections.abc import Iterator
@@ -13,8 +14,10 @@ from tests.events.serving import Client, Serving, client, ids, last_id, new, who
 
 from onceward.db.engine import Database
 from onceward.events.feed import Feed
-from onceward.events.log import Event
-from onceward.events.wire import Ready
+from onceward.events.log import Event, Filter
+from onceward.events.replay import FIRST_EVENTS, read_replay
+from onceward.events.ring import WRITE_BYTES_MAX
+from onceward.events.wire import FRAMES, Ready, texts
 
 # In the suite; the same holds for five times as many.
 BEHIND = 20_000
@@ -110,6 +113,24 @@ def test_clients_at_every_distance_pass_from_the_log_to_the_ring_without_a_seam(
         asyncio.run(follow_all(serving))
 
 
+@pytest.mark.parametrize(("size", "held_max"), [(10, 500), (16_000, 32)])
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_page_for_a_client_that_is_behind_has_a_bounded_size(database: Database, size: int, held_max: int) -> None:
+    write(database, new(2_000, size=size))
+    cursor, limit, pages = 0, FIRST_EVENTS, []
+    while cursor < 2_000:
+        page = read_replay(database, cursor, limit, Filter(), FRAMES)
+        seen = [json.loads(text)["event"]["event_id"] for data, _ in page.writes for text in texts(data)]
+        assert seen == list(range(cursor + 1, page.end + 1))
+        assert [last for _, last in page.writes][-1] == page.end
+        pages.append(len(seen))
+        assert all(len(data) <= WRITE_BYTES_MAX for data, _ in page.writes)
+        cursor, limit = page.end, page.next_limit
+
+    assert max(pages) <= held_max
+    assert max(pages[1:-1]) >= held_max // 4, "and it is not needlessly small"
+
+
 def test_the_bytes_of_an_event_are_made_once_for_all_clients(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +141,7 @@ def test_the_bytes_of_an_event_are_made_once_for_all_clients(
         return Ready(event)
 
     monkeypatch.setattr("onceward.events.tail.Ready", counted)
-    monkeypatch.setattr("onceward.events.feed.Ready", counted)
+    monkeypatch.setattr("onceward.events.replay.Ready", counted)
 
     async def follow(serving: Serving) -> None:
         async with client(serving) as one:

@@ -95,19 +95,26 @@ def _seconds(at: str) -> float:
     return datetime.datetime.fromisoformat(at).timestamp()
 
 
+@pytest.mark.parametrize("source", ["ring", "log"])
 @pytest.mark.parametrize("moment", ["soon", "late"])
-def test_a_stalled_client_is_closed_with_the_id_to_resume_from(database: Database, moment: str) -> None:
+def test_a_stalled_client_is_closed_with_the_id_to_resume_from(database: Database, moment: str, source: str) -> None:
     """Whether it reads again while the hub still tries to say it, or when the connection is about to be cut."""
+    # More than a process reads ahead when it starts.
+    old = 600 if source == "log" else 0
 
     async def follow(serving: Serving) -> None:
         with narrow() as connection:
             connection.setblocking(False)
             await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", serving.port))
             async with client(serving, sock=connection, max_size=None) as one:
-                session = await stall(serving, one)
-                for _ in range(100):
-                    write(database, new(1, size=8_000))
-                serving.feed.hint()
+                if source == "log":
+                    await one.hello(after_event_id=0)
+                    one.connection.transport.pause_reading()
+                    (session,) = sessions(serving)
+                else:
+                    session = await stall(serving, one)
+                    write(database, new(100, size=8_000))
+                    serving.feed.hint()
                 await until(lambda: session._is_cut if moment == "soon" else not serving.feed.followers)
                 one.connection.transport.resume_reading()
                 heard = await one.hear_until("error")
@@ -123,6 +130,7 @@ def test_a_stalled_client_is_closed_with_the_id_to_resume_from(database: Databas
                 await again.hello(after_event_id=one.last)
                 assert await again.events(100 - one.last) == list(range(one.last + 1, 101))
 
+    write(database, new(old, size=8_000))
     with Serving(database, stall_seconds=0.2, send_buffer=SMALL) as serving:
         asyncio.run(follow(serving))
 

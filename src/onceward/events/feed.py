@@ -8,7 +8,6 @@ goes wrong, its cursor stands behind the last thing that was written.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
@@ -17,8 +16,9 @@ from onceward.db.engine import Database
 from onceward.errors import StoreClosed
 from onceward.events.hello import STALLED, STOPPING, Ending
 from onceward.events.hints import Hints
-from onceward.events.log import PAGE_MAX, Extent, Filter
-from onceward.events.paging import Page, read_extent, read_page
+from onceward.events.log import Extent, Filter
+from onceward.events.paging import read_extent
+from onceward.events.replay import Replay, read_replay
 from onceward.events.ring import Ring, Span
 from onceward.events.tail import Tail
 from onceward.events.wire import Ready, Wire
@@ -167,10 +167,10 @@ class Feed:
             raise StoreClosed("the feed has stopped")
         return await asyncio.get_running_loop().run_in_executor(self._readers, read_extent, self._database)
 
-    async def page(self, after: int, wanted: Filter) -> tuple[Page, list[Ready]]:
-        """A page of the log, with the bytes of its events."""
+    async def replay(self, after: int, limit: int, wanted: Filter, wire: Wire) -> Replay:
+        """A page of the log, ready to be sent."""
         return await asyncio.get_running_loop().run_in_executor(
-            self._readers, functools.partial(_read, self._database, after, wanted)
+            self._readers, read_replay, self._database, after, limit, wanted, wire
         )
 
     def await_change(self, session: Follower) -> None:
@@ -203,8 +203,3 @@ class Feed:
                 self._waiting.discard(session)
                 session.wake()
         self._tick = loop.call_later(self._tick_seconds, self._look_through)
-
-
-def _read(database: Database, after: int, wanted: Filter) -> tuple[Page, list[Ready]]:
-    page = read_page(database, after, PAGE_MAX, wanted)
-    return page, [Ready(event) for event in page.events]

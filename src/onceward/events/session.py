@@ -12,8 +12,9 @@ from onceward.errors import StoreUnavailable
 from onceward.events.feed import Feed
 from onceward.events.hello import GONE, Ending, Start
 from onceward.events.log import Filter
-from onceward.events.ring import WRITE_BYTES_MAX, Span
-from onceward.events.wire import Ready, Wire
+from onceward.events.replay import FIRST_EVENTS
+from onceward.events.ring import Span
+from onceward.events.wire import Wire
 
 # How often a filtered client hears how far it has come past events that it does not want.
 _PROGRESS_SECONDS = 1.0
@@ -55,6 +56,7 @@ class Session:
         self._told_at = 0.0
         self._progress_at = 0.0
         self._caught_up = False
+        self._page_limit = FIRST_EVENTS
         self._asked = False
         # While a write waits for the client: since when, and how much was unsent then.
         self._writing_since: float | None = None
@@ -157,7 +159,7 @@ class Session:
         while not self._has_ended():
             seen = self._feed.changes
             try:
-                page, events = await self._feed.page(self.cursor, self._wanted)
+                page = await self._feed.replay(self.cursor, self._page_limit, self._wanted, self._wire)
                 break
             except StoreUnavailable:
                 now = self._loop.time()
@@ -167,17 +169,19 @@ class Session:
                 pause = min(pause * 2, _PAUSE_SECONDS_MAX)
         else:
             return
+        self._page_limit = page.next_limit
         if page.after > self.cursor:
-            await self._say("gap", after_event_id=self.cursor, oldest_event_id=page.extent.oldest_event_id)
+            await self._say("gap", after_event_id=self.cursor, oldest_event_id=page.oldest_event_id)
             self.cursor = self._told = page.after
-        for data, last in _writes(events, self._wire):
+        if page.end <= self.cursor and self._feed.changes == seen:
+            # The log had nothing, and since then nothing has come: the ring has not begun yet.
+            await self._idle()
+        while page.writes:
+            data, last = page.writes.popleft()
             await self._put(data)
             self.cursor = self._told = last
             if self._has_ended():
                 return
-        if page.end <= self.cursor and not events and self._feed.changes == seen:
-            # The log had nothing, and since then nothing has come: the ring has not begun yet.
-            await self._idle()
         self.cursor = max(self.cursor, page.end)
         if self._behind() and self._loop.time() >= self._progress_at:
             await self._tell_progress()
@@ -227,21 +231,3 @@ class Session:
         self._writing_since = self._told_at = self._loop.time()
         await self._write(data)
         self._writing_since = None
-
-
-def _writes(events: list[Ready], wire: Wire) -> list[tuple[bytes, int]]:
-    """Events joined as far as one write takes them, each with the id of its last one."""
-    writes: list[tuple[bytes, int]] = []
-    chosen: list[bytes] = []
-    size = last = 0
-    for ready in events:
-        data = wire.event(ready)
-        if chosen and size + len(data) > WRITE_BYTES_MAX:
-            writes.append((b"".join(chosen), last))
-            chosen, size = [], 0
-        chosen.append(data)
-        size += len(data)
-        last = ready.event_id
-    if chosen:
-        writes.append((b"".join(chosen), last))
-    return writes
