@@ -50,6 +50,7 @@ def test_an_attachment_is_added_once_found_and_changed(url: str, using: Using) -
         assert await hub.find_attachment(topic.id, kind, "doi:10.1/x", key="main") is None
         found = await hub.find_attachment(topic.id, kind, named.attachment.dedupe_key, key="main")
         assert found == named.attachment
+        assert await hub.find_attachment(topic.id, kind, named.attachment.dedupe_key) is None
 
         changed = await hub.update_attachment(topic.id, kind, {"doi": "10.1/z"}, dedupe_key="doi:10.1/x")
         same = await hub.update_attachment(topic.id, kind, {"doi": "10.1/z"}, dedupe_key="doi:10.1/x")
