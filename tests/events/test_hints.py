@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import resource
+import socket
 import threading
 from contextlib import closing
+from typing import Any
 
 import pytest
 from sqlalchemy import text
 from tests.events.serving import Client, Serving, client, new, write
 
 from onceward.db.engine import Database, open_database
+from onceward.events.hints import Nothing
+from onceward.events.log import Event, page
 
 # With this nothing but a hint is the reason to look.
 NEVER = 600.0
@@ -101,6 +107,48 @@ _DROP_OTHERS = """
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid()
 """
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_whatever_goes_wrong_in_reading_is_said_once_and_tried_again(
+    database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = iter([ValueError("a bug"), ValueError("a bug")])
+
+    def failing(*given: Any) -> list[Event]:
+        for failure in failures:
+            raise failure
+        return page(*given)
+
+    monkeypatch.setattr("onceward.events.tail.page", failing)
+
+    async def follow(serving: Serving) -> None:
+        async with client(serving) as one:
+            await caught_up(one)
+            written = write(database, new(2))
+            assert await one.events(2) == written
+
+    with Serving(database) as serving:
+        asyncio.run(follow(serving))
+
+    said = [record for record in caplog.records if record.name == "onceward.events.tail"]
+    assert [record.getMessage() for record in said] == [
+        "events are late, the log cannot be read: a bug",
+        "the log can be read again",
+    ]
+    assert said[0].exc_info is not None, "a bug is logged with its trace"
+
+
+def test_a_process_with_thousands_of_files_is_still_woken(request: pytest.FixtureRequest) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(max(soft, 4_096), hard), hard))
+    request.addfinalizer(lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard)))
+    one, other = socket.socketpair()
+    with one, other, socket.socket(fileno=fcntl.fcntl(one, fcntl.F_DUPFD, 2_000)) as high:
+        other.send(b"x")
+        Nothing().wait(high, NEVER)
+
+        assert high.fileno() >= 2_000
 
 
 def test_a_hint_from_any_thread_at_any_time_does_no_harm(database: Database) -> None:

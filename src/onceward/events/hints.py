@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import select
+import selectors
 import socket
 import time
 from typing import Any, Protocol
@@ -49,7 +49,7 @@ class DataVersion:
         until = time.monotonic() + seconds
         while True:
             left = until - time.monotonic()
-            if left <= 0 or select.select([bell], [], [], min(left, _SQLITE_POLL_SECONDS))[0]:
+            if left <= 0 or _readable(min(left, _SQLITE_POLL_SECONDS), bell):
                 return
             if (version := self._look()) != self._version:
                 self._version = version
@@ -72,8 +72,7 @@ class Listening:
             raise
 
     def wait(self, bell: socket.socket, seconds: float) -> None:
-        readable, _, _ = select.select([bell, self._connection.fileno()], [], [], seconds)
-        if self._connection.fileno() in readable:
+        if self._connection in _readable(seconds, bell, self._connection):
             for _ in self._connection.notifies(timeout=0):
                 pass
 
@@ -85,7 +84,7 @@ class Nothing:
     """No hints from the database: the bell and the clock alone."""
 
     def wait(self, bell: socket.socket, seconds: float) -> None:
-        select.select([bell], [], [], seconds)
+        _readable(seconds, bell)
 
     def close(self) -> None:
         pass
@@ -162,6 +161,16 @@ class Hints:
                 self._source.close()
         self._bell.close()
         self._button.close()
+
+
+def _readable(seconds: float, *ones: Any) -> list[Any]:
+    """Those with something to read, as soon as there is one. Not `select`: it knows only the first 1,024 files of a
+    process, and every client is one.
+    """
+    with selectors.DefaultSelector() as selector:
+        for one in ones:
+            selector.register(one, selectors.EVENT_READ)
+        return [key.fileobj for key, _ in selector.select(seconds)]
 
 
 def _own_connection(database: Database) -> Any:

@@ -67,9 +67,10 @@ class Tail:
         while not self._stopping.is_set():
             try:
                 self._read()
-            except StoreUnavailable as error:
+            except Exception as error:  # noqa: BLE001  # without this thread nobody hears of anything again
                 if not pause:
-                    _log.warning("events are late, the log cannot be read: %s", error)
+                    known = isinstance(error, StoreUnavailable)
+                    _log.warning("events are late, the log cannot be read: %s", error, exc_info=not known)
                 pause = min(max(_PAUSE_SECONDS_MIN, pause * 2), _PAUSE_SECONDS_MAX)
                 self._stopping.wait(pause)
             else:

@@ -16,13 +16,14 @@ from onceward.events.log import PAGE_MAX, Filter
 from onceward.events.paging import Page, read_page
 from onceward.events.socket import serve_socket
 from onceward.events.stream import serve_stream
+from onceward.hub.state import hub_of
 
 _LIMIT_DEFAULT = 100
 # Digits beyond these cannot be an id; they would only cost time to read.
 _ID_DIGITS_MAX = 19
 
 
-class EventOut(BaseModel):
+class EventShown(BaseModel):
     """Something that happened."""
 
     event_id: int
@@ -34,20 +35,20 @@ class EventOut(BaseModel):
     created_at: str
 
 
-class GapOut(BaseModel):
+class GapShown(BaseModel):
     """Events that were asked for and are no longer kept: those behind `after_event_id`, before `oldest_event_id`."""
 
     after_event_id: int
     oldest_event_id: int
 
 
-class EventPageOut(BaseModel):
+class EventPageShown(BaseModel):
     """One page of the log. `next_after` is the cursor for the next one."""
 
-    events: list[EventOut]
+    events: list[EventShown]
     next_after: int
     has_more: bool
-    gap: GapOut | None = None
+    gap: GapShown | None = None
 
 
 class EventStream(Response):
@@ -79,7 +80,7 @@ _After = Annotated[int, Query(ge=0, description="The cursor: events behind this 
 _TopicId = Annotated[str | None, Query(min_length=1, description="Only events of this topic.")]
 
 
-@router.get("/api/v1/events", summary="List events", response_model=None, responses={200: {"model": EventPageOut}})
+@router.get("/api/v1/events", summary="List events", response_model=None, responses={200: {"model": EventPageShown}})
 def list_events(
     request: Request,
     after: _After = 0,
@@ -88,7 +89,7 @@ def list_events(
 ) -> Response:
     """A page of the log, oldest first. To read all of it, go on with `next_after` while `has_more`."""
     wanted = _wanted(topic_id)
-    page = read_page(request.app.state.hub.database, after, limit, wanted)
+    page = read_page(hub_of(request).database, after, limit, wanted)
     if after > page.extent.last_event_id:
         raise _future(page.extent.last_event_id)
     return Response(_body(page, after), media_type="application/json")
@@ -114,7 +115,7 @@ async def stream_events(
         if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= _ID_DIGITS_MAX):
             raise InvalidInput("Last-Event-ID is the id of an event", (("Last-Event-ID", "not the id of an event"),))
         after = int(last_event_id)
-    feed: Feed = request.app.state.hub.feed
+    feed = hub_of(request).feed
     now = await feed.extent()
     begin = start(now, after)
     if isinstance(begin, Ending):
