@@ -10,6 +10,7 @@ import functools
 import importlib.util
 import inspect
 import json
+import os
 import re
 import sqlite3
 import sys
@@ -160,7 +161,8 @@ def targets(page: Path) -> Iterator[tuple[Path, str]]:
     for link in LINK.findall(prose(page)):
         if not link.startswith("https://"):
             path, _, anchor = link.partition("#")
-            yield (page.parent / path).resolve() if path else page, anchor
+            # Not resolved: a page that is a link to a file of the package counts as the page.
+            yield Path(os.path.normpath(page.parent / path)) if path else page, anchor
 
 
 @pages

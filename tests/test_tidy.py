@@ -49,7 +49,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "pydantic": ("hub/",),
     "anyio": ("hub/",),
     "uvicorn": ("hub/server.py", "hub/frames.py"),
-    "websockets": ("hub/frames.py", "hub/client/"),
+    "websockets": ("hub/frames.py",),
     "structlog": ("hub/observe.py",),
     "click": ("cli/",),
     "rich": ("cli/",),
