@@ -15,6 +15,7 @@ from pathlib import Path
 import psycopg
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisCluster, RedisServer
+from tests.servers.relay import PartialRelay
 from tests.servers.s3 import S3Server
 
 from onceward.store import Clock, Store
@@ -54,6 +55,11 @@ class Servers:
     @cached_property
     def s3(self) -> S3Server:
         return self._running.enter_context(S3Server())
+
+    @cached_property
+    def partial_s3(self) -> PartialRelay:
+        """The same server, answering parts as S3 does."""
+        return self._running.enter_context(PartialRelay(self.s3.port))
 
     @cached_property
     def _database(self) -> tuple[str, psycopg.Connection]:

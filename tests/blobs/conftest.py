@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.backends import Servers
 from tests.servers.s3 import S3Server
 
 from onceward.blobs import BlobStore
@@ -23,12 +24,12 @@ def in_folder(folder: Path) -> FolderBlobs:
     return FolderBlobs(folder)
 
 
-@pytest.fixture(params=["folder", "s3"])
-def blobs_url(request: pytest.FixtureRequest, folder: Path) -> str:
+@pytest.fixture(params=["folder", "s3", "s3-in-parts"])
+def blobs_url(request: pytest.FixtureRequest, folder: Path, servers: Servers) -> str:
     if request.param == "folder":
         return folder.as_uri()
     server: S3Server = request.getfixturevalue("s3_server")
-    return server.fresh_url()
+    return server.fresh_url(servers.partial_s3.endpoint if request.param == "s3-in-parts" else "")
 
 
 @pytest.fixture

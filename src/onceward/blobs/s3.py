@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 _KEY = re.compile(r"sha256/([0-9a-f]{2})/([0-9a-f]{2})/(\1\2[0-9a-f]{60})/([A-Za-z0-9_-]{1,64})")
 _BLOB_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
+_KIND = re.compile(r"kind: (Timeout|Connect|Request)")
 _STATUS = re.compile(r"status code: (\d{3})")
 
 # Memory of one upload is their product. S3 asks for parts of at least 5 MiB.
@@ -48,7 +49,8 @@ _WINDOW_BYTES = 4 * 1024 * 1024
 COPY_BYTES_MAX = 5 * 1024**3
 
 # One request carries at most a part, so this allows for lines of 140 kB/s. Then it is tried again, a few times.
-_CLIENT: ClientConfig = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=60)}
+REQUEST_SECONDS_MAX = 60.0
+_CONNECT_SECONDS_MAX = 5.0
 _RETRY: RetryConfig = {
     "max_retries": 3,
     "retry_timeout": timedelta(seconds=90),
@@ -92,6 +94,7 @@ class S3Blobs:
         self._spools = spools
         self._where = where
         self._copy_bytes_max = copy_bytes_max
+        self._sends_parts = True
 
     def spool(self) -> Spool:
         return self._spools.spool()
@@ -143,11 +146,15 @@ class S3Blobs:
         if size is None:
             return
         aside = f"quarantine/{blob_key.removeprefix('sha256/')}.{int(time.time())}"
-        with self._failing_as("cannot copy"):
-            if size <= self._copy_bytes_max:
+        if size <= self._copy_bytes_max:
+            with self._failing_as("cannot copy"):
                 obstore.copy(self._store, blob_key, aside)
-            else:
-                self._send(aside, self._pieces(blob_key, 0, size, size), size)
+        else:
+            with self.spool() as spool:
+                for piece in self._pieces(blob_key, 0, size, size):
+                    spool.write(piece)
+                spool.finish()
+                self._upload(spool, aside)
         self.discard(blob_key)
 
     def keys(self) -> Iterator[Stored]:
@@ -165,30 +172,44 @@ class S3Blobs:
         return 0
 
     def _upload(self, spool: Spool, key: str) -> None:
+        part = max(PART_BYTES, -(-spool.size // _PARTS_MAX))
         with self._failing_as("cannot take the upload"):
-            self._send(key, spool.path, spool.size)
-
-    def _send(self, key: str, source: Path | Iterator[bytes], size: int) -> None:
-        part = max(PART_BYTES, -(-size // _PARTS_MAX))
-        obstore.put(self._store, key, source, chunk_size=part, max_concurrency=PARTS_AT_ONCE)
+            obstore.put(self._store, key, spool.path, chunk_size=part, max_concurrency=PARTS_AT_ONCE)
 
     def _pieces(self, blob_key: str, start: int, end: int, size: int) -> Generator[bytes]:
         while start < end:
             until = min(start + _WINDOW_BYTES, end)
-            window = memoryview(self._window(blob_key, start, until, size))
-            for first in range(0, until - start, CHUNK_BYTES):
-                yield bytes(window[first : first + CHUNK_BYTES])
+            window = self._window(blob_key, start, until, size)
+            if window is None:
+                yield from self._from_the_beginning(blob_key, start, end)
+                return
+            yield from _cut(window)
             start = until
 
-    def _window(self, blob_key: str, start: int, end: int, size: int) -> obstore.Bytes:
-        with self._failing_as("cannot be read"):
+    def _window(self, blob_key: str, start: int, end: int, size: int) -> memoryview | None:
+        """None: the server does not send parts, or not so that the driver believes it (rclone answers 200, not 206)."""
+        with self._failing_as("cannot be read", blob_key):
+            if end - start == size:
+                return memoryview(obstore.get(self._store, blob_key).bytes())
+            if not self._sends_parts:
+                return None
             try:
-                if end - start == size:
-                    # Some servers send no "partial content" when the part is all of it, and the driver insists on it.
-                    return obstore.get(self._store, blob_key).bytes()
-                return obstore.get_range(self._store, blob_key, start=start, end=end)
-            except FileNotFoundError:
-                raise BlobMissing(f"there are no bytes under {blob_key} any more") from None
+                return memoryview(obstore.get_range(self._store, blob_key, start=start, end=end))
+            except BaseError as error:
+                if "NotPartial" not in str(error):
+                    raise
+                self._sends_parts = False
+                return None
+
+    def _from_the_beginning(self, blob_key: str, start: int, end: int) -> Generator[bytes]:
+        position = 0
+        with self._failing_as("cannot be read", blob_key):
+            for piece in obstore.get(self._store, blob_key).stream(min_chunk_size=CHUNK_BYTES):
+                wanted = memoryview(piece)[max(0, start - position) : max(0, end - position)]
+                position += len(piece)
+                yield from _cut(wanted)
+                if position >= end:
+                    return
 
     def _digest(self, blob_key: str) -> str:
         digest = hashlib.sha256()
@@ -197,15 +218,19 @@ class S3Blobs:
         return digest.hexdigest()
 
     @contextmanager
-    def _failing_as(self, what: str) -> Iterator[None]:
+    def _failing_as(self, what: str, read_key: str = "") -> Iterator[None]:
         """The driver's own words are not passed on: they hold the whole request, and whatever the server sent."""
         try:
             yield
+        except FileNotFoundError as error:
+            if read_key:
+                raise BlobMissing(f"there are no bytes under {read_key} any more") from None
+            raise StoreUnavailable(f"{self._where} {what}: {_reason(error)}") from None
         except (BaseError, OSError) as error:
             raise StoreUnavailable(f"{self._where} {what}: {_reason(error)}") from None
 
 
-def open_s3(url: str, spool_folder: Path | None) -> S3Blobs:
+def open_s3(url: str, spool_folder: Path | None = None, *, request_seconds_max: float = REQUEST_SECONDS_MAX) -> S3Blobs:
     place = parse(url)
     config: S3Config = {"disable_bulk_delete": True, "virtual_hosted_style_request": _truth(place, "virtual_host")}
     if endpoint := place.options.get("endpoint"):
@@ -219,7 +244,11 @@ def open_s3(url: str, spool_folder: Path | None) -> S3Blobs:
             "s3: needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment; "
             "on a cloud machine with a role of its own, add credentials=instance to the URL"
         )
-    client: ClientConfig = {**_CLIENT, "allow_http": place.endpoint.lower().startswith("http://")}
+    client: ClientConfig = {
+        "connect_timeout": timedelta(seconds=_CONNECT_SECONDS_MAX),
+        "timeout": timedelta(seconds=request_seconds_max),
+        "allow_http": place.endpoint.lower().startswith("http://"),
+    }
     try:
         store = S3Store(
             place.bucket, prefix=place.prefix or None, config=config, client_options=client, retry_config=_RETRY
@@ -262,6 +291,11 @@ def _checked(blob_key: str) -> str:
     return blob_key
 
 
+def _cut(window: memoryview) -> Iterator[bytes]:
+    for start in range(0, len(window), CHUNK_BYTES):
+        yield bytes(window[start : start + CHUNK_BYTES])
+
+
 def _own_folder() -> Path:
     """In a folder that everybody may write to, so it must be seen to be ours."""
     path = Path(tempfile.gettempdir()) / f"onceward-spool-{os.geteuid()}"
@@ -283,10 +317,8 @@ def _reason(error: Exception) -> str:
         return "access denied; check the credentials in the environment and what they are allowed"
     if status := _STATUS.search(text):
         return f"it answered {status[1]}"
-    if "imeout" in text or "timed out" in text:
-        return "no answer in time"
-    if "error sending request" in text or "Connect" in text:
-        return "no connection"
+    if kind := _KIND.search(text):
+        return "no answer in time" if kind[1] == "Timeout" else "no connection"
     if isinstance(error, FileNotFoundError):
         return "the bucket is not there"
     return error.strerror or "failed" if isinstance(error, OSError) else type(error).__name__

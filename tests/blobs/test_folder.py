@@ -1,0 +1,292 @@
+"""What only a folder promises: its order on the disk, its guard, and that it follows nothing planted in it."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import resource
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.blobs.keeping import keep, kept, open_files, whole
+
+from onceward.blobs import BlobStore
+from onceward.blobs.folder import FolderBlobs
+from onceward.blobs.spool import Spool
+from onceward.errors import OncewardError, StoreUnavailable
+
+
+def path_of(folder: Path, content: bytes) -> Path:
+    sha256 = hashlib.sha256(content).hexdigest()
+    return folder / "sha256" / sha256[:2] / sha256[2:4] / sha256
+
+
+def test_a_blob_is_its_owners_alone_and_read_only(in_folder: FolderBlobs, folder: Path) -> None:
+    keep(in_folder, b"mine")
+    path = path_of(folder, b"mine")
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o440
+    assert path.stat().st_nlink == 1
+    assert {stat.S_IMODE(parent.stat().st_mode) for parent in (*path.parents[:4], folder / "tmp")} == {0o700}
+    with in_folder.spool() as spool:
+        assert stat.S_IMODE(spool.path.stat().st_mode) == 0o600
+
+
+class Witness:
+    """Notes what is done to the disk, by the name of the file or folder that it is done to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+        self.seen: list[str] = []
+        fsync, link = os.fsync, os.link
+
+        def noted_fsync(descriptor: int) -> None:
+            path = Path(f"/proc/self/fd/{descriptor}").readlink()
+            named = "temporary" if path.suffix == ".part" else str(path.relative_to(folder.parent))
+            self.seen.append(f"fsync {named}")
+            fsync(descriptor)
+
+        def noted_link(source: str, target: str, **options: int) -> None:
+            link(source, target, src_dir_fd=options["src_dir_fd"], dst_dir_fd=options["dst_dir_fd"])
+            self.seen.append("link")
+
+        monkeypatch.setattr(os, "fsync", noted_fsync)
+        monkeypatch.setattr(os, "link", noted_link)
+
+
+def test_bytes_are_on_the_disk_before_their_name_and_their_name_before_the_answer(
+    in_folder: FolderBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    witness = Witness(monkeypatch, folder)
+    keep(in_folder, b"ordered")
+    first = witness.seen.copy()
+    witness.seen.clear()
+    keep(in_folder, b"ordered")
+
+    sha256 = hashlib.sha256(b"ordered").hexdigest()
+    one, two = sha256[:2], sha256[2:4]
+    inner = f"fsync blobs/sha256/{one}/{two}"
+    parents = ["fsync blobs/sha256", f"fsync blobs/sha256/{one}"]
+    assert first == ["fsync temporary", *parents, "link", inner]
+    # Another writer's name may not be on the disk yet; one that is found is brought there as well.
+    assert witness.seen == ["fsync temporary", inner]
+
+
+def test_folders_that_another_writer_has_just_made_are_brought_to_the_disk_too(
+    in_folder: FolderBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path_of(folder, b"late").parent.mkdir(parents=True)
+    witness = Witness(monkeypatch, folder)
+    keep(in_folder, b"late")
+
+    assert len([line for line in witness.seen if line.startswith("fsync blobs/sha256")]) == 3
+
+
+def failing(number: int) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_a_failing_fsync_is_no_success_and_a_second_try_is_not_believed(
+    in_folder: FolderBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with in_folder.spool() as spool:
+        spool.write(b"lost")
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "fsync", failing(errno.EIO))
+            with pytest.raises(StoreUnavailable, match="Input/output error"):
+                spool.finish()
+        with pytest.raises(StoreUnavailable):
+            spool.finish()
+        with pytest.raises(StoreUnavailable):
+            in_folder.put(spool, "bl-00000001")
+
+    assert kept(in_folder) == {}
+    assert in_folder.sweep_temporary(0) == 0
+
+
+def test_a_folder_whose_fsync_fails_acknowledges_nothing(
+    in_folder: FolderBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with in_folder.spool() as spool:
+        spool.write(b"unsure")
+        spool.finish()
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "fsync", failing(errno.EIO))
+            with pytest.raises(StoreUnavailable):
+                in_folder.put(spool, "bl-00000001")
+
+        assert in_folder.put(spool, "bl-00000001")
+
+
+@contextmanager
+def room_for(count: int) -> Iterator[None]:
+    """No file of this process grows beyond `count` bytes: to a writer the same as a full disk."""
+    _, hard = before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (count, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def write_pieces(spool: Spool, piece: int) -> None:
+    for _ in range(400_000 // piece):
+        spool.write(b"x" * piece)
+
+
+@pytest.mark.parametrize("piece", [1_000, 400_000], ids=["small pieces", "large pieces"])
+def test_a_full_disk_leaves_nothing(in_folder: FolderBlobs, piece: int) -> None:
+    before = open_files()
+    with in_folder.spool() as spool, room_for(300_000), pytest.raises(StoreUnavailable, match="cannot be written"):
+        write_pieces(spool, piece)
+
+    assert not spool.path.exists()
+    assert kept(in_folder) == {}
+    assert in_folder.sweep_temporary(0) == 0
+    assert open_files() == before
+
+
+@pytest.mark.parametrize("level", ["sha256", "first", "second", "blob", "tmp", "lock"])
+def test_a_planted_link_is_refused(folder: Path, tmp_path: Path, level: str) -> None:
+    blobs = FolderBlobs(folder)
+    content = b"victim"
+    blob = path_of(folder, content)
+    target = {"sha256": folder / "sha256", "first": blob.parents[1], "second": blob.parent, "blob": blob,
+              "tmp": folder / "tmp", "lock": folder / "lock"}[level]  # fmt: skip
+    elsewhere = tmp_path / "elsewhere"
+    if level in {"blob", "lock"}:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        elsewhere.write_bytes(content)
+    else:
+        elsewhere.mkdir()
+        (elsewhere / "keep.part").write_bytes(b"not ours")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists():
+            target.rmdir()
+    target.symlink_to(elsewhere)
+
+    def attack() -> None:
+        if level == "lock":
+            with blobs.guarded():
+                pass
+        keep(blobs, content)
+
+    with pytest.raises(StoreUnavailable):
+        attack()
+    if level == "blob":
+        with pytest.raises(StoreUnavailable):
+            blobs.read(f"sha256/{blob.parent.parent.name}/{blob.parent.name}/{blob.name}")
+    if level == "tmp":
+        with pytest.raises(StoreUnavailable):
+            blobs.sweep_temporary(0)
+    assert elsewhere.is_file() or [path.name for path in elsewhere.iterdir()] == ["keep.part"]
+
+
+def test_a_pipe_in_place_of_a_blob_is_not_waited_for(in_folder: FolderBlobs, folder: Path) -> None:
+    key = keep(in_folder, b"piped")
+    path_of(folder, b"piped").unlink()
+    os.mkfifo(path_of(folder, b"piped"))
+
+    with pytest.raises(StoreUnavailable, match="regular file"):
+        in_folder.size(key)
+    assert kept(in_folder) == {}
+
+
+def test_strange_names_in_the_folder_are_neither_listed_nor_touched(in_folder: FolderBlobs, folder: Path) -> None:
+    key = keep(in_folder, b"known")
+    strange = path_of(folder, b"known").parent / "note.txt"
+    for path in (strange, folder / "trash" / "note.txt", folder / "sha256" / "README"):
+        path.write_text("left by somebody")
+
+    assert kept(in_folder) == {key: 5}
+    assert in_folder.empty_trash(0) == 0
+    assert strange.exists()
+
+
+def test_where_there_are_no_links_a_copy_is_renamed(
+    in_folder: FolderBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", failing(errno.EPERM))
+    with in_folder.spool() as spool:
+        spool.write(b"on a memory stick")
+        spool.finish()
+        key = in_folder.put(spool, "bl-00000001")
+        inode = path_of(folder, b"on a memory stick").stat().st_ino
+        assert in_folder.put(spool, "bl-00000001") == key
+        assert path_of(folder, b"on a memory stick").stat().st_ino == inode
+        in_folder.discard(key)
+        in_folder.ensure(spool, key)
+
+    assert whole(in_folder, key) == b"on a memory stick"
+    assert in_folder.sweep_temporary(0) == 0
+
+
+def test_what_is_discarded_lies_in_the_trash_for_a_while(in_folder: FolderBlobs, folder: Path) -> None:
+    key = keep(in_folder, b"thrown away")
+    in_folder.discard(key)
+
+    assert [path.read_bytes() for path in (folder / "trash").iterdir()] == [b"thrown away"]
+    assert in_folder.empty_trash(3600) == 0
+    assert in_folder.empty_trash(0) == 1
+    assert list((folder / "trash").iterdir()) == []
+
+
+def test_keys_come_in_order(in_folder: FolderBlobs) -> None:
+    for number in range(30):
+        keep(in_folder, b"%d" % number)
+    keys = [blob.key for blob in in_folder.keys()]  # noqa: SIM118  # a method of ours, not a mapping's
+
+    assert keys == sorted(keys)
+    assert len(keys) == 30
+
+
+def test_the_guard_holds_against_other_threads_and_cannot_be_entered_twice(in_folder: FolderBlobs) -> None:
+    inside, most, lock = 0, 0, threading.Lock()
+
+    def enter() -> None:
+        nonlocal inside, most
+        for _ in range(20):
+            with in_folder.guarded():
+                with lock:
+                    inside += 1
+                    most = max(most, inside)
+                in_folder.size("sha256/ab/ab/" + "ab" * 32)
+                with lock:
+                    inside -= 1
+
+    threads = [threading.Thread(target=enter) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert most == 1
+    with in_folder.guarded(), pytest.raises(RuntimeError, match="already"), in_folder.guarded():
+        pass
+    with in_folder.guarded():
+        pass
+
+
+def test_a_place_that_cannot_be_a_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+
+    with pytest.raises(OncewardError) as told:
+        FolderBlobs(tmp_path / "file")
+    assert told.value.code == "store-unavailable"
+
+
+def test_bytes_need_flat_memory(blobs: BlobStore) -> None:
+    """Nothing of a spool or a reader grows with the blob: its largest piece is what it gathers."""
+    with blobs.spool() as spool:
+        for _ in range(2_000):
+            spool.write(b"z" * 999)
+            assert len(spool._gathered) < 128 * 1024
+        spool.finish()
+        assert spool.size == 1_998_000

@@ -1,0 +1,78 @@
+"""Several processes with one place for blobs, and what is left of those that are killed."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tests.blobs import worker
+from tests.blobs.keeping import keep, kept, whole
+
+from onceward.blobs import BlobStore
+from onceward.blobs.folder import FolderBlobs
+
+SIZE = 1_500_000
+
+
+@contextmanager
+def process(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, worker.__file__, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def run(*arguments: str) -> list[str]:
+    command = [sys.executable, worker.__file__, *arguments]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+
+
+def line_of(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
+
+
+def test_eight_processes_put_the_same_bytes_at_once(blobs: BlobStore, blobs_url: str, tmp_path: Path) -> None:
+    lines = run("race", blobs_url, str(tmp_path / "spool"), str(SIZE), "8")
+
+    assert len(lines) == 8
+    assert len(set(lines)) == (1 if blobs.backend == "local_cas" else 8)
+    assert kept(blobs) == dict.fromkeys(lines, SIZE)
+    assert {whole(blobs, key) for key in set(lines)} == {worker.content(SIZE)[:SIZE]}
+    assert blobs.sweep_temporary(0) == 0
+
+
+def test_a_put_killed_after_any_step_leaves_all_of_a_blob_or_nothing(tmp_path: Path) -> None:
+    steps = run("die", str(tmp_path), str(SIZE))
+    expected = worker.content(SIZE)[:SIZE]
+
+    assert steps == ["write", "fchmod", "fsync", "mkdir", "fsync", "mkdir", "fsync", "link", "fsync", "unlink", "done"]
+    for number, step in enumerate(steps, start=1):
+        blobs = FolderBlobs(tmp_path / str(number))
+        found = list(blobs.keys())
+        assert len(found) == (number > steps.index("link")), step
+        assert all(whole(blobs, blob.key) == expected for blob in found), step
+        assert blobs.sweep_temporary(3600) == 0
+        assert blobs.sweep_temporary(0) == (step not in {"unlink", "done"}), step
+        assert list((tmp_path / str(number) / "tmp").iterdir()) == []
+        # Whatever was left, the same upload then works.
+        assert whole(blobs, keep(blobs, expected)) == expected
+
+
+def test_the_guard_holds_against_other_processes_and_ends_with_them(in_folder: FolderBlobs, folder: Path) -> None:
+    with process("hold", folder.as_uri()) as child:
+        assert line_of(child) == "held"
+        with (folder / "lock").open("rb") as lock, pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        child.kill()
+        child.wait()
+
+        with in_folder.guarded():
+            assert (folder / "lock").is_file()
