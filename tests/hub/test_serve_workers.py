@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,8 @@ import pytest
 from tests.hub.process import RunningHub, running_hub, started_hub
 from tests.hub.reading import Reading, filled, get, odd
 
+from onceward.hub import serve as serving
+
 TWO = ["--workers", "2"]
 
 
@@ -22,11 +25,19 @@ def data_dir(tmp_path: Path) -> Path:
     return filled(tmp_path / "data")
 
 
+def metrics_of(data_dir: Path) -> list[Path]:
+    place, prefix = serving._metrics_place(data_dir)
+    return list(place.glob(f"{prefix}*"))
+
+
 @pytest.fixture
 def crew(data_dir: Path) -> Iterator[RunningHub]:
-    (data_dir / "metrics-left-behind").mkdir()
+    place, prefix = serving._metrics_place(data_dir)
+    (place / f"{prefix}left-behind").mkdir()
     with running_hub(data_dir=data_dir, args=TWO, command=odd("plain")) as hub:
         yield hub
+    for left in metrics_of(data_dir):
+        shutil.rmtree(left)
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -58,7 +69,7 @@ def is_alive(pid: int) -> bool:
 
 def test_workers_answer_on_one_port_are_started_again_and_stop_together(crew: RunningHub, data_dir: Path) -> None:
     before = answering(crew, 2)
-    (metrics,) = data_dir.glob("metrics-*")  # and none of a hub that was killed
+    (metrics,) = metrics_of(data_dir)  # and none of a hub that was killed
     with pytest.raises((http.client.HTTPException, ConnectionError)):
         get(crew, "/die")
     dead = int(crew.wait_for_line(r"worker (\d+) ended with code -9; another one is started")[1])
@@ -105,7 +116,7 @@ def test_a_signal_while_they_start_ends_them_quietly(data_dir: Path) -> None:
         assert hub.stop() == 0
 
     assert "Traceback" not in "\n".join(hub.log_lines())
-    assert list(data_dir.glob("metrics-*")) == []
+    assert metrics_of(data_dir) == []
 
 
 def test_workers_that_never_start_end_the_whole(data_dir: Path) -> None:

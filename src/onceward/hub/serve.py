@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import hashlib
 import os
 import shutil
 import signal
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from onceward.hub.server import Factory, Server
 
 _METRICS = "PROMETHEUS_MULTIPROC_DIR"
+# Counters are mapped into memory. Where a disk has no room for a page of them, the process that touches it is ended by
+# SIGBUS, so they are kept off the disk where the system has a place for that.
+_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder that is made in it is its owner's alone
 
 
 def serve(config: Config, factory: Factory | None = None) -> None:
@@ -126,12 +130,13 @@ def _report(parent: Connection, server: Server) -> None:
 def _shared_metrics(config: Config) -> Iterator[None]:
     """A folder in which the workers' counters meet; prometheus-client finds it by its own variable."""
     with contextlib.ExitStack() as stack:
+        place, prefix = _metrics_place(config.data_folder)
         with _locked(config.data_folder):
-            for old in config.data_folder.glob("metrics-*"):
+            for old in place.glob(f"{prefix}*"):
                 # Nobody holds it: its hub was killed.
-                with contextlib.suppress(BlockingIOError), _locked(old, fcntl.LOCK_NB):
+                with contextlib.suppress(OSError), _locked(old, fcntl.LOCK_NB):
                     shutil.rmtree(old, ignore_errors=True)
-            folder = Path(tempfile.mkdtemp(prefix="metrics-", dir=config.data_folder))
+            folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
             stack.enter_context(_locked(folder))
         os.environ[_METRICS] = str(folder)
         try:
@@ -139,6 +144,14 @@ def _shared_metrics(config: Config) -> Iterator[None]:
         finally:
             del os.environ[_METRICS]
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _metrics_place(data_folder: Path) -> tuple[Path, str]:
+    """Where the folder is made, and what its name begins with: the same for all hubs on one data folder."""
+    if not os.access(_MEMORY, os.W_OK | os.X_OK):
+        return data_folder, "metrics-"
+    digest = hashlib.sha256(os.fsencode(data_folder.resolve())).hexdigest()
+    return _MEMORY, f"onceward-metrics-{digest[:16]}-"
 
 
 @contextlib.contextmanager

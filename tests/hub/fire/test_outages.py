@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import resource
 import sqlite3
 import time
@@ -11,7 +12,8 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.hub.fire.calls import SECONDS_MAX, Answer, Caller, until
+from tests.hub.fire.calls import SECONDS_MAX, Answer, Caller, connections_by_worker, until
+from tests.hub.fire.conftest import Sites
 from tests.hub.fire.followers import SocketFollower, StreamFollower
 from tests.hub.fire.rows import event_ids, looking_into, written
 from tests.hub.process import RunningHub, running_hub
@@ -178,3 +180,25 @@ def test_while_somebody_else_holds_the_file_writers_wait_and_readers_do_not(file
         assert [answer.status for answer in answers] == [201] * WRITERS
         ids = sorted(answer.json["event_id"] for answer in answers)
         assert follower.wait_for(ids[-1])[-WRITERS:] == ids
+
+
+@pytest.mark.xdist_group("hub-fire")
+def test_no_worker_has_files_of_the_data_folder_mapped_that_a_full_disk_could_end_it_by(sites: Sites) -> None:
+    """A page of a mapped file that finds no room on the disk is not an error but the end of the process (SIGBUS).
+    SQLite makes sure of the room of its own before it touches it.
+    """
+    site = sites["sqlite"]
+    folder = str(Path(site.database_url.removeprefix("sqlite:///")).parent)
+    workers = connections_by_worker(site.hub, 1)
+    for connection in itertools.chain.from_iterable(workers.values()):
+        connection.close()
+
+    mapped = {
+        line.split(maxsplit=5)[5]
+        for worker in workers
+        for line in Path(f"/proc/{worker}/maps").read_text("utf-8").splitlines()
+        if folder in line
+    }
+
+    assert len(workers) == 2
+    assert {Path(name).name for name in mapped} <= {"hub.db-shm", "ledger.db-shm"}
