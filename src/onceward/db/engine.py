@@ -11,7 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import sqlalchemy
 from sqlalchemy import event
@@ -24,10 +24,18 @@ Transaction: TypeAlias = sqlalchemy.Connection
 SQLITE_CONNECTIONS = 48
 # PostgreSQL: a server allows some hundred in all, and several hub processes share it. Threads wait their turn.
 POSTGRES_CONNECTIONS = 16
+# So many of them are never taken by writers, who may all be waiting for one lock: who only reads does not wait for it.
+READERS_CONNECTIONS = 4
 # How long a writer waits for a writer of another process before it gives up.
 BUSY_SECONDS = 30.0
 # How long a thread waits for a connection when every one is in use.
 POOL_SECONDS = 10.0
+
+# PostgreSQL: whoever waits longer for a lock waits for somebody who is stuck, and his client had better come again.
+LOCK_SECONDS = 10
+# Our transactions are never idle. One that is belongs to a process that stands still, and everybody who appends to the
+# log may be waiting for it.
+IDLE_SECONDS = 20
 
 _READ = "onceward_read"
 _SCHEMES = "sqlite:///path or postgresql://user@host/name"
@@ -48,9 +56,10 @@ def open_database(url: str, *, pool_size: int | None = None) -> Database:
                 )
             if not Path(address.database).parent.is_dir():
                 raise InvalidStoreUrl(f"there is no folder for {address.database!r}; make it first")
-            return Database(_sqlite(address, pool_size or SQLITE_CONNECTIONS))
+            return Database(_sqlite(address, pool_size or SQLITE_CONNECTIONS), writers=1)
         case "postgresql" | "postgres":
-            return Database(_postgres(address, pool_size or POSTGRES_CONNECTIONS))
+            pool_size = pool_size or POSTGRES_CONNECTIONS
+            return Database(_postgres(address, pool_size), writers=max(1, pool_size - READERS_CONNECTIONS))
         case _:
             raise InvalidStoreUrl(f"no database of the kind {scheme!r}; a database URL is {_SCHEMES}")
 
@@ -94,8 +103,16 @@ def _spoken() -> Iterator[None]:
     try:
         yield
     except (sqlalchemy.exc.OperationalError, sqlalchemy.exc.InterfaceError, sqlalchemy.exc.TimeoutError) as error:
-        reason = getattr(error, "orig", None) or error
-        raise StoreUnavailable(f"the database does not answer: {str(reason).strip().splitlines()[0]}") from error
+        raise _unavailable(error) from error
+    except sqlalchemy.exc.DBAPIError as error:
+        if not error.connection_invalidated:
+            raise
+        raise _unavailable(error) from error
+
+
+def _unavailable(error: sqlalchemy.exc.SQLAlchemyError) -> StoreUnavailable:
+    reason = getattr(error, "orig", None) or error
+    return StoreUnavailable(f"the database does not answer: {str(reason).strip().splitlines()[0]}")
 
 
 def _sqlite(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
@@ -124,14 +141,42 @@ def _sqlite(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
     return engine
 
 
+# What a role or database may have set otherwise. By a statement, because poolers refuse these in the connection string.
+_SESSION = f"""
+SELECT set_config('lock_timeout', '{LOCK_SECONDS}s', false),
+       set_config('idle_in_transaction_session_timeout', '{IDLE_SECONDS}s', false),
+       set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+                                            WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)
+"""
+_CONNECT = {
+    "application_name": "onceward",
+    "connect_timeout": 5,
+    # A server that vanished without a word is noticed.
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+
+
 def _postgres(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
     try:
-        return sqlalchemy.create_engine(
+        engine = sqlalchemy.create_engine(
             address.set(drivername="postgresql+psycopg"),
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=POOL_SECONDS,
-            connect_args={"application_name": "onceward", "connect_timeout": 5},
+            connect_args=_CONNECT,
+            # A writer that was refused by an index looks for the row that did it, which is younger than itself.
+            isolation_level="READ COMMITTED",
         )
     except ModuleNotFoundError:
         raise InvalidStoreUrl("PostgreSQL needs its driver: pip install 'onceward[postgres]'") from None
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: object) -> None:
+        connection.execute(_SESSION)
+        connection.commit()
+
+    return engine

@@ -28,6 +28,8 @@ def migrate(database: Database) -> bool:
     # On SQLite the write lock itself keeps the others out until this is committed.
     with database.write() as tx:
         if not database.is_sqlite:
+            # However long another process takes for it.
+            tx.execute(text("SET LOCAL lock_timeout = 0"))
             tx.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         if _is_current(_version(tx)):
             return False

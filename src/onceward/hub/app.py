@@ -15,15 +15,16 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from onceward.http import IdempotencyMiddleware, document_idempotency
+from onceward.http import IdempotencyMiddleware, Rule, document_idempotency
 from onceward.http.wire import App
 from onceward.hub import metrics, problems
 from onceward.hub.auth import Auth, principal_of
 from onceward.hub.config import Config
 from onceward.hub.hosts import Hosts
 from onceward.hub.observe import Observe
-from onceward.hub.routes import events, pages, topics
+from onceward.hub.routes import admin, events, pages, tasks, topics
 from onceward.hub.state import Hub
+from onceward.hub.upload import FIELDS_BYTES_MAX
 
 _ABOUT = """
 Work that is retried, restarted or delivered again has one effect.
@@ -47,7 +48,7 @@ def create_app(config: Config) -> App:
     )
     app.state.hub = hub
     app.state.max_body_bytes = config.hub.max_body_bytes
-    for part in (topics, events, pages, metrics):
+    for part in (topics, tasks, events, admin, pages, metrics):
         app.include_router(part.router)
     problems.install(app)
     document_idempotency(app)
@@ -75,6 +76,12 @@ def _guarded(app: App, hub: Hub) -> App:
         retain_seconds=hub.retain_seconds,
         wait_seconds=config.idempotency.wait_seconds,
         max_body_bytes=config.hub.max_body_bytes,
+        # Fields and boundaries come on top of the file. A client that promises a digest is not spooled.
+        rules={
+            "/v1/tasks/{task_id}/attachments": Rule(
+                digest=True, max_body_bytes=config.attachments.max_upload_bytes + FIELDS_BYTES_MAX
+            )
+        },
     )
     app = Auth(app, hub.database)
     app = Hosts(app, config.auth.allowed_hosts, config.auth.allowed_origins, bound=config.hub.host)

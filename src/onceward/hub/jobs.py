@@ -14,6 +14,7 @@ from onceward.db.clock import time_text
 from onceward.db.engine import Database
 from onceward.errors import OncewardError
 from onceward.events import log
+from onceward.tasks import gc_blobs
 
 if TYPE_CHECKING:
     from onceward.hub.state import Hub
@@ -23,14 +24,27 @@ logger = logging.getLogger("onceward.hub")
 
 def periodic(hub: Hub) -> list[tuple[str, Coroutine[Any, Any, None]]]:
     """The jobs that this configuration asks for, by name."""
-    events = hub.config.events
-    if events.keep_days == 0:
-        return []
+    events, attachments = hub.config.events, hub.config.attachments
 
     def retention() -> int:
         return delete_old_events(hub.database, datetime.timedelta(days=events.keep_days))
 
-    return [("events-retention", _again(hub, "events-retention", events.retention_interval, retention))]
+    def collection() -> int:
+        collected = gc_blobs(
+            hub.database,
+            hub.blobs,
+            dry_run=False,
+            batch_size=attachments.gc_batch_size,
+            grace_seconds=attachments.gc_grace,
+        )
+        hub.feed.hint()
+        return collected.deleted_count
+
+    wanted = [
+        ("events-retention", events.retention_interval if events.keep_days else 0, retention),
+        ("blobs-collection", attachments.gc_interval, collection),
+    ]
+    return [(name, _again(hub, name, seconds, job)) for name, seconds, job in wanted if seconds]
 
 
 def delete_old_events(database: Database, age: datetime.timedelta) -> int:

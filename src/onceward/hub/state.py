@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import HTTPConnection
 
+from onceward.blobs.archive import ArchiveLimits
+from onceward.blobs.open import open_blobs
 from onceward.db.engine import open_database
 from onceward.db.request import RequestKey, request_key
 from onceward.events.feed import Feed
@@ -15,6 +17,7 @@ from onceward.http.operation import idempotency
 from onceward.hub import jobs
 from onceward.hub.auth import principal_of
 from onceward.open import open_ledger
+from onceward.tasks import UploadRules
 
 if TYPE_CHECKING:
     from onceward.hub.config import Config
@@ -37,11 +40,26 @@ class Hub:
             heartbeat_seconds=config.events.heartbeat_seconds,
             stall_seconds=config.events.stall_seconds,
         )
+        self.blobs = open_blobs(config.blobs_url)
         self._jobs: list[asyncio.Task[None]] = []
 
     @property
     def retain_seconds(self) -> float:
         return self.config.idempotency.default_ttl_hours * 3600
+
+    @property
+    def upload_rules(self) -> UploadRules:
+        settings, archive = self.config.attachments, self.config.attachments_archive
+        limits = ArchiveLimits(
+            max_entries=archive.max_entries,
+            max_total_unpacked_bytes=archive.max_total_unpacked_bytes,
+            max_path_length=archive.max_path_length,
+        )
+        return UploadRules(
+            settings.allowed_media_types,
+            settings.reject_media_type_mismatch,
+            limits if settings.enable_archive_inspection else None,
+        )
 
     async def open(self) -> None:
         """Begin what goes on beside the requests."""

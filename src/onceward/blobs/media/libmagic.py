@@ -1,0 +1,79 @@
+"""libmagic, where it is installed: it knows hundreds of rare binary types that the built-in table does not.
+
+Its wheel changes the process on import: it puts itself in front of `LD_LIBRARY_PATH` and `MAGIC`, which every child
+process would inherit (with an empty entry, which means "the current folder"), and it patches `ctypes`. All of that is
+put back once the library is loaded; what it needs, its table, is given to it by name.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+from onceward.blobs.media.lattice import UNKNOWN, canonical, normal
+
+# Blank lines and the like cost it time that grows with the square of their length: 64 KiB take half a second. All that
+# it knows a binary file by, and we do not know better, stands within this.
+_LOOKED_AT_BYTES = 4 * 1024
+# What it says of binary data on a byte or two, or of what it does not know; none of it is worth more than "unknown".
+_DISTRUSTED = frozenset({
+    "application/x-wine-extension-ini", "application/x-dbf", "image/x-tga", "audio/x-mod", "application/x-object",
+    "application/x-gdbm", "application/x-epoc-app", "text/x-msdos-batch", "application/x-tgif", "application/x-ole",
+    "application/x-font-gf", "application/x-font-pfm", "application/x-font-sfn", "image/x-epoc-mbm", "audio/x-adpcm",
+    "application/x-dosexec", "application/x-bytecode.python", "application/x-setupscript", "application/x-terminfo",
+    "application/x-terminfo2", "audio/x-mp4a-latm", "audio/mpeg", "video/mpeg", "image/x-award-bioslogo", "image/jpeg",
+    "audio/x-hx-aac-adts", "video/x-mng", "image/wmf", "application/x-lzma", "video/mpeg4-generic", "video/h264",
+    "video/mp4v-es", "video/mpv", "audio/mp4", "application/x-freemind", "chemical/x-pdb", "application/x-pnf",
+    "application/x-java-applet", "application/x-compress", "application/zlib", "application/pgp-keys",
+    "application/x-gnupg-keyring", "application/pgp", "image/x-unknown", "audio/x-unknown",
+})  # fmt: skip
+
+
+def _load() -> tuple[Any, str | None]:
+    """The module and the table for it; the module is None where it, or its library, is not there."""
+    environment = dict(os.environ)
+    start_of_library = ctypes.CDLL.__init__
+    try:
+        # The wheel first: it makes the other find its library rather than one of the system.
+        wheel = importlib.import_module("pylibmagic") if importlib.util.find_spec("pylibmagic") else None
+        magic = importlib.import_module("magic")
+    except (ImportError, OSError):
+        return None, None
+    finally:
+        ctypes.CDLL.__init__ = start_of_library  # type: ignore[method-assign]
+        for name in os.environ.keys() - environment.keys():
+            del os.environ[name]
+        os.environ.update(environment)
+    # Somebody may have imported it earlier, with the library of the system, which cannot read the wheel's table.
+    folder = None if wheel is None else Path(str(wheel.data))
+    is_ours = folder is not None and Path(magic.libmagic._name).parent == folder
+    return magic, str(folder / "magic.mgc") if folder is not None and is_ours else None
+
+
+_MAGIC, _TABLE = _load()
+
+
+def is_there() -> bool:
+    return _MAGIC is not None
+
+
+def look(head: bytes) -> str | None:
+    """What libmagic takes binary data for; None where it is not installed, does not know, or guesses.
+
+    Two threads must not use one libmagic object at once, so each call makes its own: that is a mapping of a file that
+    is in memory anyway, some 50 microseconds, and nothing is shared that a lock would have to guard.
+    """
+    if _MAGIC is None:
+        return None
+    try:
+        said = normal(_MAGIC.Magic(mime=True, magic_file=_TABLE).from_buffer(head[:_LOOKED_AT_BYTES]))
+    except _MAGIC.MagicException:
+        # Also where its table cannot be read: the built-in one has been asked already.
+        return None
+    if said is None or said in _DISTRUSTED or said.startswith(("text/", "inode/")) or said == UNKNOWN:
+        return None
+    return canonical(said)

@@ -1,0 +1,100 @@
+"""What only an admin may ask for: the collection of garbage, and the check of what is stored."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import JSONResponse
+
+from onceward import tasks
+from onceward.errors import InvalidInput
+from onceward.hub.body import StrictRoute
+from onceward.hub.state import hub_of
+
+router = APIRouter(prefix="/v1/admin", route_class=StrictRoute, tags=["admin"])
+
+
+class Sent(BaseModel):
+    """What is sent is taken as it is: nothing is converted, and a field that is not known is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class GcSent(Sent):
+    dry_run: bool = Field(default=True, description="Only count.")
+    batch_size: int | None = Field(None, ge=1, le=10_000)
+    grace_seconds: float | None = Field(None, ge=0, le=365 * 86_400, description="Instead of attachments.gc_grace.")
+
+
+class CheckSent(Sent):
+    quarantine: bool = Field(default=False, description="Put damaged bytes aside.")
+
+
+class GcShown(BaseModel):
+    candidate_count: int
+    deleted_count: int
+    failed_count: int
+    reclaimed_bytes: int = Field(description="In a dry run: what would be.")
+    dry_run: bool
+    expired_count: int
+    orphan_count: int
+
+
+class DamageShown(BaseModel):
+    blob_id: str
+    sha256: str
+    blob_key: str
+    problem: str
+    attachments: list[str]
+    quarantined: bool
+
+
+class CheckShown(BaseModel):
+    damaged: list[DamageShown]
+
+
+class BackfillShown(BaseModel):
+    task_count: int
+    added_count: int
+    skipped_count: int
+    failed: list[list[str]]
+
+
+@router.post("/gc-blobs", response_model=GcShown, summary="Collect what nothing needs any more")
+def collect(
+    request: Request,
+    sent: GcSent,
+    x_confirm: Annotated[str | None, Header(description="`true` is needed to delete.")] = None,
+) -> Response:
+    hub = hub_of(request)
+    if not sent.dry_run and x_confirm != "true":
+        raise InvalidInput("deleting needs the header X-Confirm: true", (("X-Confirm", "must be true"),))
+    settings = hub.config.attachments
+    collected = tasks.gc_blobs(
+        hub.database,
+        hub.blobs,
+        dry_run=sent.dry_run,
+        batch_size=sent.batch_size or settings.gc_batch_size,
+        grace_seconds=settings.gc_grace if sent.grace_seconds is None else sent.grace_seconds,
+    )
+    hub.feed.hint()
+    return JSONResponse(collected.shown())
+
+
+@router.post("/fsck", response_model=CheckShown, summary="Look whether all bytes are there and what they should be")
+def check(request: Request, sent: CheckSent) -> Response:
+    hub = hub_of(request)
+    found = tasks.check_blobs(hub.database, hub.blobs, quarantine=sent.quarantine)
+    return JSONResponse({"damaged": [damage.shown() for damage in found]})
+
+
+@router.post(
+    "/backfill-spec-attachments", response_model=BackfillShown, summary="Make an attachment of each task's spec_id"
+)
+def backfill(request: Request) -> Response:
+    hub = hub_of(request)
+    done = tasks.backfill_spec_attachments(hub.database)
+    hub.feed.hint()
+    return JSONResponse(done.shown())

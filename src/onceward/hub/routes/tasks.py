@@ -1,0 +1,340 @@
+"""Tasks, their attachments, and the bytes of these."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, StreamingResponse
+
+from onceward import tasks
+from onceward.blobs.media import is_inline_safe
+from onceward.core.canonical import Json
+from onceward.core.text import refused
+from onceward.db.clock import now_text
+from onceward.http import problem
+from onceward.hub import ranges
+from onceward.hub.auth import may
+from onceward.hub.body import StrictRoute, parse
+from onceward.hub.ranges import Part, Unsatisfiable
+from onceward.hub.state import hub_of, request_key_of
+from onceward.hub.upload import Upload, received
+from onceward.tasks import Content, NewAttachment, UploadRules
+
+router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["tasks"])
+
+# No text that is stored has NUL in it, and PostgreSQL cannot even be asked for it.
+_NO_NUL = r"^[^\x00]*$"
+TaskId = Annotated[str, Path(description="The id of a task.", max_length=255, pattern=_NO_NUL)]
+AttachmentId = Annotated[str, Path(description="The id of an attachment.", max_length=255, pattern=_NO_NUL)]
+
+_FIELDS = frozenset(
+    {"kind", "title", "expires_at", "media_type", "labels", "labels[]", "meta", "reject_media_type_mismatch"}
+)
+_UPLOAD_BODY: dict[str, Any] = {
+    "required": True,
+    "content": {
+        "multipart/form-data": {
+            "schema": {
+                "type": "object",
+                "required": ["kind", "content"],
+                "properties": {
+                    "kind": {"type": "string"},
+                    "content": {"type": "string", "contentMediaType": "application/octet-stream"},
+                    "title": {"type": "string"},
+                    "expires_at": {"type": "string"},
+                    "media_type": {"type": "string"},
+                    "labels[]": {"type": "array", "items": {"type": "string"}},
+                    "meta": {"type": "string", "description": "A JSON object."},
+                },
+            }
+        }
+    },
+}
+
+
+class Sent(BaseModel):
+    """What is sent is taken as it is: nothing is converted, and a field that is not known is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class TaskSent(Sent):
+    id: str | None = None
+    title: str
+    spec_id: str | None = None
+
+
+class LinkSent(Sent):
+    kind: str
+    external_url: str | None = None
+    repo_path: str | None = None
+    title: str | None = None
+    expires_at: str | None = None
+    media_type: str | None = None
+    labels: list[str] = Field(default_factory=list)
+    meta: dict[str, Any] = Field(default_factory=dict)
+
+
+class LabelsSent(Sent):
+    labels: list[str]
+
+
+class TaskShown(BaseModel):
+    id: str
+    title: str
+    spec_id: str | None = None
+    created_at: str
+    updated_at: str
+
+
+class TaskList(BaseModel):
+    tasks: list[TaskShown]
+
+
+class AttachmentShown(BaseModel):
+    """Fields that are empty are left out; `labels` is always there."""
+
+    id: str
+    task_id: str
+    kind: str
+    source_type: str
+    title: str | None = None
+    filename: str | None = None
+    media_type: str | None = None
+    media_type_source: str
+    blob_id: str | None = None
+    external_url: str | None = None
+    repo_path: str | None = None
+    sha256: str | None = None
+    size_bytes: int | None = None
+    meta: dict[str, Any] | None = None
+    labels: list[str]
+    created_at: str
+    updated_at: str
+    expires_at: str | None = None
+    expired: bool | None = None
+
+
+class AttachmentList(BaseModel):
+    attachments: list[AttachmentShown]
+
+
+class Removed(BaseModel):
+    id: str
+
+
+@router.post("/tasks", status_code=201, response_model=TaskShown, summary="Make a task")
+def make_task(sent: TaskSent, request: Request) -> Response:
+    with hub_of(request).database.write() as tx:
+        task = tasks.create_task(tx, sent.title, task_id=sent.id, spec_id=sent.spec_id, request=request_key_of(request))
+    return _json(_task(task), 201)
+
+
+@router.get("/tasks", response_model=TaskList, summary="List tasks, the newest first")
+def list_tasks(
+    request: Request, limit: Annotated[int, Query(ge=1, le=500, description="At most so many.")] = 50
+) -> Response:
+    with hub_of(request).database.read() as tx:
+        found = tasks.list_tasks(tx, limit)
+    return _json({"tasks": [_task(task) for task in found]})
+
+
+@router.get("/tasks/{task_id}", response_model=TaskShown, summary="Look at a task")
+def get_task(task_id: TaskId, request: Request) -> Response:
+    with hub_of(request).database.read() as tx:
+        return _json(_task(tasks.get_task(tx, task_id)))
+
+
+@router.delete("/tasks/{task_id}", response_model=Removed, summary="Delete a task and what is attached to it")
+def delete_task(task_id: TaskId, request: Request) -> Response:
+    hub = hub_of(request)
+    with hub.database.write() as tx:
+        tasks.delete_task(tx, task_id)
+    hub.feed.hint()
+    return _json({"id": task_id})
+
+
+@router.post(
+    "/tasks/{task_id}/attachments",
+    status_code=201,
+    response_model=AttachmentShown,
+    summary="Attach a file",
+    openapi_extra={"requestBody": _UPLOAD_BODY},
+)
+async def upload_attachment(task_id: TaskId, request: Request) -> Response:
+    """Send it as multipart/form-data, the file in the field `content`. Fields may come before or after it."""
+    hub = hub_of(request)
+    settings = hub.config.attachments
+    async with received(request, hub.blobs, settings.max_upload_bytes) as upload:
+        new, rules = _described(upload), _rules(upload, request, hub.upload_rules)
+        added = await anyio.to_thread.run_sync(
+            lambda: tasks.create_managed_attachment(
+                hub.database, hub.blobs, task_id, upload.spool, new, rules, request_key_of(request)
+            )
+        )
+    hub.feed.hint()
+    return _json(added.attachment.shown(), 201)
+
+
+@router.post(
+    "/tasks/{task_id}/attachments/link",
+    status_code=201,
+    response_model=AttachmentShown,
+    summary="Attach a link to a URL or to a path in a repository",
+)
+def link_attachment(task_id: TaskId, sent: LinkSent, request: Request) -> Response:
+    hub = hub_of(request)
+    new = NewAttachment(
+        kind=sent.kind,
+        title=sent.title,
+        media_type=sent.media_type,
+        expires_at=sent.expires_at,
+        labels=tuple(sent.labels),
+        meta=sent.meta,
+    )
+    with hub.database.write() as tx:
+        added = tasks.create_link_attachment(
+            tx,
+            task_id,
+            new,
+            external_url=sent.external_url,
+            repo_path=sent.repo_path,
+            request=request_key_of(request),
+        )
+    hub.feed.hint()
+    return _json(added.attachment.shown(), 201)
+
+
+@router.get("/tasks/{task_id}/attachments", response_model=AttachmentList, summary="List what is attached")
+def list_attachments(task_id: TaskId, request: Request) -> Response:
+    with hub_of(request).database.read() as tx:
+        found = tasks.list_attachments(tx, task_id)
+    now = now_text()
+    return _json({"attachments": [attachment.shown(now) for attachment in found]})
+
+
+@router.get("/attachments/{attachment_id}", response_model=AttachmentShown, summary="Look at an attachment")
+def get_attachment(attachment_id: AttachmentId, request: Request) -> Response:
+    with hub_of(request).database.read() as tx:
+        return _json(tasks.get_attachment(tx, attachment_id).shown())
+
+
+@router.put("/attachments/{attachment_id}/labels", response_model=AttachmentShown, summary="Replace the labels")
+def replace_labels(attachment_id: AttachmentId, sent: LabelsSent, request: Request) -> Response:
+    with hub_of(request).database.write() as tx:
+        return _json(tasks.replace_labels(tx, attachment_id, sent.labels).shown())
+
+
+@router.delete("/attachments/{attachment_id}", response_model=Removed, summary="Remove an attachment")
+def delete_attachment(attachment_id: AttachmentId, request: Request) -> Response:
+    hub = hub_of(request)
+    with hub.database.write() as tx:
+        tasks.delete_attachment(tx, attachment_id)
+    hub.feed.hint()
+    return _json({"id": attachment_id})
+
+
+_CONTENT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/octet-stream": {}}, "description": "All of it."},
+    206: {"content": {"application/octet-stream": {}}, "description": "The part that was asked for."},
+    304: {"description": "The client has it already."},
+}
+
+
+@router.api_route(
+    "/attachments/{attachment_id}/content",
+    methods=["GET", "HEAD"],
+    status_code=200,
+    response_model=None,
+    responses=_CONTENT,
+    summary="The bytes of an attachment",
+)
+def get_content(
+    attachment_id: AttachmentId,
+    request: Request,
+    range_: Annotated[str | None, Header(alias="Range")] = None,
+    if_range: Annotated[str | None, Header()] = None,
+    if_none_match: Annotated[str | None, Header()] = None,
+) -> Response:
+    hub = hub_of(request)
+    with hub.database.read() as tx:
+        content = tasks.open_content(tx, attachment_id)
+    etag = f'"sha256-{content.sha256}"'
+    headers = {"ETag": etag, "Accept-Ranges": "bytes", "Cache-Control": "private, no-cache", **_safe(content)}
+    if ranges.is_unchanged(if_none_match, etag):
+        return Response(status_code=304, headers=headers)
+    size = content.size_bytes
+    wanted = ranges.wanted(range_, if_range, etag, size)
+    if isinstance(wanted, Unsatisfiable):
+        refusal = problem.problem(416, f"the content has {size} bytes")
+        return Response(
+            refusal.body, 416, {"Content-Range": f"bytes */{size}", "Content-Type": "application/problem+json"}
+        )
+    part, status = (wanted, 206) if isinstance(wanted, Part) else (Part(0, size), 200)
+    if isinstance(wanted, Part):
+        headers["Content-Range"] = f"bytes {part.start}-{part.end - 1}/{size}"
+    headers["Content-Length"] = str(part.end - part.start)
+    if request.method == "HEAD":
+        return Response(status_code=status, headers=headers)
+    return StreamingResponse(hub.blobs.read(content.blob_key, part.start, part.end), status, headers)
+
+
+def _safe(content: Content) -> dict[str, str]:
+    """What a browser may do with bytes that anybody may have sent: show what cannot act, and keep the rest."""
+    attachment = content.attachment
+    sniffed = str(attachment.meta.get("sniffed_media_type") or attachment.media_type or "")
+    inline = is_inline_safe(sniffed, attachment.media_type)
+    return {
+        "Content-Type": attachment.media_type or "application/octet-stream",
+        "Content-Disposition": ranges.disposition("inline" if inline else "attachment", attachment.filename),
+        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "default-src 'none'; sandbox",
+    }
+
+
+def _described(upload: Upload) -> NewAttachment:
+    """What the fields of an upload say of it."""
+    for name, _ in upload.fields:
+        if name not in _FIELDS:
+            raise refused(name[:64], "is not a field of an upload")
+    kind = upload.one("kind")
+    if kind is None:
+        raise refused("kind", "is missing")
+    meta = upload.one("meta")
+    said: Json = {} if meta is None or not meta.strip() else parse(meta.encode())
+    if not isinstance(said, dict):
+        raise refused("meta", "must be an object")
+    return NewAttachment(
+        kind=kind,
+        title=upload.one("title"),
+        filename=upload.filename,
+        media_type=upload.one("media_type"),
+        expires_at=upload.one("expires_at"),
+        labels=tuple(label for label in upload.all("labels", "labels[]") if label.strip()),
+        meta=said,
+    )
+
+
+def _rules(upload: Upload, request: Request, rules: UploadRules) -> UploadRules:
+    """An admin may switch the check of the media type for one upload."""
+    said = upload.one("reject_media_type_mismatch")
+    if said is None:
+        return rules
+    if said not in {"true", "false"}:
+        raise refused("reject_media_type_mismatch", "must be true or false")
+    if said == "false" and not may(request.scope, "admin"):
+        raise HTTPException(403, "Only a token with the scope admin may switch off the check of the media type")
+    return UploadRules(rules.allowed_media_types, said == "true", rules.archive)
+
+
+def _task(task: tasks.Task) -> dict[str, Any]:
+    return {name: value for name, value in asdict(task).items() if value is not None}
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return JSONResponse(content, status)

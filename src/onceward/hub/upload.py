@@ -1,0 +1,228 @@
+"""A multipart upload as it comes in: one file, hashed while it is written, and fields before or after it.
+
+Nothing of it is ever held whole. The event loop takes the message apart; a worker thread hashes and writes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import anyio.to_thread
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+
+from onceward.blobs import BlobStore
+from onceward.blobs.spool import Spool
+from onceward.core.text import refused
+from onceward.errors import InvalidInput, TooLarge
+
+FILE_FIELD = "content"
+# What is said about a file is small; what is said in it is not.
+FIELDS_MAX = 200
+FIELD_BYTES_MAX = 64 * 1024
+FIELDS_BYTES_MAX = 512 * 1024
+# A thread is asked once for so many bytes: asking costs about as much as hashing 50 KiB.
+_WRITE_BYTES = 1024 * 1024
+
+_DIGEST = re.compile(r"(?:^|[,\s])sha-256=:([A-Za-z0-9+/=]*):")
+
+
+@dataclass(slots=True)
+class Upload:
+    """A file in its spool, and the fields in the order in which they came."""
+
+    spool: Spool
+    filename: str | None = None
+    content_type: str | None = None
+    fields: list[tuple[str, str]] = field(default_factory=list)
+
+    def one(self, name: str) -> str | None:
+        """The field of this name; `InvalidInput` when there are several."""
+        found = [value for field_name, value in self.fields if field_name == name]
+        if len(found) > 1:
+            raise refused(name, "was sent more than once")
+        return found[0] if found else None
+
+    def all(self, *names: str) -> list[str]:
+        return [value for name, value in self.fields if name in names]
+
+
+@contextlib.asynccontextmanager
+async def received(request: Request, store: BlobStore, bytes_max: int) -> AsyncIterator[Upload]:
+    """The whole upload; its bytes are gone at the end of the block unless they were kept."""
+    boundary = _boundary(request)
+    promised = _promised(request)
+    with await anyio.to_thread.run_sync(store.spool) as spool:
+        reader = _Reader(boundary, Upload(spool), bytes_max)
+        whole = None if promised is None else hashlib.sha256()
+        try:
+            async for chunk in request.stream():
+                if whole is not None:
+                    whole.update(chunk)
+                reader.feed(chunk)
+                if reader.waiting_bytes >= _WRITE_BYTES:
+                    await anyio.to_thread.run_sync(reader.write)
+        except ClientDisconnect:
+            # Nobody is left to be answered; what was written goes with the spool.
+            raise InvalidInput("the upload ended before its end") from None
+        reader.finish()
+        await anyio.to_thread.run_sync(_finish, reader, spool)
+        if promised is not None and promised not in {whole and whole.hexdigest(), spool.sha256}:
+            raise InvalidInput("the upload does not have the digest that it promised")
+        yield reader.upload
+
+
+def _finish(reader: _Reader, spool: Spool) -> None:
+    reader.write()
+    spool.finish()
+
+
+def _boundary(request: Request) -> bytes:
+    kind, options = parse_options_header(request.headers.get("content-type", ""))
+    if kind != b"multipart/form-data":
+        raise HTTPException(415, "An upload is multipart/form-data with the file in the field `content`")
+    boundary = options.get(b"boundary", b"")
+    if not boundary:
+        raise InvalidInput("multipart/form-data needs a boundary in its Content-Type")
+    return boundary
+
+
+def _promised(request: Request) -> str | None:
+    """The sha-256 that the client promises, in hex: of the whole body (RFC 9530) or of the file itself."""
+    lines = [line for name in ("content-digest", "repr-digest") for line in request.headers.getlist(name)]
+    for line in lines:
+        if found := _DIGEST.search(line):
+            with contextlib.suppress(binascii.Error):
+                return base64.b64decode(found[1], validate=True).hex()
+            raise InvalidInput("the digest of the upload is not base64")
+    return None
+
+
+class _Reader:
+    """Takes the message apart. Its methods are called by one task or thread at a time."""
+
+    def __init__(self, boundary: bytes, upload: Upload, bytes_max: int) -> None:
+        self.upload = upload
+        self.waiting_bytes = 0
+        self._bytes_max = bytes_max
+        self._file_bytes = 0
+        self._fields_bytes = 0
+        self._waiting: list[bytes] = []
+        self._has_file = False
+        self._ended = False
+        # The part that is being read.
+        self._header: list[bytes] = [b"", b""]
+        self._headers: dict[str, bytes] = {}
+        self._name = ""
+        self._in_file = False
+        self._value = bytearray()
+        try:
+            self._parser = MultipartParser(
+                boundary,
+                {
+                    "on_part_begin": self._begin,
+                    "on_header_field": self._header_name,
+                    "on_header_value": self._header_value,
+                    "on_header_end": self._header_end,
+                    "on_headers_finished": self._open,
+                    "on_part_data": self._data,
+                    "on_part_end": self._close,
+                    "on_end": self._end,
+                },
+            )
+        except FormParserError as error:
+            raise InvalidInput(f"the upload cannot be read: {error}") from None
+
+    def feed(self, chunk: bytes) -> None:
+        if self._ended or not chunk:
+            return  # what follows the end means nothing
+        try:
+            self._parser.write(chunk)
+        except FormParserError as error:
+            raise InvalidInput(f"the upload cannot be read: {error}") from None
+
+    def write(self) -> None:
+        """Hash and write what has come, in a worker thread."""
+        waiting, self._waiting, self.waiting_bytes = self._waiting, [], 0
+        for piece in waiting:
+            self.upload.spool.write(piece)
+
+    def finish(self) -> None:
+        if not self._ended:
+            raise InvalidInput("the upload ended before its end")
+        if not self._has_file:
+            raise refused(FILE_FIELD, "is missing: the file")
+
+    # Called by the parser.
+
+    def _begin(self) -> None:
+        self._header, self._headers, self._value = [b"", b""], {}, bytearray()
+
+    def _header_name(self, data: bytes, start: int, end: int) -> None:
+        self._header[0] += data[start:end]
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._header[1] += data[start:end]
+
+    def _header_end(self) -> None:
+        name, value = self._header
+        self._headers[name.decode("latin-1").lower()] = value
+        self._header = [b"", b""]
+
+    def _open(self) -> None:
+        disposition, options = parse_options_header(self._headers.get("content-disposition", b""))
+        if disposition != b"form-data" or b"name" not in options:
+            raise InvalidInput("a part of the upload has no name")
+        self._name = _text("name", options[b"name"])
+        self._in_file = self._name == FILE_FIELD
+        if not self._in_file:
+            return
+        if self._has_file:
+            raise refused(FILE_FIELD, "was sent more than once")
+        self._has_file = True
+        if b"filename" in options:
+            self.upload.filename = _text("filename", options[b"filename"])
+        kind = self._headers.get("content-type")
+        self.upload.content_type = None if kind is None else kind.decode("latin-1").strip() or None
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        size = end - start
+        if self._in_file:
+            self._file_bytes += size
+            if self._file_bytes > self._bytes_max:
+                raise TooLarge(f"an upload is limited to {self._bytes_max} bytes")
+            self._waiting.append(data[start:end])
+            self.waiting_bytes += size
+            return
+        self._fields_bytes += size
+        if len(self._value) + size > FIELD_BYTES_MAX or self._fields_bytes > FIELDS_BYTES_MAX:
+            raise TooLarge(f"the fields of an upload are limited to {FIELD_BYTES_MAX} bytes each")
+        self._value += data[start:end]
+
+    def _close(self) -> None:
+        if self._in_file:
+            return
+        if len(self.upload.fields) >= FIELDS_MAX:
+            raise InvalidInput(f"an upload has at most {FIELDS_MAX} fields")
+        self.upload.fields.append((self._name, _text(self._name, bytes(self._value))))
+
+    def _end(self) -> None:
+        self._ended = True
+
+
+def _text(name: str, value: bytes) -> str:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        raise refused(name[:64], "is not UTF-8") from None
+    if "\0" in text:
+        raise refused(name[:64], "must not contain the character NUL")
+    return text

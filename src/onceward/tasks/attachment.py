@@ -1,0 +1,159 @@
+"""Attachments of a task, as they are stored and shown. `upload.py` and `link.py` make them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import bindparam, select, text
+
+from onceward.core.canonical import Json
+from onceward.core.text import compact
+from onceward.db.clock import now_text
+from onceward.db.engine import Transaction
+from onceward.db.tables import attachment_labels, attachments, blobs
+from onceward.errors import NotFound
+from onceward.events.log import NewEvent, append
+from onceward.tasks.labels import normal_labels
+
+ADDED = "task.attachment_added"
+REMOVED = "task.attachment_removed"
+MANAGED, URL, REPO = "managed_blob", "external_url", "repo_path"
+
+
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    id: str
+    task_id: str
+    kind: str
+    source_type: str
+    title: str | None
+    filename: str | None
+    media_type: str | None
+    media_type_source: str
+    blob_id: str | None
+    external_url: str | None
+    repo_path: str | None
+    created_at: str
+    updated_at: str
+    expires_at: str | None
+    meta: dict[str, Json] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
+    # Of its blob.
+    sha256: str | None = None
+    size_bytes: int | None = None
+
+    def is_expired(self, at: str) -> bool:
+        return self.expires_at is not None and self.expires_at <= at
+
+    def shown(self, at: str | None = None) -> dict[str, Any]:
+        """As answers and events show it: without what is empty, but always with its labels."""
+        values = {name: getattr(self, name) for name in Attachment.__slots__}
+        shown = {name: value for name, value in values.items() if value not in (None, {}, "")}
+        shown["labels"] = list(self.labels)
+        if self.is_expired(at or now_text()):
+            shown["expired"] = True
+        return shown
+
+
+_a, _b = attachments.c, blobs.c
+_SELECT = select(
+    _a.id, _a.task_id, _a.kind, _a.source_type, _a.title, _a.filename, _a.media_type, _a.media_type_source,
+    _a.blob_id, _a.external_url, _a.repo_path, _a.created_at, _a.updated_at, _a.expires_at, _a.meta_json,
+    _b.sha256, _b.size_bytes,
+).select_from(attachments.outerjoin(blobs, _b.id == _a.blob_id))  # fmt: skip
+_ONE = _SELECT.where(_a.id == bindparam("id"))
+_OF_TASK = _SELECT.where(_a.task_id == bindparam("task_id")).order_by(_a.created_at.desc(), _a.id.desc())
+_LABELS = select(attachment_labels.c.attachment_id, attachment_labels.c.label).where(
+    attachment_labels.c.attachment_id.in_(bindparam("ids", expanding=True))
+)
+_TASK = text("SELECT 1 FROM tasks WHERE id = :id")
+_DELETE = text("DELETE FROM attachments WHERE id = :id")
+_UNLABEL = text("DELETE FROM attachment_labels WHERE attachment_id = :id")
+_LABEL = text("INSERT INTO attachment_labels (attachment_id, label) VALUES (:id, :label)")
+_TOUCH = text("UPDATE attachments SET updated_at = :at WHERE id = :id")
+# How many ids one question names; SQLite takes more, but not any number.
+_IDS_MAX = 500
+
+
+def get_attachment(tx: Transaction, attachment_id: str) -> Attachment:
+    found = _with_labels(tx, tx.execute(_ONE, {"id": attachment_id}).all())
+    if not found:
+        raise no_attachment(attachment_id)
+    return found[0]
+
+
+def list_attachments(tx: Transaction, task_id: str) -> list[Attachment]:
+    """All of a task, the newest first; `NotFound` when there is no such task."""
+    found = rows_of_task(tx, task_id)
+    if not found and tx.execute(_TASK, {"id": task_id}).scalar() is None:
+        raise NotFound(f"there is no task {task_id[:64]!r}")
+    return found
+
+
+def rows_of_task(tx: Transaction, task_id: str) -> list[Attachment]:
+    return _with_labels(tx, tx.execute(_OF_TASK, {"task_id": task_id}).all())
+
+
+def delete_attachment(tx: Transaction, attachment_id: str) -> Attachment:
+    """Delete it, with its event. Its blob is collected later, when nothing else needs it."""
+    attachment = get_attachment(tx, attachment_id)
+    if tx.execute(_DELETE, {"id": attachment_id}).rowcount == 0:
+        raise no_attachment(attachment_id)
+    append(tx, [removed_event(attachment)])
+    return attachment
+
+
+def replace_labels(tx: Transaction, attachment_id: str, labels: Iterable[str]) -> Attachment:
+    """Give it these labels instead of those it has."""
+    wanted = normal_labels(labels)
+    if tx.execute(_TOUCH, {"id": attachment_id, "at": now_text()}).rowcount == 0:
+        raise no_attachment(attachment_id)
+    tx.execute(_UNLABEL, {"id": attachment_id})
+    label_all(tx, attachment_id, wanted)
+    return get_attachment(tx, attachment_id)
+
+
+def label_all(tx: Transaction, attachment_id: str, labels: Sequence[str]) -> None:
+    if labels:
+        tx.execute(_LABEL, [{"id": attachment_id, "label": label} for label in labels])
+
+
+def added_event(attachment: Attachment) -> NewEvent:
+    return _event(ADDED, attachment)
+
+
+def removed_event(attachment: Attachment) -> NewEvent:
+    return _event(REMOVED, attachment)
+
+
+def no_attachment(attachment_id: str) -> NotFound:
+    return NotFound(f"there is no attachment {attachment_id[:64]!r}")
+
+
+def _event(name: str, attachment: Attachment) -> NewEvent:
+    return NewEvent(name, None, "attachment", attachment.id, compact({"attachment": attachment.shown()}))
+
+
+def _with_labels(tx: Transaction, rows: Sequence[Any]) -> list[Attachment]:
+    labels: dict[str, list[str]] = {row[0]: [] for row in rows}
+    ids = list(labels)
+    for start in range(0, len(ids), _IDS_MAX):
+        for attachment_id, label in tx.execute(_LABELS, {"ids": ids[start : start + _IDS_MAX]}):
+            labels[attachment_id].append(label)
+    return [_attachment(row, labels[row[0]]) for row in rows]
+
+
+def _attachment(row: Any, labels: list[str]) -> Attachment:
+    *plain, meta_json, sha256, size_bytes = row
+    known: dict[str, Any] = dict(zip(Attachment.__slots__, plain, strict=False))
+    return Attachment(
+        **known,
+        meta=json.loads(meta_json) if meta_json else {},
+        # Sorted here: databases sort text each in their own way.
+        labels=tuple(sorted(labels)),
+        sha256=sha256,
+        size_bytes=size_bytes,
+    )

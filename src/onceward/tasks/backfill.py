@@ -1,0 +1,68 @@
+"""Makes an attachment of each task's `spec_id`, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from sqlalchemy import text
+
+from onceward.core.web_url import is_web_url
+from onceward.db.engine import Database
+from onceward.db.request import RequestKey, request_key
+from onceward.errors import InvalidInput
+from onceward.tasks.fields import NewAttachment
+from onceward.tasks.link import create_link_attachment
+
+_PAGE_SIZE = 200
+_PAGE = text("SELECT id, spec_id FROM tasks WHERE spec_id IS NOT NULL AND id > :after ORDER BY id LIMIT :limit")
+
+
+@dataclass(frozen=True, slots=True)
+class Backfilled:
+    task_count: int
+    added_count: int
+    skipped_count: int
+    failed: tuple[tuple[str, str], ...]
+
+    def shown(self) -> dict[str, object]:
+        return asdict(self)
+
+
+def backfill_spec_attachments(database: Database, progress: Callable[[int], None] = lambda _: None) -> Backfilled:
+    """Each `spec_id` becomes one link of kind `spec`: to a URL when it is one, else to a path in the repository.
+
+    A second run adds nothing. What can be neither is listed with its reason.
+    """
+    seen = added = skipped = 0
+    failed: list[tuple[str, str]] = []
+    after = ""
+    while True:
+        with database.read() as tx:
+            rows = tx.execute(_PAGE, {"after": after, "limit": _PAGE_SIZE}).all()
+        if not rows:
+            return Backfilled(seen, added, skipped, tuple(failed))
+        for task_id, spec_id in rows:
+            seen += 1
+            try:
+                if _attach(database, task_id, spec_id):
+                    added += 1
+                else:
+                    skipped += 1
+            except InvalidInput as error:
+                failed.append((task_id, str(error)))
+        progress(len(rows))
+        after = rows[-1][0]
+
+
+def _attach(database: Database, task_id: str, spec_id: str) -> bool:
+    link = {"external_url": spec_id} if is_web_url(spec_id) else {"repo_path": spec_id}
+    with database.write() as tx:
+        new = NewAttachment(kind="spec", title=spec_id)
+        return create_link_attachment(tx, task_id, new, **link, request=_mark(task_id, spec_id)).is_new
+
+
+def _mark(task_id: str, spec_id: str) -> RequestKey | None:
+    """The row is marked for ever: no run ever takes it for an older one."""
+    mark = request_key("backfill-spec-attachments", f"{task_id}\0{spec_id}", 0)
+    return None if mark is None else RequestKey(mark.digest, "")

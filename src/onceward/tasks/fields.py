@@ -1,0 +1,118 @@
+"""What may be said of an attachment, checked. Pure: nothing is read or written."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from dataclasses import dataclass, field
+
+from onceward.core.canonical import Json
+from onceward.core.text import bytes_of, checked, compact, refused
+from onceward.core.web_url import LENGTH_MAX as URL_LENGTH_MAX
+from onceward.core.web_url import is_web_url
+from onceward.db.clock import time_text
+from onceward.errors import TooLarge
+
+KINDS = ("spec", "diagram", "artifact", "diagnostic", "archive", "other")
+TITLE_BYTES_MAX = 512
+FILENAME_BYTES_MAX = 255
+META_BYTES_MAX = 16 * 1024
+PATH_BYTES_MAX = 1024
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+# RFC 3339: a date, a time and a zone; nothing is guessed.
+_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:[Zz]|[+-]\d{2}:\d{2})", re.ASCII)
+_DRIVE = re.compile(r"[A-Za-z]:")
+
+
+@dataclass(frozen=True, slots=True)
+class NewAttachment:
+    """What is said of an attachment, of either kind."""
+
+    kind: str
+    title: str | None = None
+    filename: str | None = None
+    media_type: str | None = None
+    expires_at: str | None = None
+    labels: tuple[str, ...] = ()
+    meta: dict[str, Json] = field(default_factory=dict)
+
+
+def normal_kind(kind: str) -> str:
+    text = kind.strip().lower()
+    if text not in KINDS:
+        raise refused("kind", f"must be one of {', '.join(KINDS)}")
+    return text
+
+
+def normal_title(title: str | None) -> str | None:
+    """None for no title, and for a blank one."""
+    if title is None or not title.strip():
+        return None
+    return checked("title", title.strip(), TITLE_BYTES_MAX)
+
+
+def normal_filename(filename: str | None) -> str | None:
+    """The last part of the name that was sent: folders of the sender's machine say nothing here."""
+    if filename is None:
+        return None
+    name = _CONTROL.sub("", re.split(r"[/\\]", filename)[-1]).strip()
+    if name in {"", ".", ".."}:
+        return None
+    return checked("filename", name, FILENAME_BYTES_MAX)
+
+
+def meta_text(meta: dict[str, Json]) -> str | None:
+    """As it is stored; None for an empty one."""
+    if not isinstance(meta, dict):
+        raise refused("meta", "must be an object")
+    if not meta:
+        return None
+    text = compact(meta)
+    if bytes_of("meta", text) > META_BYTES_MAX:
+        raise TooLarge(f"meta is limited to {META_BYTES_MAX} bytes of compact JSON")
+    if "\\u0000" in text:
+        raise refused("meta", "must not contain the character NUL")
+    return text
+
+
+def expiry(text: str | None, now: datetime.datetime) -> str | None:
+    """When it ends: an RFC 3339 time with its zone, or a date, which means the end of that day in UTC."""
+    if text is None or not text.strip():
+        return None
+    text = text.strip()
+    try:
+        if _DATE.fullmatch(text):
+            end = datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
+            end += datetime.timedelta(days=1, microseconds=-1)
+        elif _MOMENT.fullmatch(text):
+            end = datetime.datetime.fromisoformat(text.upper()).astimezone(datetime.UTC)
+        else:
+            raise refused("expires_at", "must be a date, or a time with its zone such as 2026-12-31T12:00:00Z")
+    except (ValueError, OverflowError):
+        raise refused("expires_at", "is no day or time that there is") from None
+    if end <= now:
+        raise refused("expires_at", "must be in the future")
+    return time_text(end)
+
+
+def web_url(url: str) -> str:
+    if len(url) > URL_LENGTH_MAX:
+        raise refused("external_url", f"is longer than {URL_LENGTH_MAX} characters")
+    if not is_web_url(url):
+        raise refused("external_url", "must be an http or https URL")
+    bytes_of("external_url", url)
+    return url
+
+
+def repo_path(path: str) -> str:
+    """A path inside of a repository, without ways out of it."""
+    checked("repo_path", path, PATH_BYTES_MAX)
+    if _CONTROL.search(path):
+        raise refused("repo_path", "must not contain control characters")
+    if path.startswith("/") or "\\" in path or _DRIVE.match(path):
+        raise refused("repo_path", "must be relative, with / between its parts and no drive")
+    if ".." in path.split("/"):
+        raise refused("repo_path", "must not lead out of its folder with ..")
+    return path

@@ -1,0 +1,101 @@
+"""Tasks: small, because others know more about them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+
+from sqlalchemy import bindparam, select, text
+
+from onceward.core.text import checked, refused
+from onceward.db.clock import now_text
+from onceward.db.engine import Transaction
+from onceward.db.request import RequestKey
+from onceward.db.short_id import short_ids
+from onceward.db.tables import tasks
+from onceward.errors import AlreadyThere, NotFound
+from onceward.events.log import append
+from onceward.tasks.attachment import removed_event, rows_of_task
+
+TITLE_BYTES_MAX = 512
+SPEC_BYTES_MAX = 1024
+LIST_MAX = 500
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    id: str
+    title: str
+    spec_id: str | None
+    created_at: str
+    updated_at: str
+
+
+_COLUMNS = (tasks.c.id, tasks.c.title, tasks.c.spec_id, tasks.c.created_at, tasks.c.updated_at)
+_INSERT = text("""
+    INSERT INTO tasks (id, title, spec_id, created_at, updated_at, request_key)
+    VALUES (:id, :title, :spec_id, :created_at, :updated_at, :request_key)
+    ON CONFLICT DO NOTHING
+""")
+_FREE = text("UPDATE tasks SET request_key = NULL WHERE request_key = :request_key AND created_at < :kept_since")
+_ASKED = select(*_COLUMNS).where(tasks.c.request_key == bindparam("request_key"))
+_ONE = select(*_COLUMNS).where(tasks.c.id == bindparam("id"))
+_LOCK = text("SELECT id FROM tasks WHERE id = :id FOR UPDATE")
+_NEWEST = select(*_COLUMNS).order_by(tasks.c.created_at.desc(), tasks.c.id.desc()).limit(bindparam("limit"))
+_DELETE = text("DELETE FROM tasks WHERE id = :id")
+
+
+def create_task(
+    tx: Transaction,
+    title: str,
+    *,
+    task_id: str | None = None,
+    spec_id: str | None = None,
+    request: RequestKey | None = None,
+) -> Task:
+    """A new task; `AlreadyThere` when its id is taken. The same request again finds the task that its first run made."""
+    title = checked("title", title, TITLE_BYTES_MAX)
+    spec_id = None if spec_id is None else checked("spec_id", spec_id, SPEC_BYTES_MAX)
+    if task_id is not None and not _ID.fullmatch(task_id):
+        raise refused("id", "must be 1 to 128 of A-Z a-z 0-9 . _ - and begin with a letter or digit")
+    mark = None if request is None else {"request_key": request.digest}
+    if request is not None:
+        tx.execute(_FREE, {"request_key": request.digest, "kept_since": request.kept_since})
+    for one in [task_id] if task_id is not None else short_ids("tk"):
+        at = now_text()
+        task = Task(one, title, spec_id, at, at)
+        if tx.execute(_INSERT, {**asdict(task), "request_key": None, **(mark or {})}).rowcount == 1:
+            return task
+        there = None if mark is None else tx.execute(_ASKED, mark).one_or_none()
+        if there is not None:
+            return Task(*there)
+    raise AlreadyThere(f"there is already a task {task_id!r}")
+
+
+def get_task(tx: Transaction, task_id: str) -> Task:
+    row = tx.execute(_ONE, {"id": task_id}).one_or_none()
+    if row is None:
+        raise no_task(task_id)
+    return Task(*row)
+
+
+def list_tasks(tx: Transaction, limit: int) -> list[Task]:
+    """The newest first. What is attached to them is not even looked at."""
+    return [Task(*row) for row in tx.execute(_NEWEST, {"limit": min(limit, LIST_MAX)})]
+
+
+def delete_task(tx: Transaction, task_id: str) -> int:
+    """Delete a task with its attachments, each with its event; gives how many these were. Blobs are collected later."""
+    if tx.dialect.name != "sqlite":
+        # Attachments cannot be added from here on: their foreign key waits for this lock.
+        tx.execute(_LOCK, {"id": task_id})
+    attached = rows_of_task(tx, task_id)
+    if tx.execute(_DELETE, {"id": task_id}).rowcount == 0:
+        raise no_task(task_id)
+    append(tx, [removed_event(attachment) for attachment in attached])
+    return len(attached)
+
+
+def no_task(task_id: str) -> NotFound:
+    return NotFound(f"there is no task {task_id[:64]!r}")

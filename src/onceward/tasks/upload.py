@@ -1,0 +1,172 @@
+"""Attachments whose bytes are kept here, each content once.
+
+The bytes come first and the rows after them, so that no row ever names bytes that are not there. A folder has one name
+for one content, which the collection of garbage may take away at any moment before the row is there; so both happen
+under the store's lock, where the name is made again if it is gone. In an object store every put has a name of its own,
+which only the row of that put can make known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import text
+
+from onceward.blobs import BlobStore
+from onceward.blobs.archive import ArchiveLimits, inspect
+from onceward.blobs.media import is_allowed, settle, sniff
+from onceward.blobs.media.lattice import UNKNOWN
+from onceward.blobs.spool import Spool
+from onceward.core.canonical import Json
+from onceward.core.text import refused
+from onceward.db.clock import now_text
+from onceward.db.engine import Database, Transaction
+from onceward.db.request import RequestKey
+from onceward.db.short_id import short_ids
+from onceward.tasks import fields
+from onceward.tasks.attachment import MANAGED, Attachment
+from onceward.tasks.fields import NewAttachment
+from onceward.tasks.insert import Added, asked_before, insert, require_task
+from onceward.tasks.labels import normal_labels
+
+UPLOAD_BYTES_MAX = 100 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class UploadRules:
+    """What may be uploaded. Without `archive` no archive is looked into; an empty list allows every media type."""
+
+    allowed_media_types: Sequence[str] = ()
+    reject_media_type_mismatch: bool = True
+    archive: ArchiveLimits | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Blob:
+    id: str
+    backend: str
+    key: str
+
+
+_FIND = text("SELECT id, storage_backend, blob_key FROM blobs WHERE sha256 = :sha256")
+_INSERT = text("""
+    INSERT INTO blobs (id, sha256, size_bytes, storage_backend, blob_key, created_at, uploaded_at)
+    VALUES (:id, :sha256, :size_bytes, :backend, :key, :at, :at)
+    ON CONFLICT DO NOTHING
+""")
+# The row is locked from here to the commit, and counts as new: the collection leaves it alone. Bytes that were found
+# missing are replaced by those that were just put, unless somebody else has done it meanwhile.
+_USE = text("""
+    UPDATE blobs SET
+        uploaded_at = :at,
+        storage_backend = CASE WHEN blob_key = :broken THEN :backend ELSE storage_backend END,
+        blob_key = CASE WHEN blob_key = :broken THEN :key ELSE blob_key END
+    WHERE sha256 = :sha256
+    RETURNING id, storage_backend, blob_key
+""")
+
+
+def create_managed_attachment(
+    database: Database,
+    store: BlobStore,
+    task_id: str,
+    spool: Spool,
+    new: NewAttachment,
+    rules: UploadRules,
+    request: RequestKey | None = None,
+) -> Added:
+    """Attach the bytes of a finished spool. When it raises there is no row, and nothing that anyone can see."""
+    draft = _draft(task_id, spool, new, rules)
+    with database.write() if request is not None else database.read() as tx:
+        there = asked_before(tx, request)
+        if there is not None:
+            return Added(there, is_new=False)
+        require_task(tx, task_id)
+    for blob_id in short_ids("bl"):
+        added = _keep(database, store, spool, draft, blob_id, request)
+        if added is not None:
+            return added
+    raise AssertionError  # `short_ids` raises by itself
+
+
+def _draft(task_id: str, spool: Spool, new: NewAttachment, rules: UploadRules) -> Attachment:
+    """Everything that can be refused is refused before a byte is kept."""
+    kind, labels = fields.normal_kind(new.kind), normal_labels(new.labels)
+    title, filename = fields.normal_title(new.title), fields.normal_filename(new.filename)
+    fields.meta_text(new.meta)
+    expires_at = fields.expiry(new.expires_at, datetime.datetime.now(datetime.UTC))
+    sniffed = sniff(spool.path, filename)
+    found = settle(sniffed, new.media_type, filename, reject_mismatch=rules.reject_media_type_mismatch)
+    media_type = found.media_type or UNKNOWN
+    if not is_allowed(media_type, rules.allowed_media_types):
+        raise refused("media_type", f"{media_type} is not allowed here")
+    meta: dict[str, Json] = dict(new.meta)
+    if found.sniffed_media_type is not None:
+        meta["sniffed_media_type"] = found.sniffed_media_type
+    summary = None if rules.archive is None else inspect(spool.path, media_type, rules.archive)
+    if summary is not None:
+        meta["archive"] = dict(summary.as_meta())
+    return Attachment(
+        id="",
+        task_id=task_id,
+        kind=kind,
+        source_type=MANAGED,
+        title=title,
+        filename=filename,
+        media_type=media_type,
+        media_type_source=found.source,
+        blob_id="",
+        external_url=None,
+        repo_path=None,
+        created_at="",
+        updated_at="",
+        expires_at=expires_at,
+        meta=meta,
+        labels=labels,
+        sha256=spool.sha256,
+        size_bytes=spool.size,
+    )
+
+
+def _keep(
+    database: Database, store: BlobStore, spool: Spool, draft: Attachment, blob_id: str, request: RequestKey | None
+) -> Added | None:
+    """None when somebody came between and it has to be tried again."""
+    with database.read() as tx:
+        there = _find(tx, spool.sha256)
+    usable = there is not None and there.backend == store.backend and store.size(there.key) == spool.size
+    key = there.key if there is not None and usable else store.put(spool, blob_id)
+    broken = "" if there is None or usable else there.key
+    with store.guarded():
+        store.ensure(spool, key)
+        with database.write() as tx:
+            blob = _use(tx, _Blob(blob_id, store.backend, key), spool, broken, may_insert=not usable)
+            added = None if blob is None else insert(tx, dataclasses.replace(draft, blob_id=blob.id), request)
+    if not usable and (blob is None or blob.key != key):
+        # Committed without them, so nothing will ever name these bytes. (An error instead leaves them to the sweep:
+        # nobody knows whether it was committed.)
+        store.discard(key)
+    return added
+
+
+def _find(tx: Transaction, sha256: str) -> _Blob | None:
+    row = tx.execute(_FIND, {"sha256": sha256}).one_or_none()
+    return None if row is None else _Blob(*row)
+
+
+def _use(tx: Transaction, new: _Blob, spool: Spool, broken: str, *, may_insert: bool) -> _Blob | None:
+    values = {
+        "id": new.id,
+        "sha256": spool.sha256,
+        "size_bytes": spool.size,
+        "backend": new.backend,
+        "key": new.key,
+        "at": now_text(),
+    }
+    if may_insert and not broken and tx.execute(_INSERT, values).rowcount == 1:
+        return new
+    row = tx.execute(_USE, {**values, "broken": broken}).one_or_none()
+    return None if row is None else _Blob(*row)
