@@ -1,6 +1,6 @@
 """Measure, print the tables, and save them as Markdown and SVG.
 
-python -m bench              everything, about ten minutes
+python -m bench              everything, about twelve minutes
 python -m bench --part http  only the middleware; saves nothing unless told where, and so does the next
 python -m bench --quick      a smoke test: memory and SQLite, no servers of stores, no peers
 """
@@ -8,6 +8,7 @@ python -m bench --quick      a smoke test: memory and SQLite, no servers of stor
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import platform
 import sqlite3
@@ -15,10 +16,12 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from tests.servers.postgres import PostgresServer
 
 from bench import chart, names, table
 from bench.arena import arena
@@ -26,7 +29,11 @@ from bench.contest import Figures, Unable, compete
 from bench.http import contest as http
 from bench.http import table as http_table
 from bench.http.load import CONNECTIONS_MAX
+from bench.hub import attachments, fanout, startup
+from bench.hub import table as hub_table
 from bench.peers.process import ROOT, PeerProcess, make_environment
+from onceward.db.engine import open_database
+from onceward.db.migrate import migrate
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,10 @@ class Plan:
     http_rounds: int = 12
     # Long enough that a request's time is lost in it, of which the last of each connection is waited for.
     http_seconds: float = 0.3
+    databases: tuple[str, ...] = names.DATABASES
+    clients: int = 200
+    fanout_seconds: float = 3.0
+    starts: int = 5
 
 
 QUICK = Plan(
@@ -53,6 +64,10 @@ QUICK = Plan(
     http_connections=8,
     http_rounds=1,
     http_seconds=0.01,
+    databases=(names.SQLITE,),
+    clients=5,
+    fanout_seconds=0.1,
+    starts=1,
 )
 
 
@@ -63,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a smoke test of a few seconds")
     parser.add_argument("--out", type=Path, help="folder for results.md and results.svg (default: bench/)")
     parser.add_argument("--store", action="append", choices=names.STORES, help="only this store; may be repeated")
-    parser.add_argument("--part", choices=("ledger", "http"), help="only this table")
+    parser.add_argument("--part", choices=("ledger", "http", "hub"), help="only this table")
     options = parser.parse_args(arguments)
     plan = QUICK if options.quick else Plan()
     if options.store:
@@ -71,17 +86,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plan = replace(plan, stores=chosen, http_stores=tuple(name for name in chosen if name in names.HTTP_STORES))
     partial = options.quick or options.store or options.part
     folder = options.out or (None if partial else ROOT / "bench")
-    python = _peers_python() if plan.peers else None
+    python = _peers_python() if plan.peers and options.part != "hub" else None
     # Not the system's folder for temporary files, which may live in memory, where syncing costs nothing.
     (ROOT / "build").mkdir(exist_ok=True)
     texts: list[str] = []
     pictures: dict[str, str] = {}
-    if options.part != "http":
+    if options.part in {None, "ledger"}:
         figures, versions = measure(plan, python)
         texts.append(table.render(figures, machine(), versions, plan.rounds, plan.seconds))
         pictures["results.svg"] = chart.draw(figures)
-    if options.part != "ledger":
+    if options.part in {None, "http"}:
         texts.append(measure_http(plan, python))
+    if options.part in {None, "hub"}:
+        texts.append(measure_hub(plan))
     text = "\n".join(texts)
     print(text)
     if folder is not None:
@@ -128,6 +145,37 @@ def measure_http(plan: Plan, python: Path | None) -> str:
         rounds=plan.http_rounds,
         seconds=plan.http_seconds,
     )
+
+
+def measure_hub(plan: Plan) -> str:
+    """The tables of the hub."""
+    rows = Figures.empty()
+    for store in plan.databases:
+        _tell(f"{store}: attachments")
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(_scratch()))
+            url, by_hand = _database(store, folder, stack)
+            database = stack.enter_context(closing(open_database(url)))
+            migrate(database)
+            rows.merge(attachments.compete(store, database, by_hand, plan.rounds, plan.seconds))
+    with _scratch() as name:
+        folder = Path(name)
+        _tell(f"deliveries to {plan.clients} clients")
+        deliveries = fanout.measure(f"sqlite:///{folder}/hub.db", plan.clients, plan.fanout_seconds, ready_made=True)
+        _tell("starts")
+        started = startup.measure(folder, plan.starts)
+    figures = hub_table.HubFigures(rows, deliveries, started)
+    return hub_table.render(figures, rounds=plan.rounds, seconds=plan.seconds, clients=plan.clients)
+
+
+def _database(
+    store: str, folder: Path, stack: ExitStack
+) -> tuple[str, Callable[[str], tuple[attachments.ByHand, Callable[[], None]]]]:
+    if store == names.SQLITE:
+        path = folder / "hub.db"
+        return f"sqlite:///{path}", functools.partial(attachments.sqlite_by_hand, str(path))
+    url = stack.enter_context(PostgresServer()).create_database()
+    return url, functools.partial(attachments.postgres_by_hand, url)
 
 
 def _scratch() -> tempfile.TemporaryDirectory[str]:

@@ -12,6 +12,8 @@ STORES = (MEMORY, SQLITE, POSTGRES, REDIS_ALWAYS, REDIS_EVERYSEC)
 EMBEDDED = (MEMORY, SQLITE)
 # Where the middleware is measured. `everysec` is what `appendonly yes` means by itself, `always` is as durable as SQLite.
 HTTP_STORES = (SQLITE, REDIS_EVERYSEC, REDIS_ALWAYS)
+# Where the hub keeps its rows.
+DATABASES = (SQLITE, POSTGRES)
 
 AWAITED = "Onceward, awaited"
 BLOCKING = "Onceward, blocking"

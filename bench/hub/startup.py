@@ -1,0 +1,35 @@
+"""How long `onceward serve` takes until it answers: on a new folder, and on one that it has used before."""
+
+from __future__ import annotations
+
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_SECONDS_MAX = 30.0
+
+
+def measure(folder: Path, rounds: int) -> dict[str, float]:
+    """Seconds from the start of the process to its line "listening on", the median of the rounds."""
+    first = [_start(folder / f"new-{number}") for number in range(rounds)]
+    again = [_start(folder / "new-0") for _ in range(rounds)]
+    return {"first": statistics.median(first), "again": statistics.median(again)}
+
+
+def _start(folder: Path) -> float:
+    began = time.perf_counter()
+    command = [sys.executable, "-m", "onceward", "serve", "--port", "0", "--data-dir", str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if "listening on" in line:
+                    return time.perf_counter() - began
+            raise RuntimeError("the hub ended before it listened")
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.stdout.read()
+            process.wait(_SECONDS_MAX)
