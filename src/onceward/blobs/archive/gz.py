@@ -34,9 +34,11 @@ def _member(data: bytes, packed: Iterator[bytes]) -> Generator[bytes, None, byte
     engine = zlib.decompressobj(_GZIP_WINDOW)
     try:
         while not engine.eof:
-            if not data and (data := next(packed, b"")) == b"":
-                raise Malformed("the gzip file is cut off")
+            # Asked once more when nothing is left to read: a match may still be waiting for room.
+            data = data or next(packed, b"")
             piece = engine.decompress(data, PIECE_BYTES)
+            if not data and not piece and not engine.eof:
+                raise Malformed("the gzip file is cut off")
             data = engine.unconsumed_tail
             if piece:
                 yield piece

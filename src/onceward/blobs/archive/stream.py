@@ -30,7 +30,8 @@ class Stream:
 
     def take(self, count: int) -> Iterator[bytes]:
         """The next `count` bytes in pieces, fewer only at the end."""
-        while count and (piece := self.read(min(count, max(1, len(self._ahead) - self._at)))):
+        while count and self.peek(1):
+            piece = self.read(min(count, len(self._ahead) - self._at))
             count -= len(piece)
             yield piece
 

@@ -184,9 +184,11 @@ def _inflated(packed: Iterator[bytes]) -> Iterator[bytes]:
     data = b""
     try:
         while not engine.eof:
-            if not data and (data := next(packed, b"")) == b"":
-                raise Malformed("an entry of the zip file is cut off")
+            # Asked once more when nothing is left to read: a match may still be waiting for room.
+            data = data or next(packed, b"")
             piece = engine.decompress(data, PIECE_BYTES)
+            if not data and not piece and not engine.eof:
+                raise Malformed("an entry of the zip file is cut off")
             data = engine.unconsumed_tail
             if piece:
                 yield piece
