@@ -65,9 +65,9 @@ def open_database(url: str, *, pool_size: int | None = None) -> Database:
 
 
 class Database:
-    """Shared by all threads of a process."""
+    """Shared by all threads of a process. `writers` may write at the same time; the others wait, but not for ever."""
 
-    def __init__(self, engine: sqlalchemy.Engine) -> None:
+    def __init__(self, engine: sqlalchemy.Engine, writers: int) -> None:
         self.engine = engine
         self.is_sqlite = engine.dialect.name == "sqlite"
         self._reading = engine.execution_options(**{_READ: True})
@@ -75,7 +75,7 @@ class Database:
             # One moment of the data for all statements of a read, as SQLite has it.
             self._reading = self._reading.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         # SQLite's own waiting starves some writers; writers of one process queue here instead.
-        self._writers = threading.Lock()
+        self._writers = threading.BoundedSemaphore(writers)
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Transaction]:
@@ -86,12 +86,17 @@ class Database:
     @contextlib.contextmanager
     def write(self) -> Iterator[Transaction]:
         """Change the data: all of it when the block ends, nothing when it raises."""
-        if not self.is_sqlite:
-            with _spoken(), self.engine.begin() as connection:
-                yield connection
-            return
-        with _spoken(), self.engine.connect() as connection, self._writers, connection.begin():
+        with _spoken(), self._turn(), self.engine.begin() as connection:
             yield connection
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        if not self._writers.acquire(timeout=BUSY_SECONDS if self.is_sqlite else POOL_SECONDS):
+            raise StoreUnavailable("the database does not answer: others have been writing for too long")
+        try:
+            yield
+        finally:
+            self._writers.release()
 
     def close(self) -> None:
         self.engine.dispose()

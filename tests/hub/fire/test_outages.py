@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
 from tests.hub.fire.calls import SECONDS_MAX, Answer, Caller, connections_by_worker, until
 from tests.hub.fire.conftest import Sites
@@ -19,6 +20,8 @@ from tests.hub.fire.rows import event_ids, looking_into, written
 from tests.hub.process import RunningHub, running_hub
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
+
+from onceward.events import log
 
 TOPICS = "/api/v1/topics"
 # Less than any database has already: nothing can be written to it.
@@ -180,6 +183,35 @@ def test_while_somebody_else_holds_the_file_writers_wait_and_readers_do_not(file
         assert [answer.status for answer in answers] == [201] * WRITERS
         ids = sorted(answer.json["event_id"] for answer in answers)
         assert follower.wait_for(ids[-1])[-WRITERS:] == ids
+
+
+@pytest.mark.xdist_group("hub-fire")
+def test_while_somebody_else_holds_the_lock_of_the_log_writers_wait_and_readers_do_not(sites: Sites) -> None:
+    """A process that stands still in the middle of a commit holds up all who write, and nobody else."""
+    site = sites["postgresql"]
+    path = f"{TOPICS}/{site.ada.topic()}/messages"
+    with ExitStack() as stack:
+        other = stack.enter_context(psycopg.connect(site.database_url))
+        threads = stack.enter_context(ThreadPoolExecutor(WRITERS))
+        by_worker = connections_by_worker(site.hub, WRITERS + 1)
+        for connection in itertools.chain.from_iterable(by_worker.values()):
+            stack.enter_context(closing(connection))
+        # More writers than connections to the database, all of them at one worker.
+        reader, *writers = (Caller(site.port, site.token, one) for one in next(iter(by_worker.values())))
+
+        other.execute("SELECT pg_advisory_xact_lock(%s)", [log._LOCK])
+        waiting = [threads.submit(one.post, path, {"sender": "a", "content": "held up"}) for one in writers]
+        time.sleep(0.3)  # long enough for all of them to wait
+        began = time.monotonic()
+        reads = [reader.get(place) for place in ("/healthz", TOPICS, "/api/v1/events")]
+        took = time.monotonic() - began
+        assert not any(one.done() for one in waiting)
+        other.rollback()
+        answers = [one.result(SECONDS_MAX) for one in waiting]
+
+    assert [read.status for read in reads] == [200] * 3
+    assert took < READ_SECONDS_MAX
+    assert [answer.status for answer in answers] == [201] * WRITERS
 
 
 @pytest.mark.xdist_group("hub-fire")
