@@ -41,13 +41,16 @@ class _Extensions:
 
 
 def is_header(block: bytes) -> bool:
-    """The sum of its bytes stands in every header; nothing else has it by chance."""
+    """The sum of its bytes stands in every header; nothing else has it by chance. Some tools add them with a sign."""
     if len(block) < BLOCK_BYTES:
         return False
     try:
-        return int(block[148:156].strip(b" \0") or b"x", 8) == sum(block[:148]) + 256 + sum(block[156:BLOCK_BYTES])
+        told = int(block[148:156].strip(b" \0") or b"x", 8)
     except ValueError:
         return False
+    summed = block[:148] + b" " * 8 + block[156:BLOCK_BYTES]
+    negative = sum(byte >= 0x80 for byte in summed)  # noqa: PLR2004  # the highest bit
+    return told in {sum(summed), sum(summed) - 256 * negative}
 
 
 def members(stream: Stream) -> Iterator[Member]:

@@ -1,0 +1,1 @@
+"""Bytes on the disk, beside the same steps by hand."""
