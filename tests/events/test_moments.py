@@ -1,0 +1,101 @@
+"""What happens at the very moment in which a client looks elsewhere: while a page of the log is read for it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.events.serving import PATIENCE_SECONDS, Serving, client, new
+from websockets.exceptions import ConnectionClosed
+
+from onceward.db.clock import now_text
+from onceward.db.engine import Database, Transaction
+from onceward.errors import StoreUnavailable
+from onceward.events.log import Extent, append, extent, retain
+from onceward.events.replay import Replay, read_replay
+from onceward.events.session import Session
+
+# Nothing but the right wake-up ends a wait.
+NEVER = 600.0
+
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """In a thread of its own, where waiting holds up nobody."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.001)
+
+
+def test_what_arrives_while_the_log_is_read_is_not_waited_for(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = Serving(database, heartbeat_seconds=NEVER)
+    read = threading.Event()
+
+    def late(*given: Any) -> Replay:
+        page = read_replay(*given)
+        if not read.is_set():
+            read.set()
+            with database.write() as tx:
+                append(tx, new(5))
+                retain(tx, now_text(), limit=4)
+            serving.feed.hint()
+            wait_for(lambda: serving.feed._ring._end == 5)
+        return page
+
+    monkeypatch.setattr("onceward.events.feed.read_replay", late)
+
+    def slowly(tx: Transaction) -> Extent:
+        # The page is read from the log only as long as the ring has not begun.
+        wait_for(read.is_set)
+        return extent(tx)
+
+    monkeypatch.setattr("onceward.events.tail.extent", slowly)
+
+    async def follow() -> None:
+        async with client(serving) as one:
+            await one.hello(after_event_id=0)
+            assert await one.events(1) == [5]
+
+    with serving:
+        asyncio.run(follow())
+
+
+def test_a_session_that_is_ended_while_the_log_is_read_does_not_rest(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = Serving(database, heartbeat_seconds=NEVER)
+    reading = threading.Event()
+
+    def never(_tx: Transaction) -> Extent:
+        raise StoreUnavailable("not for the tail")
+
+    def late(*given: Any) -> Replay:
+        page = read_replay(*given)
+        reading.set()
+        (session,) = serving.feed._sessions
+        assert isinstance(session, Session)
+        wait_for(session._has_ended)
+        return page
+
+    monkeypatch.setattr("onceward.events.tail.extent", never)
+    monkeypatch.setattr("onceward.events.feed.read_replay", late)
+
+    async def follow() -> None:
+        async with client(serving) as one:
+            await one.hello()
+            await asyncio.to_thread(reading.wait, PATIENCE_SECONDS)
+            await one.say({"type": "hello"})
+            assert (await one.hear_until("error"))[-1]["code"] == "bad-message"
+            with pytest.raises(ConnectionClosed):
+                await one.hear()
+
+    with serving:
+        asyncio.run(follow())
