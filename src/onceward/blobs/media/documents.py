@@ -1,5 +1,6 @@
 """JSON, JSON Lines, tables: documents that are checked, as a whole where they are small enough."""
 
+# ruff: noqa: PLR2004 - the numbers explain themselves where they stand.
 from __future__ import annotations
 
 import csv

@@ -1,5 +1,6 @@
 """Whether a file is text, and the characters of its beginning."""
 
+# ruff: noqa: PLR2004 - the numbers explain themselves where they stand.
 from __future__ import annotations
 
 import codecs

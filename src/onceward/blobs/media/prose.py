@@ -21,7 +21,7 @@ _BEGINNINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"-----BEGIN PGP SIGNATURE-----", "application/pgp-signature"),
         (r"-----BEGIN PGP MESSAGE-----", "application/pgp-encrypted"),
         (r"-----BEGIN [A-Z0-9 ]+-----\r?\n", "application/x-pem-file"),
-        (r"\s*<\?php\s", "text/x-php"),
+        (r"<\?php\s", "text/x-php"),
         (r"d\d+:[a-z -]+\d+:\w+://", "application/x-bittorrent"),
         (r"age-encryption\.org/v1\n", "application/x-age-encryption"),
         (r"P[14]\s+(?:#[^\n]*\n\s*)?\d+\s+\d+\s", "image/x-portable-bitmap"),
@@ -31,12 +31,17 @@ _BEGINNINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"solid [^\n]*\r?\n\s*facet normal", "model/stl"),
         (r"diff --git a/", "text/x-diff"),
         (r"(?:Index: [^\n]+\n=+\n)?--- [^\n]+\r?\n\+\+\+ [^\n]+\r?\n@@ -", "text/x-diff"),
-        (r"(?:%[^\n]*\n|\s)*\\documentclass[\[{]", "text/x-tex"),
-        (r"\s*(?:/\*.*?\*/\s*|//[^\n]*\n\s*)*[\"']use strict[\"'];?\s", "text/javascript"),
-        (r"\s*(?:/\*.*?\*/\s*)?[!;(+]{1,2}function\s*\w*\s*\(", "text/javascript"),
         (r"From \S+@\S+ +(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ", "application/mbox"),
     )
 )
+# The same, behind comments.
+_STATEMENTS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"[\"']use strict[\"'](?=[;\s])"), "text/javascript"),
+    (re.compile(r"[!;(+]{1,2}function[ \w]{0,40}\("), "text/javascript"),
+    (re.compile(r"\\documentclass[\[{]"), "text/x-tex"),
+)
+_COMMENTS = (("/*", "*/"), ("//", "\n"), ("%", "\n"))
+_OPENING_CHARACTERS = 4096
 _INTERPRETERS: tuple[tuple[str, str], ...] = (
     ("python", "text/x-python"), ("pypy", "text/x-python"), ("node", "text/javascript"), ("deno", "text/javascript"),
     ("bun", "text/javascript"), ("perl", "text/x-perl"), ("ruby", "text/x-ruby"), ("php", "text/x-php"),
@@ -58,6 +63,7 @@ _OF_MAIL = frozenset(
 )
 _OF_LETTERS = _OF_MAIL | {"to", "cc", "subject", "date", "reply-to", "content-type", "references", "in-reply-to"}
 _HEADERS_MAX = 60
+_HEADER_CHARACTERS = 16 * 1024
 
 # Each is a mark of Markdown on its own; two different ones are believed.
 _MARKDOWN: tuple[re.Pattern[str], ...] = tuple(
@@ -65,17 +71,20 @@ _MARKDOWN: tuple[re.Pattern[str], ...] = tuple(
     for pattern in (
         r"^#{1,6} +\S",
         r"^(?:```|~~~)[\w+-]*\s*$",
-        r"\[[^\]\n]+\]\((?:https?:|mailto:|[#./\w])[^)\n]*\)",
+        r"\[[^\[\]\n]{1,200}\]\((?:https?:|mailto:|[#./\w])[^)\n]*\)",
         r"^[^\s|<>{}#][^\n{}<>;]*\n(?:={3,}|-{3,})\s*$",
         r"(?<![\w*])\*\*[^\s*][^*\n]*\*\*(?![\w*])",
         r"^\|?(?: *:?-{3,}:? *\|)+(?: *:?-{3,}:? *)?\|?\s*$",
         r"^(?:[-*+]|\d+\.) +\S[^\n]*\n(?:[-*+]|\d+\.) +\S",
         r"^> +\S",
-        r"^\[[^\]\n]+\]: +\S",
+        r"^\[[^\[\]\n]{1,200}\]: +\S",
         r"(?<![`\w])`[^`\n]+`(?![`\w])",
     )
 )
-_MARKED_CHARACTERS = 16 * 1024
+_MARKS_MIN = 2
+# So many that it is Markdown even if it shows code outside of fences.
+_MARKS_OF_NO_CODE = 4
+_MARKED_CHARACTERS = 8 * 1024
 # What code has and prose has not; a comment in it looks like a heading.
 _CODE = re.compile(
     r"^(?:import \w|from \w+ import|def \w+\(|class \w+[(:]|#include|package \w|func \w|use \w+::|\w+ *= *[\w\"'\[{]"
@@ -89,10 +98,25 @@ def opening(text: str) -> str | None:
     shebang = _SHEBANG.match(text)
     if shebang is not None:
         return dict(_INTERPRETERS).get(shebang[1].lower())
-    for pattern, media_type in _BEGINNINGS:
-        if pattern.match(text[:4096]):
-            return media_type
-    return "message/rfc822" if _is_mail(text) else None
+    beginning = text[:_OPENING_CHARACTERS].lstrip()
+    statement = _behind_comments(beginning)
+    for rows, place in ((_BEGINNINGS, 0), (_STATEMENTS, statement)):
+        for pattern, media_type in rows:
+            if pattern.match(beginning, place):
+                return media_type
+    return "message/rfc822" if _is_mail(text[:_HEADER_CHARACTERS]) else None
+
+
+def _behind_comments(text: str) -> int:
+    """Where the first statement begins. By steps: a pattern for many comments may go astray in its possibilities."""
+    place = 0
+    while True:
+        while text[place : place + 1].isspace():
+            place += 1
+        end = next((end for start, end in _COMMENTS if text.startswith(start, place)), None)
+        if end is None or (found := text.find(end, place + 1)) < 0:
+            return place
+        place = found + len(end)
 
 
 def _is_mail(text: str) -> bool:
@@ -111,8 +135,8 @@ def _is_mail(text: str) -> bool:
 def is_markdown(text: str) -> bool:
     beginning = text[:_MARKED_CHARACTERS].replace("\r\n", "\n")
     marks = [pattern for pattern in _MARKDOWN if pattern.search(beginning)]
-    if len(marks) < 2:
+    if len(marks) < _MARKS_MIN:
         return False
     outside = re.sub(r"^(```|~~~).*?^\1", "", beginning, flags=re.MULTILINE | re.DOTALL)
     outside = re.sub(r"\A---\n.*?\n---\n", "", outside, flags=re.DOTALL)
-    return len(marks) > 3 or _CODE.search(outside) is None
+    return len(marks) >= _MARKS_OF_NO_CODE or _CODE.search(outside) is None

@@ -75,7 +75,7 @@ def accepts(sniffed: Sniffed, declared: str) -> bool:
     if canonical(declared) == canonical(sniffed.media_type):
         return True
     if sniffed.proven == UNKNOWN:
-        is_no_text = is_text(declared) and sniffed.found != Found.EMPTY
+        is_no_text = is_text(declared) and sniffed.found not in {Found.EMPTY, Found.NAME}
         return not is_no_text and not _is_recognised(declared)
     if canonical(declared) == PLAIN and is_text(sniffed.media_type):
         return True

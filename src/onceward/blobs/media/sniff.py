@@ -113,7 +113,7 @@ def _page(page: markup.Markup, text: str) -> Sniffed:
         return _guess("text/markdown")
     if page.is_piece:
         return _guess(page.media_type)
-    proven = "application/xml" if descends(page.media_type, "application/xml") else page.media_type
+    proven = "application/xml" if page.media_type.endswith("xml") else page.media_type
     return Sniffed(page.media_type, page.media_type, proven, Found.TEXT)
 
 
