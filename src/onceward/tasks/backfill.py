@@ -10,8 +10,8 @@ from sqlalchemy import text
 from onceward.core.web_url import is_web_url
 from onceward.db.engine import Database
 from onceward.db.request import RequestKey, request_key
-from onceward.errors import InvalidInput
-from onceward.tasks.fields import NewAttachment
+from onceward.errors import InvalidInput, NotFound
+from onceward.tasks.fields import TITLE_BYTES_MAX, NewAttachment
 from onceward.tasks.link import create_link_attachment
 
 _PAGE_SIZE = 200
@@ -49,6 +49,9 @@ def backfill_spec_attachments(database: Database, progress: Callable[[int], None
                     added += 1
                 else:
                     skipped += 1
+            except NotFound:
+                # The task went meanwhile, and its spec with it.
+                skipped += 1
             except InvalidInput as error:
                 failed.append((task_id, str(error)))
         progress(len(rows))
@@ -58,7 +61,8 @@ def backfill_spec_attachments(database: Database, progress: Callable[[int], None
 def _attach(database: Database, task_id: str, spec_id: str) -> bool:
     link = {"external_url": spec_id} if is_web_url(spec_id) else {"repo_path": spec_id}
     with database.write() as tx:
-        new = NewAttachment(kind="spec", title=spec_id)
+        # A spec may be longer than a title; the link itself says all of it.
+        new = NewAttachment(kind="spec", title=spec_id if len(spec_id.encode()) <= TITLE_BYTES_MAX else None)
         return create_link_attachment(tx, task_id, new, **link, request=_mark(task_id, spec_id)).is_new
 
 

@@ -1,0 +1,160 @@
+"""Tasks: making, finding, listing and deleting them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+from tests.tasks.vault import Vault
+
+from onceward import tasks
+from onceward.db.engine import Database
+from onceward.db.request import RequestKey, request_key
+from onceward.errors import AlreadyThere, InvalidInput, NotFound
+from onceward.tasks.attachment import REMOVED
+
+
+def keyed(key: str = "k1") -> RequestKey:
+    found = request_key("ada", key, 3600)
+    assert found is not None
+    return found
+
+
+@contextmanager
+def statements(database: Database) -> Iterator[list[str]]:
+    said: list[str] = []
+
+    def hear(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        said.append(statement)
+
+    event.listen(database.engine, "before_cursor_execute", hear)
+    try:
+        yield said
+    finally:
+        event.remove(database.engine, "before_cursor_execute", hear)
+
+
+def test_a_task_is_made_found_and_listed(vault: Vault) -> None:
+    second = vault.task("t2", title="Zwei ä", spec_id="docs/a.md")
+    with vault.database.read() as tx:
+        assert tasks.get_task(tx, "t2") == second
+        assert [task.id for task in tasks.list_tasks(tx, 10)] == ["t2", "t1"]
+        assert [task.id for task in tasks.list_tasks(tx, 1)] == ["t2"]
+
+    assert (second.title, second.spec_id) == ("Zwei ä", "docs/a.md")
+    assert second.created_at == second.updated_at
+
+
+def test_a_task_without_an_id_gets_a_short_one(vault: Vault) -> None:
+    with vault.database.write() as tx:
+        made = {tasks.create_task(tx, "A task").id for _ in range(3)}
+
+    assert len(made) == 3
+    assert all(one.startswith("tk-") and len(one) == 11 for one in made)
+
+
+def test_a_taken_id_is_refused_and_nothing_is_changed(vault: Vault) -> None:
+    with pytest.raises(AlreadyThere, match="t1"):
+        vault.task("t1", title="Another")
+
+    with vault.database.read() as tx:
+        assert tasks.get_task(tx, "t1").title == "A task"
+
+
+def test_an_id_that_would_be_a_path_or_a_riddle_is_refused(vault: Vault) -> None:
+    for task_id in ("", ".hidden", "a/b", "a b", "ä", "x" * 129, "a\n"):
+        with pytest.raises(InvalidInput, match="id"):
+            vault.task(task_id)
+
+
+def test_an_unknown_task_is_told(vault: Vault) -> None:
+    with vault.database.write() as tx:
+        for ask in (tasks.get_task, tasks.list_attachments, tasks.delete_task):
+            with pytest.raises(NotFound, match="no task 't9'"):
+                ask(tx, "t9")
+    with pytest.raises(NotFound, match="no task 't9'"):
+        vault.link("t9", repo_path="a")
+    with pytest.raises(NotFound, match="no task 't9'"):
+        vault.attach(b"1", task_id="t9")
+
+    assert vault.keys() == set()
+
+
+def test_the_same_request_again_finds_the_task_that_its_first_run_made(vault: Vault) -> None:
+    made = []
+    for _ in range(2):
+        with vault.database.write() as tx:
+            made.append(tasks.create_task(tx, "Keyed", request=keyed()))
+            made.append(tasks.create_task(tx, "Keyed and named", task_id="t2", request=keyed("k2")))
+
+    assert made[:2] == made[2:]
+    assert vault.count("tasks") == 3
+
+
+def test_a_key_whose_time_is_over_makes_a_new_task(vault: Vault) -> None:
+    with vault.database.write() as tx:
+        first = tasks.create_task(tx, "Keyed", request=keyed())
+    with vault.database.write() as tx:
+        second = tasks.create_task(tx, "Keyed", request=RequestKey(keyed().digest, "9999"))
+        again = tasks.create_task(tx, "Keyed", request=keyed())
+
+    assert first.id != second.id == again.id
+
+
+def test_deleting_a_task_tells_of_each_attachment_and_takes_no_other_task_along(vault: Vault) -> None:
+    vault.task("t2")
+    attached = [vault.attach(b"1", labels=("x",)), vault.attach(b"1"), vault.link(repo_path="a")]
+    other = vault.attach(b"1", task_id="t2")
+    with vault.database.write() as tx:
+        assert tasks.delete_task(tx, "t1") == 3
+
+    removed = vault.events(REMOVED)
+    assert {event.entity_id for event in removed} == {one.id for one in attached}
+    assert len(removed) == 3
+    assert vault.rows("SELECT id FROM attachments") == [(other.id,)]
+    assert vault.count("attachment_labels") == 0
+    assert vault.content(other.id) == b"1"
+
+
+def test_a_deletion_that_is_taken_back_tells_nothing(vault: Vault) -> None:
+    vault.attach(b"1")
+
+    def taken_back() -> None:
+        with vault.database.write() as tx:
+            tasks.delete_task(tx, "t1")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        taken_back()
+
+    assert vault.events(REMOVED) == []
+    assert vault.count("attachments") == 1
+
+
+def test_listing_tasks_asks_the_same_with_and_without_attachments(vault: Vault) -> None:
+    def listed() -> list[str]:
+        with statements(vault.database) as said, vault.database.read() as tx:
+            tasks.list_tasks(tx, 50)
+        return [one for one in said if "SELECT" in one]
+
+    before = listed()
+    for number in range(20):
+        vault.link(repo_path=f"docs/{number}", labels=("x", "y"))
+    vault.attach(b"1")
+
+    assert listed() == before
+    assert len(before) == 1
+    assert "attachments" not in before[0]
+
+
+def test_listing_attachments_asks_two_questions_however_many_there_are(vault: Vault) -> None:
+    for number in range(20):
+        vault.link(repo_path=f"docs/{number}", labels=(f"l{number}",))
+    with statements(vault.database) as said, vault.database.read() as tx:
+        found = tasks.list_attachments(tx, "t1")
+
+    assert [one.labels for one in found] == [(f"l{number}",) for number in reversed(range(20))]
+    assert len([one for one in said if "SELECT" in one]) == 2
