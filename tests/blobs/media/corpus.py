@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import tarfile
 import zipfile
@@ -216,6 +217,7 @@ def _named() -> Iterator[Case]:
         yield Case("text with a name", media_type, filename, text.encode(), filename)
 
 
-def cases() -> list[Case]:
+@functools.cache
+def cases() -> tuple[Case, ...]:
     parts = (_zips, _archives, _ole, _headers, _pictures, _sound_and_film, _programs_and_data, _texts, _named)
-    return [case for part in parts for case in part()]
+    return tuple(case for part in parts for case in part())

@@ -125,9 +125,9 @@ def test_a_zip_file_with_something_in_front_of_its_directory_is_still_read() -> 
     assert sniffed(data[:split] + raw.noise(500) + data[split:]).media_type == f"{packed.OOXML}.spreadsheetml.sheet"
 
 
-@pytest.mark.parametrize("case", corpus.cases()[::5], ids=lambda case: f"{case.name} {case.filename or ''}".strip())
+@pytest.mark.parametrize("case", corpus.cases()[::11], ids=lambda case: f"{case.name} {case.filename or ''}".strip())
 def test_a_file_that_is_cut_anywhere_is_looked_at_without_an_error(case: corpus.Case) -> None:
-    for length in {*range(0, min(len(case.data), 600), 7), len(case.data) - 1, len(case.data) // 2}:
+    for length in {*range(0, min(len(case.data), 600), 13), len(case.data) - 1, len(case.data) // 2}:
         sniffed(case.data[: max(0, length)])
 
 

@@ -13,6 +13,7 @@ _PROSE = {
     "greek": "Ήταν αργά και κανείς δεν είχε ανάψει το φως.\nΤο γράμμα ήταν στο τραπέζι.\n",
     "japanese": "もう遅かったので、誰も明かりをつけなかった。\n手紙は机の上にあった。\n",
     "chinese": "天色已晚，没有人点灯。\n信在桌子上。\n",
+    "korean": "이미 늦은 시간이었고 아무도 불을 켜지 않았다.\n편지는 책상 위에 있었다.\n",
     "arabic": "كان الوقت متأخرا ولم يشعل أحد المصباح.\nالرسالة على الطاولة.\n",
     "emoji": "Done ✅ and shipped 🚀; thanks to all 🎉.\nNext week: the rest.\n",
 }
@@ -23,6 +24,7 @@ _OLDER = {
     "russian": ("koi8-r", "cp1251"),
     "greek": ("iso8859-7", "cp1253"),
     "japanese": ("shift_jis", "euc_jp", "iso2022_jp"),
+    "korean": ("euc_kr", "iso2022_kr"),
     "chinese": ("gbk", "gb18030"),
 }
 

@@ -57,10 +57,11 @@ def text_of(sample: Sample) -> str | None:
             return _decoded(head[len(mark) :], encoding, is_whole=is_whole)
     if b"\x00" in head:
         return _wide(head, is_whole=is_whole)
-    if len(head) != len(head.translate(None, _CONTROLS)):
-        return None
-    if not is_whole and sample.tail().translate(None, _CONTROLS) != sample.tail():
-        # It begins as text and ends otherwise: a header of text in front of data.
-        return None
+    # ISO 2022 for Korean says at once that it will shift in and out.
+    controls = _CONTROLS.translate(None, b"\x0e\x0f") if head.startswith(b"\x1b$)C") else _CONTROLS
+    for part in (head, b"" if is_whole else sample.tail()):
+        # Also of the end: a header of text may stand in front of data.
+        if len(part) != len(part.translate(None, controls)):
+            return None
     text = _decoded(head, "utf-8", is_whole=is_whole)
     return head.decode("latin-1") if text is None else text
