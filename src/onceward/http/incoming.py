@@ -120,6 +120,8 @@ class Verified:
         message = await self._receive()
         if message["type"] == "http.disconnect":
             self._ended = True
+            # Half a body is not the request: what the handler makes of it must not answer the retry.
+            self.broken = problem.wrong_digest()
             return message
         data = message.get("body", b"")
         self._size += len(data)

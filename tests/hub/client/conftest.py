@@ -15,7 +15,7 @@ from tests.hub.process import running_hub
 from onceward.db.engine import open_database
 from onceward.events.log import PAGE_MAX, NewEvent, append
 from onceward.hub.client import Hub
-from onceward.hub.client.hub import HubOptions
+from onceward.hub.client.wire import HubOptions
 
 T = TypeVar("T")
 

@@ -11,11 +11,15 @@ _READ_BYTES = 64 * 1024
 
 
 class Line:
-    """Passes on what both sides say. `lose_answers` is how many answers it will swallow, closing the line instead."""
+    """Passes on what both sides say. `lose_answers` is how many answers it will swallow, closing the line instead.
+
+    With `answer_bytes_max` each connection is cut after so many bytes of answers.
+    """
 
     def __init__(self, hub_url: str) -> None:
         self.url = ""
         self.lose_answers = 0
+        self.answer_bytes_max: int | None = None
         self.connections = 0
         self.live: set[asyncio.Task[None]] = set()
         self._hub_port = urlsplit(hub_url).port
@@ -73,10 +77,14 @@ class Line:
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_answer: bool = False
     ) -> None:
+        passed = 0
         with contextlib.suppress(OSError):
             while data := await reader.read(_READ_BYTES):
                 if is_answer and self.lose_answers > 0:
                     self.lose_answers -= 1
                     return
+                passed += len(data)
                 writer.write(data)
                 await writer.drain()
+                if is_answer and self.answer_bytes_max is not None and passed > self.answer_bytes_max:
+                    return

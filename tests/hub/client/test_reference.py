@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onceward.hub.client
 from onceward.hub.client import BlockingFollowing, BlockingHub, Following, Hub, values
-from onceward.hub.client.hub import HubOptions
+from onceward.hub.client.wire import HubOptions
 
 REFERENCE = Path(__file__).parent.parent.parent.parent / "docs" / "reference.md"
 
@@ -33,5 +33,6 @@ def test_every_name_method_argument_and_field_is_in_the_reference() -> None:
 
     assert set(onceward.hub.client.__all__) <= words()
     assert public(Hub) | public(BlockingHub) | public(Following) | public(BlockingFollowing) <= words()
-    assert arguments | set(HubOptions.__annotations__) <= words()
+    options = {*HubOptions.__annotations__, *values.About.__annotations__}
+    assert arguments | options <= words()
     assert {"event_id", "value_differs", "next_after", "checks"} <= fields <= words()

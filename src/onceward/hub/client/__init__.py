@@ -11,23 +11,35 @@ from onceward.hub.client.blocking import BlockingFollowing, BlockingHub
 from onceward.hub.client.following import Following
 from onceward.hub.client.hub import Hub
 from onceward.hub.client.values import (
+    About,
     Attached,
     Attachment,
+    Backfilled,
+    Collected,
+    Damage,
+    Downloaded,
     Event,
     EventPage,
     Gap,
     Message,
     MessageMade,
     Readiness,
+    Task,
+    TaskAttachment,
     Topic,
     TopicMade,
 )
 
 __all__ = [
+    "About",
     "Attached",
     "Attachment",
+    "Backfilled",
     "BlockingFollowing",
     "BlockingHub",
+    "Collected",
+    "Damage",
+    "Downloaded",
     "Event",
     "EventPage",
     "Following",
@@ -36,6 +48,8 @@ __all__ = [
     "Message",
     "MessageMade",
     "Readiness",
+    "Task",
+    "TaskAttachment",
     "Topic",
     "TopicMade",
 ]

@@ -13,12 +13,17 @@ from onceward.http.retry import asked_seconds
 from onceward.hub.client.values import (
     Attached,
     Attachment,
+    Backfilled,
+    Collected,
+    Damage,
     Event,
     EventPage,
     Gap,
     Message,
     MessageMade,
     Readiness,
+    Task,
+    TaskAttachment,
     Topic,
     TopicMade,
 )
@@ -51,12 +56,16 @@ def error_of(response: httpx.Response) -> errors.OncewardError:
             return errors.Unauthorized(detail)
         case 403:
             return errors.Forbidden(detail)
+        case 404 if code == errors.Expired.code:
+            return errors.Expired(detail)
         case 404 if problem:
             return errors.NotFound(detail)
         case 409 if code == "in-doubt":
             return errors.InDoubt(detail)
         case 409 if code == "outcome-not-kept":
             return errors.OutcomeNotKept(detail)
+        case 409 if problem and "Retry-After" not in response.headers:
+            return errors.AlreadyThere(detail)
         case 409 | 429:
             return errors.Busy(detail, _retry_after(response))
         case 413:
@@ -179,6 +188,63 @@ def event_page(said: Any) -> EventPage:
 
 def readiness(said: Any) -> Readiness:
     return Readiness(said["status"] == "ok", dict(said["checks"]))
+
+
+def nothing(said: Any) -> None:
+    """That it was done is all there is to know."""
+    said["id"]
+
+
+def task(said: Any) -> Task:
+    moments = _moment(said["created_at"]), _moment(said["updated_at"])
+    return Task(said["id"], said["title"], said.get("spec_id"), *moments)
+
+
+def task_list(said: Any) -> list[Task]:
+    return [task(one) for one in said["tasks"]]
+
+
+def task_attachment(said: Any) -> TaskAttachment:
+    expires_at = said.get("expires_at")
+    return TaskAttachment(
+        id=said["id"],
+        task_id=said["task_id"],
+        kind=said["kind"],
+        source_type=said["source_type"],
+        title=said.get("title"),
+        filename=said.get("filename"),
+        media_type=said.get("media_type"),
+        media_type_source=said["media_type_source"],
+        blob_id=said.get("blob_id"),
+        external_url=said.get("external_url"),
+        repo_path=said.get("repo_path"),
+        sha256=said.get("sha256"),
+        size_bytes=said.get("size_bytes"),
+        meta=said.get("meta", {}),
+        labels=tuple(said["labels"]),
+        created_at=_moment(said["created_at"]),
+        updated_at=_moment(said["updated_at"]),
+        expires_at=None if expires_at is None else _moment(expires_at),
+        expired=said.get("expired", False),
+    )
+
+
+def task_attachment_list(said: Any) -> list[TaskAttachment]:
+    return [task_attachment(one) for one in said["attachments"]]
+
+
+def collected(said: Any) -> Collected:
+    return Collected(**{name: said[name] for name in Collected.__slots__})
+
+
+def damage_list(said: Any) -> list[Damage]:
+    found = [{name: one[name] for name in Damage.__slots__} for one in said["damaged"]]
+    return [Damage(**{**one, "attachments": tuple(one["attachments"])}) for one in found]
+
+
+def backfilled(said: Any) -> Backfilled:
+    failed = tuple((task_id, reason) for task_id, reason in said["failed"])
+    return Backfilled(said["task_count"], said["added_count"], said["skipped_count"], failed)
 
 
 def _moment(text: str) -> datetime:

@@ -15,8 +15,9 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 from onceward.errors import StoreClosed
 from onceward.hub.client.following import Following
-from onceward.hub.client.hub import Hub, HubOptions
+from onceward.hub.client.hub import Hub
 from onceward.hub.client.values import Event
+from onceward.hub.client.wire import HubOptions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -118,6 +119,20 @@ class BlockingHub:
     events = _waits(Hub.events)
     all_events = _iterates(Hub.all_events)
     follow = _follows(Hub.follow)
+    create_task = _waits(Hub.create_task)
+    tasks = _waits(Hub.tasks)
+    task = _waits(Hub.task)
+    delete_task = _waits(Hub.delete_task)
+    attach_file = _waits(Hub.attach_file)
+    attach_link = _waits(Hub.attach_link)
+    task_attachments = _waits(Hub.task_attachments)
+    attachment = _waits(Hub.attachment)
+    replace_labels = _waits(Hub.replace_labels)
+    download = _waits(Hub.download)
+    remove_attachment = _waits(Hub.remove_attachment)
+    gc_blobs = _waits(Hub.gc_blobs)
+    fsck = _waits(Hub.fsck)
+    backfill_spec_attachments = _waits(Hub.backfill_spec_attachments)
     healthz = _waits(Hub.healthz)
     readyz = _waits(Hub.readyz)
 

@@ -7,76 +7,59 @@ sent. Whoever wants to repeat a call later, or after a restart, passes an `idemp
 from __future__ import annotations
 
 import functools
-import json
-import ssl
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from os import PathLike
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict, TypeVar, Unpack
-from urllib.parse import quote
+from typing import BinaryIO, Self, Unpack
 
 import httpx
 
-from onceward.core.request import key_of as header_key
-from onceward.errors import HubUnavailable, InvalidInput, InvalidOption, NotFound, StoreClosed
-from onceward.http.client import AsyncRetryTransport
+from onceward.errors import HubUnavailable
 from onceward.http.events import is_event_stream
 from onceward.hub.client import answers
+from onceward.hub.client.downloading import download
 from onceward.hub.client.following import Following, OnGap, check_cursor, check_on_gap, lost
+from onceward.hub.client.uploading import Progress, Source, no_progress, upload
 from onceward.hub.client.values import (
+    About,
     Attached,
     Attachment,
+    Backfilled,
+    Collected,
+    Damage,
+    Downloaded,
     Event,
     EventPage,
     Message,
     MessageMade,
     Readiness,
+    Task,
+    TaskAttachment,
     Topic,
     TopicMade,
 )
+from onceward.hub.client.wire import SECONDS_MAX, HubOptions, Wire, as_json, path_of
+from onceward.hub.new_file import new_file
 from onceward.terms import check_seconds
-
-T = TypeVar("T")
 
 LIMIT = 50
 # Three heartbeats of a hub as it comes: one may be late, a second lost on the way.
 SILENCE_SECONDS = 45.0
 # The longest page that the hub gives.
 _PAGE = 500
-_SECONDS_MAX = 24 * 3600.0
-
-_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
-
-
-class HubOptions(TypedDict, total=False):
-    """How patient the client is, and over what it speaks.
-
-    deadline_seconds  how long one call may take in all, with its retries (60)
-    try_seconds       how long one try may be silent (20)
-    transport         what sends each try: proxies, TLS and limits are given to it; it is closed with the hub
-    """
-
-    deadline_seconds: float
-    try_seconds: float
-    transport: httpx.AsyncBaseTransport
 
 
 class Hub:
-    """`async with Hub("http://127.0.0.1:8787", token="…") as hub:`. Raises what `onceward.errors` has, nothing else."""
+    """`async with Hub("http://127.0.0.1:8787", token="…") as hub:`. Raises what `onceward.errors` has, nothing else,
+    save for an `OSError` of a file on this side.
+    """
 
     def __init__(self, url: str, token: str | None = None, **options: Unpack[HubOptions]) -> None:
-        base = _base(url)
-        self._url = str(base)
-        self._try_seconds = check_seconds("try_seconds", options.get("try_seconds", 20.0), _SECONDS_MAX, positive=True)
-        self._inner = options.get("transport") or _transport(base)
-        self._client = httpx.AsyncClient(
-            base_url=base,
-            headers={"User-Agent": "onceward", **_authorization(token)},
-            timeout=self._try_seconds,
-            transport=AsyncRetryTransport(self._inner, deadline_seconds=options.get("deadline_seconds", 60.0)),
-        )
+        self._wire = Wire(url, token, options)
 
     def __repr__(self) -> str:
-        return f"Hub({self._url!r})"
+        return f"Hub({self._wire.url!r})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -88,29 +71,31 @@ class Hub:
 
     async def aclose(self) -> None:
         """Close all connections; whoever still follows is told `StoreClosed`."""
-        await self._client.aclose()
+        await self._wire.aclose()
 
     # Topics and messages.
 
     async def create_topic(self, title: str, *, idempotency_key: str | None = None) -> TopicMade:
-        return await self._change("POST", "/api/v1/topics", {"title": title}, idempotency_key, answers.topic_made)
+        return await self._wire.change("POST", "/api/v1/topics", {"title": title}, idempotency_key, answers.topic_made)
 
     async def topics(self, *, limit: int = LIMIT) -> list[Topic]:
         """The newest first."""
-        return await self._look("/api/v1/topics", {"limit": limit}, answers.topic_list)
+        return await self._wire.look("/api/v1/topics", {"limit": limit}, answers.topic_list)
 
     async def topic(self, topic_id: str) -> Topic:
-        return await self._look(_path(topic_id), {}, answers.topic_found)
+        return await self._wire.look(_path(topic_id), {}, answers.topic_found)
 
     async def post_message(
         self, topic_id: str, sender: str, content: str, *, idempotency_key: str | None = None
     ) -> MessageMade:
         sent = {"sender": sender, "content": content}
-        return await self._change("POST", _path(topic_id, "/messages"), sent, idempotency_key, answers.message_made)
+        return await self._wire.change(
+            "POST", _path(topic_id, "/messages"), sent, idempotency_key, answers.message_made
+        )
 
     async def messages(self, topic_id: str, *, limit: int = LIMIT) -> list[Message]:
         """The newest first."""
-        return await self._look(_path(topic_id, "/messages"), {"limit": limit}, answers.message_list)
+        return await self._wire.look(_path(topic_id, "/messages"), {"limit": limit}, answers.message_list)
 
     # Attachments. Their `key` is a name within the kind.
 
@@ -127,7 +112,7 @@ class Hub:
     ) -> Attached:
         """Add an attachment, or find the one that is there: what it is follows from its kind, key and dedupe key."""
         sent = _attachment(kind, value_json, key, dedupe_key, source_message_id)
-        return await self._change("POST", _path(topic_id, "/attachments"), sent, idempotency_key, answers.attached)
+        return await self._wire.change("POST", _path(topic_id, "/attachments"), sent, idempotency_key, answers.attached)
 
     async def update_attachment(
         self,
@@ -142,7 +127,7 @@ class Hub:
     ) -> Attached:
         """Give the attachment that is there another value; `NotFound` when there is none."""
         sent = _attachment(kind, value_json, key, dedupe_key, source_message_id)
-        return await self._change("PUT", _path(topic_id, "/attachments"), sent, idempotency_key, answers.attached)
+        return await self._wire.change("PUT", _path(topic_id, "/attachments"), sent, idempotency_key, answers.attached)
 
     async def find_attachment(
         self, topic_id: str, kind: str, dedupe_key: str, *, key: str | None = None
@@ -162,14 +147,14 @@ class Hub:
     ) -> list[Attachment]:
         """The newest first. The empty key finds those without one."""
         asked = {"kind": kind, "key": key, "dedupe_key": dedupe_key, "limit": limit}
-        return await self._look(_path(topic_id, "/attachments"), asked, answers.attachment_list)
+        return await self._wire.look(_path(topic_id, "/attachments"), asked, answers.attachment_list)
 
     # Events.
 
     async def events(self, after: int = 0, *, limit: int = 100, topic_id: str | None = None) -> EventPage:
         """A page of the log. Events that were asked for and are no longer kept are its `gap`."""
         asked = {"after": check_cursor(after), "limit": limit, "topic_id": topic_id}
-        return await self._look("/api/v1/events", asked, answers.event_page)
+        return await self._wire.look("/api/v1/events", asked, answers.event_page)
 
     async def all_events(
         self, after: int = 0, *, topic_id: str | None = None, on_gap: OnGap = "raise"
@@ -201,23 +186,137 @@ class Hub:
         events behind the cursor are no longer kept (with `on_gap="continue"` they are passed over), and `OtherLog` when
         the log is not the one of the cursor, or of `log_epoch`.
         """
-        check_seconds("silence_seconds", silence_seconds, _SECONDS_MAX, positive=True)
+        check_seconds("silence_seconds", silence_seconds, SECONDS_MAX, positive=True)
         connect = functools.partial(self._stream, topic_id, silence_seconds)
         return Following(connect, after, log_epoch, on_gap)
+
+    # Tasks, and what is attached to them.
+
+    async def create_task(
+        self, title: str, *, task_id: str | None = None, spec_id: str | None = None, idempotency_key: str | None = None
+    ) -> Task:
+        """`AlreadyThere` when the id is taken; without one it gets its own."""
+        sent = {"id": task_id, "title": title, "spec_id": spec_id}
+        return await self._wire.change("POST", "/v1/tasks", sent, idempotency_key, answers.task)
+
+    async def tasks(self, *, limit: int = LIMIT) -> list[Task]:
+        """The newest first."""
+        return await self._wire.look("/v1/tasks", {"limit": limit}, answers.task_list)
+
+    async def task(self, task_id: str) -> Task:
+        return await self._wire.look(_task(task_id), {}, answers.task)
+
+    async def delete_task(self, task_id: str) -> None:
+        """With everything that is attached to it. Sent once: after `HubUnavailable` it may be gone or not."""
+        await self._wire.change("DELETE", _task(task_id), None, None, answers.nothing)
+
+    async def attach_file(
+        self,
+        task_id: str,
+        file: Source,
+        kind: str,
+        *,
+        filename: str | None = None,
+        reject_media_type_mismatch: bool | None = None,
+        progress: Progress = no_progress,
+        idempotency_key: str | None = None,
+        **about: Unpack[About],
+    ) -> TaskAttachment:
+        """Attach the bytes of a file: a path, or an open binary file, read from where it stands.
+
+        It is read twice, and again for each further try; what cannot be read again is copied into a temporary file.
+        """
+        fields = _fields(kind, about, reject_media_type_mismatch)
+        path = _task(task_id, "/attachments")
+        return await upload(self._wire, path, file, fields, filename, idempotency_key, progress)
+
+    async def attach_link(
+        self,
+        task_id: str,
+        kind: str,
+        *,
+        external_url: str | None = None,
+        repo_path: str | None = None,
+        idempotency_key: str | None = None,
+        **about: Unpack[About],
+    ) -> TaskAttachment:
+        """Attach a URL or a path in a repository, one of the two."""
+        sent: dict[str, object] = {"kind": kind, "external_url": external_url, "repo_path": repo_path, **about}
+        sent["labels"], sent["meta"] = list(about.get("labels", ())), dict(about.get("meta", {}))
+        path = _task(task_id, "/attachments/link")
+        return await self._wire.change("POST", path, sent, idempotency_key, answers.task_attachment)
+
+    async def task_attachments(self, task_id: str) -> list[TaskAttachment]:
+        """The newest first."""
+        return await self._wire.look(_task(task_id, "/attachments"), {}, answers.task_attachment_list)
+
+    async def attachment(self, attachment_id: str) -> TaskAttachment:
+        return await self._wire.look(_attached(attachment_id), {}, answers.task_attachment)
+
+    async def replace_labels(
+        self, attachment_id: str, labels: Iterable[str], *, idempotency_key: str | None = None
+    ) -> TaskAttachment:
+        sent = {"labels": list(labels)}
+        path = _attached(attachment_id, "/labels")
+        return await self._wire.change("PUT", path, sent, idempotency_key, answers.task_attachment)
+
+    async def download(
+        self,
+        attachment_id: str,
+        to: str | PathLike[str] | BinaryIO,
+        *,
+        overwrite: bool = False,
+        progress: Progress = no_progress,
+    ) -> Downloaded:
+        """The bytes of an attachment, into an open binary file, or into a new one, which is there whole or not at all.
+
+        A line that breaks is resumed; the sha256 is checked. A file that is there is `AlreadyThere`, or overwritten.
+        """
+        path = _attached(attachment_id, "/content")
+        if not isinstance(to, str | PathLike):
+            return await download(self._wire, path, to, progress)
+        with new_file(Path(to), overwrite=overwrite) as file:
+            return await download(self._wire, path, file, progress)
+
+    async def remove_attachment(self, attachment_id: str) -> None:
+        """Sent once: after `HubUnavailable` it may be gone or not."""
+        await self._wire.change("DELETE", _attached(attachment_id), None, None, answers.nothing)
+
+    # For an admin.
+
+    async def gc_blobs(
+        self,
+        *,
+        dry_run: bool = True,
+        grace_seconds: float | None = None,
+        batch_size: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Collected:
+        """Collect what nothing needs any more, or only count it."""
+        sent = {"dry_run": dry_run, "grace_seconds": grace_seconds, "batch_size": batch_size}
+        return await self._wire.work("/v1/admin/gc-blobs", sent, idempotency_key, answers.collected)
+
+    async def fsck(self, *, quarantine: bool = False, idempotency_key: str | None = None) -> list[Damage]:
+        """The blobs that are not what they should be."""
+        return await self._wire.work("/v1/admin/fsck", {"quarantine": quarantine}, idempotency_key, answers.damage_list)
+
+    async def backfill_spec_attachments(self, *, idempotency_key: str | None = None) -> Backfilled:
+        """Make an attachment of each task's `spec_id`, once."""
+        return await self._wire.work("/v1/admin/backfill-spec-attachments", {}, idempotency_key, answers.backfilled)
 
     # The hub itself. Asked once: whoever asks wants to know how it is now.
 
     async def healthz(self) -> bool:
         """Whether the hub answers."""
         try:
-            return (await self._probe("/healthz")).is_success
+            return (await self._wire.probe("/healthz")).is_success
         except HubUnavailable:
             return False
 
     async def readyz(self) -> Readiness:
         """Whether the hub and its stores answer."""
         try:
-            response = await self._probe("/readyz")
+            response = await self._wire.probe("/readyz")
         except HubUnavailable:
             return Readiness(ready=False, checks={"hub": "no answer"})
         try:
@@ -225,108 +324,22 @@ class Hub:
         except (KeyError, TypeError, ValueError) as error:
             raise answers.unexpected(response) from error
 
-    # The wire.
-
-    async def _change(
-        self, method: str, path: str, sent: Mapping[str, object], key: str | None, made: Callable[[Any], T]
-    ) -> T:
-        headers = {"Content-Type": "application/json"}
-        if key is not None:
-            header_key([key], [])
-            headers["Idempotency-Key"] = key
-        try:
-            content = _to_json(sent).encode()
-        except (TypeError, ValueError, RecursionError) as error:
-            raise InvalidInput(f"this cannot be sent as JSON: {error}") from error
-        request = self._client.build_request(method, path, content=content, headers=headers)
-        return answers.read(await self._send(request), made)
-
-    async def _look(self, path: str, asked: Mapping[str, object], made: Callable[[Any], T]) -> T:
-        return answers.read(await self._send(self._get(path, asked)), made)
-
     async def _stream(self, topic_id: str | None, silence_seconds: float, after: int | None) -> httpx.Response:
-        request = self._get("/api/v1/events/stream", {"topic_id": topic_id})
+        request = self._wire.get("/api/v1/events/stream", {"topic_id": topic_id})
         request.headers.update({"Accept": "text/event-stream", "Accept-Encoding": "identity"})
         if after is not None:
             request.headers["Last-Event-ID"] = str(after)
-        timeout = httpx.Timeout(self._try_seconds, read=silence_seconds)
+        timeout = httpx.Timeout(self._wire.try_seconds, read=silence_seconds)
         request.extensions = {**request.extensions, "timeout": timeout.as_dict()}
-        response = await self._send(request, stream=True)
-        if response.is_success and is_event_stream(response.headers.get("Content-Type", "").encode()):
-            return response
-        try:
-            await response.aread()
-        finally:
-            await response.aclose()
-        raise answers.error_of(response)
-
-    async def _probe(self, path: str) -> httpx.Response:
-        request = self._get(path, {})
-
-        async def ask() -> httpx.Response:
-            response = await self._inner.handle_async_request(request)
-            response.request = request
-            try:
-                await response.aread()
-            finally:
-                await response.aclose()
-            return response
-
-        return await self._answer(request, ask())
-
-    def _get(self, path: str, asked: Mapping[str, object]) -> httpx.Request:
-        params: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-        try:
-            return self._client.build_request("GET", path, params=params)
-        except (TypeError, ValueError) as error:
-            raise InvalidInput(f"this cannot be asked: {error}") from error
-
-    async def _send(self, request: httpx.Request, *, stream: bool = False) -> httpx.Response:
-        return await self._answer(request, self._client.send(request, stream=stream))
-
-    async def _answer(self, request: httpx.Request, asking: Coroutine[Any, Any, httpx.Response]) -> httpx.Response:
-        if self._client.is_closed:
-            asking.close()
-            raise StoreClosed("this client was closed; open another")
-        try:
-            return await asking
-        except httpx.RequestError as error:
-            raise HubUnavailable(f"no answer from {self._url}: {error!r}", answers.key_of(request)) from error
+        return await self._wire.open(request, _is_stream)
 
 
-def _base(url: str) -> httpx.URL:
-    try:
-        base = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError) as error:
-        raise InvalidOption(f"not the URL of a hub: {error}") from error
-    if base.scheme not in {"http", "https"} or not base.host:
-        raise InvalidOption("the URL of a hub begins with http:// or https:// and has a host")
-    if base.userinfo or base.query or base.fragment:
-        raise InvalidOption("the URL of a hub has no user, query or fragment; a token is given as token=")
-    return base
-
-
-def _authorization(token: str | None) -> dict[str, str]:
-    if token is None:
-        return {}
-    if not token or not token.isascii() or not token.isprintable() or " " in token:
-        raise InvalidOption("a token is visible ASCII text without blanks and line ends")
-    return {"Authorization": f"Bearer {token}"}
-
-
-def _transport(base: httpx.URL) -> httpx.AsyncHTTPTransport:
-    # Reading the certificates of all authorities takes longer than most calls. Without TLS nobody is trusted.
-    verify = True if base.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Every stream that is followed holds a connection.
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
-    return httpx.AsyncHTTPTransport(verify=verify, limits=limits)
+def _is_stream(response: httpx.Response) -> bool:
+    return response.is_success and is_event_stream(response.headers.get("Content-Type", "").encode())
 
 
 def _path(topic_id: str, below: str = "") -> str:
-    # These would lead to another address; no topic has such an id.
-    if not topic_id or topic_id in {".", ".."} or "/" in topic_id:
-        raise NotFound(f"there is no topic {topic_id[:64]!r}")
-    return f"/api/v1/topics/{quote(topic_id, safe='', errors='replace')}{below}"
+    return path_of("/api/v1/topics", "topic", topic_id, below)
 
 
 def _attachment(
@@ -339,3 +352,23 @@ def _attachment(
         "dedupe_key": dedupe_key,
         "source_message_id": source_message_id,
     }
+
+
+def _task(task_id: str, below: str = "") -> str:
+    return path_of("/v1/tasks", "task", task_id, below)
+
+
+def _attached(attachment_id: str, below: str = "") -> str:
+    return path_of("/v1/attachments", "attachment", attachment_id, below)
+
+
+def _fields(kind: str, about: About, reject_mismatch: bool | None) -> list[tuple[str, str]]:
+    """What is said of a file, in the form of an upload. What is not said is not sent."""
+    said = {"kind": kind, "title": about.get("title"), "expires_at": about.get("expires_at")}
+    said["media_type"] = about.get("media_type")
+    if meta := about.get("meta"):
+        said["meta"] = as_json(meta).decode()
+    if reject_mismatch is not None:
+        said["reject_media_type_mismatch"] = "true" if reject_mismatch else "false"
+    labels = [("labels[]", label) for label in about.get("labels", ())]
+    return [(name, value) for name, value in said.items() if value is not None] + labels

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypedDict
 
 from onceward.core.canonical import Json
 
@@ -102,3 +103,97 @@ class Readiness:
 
     ready: bool
     checks: Mapping[str, str]
+
+
+class About(TypedDict, total=False):
+    """What may be said of an attachment of a task, whatever it is.
+
+    expires_at  a time with its zone, such as `2026-12-31T12:00:00Z`, or a date, which means its end in UTC
+    meta        anything that is a JSON object
+    """
+
+    title: str | None
+    media_type: str | None
+    expires_at: str | None
+    labels: Iterable[str]
+    meta: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    id: str
+    title: str
+    spec_id: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAttachment:
+    """Something that is attached to a task: bytes that the hub keeps, or a link.
+
+    `source_type` is `managed_blob`, `external_url` or `repo_path`. `expired`: its time is over, and it will be collected.
+    """
+
+    id: str
+    task_id: str
+    kind: str
+    source_type: str
+    title: str | None
+    filename: str | None
+    media_type: str | None
+    media_type_source: str
+    blob_id: str | None
+    external_url: str | None
+    repo_path: str | None
+    sha256: str | None
+    size_bytes: int | None
+    meta: Mapping[str, Json]
+    labels: tuple[str, ...]
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None
+    expired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Downloaded:
+    """The bytes that were written, all of them, and as they were stored."""
+
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a collection found, and what became of it. After a dry run `reclaimed_bytes` is what it would be."""
+
+    candidate_count: int
+    deleted_count: int
+    failed_count: int
+    reclaimed_bytes: int
+    dry_run: bool
+    expired_count: int
+    orphan_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A blob that is `missing`, or has the `wrong-size`, the `wrong-content`, or a place `elsewhere`."""
+
+    blob_id: str
+    sha256: str
+    blob_key: str
+    problem: str
+    attachments: tuple[str, ...]
+    quarantined: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Backfilled:
+    """How many tasks have a `spec_id`, and what became of these. `failed` has the task and the reason."""
+
+    task_count: int
+    added_count: int
+    skipped_count: int
+    failed: tuple[tuple[str, str], ...]
