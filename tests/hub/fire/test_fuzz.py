@@ -77,9 +77,9 @@ def described(request: pytest.FixtureRequest, sites: Sites) -> Iterator[Describe
 @fuzzed
 @given(data=st.data())
 def test_what_is_described_is_answered_as_described(described: Described, data: st.DataObject) -> None:
-    _, answer = described.ask(data, GenerationMode.POSITIVE)
+    case, answer = described.ask(data, GenerationMode.POSITIVE)
 
-    if answer.status_code >= 400:
+    if answer.status_code >= 400 and case.method.upper() != "HEAD":
         assert json.loads(answer.content)["status"] == answer.status_code
 
 
