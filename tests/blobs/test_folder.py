@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import os
 import resource
@@ -123,6 +124,25 @@ def test_a_folder_whose_fsync_fails_acknowledges_nothing(
                 in_folder.put(spool, "bl-00000001")
 
         assert in_folder.put(spool, "bl-00000001")
+
+
+def test_a_spool_that_was_swept_before_it_was_locked_is_made_again(
+    in_folder: FolderBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept: list[str] = []
+    lock = fcntl.flock
+
+    def sweep_first(descriptor: int, how: int) -> None:
+        if not swept:
+            swept.extend(path.name for path in (folder / "tmp").iterdir())
+            (folder / "tmp" / swept[0]).unlink()
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", sweep_first)
+    key = keep(in_folder, b"unlucky")
+
+    assert len(swept) == 1
+    assert whole(in_folder, key) == b"unlucky"
 
 
 @contextmanager

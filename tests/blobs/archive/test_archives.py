@@ -278,8 +278,26 @@ def test_a_sparse_file_counts_with_its_holes(look: Look) -> None:
 
 def test_a_header_that_asks_for_memory_is_refused(look: Look) -> None:
     described = tarfile.TarInfo("long")
-    described.type, described.size = tarfile.GNUTYPE_LONGNAME, 8 * 1024**3 - 1
-    refused(look, described.tobuf(tarfile.GNU_FORMAT), "readable", "application/x-tar")
+    described.type, described.size = tarfile.GNUTYPE_LONGNAME, 2 * MIB
+    content = described.tobuf(tarfile.GNU_FORMAT) + b"n" * 2 * MIB + tarred({"n": b""})
+
+    refused(look, content, "readable", "application/x-tar")
+
+
+def test_a_header_that_names_all_entries_is_refused(look: Look) -> None:
+    target = io.BytesIO()
+    with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT, pax_headers={"path": "../up"}):
+        pass
+
+    refused(look, target.getvalue(), "readable", "application/x-tar")
+
+
+def test_what_declares_too_much_is_refused_before_it_is_read(look: Look) -> None:
+    refused(look, one_entry(b"x", size=2**31), "max_total_unpacked_bytes")
+
+
+def test_a_gzip_file_of_members_without_content_is_refused(look: Look) -> None:
+    refused(look, gzipped(b"") * 100_001, "readable")
 
 
 # Damage.
