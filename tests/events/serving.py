@@ -177,10 +177,12 @@ class Client:
     async def events(self, count: int) -> list[int]:
         """The ids of the next events, whatever else is said between them."""
         ids: list[int] = []
-        while len(ids) < count:
-            message = await self.hear()
-            if message["type"] == "event":
-                ids.append(message["event"]["event_id"])
+        # Heartbeats are no reason to go on waiting.
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(ids) < count:
+                message = await self.hear()
+                if message["type"] == "event":
+                    ids.append(message["event"]["event_id"])
         return ids
 
 
