@@ -113,8 +113,8 @@ def lines_type(text: str, *, is_whole: bool) -> str | None:
 
 def _records(text: str, *, is_whole: bool) -> list[str]:
     """The first lines that are not blank; the last one only if it was not cut."""
-    lines = re.split(r"\r\n|\n|\r", text)
-    if not is_whole:
+    lines = re.split(r"\r\n|\n|\r", text, maxsplit=2 * _LINES_MAX)
+    if not is_whole or len(lines) > 2 * _LINES_MAX:
         lines.pop()
     return [line for line in lines if line.strip()][:_LINES_MAX]
 

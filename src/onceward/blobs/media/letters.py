@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 
 from onceward.blobs.media.sample import Sample
 
@@ -18,7 +19,7 @@ _MARKS = (
 # What no text has: control characters other than the blank ones, backspace (overstrike), and escape (colours, and the
 # shifts of ISO 2022).
 _CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b") + b"\x7f"
-_CONTROL_CHARACTERS = {*map(chr, _CONTROLS)} | {"\ufffe", "\uffff"}
+_CONTROL_CHARACTER = re.compile(f"[{re.escape(_CONTROLS.decode())}\ufffe\uffff]")
 # Text of two bytes for each character that does not say so shows in the zeros of its Latin letters, digits and blanks.
 _PLAIN_SHARE = 0.3
 
@@ -29,7 +30,7 @@ def _decoded(data: bytes, encoding: str, *, is_whole: bool) -> str | None:
         text = codecs.getincrementaldecoder(encoding)().decode(data, final=is_whole)
     except UnicodeDecodeError:
         return None
-    return None if not _CONTROL_CHARACTERS.isdisjoint(text) else text
+    return None if _CONTROL_CHARACTER.search(text) else text
 
 
 def _wide(data: bytes, *, is_whole: bool) -> str | None:
