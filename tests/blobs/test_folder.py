@@ -87,6 +87,15 @@ def test_folders_that_another_writer_has_just_made_are_brought_to_the_disk_too(
     assert len([line for line in witness.seen if line.startswith("fsync blobs/sha256")]) == 3
 
 
+def test_a_new_blob_folder_is_on_the_disk_with_all_its_parents(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    witness = Witness(monkeypatch, folder)
+    FolderBlobs(tmp_path / "one" / "two" / "blobs")
+
+    assert witness.seen == ["fsync .", "fsync one", "fsync one/two", *["fsync one/two/blobs"] * 4]
+
+
 def failing(number: int) -> Callable[..., None]:
     def fail(*_: object, **__: object) -> None:
         raise OSError(number, os.strerror(number))

@@ -54,11 +54,10 @@ class FolderBlobs:
         self._settled: set[int] = set()
         self._guard = threading.local()
         with failing_as(f"the blob folder {root} cannot be made"):
-            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _make_with_parents(self._root)
             for name in ("sha256", "tmp", "trash", "quarantine"):
                 with self._opened(name, make=True):
                     pass
-            _sync(self._root.parent)
         self._spools = SpoolFolder(self._root / "tmp", durable=True)
 
     def spool(self) -> Spool:
@@ -327,9 +326,13 @@ def _copy(spool: Spool, name: str, folder: int) -> None:
         os.fsync(copy.fileno())
 
 
-def _sync(path: Path) -> None:
-    folder = os.open(path, FOLDER_FLAGS)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+def _make_with_parents(path: Path) -> None:
+    """Each new folder's name is on the disk before this returns; also that of one which another has just made."""
+    missing = [parent for parent in path.parents if not parent.exists()]
+    for folder in (*reversed(missing), path):
+        folder.mkdir(mode=0o700, exist_ok=True)
+        outer = os.open(folder.parent, FOLDER_FLAGS)
+        try:
+            os.fsync(outer)
+        finally:
+            os.close(outer)
