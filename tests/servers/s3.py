@@ -52,9 +52,9 @@ class S3Server:
         """What a client has in its environment."""
         return {"AWS_ACCESS_KEY_ID": self.access_key_id, "AWS_SECRET_ACCESS_KEY": self.secret_access_key}
 
-    def fresh_url(self) -> str:
+    def fresh_url(self, endpoint: str = "") -> str:
         """A URL under which nothing is stored yet; what is stored there disturbs no other."""
-        return f"s3://{BUCKET}/t{next(self._fresh)}?endpoint={self.endpoint}&region=us-east-1"
+        return f"s3://{BUCKET}/t{next(self._fresh)}?endpoint={endpoint or self.endpoint}&region=us-east-1"
 
     def start(self) -> None:
         """Start it, again on its port with its data, and wait until it answers."""
