@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 
 import pytest
 
 from onceward import topics
-from onceward.db.clock import time_text
 from onceward.db.engine import Database
-from onceward.db.request import RequestKey, request_key
-from onceward.errors import InvalidInput, NotFound, TooLarge
+from onceward.db.request import RequestKey, request_of
+from onceward.errors import InvalidInput, NotFound, TooLarge, TransactionConflict
 from onceward.events import log
-from onceward.topics import Topic
+from onceward.topics import Attached, NewAttachment, Topic
 
 
 @pytest.fixture
@@ -84,15 +82,15 @@ def test_texts_have_limits(database: Database, topic: Topic) -> None:
 # A request that is carried out a second time: its process died between the commit and the record of its answer.
 
 
-def asked(key: str, *, who: str = "ada", retain_seconds: float = 3600) -> RequestKey:
-    request = request_key(who, key, retain_seconds)
+def asked(key: str, *, who: str = "ada", began_at: int = 1, attempt: int = 2) -> RequestKey:
+    request = request_of(who, key, began_at, attempt)
     assert request is not None
     return request
 
 
 def test_a_request_that_runs_again_finds_the_topic_that_it_made(database: Database) -> None:
     with database.write() as tx:
-        first = topics.create_topic(tx, "One", asked("k"))
+        first = topics.create_topic(tx, "One", asked("k", attempt=1))
     with database.write() as tx:
         again = topics.create_topic(tx, "One", asked("k"))
 
@@ -102,7 +100,7 @@ def test_a_request_that_runs_again_finds_the_topic_that_it_made(database: Databa
 
 def test_a_request_that_runs_again_finds_the_message_that_it_posted(database: Database, topic: Topic) -> None:
     with database.write() as tx:
-        first = topics.post_message(tx, topic.id, "ada", "hello", asked("k"))
+        first = topics.post_message(tx, topic.id, "ada", "hello", asked("k", attempt=1))
     with database.write() as tx:
         topics.post_message(tx, topic.id, "ada", "hello")
         again = topics.post_message(tx, topic.id, "ada", "hello", asked("k"))
@@ -111,37 +109,63 @@ def test_a_request_that_runs_again_finds_the_message_that_it_posted(database: Da
     assert len(log_of(database)) == 3
 
 
-def test_another_key_or_another_principal_is_another_request(database: Database, topic: Topic) -> None:
-    requests = [asked("k"), asked("l"), asked("k", who="bob"), None, None]
+def test_a_request_that_runs_again_is_answered_as_it_was_when_it_added_an_attachment(
+    database: Database, topic: Topic
+) -> None:
+    new = NewAttachment("citation", {"title": "Ä"}, dedupe_key="d")
+    with database.write() as tx:
+        first = topics.attach(tx, topic.id, new, asked("k", attempt=1))
+    with database.write() as tx:
+        again = topics.attach(tx, topic.id, new, asked("k"))
+
+    assert first.event_id is not None
+    assert again == first
+
+
+def test_an_update_that_runs_again_does_not_undo_what_others_did_since(database: Database, topic: Topic) -> None:
+    def update(value: str, request: RequestKey | None) -> Attached:
+        with database.write() as tx:
+            new = NewAttachment("citation", {"title": value}, dedupe_key="d")
+            return topics.update_attachment(tx, topic.id, new, request)
+
+    with database.write() as tx:
+        topics.attach(tx, topic.id, NewAttachment("citation", {"title": "one"}, dedupe_key="d"))
+    first = update("two", asked("k", attempt=1))
+    update("three", None)
+
+    again = update("two", asked("k"))
+
+    assert again == first
+    with database.read() as tx:
+        (there,) = topics.list_attachments(tx, topic.id, 10)
+    assert there.value_json == {"title": "three"}
+
+
+def test_a_second_run_at_the_same_time_is_refused_by_the_index(database: Database, topic: Topic) -> None:
+    """A worker that was frozen does not know that another has taken its request over, and does not look."""
+    with database.write() as tx:
+        topics.post_message(tx, topic.id, "ada", "hello", asked("k", attempt=1))
+
+    with pytest.raises(TransactionConflict), database.write() as tx:
+        topics.post_message(tx, topic.id, "ada", "hello", asked("k", attempt=1))
+
+    with database.read() as tx:
+        assert len(topics.list_messages(tx, topic.id, 10)) == 1
+
+
+def test_another_key_principal_or_use_of_the_key_is_another_request(database: Database, topic: Topic) -> None:
+    requests = [asked("k"), asked("l"), asked("k", who="bob"), asked("k", began_at=2), None, None]
     with database.write() as tx:
         made = {topics.post_message(tx, topic.id, "ada", "hello", request)[0].id for request in requests}
-        made |= {topics.create_topic(tx, "T", request)[0].id for request in requests}
 
-    assert len(made) == 10
+    assert len(made) == 6
 
 
-def test_a_key_whose_time_is_over_may_be_used_anew(database: Database, topic: Topic) -> None:
+def test_a_request_that_did_nothing_runs_again(database: Database, topic: Topic) -> None:
+    new = NewAttachment("citation", {}, dedupe_key="d")
     with database.write() as tx:
-        old_topic, _ = topics.create_topic(tx, "T", asked("k"))
-        old_message, _ = topics.post_message(tx, topic.id, "ada", "hello", asked("k"))
-    later = RequestKey(asked("k").digest, time_text(datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)))
+        first = topics.attach(tx, topic.id, new)
+        nothing = topics.attach(tx, topic.id, new, asked("k", attempt=1))
+        again = topics.attach(tx, topic.id, new, asked("k"))
 
-    with database.write() as tx:
-        new_topic, _ = topics.create_topic(tx, "T", later)
-        new_message, _ = topics.post_message(tx, topic.id, "ada", "hello", later)
-        # A time in the future would make the new ones old at once; from now on they are what the key means.
-        assert topics.create_topic(tx, "T", asked("k"))[0] == new_topic
-        assert topics.post_message(tx, topic.id, "ada", "hello", asked("k"))[0] == new_message
-
-    assert new_topic != old_topic
-    assert new_message != old_message
-
-
-def test_an_event_that_retention_has_deleted_is_not_named(database: Database) -> None:
-    with database.write() as tx:
-        topic, event_id = topics.create_topic(tx, "T", asked("k"))
-        assert log.retain(tx, "3000") == 1
-
-    with database.write() as tx:
-        assert topics.create_topic(tx, "T", asked("k")) == (topic, None)
-    assert event_id == 1
+    assert nothing == again == Attached(first.attachment, None)

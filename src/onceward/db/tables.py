@@ -45,7 +45,6 @@ topics = Table(
     Column("id", Text, primary_key=True),
     Column("title", Text, nullable=False),
     Column("created_at", Text, nullable=False),
-    Column("request_key", Text, unique=True),
 )
 
 messages = Table(
@@ -56,7 +55,6 @@ messages = Table(
     Column("sender", Text, nullable=False),
     Column("content", Text, nullable=False),
     Column("created_at", Text, nullable=False),
-    Column("request_key", Text, unique=True),
     # An attachment names its message together with the topic of both.
     UniqueConstraint("topic_id", "id", name="messages_topic"),
 )
@@ -97,6 +95,8 @@ events = Table(
     Column("entity_id", Text, nullable=False),
     Column("data", Text, nullable=False),
     Column("created_at", Text, nullable=False),
+    # The request that it was appended for, if that had a key; a second run of the request finds it.
+    Column("request_key", Text, unique=True),
     sqlite_autoincrement=True,
 )
 Index("idx_events_topic", events.c.topic_id, events.c.event_id)

@@ -12,11 +12,14 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import sqlalchemy.exc
 from sqlalchemy import bindparam, select, text
 
 from onceward.db.clock import now_text
 from onceward.db.engine import Transaction
+from onceward.db.request import RequestKey
 from onceward.db.tables import events
+from onceward.errors import TransactionConflict
 
 # A page is read, and sent, in one piece.
 PAGE_MAX = 500
@@ -89,8 +92,8 @@ class Extent:
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 _APPEND_SQLITE = text("""
-    INSERT INTO events (name, topic_id, entity_type, entity_id, data, created_at)
-    VALUES (:name, :topic_id, :entity_type, :entity_id, :data, :created_at)
+    INSERT INTO events (name, topic_id, entity_type, entity_id, data, created_at, request_key)
+    VALUES (:name, :topic_id, :entity_type, :entity_id, :data, :created_at, :request_key)
     RETURNING event_id
 """)
 
@@ -98,8 +101,9 @@ _APPEND_SQLITE = text("""
 _APPEND_POSTGRES = text("""
     WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(:lock)),
     written AS (
-        INSERT INTO events (name, topic_id, entity_type, entity_id, data, created_at)
-        SELECT e.name, e.topic_id, e.entity_type, e.entity_id, e.data, :created_at
+        INSERT INTO events (name, topic_id, entity_type, entity_id, data, created_at, request_key)
+        SELECT e.name, e.topic_id, e.entity_type, e.entity_id, e.data, :created_at,
+               CASE WHEN e.place = 1 THEN CAST(:request_key AS text) END
         FROM turn, unnest(
             CAST(:names AS text[]), CAST(:topic_ids AS text[]), CAST(:entity_types AS text[]),
             CAST(:entity_ids AS text[]), CAST(:datas AS text[])
@@ -115,18 +119,29 @@ _EXTENT = text("""
 """)
 
 
-def append(tx: Transaction, new: Sequence[NewEvent]) -> list[int]:
+def append(tx: Transaction, new: Sequence[NewEvent], request: RequestKey | None = None) -> list[int]:
     """Append events and give their ids. It must be the last step of its transaction: on PostgreSQL every later
     transaction that appends waits from here to the commit.
+
+    The first one carries the request. `TransactionConflict` when another run of the request has appended meanwhile.
     """
     if not new:
         return []
+    mark = None if request is None else request.digest
+    try:
+        return _append(tx, new, mark)
+    except sqlalchemy.exc.IntegrityError as error:
+        raise TransactionConflict("the same request was carried out elsewhere meanwhile; ask again") from error
+
+
+def _append(tx: Transaction, new: Sequence[NewEvent], mark: str | None) -> list[int]:
     at = now_text()
     if tx.dialect.name == "sqlite":
-        return [_append_one(tx, one, at) for one in new]
+        return [_append_one(tx, one, at, None if number else mark) for number, one in enumerate(new)]
     rows = tx.execute(
         _APPEND_POSTGRES,
         {
+            "request_key": mark,
             "lock": _LOCK,
             "channel": CHANNEL,
             "created_at": at,
@@ -140,7 +155,7 @@ def append(tx: Transaction, new: Sequence[NewEvent]) -> list[int]:
     return [row[0] for row in rows]
 
 
-def _append_one(tx: Transaction, one: NewEvent, at: str) -> int:
+def _append_one(tx: Transaction, one: NewEvent, at: str, mark: str | None) -> int:
     values = {
         "name": one.name,
         "topic_id": one.topic_id,
@@ -148,6 +163,7 @@ def _append_one(tx: Transaction, one: NewEvent, at: str) -> int:
         "entity_id": one.entity_id,
         "data": one.data,
         "created_at": at,
+        "request_key": mark,
     }
     return int(tx.execute(_APPEND_SQLITE, values).scalar_one())
 
@@ -198,18 +214,15 @@ def extent(tx: Transaction) -> Extent:
     return Extent(oldest, max(last or 0, oldest - 1), epoch)
 
 
-_EVENT_OF = text("""
-    SELECT event_id FROM events WHERE topic_id = :topic_id AND entity_id = :entity_id AND name = :name
-    ORDER BY event_id DESC LIMIT 1
-""")
+_OF_REQUEST = select(*_columns).where(events.c.request_key == bindparam("request_key"))
 
 
-def event_id_of(tx: Transaction, name: str, topic_id: str, entity_id: str) -> int | None:
-    """The id of the event that a thing was made with, unless retention has deleted it.
-
-    It looks from the newest on: this is asked of new things.
-    """
-    return tx.execute(_EVENT_OF, {"name": name, "topic_id": topic_id, "entity_id": entity_id}).scalar()
+def event_of(tx: Transaction, request: RequestKey | None) -> Event | None:
+    """What an earlier run of this request did, if it did anything."""
+    if request is None or not request.again:
+        return None
+    row = tx.execute(_OF_REQUEST, {"request_key": request.digest}).one_or_none()
+    return None if row is None else Event(*row)
 
 
 _FIRST_KEPT = text("SELECT event_id FROM events WHERE created_at >= :before ORDER BY event_id LIMIT 1")

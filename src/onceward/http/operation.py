@@ -27,11 +27,14 @@ ENVIRON_KEY = "onceward.operation"
 class Operation:
     """The handler's own operation. Without a key in the request `key` is None, and the verbs do nothing."""
 
-    __slots__ = ("_binding", "attempt", "bound", "key", "retain_seconds", "stored", "version")
+    __slots__ = ("_binding", "attempt", "began_at", "bound", "key", "retain_seconds", "stored", "version")
 
     def __init__(self, key: str | None, binding: Binding | None = None) -> None:
         self.key = key
         self.attempt = 1 if binding is None else binding.claim.attempt
+        # When the key came into use, in microseconds of the store's clock: the same for all attempts, and with the key
+        # the name of this operation and no other.
+        self.began_at = 0 if binding is None else binding.claim.entry.created_at
         # The fencing token: it only grows. Pass it to systems that can refuse an older one.
         self.version = 0 if binding is None else binding.claim.version
         self.stored = True

@@ -16,9 +16,10 @@ from onceward.core.canonical import Json
 from onceward.core.text import compact
 from onceward.db.clock import new_id, now_text
 from onceward.db.engine import Transaction
+from onceward.db.request import RequestKey
 from onceward.db.tables import topic_attachments
 from onceward.errors import InvalidInput, NotFound
-from onceward.events.log import NewEvent, append
+from onceward.events.log import Event, NewEvent, append, event_of
 from onceward.topics.identity import Identity, NewAttachment, same_value
 from onceward.topics.topic import LIST_MAX, get_topic
 
@@ -88,9 +89,12 @@ _FIND = select(*_COLUMNS).where(
 _LOCK = _FIND.with_for_update(key_share=True)
 
 
-def attach(tx: Transaction, topic_id: str, new: NewAttachment) -> Attached:
-    """Add an attachment, or find the one that is there."""
+def attach(tx: Transaction, topic_id: str, new: NewAttachment, request: RequestKey | None = None) -> Attached:
+    """Add an attachment, or find the one that is there. The same request again is answered as its first run was."""
     identity = Identity.of(topic_id, new)
+    done = event_of(tx, request)
+    if done is not None:
+        return Attached(_of_event(done), done.event_id)
     value_text = compact(cast("Json", new.value_json))
     for _ in range(_ATTEMPTS):
         attachment = Attachment(
@@ -105,7 +109,7 @@ def attach(tx: Transaction, topic_id: str, new: NewAttachment) -> Attached:
         )
         row = {**_shown(attachment), "value_json": value_text}
         if tx.execute(_INSERT, row).rowcount == 1:
-            return Attached(attachment, _append(tx, ADDED, attachment, value_text))
+            return Attached(attachment, _append(tx, ADDED, attachment, value_text, request))
         there = _find(tx, identity)
         if there is not None:
             if new.source_message_id != there.source_message_id:
@@ -116,12 +120,21 @@ def attach(tx: Transaction, topic_id: str, new: NewAttachment) -> Attached:
     raise InvalidInput("the attachment is deleted as often as it is added; try again")
 
 
-def update_attachment(tx: Transaction, topic_id: str, new: NewAttachment) -> Attached:
-    """Give the attachment that is there another value; `NotFound` when there is none."""
+def update_attachment(
+    tx: Transaction, topic_id: str, new: NewAttachment, request: RequestKey | None = None
+) -> Attached:
+    """Give the attachment that is there another value; `NotFound` when there is none.
+
+    The same request again changes nothing more, even if somebody else has changed the value since.
+    """
     if new.dedupe_key is None:
         raise InvalidInput("dedupe_key is needed to say which attachment is meant", (("dedupe_key", "is missing"),))
     identity = Identity.of(topic_id, new)
     there = _find(tx, identity, lock=True)
+    # After the lock: a run of the same request that was still under way is over now.
+    done = event_of(tx, request)
+    if done is not None:
+        return Attached(_of_event(done), done.event_id)
     if there is None:
         get_topic(tx, topic_id)
         raise NotFound(f"topic {topic_id!r} has no attachment with this kind, key and dedupe_key; POST adds one")
@@ -135,7 +148,7 @@ def update_attachment(tx: Transaction, topic_id: str, new: NewAttachment) -> Att
     changed = Attachment(
         there.id, topic_id, there.kind, there.key, new.value_json, there.dedupe_key, source, there.created_at
     )
-    return Attached(changed, _append(tx, UPDATED, changed, value_text))
+    return Attached(changed, _append(tx, UPDATED, changed, value_text, request))
 
 
 def find_attachment_by_dedupe_key(
@@ -181,10 +194,14 @@ def _check_message(tx: Transaction, topic_id: str, message_id: str | None) -> No
         raise InvalidInput(f"source_message_id {why}", (("source_message_id", why),))
 
 
-def _append(tx: Transaction, name: str, attachment: Attachment, value_text: str) -> int:
+def _of_event(event: Event) -> Attachment:
+    return Attachment(**json.loads(event.data)["attachment"])
+
+
+def _append(tx: Transaction, name: str, attachment: Attachment, value_text: str, request: RequestKey | None) -> int:
     # The value is the large part, and it has been written as text already.
     data = '{"attachment":' + attachment_json(attachment, value_text) + "}"
-    (event_id,) = append(tx, [NewEvent(name, attachment.topic_id, "attachment", attachment.id, data)])
+    (event_id,) = append(tx, [NewEvent(name, attachment.topic_id, "attachment", attachment.id, data)], request)
     return event_id
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 
 from sqlalchemy import bindparam, select, text
@@ -11,7 +12,7 @@ from onceward.db.clock import new_id, now_text
 from onceward.db.engine import Transaction
 from onceward.db.request import RequestKey
 from onceward.db.tables import messages
-from onceward.events.log import NewEvent, append, event_id_of
+from onceward.events.log import NewEvent, append, event_of
 from onceward.topics.topic import LIST_MAX, get_topic, no_topic
 
 SENDER_BYTES_MAX = 255
@@ -31,14 +32,10 @@ class Message:
 _COLUMNS = (messages.c.id, messages.c.topic_id, messages.c.sender, messages.c.content, messages.c.created_at)
 # One statement both looks for the topic and inserts: nothing can come between.
 _INSERT = text("""
-    INSERT INTO messages (id, topic_id, sender, content, created_at, request_key)
-    SELECT CAST(:id AS TEXT), id, CAST(:sender AS TEXT), CAST(:content AS TEXT), CAST(:created_at AS TEXT),
-           CAST(:request_key AS TEXT)
+    INSERT INTO messages (id, topic_id, sender, content, created_at)
+    SELECT CAST(:id AS TEXT), id, CAST(:sender AS TEXT), CAST(:content AS TEXT), CAST(:created_at AS TEXT)
     FROM topics WHERE id = :topic_id
-    ON CONFLICT DO NOTHING
 """)
-_FREE = text("UPDATE messages SET request_key = NULL WHERE request_key = :request_key AND created_at < :kept_since")
-_ASKED = select(*_COLUMNS).where(messages.c.request_key == bindparam("request_key"))
 _NEWEST = (
     select(*_COLUMNS)
     .where(messages.c.topic_id == bindparam("topic_id"))
@@ -49,21 +46,18 @@ _NEWEST = (
 
 def post_message(
     tx: Transaction, topic_id: str, sender: str, content: str, request: RequestKey | None = None
-) -> tuple[Message, int | None]:
+) -> tuple[Message, int]:
     """A new message, and the id of its event. The same request again finds the message that its first run made."""
     sender = checked("sender", sender, SENDER_BYTES_MAX)
     content = limited("content", content, CONTENT_BYTES_MAX)
+    done = event_of(tx, request)
+    if done is not None:
+        return Message(**json.loads(done.data)["message"]), done.event_id
     message = Message(new_id("msg"), topic_id, sender, content, now_text())
-    row = {**asdict(message), "request_key": request and request.digest}
-    while tx.execute(_INSERT, row).rowcount == 0:
-        there = None if request is None else tx.execute(_ASKED, {"request_key": request.digest}).one_or_none()
-        if request is None or there is None:
-            raise no_topic(topic_id)
-        if tx.execute(_FREE, {"request_key": request.digest, "kept_since": request.kept_since}).rowcount == 0:
-            found = Message(*there)
-            return found, event_id_of(tx, ADDED, found.topic_id, found.id)
+    if tx.execute(_INSERT, asdict(message)).rowcount == 0:
+        raise no_topic(topic_id)
     data = compact({"message": asdict(message)})
-    (event_id,) = append(tx, [NewEvent(ADDED, topic_id, "message", message.id, data)])
+    (event_id,) = append(tx, [NewEvent(ADDED, topic_id, "message", message.id, data)], request)
     return message, event_id
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import bindparam, select, text
+from sqlalchemy import bindparam, insert, select
 
 from onceward.core.text import checked, compact
 from onceward.db.clock import new_id, now_text
 from onceward.db.engine import Transaction
 from onceward.db.request import RequestKey
 from onceward.db.tables import topics
-from onceward.errors import NotFound, StoreUnavailable
-from onceward.events.log import NewEvent, append, event_id_of
+from onceward.errors import NotFound
+from onceward.events.log import NewEvent, append, event_of
 
 TITLE_BYTES_MAX = 512
 LIST_MAX = 500
@@ -27,27 +28,21 @@ class Topic:
 
 
 _COLUMNS = (topics.c.id, topics.c.title, topics.c.created_at)
-_INSERT = text("""
-    INSERT INTO topics (id, title, created_at, request_key) VALUES (:id, :title, :created_at, :request_key)
-    ON CONFLICT DO NOTHING
-""")
-_FREE = text("UPDATE topics SET request_key = NULL WHERE request_key = :request_key AND created_at < :kept_since")
-_ASKED = select(*_COLUMNS).where(topics.c.request_key == bindparam("request_key"))
+_INSERT = insert(topics)
 _ONE = select(*_COLUMNS).where(topics.c.id == bindparam("id"))
 _NEWEST = select(*_COLUMNS).order_by(topics.c.id.desc()).limit(bindparam("limit"))
 
 
-def create_topic(tx: Transaction, title: str, request: RequestKey | None = None) -> tuple[Topic, int | None]:
+def create_topic(tx: Transaction, title: str, request: RequestKey | None = None) -> tuple[Topic, int]:
     """A new topic, and the id of its event. The same request again finds the topic that its first run made."""
-    topic = Topic(new_id("top"), checked("title", title, TITLE_BYTES_MAX), now_text())
-    row = {**asdict(topic), "request_key": request and request.digest}
-    while tx.execute(_INSERT, row).rowcount == 0:
-        if request is None:
-            raise StoreUnavailable("the id of the new topic is taken; try again")
-        if tx.execute(_FREE, {"request_key": request.digest, "kept_since": request.kept_since}).rowcount == 0:
-            there = Topic(*tx.execute(_ASKED, {"request_key": request.digest}).one())
-            return there, event_id_of(tx, CREATED, there.id, there.id)
-    (event_id,) = append(tx, [NewEvent(CREATED, topic.id, "topic", topic.id, compact({"topic": asdict(topic)}))])
+    title = checked("title", title, TITLE_BYTES_MAX)
+    done = event_of(tx, request)
+    if done is not None:
+        return Topic(**json.loads(done.data)["topic"]), done.event_id
+    topic = Topic(new_id("top"), title, now_text())
+    tx.execute(_INSERT, asdict(topic))
+    event = NewEvent(CREATED, topic.id, "topic", topic.id, compact({"topic": asdict(topic)}))
+    (event_id,) = append(tx, [event], request)
     return topic, event_id
 
 

@@ -154,7 +154,7 @@ def list_messages(topic_id: TopicId, request: Request, limit: Limit = 50) -> Res
 def add_attachment(topic_id: TopicId, sent: AttachmentSent, request: Request) -> Response:
     hub = hub_of(request)
     with hub.database.write() as tx:
-        attached = topics.attach(tx, topic_id, _new(sent))
+        attached = topics.attach(tx, topic_id, _new(sent), request_key_of(request))
     if attached.event_id is not None:
         hub.feed.hint()
     return _attached(200 if attached.event_id is None else 201, attached)
@@ -168,7 +168,7 @@ def add_attachment(topic_id: TopicId, sent: AttachmentSent, request: Request) ->
 def update_attachment(topic_id: TopicId, sent: AttachmentSent, request: Request) -> Response:
     hub = hub_of(request)
     with hub.database.write() as tx:
-        attached = topics.update_attachment(tx, topic_id, _new(sent))
+        attached = topics.update_attachment(tx, topic_id, _new(sent), request_key_of(request))
     if attached.event_id is not None:
         hub.feed.hint()
     return _attached(200, attached)

@@ -102,7 +102,6 @@ def _topics() -> None:
         sa.Column("id", sa.Text, primary_key=True),
         sa.Column("title", sa.Text, nullable=False),
         sa.Column("created_at", sa.Text, nullable=False),
-        sa.Column("request_key", sa.Text, unique=True),
     )
     op.create_table(
         "messages",
@@ -111,7 +110,6 @@ def _topics() -> None:
         sa.Column("sender", sa.Text, nullable=False),
         sa.Column("content", sa.Text, nullable=False),
         sa.Column("created_at", sa.Text, nullable=False),
-        sa.Column("request_key", sa.Text, unique=True),
         sa.UniqueConstraint("topic_id", "id", name="messages_topic"),
     )
     op.create_table(
@@ -147,6 +145,8 @@ def _events() -> None:
         sa.Column("entity_id", sa.Text, nullable=False),
         sa.Column("data", sa.Text, nullable=False),
         sa.Column("created_at", sa.Text, nullable=False),
+        # The request that it was appended for, if that had a key; a second run of the request finds it.
+        sa.Column("request_key", sa.Text, unique=True),
         sqlite_autoincrement=True,
     )
     op.create_index("idx_events_topic", "events", ["topic_id", "event_id"])
