@@ -65,6 +65,7 @@ _SELECT = select(
     _b.sha256, _b.size_bytes,
 ).select_from(attachments.outerjoin(blobs, _b.id == _a.blob_id))  # fmt: skip
 _ONE = _SELECT.where(_a.id == bindparam("id"))
+_SOME = _SELECT.where(_a.id.in_(bindparam("ids", expanding=True)))
 _OF_TASK = _SELECT.where(_a.task_id == bindparam("task_id")).order_by(_a.created_at.desc(), _a.id.desc())
 _LABELS = select(attachment_labels.c.attachment_id, attachment_labels.c.label).where(
     attachment_labels.c.attachment_id.in_(bindparam("ids", expanding=True))
@@ -95,6 +96,11 @@ def list_attachments(tx: Transaction, task_id: str) -> list[Attachment]:
 
 def rows_of_task(tx: Transaction, task_id: str) -> list[Attachment]:
     return _with_labels(tx, tx.execute(_OF_TASK, {"task_id": task_id}).all())
+
+
+def attachments_of_ids(tx: Transaction, ids: Sequence[str]) -> list[Attachment]:
+    """Those of these that there are."""
+    return _with_labels(tx, tx.execute(_SOME, {"ids": ids}).all())
 
 
 def delete_attachment(tx: Transaction, attachment_id: str) -> Attachment:

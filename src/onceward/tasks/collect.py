@@ -21,16 +21,18 @@ from sqlalchemy import bindparam, text
 
 from onceward.blobs import BlobStore, Stored
 from onceward.db.clock import time_text
-from onceward.db.engine import Database, Transaction
+from onceward.db.engine import Database
 from onceward.errors import OncewardError
 from onceward.events.log import append
-from onceward.tasks.attachment import get_attachment, removed_event
+from onceward.tasks.attachment import attachments_of_ids, removed_event
 
 BATCH_SIZE = 500
 GRACE_SECONDS = 24 * 3600.0
 # Bytes without a row may be those of an upload that is just about to commit one. In a folder the lock protects these,
 # in an object store only time does.
 ORPHAN_SECONDS = 3600.0
+# One that fails is passed over. So many in a row mean that the store is down, and each may take a minute to say so.
+FAILURES_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,9 @@ class Collected:
         return asdict(self)
 
 
-# What is collected: old enough, and without an attachment that still counts.
+# What is collected: of this store, old enough, and without an attachment that still counts.
 _COLLECTABLE = """
-    blobs.uploaded_at < :before AND NOT EXISTS (
+    blobs.storage_backend = :backend AND blobs.uploaded_at < :before AND NOT EXISTS (
         SELECT 1 FROM attachments WHERE attachments.blob_id = blobs.id
         AND (attachments.expires_at IS NULL OR attachments.expires_at > :now)
     )
@@ -63,8 +65,11 @@ _PAGE = text(f"""
 _DELETE = text(f"DELETE FROM blobs WHERE id IN :ids AND {_COLLECTABLE} RETURNING id").bindparams(  # noqa: S608
     bindparam("ids", expanding=True)
 )
-_EXPIRED = text("SELECT id FROM attachments WHERE expires_at <= :now AND id > :after ORDER BY id LIMIT :limit")
-_DROP = text("DELETE FROM attachments WHERE id = :id AND expires_at <= :now")
+_EXPIRED = "SELECT id FROM attachments WHERE expires_at <= :now AND id > :after ORDER BY id LIMIT :limit"
+_EXPIRED_SQLITE = text(_EXPIRED)
+# What somebody else is about to delete or to change is his; who waits for nobody is in nobody's way.
+_EXPIRED_POSTGRES = text(f"{_EXPIRED} FOR UPDATE SKIP LOCKED")
+_DROP = text("DELETE FROM attachments WHERE id IN :ids").bindparams(bindparam("ids", expanding=True))
 _COUNT_EXPIRED = text("SELECT count(*) FROM attachments WHERE expires_at <= :now")
 _KNOWN = text("SELECT blob_key FROM blobs WHERE storage_backend = :backend AND sha256 IN :hashes").bindparams(
     bindparam("hashes", expanding=True)
@@ -96,33 +101,52 @@ def gc_blobs(
     now = time_text(moment)
     before = time_text(moment - datetime.timedelta(seconds=grace_seconds))
     expired = _count_expired(database, now) if dry_run else _delete_expired(database, now, batch_size)
-    found = deleted = failed = reclaimed = 0
-    for page in _pages(database, now, before, batch_size):
+    when = {"now": now, "before": before, "backend": store.backend}
+    bin_ = _Bin(store)
+    found = deleted = reclaimed = orphans = 0
+    for page in _pages(database, when, batch_size):
         found += len(page)
-        if dry_run:
-            reclaimed += sum(one.size for one in page)
-        else:
-            gone, bad = _collect(database, store, page, {"now": now, "before": before})
-            deleted += len(gone)
-            reclaimed += sum(one.size for one in gone)
-            failed += bad
+        gone = page if dry_run else _collect(database, bin_, page, when)
+        deleted += 0 if dry_run else len(gone)
+        reclaimed += sum(one.size for one in gone)
         progress(len(page))
-    orphans = 0
     age = max(grace_seconds, 0.0 if store.backend == "local_cas" else orphan_seconds)
     for batch in _batches(_old(store, moment - datetime.timedelta(seconds=age)), batch_size):
-        orphans += _sweep(database, store, batch, dry_run=dry_run)
+        orphans += _sweep(database, bin_, batch, dry_run=dry_run)
     if not dry_run:
-        store.sweep_temporary(max(grace_seconds, ORPHAN_SECONDS))
+        store.sweep_temporary(max(grace_seconds, orphan_seconds))
         store.empty_trash(grace_seconds)
-    return Collected(found, deleted, failed, reclaimed, dry_run, expired, orphans)
+    return Collected(found, deleted, bin_.failed_count, reclaimed, dry_run, expired, orphans)
 
 
-def _pages(database: Database, now: str, before: str, limit: int) -> Iterator[list[_Candidate]]:
+class _Bin:
+    """Discards, and counts what could not be."""
+
+    def __init__(self, store: BlobStore) -> None:
+        self.store = store
+        self.failed_count = 0
+        self._in_a_row = 0
+
+    def take(self, blob_key: str) -> bool:
+        try:
+            self.store.discard(blob_key)
+        except OncewardError:
+            # No row names it; the sweep of the next run finds it again.
+            self.failed_count += 1
+            self._in_a_row += 1
+            if self._in_a_row >= FAILURES_MAX:
+                raise
+            return False
+        self._in_a_row = 0
+        return True
+
+
+def _pages(database: Database, when: dict[str, str], limit: int) -> Iterator[list[_Candidate]]:
     """By key, so that what could not be deleted does not come again."""
     after = ""
     while True:
         with database.read() as tx:
-            rows = tx.execute(_PAGE, {"after": after, "now": now, "before": before, "limit": limit}).all()
+            rows = tx.execute(_PAGE, {"after": after, "limit": limit, **when}).all()
         if not rows:
             return
         page = [_Candidate(*row) for row in rows]
@@ -130,40 +154,25 @@ def _pages(database: Database, now: str, before: str, limit: int) -> Iterator[li
         after = page[-1].id
 
 
-def _collect(
-    database: Database, store: BlobStore, page: Sequence[_Candidate], when: dict[str, str]
-) -> tuple[list[_Candidate], int]:
-    """Those whose row is gone, and how many failed. One that fails is no reason to keep the others."""
-    failed = 0
-    gone: list[_Candidate] = []
-    with store.guarded():
+def _collect(database: Database, bin_: _Bin, page: Sequence[_Candidate], when: dict[str, str]) -> Sequence[_Candidate]:
+    """Those that are gone, row and bytes. One that fails is no reason to keep the others."""
+    with bin_.store.guarded():
         try:
-            gone = _delete(database, page, when)
+            rowless = _delete(database, page, when)
         except (sqlalchemy.exc.IntegrityError, OncewardError):
-            if len(page) > 1:
-                for one in page:
-                    deleted, bad = _collect_one(database, one, when)
-                    gone += deleted
-                    failed += bad
-            else:
-                failed = 1
-        for one in gone:
-            try:
-                store.discard(one.key)
-            except OncewardError:
-                # The row is gone; the sweep of the next run finds the bytes.
-                failed += 1
-    return gone, failed
+            rowless = [one for one in page if _delete_one(database, bin_, one, when)]
+        return [one for one in rowless if bin_.take(one.key)]
 
 
-def _collect_one(database: Database, one: _Candidate, when: dict[str, str]) -> tuple[list[_Candidate], int]:
+def _delete_one(database: Database, bin_: _Bin, one: _Candidate, when: dict[str, str]) -> bool:
     try:
-        return _delete(database, [one], when), 0
+        return bool(_delete(database, [one], when))
     except sqlalchemy.exc.IntegrityError:
         # An attachment came between: it is no garbage any more.
-        return [], 0
+        return False
     except OncewardError:
-        return [], 1
+        bin_.failed_count += 1
+        return False
 
 
 def _delete(database: Database, page: Sequence[_Candidate], when: dict[str, str]) -> list[_Candidate]:
@@ -179,20 +188,17 @@ def _count_expired(database: Database, now: str) -> int:
 
 def _delete_expired(database: Database, now: str, limit: int) -> int:
     deleted, after = 0, ""
+    page = _EXPIRED_SQLITE if database.is_sqlite else _EXPIRED_POSTGRES
     while True:
         with database.write() as tx:
-            ids = list(tx.execute(_EXPIRED, {"now": now, "after": after, "limit": limit}).scalars())
-            deleted += _drop(tx, ids, now)
-        if not ids:
-            return deleted
+            ids = list(tx.execute(page, {"now": now, "after": after, "limit": limit}).scalars())
+            if not ids:
+                return deleted
+            gone = attachments_of_ids(tx, ids)
+            tx.execute(_DROP, {"ids": ids})
+            append(tx, [removed_event(one) for one in gone])
+        deleted += len(gone)
         after = ids[-1]
-
-
-def _drop(tx: Transaction, ids: Sequence[str], now: str) -> int:
-    gone = [get_attachment(tx, one) for one in ids]
-    gone = [one for one in gone if tx.execute(_DROP, {"id": one.id, "now": now}).rowcount]
-    append(tx, [removed_event(one) for one in gone])
-    return len(gone)
 
 
 def _batches(items: Iterator[Stored], size: int) -> Iterator[list[Stored]]:
@@ -204,20 +210,15 @@ def _old(store: BlobStore, before: datetime.datetime) -> Iterator[Stored]:
     return (stored for stored in store.keys() if stored.modified < before)  # noqa: SIM118  # not a dictionary's
 
 
-def _sweep(database: Database, store: BlobStore, stored: Sequence[Stored], *, dry_run: bool) -> int:
+def _sweep(database: Database, bin_: _Bin, stored: Sequence[Stored], *, dry_run: bool) -> int:
     """Bytes without a row."""
-    known = _known(database, store, stored)
+    known = _known(database, bin_.store, stored)
     orphans = [one for one in stored if one.key not in known]
     if dry_run or not orphans:
         return len(orphans)
-    swept = 0
-    with store.guarded():
-        known = _known(database, store, orphans)
-        for one in orphans:
-            if one.key not in known:
-                store.discard(one.key)
-                swept += 1
-    return swept
+    with bin_.store.guarded():
+        known = _known(database, bin_.store, orphans)
+        return sum(bin_.take(one.key) for one in orphans if one.key not in known)
 
 
 def _known(database: Database, store: BlobStore, stored: Sequence[Stored]) -> set[str]:

@@ -16,7 +16,7 @@ from onceward.errors import NotFound
 from onceward.events.log import append
 from onceward.tasks.attachment import Attachment, added_event, get_attachment, label_all
 
-_INSERT = text("""
+_INSERT = """
     INSERT INTO attachments (
         id, task_id, kind, source_type, title, filename, media_type, media_type_source, blob_id, external_url,
         repo_path, meta_json, created_at, updated_at, expires_at, request_key
@@ -25,9 +25,12 @@ _INSERT = text("""
         CAST(:filename AS TEXT), CAST(:media_type AS TEXT), CAST(:media_type_source AS TEXT), CAST(:blob_id AS TEXT),
         CAST(:external_url AS TEXT), CAST(:repo_path AS TEXT), CAST(:meta_json AS TEXT), CAST(:created_at AS TEXT),
         CAST(:updated_at AS TEXT), CAST(:expires_at AS TEXT), CAST(:request_key AS TEXT)
-    FROM tasks WHERE tasks.id = :task_id
+    FROM tasks WHERE tasks.id = :task_id {locked}
     ON CONFLICT DO NOTHING
-""")
+"""
+_INSERT_SQLITE = text(_INSERT.format(locked=""))
+# Whoever is deleting the task is waited for here; its foreign key would wait as well, and then be an error.
+_INSERT_POSTGRES = text(_INSERT.format(locked="FOR KEY SHARE"))
 _FREE = text("UPDATE attachments SET request_key = NULL WHERE request_key = :request_key AND created_at < :kept_since")
 _ASKED = text("SELECT id FROM attachments WHERE request_key = :request_key")
 _TASK = text("SELECT 1 FROM tasks WHERE id = :id")
@@ -55,10 +58,11 @@ def insert(tx: Transaction, draft: Attachment, request: RequestKey | None) -> Ad
     there = asked_before(tx, request)
     if there is not None:
         return Added(there, is_new=False)
+    statement = _INSERT_SQLITE if tx.dialect.name == "sqlite" else _INSERT_POSTGRES
     for one in short_ids("at"):
         at = now_text()
         attachment = dataclasses.replace(draft, id=one, created_at=at, updated_at=at)
-        if tx.execute(_INSERT, _row(attachment, request)).rowcount == 1:
+        if tx.execute(statement, _row(attachment, request)).rowcount == 1:
             label_all(tx, attachment.id, attachment.labels)
             append(tx, [added_event(attachment)])
             return Added(attachment, is_new=True)

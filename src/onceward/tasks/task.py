@@ -43,6 +43,7 @@ _ASKED = select(*_COLUMNS).where(tasks.c.request_key == bindparam("request_key")
 _ONE = select(*_COLUMNS).where(tasks.c.id == bindparam("id"))
 _LOCK = text("SELECT id FROM tasks WHERE id = :id FOR UPDATE")
 _NEWEST = select(*_COLUMNS).order_by(tasks.c.created_at.desc(), tasks.c.id.desc()).limit(bindparam("limit"))
+_DETACH = text("DELETE FROM attachments WHERE task_id = :id RETURNING id")
 _DELETE = text("DELETE FROM tasks WHERE id = :id")
 
 
@@ -91,10 +92,12 @@ def delete_task(tx: Transaction, task_id: str) -> int:
         # Attachments cannot be added from here on: their foreign key waits for this lock.
         tx.execute(_LOCK, {"id": task_id})
     attached = rows_of_task(tx, task_id)
+    # Not left to the foreign key: of one that somebody else has just deleted, he has told already.
+    gone = set(tx.execute(_DETACH, {"id": task_id}).scalars())
     if tx.execute(_DELETE, {"id": task_id}).rowcount == 0:
         raise no_task(task_id)
-    append(tx, [removed_event(attachment) for attachment in attached])
-    return len(attached)
+    append(tx, [removed_event(attachment) for attachment in attached if attachment.id in gone])
+    return len(gone)
 
 
 def no_task(task_id: str) -> NotFound:

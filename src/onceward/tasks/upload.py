@@ -8,6 +8,7 @@ which only the row of that put can make known.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 from collections.abc import Sequence
@@ -26,13 +27,15 @@ from onceward.db.clock import now_text
 from onceward.db.engine import Database, Transaction
 from onceward.db.request import RequestKey
 from onceward.db.short_id import short_ids
+from onceward.errors import OncewardError
 from onceward.tasks import fields
 from onceward.tasks.attachment import MANAGED, Attachment
 from onceward.tasks.fields import NewAttachment
 from onceward.tasks.insert import Added, asked_before, insert, require_task
 from onceward.tasks.labels import normal_labels
 
-UPLOAD_BYTES_MAX = 100 * 1024 * 1024
+# What is found out here; what a client says under these names counts for nothing.
+_OWN_META = frozenset({"sniffed_media_type", "archive"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,7 @@ def _draft(task_id: str, spool: Spool, new: NewAttachment, rules: UploadRules) -
     media_type = found.media_type or UNKNOWN
     if not is_allowed(media_type, rules.allowed_media_types):
         raise refused("media_type", f"{media_type} is not allowed here")
-    meta: dict[str, Json] = dict(new.meta)
+    meta: dict[str, Json] = {name: value for name, value in new.meta.items() if name not in _OWN_META}
     if found.sniffed_media_type is not None:
         meta["sniffed_media_type"] = found.sniffed_media_type
     summary = None if rules.archive is None else inspect(spool.path, media_type, rules.archive)
@@ -145,10 +148,11 @@ def _keep(
         with database.write() as tx:
             blob = _use(tx, _Blob(blob_id, store.backend, key), spool, broken, may_insert=not usable)
             added = None if blob is None else insert(tx, dataclasses.replace(draft, blob_id=blob.id), request)
-    if not usable and (blob is None or blob.key != key):
-        # Committed without them, so nothing will ever name these bytes. (An error instead leaves them to the sweep:
-        # nobody knows whether it was committed.)
-        store.discard(key)
+        if blob is None or blob.key != key:
+            # Committed without this key, so nobody names it: in a folder nobody can before the guard is left, in an
+            # object store nobody ever will. (An error above leaves it to the sweep: it may have been committed.)
+            with contextlib.suppress(OncewardError):
+                store.discard(key)
     return added
 
 

@@ -1,0 +1,140 @@
+"""Writers that meet in PostgreSQL, where several write at once: each change is told once, and nobody stops the others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from sqlalchemy import text
+from tests.tasks.vault import SOUND, Vault
+
+from onceward import tasks
+from onceward.db.clock import now_text
+from onceward.errors import NotFound
+from onceward.tasks import Attachment, Collected
+from onceward.tasks.attachment import REMOVED
+
+SECONDS_MAX = 5.0
+_WAITING = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+
+
+@pytest.fixture
+def place() -> str:
+    return "postgresql-folder"
+
+
+@contextmanager
+def meanwhile(vault: Vault, act: Callable[[], object]) -> Iterator[list[object]]:
+    """Runs it in a thread until it waits for a lock; after the block, to its end. The list holds what came of it."""
+    came: list[object] = []
+
+    def run() -> None:
+        try:
+            came.append(act())
+        except NotFound as error:
+            came.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    deadline = time.monotonic() + SECONDS_MAX
+    while not vault.rows(_WAITING):
+        assert time.monotonic() < deadline, "it waited for nobody"
+        assert thread.is_alive(), f"it waited for nobody: {came}"
+    yield came
+    thread.join(SECONDS_MAX)
+    assert not thread.is_alive()
+
+
+def told(vault: Vault) -> list[str]:
+    return sorted(event.entity_id for event in vault.events(REMOVED))
+
+
+def delete_task(vault: Vault) -> int:
+    with vault.database.write() as tx:
+        return tasks.delete_task(tx, "t1")
+
+
+def expire(vault: Vault) -> None:
+    vault.write("UPDATE attachments SET created_at = :now, expires_at = :now", now=now_text())
+
+
+def test_a_task_and_its_attachment_deleted_at_once_are_told_once(vault: Vault) -> None:
+    made = [vault.attach(b"1"), vault.attach(b"2")]
+    with ExitStack() as stack, vault.database.write() as tx:
+        tasks.delete_attachment(tx, made[0].id)
+        came = stack.enter_context(meanwhile(vault, lambda: delete_task(vault)))
+
+    assert came == [1]
+    assert told(vault) == sorted(one.id for one in made)
+
+
+def test_an_expired_attachment_that_somebody_else_deletes_is_told_once(vault: Vault) -> None:
+    made = [vault.attach(b"%d" % number) for number in range(3)]
+    expire(vault)
+    with ExitStack() as stack, vault.database.write() as tx:
+        tasks.delete_attachment(tx, made[1].id)
+        came = stack.enter_context(meanwhile(vault, vault.collect))
+
+    (found,) = came
+    assert isinstance(found, Collected)
+    assert found.expired_count == 2
+    assert told(vault) == sorted(one.id for one in made)
+
+
+def test_a_task_deleted_while_its_attachments_expire_is_told_once(vault: Vault) -> None:
+    made = [vault.attach(b"%d" % number) for number in range(3)]
+    expire(vault)
+    with ExitStack() as stack, vault.database.write() as tx:
+        tasks.delete_task(tx, "t1")
+        came = stack.enter_context(meanwhile(vault, lambda: vault.attach(b"late")))
+
+    assert isinstance(came[0], NotFound)
+    assert vault.collect().expired_count == 0
+    assert told(vault) == sorted(one.id for one in made)
+    assert vault.collect().failed_count == 0
+    assert vault.audit() == SOUND
+
+
+def test_an_attachment_that_is_deleted_twice_at_once_is_told_once(vault: Vault) -> None:
+    made = vault.attach(b"1")
+    with ExitStack() as stack, vault.database.write() as tx:
+        tasks.delete_attachment(tx, made.id)
+        came = stack.enter_context(meanwhile(vault, lambda: vault.delete(made.id)))
+
+    assert isinstance(came[0], NotFound)
+    assert told(vault) == [made.id]
+
+
+def test_a_row_that_is_used_again_while_it_is_collected_stays(vault: Vault) -> None:
+    """The foreign key speaks last: the collection had looked before the attachment was there."""
+    made = [vault.attach(b"%d" % number) for number in range(3)]
+    for one in made:
+        vault.delete(one.id)
+    with ExitStack() as stack, vault.database.write() as tx:
+        # What an upload of the same content does, by a clock that is late.
+        tx.execute(text("UPDATE blobs SET uploaded_at = uploaded_at WHERE id = :id"), {"id": made[1].blob_id})
+        tx.execute(
+            text("""INSERT INTO attachments (id, task_id, kind, source_type, blob_id, created_at, updated_at)
+                    VALUES ('at-late', 't1', 'spec', 'managed_blob', :id, '2020', '2020')"""),
+            {"id": made[1].blob_id},
+        )
+        came = stack.enter_context(meanwhile(vault, vault.collect))
+
+    (found,) = came
+    assert isinstance(found, Collected)
+    assert (found.candidate_count, found.deleted_count, found.failed_count) == (3, 2, 0)
+    assert vault.audit() == SOUND
+
+
+def test_an_upload_that_waits_for_the_end_of_its_row_begins_anew(vault: Vault) -> None:
+    vault.delete(vault.attach(b"1").id)
+    with ExitStack() as stack, vault.database.write() as tx:
+        tx.execute(text("DELETE FROM blobs"))
+        came = stack.enter_context(meanwhile(vault, lambda: vault.attach(b"1")))
+
+    assert isinstance(came[0], Attachment)
+    assert vault.content(came[0].id) == b"1"
+    assert vault.audit() == SOUND

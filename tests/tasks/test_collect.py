@@ -1,0 +1,229 @@
+"""The collection of garbage: what goes, what stays, what is counted, and what it does when something fails."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from sqlalchemy import text
+from tests.tasks import places
+from tests.tasks.meddling import at_statement, without
+from tests.tasks.vault import SOUND, Vault
+
+from onceward.blobs import BlobStore
+from onceward.errors import StoreUnavailable
+from onceward.tasks.attachment import REMOVED
+from onceward.tasks.collect import FAILURES_MAX
+
+LONG_AGO = "2020-01-01T00:00:00.000000Z"
+
+
+def orphan(vault: Vault, content: bytes, blob_id: str = "bl-orphan00") -> str:
+    """Bytes whose upload died before its row."""
+    with vault.store.spool() as spool:
+        spool.write(content)
+        spool.finish()
+        return vault.store.put(spool, blob_id)
+
+
+class Failing:
+    """A store that cannot discard some keys."""
+
+    def __init__(self, store: BlobStore, fails: Callable[[str], bool]) -> None:
+        self._store = store
+        self._fails = fails
+
+    def discard(self, key: str) -> None:
+        if self._fails(key):
+            raise StoreUnavailable("this one stays")
+        self._store.discard(key)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+
+def failing(store: BlobStore, fails: Callable[[str], bool]) -> BlobStore:
+    return cast("BlobStore", Failing(store, fails))
+
+
+@pytest.mark.parametrize("place", places.ALL)
+def test_what_nothing_needs_goes_and_the_rest_stays(vault: Vault) -> None:
+    kept, gone, twice = vault.attach(b"kept"), vault.attach(b"gone"), vault.attach(b"twice")
+    vault.attach(b"twice")
+    vault.delete(gone.id)
+    vault.delete(twice.id)
+
+    found = vault.collect()
+
+    assert (found.candidate_count, found.deleted_count, found.failed_count, found.reclaimed_bytes) == (1, 1, 0, 4)
+    assert (found.expired_count, found.orphan_count, found.dry_run) == (0, 0, False)
+    assert vault.count("blobs") == 2
+    assert vault.content(kept.id) == b"kept"
+    assert vault.audit() == SOUND
+    assert vault.collect().candidate_count == 0
+
+
+def test_a_dry_run_counts_what_a_run_then_deletes_and_deletes_nothing(vault: Vault) -> None:
+    for number in range(5):
+        vault.delete(vault.attach(b"garbage %d" % number).id)
+    expiring = vault.attach(b"expiring", expires_at="2999-01-01")
+    vault.attach(b"shared", expires_at="2999-01-01")
+    vault.attach(b"shared")
+    vault.write("UPDATE attachments SET created_at = :then, expires_at = :then WHERE expires_at > ''", then=LONG_AGO)
+    orphan(vault, b"orphan")
+
+    dry = vault.collect(dry_run=True, batch_size=1)
+    after = (vault.count("blobs"), vault.count("attachments"), len(vault.keys()))
+    run = vault.collect(batch_size=2)
+
+    assert after == (7, 3, 8)
+    assert dry.dry_run
+    assert (dry.candidate_count, dry.deleted_count, dry.reclaimed_bytes) == (6, 0, 5 * 9 + 8)
+    assert (run.candidate_count, run.deleted_count, run.reclaimed_bytes) == (6, 6, 5 * 9 + 8)
+    assert (dry.expired_count, dry.orphan_count) == (run.expired_count, run.orphan_count) == (2, 1)
+    assert expiring.id in {event.entity_id for event in vault.events(REMOVED)}
+    assert vault.count("attachments") == 1
+    assert vault.audit() == SOUND
+
+
+def test_grace_counts_from_the_last_upload(vault: Vault) -> None:
+    old, young = vault.attach(b"old"), vault.attach(b"young")
+    vault.write("UPDATE blobs SET uploaded_at = :then", then=LONG_AGO)
+    vault.delete(vault.attach(b"young").id)
+    vault.delete(old.id)
+    vault.delete(young.id)
+
+    assert vault.collect(dry_run=True, grace_seconds=3600).candidate_count == 1
+    assert vault.collect(grace_seconds=3600).deleted_count == 1
+    assert vault.rows("SELECT size_bytes FROM blobs") == [(len(b"young"),)]
+
+
+def test_orphans_and_temporaries_go_when_they_are_old_enough(vault: Vault) -> None:
+    orphan(vault, b"orphan")
+
+    assert vault.collect(grace_seconds=3600, orphan_seconds=3600).orphan_count == 0
+    assert vault.keys() != set()
+    assert vault.collect().orphan_count == 1
+    assert vault.keys() == set()
+
+
+def test_what_was_discarded_lies_in_the_trash_until_the_grace_is_over(tmp_path: Path, vault: Vault) -> None:
+    if not vault.blobs_url.startswith("file:"):
+        return
+    trash = vault.blobs_folder / "trash"
+    vault.delete(vault.attach(b"1").id)
+    vault.write("UPDATE blobs SET uploaded_at = :then", then=LONG_AGO)
+    vault.collect(grace_seconds=3600)
+    (kept,) = trash.iterdir()
+    assert kept.read_bytes() == b"1"
+
+    vault.collect()
+
+    assert list(trash.iterdir()) == []
+    assert tmp_path.exists()
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 500], ids=str)
+def test_one_that_cannot_be_deleted_does_not_keep_the_others(vault: Vault, batch_size: int) -> None:
+    made = [vault.attach(b"garbage %d" % number) for number in range(5)]
+    stuck = vault.rows("SELECT blob_key FROM blobs WHERE id = :id", id=made[2].blob_id or "")[0][0]
+    for one in made:
+        vault.delete(one.id)
+
+    found = vault.collect(store=failing(vault.store, lambda key: key == stuck), batch_size=batch_size)
+
+    assert found.candidate_count == 5
+    assert found.failed_count >= 1
+    assert vault.keys() == {stuck}
+    assert vault.count("blobs") == 0
+    assert vault.collect().orphan_count == 1
+    assert vault.audit() == SOUND
+
+
+def test_one_orphan_that_cannot_be_swept_does_not_keep_the_others(vault: Vault) -> None:
+    keys = sorted(orphan(vault, b"orphan %d" % number, f"bl-orphan{number:02}") for number in range(5))
+
+    found = vault.collect(store=failing(vault.store, lambda key: key == keys[1]))
+
+    assert (found.orphan_count, found.failed_count) == (4, 1)
+    assert vault.keys() == {keys[1]}
+
+
+def test_a_store_that_is_down_is_not_asked_for_ever(vault: Vault) -> None:
+    asked = []
+    for number in range(15):
+        vault.delete(vault.attach(b"%d" % number).id)
+
+    with pytest.raises(StoreUnavailable):
+        vault.collect(store=failing(vault.store, lambda key: asked.append(key) is None), batch_size=3)
+
+    assert len(asked) == FAILURES_MAX
+    assert vault.count("blobs") == 3
+    found = vault.collect()
+    assert (found.deleted_count, found.orphan_count) == (3, 12)
+
+
+@pytest.mark.parametrize("batch_size", [1, 500], ids=str)
+def test_a_blob_that_is_needed_again_is_no_garbage_and_no_failure(vault: Vault, batch_size: int) -> None:
+    for number in range(3):
+        vault.delete(vault.attach(b"garbage %d" % number).id)
+
+    def attach_again() -> None:
+        vault.attach(b"garbage 1")
+        # As if the clocks of two machines differed: it is the attachment that protects it, not its age.
+        vault.write("UPDATE blobs SET uploaded_at = :then", then=LONG_AGO)
+
+    with at_statement(vault.database, "FROM blobs WHERE id >", attach_again):
+        found = vault.collect(batch_size=batch_size)
+
+    assert found.failed_count == 0
+    assert found.deleted_count == 2
+    assert vault.count("blobs") == 1
+    assert vault.audit() == SOUND
+
+
+def test_blobs_of_another_store_are_left_alone(vault: Vault) -> None:
+    """A hub that was moved from a folder to S3, or back, still has rows of the old place."""
+    vault.delete(vault.attach(b"1").id)
+    vault.write("UPDATE blobs SET storage_backend = 'elsewhere', blob_key = 'x', uploaded_at = :then", then=LONG_AGO)
+
+    found = vault.collect(grace_seconds=60)
+
+    assert (found.candidate_count, found.failed_count) == (0, 0)
+    assert vault.count("blobs") == 1
+
+
+@pytest.mark.parametrize("place", ["sqlite-folder"])
+def test_living_uploads_are_not_swept_however_old(vault: Vault) -> None:
+    with vault.store.spool() as spool:
+        spool.write(b"slow" * 100_000)
+        os.utime(spool.path, (0, 0))
+        vault.collect()
+        spool.finish()
+        key = vault.store.put(spool, "bl-slow0000")
+
+    assert vault.store.size(key) == 400_000
+
+
+@pytest.mark.parametrize("place", ["sqlite-folder", "postgresql-folder"])
+def test_the_time_for_each_collected_blob_does_not_grow(vault: Vault) -> None:
+    def collected(count: int) -> float:
+        rows = [{"id": f"bl-{n:08}", "sha256": f"{n:064x}", "key": f"sha256/{n:064x}"} for n in range(count)]
+        with vault.database.write() as tx:
+            tx.exec_driver_sql("DELETE FROM blobs")
+            insert = "INSERT INTO blobs VALUES (:id, :sha256, 0, 'local_cas', :key, '2020', '2020')"
+            tx.execute(text(insert), rows)
+        started = time.perf_counter()
+        # There are no bytes.
+        store = without(vault.store, "discard")
+        assert vault.collect(store=store, batch_size=200).deleted_count == count
+        return (time.perf_counter() - started) / count
+
+    few = min(collected(500) for _ in range(3))
+    many = collected(10_000)
+
+    assert many < 3 * few
