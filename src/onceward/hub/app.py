@@ -9,6 +9,7 @@ FastAPI                 routes, strict bodies, problem answers
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from importlib.metadata import version
@@ -34,6 +35,11 @@ key the rows themselves find duplicates.
 """
 
 
+# How many requests that change something run at a time: fewer than the server has threads (40), so that a database that
+# keeps writers waiting does not keep readers waiting too.
+WRITERS = 24
+
+
 def create_app(config: Config) -> App:
     """The whole hub as one ASGI application. Its database must have been migrated."""
     hub = Hub(config)
@@ -48,6 +54,7 @@ def create_app(config: Config) -> App:
     )
     app.state.hub = hub
     app.state.max_body_bytes = config.hub.max_body_bytes
+    app.state.writers = asyncio.Semaphore(WRITERS)
     for part in (topics, tasks, events, admin, pages, metrics):
         app.include_router(part.router)
     problems.install(app)

@@ -7,12 +7,14 @@ text, nesting over 64 levels, anything but UTF-8, and an empty body. A router ta
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import json
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeAlias
 
 from fastapi.params import Form
 from fastapi.routing import APIRoute
@@ -24,6 +26,7 @@ from onceward.core.canonical import Json
 from onceward.errors import InvalidInput, TooLarge
 
 NESTING_MAX = 64
+CHANGING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 # As many as Python itself reads unless it is told otherwise: the time it takes grows with their square.
 INTEGER_DIGITS_MAX = 4300
 # Ten times what the largest JSON of the hub's own routes needs.
@@ -155,11 +158,19 @@ class StrictRequest(Request):
         return self._json
 
 
-class StrictRoute(APIRoute):
-    """A route whose JSON body is checked before FastAPI sees it. Forms and routes without a body are left alone."""
+Handler: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+
+class StrictRoute(APIRoute):
+    """A route whose JSON body is checked before FastAPI sees it. Forms and routes without a body are left alone.
+
+    Routes that change something and run in a thread take turns, in `app.state.writers`, if there is one.
+    """
+
+    def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
+        if (self.methods or set()) & CHANGING and not inspect.iscoroutinefunction(self.endpoint):
+            handle = _in_turn(handle)
         field = self.body_field
         if field is None or isinstance(field.field_info, Form):
             return handle
@@ -176,6 +187,16 @@ class StrictRoute(APIRoute):
             return await handle(request)
 
         return strict
+
+
+def _in_turn(handle: Handler) -> Handler:
+    """Writers that wait for the database wait here, once their body is there: the threads of readers stay free."""
+
+    async def in_turn(request: Request) -> Response:
+        async with getattr(request.app.state, "writers", None) or contextlib.nullcontext():
+            return await handle(request)
+
+    return in_turn
 
 
 def check_media_type(request: Request) -> None:

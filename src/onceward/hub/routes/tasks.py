@@ -172,11 +172,12 @@ async def upload_attachment(task_id: TaskId, request: Request) -> Response:
     settings = hub.config.attachments
     async with received(request, hub.blobs, settings.max_upload_bytes) as upload:
         new, rules = _described(upload), _rules(upload, request, hub.upload_rules)
-        added = await anyio.to_thread.run_sync(
-            lambda: tasks.create_managed_attachment(
-                hub.database, hub.blobs, task_id, upload.spool, new, rules, request_key_of(request)
+        async with request.app.state.writers:
+            added = await anyio.to_thread.run_sync(
+                lambda: tasks.create_managed_attachment(
+                    hub.database, hub.blobs, task_id, upload.spool, new, rules, request_key_of(request)
+                )
             )
-        )
     hub.feed.hint()
     return _json(added.attachment.shown(), 201)
 
