@@ -17,6 +17,7 @@ from tests.tasks.vault import SOUND, Vault
 
 from onceward.blobs import BlobStore
 from onceward.errors import StoreUnavailable
+from onceward.tasks import Attachment
 
 CONTENT = b"the same bytes"
 # The collection waits for the guard as long as the upload has it. It is given this long to show that it does not.
@@ -94,7 +95,7 @@ def test_a_collection_that_meets_an_upload_at_any_moment_takes_no_bytes_from_it(
             spool.write(b"orphan")
             spool.finish()
             vault.store.put(spool, "bl-orphan00")
-        made = []
+        made: list[Attachment] = []
         with at_statement(vault.database, words, lambda made=made: made.append(vault.attach(CONTENT))):  # type: ignore[misc]
             vault.collect(orphan_seconds=0)
 
@@ -107,7 +108,7 @@ def test_a_collection_that_meets_an_upload_at_any_moment_takes_no_bytes_from_it(
 def test_bytes_that_were_put_in_vain_are_not_taken_from_somebody_else(vault: Vault) -> None:
     """A blob without bytes, whose row is collected while its content is sent again, twice."""
     made = vault.attach(CONTENT)
-    for key in vault.keys():
+    for key in sorted(vault.keys()):
         vault.store.discard(key)
     vault.delete(made.id)
     other, broken = [], []

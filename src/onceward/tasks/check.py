@@ -10,9 +10,11 @@ from sqlalchemy import text
 
 from onceward.blobs import BlobStore
 from onceward.db.engine import Database
-from onceward.errors import NotFound
+from onceward.errors import NotFound, OncewardError, StoreUnavailable
 
 MISSING, WRONG_SIZE, WRONG_CONTENT, ELSEWHERE = "missing", "wrong-size", "wrong-content", "elsewhere"
+# The disk or the file system refuses it, or it is no file.
+UNREADABLE = "unreadable"
 _PAGE_SIZE = 200
 
 
@@ -31,9 +33,18 @@ class Damage:
         return asdict(self)
 
 
-_PAGE = text("""
-    SELECT id, sha256, size_bytes, storage_backend, blob_key FROM blobs WHERE id > :after ORDER BY id LIMIT :limit
-""")
+@dataclass(frozen=True, slots=True)
+class _Blob:
+    id: str
+    sha256: str
+    size: int
+    backend: str
+    key: str
+
+
+_COLUMNS = "SELECT id, sha256, size_bytes, storage_backend, blob_key FROM blobs"
+_PAGE = text(f"{_COLUMNS} WHERE id > :after ORDER BY id LIMIT :limit")
+_ONE = text(f"{_COLUMNS} WHERE id = :id")
 _ATTACHMENTS = text("SELECT id FROM attachments WHERE blob_id = :id ORDER BY id")
 
 
@@ -44,32 +55,59 @@ def check_blobs(
     after = ""
     while True:
         with database.read() as tx:
-            rows = tx.execute(_PAGE, {"after": after, "limit": _PAGE_SIZE}).all()
-        if not rows:
+            page = [_Blob(*row) for row in tx.execute(_PAGE, {"after": after, "limit": _PAGE_SIZE})]
+        if not page:
             return
-        for blob_id, sha256, size, backend, key in rows:
-            problem = _problem(store, sha256, size, key) if backend == store.backend else ELSEWHERE
-            if problem is not None:
-                bad = quarantine and problem in {WRONG_SIZE, WRONG_CONTENT}
-                if bad:
-                    store.quarantine(key)
-                with database.read() as tx:
-                    named = tuple(tx.execute(_ATTACHMENTS, {"id": blob_id}).scalars())
-                yield Damage(blob_id, sha256, key, problem, named, quarantined=bad)
-            progress(size)
-        after = rows[-1][0]
+        for blob in page:
+            if _problem(store, blob) is not None and (
+                damage := _damage(database, store, blob.id, quarantine=quarantine)
+            ):
+                yield damage
+            progress(blob.size)
+        after = page[-1].id
 
 
-def _problem(store: BlobStore, sha256: str, size: int, key: str) -> str | None:
-    there = store.size(key)
-    if there is None:
-        return MISSING
-    if there != size:
-        return WRONG_SIZE
-    digest = hashlib.sha256()
+def _damage(database: Database, store: BlobStore, blob_id: str, *, quarantine: bool) -> Damage | None:
+    """Looks again where nobody comes between: the blob may have been collected meanwhile, or repaired by an upload."""
+    with store.guarded():
+        with database.read() as tx:
+            row = tx.execute(_ONE, {"id": blob_id}).one_or_none()
+        blob = None if row is None else _Blob(*row)
+        problem = None if blob is None else _problem(store, blob)
+        if blob is None or problem is None:
+            return None
+        aside = quarantine and problem in {WRONG_SIZE, WRONG_CONTENT, UNREADABLE} and _put_aside(store, blob.key)
+    with database.read() as tx:
+        named = tuple(tx.execute(_ATTACHMENTS, {"id": blob_id}).scalars())
+    return Damage(blob.id, blob.sha256, blob.key, problem, named, quarantined=aside)
+
+
+def _put_aside(store: BlobStore, blob_key: str) -> bool:
     try:
-        for chunk in store.read(key):
+        store.quarantine(blob_key)
+    except OncewardError:
+        # What cannot even be moved is told with the rest, and stays.
+        return False
+    return True
+
+
+def _problem(store: BlobStore, blob: _Blob) -> str | None:
+    if blob.backend != store.backend:
+        return ELSEWHERE
+    try:
+        there = store.size(blob.key)
+        if there is None:
+            return MISSING
+        if there != blob.size:
+            return WRONG_SIZE
+        digest = hashlib.sha256()
+        for chunk in store.read(blob.key):
             digest.update(chunk)
     except NotFound:
         return MISSING
-    return None if digest.hexdigest() == sha256 else WRONG_CONTENT
+    except StoreUnavailable:
+        if store.backend != "local_cas":
+            # The server is down, which says nothing about a blob.
+            raise
+        return UNREADABLE
+    return None if digest.hexdigest() == blob.sha256 else WRONG_CONTENT
