@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.test_reference import commands
 from tests.hub.process import environment
 
 from onceward.cli import main
+from onceward.cli.command import onceward
+
+COMMANDS = [list(path[1:]) for path, _ in commands(onceward, "onceward")]
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +42,28 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["token", "create", "ada"], "onceward: Missing option '--scope'. Choose from: read, write, admin;"),
         (["token", "create", "ada", "--scope", "own"], "onceward: Invalid value for '--scope': 'own' is not one of"),
         (["token", "create", " ", "--scope", "read"], "onceward: A token's name is"),
+        (["attach", "add", "t", "none", "--kind", "spec"], "onceward: Invalid value for 'FILE': File 'none' does not exist"),
+        (["attach", "add", "t", ".", "--kind", "spec"], "onceward: Invalid value for 'FILE': File '.' is a directory"),
+        (["attach", "add", "t", "-"], "onceward: Missing option '--kind'"),
+        (["attach", "add", "t", "-", "--kind", "pic"], "onceward: Invalid value for '--kind': 'pic' is not one of"),
+        (["attach", "add", "t", "-", "--kind", "spec", "--meta", "[1]"], "onceward: Invalid value for '--meta': this is not an"),
+        (["attach", "add", "t", "-", "--kind", "spec", "--meta", "{"], "onceward: Invalid value for '--meta': this is not JSON"),
+        (["attach", "add-link", "t", "--kind", "spec"], "onceward: Give exactly one of --url and --repo-path; see onceward attach add-link"),
+        (["attach", "add-link", "t", "--kind", "spec", "--url", "u", "--repo-path", "p"], "onceward: Give exactly one of --url"),
+        (["attach", "get", "at-1"], "onceward: Missing option '--output'"),
+        (["task", "list", "--limit", "0"], "onceward: Invalid value for '--limit'"),
+        (["task", "list", "--hub", "nowhere"], "onceward: the URL of a hub begins with http://"),
+        (["task", "list", "--hub", "http://h", "--data-dir", "d"], "onceward: --hub asks a hub that runs; it does not go with --data-dir"),
+        (["task", "add", " "], "onceward: title must not be"),
+        (["admin", "gc-blobs"], "onceward: Give exactly one of --dry-run and --apply; see onceward admin gc-blobs --help"),
+        (["admin", "gc-blobs", "--apply", "--dry-run"], "onceward: Give exactly one of --dry-run and --apply"),
+        (["admin", "gc-blobs", "--apply", "--grace", "-1"], "onceward: Invalid value for '--grace': expected a number of seconds"),
     ],
-    ids=["command", "option", "value", "argument", "file", "no-name", "no-scope", "scope", "name"],
+    ids=[
+        "command", "option", "value", "argument", "file", "no-name", "no-scope", "scope", "name", "no-file", "folder",
+        "no-kind", "kind", "meta", "meta-json", "no-link", "two-links", "no-output", "limit", "hub", "hub-and-data", "title",
+        "no-mode", "two-modes", "grace",
+    ],
 )  # fmt: skip
 def test_wrong_use_is_one_line_and_code_2(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
@@ -61,19 +86,29 @@ def test_a_failure_is_one_line_and_code_1(elsewhere: Path, capsys: pytest.Captur
     assert said.err.count("\n") == 1
 
 
+def test_a_look_at_a_folder_without_data_makes_none(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["task", "list", "--data-dir", "there"]) == 1
+
+    assert capsys.readouterr().err == (
+        "onceward: there is no data of a hub in 'there'; name it with --data-dir, or a hub with --hub\n"
+    )
+    assert list(elsewhere.iterdir()) == []
+
+
 def test_without_a_command_it_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
 
     assert "Commands:" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["serve"], ["config"], ["token"], ["token", "create"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [[], ["token"], ["task"], ["attach"], ["admin"], *COMMANDS], ids=" ".join)
 def test_help_has_examples(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*arguments, "--help"]) == 0
 
     said = capsys.readouterr().out
-    assert said.startswith(" ".join(["Usage: onceward", *arguments]))
-    assert arguments == ["token"] or " ".join(["  onceward", *arguments]) in said
+    command = " ".join(["onceward", *arguments])
+    assert said.startswith(f"Usage: {command} ")
+    assert arguments not in COMMANDS or re.search(rf"\b{command}\b", said.partition("Options:")[0].split("\n", 1)[1])
 
 
 def test_the_effective_settings_are_printed(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,9 +127,9 @@ def test_what_is_not_served_needs_no_server() -> None:
     look = """
 import sys
 from onceward.cli import main
-main(["--help"]); main(["serve", "--help"]); main(["config"])
+main(["--help"]); main(["serve", "--help"]); main(["attach", "add", "--help"]); main(["config"])
 heavy = {"fastapi", "starlette", "uvicorn", "sqlalchemy", "alembic", "structlog", "pydantic", "websockets", "psycopg",
-         "redis", "httpx", "prometheus_client"}
+         "redis", "httpx", "prometheus_client", "rich", "obstore", "magic", "onceward.tasks", "onceward.hub.client"}
 sys.exit(", ".join(sorted(heavy & sys.modules.keys())) or 0)
 """
     done = python("-c", look)

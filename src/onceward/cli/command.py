@@ -5,15 +5,20 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted. A
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
 import click
 
+from onceward.cli.admin import admin
+from onceward.cli.attach import attach
 from onceward.cli.config import config
 from onceward.cli.serve import serve
+from onceward.cli.task import task
 from onceward.cli.token import token
-from onceward.errors import InvalidConfig, InvalidInput, OncewardError
+from onceward.errors import InvalidConfig, InvalidInput, InvalidOption, OncewardError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
@@ -24,18 +29,19 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 )
 @click.version_option(version("onceward"), message="onceward %(version)s")
 def onceward() -> None:
-    """Make every retry safe: run the hub, look at its settings, and say who may use it.
+    """Make every retry safe: run the hub, say who may use it, and work with what it keeps.
 
     \b
     onceward serve                          # on http://127.0.0.1:8787, data in ./onceward-data
     onceward config                         # every setting, and where it came from
     onceward token create ada --scope read  # prints the token, this once
+    onceward task add "Paint the shed"      # prints the id of the task
+    onceward attach add TASK plan.pdf --kind spec
     """  # noqa: D301  # \b is click's mark for lines that stay as they are
 
 
-onceward.add_command(serve)
-onceward.add_command(config)
-onceward.add_command(token)
+for command in (serve, config, token, task, attach, admin):
+    onceward.add_command(command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -50,10 +56,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _say(f"{error.format_message().rstrip('.')}; see {path} --help", MISUSED)
     except click.ClickException as error:
         return _say(error.format_message(), FAILED)
-    except (InvalidConfig, InvalidInput) as error:
+    except (InvalidConfig, InvalidInput, InvalidOption) as error:
         return _say(str(error), MISUSED)
     except OncewardError as error:
         return _say(str(error), FAILED)
+    except BrokenPipeError:
+        # Nobody reads any more. Python would say so once more when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as error:
+        return _say(f"{error.filename or 'input or output'}: {error.strerror or error}", FAILED)
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     return code if isinstance(code, int) else 0

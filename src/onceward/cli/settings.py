@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from onceward.hub.config import load
+from onceward.hub.config import Config, load
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -26,6 +26,7 @@ _FLAGS = {
 }  # fmt: skip
 ALL = tuple(_FLAGS)
 DATA = ("data_dir", "database")
+WITH_BYTES = (*DATA, "blobs")
 
 
 def settings(*flags: str) -> Callable[[_F], Callable[..., Any]]:
@@ -34,18 +35,26 @@ def settings(*flags: str) -> Callable[[_F], Callable[..., Any]]:
     def decorate(command: _F) -> Callable[..., Any]:
         @functools.wraps(command)
         def with_config(config_file: Path | None, **given: Any) -> Any:
-            chosen = {("hub", flag): given.pop(flag) for flag in flags}
-            return command(load(config_file, os.environ, chosen), **given)
+            return command(loaded(config_file, {flag: given.pop(flag) for flag in flags}), **given)
 
-        for flag in reversed(flags):
-            metavar, about = _FLAGS[flag]
-            with_config = click.option(f"--{flag.replace('_', '-')}", flag, metavar=metavar, help=about)(with_config)
-        return click.option(
-            "--config",
-            "config_file",
-            metavar="FILE",
-            type=click.Path(path_type=Path),
-            help="Settings as TOML. [default: onceward.toml, if it is there]",
-        )(with_config)
+        return with_flags(with_config, *flags)
 
     return decorate
+
+
+def with_flags(command: Callable[..., Any], *flags: str) -> Callable[..., Any]:
+    """Adds these flags and `--config`, which the command gets as `config_file`."""
+    for flag in reversed(flags):
+        metavar, about = _FLAGS[flag]
+        command = click.option(f"--{flag.replace('_', '-')}", flag, metavar=metavar, help=about)(command)
+    return click.option(
+        "--config",
+        "config_file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="Settings as TOML. [default: onceward.toml, if it is there]",
+    )(command)
+
+
+def loaded(config_file: Path | None, flags: Mapping[str, str | None]) -> Config:
+    return load(config_file, os.environ, {("hub", flag): value for flag, value in flags.items()})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from onceward.cli.output import as_json, say_table
 from onceward.cli.settings import DATA, settings
 from onceward.errors import NotFound
 from onceward.hub.config import Config
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
 # As in `onceward.hub.tokens`, which is imported only when a command runs.
 SCOPES = ("read", "write", "admin")
-
-as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
 @click.group()
@@ -77,11 +76,8 @@ def list_tokens(config: Config, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"tokens": [_shown(one) for one in found]}))
         return
-    rows = [("ID", "NAME", "SCOPES", "CREATED", "REVOKED")]
-    rows += [(one.token_id, one.name, _scopes(one), one.created_at, one.revoked_at or "") for one in found]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    rows = [(one.token_id, one.name, _scopes(one), one.created_at, one.revoked_at) for one in found]
+    say_table(("ID", "NAME", "SCOPES", "CREATED", "REVOKED"), rows)
 
 
 @token.command()

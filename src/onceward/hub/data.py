@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from onceward.blobs.archive import ArchiveLimits
 from onceward.db.engine import Database, open_database
 from onceward.db.migrate import migrate
 from onceward.errors import InvalidConfig
 from onceward.hub.config import Config
+from onceward.tasks import UploadRules
 
 
 @contextlib.contextmanager
@@ -30,3 +32,18 @@ def make_folder(config: Config) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidConfig(f"hub.data_dir: the folder {str(folder)!r} cannot be made: {error.strerror}") from None
+
+
+def upload_rules(config: Config) -> UploadRules:
+    """What may be attached, however it comes in."""
+    settings, archive = config.attachments, config.attachments_archive
+    limits = ArchiveLimits(
+        max_entries=archive.max_entries,
+        max_total_unpacked_bytes=archive.max_total_unpacked_bytes,
+        max_path_length=archive.max_path_length,
+    )
+    return UploadRules(
+        settings.allowed_media_types,
+        settings.reject_media_type_mismatch,
+        limits if settings.enable_archive_inspection else None,
+    )

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import HTTPConnection
 
-from onceward.blobs.archive import ArchiveLimits
 from onceward.blobs.open import open_blobs
 from onceward.db.engine import open_database
-from onceward.db.request import RequestKey, request_key
+from onceward.db.request import RequestKey, request_of
 from onceward.events.feed import Feed
 from onceward.http.operation import idempotency
 from onceward.hub import jobs
 from onceward.hub.auth import principal_of
+from onceward.hub.data import upload_rules
 from onceward.open import open_ledger
 from onceward.tasks import UploadRules
 
@@ -49,17 +49,7 @@ class Hub:
 
     @property
     def upload_rules(self) -> UploadRules:
-        settings, archive = self.config.attachments, self.config.attachments_archive
-        limits = ArchiveLimits(
-            max_entries=archive.max_entries,
-            max_total_unpacked_bytes=archive.max_total_unpacked_bytes,
-            max_path_length=archive.max_path_length,
-        )
-        return UploadRules(
-            settings.allowed_media_types,
-            settings.reject_media_type_mismatch,
-            limits if settings.enable_archive_inspection else None,
-        )
+        return upload_rules(self.config)
 
     async def open(self) -> None:
         """Begin what goes on beside the requests."""
@@ -87,5 +77,5 @@ def hub_of(connection: HTTPConnection) -> Hub:
 
 def request_key_of(connection: HTTPConnection) -> RequestKey | None:
     """What the rows of this request are marked with."""
-    key = idempotency(connection).key
-    return request_key(principal_of(connection.scope), key, hub_of(connection).retain_seconds)
+    operation = idempotency(connection)
+    return request_of(principal_of(connection.scope), operation.key, operation.began_at, operation.attempt)

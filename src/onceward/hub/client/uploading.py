@@ -114,7 +114,10 @@ def _opened(source: Source) -> Iterator[BinaryIO]:
 
 def _name_of(source: Source) -> str | None:
     name = source if isinstance(source, str | os.PathLike) else getattr(source, "name", None)
-    return Path(name).name if isinstance(name, str | os.PathLike) else None
+    if not isinstance(name, str | os.PathLike) or str(name).startswith("<"):
+        # A number, or `<stdin>`: not the name of a file.
+        return None
+    return Path(name).name
 
 
 def _message(file: BinaryIO, fields: Sequence[tuple[str, str]], filename: str | None) -> _Message:

@@ -1,0 +1,101 @@
+"""What a command prints: a table or lines for people, JSON for scripts, and how far it is while it works."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_UNIT = 1024
+
+
+def say_json(value: Mapping[str, Any]) -> None:
+    # ASCII: whatever the terminal's encoding, it arrives as it is.
+    click.echo(json.dumps(value))
+
+
+def say_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """With lines and colours on a terminal; otherwise columns with two blanks between them."""
+    cells = [[plain(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _draw(heads, cells)
+        return
+    widths = [max(len(row[column]) for row in [heads, *cells]) for column in range(len(heads))]
+    for row in [heads, *cells]:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def say_fields(shown: Mapping[str, Any]) -> None:
+    """One line for each field."""
+    width = max(map(len, shown))
+    for name, value in shown.items():
+        click.echo(f"{name.ljust(width)}  {plain(value)}")
+
+
+def plain(value: object) -> str:
+    """In one line, and without characters that would command the terminal: others may have written it."""
+    if value is None:
+        return ""
+    if isinstance(value, list | tuple):
+        text = " ".join(str(one) for one in value)
+    else:
+        text = json.dumps(value, ensure_ascii=False) if isinstance(value, dict | bool) else str(value)
+    return "".join(" " if one in "\r\n\t" else "\N{REPLACEMENT CHARACTER}" if _commands(one) else one for one in text)
+
+
+def _commands(character: str) -> bool:
+    return unicodedata.category(character) in {"Cc", "Cf", "Cs"}
+
+
+def size_text(count: int | None) -> str:
+    """`12 bytes`, `3.4 MiB`."""
+    if count is None:
+        return ""
+    size, unit = float(count), 0
+    while size >= _UNIT and unit < len(_UNITS) - 1:
+        size, unit = size / _UNIT, unit + 1
+    return f"{count} {_UNITS[0]}" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
+
+
+@contextlib.contextmanager
+def progress(title: str, *, in_bytes: bool, total: int | None = None) -> Iterator[Callable[[int, int | None], object]]:
+    """A bar on standard error while the block runs, if that is a terminal: call it with how many are done, of how many."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich import progress as bars  # noqa: PLC0415  # only a terminal needs it
+    from rich.console import Console  # noqa: PLC0415
+
+    amount = bars.DownloadColumn() if in_bytes else bars.TextColumn("{task.completed:.0f}")
+    speed = [bars.TransferSpeedColumn()] if in_bytes else []
+    columns = [bars.TextColumn("{task.description}"), bars.BarColumn(), amount, *speed, bars.TimeRemainingColumn()]
+    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(title, total=total)
+
+        def update(done: int, of: int | None) -> None:
+            shown.update(task, completed=done, total=of if of is not None else total)
+
+        yield update
+
+
+def _draw(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console  # noqa: PLC0415  # only a terminal needs it
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(header_style="bold")
+    for head in heads:
+        # Nothing is cut off: somebody may want to copy it.
+        table.add_column(head, overflow="fold")
+    for row in cells:
+        # As text: brackets in a title are no style.
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)

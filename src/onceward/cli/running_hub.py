@@ -1,0 +1,114 @@
+"""A hub that runs, asked over HTTP."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, BinaryIO
+
+from onceward.cli.target import Progress, Said, Shown
+from onceward.hub.client import About, BlockingHub
+
+# Somebody waits in front of the screen: a hub that is away is told sooner than to a program.
+_DEADLINE_SECONDS = 15.0
+
+
+@contextmanager
+def running_hub(url: str, token: str | None) -> Iterator[RunningHub]:
+    with BlockingHub(url, token, deadline_seconds=_DEADLINE_SECONDS) as hub:
+        yield RunningHub(hub)
+
+
+class RunningHub:
+    """As `onceward.cli.target.Target`."""
+
+    def __init__(self, hub: BlockingHub) -> None:
+        self._hub = hub
+
+    def create_task(self, title: str, task_id: str | None, spec_id: str | None) -> Shown:
+        return _shown(self._hub.create_task(title, task_id=task_id, spec_id=spec_id))
+
+    def tasks(self, limit: int) -> list[Shown]:
+        return [_shown(task) for task in self._hub.tasks(limit=limit)]
+
+    def task(self, task_id: str) -> Shown:
+        return _shown(self._hub.task(task_id))
+
+    def delete_task(self, task_id: str) -> None:
+        self._hub.delete_task(task_id)
+
+    def attach_file(
+        self, task_id: str, file: BinaryIO, said: Said, *, allow_mismatch: bool, progress: Progress
+    ) -> Shown:
+        # The hub looks for the task when all has come; that may be late.
+        self._hub.task(task_id)
+        made = self._hub.attach_file(
+            task_id,
+            file,
+            said.kind,
+            filename=said.filename,
+            reject_media_type_mismatch=False if allow_mismatch else None,
+            progress=progress,
+            **_about(said),
+        )
+        return _shown(made)
+
+    def attach_link(self, task_id: str, said: Said, external_url: str | None, repo_path: str | None) -> Shown:
+        made = self._hub.attach_link(task_id, said.kind, external_url=external_url, repo_path=repo_path, **_about(said))
+        return _shown(made)
+
+    def attachments(self, task_id: str) -> list[Shown]:
+        return [_shown(attachment) for attachment in self._hub.task_attachments(task_id)]
+
+    def attachment(self, attachment_id: str) -> Shown:
+        return _shown(self._hub.attachment(attachment_id))
+
+    def replace_labels(self, attachment_id: str, labels: Iterable[str]) -> Shown:
+        return _shown(self._hub.replace_labels(attachment_id, labels))
+
+    def download(self, attachment_id: str, to: BinaryIO, progress: Progress) -> Shown:
+        return dataclasses.asdict(self._hub.download(attachment_id, to, progress=progress))
+
+    def remove_attachment(self, attachment_id: str) -> None:
+        self._hub.remove_attachment(attachment_id)
+
+    def gc_blobs(
+        self,
+        *,
+        dry_run: bool,
+        grace_seconds: float | None,
+        batch_size: int | None,
+        progress: Progress,  # noqa: ARG002  # the hub tells only of its end
+    ) -> Shown:
+        done = self._hub.gc_blobs(dry_run=dry_run, grace_seconds=grace_seconds, batch_size=batch_size)
+        return dataclasses.asdict(done)
+
+    def fsck(self, *, quarantine: bool, progress: Progress) -> Shown:  # noqa: ARG002  # as above
+        return {"damaged": [dataclasses.asdict(damage) for damage in self._hub.fsck(quarantine=quarantine)]}
+
+    def backfill_spec_attachments(self, progress: Progress) -> Shown:  # noqa: ARG002  # as above
+        return dataclasses.asdict(self._hub.backfill_spec_attachments())
+
+
+def _about(said: Said) -> About:
+    return {
+        "title": said.title,
+        "media_type": said.media_type,
+        "expires_at": said.expires_at,
+        "labels": said.labels,
+        "meta": said.meta,
+    }
+
+
+def _shown(value: Any) -> Shown:
+    """A value of the client as it was on the wire: what is empty is left out, except for labels."""
+    found = {name: getattr(value, name) for name in value.__slots__}
+    return {name: _plain(one) for name, one in found.items() if one is not False and one not in (None, "", {})}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return list(value) if isinstance(value, tuple) else value

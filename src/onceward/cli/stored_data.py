@@ -1,0 +1,151 @@
+"""The data of a hub, straight: the same functions on the same database and the same bytes, whether or not it runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+
+from onceward import tasks
+from onceward.blobs import CHUNK_BYTES, BlobStore
+from onceward.blobs.open import open_blobs
+from onceward.cli.target import Progress, Said, Shown
+from onceward.db.engine import Database
+from onceward.errors import NotFound, StoreUnavailable, TooLarge
+from onceward.hub import data
+from onceward.hub.config import Config
+
+
+@contextmanager
+def stored_data(config: Config, *, may_be_new: bool) -> Iterator[StoredData]:
+    folder = config.data_folder
+    if not may_be_new and not config.hub.database and not (folder / "hub.db").exists():
+        raise NotFound(f"there is no data of a hub in {str(folder)!r}; name it with --data-dir, or a hub with --hub")
+    with data.opened(config) as database:
+        yield StoredData(config, database, open_blobs(config.blobs_url))
+
+
+class StoredData:
+    """As `onceward.cli.target.Target`."""
+
+    def __init__(self, config: Config, database: Database, blobs: BlobStore) -> None:
+        self._config = config
+        self._database = database
+        self._blobs = blobs
+
+    def create_task(self, title: str, task_id: str | None, spec_id: str | None) -> Shown:
+        with self._database.write() as tx:
+            return _task(tasks.create_task(tx, title, task_id=task_id, spec_id=spec_id))
+
+    def tasks(self, limit: int) -> list[Shown]:
+        with self._database.read() as tx:
+            return [_task(task) for task in tasks.list_tasks(tx, limit)]
+
+    def task(self, task_id: str) -> Shown:
+        with self._database.read() as tx:
+            return _task(tasks.get_task(tx, task_id))
+
+    def delete_task(self, task_id: str) -> None:
+        with self._database.write() as tx:
+            tasks.delete_task(tx, task_id)
+
+    def attach_file(
+        self, task_id: str, file: BinaryIO, said: Said, *, allow_mismatch: bool, progress: Progress
+    ) -> Shown:
+        self.task(task_id)
+        rules = data.upload_rules(self._config)
+        if allow_mismatch:
+            rules = dataclasses.replace(rules, reject_media_type_mismatch=False)
+        bytes_max = self._config.attachments.max_upload_bytes
+        with self._blobs.spool() as spool:
+            while piece := file.read(CHUNK_BYTES):
+                if spool.size + len(piece) > bytes_max:
+                    raise TooLarge(f"an upload is limited to {bytes_max} bytes")
+                spool.write(piece)
+                progress(spool.size, None)
+            spool.finish()
+            added = tasks.create_managed_attachment(self._database, self._blobs, task_id, spool, _new(said), rules)
+        return added.attachment.shown()
+
+    def attach_link(self, task_id: str, said: Said, external_url: str | None, repo_path: str | None) -> Shown:
+        with self._database.write() as tx:
+            added = tasks.create_link_attachment(
+                tx, task_id, _new(said), external_url=external_url, repo_path=repo_path
+            )
+        return added.attachment.shown()
+
+    def attachments(self, task_id: str) -> list[Shown]:
+        with self._database.read() as tx:
+            return [attachment.shown() for attachment in tasks.list_attachments(tx, task_id)]
+
+    def attachment(self, attachment_id: str) -> Shown:
+        with self._database.read() as tx:
+            return tasks.get_attachment(tx, attachment_id).shown()
+
+    def replace_labels(self, attachment_id: str, labels: Iterable[str]) -> Shown:
+        with self._database.write() as tx:
+            return tasks.replace_labels(tx, attachment_id, labels).shown()
+
+    def download(self, attachment_id: str, to: BinaryIO, progress: Progress) -> Shown:
+        with self._database.read() as tx:
+            content = tasks.open_content(tx, attachment_id)
+        digest, done = hashlib.sha256(), 0
+        for piece in self._blobs.read(content.blob_key):
+            digest.update(piece)
+            to.write(piece)
+            done += len(piece)
+            progress(done, content.size_bytes)
+        if digest.hexdigest() != content.sha256:
+            raise StoreUnavailable(f"the bytes of {attachment_id} are damaged; see onceward admin fsck")
+        return {"size_bytes": done, "sha256": content.sha256}
+
+    def remove_attachment(self, attachment_id: str) -> None:
+        with self._database.write() as tx:
+            tasks.delete_attachment(tx, attachment_id)
+
+    def gc_blobs(
+        self, *, dry_run: bool, grace_seconds: float | None, batch_size: int | None, progress: Progress
+    ) -> Shown:
+        settings = self._config.attachments
+        done = tasks.gc_blobs(
+            self._database,
+            self._blobs,
+            dry_run=dry_run,
+            batch_size=batch_size or settings.gc_batch_size,
+            grace_seconds=settings.gc_grace if grace_seconds is None else grace_seconds,
+            progress=_counting(progress),
+        )
+        return done.shown()
+
+    def fsck(self, *, quarantine: bool, progress: Progress) -> Shown:
+        total = sum(stored.size for stored in self._blobs.keys())  # noqa: SIM118  # not a dictionary's
+        found = tasks.check_blobs(
+            self._database, self._blobs, quarantine=quarantine, progress=_counting(progress, total)
+        )
+        return {"damaged": [damage.shown() for damage in found]}
+
+    def backfill_spec_attachments(self, progress: Progress) -> Shown:
+        return tasks.backfill_spec_attachments(self._database, _counting(progress)).shown()
+
+
+def _counting(progress: Progress, total: int | None = None) -> Any:
+    """The services tell how many more; who watches wants to know how many in all."""
+    done = 0
+
+    def more(count: int) -> None:
+        nonlocal done
+        done += count
+        progress(done, total)
+
+    return more
+
+
+def _new(said: Said) -> tasks.NewAttachment:
+    values = {one.name: getattr(said, one.name) for one in dataclasses.fields(said)}
+    return tasks.NewAttachment(**{**values, "meta": dict(said.meta)})
+
+
+def _task(task: tasks.Task) -> Shown:
+    return {name: value for name, value in dataclasses.asdict(task).items() if value is not None}

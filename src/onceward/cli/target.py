@@ -1,0 +1,133 @@
+"""What the commands for tasks and attachments work on: a hub that runs, or the data of one, without it.
+
+Both give what the hub's own answers have, so that a command prints the same for either.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, TypeAlias
+
+import click
+
+from onceward.cli.settings import WITH_BYTES, loaded, with_flags
+
+# As a hub shows it: an object of JSON.
+Shown: TypeAlias = dict[str, Any]
+# How many are done, of how many, if that is known.
+Progress: TypeAlias = Callable[[int, int | None], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What is said of an attachment."""
+
+    kind: str
+    title: str | None = None
+    filename: str | None = None
+    media_type: str | None = None
+    expires_at: str | None = None
+    labels: tuple[str, ...] = ()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Target(Protocol):
+    """Raises what `onceward.errors` has."""
+
+    def create_task(self, title: str, task_id: str | None, spec_id: str | None) -> Shown: ...
+
+    def tasks(self, limit: int) -> list[Shown]: ...
+
+    def task(self, task_id: str) -> Shown: ...
+
+    def delete_task(self, task_id: str) -> None: ...
+
+    def attach_file(
+        self, task_id: str, file: BinaryIO, said: Said, *, allow_mismatch: bool, progress: Progress
+    ) -> Shown: ...
+
+    def attach_link(self, task_id: str, said: Said, external_url: str | None, repo_path: str | None) -> Shown: ...
+
+    def attachments(self, task_id: str) -> list[Shown]: ...
+
+    def attachment(self, attachment_id: str) -> Shown: ...
+
+    def replace_labels(self, attachment_id: str, labels: Iterable[str]) -> Shown: ...
+
+    def download(self, attachment_id: str, to: BinaryIO, progress: Progress) -> Shown:
+        """Write all bytes, as they were stored, or raise; gives their `size_bytes` and `sha256`."""
+
+    def remove_attachment(self, attachment_id: str) -> None: ...
+
+    def gc_blobs(
+        self, *, dry_run: bool, grace_seconds: float | None, batch_size: int | None, progress: Progress
+    ) -> Shown: ...
+
+    def fsck(self, *, quarantine: bool, progress: Progress) -> Shown: ...
+
+    def backfill_spec_attachments(self, progress: Progress) -> Shown: ...
+
+
+def on_target(command: Callable[..., Any], *, may_be_new: bool = False) -> Callable[..., Any]:
+    """Adds the options that say where; the command gets a `target` instead of them.
+
+    Only what may be new is made; for every other command a folder without data is the wrong folder.
+    """
+
+    @functools.wraps(command)
+    def with_target(hub: str | None, token: str | None, config_file: Path | None, **given: Any) -> Any:
+        flags = {flag: given.pop(flag) for flag in WITH_BYTES}
+        with _opened(hub, token, config_file, flags, may_be_new=may_be_new) as target:
+            return command(target, **given)
+
+    decorated = with_flags(with_target, *WITH_BYTES)
+    decorated = click.option(
+        "--token", metavar="TOKEN", envvar="ONCEWARD_TOKEN", help="For --hub. [default: ONCEWARD_TOKEN]"
+    )(decorated)
+    return click.option(
+        "--hub", metavar="URL", help="A hub that runs. [default: none; straight on the data folder and database]"
+    )(decorated)
+
+
+def exactly_one(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Refuses a command, before anything is opened, that was not given one of these options."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def checked(**given: Any) -> Any:
+            if sum(given[name] not in (None, False) for name in names) != 1:
+                options = " and ".join(f"--{name.replace('_', '-')}" for name in names)
+                raise click.UsageError(f"Give exactly one of {options}.", click.get_current_context())
+            return command(**given)
+
+        return checked
+
+    return decorate
+
+
+@contextmanager
+def _opened(
+    hub: str | None,
+    token: str | None,
+    config_file: Path | None,
+    flags: Mapping[str, str | None],
+    *,
+    may_be_new: bool,
+) -> Iterator[Target]:
+    if hub is None:
+        from onceward.cli.stored_data import stored_data  # noqa: PLC0415  # a database is a lot to import for `--help`
+
+        with stored_data(loaded(config_file, flags), may_be_new=may_be_new) as data:
+            yield data
+        return
+    if given := [name for name, value in {"config": config_file, **flags}.items() if value is not None]:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise click.UsageError(f"--hub asks a hub that runs; it does not go with {names}", click.get_current_context())
+    from onceward.cli.running_hub import running_hub  # noqa: PLC0415  # only who speaks HTTP needs a client
+
+    with running_hub(hub, token) as running:
+        yield running
