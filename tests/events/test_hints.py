@@ -8,12 +8,13 @@ import logging
 import resource
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import pytest
 from sqlalchemy import text
-from tests.events.serving import Client, Serving, client, new, write
+from tests.events.serving import PATIENCE_SECONDS, Client, Serving, client, new, write
 
 from onceward.db.engine import Database, open_database
 from onceward.events.hints import Nothing
@@ -103,6 +104,36 @@ def test_a_database_that_drops_every_connection_costs_only_time(
         asyncio.run(follow(serving, other))
 
 
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_process_whose_listening_connection_is_dropped_listens_again(database: Database) -> None:
+    def listening() -> list[int]:
+        with database.read() as tx:
+            return list(tx.execute(text(_LISTENING)).scalars())
+
+    async def follow(serving: Serving) -> None:
+        async with client(serving) as one:
+            await caught_up(one)
+            (before,) = await until_some(listening)
+            with database.read() as tx:
+                tx.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": before})
+            (after,) = await until_some(lambda: [pid for pid in listening() if pid != before])
+
+            assert after != before
+
+    async def until_some(look: Callable[[], list[int]]) -> list[int]:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not (found := look()):  # noqa: ASYNC110  # it is the database that knows
+                await asyncio.sleep(0.01)
+        return found
+
+    with Serving(database, look_seconds=0.1) as serving:
+        asyncio.run(follow(serving))
+
+
+_LISTENING = """
+    SELECT pid FROM pg_stat_activity
+    WHERE datname = current_database() AND query = 'LISTEN onceward_events'
+"""
 _DROP_OTHERS = """
     SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid()

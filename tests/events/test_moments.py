@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.events.serving import PATIENCE_SECONDS, Serving, client, new
+from tests.events.serving import PATIENCE_SECONDS, Serving, client, ids, new, types, write
 from websockets.exceptions import ConnectionClosed
 
 from onceward.db.clock import now_text
@@ -98,4 +98,31 @@ def test_a_session_that_is_ended_while_the_log_is_read_does_not_rest(
                 await one.hear()
 
     with serving:
+        asyncio.run(follow())
+
+
+def test_a_session_outlives_a_database_that_does_not_answer(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And says meanwhile that it is there."""
+    # More than a process reads ahead when it starts.
+    written = write(database, new(600))
+    failures = iter(range(3))
+
+    def failing(*given: Any) -> Replay:
+        for _ in failures:
+            raise StoreUnavailable("not now")
+        return read_replay(*given)
+
+    monkeypatch.setattr("onceward.events.feed.read_replay", failing)
+
+    async def follow() -> None:
+        async with client(serving) as one:
+            await one.hello(after_event_id=0)
+            heard = await one.hear_until("caught_up")
+
+        assert "ping" in types(heard[:3])
+        assert ids(heard) == written
+
+    with Serving(database, heartbeat_seconds=0.05) as serving:
         asyncio.run(follow())
