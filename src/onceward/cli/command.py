@@ -1,6 +1,7 @@
 """The command line as a whole: its groups of commands, and how it ends.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted. An error is one line on standard error.
+Exit codes: 0 done, 1 failed, 2 wrong usage, configuration or input, 130 interrupted, 143 ended by SIGTERM.
+An error is one line on standard error.
 """
 
 from __future__ import annotations

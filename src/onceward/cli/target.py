@@ -6,6 +6,8 @@ Both give what the hub's own answers have, so that a command prints the same for
 from __future__ import annotations
 
 import functools
+import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +17,9 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 import click
 
 from onceward.cli.settings import WITH_BYTES, loaded, with_flags
+
+# What shells add to the number of the signal that ended a process.
+_SIGNALLED = 128
 
 # As a hub shows it: an object of JSON.
 Shown: TypeAlias = dict[str, Any]
@@ -81,7 +86,7 @@ def on_target(command: Callable[..., Any], *, may_be_new: bool = False) -> Calla
     @functools.wraps(command)
     def with_target(hub: str | None, token: str | None, config_file: Path | None, **given: Any) -> Any:
         flags = {flag: given.pop(flag) for flag in WITH_BYTES}
-        with _opened(hub, token, config_file, flags, may_be_new=may_be_new) as target:
+        with _ended_in_order(), _opened(hub, token, config_file, flags, may_be_new=may_be_new) as target:
             return command(target, **given)
 
     decorated = with_flags(with_target, *WITH_BYTES)
@@ -107,6 +112,23 @@ def exactly_one(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any
         return checked
 
     return decorate
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Whoever ends the command by SIGTERM leaves no half of a file behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _frame: object) -> None:
+        raise SystemExit(_SIGNALLED + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

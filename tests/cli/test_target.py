@@ -1,0 +1,59 @@
+"""Where commands work: on a hub that wants a token, and on data that lie on servers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Onceward
+from tests.servers.postgres import PostgresServer
+from tests.servers.s3 import S3Server
+
+from onceward.db.engine import open_database
+from onceward.hub import tokens
+
+
+@pytest.fixture
+def reader_token(hub: tuple[str, Path]) -> Iterator[str]:
+    """A token that may only read; while it lives, the hub needs one."""
+    with closing(open_database(f"sqlite:///{hub[1]}/hub.db")) as database:
+        with database.write() as tx:
+            token, text = tokens.create(tx, "reader", ["read"])
+        yield text
+        with database.write() as tx:
+            tokens.revoke(tx, token.token_id)
+
+
+@pytest.mark.parametrize("onceward", ["hub"], indirect=True)
+def test_a_token_is_taken_from_the_environment_or_the_option(
+    onceward: Onceward, reader_token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without = onceward("task", "list")
+    monkeypatch.setenv("ONCEWARD_TOKEN", reader_token)
+    by_name = onceward("task", "list")
+    too_far = onceward("admin", "gc-blobs", "--dry-run")
+    monkeypatch.setenv("ONCEWARD_TOKEN", reader_token[:-1])
+    by_option = onceward("task", "list", "--token", reader_token)
+
+    assert (without.code, by_name.code, by_option.code, too_far.code) == (1, 0, 0, 1)
+    assert "needs a token" in without.err
+    assert "the scope admin" in too_far.err
+
+
+@pytest.mark.parametrize("onceward", ["folder"], indirect=True)
+def test_the_data_may_lie_on_servers(
+    onceward: Onceward, postgres_server: PostgresServer, s3_server: S3Server, tmp_path: Path
+) -> None:
+    onceward.where += ["--database", postgres_server.create_database(), "--blobs", s3_server.fresh_url()]
+    (tmp_path / "a.bin").write_bytes(os.urandom(1000))
+    task = onceward.text("task", "add", "Elsewhere")
+    made = onceward.text("attach", "add", task, "a.bin", "--kind", "other")
+    got = onceward("attach", "get", made, "--output", "-")
+    onceward.text("task", "rm", task)
+
+    assert got.out == (tmp_path / "a.bin").read_bytes()
+    assert onceward.text("admin", "fsck") == "all blobs are whole"
+    assert onceward.json("admin", "gc-blobs", "--apply", "--grace", "0")["deleted_count"] == 1
