@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SEEDS ?= 20000
 
-.PHONY: help venv serve test lint format simulate soak-http soak-hub bench test-pythons requirements clean
+.PHONY: help venv serve test lint format simulate soak-http soak-hub soak-blobs bench test-pythons requirements clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -47,6 +47,9 @@ soak-http: $(STAMP) ## HTTP workers under load and kill -9, on PostgreSQL and Re
 
 soak-hub: $(STAMP) ## A hub under load and kill -9, on SQLite, PostgreSQL and Redis (make soak-hub SECONDS=60).
 	@$(BIN)/python -m tests.hub.fire --seconds $(or $(SECONDS),60)
+
+soak-blobs: $(STAMP) ## The collection against four uploaders of the same contents (make soak-blobs SECONDS=60).
+	@$(BIN)/python -m tests.tasks.fire --seconds $(or $(SECONDS),60)
 
 bench: $(STAMP) ## Measure us beside the raw ceiling and the peers; writes bench/results.md and .svg.
 	@$(BIN)/python -m bench

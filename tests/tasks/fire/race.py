@@ -1,0 +1,116 @@
+"""Uploaders of the same contents, in processes of their own, against a collection that never rests."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import sqlalchemy.exc
+from sqlalchemy import text
+from tests.hub.process import ROOT, environment
+from tests.tasks.vault import SOUND, Audit, Vault
+
+UPLOADERS = 4
+# In an object store only time protects what is put and not yet committed: far longer than any upload here takes.
+ORPHAN_SECONDS = 60.0
+END_SECONDS_MAX = 60.0
+
+
+@dataclass(slots=True)
+class Figures:
+    uploads: int = 0
+    deletions: int = 0
+    # Attachments whose bytes were not there when their uploader looked.
+    broken: int = 0
+    collections: int = 0
+    collected: int = 0
+    swept: int = 0
+
+    def line(self) -> str:
+        return (
+            f"{self.uploads} uploads, {self.deletions} deletions; {self.collections} collections took "
+            f"{self.collected} blobs and {self.swept} orphans; {self.broken} attachments without bytes"
+        )
+
+
+def collect(vault: Vault, figures: Figures) -> None:
+    found = vault.collect(orphan_seconds=ORPHAN_SECONDS)
+    assert found.failed_count == 0
+    figures.collected += found.deleted_count
+    figures.swept += found.orphan_count
+
+
+def collect_bytes_first(vault: Vault, figures: Figures) -> None:
+    """As it is often sketched: the bytes, then the row."""
+    query = (
+        "SELECT blobs.id, blob_key FROM blobs LEFT JOIN attachments ON blob_id = blobs.id WHERE attachments.id IS NULL"
+    )
+    for blob_id, key in vault.rows(query):
+        vault.store.discard(key)
+        try:
+            with vault.database.write() as tx:
+                tx.execute(text("DELETE FROM blobs WHERE id = :id"), {"id": blob_id})
+        except sqlalchemy.exc.IntegrityError:
+            continue
+        figures.collected += 1
+
+
+def run(
+    vault: Vault, seconds: float, seed: int, collection: Callable[[Vault, Figures], None] = collect
+) -> tuple[Figures, Audit]:
+    """What happened, and what is left before any sweep."""
+    figures = Figures()
+    where = (vault.database_url, vault.blobs_url, str(vault.spools))
+    command = [sys.executable, "-m", "tests.tasks.fire.uploader", *where]
+    uploaders = [
+        subprocess.Popen(
+            [*command, str(seed + number)],
+            cwd=ROOT,
+            env=environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(UPLOADERS)
+    ]
+    try:
+        for one in uploaders:
+            assert one.stdout is not None
+            assert one.stdout.readline() == "ready\n"
+        for one in uploaders:
+            assert one.stdin is not None
+            one.stdin.write("go\n")
+            one.stdin.flush()
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            collection(vault, figures)
+            figures.collections += 1
+        for one in uploaders:
+            said, _ = one.communicate(timeout=END_SECONDS_MAX)
+            assert one.returncode == 0, "an uploader failed"
+            done = json.loads(said)
+            figures.uploads += done["uploads"]
+            figures.deletions += done["deletions"]
+            figures.broken += done["broken"]
+    finally:
+        for one in uploaders:
+            one.kill()
+            one.wait()
+            for pipe in (one.stdin, one.stdout):
+                if pipe is not None:
+                    pipe.close()
+    return figures, vault.audit()
+
+
+def prove(vault: Vault, seconds: float, seed: int) -> Figures:
+    """No attachment without bytes, at any time; and no bytes without a row after a sweep."""
+    figures, audit = run(vault, seconds, seed)
+    assert figures.broken == 0, figures.line()
+    assert audit.broken == [], figures.line()
+    vault.collect()
+    assert vault.audit() == SOUND
+    return figures

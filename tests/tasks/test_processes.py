@@ -1,0 +1,75 @@
+"""Several processes with one place for rows and bytes, what is left of those that are killed, and a full disk."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.hub.process import ROOT, environment
+from tests.tasks import places
+from tests.tasks.vault import SOUND, Vault
+from tests.tasks.worker import COLLECTIONS, UPLOADS, content_of
+
+from onceward.errors import StoreUnavailable
+
+SIZE = 20_000_000
+
+
+def run(vault: Vault, order: str, *arguments: str) -> None:
+    where = (vault.database_url, vault.blobs_url, str(vault.spools))
+    command = [sys.executable, "-m", "tests.tasks.worker", order, *where, *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def left_over(vault: Vault) -> list[Path]:
+    """Temporary files, and what lies in the trash."""
+    folders = (
+        [vault.spools] if vault.store.backend == "s3" else [vault.blobs_folder / "tmp", vault.blobs_folder / "trash"]
+    )
+    return [file for folder in folders for file in folder.iterdir()]
+
+
+@pytest.mark.parametrize("place", places.ALL)
+def test_who_is_killed_at_any_point_leaves_no_row_without_bytes_and_garbage_is_swept(vault: Vault) -> None:
+    run(vault, "die")
+
+    assert vault.audit().broken == []
+    ((size,),) = vault.rows("SELECT size_bytes FROM attachments JOIN blobs ON blobs.id = blob_id")
+    assert size == len(content_of("committed"))
+    assert left_over(vault) != []
+    vault.collect()
+    assert vault.audit() == SOUND
+    assert len(vault.keys()) == vault.count("blobs") == vault.count("attachments") == 1
+    assert left_over(vault) == []
+    # Whatever was left, the same uploads then work.
+    for point in (*UPLOADS, *COLLECTIONS):
+        vault.attach(content_of(point))
+    assert vault.count("blobs") == len(UPLOADS) + len(COLLECTIONS)
+    assert vault.audit() == SOUND
+
+
+@pytest.mark.parametrize("place", places.ALL)
+def test_eight_processes_upload_the_same_bytes_at_once(vault: Vault) -> None:
+    run(vault, "same", str(SIZE), "8")
+
+    assert (vault.count("blobs"), vault.count("attachments"), len(vault.keys())) == (1, 8, 1)
+    assert len(vault.events("task.attachment_added")) == 8
+    assert vault.audit() == SOUND
+    assert left_over(vault) == []
+
+
+def test_a_full_disk_is_told_leaves_nothing_and_is_forgotten_when_there_is_room(vault: Vault) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        with pytest.raises(StoreUnavailable):
+            vault.attach(b"x" * 2_000_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert (vault.count("attachments"), vault.count("blobs"), vault.keys(), left_over(vault)) == (0, 0, set(), [])
+    assert len(vault.content(vault.attach(b"x" * 2_000_000).id)) == 2_000_000
