@@ -109,6 +109,30 @@ def test_standard_input_is_attached_without_a_name(onceward: Onceward, task: str
     assert onceward("attach", "get", made, "--output", "-").out == b"piped\x00"
 
 
+def test_the_same_command_with_the_same_key_makes_it_once(onceward: Onceward, task: str, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+
+    def keyed(*arguments: str, key: str) -> tuple[int, str]:
+        done = onceward(*arguments, "--idempotency-key", f"{task}-{key}")
+        return done.code, done.out.decode().strip() or done.err
+
+    other = (1, "onceward: Idempotency key already used with different request\n")
+    add, link = ("attach", "add", task), ("attach", "add-link", task, "--kind", "spec", "--url")
+    code, made = keyed("task", "add", " Once ", "--spec-id", "s", key="1")
+
+    assert code == 0
+    assert keyed("task", "add", " Once ", "--spec-id", "s", key="1") == (0, made)
+    assert keyed("task", "add", "Twice", "--spec-id", "s", key="1") == other
+    assert keyed(*add, "a", "--kind", "spec", key="2") == keyed(*add, "a", "--kind", "spec", key="2")
+    assert keyed(*add, "b", "--kind", "spec", key="2") == other
+    assert keyed(*add, "a", "--kind", "other", key="2") == other
+    assert keyed(*link, "https://a.example", key="3") == keyed(*link, "https://a.example", key="3")
+    assert keyed(*link, "https://b.example", key="3") == other
+    assert len(attached(onceward, task)) == 2
+    assert onceward("task", "add", "x", "--idempotency-key", "two words").code == 2
+
+
 def test_garbage_is_counted_and_collected(onceward: Onceward, task: str, tmp_path: Path) -> None:
     file = tmp_path / "a.bin"
     file.write_bytes(os.urandom(1000))

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import click
 
 from onceward.cli.output import as_json, progress, say_fields, say_json, say_table, size_text
-from onceward.cli.target import Said, Shown, Target, exactly_one, on_target
+from onceward.cli.target import Said, Shown, Target, exactly_one, on_target, with_key
 from onceward.errors import AlreadyThere
 from onceward.hub.new_file import new_file
 
@@ -66,6 +66,7 @@ def _described(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--allow-mismatch", is_flag=True, help="If the bytes are not of the --media-type, keep theirs. Needs scope admin."
 )
+@with_key
 @as_json
 @on_target
 def add(
@@ -74,6 +75,7 @@ def add(
     file: str,
     filename: str | None,
     allow_mismatch: bool,
+    key: str | None,
     as_json: bool,
     **said: Any,
 ) -> None:
@@ -91,7 +93,7 @@ def add(
     with ExitStack() as opened, progress(filename or "standard input", in_bytes=True, total=total) as update:
         source: BinaryIO = sys.stdin.buffer if path is None else opened.enter_context(path.open("rb"))
         about = Said(filename=filename, **said)
-        made = target.attach_file(task_id, source, about, allow_mismatch=allow_mismatch, progress=update)
+        made = target.attach_file(task_id, source, about, key, allow_mismatch=allow_mismatch, progress=update)
     _say_made(made, as_json)
 
 
@@ -100,17 +102,20 @@ def add(
 @_described
 @click.option("--url", metavar="URL", help="Where it is: http or https.")
 @click.option("--repo-path", metavar="PATH", help="Where it is in the repository, relative.")
+@with_key
 @as_json
 @exactly_one("url", "repo_path")
 @on_target
-def add_link(target: Target, task_id: str, url: str | None, repo_path: str | None, as_json: bool, **said: Any) -> None:
+def add_link(
+    target: Target, task_id: str, url: str | None, repo_path: str | None, key: str | None, as_json: bool, **said: Any
+) -> None:
     """Attach a link, to a URL or to a path in the repository, and print the id of the attachment.
 
     \b
     onceward attach add-link shed --kind spec --url https://example.com/shed.pdf
     onceward attach add-link shed --kind diagram --repo-path docs/shed.svg
     """  # noqa: D301  # \b is click's mark for lines that stay as they are
-    _say_made(target.attach_link(task_id, Said(**said), url, repo_path), as_json)
+    _say_made(target.attach_link(task_id, Said(**said), key, external_url=url, repo_path=repo_path), as_json)
 
 
 @attach.command("list")

@@ -19,7 +19,7 @@ from onceward.cli.config import config
 from onceward.cli.serve import serve
 from onceward.cli.task import task
 from onceward.cli.token import token
-from onceward.errors import InvalidConfig, InvalidInput, InvalidOption, OncewardError
+from onceward.errors import InvalidConfig, InvalidInput, InvalidKey, InvalidOption, OncewardError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
@@ -57,7 +57,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _say(f"{error.format_message().rstrip('.')}; see {path} --help", MISUSED)
     except click.ClickException as error:
         return _say(error.format_message(), FAILED)
-    except (InvalidConfig, InvalidInput, InvalidOption) as error:
+    except (InvalidConfig, InvalidInput, InvalidKey, InvalidOption) as error:
         return _say(str(error), MISUSED)
     except OncewardError as error:
         return _say(str(error), FAILED)

@@ -27,8 +27,9 @@ class RunningHub:
     def __init__(self, hub: BlockingHub) -> None:
         self._hub = hub
 
-    def create_task(self, title: str, task_id: str | None, spec_id: str | None) -> Shown:
-        return _shown(self._hub.create_task(title, task_id=task_id, spec_id=spec_id))
+    def create_task(self, title: str, task_id: str | None, spec_id: str | None, key: str | None) -> Shown:
+        made = self._hub.create_task(title, task_id=task_id, spec_id=spec_id, idempotency_key=key)
+        return _shown(made)
 
     def tasks(self, limit: int) -> list[Shown]:
         return [_shown(task) for task in self._hub.tasks(limit=limit)]
@@ -40,7 +41,7 @@ class RunningHub:
         self._hub.delete_task(task_id)
 
     def attach_file(
-        self, task_id: str, file: BinaryIO, said: Said, *, allow_mismatch: bool, progress: Progress
+        self, task_id: str, file: BinaryIO, said: Said, key: str | None, *, allow_mismatch: bool, progress: Progress
     ) -> Shown:
         # The hub looks for the task when all has come; that may be late.
         self._hub.task(task_id)
@@ -51,13 +52,16 @@ class RunningHub:
             filename=said.filename,
             reject_media_type_mismatch=False if allow_mismatch else None,
             progress=progress,
+            idempotency_key=key,
             **_about(said),
         )
         return _shown(made)
 
-    def attach_link(self, task_id: str, said: Said, external_url: str | None, repo_path: str | None) -> Shown:
-        made = self._hub.attach_link(task_id, said.kind, external_url=external_url, repo_path=repo_path, **_about(said))
-        return _shown(made)
+    def attach_link(
+        self, task_id: str, said: Said, key: str | None, *, external_url: str | None, repo_path: str | None
+    ) -> Shown:
+        link = {"external_url": external_url, "repo_path": repo_path}
+        return _shown(self._hub.attach_link(task_id, said.kind, **link, idempotency_key=key, **_about(said)))
 
     def attachments(self, task_id: str) -> list[Shown]:
         return [_shown(attachment) for attachment in self._hub.task_attachments(task_id)]

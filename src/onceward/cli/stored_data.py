@@ -12,10 +12,15 @@ from onceward import tasks
 from onceward.blobs import CHUNK_BYTES, BlobStore
 from onceward.blobs.open import open_blobs
 from onceward.cli.target import Progress, Said, Shown
+from onceward.core.request import key_of as header_key
 from onceward.db.engine import Database
-from onceward.errors import NotFound, StoreUnavailable, TooLarge
+from onceward.db.request import RequestKey, request_key
+from onceward.errors import KeyReused, NotFound, StoreUnavailable, TooLarge
 from onceward.hub import data
 from onceward.hub.config import Config
+
+# Whom a hub without tokens takes everybody for.
+_LOCAL = "local"
 
 
 @contextmanager
@@ -35,9 +40,12 @@ class StoredData:
         self._database = database
         self._blobs = blobs
 
-    def create_task(self, title: str, task_id: str | None, spec_id: str | None) -> Shown:
+    def create_task(self, title: str, task_id: str | None, spec_id: str | None, key: str | None) -> Shown:
         with self._database.write() as tx:
-            return _task(tasks.create_task(tx, title, task_id=task_id, spec_id=spec_id))
+            made = tasks.create_task(tx, title, task_id=task_id, spec_id=spec_id, request=self._request(key))
+        if (made.title, made.spec_id) != (title, spec_id) or task_id not in {None, made.id}:
+            raise _reused()
+        return _task(made)
 
     def tasks(self, limit: int) -> list[Shown]:
         with self._database.read() as tx:
@@ -52,7 +60,7 @@ class StoredData:
             tasks.delete_task(tx, task_id)
 
     def attach_file(
-        self, task_id: str, file: BinaryIO, said: Said, *, allow_mismatch: bool, progress: Progress
+        self, task_id: str, file: BinaryIO, said: Said, key: str | None, *, allow_mismatch: bool, progress: Progress
     ) -> Shown:
         self.task(task_id)
         rules = data.upload_rules(self._config)
@@ -66,15 +74,22 @@ class StoredData:
                 spool.write(piece)
                 progress(spool.size, None)
             spool.finish()
-            added = tasks.create_managed_attachment(self._database, self._blobs, task_id, spool, _new(said), rules)
-        return added.attachment.shown()
+            added = tasks.create_managed_attachment(
+                self._database, self._blobs, task_id, spool, _new(said), rules, self._request(key)
+            ).attachment
+        if (added.task_id, added.kind, added.sha256) != (task_id, said.kind, spool.sha256):
+            raise _reused()
+        return added.shown()
 
-    def attach_link(self, task_id: str, said: Said, external_url: str | None, repo_path: str | None) -> Shown:
+    def attach_link(
+        self, task_id: str, said: Said, key: str | None, *, external_url: str | None, repo_path: str | None
+    ) -> Shown:
+        link = {"external_url": external_url, "repo_path": repo_path}
         with self._database.write() as tx:
-            added = tasks.create_link_attachment(
-                tx, task_id, _new(said), external_url=external_url, repo_path=repo_path
-            )
-        return added.attachment.shown()
+            added = tasks.create_link_attachment(tx, task_id, _new(said), **link, request=self._request(key)).attachment
+        if (added.task_id, added.kind, added.external_url, added.repo_path) != (task_id, said.kind, *link.values()):
+            raise _reused()
+        return added.shown()
 
     def attachments(self, task_id: str) -> list[Shown]:
         with self._database.read() as tx:
@@ -92,7 +107,7 @@ class StoredData:
         with self._database.read() as tx:
             content = tasks.open_content(tx, attachment_id)
         digest, done = hashlib.sha256(), 0
-        for piece in self._blobs.read(content.blob_key):
+        for piece in content.read(self._blobs):
             digest.update(piece)
             to.write(piece)
             done += len(piece)
@@ -128,6 +143,15 @@ class StoredData:
 
     def backfill_spec_attachments(self, progress: Progress) -> Shown:
         return tasks.backfill_spec_attachments(self._database, _counting(progress)).shown()
+
+    def _request(self, key: str | None) -> RequestKey | None:
+        """What a row is marked with: the same mark as that of a hub without tokens, asked with this key."""
+        plain = None if key is None else header_key([key], [])
+        return request_key(_LOCAL, plain, self._config.idempotency.default_ttl_hours * 3600)
+
+
+def _reused() -> KeyReused:
+    return KeyReused("Idempotency key already used with different request")
 
 
 def _counting(progress: Progress, total: int | None = None) -> Any:

@@ -40,10 +40,18 @@ class Said:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Target(Protocol):
-    """Raises what `onceward.errors` has."""
+with_key = click.option(
+    "--idempotency-key",
+    "key",
+    metavar="KEY",
+    help="The same command with the same key makes it once, and prints the same.",
+)
 
-    def create_task(self, title: str, task_id: str | None, spec_id: str | None) -> Shown: ...
+
+class Target(Protocol):
+    """Raises what `onceward.errors` has. What is made with a key is made once, however often it is asked for."""
+
+    def create_task(self, title: str, task_id: str | None, spec_id: str | None, key: str | None) -> Shown: ...
 
     def tasks(self, limit: int) -> list[Shown]: ...
 
@@ -52,10 +60,12 @@ class Target(Protocol):
     def delete_task(self, task_id: str) -> None: ...
 
     def attach_file(
-        self, task_id: str, file: BinaryIO, said: Said, *, allow_mismatch: bool, progress: Progress
+        self, task_id: str, file: BinaryIO, said: Said, key: str | None, *, allow_mismatch: bool, progress: Progress
     ) -> Shown: ...
 
-    def attach_link(self, task_id: str, said: Said, external_url: str | None, repo_path: str | None) -> Shown: ...
+    def attach_link(
+        self, task_id: str, said: Said, key: str | None, *, external_url: str | None, repo_path: str | None
+    ) -> Shown: ...
 
     def attachments(self, task_id: str) -> list[Shown]: ...
 

@@ -7,7 +7,7 @@ import functools
 import click
 
 from onceward.cli.output import as_json, say_fields, say_json, say_table
-from onceward.cli.target import Target, on_target
+from onceward.cli.target import Target, on_target, with_key
 
 
 @click.group()
@@ -22,16 +22,17 @@ def task() -> None:
 @click.argument("title")
 @click.option("--id", "task_id", metavar="ID", help="Its id. [default: one of its own]")
 @click.option("--spec-id", metavar="SPEC", help="What specifies it: a URL, or a path in the repository.")
+@with_key
 @as_json
 @functools.partial(on_target, may_be_new=True)
-def add(target: Target, title: str, task_id: str | None, spec_id: str | None, as_json: bool) -> None:
+def add(target: Target, title: str, task_id: str | None, spec_id: str | None, key: str | None, as_json: bool) -> None:
     """Make a task and print its id.
 
     \b
     onceward task add "Paint the shed" --id shed --spec-id docs/shed.md
     TASK=$(onceward task add "Paint the shed" --hub http://127.0.0.1:8787)
     """  # noqa: D301  # \b is click's mark for lines that stay as they are
-    made = target.create_task(title, task_id, spec_id)
+    made = target.create_task(title, task_id, spec_id, key)
     if as_json:
         say_json(made)
     else:
