@@ -19,12 +19,12 @@ BLOB = {
     "id": "bl-1", "sha256": "a" * 64, "size_bytes": 0, "storage_backend": "local_cas", "blob_key": "k", "created_at": AT,
     "uploaded_at": AT,
 }  # fmt: skip
-ATTACHMENT = {
+ATTACHMENT: dict[str, Any] = {
     "id": "at-1", "task_id": "t1", "kind": "spec", "source_type": "managed_blob", "blob_id": "bl-1", "created_at": AT,
     "updated_at": AT,
 }  # fmt: skip
-LINK = {**ATTACHMENT, "source_type": "external_url", "blob_id": None, "external_url": "https://example.com"}
-PATH = {**ATTACHMENT, "source_type": "repo_path", "blob_id": None, "repo_path": "a/b"}
+LINK: dict[str, Any] = {**ATTACHMENT, "source_type": "external_url", "blob_id": None, "external_url": "https://example.com"}
+PATH: dict[str, Any] = {**ATTACHMENT, "source_type": "repo_path", "blob_id": None, "repo_path": "a/b"}
 
 
 @pytest.fixture

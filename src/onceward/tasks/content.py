@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sqlalchemy import text
 
+from onceward.blobs import BlobStore
 from onceward.db.clock import now_text
 from onceward.db.engine import Transaction
-from onceward.errors import Expired, InvalidInput
+from onceward.errors import Expired, InvalidInput, NotFound
 from onceward.tasks.attachment import MANAGED, Attachment, get_attachment
 
 
@@ -19,10 +21,17 @@ class Content:
     attachment: Attachment
     sha256: str
     size_bytes: int
+    storage_backend: str
     blob_key: str
 
+    def read(self, store: BlobStore, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """The bytes from `start` up to `end`, in pieces. `NotFound`, from this call, when the store does not have them."""
+        if self.storage_backend != store.backend:
+            raise NotFound(f"the bytes lie in {self.storage_backend}, and this hub keeps its own in {store.backend}")
+        return store.read(self.blob_key, start, end)
 
-_BLOB = text("SELECT sha256, size_bytes, blob_key FROM blobs WHERE id = :id")
+
+_BLOB = text("SELECT sha256, size_bytes, storage_backend, blob_key FROM blobs WHERE id = :id")
 
 
 def open_content(tx: Transaction, attachment_id: str) -> Content:

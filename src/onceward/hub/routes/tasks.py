@@ -247,9 +247,10 @@ _CONTENT: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.api_route(
+# Two routes and not one with two methods: their operations in the document would have the same id.
+@router.head("/attachments/{attachment_id}/content", response_model=None, include_in_schema=False)
+@router.get(
     "/attachments/{attachment_id}/content",
-    methods=["GET", "HEAD"],
     status_code=200,
     response_model=None,
     responses=_CONTENT,
@@ -282,7 +283,7 @@ def get_content(
     headers["Content-Length"] = str(part.end - part.start)
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers)
-    return StreamingResponse(hub.blobs.read(content.blob_key, part.start, part.end), status, headers)
+    return StreamingResponse(content.read(hub.blobs, part.start, part.end), status, headers)
 
 
 def _safe(content: Content) -> dict[str, str]:

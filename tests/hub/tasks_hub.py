@@ -1,0 +1,84 @@
+"""A hub with tasks for the tests, and short ways to say what they send it."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.backends import Servers
+from tests.hub.inside import Client, hub_inside
+from tests.tasks import places
+
+from onceward.hub.config import AttachmentsSettings, Config, HubSettings
+
+UPLOADS = "/v1/tasks/t1/attachments"
+# A field or a file: its name, its content, the name of the file, its media type.
+Part = tuple[str, bytes | str] | tuple[str, bytes | str, str] | tuple[str, bytes | str, str, str]
+
+
+@contextmanager
+def tasks_hub(
+    place: str, request: pytest.FixtureRequest, tmp_path: Path, settings: AttachmentsSettings | None = None
+) -> Iterator[Client]:
+    """A whole hub in this process with a task, `t1`; its temporary files are in the test's folder."""
+    servers: Servers = request.getfixturevalue("servers")
+    monkeypatch: pytest.MonkeyPatch = request.getfixturevalue("monkeypatch")
+    if place.endswith("s3"):
+        request.getfixturevalue("s3_server")
+    hub = HubSettings(
+        data_dir=str(tmp_path),
+        database=places.database_url(place, servers, tmp_path),
+        ledger=f"sqlite:///{tmp_path}/keys.db",
+        blobs=places.blobs_url(place, servers, tmp_path),
+    )
+    # Not earlier: the servers, too, have temporary files, and may run as somebody else.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with hub_inside(Config(hub, attachments=settings or AttachmentsSettings())) as client:
+        assert client.post("/v1/tasks", json={"id": "t1", "title": "A task"}).status_code == 201
+        yield client
+
+
+def form(parts: Sequence[Part], boundary: str = "") -> tuple[bytes, dict[str, str]]:
+    """A multipart body, byte for byte as it is said here, and its header."""
+    boundary = boundary or secrets.token_hex(8)
+    body = b""
+    for part in parts:
+        name, content, *more = part
+        disposition = f'form-data; name="{name}"' + (f'; filename="{more[0]}"' if more else "")
+        kind = f"\r\nContent-Type: {more[1]}" if len(more) > 1 else ""
+        raw = content.encode() if isinstance(content, str) else content
+        body += f"--{boundary}\r\nContent-Disposition: {disposition}{kind}\r\n\r\n".encode() + raw + b"\r\n"
+    return body + f"--{boundary}--\r\n".encode(), {"content-type": f"multipart/form-data; boundary={boundary}"}
+
+
+def upload(client: Client, *parts: Part, headers: dict[str, str] | None = None, **more: Any) -> httpx.Response:
+    body, kind = form(parts, more.pop("boundary", ""))
+    return client.post(more.pop("path", UPLOADS), content=body, headers={**kind, **(headers or {})}, **more)
+
+
+def attach(client: Client, content: bytes, *parts: Part, name: str = "a.bin", **more: Any) -> dict[str, Any]:
+    """What is attached, which must work."""
+    answer = upload(client, ("kind", "artifact"), ("content", content, name), *parts, **more)
+    assert answer.status_code == 201, answer.text
+    shown: dict[str, Any] = answer.json()
+    return shown
+
+
+def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
+    """A problem of this status, checked to be one."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    said: dict[str, Any] = answer.json()
+    assert said["status"] == status
+    return said
+
+
+def left_over(folder: Path) -> list[Path]:
+    """Temporary files of uploads, wherever they may be."""
+    return [file for file in folder.rglob("*") if file.suffix == ".part" or file.parent.name == "tmp"]
