@@ -23,7 +23,12 @@ ATTACHMENT: dict[str, Any] = {
     "id": "at-1", "task_id": "t1", "kind": "spec", "source_type": "managed_blob", "blob_id": "bl-1", "created_at": AT,
     "updated_at": AT,
 }  # fmt: skip
-LINK: dict[str, Any] = {**ATTACHMENT, "source_type": "external_url", "blob_id": None, "external_url": "https://example.com"}
+LINK: dict[str, Any] = {
+    **ATTACHMENT,
+    "source_type": "external_url",
+    "blob_id": None,
+    "external_url": "https://example.com",
+}
 PATH: dict[str, Any] = {**ATTACHMENT, "source_type": "repo_path", "blob_id": None, "repo_path": "a/b"}
 
 
