@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from urllib.parse import unquote_to_bytes
 
 import anyio.to_thread
 from python_multipart.exceptions import FormParserError
@@ -33,6 +34,7 @@ FIELDS_BYTES_MAX = 512 * 1024
 _WRITE_BYTES = 1024 * 1024
 
 _DIGEST = re.compile(r"(?:^|[,\s])sha-256=:([A-Za-z0-9+/=]*):")
+_FILENAME = re.compile(rb";\s*filename\*=utf-8'[^';]*'([^;\s]+)", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -60,11 +62,20 @@ async def received(request: Request, store: BlobStore, bytes_max: int) -> AsyncI
     """The whole upload; its bytes are gone at the end of the block unless they were kept."""
     boundary = _boundary(request)
     promised = _promised(request)
+    length = request.headers.get("content-length", "0")
+    body_bytes_max = bytes_max + FIELDS_BYTES_MAX
+    if length.isdecimal() and int(length) > body_bytes_max:
+        raise _too_large(bytes_max)
     with await anyio.to_thread.run_sync(store.spool) as spool:
         reader = _Reader(boundary, Upload(spool), bytes_max)
         whole = None if promised is None else hashlib.sha256()
+        body_bytes = 0
         try:
             async for chunk in request.stream():
+                body_bytes += len(chunk)
+                if body_bytes > body_bytes_max:
+                    # Also what is neither file nor field: it may go on after the end, and for ever.
+                    raise _too_large(bytes_max)
                 if whole is not None:
                     whole.update(chunk)
                 reader.feed(chunk)
@@ -78,6 +89,10 @@ async def received(request: Request, store: BlobStore, bytes_max: int) -> AsyncI
         if promised is not None and promised not in {whole and whole.hexdigest(), spool.sha256}:
             raise InvalidInput("the upload does not have the digest that it promised")
         yield reader.upload
+
+
+def _too_large(bytes_max: int) -> TooLarge:
+    return TooLarge(f"an upload is limited to {bytes_max} bytes")
 
 
 def _finish(reader: _Reader, spool: Spool) -> None:
@@ -190,6 +205,9 @@ class _Reader:
         self._has_file = True
         if b"filename" in options:
             self.upload.filename = _text("filename", options[b"filename"])
+        elif found := _FILENAME.search(self._headers["content-disposition"]):
+            # Not meant for forms (RFC 7578), and all that some clients say of a name outside of ASCII.
+            self.upload.filename = _text("filename", unquote_to_bytes(found[1]))
         kind = self._headers.get("content-type")
         self.upload.content_type = None if kind is None else kind.decode("latin-1").strip() or None
 
@@ -198,7 +216,7 @@ class _Reader:
         if self._in_file:
             self._file_bytes += size
             if self._file_bytes > self._bytes_max:
-                raise TooLarge(f"an upload is limited to {self._bytes_max} bytes")
+                raise _too_large(self._bytes_max)
             self._waiting.append(data[start:end])
             self.waiting_bytes += size
             return

@@ -16,6 +16,7 @@ from onceward.blobs.media import is_inline_safe
 from onceward.core.canonical import Json
 from onceward.core.text import refused
 from onceward.db.clock import now_text
+from onceward.errors import InvalidInput
 from onceward.http import problem
 from onceward.hub import ranges
 from onceward.hub.auth import may
@@ -307,10 +308,6 @@ def _described(upload: Upload) -> NewAttachment:
     kind = upload.one("kind")
     if kind is None:
         raise refused("kind", "is missing")
-    meta = upload.one("meta")
-    said: Json = {} if meta is None or not meta.strip() else parse(meta.encode())
-    if not isinstance(said, dict):
-        raise refused("meta", "must be an object")
     return NewAttachment(
         kind=kind,
         title=upload.one("title"),
@@ -318,8 +315,20 @@ def _described(upload: Upload) -> NewAttachment:
         media_type=upload.one("media_type"),
         expires_at=upload.one("expires_at"),
         labels=tuple(label for label in upload.all("labels", "labels[]") if label.strip()),
-        meta=said,
+        meta=_meta(upload.one("meta")),
     )
+
+
+def _meta(text: str | None) -> dict[str, Json]:
+    if text is None or not text.strip():
+        return {}
+    try:
+        said = parse(text.encode())
+    except InvalidInput as error:
+        raise refused("meta", f"cannot be read: {error}") from None
+    if not isinstance(said, dict):
+        raise refused("meta", "must be an object")
+    return said
 
 
 def _rules(upload: Upload, request: Request, rules: UploadRules) -> UploadRules:
