@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -81,13 +82,32 @@ def clock() -> PinnedClock:
     return PinnedClock()
 
 
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the hub's tables: copying it costs less than making them."""
+    file = tmp_path_factory.mktemp("template") / "hub.db"
+    with closing(open_database(f"sqlite:///{file}")) as database:
+        migrate(database)
+    return file
+
+
+@pytest.fixture(scope="session")
+def postgres_template(servers: Servers) -> str:
+    """The name of a database with the hub's tables, to make others from."""
+    url = servers.postgres.create_database()
+    with closing(open_database(url)) as database:
+        migrate(database)
+    return url.rpartition("/")[2]
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database of the hub, on each kind in turn."""
+    """The URL of a database with the hub's tables, on each kind in turn."""
     if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "hub.db")
         return f"sqlite:///{tmp_path}/hub.db"
     servers: Servers = request.getfixturevalue("servers")
-    return servers.postgres.create_database()
+    return servers.postgres.create_database(request.getfixturevalue("postgres_template"))
 
 
 @pytest.fixture

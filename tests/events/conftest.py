@@ -18,14 +18,6 @@ from onceward.db.migrate import migrate
 
 
 @pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("template") / "hub.db"
-    with closing(open_database(f"sqlite:///{file}")) as database:
-        migrate(database)
-    return file
-
-
-@pytest.fixture(scope="session")
 def feed_database_url(servers: Servers) -> str:
     return servers.postgres.create_database()
 

@@ -86,11 +86,12 @@ class PostgresServer:
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
-    def create_database(self) -> str:
-        """A new, empty database of its own for one test; gives its URL."""
+    def create_database(self, template: str = "template1") -> str:
+        """A new database of its own for one test, empty or as the template is; gives its URL."""
         name = f"test_{os.getpid()}_{next(self._databases)}"
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+            names = sql.Identifier(name), sql.Identifier(template)
+            connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(*names))
         return self.url(name)
 
     def start(self) -> None:
