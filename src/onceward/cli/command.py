@@ -6,8 +6,6 @@ An error is one line on standard error.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 
@@ -61,10 +59,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _say(str(error), MISUSED)
     except OncewardError as error:
         return _say(str(error), FAILED)
-    except BrokenPipeError:
-        # Nobody reads any more. Python would say so once more when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
     except OSError as error:
         return _say(f"{error.filename or 'input or output'}: {error.strerror or error}", FAILED)
     except (click.Abort, KeyboardInterrupt):

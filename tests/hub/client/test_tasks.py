@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
+import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,12 @@ class Pipe(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         return self._content.readinto(buffer)
+
+
+class Stdin(io.BytesIO):
+    """Standard input from a file, as Python names it."""
+
+    name = "<stdin>"
 
 
 def names_in(folder: Path) -> list[str]:
@@ -100,7 +108,7 @@ def test_everything_that_is_said_of_a_file_comes_back_with_it(url: str, using: U
     ],
     ids=["empty", "line-end", "boundaries", "boundary-across-pieces", "random"],
 )
-@pytest.mark.parametrize("how", ["path", "file", "middle", "pipe"])
+@pytest.mark.parametrize("how", ["path", "file", "middle", "stdin", "pipe"])
 def test_the_same_bytes_come_back(content: bytes, how: str, url: str, using: Using, tmp_path: Path) -> None:
     path = tmp_path / "content.bin"
     path.write_bytes(content)
@@ -110,7 +118,13 @@ def test_the_same_bytes_come_back(content: bytes, how: str, url: str, using: Usi
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Bytes")
         with path.open("rb") as file:
-            sources = {"path": str(path), "file": file, "middle": middle, "pipe": Pipe(content)}
+            sources = {
+                "path": str(path),
+                "file": file,
+                "middle": middle,
+                "stdin": Stdin(content),
+                "pipe": Pipe(content),
+            }
             made = await hub.attach_file(task.id, sources[how], "other")  # type: ignore[arg-type]  # a file by what it does
 
         assert made.filename == ("content.bin" if how in {"path", "file"} else None)
@@ -152,6 +166,21 @@ def test_labels_are_replaced_and_attachments_removed(url: str, using: Using) -> 
         for asked in (hub.attachment(made.id), hub.remove_attachment(made.id), hub.download(made.id, io.BytesIO())):
             with pytest.raises(errors.NotFound):
                 await asked
+
+    using(url, use)
+
+
+def test_what_has_expired_is_listed_as_that_and_cannot_be_had(url: str, using: Using, data_dir: Path) -> None:
+    async def use(hub: Hub) -> None:
+        task = await hub.create_task("Expired")
+        made = await hub.attach_file(task.id, io.BytesIO(b"x"), "other", expires_at="2999-01-01")
+        with contextlib.closing(sqlite3.connect(data_dir / "hub.db")) as database, database:
+            database.execute("UPDATE attachments SET expires_at = created_at WHERE id = ?", (made.id,))
+        (listed,) = await hub.task_attachments(task.id)
+
+        assert (made.expired, listed.expired) == (False, True)
+        with pytest.raises(errors.Expired):
+            await hub.download(made.id, io.BytesIO())
 
     using(url, use)
 
