@@ -169,9 +169,10 @@ class Client:
 
     async def hear_until(self, kind: str) -> list[dict[str, Any]]:
         """All messages up to the first of that type, with it."""
-        heard = [await self.hear()]
-        while heard[-1]["type"] != kind:
-            heard.append(await self.hear())
+        async with asyncio.timeout(2 * PATIENCE_SECONDS):
+            heard = [await self.hear()]
+            while heard[-1]["type"] != kind:
+                heard.append(await self.hear())
         return heard
 
     async def events(self, count: int) -> list[int]:

@@ -226,7 +226,11 @@ def test_silence_is_broken_by_heartbeats(database: Database) -> None:
 
 
 @both_servers
-def test_a_stop_closes_with_the_id_to_resume_from(serving: Serving, database: Database) -> None:
+def test_a_stop_closes_with_the_id_to_resume_from(
+    serving: Serving, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It ends when the last session has, and waits no longer.
+    monkeypatch.setattr("onceward.events.feed._STOP_SECONDS", 600.0)
     write(database, new(7))
 
     async def follow() -> None:
