@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from sqlalchemy import text
@@ -24,7 +24,7 @@ class Content:
     storage_backend: str
     blob_key: str
 
-    def read(self, store: BlobStore, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    def read(self, store: BlobStore, start: int = 0, end: int | None = None) -> Generator[bytes]:
         """The bytes from `start` up to `end`, in pieces. `NotFound`, from this call, when the store does not have them."""
         if self.storage_backend != store.backend:
             raise NotFound(f"the bytes lie in {self.storage_backend}, and this hub keeps its own in {store.backend}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -10,6 +11,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from onceward import tasks
 from onceward.blobs.media import is_inline_safe
@@ -284,7 +286,21 @@ def get_content(
     headers["Content-Length"] = str(part.end - part.start)
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers)
-    return StreamingResponse(content.read(hub.blobs, part.start, part.end), status, headers)
+    return _Download(content.read(hub.blobs, part.start, part.end), status, headers)
+
+
+class _Download(StreamingResponse):
+    """Lets go of the blob at its end, also when the client goes: what a failed send holds is freed some time, or never."""
+
+    def __init__(self, pieces: Generator[bytes], status: int, headers: dict[str, str]) -> None:
+        super().__init__(pieces, status, headers)
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._pieces.close()
 
 
 def _safe(content: Content) -> dict[str, str]:
