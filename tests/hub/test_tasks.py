@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -130,9 +132,55 @@ def test_a_keyed_request_is_replayed_for_tasks_links_and_uploads(client: Client)
     for number, ask in enumerate(asked):
         first, second, other = ask(f"k{number}"), ask(f"k{number}"), ask(f"other{number}")
         assert (first.status_code, second.status_code, second.text) == (201, 201, first.text)
+        assert "idempotent-replayed" in second.headers
         assert other.json()["id"] != first.json()["id"]
     assert len(client.get(UPLOADS).json()["attachments"]) == 4
     assert len(client.get("/v1/tasks").json()["tasks"]) == 3
+
+
+def forget_answers(ledger: Path) -> None:
+    """As if their process had died after the commit, before the ledger heard of it, and their claims had run out."""
+    with closing(sqlite3.connect(ledger)) as database, database:
+        database.execute(
+            """UPDATE platform_idempotency_keys SET status = 'in_progress', completed_at = NULL, lease_until = created_at,
+               expires_at = NULL, response_status = NULL, response_headers = NULL, response_body = NULL"""
+        )
+
+
+def test_a_retry_whose_first_answer_was_lost_finds_what_was_made(client: Client, tmp_path: Path) -> None:
+    asked: list[Callable[[], httpx.Response]] = [
+        lambda: client.post("/v1/tasks", json={"title": "x"}, headers={"Idempotency-Key": "task"}),
+        lambda: client.post(
+            f"{UPLOADS}/link", json={"kind": "spec", "repo_path": "a"}, headers={"Idempotency-Key": "link"}
+        ),
+        lambda: upload(client, ("kind", "spec"), ("content", b"1", "a"), headers={"Idempotency-Key": "file"}),
+    ]
+    first = [ask() for ask in asked]
+    forget_answers(tmp_path / "keys.db")
+    again = [ask() for ask in asked]
+
+    assert [(one.status_code, one.json()) for one in again] == [(201, one.json()) for one in first]
+    assert ["idempotent-replayed" in one.headers for one in again] == [False] * 3
+    assert len(client.get(UPLOADS).json()["attachments"]) == 2
+    assert len(client.get("/v1/tasks").json()["tasks"]) == 2
+    assert len(events(client)) == 2
+
+
+def test_damage_is_told_put_aside_and_repaired(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    with tasks_hub("sqlite-folder", request, tmp_path) as client:
+        made = attach(client, b"what was sent")
+        file = tmp_path / "blobs/sha256" / made["sha256"][:2] / made["sha256"][2:4] / made["sha256"]
+        file.chmod(0o600)
+        file.write_bytes(b"what was kept")
+
+        looked, aside = (client.post("/v1/admin/fsck", json={"quarantine": put}).json() for put in (False, True))
+
+        assert looked["damaged"][0]["problem"] == "wrong-content"
+        assert looked["damaged"][0]["attachments"] == [made["id"]]
+        assert [one["damaged"][0]["quarantined"] for one in (looked, aside)] == [False, True]
+        assert problem(client.get(f"/v1/attachments/{made['id']}/content"), 404)
+        attach(client, b"what was sent")
+        assert client.get(f"/v1/attachments/{made['id']}/content").content == b"what was sent"
 
 
 def test_the_collection_only_counts_unless_it_is_confirmed(client: Client) -> None:

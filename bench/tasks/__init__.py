@@ -1,0 +1,1 @@
+"""What it costs to keep attachments in order."""
