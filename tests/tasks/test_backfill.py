@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 
+import pytest
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import text
+from tests.backends import Servers
 from tests.tasks.meddling import at_statement
 from tests.tasks.vault import Vault
 
@@ -49,8 +52,12 @@ def test_a_task_that_goes_meanwhile_does_not_stop_the_others(vault: Vault) -> No
     assert (done.added_count, done.skipped_count, done.failed) == (2, 1, ())
 
 
-def test_a_database_from_before_tasks_is_brought_up_with_what_it_holds(database_url: str) -> None:
-    with closing(open_database(database_url)) as database:
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_database_from_before_tasks_is_brought_up_with_what_it_holds(
+    kind: str, servers: Servers, tmp_path: Path
+) -> None:
+    url = f"sqlite:///{tmp_path}/old.db" if kind == "sqlite" else servers.postgres.create_database()
+    with closing(open_database(url)) as database:
         config = Config()
         config.set_main_option("script_location", str(migrating._STEPS))
         config.set_main_option("path_separator", "os")

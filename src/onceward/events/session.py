@@ -165,7 +165,8 @@ class Session:
                 now = self._loop.time()
                 if now >= self._told_at + self._feed.heartbeat_seconds:
                     await self._say("ping", after_event_id=self.cursor)
-                await self._rest(now + pause)
+                # It asks again when the pause is over, and says that it is there when that is due.
+                await self._rest(min(now + pause, self._told_at + self._feed.heartbeat_seconds))
                 pause = min(pause * 2, _PAUSE_SECONDS_MAX)
         else:
             return
