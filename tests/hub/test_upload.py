@@ -238,40 +238,33 @@ def test_what_follows_the_end_is_not_taken_for_ever(request: pytest.FixtureReque
     assert len(blob_files(tmp_path)) == 1
 
 
-@pytest.mark.parametrize(
-    ("content", "name", "declared", "kept"),
-    [
-        (b'{"a": 1}', "a", "application/json", ("application/json", "declared")),
-        (b'{"a": 1}', "a.json", None, ("application/json", "sniffed")),
-        (b"# Title\n", "a", "text/markdown", ("text/markdown", "declared")),
-        (b"# Title\n", "a.md", None, ("text/markdown", "inferred")),
-        (b"a,b\n1,2\n", "a", "Text/CSV; charset=utf-8", ("text/csv", "declared")),
-        (b"words\n", "a", None, ("text/plain", "sniffed")),
-        (PNG, "a.txt", None, ("image/png", "sniffed")),
-        (b"PK\x05\x06" + bytes(18), "a", "application/x-zip", ("application/x-zip", "declared")),
-        (PNG, "a.png", "image/jpeg", None),
-        (b"words\n", "a", "image/png", None),
-        (b"<!doctype html><p>x", "a.txt", "text/plain", None),
-        (b"<!doctype html><p>x", "a.html", "text/html", ("text/html", "declared")),
-    ],
-    ids=[
-        "json-said", "json-found", "markdown-said", "markdown-named", "csv-said", "text-found", "png-named-text", "zip-alias",
-        "png-as-jpeg", "text-as-png", "html-as-text", "html-said",
-    ],
-)  # fmt: skip
-def test_the_media_type_is_what_was_said_where_the_bytes_agree(
-    here: Client, content: bytes, name: str, declared: str | None, kept: tuple[str, str] | None
-) -> None:
-    parts: list[Part] = [KIND, ("content", content, name)]
-    if declared is not None:
-        parts.append(("media_type", declared))
-    answer = upload(here, *parts)
+DECLARED: list[tuple[bytes, str, str | None, tuple[str, str] | None]] = [
+    (b'{"a": 1}', "a", "application/json", ("application/json", "declared")),
+    (b'{"a": 1}', "a.json", None, ("application/json", "sniffed")),
+    (b"# Title\n", "a", "text/markdown", ("text/markdown", "declared")),
+    (b"# Title\n", "a.md", None, ("text/markdown", "inferred")),
+    (b"a,b\n1,2\n", "a", "Text/CSV; charset=utf-8", ("text/csv", "declared")),
+    (b"words\n", "a", None, ("text/plain", "sniffed")),
+    (PNG, "a.txt", None, ("image/png", "sniffed")),
+    (b"PK\x05\x06" + bytes(18), "a", "application/x-zip", ("application/x-zip", "declared")),
+    (PNG, "a.png", "image/jpeg", None),
+    (b"words\n", "a", "image/png", None),
+    (b"<!doctype html><p>x", "a.txt", "text/plain", None),
+    (b"<!doctype html><p>x", "a.html", "text/html", ("text/html", "declared")),
+]
 
-    if kept is None:
-        assert problem(answer, 400)["errors"][0]["field"] == "media_type"
-        return
-    assert answer.status_code == 201, answer.text
-    assert (answer.json()["media_type"], answer.json()["media_type_source"]) == kept
+
+def test_the_media_type_is_what_was_said_where_the_bytes_agree(here: Client) -> None:
+    for content, name, declared, kept in DECLARED:
+        parts: list[Part] = [KIND, ("content", content, name)]
+        if declared is not None:
+            parts.append(("media_type", declared))
+        answer = upload(here, *parts)
+        if kept is None:
+            assert problem(answer, 400)["errors"][0]["field"] == "media_type", declared
+            continue
+        assert answer.status_code == 201, answer.text
+        assert (answer.json()["media_type"], answer.json()["media_type_source"]) == kept
 
 
 def test_an_admin_may_let_the_bytes_decide(here: Client) -> None:

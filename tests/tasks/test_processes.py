@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from tests.hub.process import ROOT, environment
-from tests.tasks import places
 from tests.tasks.vault import SOUND, Vault
 from tests.tasks.worker import COLLECTIONS, UPLOADS, content_of
 
@@ -33,7 +32,6 @@ def left_over(vault: Vault) -> list[Path]:
     return [file for folder in folders for file in folder.iterdir()]
 
 
-@pytest.mark.parametrize("place", places.ALL)
 def test_who_is_killed_at_any_point_leaves_no_row_without_bytes_and_garbage_is_swept(vault: Vault) -> None:
     run(vault, "die")
 
@@ -52,7 +50,6 @@ def test_who_is_killed_at_any_point_leaves_no_row_without_bytes_and_garbage_is_s
     assert vault.audit() == SOUND
 
 
-@pytest.mark.parametrize("place", places.ALL)
 def test_eight_processes_upload_the_same_bytes_at_once(vault: Vault) -> None:
     run(vault, "same", str(SIZE), "8")
 
