@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -147,6 +148,23 @@ def test_an_upload_that_cannot_clean_up_behind_itself_is_done_all_the_same(vault
 def test_an_upload_that_brought_back_what_was_just_collected_takes_it_away_again(vault: Vault) -> None:
     garbage(vault)
     made = vault.attach(CONTENT, store=meddled(vault.store, after_size=vault.collect))
+
+    assert vault.content(made.id) == CONTENT
+    assert vault.audit() == SOUND
+
+
+@pytest.mark.parametrize("place", ["postgresql-s3"])
+def test_an_upload_that_stood_still_for_an_hour_begins_anew(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes look like nobody's by then. In a folder they are guarded for as long as it takes."""
+    hour = [0.0]
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + hour[0])
+
+    def stand_still() -> None:
+        hour[0] = 3600.0
+        vault.collect(orphan_seconds=0)
+
+    made = vault.attach(CONTENT, store=meddled(vault.store, after_ensure=stand_still))
 
     assert vault.content(made.id) == CONTENT
     assert vault.audit() == SOUND

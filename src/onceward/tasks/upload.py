@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,10 @@ from onceward.tasks.labels import normal_labels
 # What is found out here; what a client says under these names counts for nothing.
 _OWN_META = frozenset({"sniffed_media_type", "archive"})
 
+# Bytes that no row names are swept from an object store after an hour. Who stood still between seeing them there and
+# naming them, as a machine that sleeps does, cannot be sure of them any more.
+SURE_SECONDS = 1800.0
+
 
 @dataclass(frozen=True, slots=True)
 class UploadRules:
@@ -45,6 +50,10 @@ class UploadRules:
     allowed_media_types: Sequence[str] = ()
     reject_media_type_mismatch: bool = True
     archive: ArchiveLimits | None = None
+
+
+class _TooLateError(Exception):
+    """Nothing is committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,17 +152,21 @@ def _keep(
     usable = there is not None and there.backend == store.backend and store.size(there.key) == spool.size
     key = there.key if there is not None and usable else store.put(spool, blob_id)
     broken = "" if there is None or usable else there.key
-    with store.guarded():
+    with store.guarded(), contextlib.suppress(_TooLateError):
+        asked_at = time.time()
         store.ensure(spool, key)
         with database.write() as tx:
             blob = _use(tx, _Blob(blob_id, store.backend, key), spool, broken, may_insert=not usable)
             added = None if blob is None else insert(tx, dataclasses.replace(draft, blob_id=blob.id), request)
+            if time.time() - asked_at > SURE_SECONDS:
+                raise _TooLateError
         if blob is None or blob.key != key:
             # Committed without this key, so nobody names it: in a folder nobody can before the guard is left, in an
             # object store nobody ever will. (An error above leaves it to the sweep: it may have been committed.)
             with contextlib.suppress(OncewardError):
                 store.discard(key)
-    return added
+        return added
+    return None
 
 
 def _find(tx: Transaction, sha256: str) -> _Blob | None:
