@@ -78,7 +78,7 @@ class ByHand:
         value = json.dumps(_value(number))
         key, entity, topic_id = f"url:{number}", f"att_raw_{number}", self._topic_id
         self._execute(self._begin, ())
-        added = self._execute(_INSERT, (entity, topic_id, "raw", None, value, key, None, _TIME)).rowcount == 1
+        added: bool = self._execute(_INSERT, (entity, topic_id, "raw", None, value, key, None, _TIME)).rowcount == 1
         if added:
             data = f'{{"attachment":{{"id":"{entity}","topic_id":"{topic_id}","kind":"raw","key":null,"value_json":{value}}}}}'
             self._execute(_EVENT, ("topic.attachment_added", topic_id, "attachment", entity, data, _TIME)).fetchone()

@@ -23,13 +23,14 @@ def _start(folder: Path) -> float:
     began = time.perf_counter()
     command = [sys.executable, "-m", "onceward", "serve", "--port", "0", "--data-dir", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        output = process.stdout
+        assert output is not None
         try:
-            assert process.stdout is not None
-            for line in process.stdout:
+            for line in output:
                 if "listening on" in line:
                     return time.perf_counter() - began
             raise RuntimeError("the hub ended before it listened")
         finally:
             process.send_signal(signal.SIGTERM)
-            process.stdout.read()
+            output.read()
             process.wait(_SECONDS_MAX)
