@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from typing import Any
 
 import pytest
@@ -186,6 +187,26 @@ def test_the_same_request_at_once_makes_one_attachment(vault: Vault) -> None:
     assert (first[0].is_new, second.is_new) == (True, False)
     assert first[0].attachment == second.attachment
     assert vault.collect().orphan_count == 0
+    assert vault.audit() == SOUND
+
+
+def test_an_id_that_is_taken_is_drawn_again(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
+    choice = secrets.choice
+    drawn: list[str] = []
+    monkeypatch.setattr(secrets, "choice", lambda letters: drawn.pop(0) if drawn else choice(letters))
+
+    drawn += "a" * 16
+    first = vault.attach(b"1")
+    drawn += "a" * 8
+    link = vault.link(repo_path="a")
+    # The blob's, which needs a second try, and then the attachment's.
+    drawn += "a" * 8 + "b" * 8 + "a" * 8
+    second = vault.attach(b"2")
+
+    assert (first.id, first.blob_id) == ("at-aaaaaaaa", "bl-aaaaaaaa")
+    assert second.blob_id == "bl-bbbbbbbb"
+    assert len({first.id, second.id, link.id}) == 3
+    assert vault.content(second.id) == b"2"
     assert vault.audit() == SOUND
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
 from tests.tasks import places
 from tests.tasks.meddling import at_statement, without
 from tests.tasks.vault import SOUND, Vault
@@ -186,6 +187,27 @@ def test_a_blob_that_is_needed_again_is_no_garbage_and_no_failure(vault: Vault, 
     assert found.deleted_count == 2
     assert vault.count("blobs") == 1
     assert vault.audit() == SOUND
+
+
+def test_a_row_that_cannot_be_deleted_does_not_keep_the_others(vault: Vault) -> None:
+    def locked() -> None:
+        raise StoreUnavailable("somebody holds it")
+
+    def needed() -> None:
+        raise IntegrityError("an attachment came between", None, Exception())
+
+    for act, failed in ((locked, 1), (needed, 0)):
+        for number in range(5):
+            vault.delete(vault.attach(b"garbage %d" % number).id)
+        # First all of them together, then one of them alone.
+        with (
+            at_statement(vault.database, "DELETE FROM blobs", act, moment="before"),
+            at_statement(vault.database, "DELETE FROM blobs", act, moment="before"),
+        ):
+            found = vault.collect()
+        assert (found.candidate_count, found.deleted_count, found.failed_count) == (5, 4, failed)
+        assert vault.collect().deleted_count == 1
+        assert vault.audit() == SOUND
 
 
 def test_blobs_of_another_store_are_left_alone(vault: Vault) -> None:
