@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 from tests.hub.inside import Client, hub_inside
 from tests.servers.postgres import PostgresServer
 
@@ -89,6 +91,32 @@ def test_switched_off_the_key_is_not_looked_at(tmp_path: Path) -> None:
         made = [client.post("/api/v1/topics", json={"title": "T"}, headers={"Idempotency-Key": "k"}) for _ in "ab"]
 
     assert made[0].json()["topic"] != made[1].json()["topic"]
+
+
+def test_an_address_with_a_slash_too_many_is_none_and_redirects_nobody(client: Client) -> None:
+    # A client that followed would send the same key with another address, and be refused for that.
+    answer = client.post("/api/v1/topics/", json={"title": "T"}, headers={"Idempotency-Key": "k"})
+
+    assert (answer.status_code, answer.json()["code"]) == (404, "notFound")
+
+
+def test_a_job_that_the_database_refuses_runs_again_and_does_not_spoil_the_stop(tmp_path: Path) -> None:
+    config = Config(HubSettings(data_dir=str(tmp_path)), events=EventsSettings(keep_days=1e-9, retention_interval=0.1))
+    refusing = "CREATE TRIGGER refuse BEFORE UPDATE ON event_log BEGIN SELECT RAISE(ABORT, 'refused'); END"
+    with closing(open_database(migrated(config).database_url)) as database:
+        with database.write() as tx:
+            tx.execute(text(refusing))
+        with hub_inside(config) as client:
+            client.post("/api/v1/topics", json={"title": "T"})
+            # Longer than the job's pause, many times: it has met the refusal.
+            tried = time.monotonic() + 1.0
+            while time.monotonic() < tried:
+                assert client.get("/api/v1/events").json()["events"]
+            with database.write() as tx:
+                tx.execute(text("DROP TRIGGER refuse"))
+            end = time.monotonic() + 10.0
+            while client.get("/api/v1/events").json()["events"]:
+                assert time.monotonic() < end
 
 
 def test_old_events_are_deleted_by_themselves(tmp_path: Path) -> None:

@@ -188,4 +188,5 @@ def test_bytes_that_are_gone_or_elsewhere_are_told(here: Client, tmp_path: Path)
         tx.execute(text("UPDATE blobs SET storage_backend = 's3', blob_key = 'x' WHERE size_bytes = 9"))
 
     assert problem(here.get(content_of(gone)), 404)["code"] == "notFound"
+    assert here.request("HEAD", content_of(gone)).status_code == 404
     assert "lie in s3" in problem(here.get(content_of(elsewhere)), 404)["detail"]

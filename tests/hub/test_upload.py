@@ -175,6 +175,10 @@ def test_a_promised_digest_is_kept_or_the_upload_refused(client: Client, tmp_pat
         assert (right.status_code, file.status_code) == (201, 201)
         assert "digest" in problem(wrong, 400)["detail"]
         assert "digest" in problem(nonsense, 400)["detail"]
+        bare = client.post(UPLOADS, content=body, headers={**headers, name: "sha-256=abc"})
+        assert "digest" in problem(bare, 400)["detail"]
+    both = {"Content-Digest": promise(body), "Repr-Digest": promise(b"other")}
+    assert "digest" in problem(client.post(UPLOADS, content=body, headers={**headers, **both}), 400)["detail"]
     keyed = {**headers, "Idempotency-Key": "k1", "Content-Digest": promise(body)}
     first, again = (client.post(UPLOADS, content=body, headers=keyed) for _ in range(2))
     assert (first.status_code, again.text) == (201, first.text)

@@ -51,6 +51,8 @@ def create_app(config: Config) -> App:
         # The page of our own loads nothing from elsewhere.
         docs_url=None,
         redoc_url=None,
+        # A redirect would be the answer that is kept for the key, and following it would be another request.
+        redirect_slashes=False,
     )
     app.state.hub = hub
     app.state.max_body_bytes = config.hub.max_body_bytes

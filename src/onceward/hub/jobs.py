@@ -73,4 +73,6 @@ async def _again(hub: Hub, name: str, seconds: float, job: Callable[[], int]) ->
             await hub.ledger.run(f"job:{name}", ran, effect="idempotent", retain_seconds=seconds * 0.9)
         except OncewardError as error:
             logger.warning("job_failed", extra={"job": name, "reason": str(error)})
+        except Exception:  # a bug, or a database that refuses; without this loop the job never runs again
+            logger.exception("job_failed", extra={"job": name})
         await asyncio.sleep(seconds)

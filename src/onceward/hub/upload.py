@@ -33,7 +33,7 @@ FIELDS_BYTES_MAX = 512 * 1024
 # A thread is asked once for so many bytes: asking costs about as much as hashing 50 KiB.
 _WRITE_BYTES = 1024 * 1024
 
-_DIGEST = re.compile(r"(?:^|[,\s])sha-256=:([A-Za-z0-9+/=]*):")
+_DIGEST = re.compile(r"(?:^|[,\s])sha-256=([^,;\s]*)", re.IGNORECASE)
 _FILENAME = re.compile(rb";\s*filename\*=utf-8'[^';]*'([^;\s]+)", re.IGNORECASE)
 
 
@@ -68,7 +68,7 @@ async def received(request: Request, store: BlobStore, bytes_max: int) -> AsyncI
         raise _too_large(bytes_max)
     with await anyio.to_thread.run_sync(store.spool) as spool:
         reader = _Reader(boundary, Upload(spool), bytes_max)
-        whole = None if promised is None else hashlib.sha256()
+        whole = hashlib.sha256() if promised else None
         body_bytes = 0
         try:
             async for chunk in request.stream():
@@ -86,7 +86,7 @@ async def received(request: Request, store: BlobStore, bytes_max: int) -> AsyncI
             raise InvalidInput("the upload ended before its end") from None
         reader.finish()
         await anyio.to_thread.run_sync(_finish, reader, spool)
-        if promised is not None and promised not in {whole and whole.hexdigest(), spool.sha256}:
+        if whole is not None and not promised <= {whole.hexdigest(), spool.sha256}:
             raise InvalidInput("the upload does not have the digest that it promised")
         yield reader.upload
 
@@ -110,15 +110,19 @@ def _boundary(request: Request) -> bytes:
     return boundary
 
 
-def _promised(request: Request) -> str | None:
-    """The sha-256 that the client promises, in hex: of the whole body (RFC 9530) or of the file itself."""
+def _promised(request: Request) -> set[str]:
+    """Every sha-256 that the client promises, in hex: of the whole body (RFC 9530) or of the file itself."""
     lines = [line for name in ("content-digest", "repr-digest") for line in request.headers.getlist(name)]
-    for line in lines:
-        if found := _DIGEST.search(line):
-            with contextlib.suppress(binascii.Error):
-                return base64.b64decode(found[1], validate=True).hex()
-            raise InvalidInput("the digest of the upload is not base64")
-    return None
+    return {_digest(found[1]) for line in lines for found in _DIGEST.finditer(line)}
+
+
+def _digest(said: str) -> str:
+    try:
+        if said[:1] == said[-1:] == ":":
+            return base64.b64decode(said[1:-1], validate=True).hex()
+    except binascii.Error:
+        pass
+    raise InvalidInput("the digest of the upload is not base64 between colons")
 
 
 class _Reader:

@@ -284,9 +284,12 @@ def get_content(
     if isinstance(wanted, Part):
         headers["Content-Range"] = f"bytes {part.start}-{part.end - 1}/{size}"
     headers["Content-Length"] = str(part.end - part.start)
+    # Also for HEAD, which must not promise bytes that GET does not find.
+    pieces = content.read(hub.blobs, part.start, part.end)
     if request.method == "HEAD":
+        pieces.close()
         return Response(status_code=status, headers=headers)
-    return _Download(content.read(hub.blobs, part.start, part.end), status, headers)
+    return _Download(pieces, status, headers)
 
 
 class _Download(StreamingResponse):
