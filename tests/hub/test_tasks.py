@@ -75,12 +75,14 @@ def test_nothing_is_found_where_there_is_nothing(client: Client) -> None:
 
 def test_attachments_of_both_kinds_are_listed_shown_labelled_and_deleted(client: Client) -> None:
     file = attach(client, b"1", ("labels[]", "B"), ("labels", "a"), ("meta", '{"k": 1}'))
-    sent = {"kind": " SPEC ", "external_url": "https://example.com/a.pdf", "labels": ["x"], "meta": {"deep": {"k": []}}}
+    # Six plain characters, which are not the one that they stand for elsewhere.
+    meta = {"deep": {"k": ["\\u0000"]}}
+    sent = {"kind": " SPEC ", "external_url": "https://example.com/a.pdf", "labels": ["x"], "meta": meta}
     link = client.post(f"{UPLOADS}/link", json=sent)
     shown = link.json()
 
     assert link.status_code == 201
-    assert (shown["kind"], shown["media_type_source"], shown["meta"]) == ("spec", "inferred", {"deep": {"k": []}})
+    assert (shown["kind"], shown["media_type_source"], shown["meta"]) == ("spec", "inferred", meta)
     assert file["labels"] == ["a", "b"]
     assert client.get(UPLOADS).json() == {"attachments": [shown, file]}
     assert client.get(f"/v1/attachments/{file['id']}").json() == file

@@ -43,5 +43,14 @@ def bytes_of(name: str, text: str) -> int:
         raise refused(name, "has half a character (a lone surrogate)") from None
 
 
+def has_nul(value: Json) -> bool:
+    """Whether the character is in any text of it: PostgreSQL stores none that has it."""
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any("\0" in name or has_nul(item) for name, item in value.items())
+    return isinstance(value, list) and any(map(has_nul, value))
+
+
 def refused(name: str, why: str) -> InvalidInput:
     return InvalidInput(f"{name} {why}", ((name, why),))

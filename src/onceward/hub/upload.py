@@ -43,7 +43,6 @@ class Upload:
 
     spool: Spool
     filename: str | None = None
-    content_type: str | None = None
     fields: list[tuple[str, str]] = field(default_factory=list)
 
     def one(self, name: str) -> str | None:
@@ -212,8 +211,6 @@ class _Reader:
         elif found := _FILENAME.search(self._headers["content-disposition"]):
             # Not meant for forms (RFC 7578), and all that some clients say of a name outside of ASCII.
             self.upload.filename = _text("filename", unquote_to_bytes(found[1]))
-        kind = self._headers.get("content-type")
-        self.upload.content_type = None if kind is None else kind.decode("latin-1").strip() or None
 
     def _data(self, data: bytes, start: int, end: int) -> None:
         size = end - start

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from onceward.core.canonical import Json
-from onceward.core.text import bytes_of, checked, compact, refused
+from onceward.core.text import bytes_of, checked, compact, has_nul, refused
 from onceward.core.web_url import LENGTH_MAX as URL_LENGTH_MAX
 from onceward.core.web_url import is_web_url
 from onceward.db.clock import time_text
@@ -72,7 +72,7 @@ def meta_text(meta: dict[str, Json]) -> str | None:
     text = compact(meta)
     if bytes_of("meta", text) > META_BYTES_MAX:
         raise TooLarge(f"meta is limited to {META_BYTES_MAX} bytes of compact JSON")
-    if "\\u0000" in text:
+    if has_nul(meta):
         raise refused("meta", "must not contain the character NUL")
     return text
 

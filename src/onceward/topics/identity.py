@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from onceward.core.canonical import Json, canonical
-from onceward.core.text import bytes_of, checked, compact, refused
+from onceward.core.text import bytes_of, checked, compact, has_nul, refused
 from onceward.core.web_url import LENGTH_MAX, is_web_url
 from onceward.errors import InvalidKey, TooLarge
 
@@ -91,18 +91,10 @@ def _check_value(new: NewAttachment) -> None:
     size = bytes_of("value_json", compact(cast("Json", new.value_json)))
     if size > VALUE_BYTES_MAX:
         raise TooLarge(f"value_json is limited to {VALUE_BYTES_MAX} bytes of compact JSON and has {size}")
-    if _has_nul(cast("Json", new.value_json)):
+    if has_nul(cast("Json", new.value_json)):
         raise refused("value_json", "must not contain the character NUL")
     if new.kind.lower() in _LINKS:
         _check_link(new.value_json)
-
-
-def _has_nul(value: Json) -> bool:
-    if isinstance(value, str):
-        return "\0" in value
-    if isinstance(value, dict):
-        return any("\0" in name or _has_nul(item) for name, item in value.items())
-    return isinstance(value, list) and any(map(_has_nul, value))
 
 
 def _check_link(value: dict[str, Json]) -> None:
