@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -39,7 +40,9 @@ def tasks_hub(
     )
     # Not earlier: the servers, too, have temporary files, and may run as somebody else.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with hub_inside(Config(hub, attachments=settings or AttachmentsSettings())) as client:
+    # What is collected, and when, is for the tests to say.
+    attachments = dataclasses.replace(settings or AttachmentsSettings(), gc_interval=0.0)
+    with hub_inside(Config(hub, attachments=attachments)) as client:
         assert client.post("/v1/tasks", json={"id": "t1", "title": "A task"}).status_code == 201
         yield client
 
