@@ -129,3 +129,26 @@ def test_old_events_are_deleted_by_themselves(tmp_path: Path) -> None:
 
     assert page["gap"] == {"after_event_id": 0, "oldest_event_id": 2}
     assert page["next_after"] == 1
+
+
+def test_head_is_answered_wherever_get_is_without_a_body(client: Client) -> None:
+    for path in ("/healthz", "/readyz", "/", "/api/v1/topics", "/api/v1/events"):
+        answer = client.request("HEAD", path)
+
+        assert (answer.status_code, answer.content) == (200, b""), path
+        assert int(answer.headers["content-length"]) > 0
+    assert client.request("HEAD", "/nowhere").status_code == 404
+
+
+def test_a_wrong_method_is_told_all_that_there_are(client: Client) -> None:
+    answer = client.request("DELETE", "/api/v1/topics/top_1/attachments")
+
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET, HEAD, POST, PUT"
+
+
+def test_what_cannot_be_read_is_told_with_errors(client: Client) -> None:
+    answer = client.post("/api/v1/topics", content=b"{", headers={"Content-Type": "application/json"})
+
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["field"] == "request"

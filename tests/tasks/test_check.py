@@ -91,6 +91,20 @@ def test_a_truncated_blob_is_repaired_by_a_new_upload_without_any_check(vault: V
     assert vault.audit() == SOUND
 
 
+@pytest.mark.parametrize("place", ["sqlite-folder", "postgresql-folder"])
+def test_a_file_whose_bytes_were_changed_is_repaired_by_a_new_upload_without_any_check(vault: Vault) -> None:
+    """Anybody may change a file; an object store keeps checksums of its own."""
+    hurt = vault.attach(CONTENT)
+    flip(vault, key_of(vault, hurt.blob_id))
+
+    vault.attach(CONTENT)
+
+    assert vault.content(hurt.id) == CONTENT
+    assert vault.damage(quarantine=False) == {}
+    vault.collect()
+    assert vault.audit() == SOUND
+
+
 def test_what_lies_in_another_store_is_told_and_comes_here_with_a_new_upload(vault: Vault) -> None:
     old = vault.attach(CONTENT)
     for key in sorted(vault.keys()):

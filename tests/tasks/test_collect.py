@@ -250,4 +250,5 @@ def test_the_time_for_each_collected_blob_does_not_grow(vault: Vault) -> None:
     few = min(collected(500) for _ in range(3))
     many = collected(10_000)
 
-    assert many < 3 * few
+    # Work that grew with the table would take twenty times as long for each.
+    assert many < 8 * few

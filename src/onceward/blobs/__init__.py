@@ -64,8 +64,15 @@ class BlobStore(Protocol):
     def put(self, spool: Spool, blob_id: str) -> str:
         """Keep a finished spool's bytes for good and give their key. Again with the same bytes and id: the same."""
 
+    def owner(self, mark: str) -> str:
+        """Whose blobs these are: the mark of whoever asked first, kept for good.
+
+        A collection on behalf of somebody else would take everything for garbage.
+        """
+
     def guarded(self) -> AbstractContextManager[None]:
         """Only one holder of it at a time, among all threads and processes, where keys are shared; nothing otherwise.
+        `StoreUnavailable` when another holds it for too long.
 
         It ends with its process, however that ends. It cannot be entered twice by one thread.
         """

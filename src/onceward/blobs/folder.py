@@ -40,6 +40,10 @@ _ASIDE = re.compile(r"[0-9a-f]{64}\.(\d+)\.[0-9a-f]+")
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 # Each further round needs a collector that takes the name away right after we saw it.
 _ROUNDS_MAX = 100
+# A commit takes milliseconds, a batch of the collection less than a second. Whoever holds the lock for longer is stuck.
+GUARD_SECONDS = 20.0
+GUARD_PAUSE_SECONDS_MIN, GUARD_PAUSE_SECONDS_MAX = 0.001, 0.02
+OWNER_BYTES_MAX = 256
 
 
 class FolderBlobs:
@@ -78,7 +82,7 @@ class FolderBlobs:
             lock = os.open(self._root / "lock", flags, 0o600)
         try:
             with failing_as("the blob folder cannot be locked"):
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                _lock_soon(lock)
             self._guard.held = True
             try:
                 yield
@@ -88,6 +92,25 @@ class FolderBlobs:
                 fcntl.flock(lock, fcntl.LOCK_UN)
         finally:
             os.close(lock)
+
+    def owner(self, mark: str) -> str:
+        path = self._root / "owner"
+        with failing_as("the owner of the blob folder cannot be read"):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            try:
+                descriptor = os.open(path, flags, 0o600)
+            except FileExistsError:
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                try:
+                    return os.read(descriptor, OWNER_BYTES_MAX).decode("utf-8", "replace")
+                finally:
+                    os.close(descriptor)
+            try:
+                os.write(descriptor, mark.encode())
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        return mark
 
     def ensure(self, spool: Spool, blob_key: str, *, verify: bool = False) -> None:
         spool.require_finished()
@@ -336,3 +359,18 @@ def _make_with_parents(path: Path) -> None:
             os.fsync(outer)
         finally:
             os.close(outer)
+
+
+def _lock_soon(descriptor: int) -> None:
+    """Wait for the lock, but not for ever: its holder may be frozen, and whoever waits holds up others in turn."""
+    until, pause = time.monotonic() + GUARD_SECONDS, GUARD_PAUSE_SECONDS_MIN
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise StoreUnavailable("the blob folder is locked by somebody else for too long") from None
+            time.sleep(pause)
+            pause = min(pause * 2, GUARD_PAUSE_SECONDS_MAX)
+        else:
+            return

@@ -84,6 +84,10 @@ class Place:
         return self.options.get("endpoint") or next((os.environ[name] for name in named if os.environ.get(name)), "")
 
 
+# Beside the blobs, which lie under `sha256/`.
+_OWNER = "owner"
+
+
 class S3Blobs:
     """Made by `open_s3`. It talks to the server from the first use on; a forked child opens its own."""
 
@@ -106,6 +110,14 @@ class S3Blobs:
         key = f"{content_key(spool.sha256)}/{blob_id}"
         self._upload(spool, key)
         return key
+
+    def owner(self, mark: str) -> str:
+        with self._failing_as("cannot be asked whose it is"):
+            try:
+                return bytes(obstore.get(self._store, _OWNER).bytes()).decode("utf-8", "replace")
+            except FileNotFoundError:
+                obstore.put(self._store, _OWNER, mark.encode())
+        return mark
 
     @contextmanager
     def guarded(self) -> Iterator[None]:

@@ -76,7 +76,9 @@ def gc_blobs(
 
 @admin.command()
 @click.option(
-    "--quarantine", is_flag=True, help="Put damaged bytes aside, so that an upload of the same file repairs it."
+    "--quarantine/--no-quarantine",
+    default=True,
+    help="Put damaged bytes aside, so that nobody gets them and an upload of the same file repairs it. [default: yes]",
 )
 @as_json
 @on_target
@@ -85,7 +87,7 @@ def fsck(target: Target, quarantine: bool, as_json: bool) -> int:
 
     \b
     onceward admin fsck
-    onceward admin fsck --quarantine --json
+    onceward admin fsck --no-quarantine --json
     """  # noqa: D301  # \b is click's mark for lines that stay as they are
     with progress("checking", in_bytes=True) as update:
         found = target.fsck(quarantine=quarantine, progress=update)

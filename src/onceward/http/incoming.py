@@ -149,7 +149,9 @@ async def read(headers: Headers, rule: Rule, receive: Receive) -> Incoming | Ans
     if (length_of(headers.one(b"content-length")) or 0) > bytes_max:
         return problem.too_large(bytes_max)
     if rule.digest:
-        promised = promised_digest(headers.one(b"content-digest"), headers.one(b"repr-digest"))
+        # In a form a client may mean the file by its `Repr-Digest`, of which nothing is known here.
+        whole = "" if is_form(headers.one(b"content-type")) else headers.one(b"repr-digest")
+        promised = promised_digest(headers.one(b"content-digest"), whole)
         if promised is not None:
             return Verified(receive, promised, bytes_max)
     message = await receive()

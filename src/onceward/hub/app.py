@@ -21,6 +21,7 @@ from onceward.http.wire import App
 from onceward.hub import metrics, problems
 from onceward.hub.auth import Auth, principal_of
 from onceward.hub.config import Config
+from onceward.hub.head import Head
 from onceward.hub.hosts import Hosts
 from onceward.hub.observe import Observe
 from onceward.hub.routes import admin, events, pages, tasks, topics
@@ -38,6 +39,8 @@ key the rows themselves find duplicates.
 # How many requests that change something run at a time: fewer than the server has threads (40), so that a database that
 # keeps writers waiting does not keep readers waiting too.
 WRITERS = 24
+# Uploads have turns of their own: they also wait for the blob folder, which topics have nothing to do with.
+UPLOADERS = 8
 
 
 def create_app(config: Config) -> App:
@@ -57,6 +60,7 @@ def create_app(config: Config) -> App:
     app.state.hub = hub
     app.state.max_body_bytes = config.hub.max_body_bytes
     app.state.writers = asyncio.Semaphore(WRITERS)
+    app.state.uploaders = asyncio.Semaphore(UPLOADERS)
     for part in (topics, tasks, events, admin, pages, metrics):
         app.include_router(part.router)
     problems.install(app)
@@ -77,7 +81,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
 def _guarded(app: App, hub: Hub) -> App:
     config = hub.config
     app = IdempotencyMiddleware(
-        app,
+        Head(app),
         store=hub.ledger,
         principal=principal_of,
         enabled=config.idempotency.enabled,

@@ -8,8 +8,6 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-import anyio.to_thread
-
 from onceward.db.clock import time_text
 from onceward.db.engine import Database
 from onceward.errors import OncewardError
@@ -22,12 +20,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger("onceward.hub")
 
 
+class Stopped(Exception):  # not an error: the hub stops
+    """Ends a job between two of its steps."""
+
+
 def periodic(hub: Hub) -> list[tuple[str, Coroutine[Any, Any, None]]]:
     """The jobs that this configuration asks for, by name."""
     events, attachments = hub.config.events, hub.config.attachments
 
+    def go_on(_done: int) -> None:
+        if hub.stopping.is_set():
+            raise Stopped
+
     def retention() -> int:
-        return delete_old_events(hub.database, datetime.timedelta(days=events.keep_days))
+        return delete_old_events(hub.database, datetime.timedelta(days=events.keep_days), go_on)
 
     def collection() -> int:
         collected = gc_blobs(
@@ -36,6 +42,7 @@ def periodic(hub: Hub) -> list[tuple[str, Coroutine[Any, Any, None]]]:
             dry_run=False,
             batch_size=attachments.gc_batch_size,
             grace_seconds=attachments.gc_grace,
+            progress=go_on,
         )
         hub.feed.hint()
         return collected.deleted_count
@@ -47,7 +54,9 @@ def periodic(hub: Hub) -> list[tuple[str, Coroutine[Any, Any, None]]]:
     return [(name, _again(hub, name, seconds, job)) for name, seconds, job in wanted if seconds]
 
 
-def delete_old_events(database: Database, age: datetime.timedelta) -> int:
+def delete_old_events(
+    database: Database, age: datetime.timedelta, progress: Callable[[int], None] = lambda _: None
+) -> int:
     """Delete events older than this, in small transactions; gives how many."""
     before = time_text(datetime.datetime.now(datetime.UTC) - age)
     deleted = 0
@@ -57,13 +66,20 @@ def delete_old_events(database: Database, age: datetime.timedelta) -> int:
         if batch == 0:
             return deleted
         deleted += batch
+        progress(batch)
 
 
 async def _again(hub: Hub, name: str, seconds: float, job: Callable[[], int]) -> None:
     """Run a job every so many seconds. The outcome of the one who ran it answers the others until it is due again."""
 
     async def ran() -> int:
-        done = await anyio.to_thread.run_sync(job)
+        thread = asyncio.get_running_loop().run_in_executor(None, job)
+        try:
+            done = await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            # It hears that the hub stops between two batches; until then it uses the database.
+            await asyncio.wait({thread})
+            raise
         logger.info("job_done", extra={"job": name, "count": done})
         return done
 
@@ -71,6 +87,8 @@ async def _again(hub: Hub, name: str, seconds: float, job: Callable[[], int]) ->
         try:
             # Due a little earlier than the next look, or that look would find the last outcome still there.
             await hub.ledger.run(f"job:{name}", ran, effect="idempotent", retain_seconds=seconds * 0.9)
+        except Stopped:
+            return
         except OncewardError as error:
             logger.warning("job_failed", extra={"job": name, "reason": str(error)})
         except Exception:  # a bug, or a database that refuses; without this loop the job never runs again

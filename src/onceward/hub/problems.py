@@ -7,6 +7,7 @@ happens, a client sees a status, a code and a sentence, and never a trace.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import logging
 from collections.abc import Iterable
 from typing import Any
@@ -22,6 +23,7 @@ from onceward.http import problem
 from onceward.http.openapi import PROBLEM_MEDIA_TYPE, PROBLEM_SCHEMA
 from onceward.http.problem import Answer
 from onceward.http.replay import answer
+from onceward.http.routes import flat
 from onceward.http.wire import App, Message, Receive, Send
 
 # A list of ten thousand wrong items is wrong in the same way; the first few tell how.
@@ -51,6 +53,7 @@ def answer_to(error: Exception) -> Answer:
             return invalid(_fields(error.errors()))
         case errors.InvalidInput():
             fields = [(_cut(name), _cut(message)) for name, message in error.fields[:ERRORS_MAX]]
+            fields = fields or [("request", _cut(str(error)))]
             return problem.problem(400, _cut(str(error)), errors=tuple(fields))
         case errors.InvalidKey():
             return problem.problem(400, _cut(str(error)))
@@ -142,13 +145,26 @@ def install(app: FastAPI) -> None:
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way to extend the document
 
 
-async def _handle(_request: Request, error: Exception) -> Response:
+async def _handle(request: Request, error: Exception) -> Response:
     whole = answer_to(error)
+    if whole.status == 405:  # noqa: PLR2004  # the framework names the methods of one route, and a path may have several
+        headers = {**dict(whole.headers), b"allow": ", ".join(_methods(request)).encode()}
+        whole = dataclasses.replace(whole, headers=tuple(headers.items()))
     if whole.status == 500:  # noqa: PLR2004  # the one that is a bug
         _tell(error)
     response = Response(whole.body, whole.status)
     response.raw_headers = list(whole.headers)
     return response
+
+
+def _methods(request: Request) -> list[str]:
+    """Every method that this address has."""
+    look = {**request.scope, "path_params": {}}
+    found: set[str] = set()
+    for route in flat(request.app.routes):
+        if route.matches(look)[0].value:
+            found |= set(getattr(route, "methods", None) or ())
+    return sorted(found | ({"HEAD"} if "GET" in found else set()))
 
 
 def describe(document: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from typing import TYPE_CHECKING
 
 from starlette.requests import HTTPConnection
@@ -41,6 +42,8 @@ class Hub:
             stall_seconds=config.events.stall_seconds,
         )
         self.blobs = open_blobs(config.blobs_url)
+        # Set for threads that work beside the requests, and end between two of their steps.
+        self.stopping = threading.Event()
         self._jobs: list[asyncio.Task[None]] = []
 
     @property
@@ -60,6 +63,7 @@ class Hub:
         await self.feed.stop()
 
     async def close(self) -> None:
+        self.stopping.set()
         for job in self._jobs:
             job.cancel()
         for job in self._jobs:

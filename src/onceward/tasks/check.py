@@ -15,6 +15,7 @@ from onceward.errors import NotFound, OncewardError, StoreUnavailable
 MISSING, WRONG_SIZE, WRONG_CONTENT, ELSEWHERE = "missing", "wrong-size", "wrong-content", "elsewhere"
 # The disk or the file system refuses it, or it is no file.
 UNREADABLE = "unreadable"
+LOCAL = "local_cas"
 _PAGE_SIZE = 200
 
 
@@ -100,14 +101,27 @@ def _problem(store: BlobStore, blob: _Blob) -> str | None:
             return MISSING
         if there != blob.size:
             return WRONG_SIZE
-        digest = hashlib.sha256()
-        for chunk in store.read(blob.key):
-            digest.update(chunk)
+        found = _digest(store, blob.key)
     except NotFound:
         return MISSING
     except StoreUnavailable:
-        if store.backend != "local_cas":
+        if store.backend != LOCAL:
             # The server is down, which says nothing about a blob.
             raise
         return UNREADABLE
-    return None if digest.hexdigest() == blob.sha256 else WRONG_CONTENT
+    return None if found == blob.sha256 else WRONG_CONTENT
+
+
+def holds(store: BlobStore, blob_key: str, sha256: str) -> bool:
+    """Whether these bytes are there and can be read."""
+    try:
+        return _digest(store, blob_key) == sha256
+    except (NotFound, StoreUnavailable):
+        return False
+
+
+def _digest(store: BlobStore, blob_key: str) -> str:
+    digest = hashlib.sha256()
+    for chunk in store.read(blob_key):
+        digest.update(chunk)
+    return digest.hexdigest()

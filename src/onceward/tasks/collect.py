@@ -22,8 +22,8 @@ from sqlalchemy import bindparam, text
 from onceward.blobs import BlobStore, Stored
 from onceward.db.clock import time_text
 from onceward.db.engine import Database
-from onceward.errors import OncewardError
-from onceward.events.log import append
+from onceward.errors import AlreadyThere, OncewardError
+from onceward.events.log import append, extent
 from onceward.tasks.attachment import attachments_of_ids, removed_event
 
 BATCH_SIZE = 500
@@ -97,6 +97,7 @@ def gc_blobs(
 
     `progress` hears of each batch how many were looked at.
     """
+    _require_owner(database, store)
     moment = datetime.datetime.now(datetime.UTC)
     now = time_text(moment)
     before = time_text(moment - datetime.timedelta(seconds=grace_seconds))
@@ -117,6 +118,18 @@ def gc_blobs(
         store.sweep_temporary(max(grace_seconds, orphan_seconds))
         store.empty_trash(grace_seconds)
     return Collected(found, deleted, bin_.failed_count, reclaimed, dry_run, expired, orphans)
+
+
+def _require_owner(database: Database, store: BlobStore) -> None:
+    """A database that knows nothing of these blobs would take them all for garbage."""
+    with database.read() as tx:
+        own = extent(tx).log_epoch
+    owner = store.owner(own)
+    if owner != own:
+        raise AlreadyThere(
+            f"these blobs belong to another database (its log_epoch is {owner[:64]!r}, this one's {own!r}); nothing was"
+            " collected. If that one is gone for good, delete the file or object `owner` beside the blobs"
+        )
 
 
 class _Bin:

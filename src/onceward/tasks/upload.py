@@ -31,6 +31,7 @@ from onceward.db.short_id import short_ids
 from onceward.errors import OncewardError
 from onceward.tasks import fields
 from onceward.tasks.attachment import MANAGED, Attachment
+from onceward.tasks.check import LOCAL, holds
 from onceward.tasks.fields import NewAttachment
 from onceward.tasks.insert import Added, asked_before, insert, require_task
 from onceward.tasks.labels import normal_labels
@@ -149,7 +150,7 @@ def _keep(
     """None when somebody came between and it has to be tried again."""
     with database.read() as tx:
         there = _find(tx, spool.sha256)
-    usable = there is not None and there.backend == store.backend and store.size(there.key) == spool.size
+    usable = there is not None and there.backend == store.backend and _is_whole(store, there.key, spool)
     key = there.key if there is not None and usable else store.put(spool, blob_id)
     broken = "" if there is None or usable else there.key
     with store.guarded(), contextlib.suppress(_TooLateError):
@@ -167,6 +168,20 @@ def _keep(
                 store.discard(key)
         return added
     return None
+
+
+def _is_whole(store: BlobStore, key: str, spool: Spool) -> bool:
+    """Whether the bytes that are there are these. Those of a file may have been changed by anybody, so they are read;
+    an object store keeps checksums of its own. Damaged ones are put aside.
+    """
+    if store.size(key) != spool.size:
+        return False
+    if store.backend != LOCAL or holds(store, key, spool.sha256):
+        return True
+    with store.guarded():
+        if not holds(store, key, spool.sha256):
+            store.quarantine(key)
+    return False
 
 
 def _find(tx: Transaction, sha256: str) -> _Blob | None:

@@ -296,7 +296,7 @@ class Hub:
         sent = {"dry_run": dry_run, "grace_seconds": grace_seconds, "batch_size": batch_size}
         return await self._wire.work("/v1/admin/gc-blobs", sent, idempotency_key, answers.collected)
 
-    async def fsck(self, *, quarantine: bool = False, idempotency_key: str | None = None) -> list[Damage]:
+    async def fsck(self, *, quarantine: bool = True, idempotency_key: str | None = None) -> list[Damage]:
         """The blobs that are not what they should be."""
         return await self._wire.work("/v1/admin/fsck", {"quarantine": quarantine}, idempotency_key, answers.damage_list)
 

@@ -28,8 +28,15 @@ class GcSent(Sent):
     grace_seconds: float | None = Field(None, ge=0, le=365 * 86_400, description="Instead of attachments.gc_grace.")
 
 
+# Without a body it only counts.
+_COUNT = GcSent.model_validate({})
+
+
 class CheckSent(Sent):
-    quarantine: bool = Field(default=False, description="Put damaged bytes aside.")
+    quarantine: bool = Field(default=True, description="Put damaged bytes aside.")
+
+
+_CHECK = CheckSent()
 
 
 class GcShown(BaseModel):
@@ -65,7 +72,7 @@ class BackfillShown(BaseModel):
 @router.post("/gc-blobs", response_model=GcShown, summary="Collect what nothing needs any more")
 def collect(
     request: Request,
-    sent: GcSent,
+    sent: GcSent = _COUNT,
     x_confirm: Annotated[str | None, Header(description="`true` is needed to delete.")] = None,
 ) -> Response:
     hub = hub_of(request)
@@ -84,7 +91,7 @@ def collect(
 
 
 @router.post("/fsck", response_model=CheckShown, summary="Look whether all bytes are there and what they should be")
-def check(request: Request, sent: CheckSent) -> Response:
+def check(request: Request, sent: CheckSent = _CHECK) -> Response:
     hub = hub_of(request)
     found = tasks.check_blobs(hub.database, hub.blobs, quarantine=sent.quarantine)
     return JSONResponse({"damaged": [damage.shown() for damage in found]})

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -79,8 +79,8 @@ class LinkSent(Sent):
     title: str | None = None
     expires_at: str | None = None
     media_type: str | None = None
-    labels: list[str] = Field(default_factory=list)
-    meta: dict[str, Any] = Field(default_factory=dict)
+    labels: list[str] | None = None
+    meta: dict[str, Any] | None = None
 
 
 class LabelsSent(Sent):
@@ -175,7 +175,7 @@ async def upload_attachment(task_id: TaskId, request: Request) -> Response:
     settings = hub.config.attachments
     async with received(request, hub.blobs, settings.max_upload_bytes) as upload:
         new, rules = _described(upload), _rules(upload, request, hub.upload_rules)
-        async with request.app.state.writers:
+        async with request.app.state.uploaders:
             added = await anyio.to_thread.run_sync(
                 lambda: tasks.create_managed_attachment(
                     hub.database, hub.blobs, task_id, upload.spool, new, rules, request_key_of(request)
@@ -198,8 +198,8 @@ def link_attachment(task_id: TaskId, sent: LinkSent, request: Request) -> Respon
         title=sent.title,
         media_type=sent.media_type,
         expires_at=sent.expires_at,
-        labels=tuple(sent.labels),
-        meta=sent.meta,
+        labels=tuple(sent.labels or ()),
+        meta=sent.meta or {},
     )
     with hub.database.write() as tx:
         added = tasks.create_link_attachment(

@@ -1,0 +1,55 @@
+"""Blobs belong to one database: another would take them all for garbage."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from tests.tasks.vault import Vault
+
+from onceward import tasks
+from onceward.blobs import folder
+from onceward.blobs.folder import FolderBlobs
+from onceward.errors import AlreadyThere, StoreUnavailable
+
+
+def test_the_first_who_asks_is_the_owner_for_good(vault: Vault) -> None:
+    owner = vault.store.owner("one")
+
+    assert vault.store.owner("two") == owner
+    assert [stored.key for stored in vault.store.keys()] == []  # noqa: SIM118  # not a dictionary's
+
+
+def test_a_collection_for_another_database_deletes_nothing(vault: Vault) -> None:
+    vault.add(b"precious")
+    vault.store.owner("another log")
+
+    for dry_run in (True, False):
+        with pytest.raises(AlreadyThere, match="another database"):
+            tasks.gc_blobs(vault.database, vault.store, dry_run=dry_run, grace_seconds=0, orphan_seconds=0)
+
+    assert len(list(vault.store.keys())) == 1  # not a dictionary's
+
+
+def test_who_cannot_have_the_folder_waits_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "GUARD_SECONDS", 0.05)
+    one, other = FolderBlobs(tmp_path / "blobs"), FolderBlobs(tmp_path / "blobs")
+
+    with one.guarded():
+        refused: list[StoreUnavailable] = []
+
+        def wait() -> None:
+            try:
+                with other.guarded():
+                    pass
+            except StoreUnavailable as error:
+                refused.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        thread.join()
+    with other.guarded():
+        pass
+
+    assert len(refused) == 1
