@@ -48,7 +48,8 @@ def asked_before(tx: Transaction, request: RequestKey | None) -> Attachment | No
     """The attachment that an earlier run of the same request made."""
     if request is None:
         return None
-    tx.execute(_FREE, {"request_key": request.digest, "kept_since": request.kept_since})
+    if request.kept_since:
+        tx.execute(_FREE, {"request_key": request.digest, "kept_since": request.kept_since})
     found = tx.execute(_ASKED, {"request_key": request.digest}).scalar()
     return None if found is None else get_attachment(tx, found)
 

@@ -61,7 +61,7 @@ def create_task(
     if task_id is not None and not _ID.fullmatch(task_id):
         raise refused("id", "must be 1 to 128 of A-Z a-z 0-9 . _ - and begin with a letter or digit")
     mark = None if request is None else {"request_key": request.digest}
-    if request is not None:
+    if request is not None and request.kept_since:
         tx.execute(_FREE, {"request_key": request.digest, "kept_since": request.kept_since})
     for one in [task_id] if task_id is not None else short_ids("tk"):
         at = now_text()
