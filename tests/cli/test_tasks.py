@@ -165,8 +165,8 @@ def test_damage_is_found_put_aside_and_repaired(onceward: Onceward, task: str, t
     blob.chmod(0o600)
     blob.write_bytes(bytes(1000))
     broken = onceward("attach", "get", made["id"], "--output", tmp_path / "got")
-    (seen,) = onceward.json("admin", "fsck", code=1)["damaged"]
-    aside = onceward("admin", "fsck", "--quarantine")
+    (seen,) = onceward.json("admin", "fsck", "--no-quarantine", code=1)["damaged"]
+    aside = onceward("admin", "fsck")
     onceward.text("attach", "add", task, file, "--kind", "other")
 
     assert well == "all blobs are whole"

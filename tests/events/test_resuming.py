@@ -20,7 +20,7 @@ from onceward.events.ring import WRITE_BYTES_MAX
 from onceward.events.wire import FRAMES, Ready, texts
 
 # In the suite; the same holds for five times as many.
-BEHIND = 20_000
+BEHIND = 10_000
 
 
 @contextmanager

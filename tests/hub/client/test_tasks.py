@@ -345,7 +345,7 @@ def test_an_admin_collects_checks_and_backfills(url: str, using: Using, data_dir
         blob = data_dir / "blobs" / "sha256" / kept.sha256[:2] / kept.sha256[2:4] / kept.sha256
         blob.chmod(0o600)
         blob.write_bytes(bytes(1000))
-        (damage,) = await hub.fsck(quarantine=True)
+        (damage,) = await hub.fsck()
 
         assert (damage.problem, damage.attachments, damage.quarantined) == ("wrong-content", (kept.id,), True)
         assert not blob.exists()
