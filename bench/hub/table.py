@@ -16,8 +16,7 @@ _ABOUT = """\
   the same rows written by hand on one connection, in one transaction, without checks, ids, pool or retries. A duplicate
   by hand reads one row and writes nothing, so it shows what the library itself costs.
 * **Deliveries**: {clients} WebSocket clients at the live edge of one hub process on SQLite; each event counted when a
-  client has it. *Single*: one event in each commit, as fast as they are committed. *Bulk*: 50 in each. *Behind*: one
-  client that reads the log from its beginning.
+  client has it. *Single*: one event in each commit, as fast as they are committed. *Bulk*: 50 in each.
 * **Start**: from the start of the process to "listening on", the median.
 """
 
