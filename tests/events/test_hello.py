@@ -25,7 +25,7 @@ HERE = Extent(oldest_event_id=5, last_event_id=9, log_epoch="e")
         ({"subscriptions": {"topics": ["t1"]}}, Hello(None, Filter(topics=frozenset({"t1"})), None)),
         ({"subscriptions": {"names": ["ä"]}}, Hello(None, Filter(names=frozenset({"ä"})), None)),
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
 def test_a_hello_says_what_is_wanted(said: dict[str, object], meant: Hello) -> None:
     assert read_hello(json.dumps({"type": "hello", **said})) == meant

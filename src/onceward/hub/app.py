@@ -25,6 +25,7 @@ from onceward.hub.head import Head
 from onceward.hub.hosts import Hosts
 from onceward.hub.observe import Observe
 from onceward.hub.routes import admin, events, pages, tasks, topics
+from onceward.hub.sockets import Sockets
 from onceward.hub.state import Hub
 from onceward.hub.upload import FIELDS_BYTES_MAX
 
@@ -81,7 +82,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
 def _guarded(app: App, hub: Hub) -> App:
     config = hub.config
     app = IdempotencyMiddleware(
-        Head(app),
+        Head(Sockets(app)),
         store=hub.ledger,
         principal=principal_of,
         enabled=config.idempotency.enabled,

@@ -69,6 +69,21 @@ def test_the_web_socket_has_the_same_door(site: Site, name: str) -> None:
     assert json.loads(refused.value.response.body or b"{}")["code"] == code
 
 
+def test_a_web_socket_elsewhere_is_not_found(site: Site) -> None:
+    with (
+        pytest.raises(InvalidStatus) as refused,
+        connect(
+            f"ws://127.0.0.1:{site.port}/elsewhere",
+            additional_headers={"Authorization": f"Bearer {site.token}"},
+            proxy=None,
+        ),
+    ):
+        pass
+
+    assert refused.value.response.status_code == 404
+    assert json.loads(refused.value.response.body or b"{}")["code"] == "notFound"
+
+
 def test_a_page_may_offer_its_token_as_a_subprotocol(site: Site) -> None:
     offered = [Subprotocol("onceward"), Subprotocol(f"onceward.bearer.{site.token}")]
     origin = Origin(f"http://127.0.0.1:{site.port}")
