@@ -77,13 +77,14 @@ def test_a_reader_that_stops_early_leaves_nothing_open(blobs: BlobStore) -> None
     key = keep(blobs, LARGE)
     before = open_files()
 
-    for _ in range(5):
+    for _ in range(20):
         blobs.read(key).close()
         reading = blobs.read(key)
         next(reading)
         reading.close()
 
-    assert open_files() <= before + 1
+    # A driver keeps a few connections for later; forty readers that leave something leave more.
+    assert open_files() <= before + 8
 
 
 def test_missing_bytes_are_told_at_once(blobs: BlobStore) -> None:
