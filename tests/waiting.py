@@ -1,0 +1,43 @@
+"""Waiting for what nothing tells us of: another process, a file, a table. One place, one bound, one way to fail.
+
+What happens in this process is waited for by its own event; these are for the rest. A look costs little, and the pause
+between two looks is no measure of anything: a test that needs a certain pause is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+# Far longer than anything takes that works, even on a busy machine.
+SECONDS_MAX = 30.0
+_LOOK_SECONDS = 0.005
+
+# Never set: to wait for it is to let the others run.
+_never = threading.Event()
+
+
+def until(look: Callable[[], T], what: str = "", *, seconds: float = SECONDS_MAX) -> T:
+    """The first answer of `look` that is true; fails, with `what` was waited for, when none comes in time."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
+        assert time.monotonic() < deadline, what or "what was waited for never came"
+        _never.wait(_LOOK_SECONDS)
+    return found
+
+
+async def soon(look: Callable[[], T], what: str = "", *, seconds: float = SECONDS_MAX) -> T:
+    """As `until`, for tests on a loop: everything else there goes on meanwhile."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while not (found := look()):
+        assert loop.time() < deadline, what or "what was waited for never came"
+        turn = loop.create_future()
+        loop.call_later(_LOOK_SECONDS, turn.set_result, None)
+        await turn
+    return found
