@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 
 from onceward.core.canonical import Json
 from onceward.errors import InvalidInput, TooLarge
 
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+# Text, numbers and what is made of them, as every row, event and answer has it.
+written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def compact(value: Json) -> str:
     """JSON text without blanks, as it is stored and counted."""
     try:
-        return _compact(value)
+        return written(value)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"no JSON form: {error}") from error
 

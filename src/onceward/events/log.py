@@ -8,13 +8,13 @@ it, and a reader simply pages through `event_id > after`.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy.exc
 from sqlalchemy import bindparam, select, text
 
+from onceward.core.text import written
 from onceward.db.clock import now_text
 from onceward.db.engine import Transaction
 from onceward.db.request import RequestKey
@@ -59,9 +59,9 @@ class Event:
     def json(self) -> str:
         """The event as every answer shows it, written once; the data is pasted in as it was stored."""
         return (
-            f'{{"event_id":{self.event_id},"name":{_quoted(self.name)},"topic_id":{_quoted(self.topic_id)},'
-            f'"entity_type":{_quoted(self.entity_type)},"entity_id":{_quoted(self.entity_id)},'
-            f'"data":{self.data},"created_at":{_quoted(self.created_at)}}}'
+            f'{{"event_id":{self.event_id},"name":{written(self.name)},"topic_id":{written(self.topic_id)},'
+            f'"entity_type":{written(self.entity_type)},"entity_id":{written(self.entity_id)},'
+            f'"data":{self.data},"created_at":{written(self.created_at)}}}'
         )
 
 
@@ -88,8 +88,6 @@ class Extent:
     last_event_id: int
     log_epoch: str
 
-
-_quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 _APPEND_SQLITE = text("""
     INSERT INTO events (name, topic_id, entity_type, entity_id, data, created_at, request_key)

@@ -6,10 +6,10 @@ not masked. Whatever else is said to a client is a mark: an object with a `type`
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Protocol
 
+from onceward.core.text import written
 from onceward.events.log import Event
 
 _OPEN = b'{"type":"event","event":'
@@ -21,8 +21,6 @@ _SHORT_MAX, _MEDIUM_MAX = 125, 0xFFFF
 
 # What one look at a frame's first bytes may need: two bytes and the longest length.
 _HEAD = {_LENGTH_16_BITS: 4, _LENGTH_64_BITS: 10}
-
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Ready:
@@ -64,7 +62,7 @@ class Frames:
 
     def mark(self, kind: str, after: int, /, **fields: object) -> bytes:
         del after  # only a browser needs to be told beside the object where it stands
-        return frame(_compact({"type": kind, **fields}).encode())
+        return frame(written({"type": kind, **fields}).encode())
 
 
 class Blocks:
@@ -78,7 +76,7 @@ class Blocks:
     def mark(self, kind: str, after: int, /, **fields: object) -> bytes:
         if kind == "ping":
             return b": ping %d\n\n" % after
-        return f"event: {kind}\nid: {after}\ndata: {_compact({'type': kind, **fields})}\n\n".encode()
+        return f"event: {kind}\nid: {after}\ndata: {written({'type': kind, **fields})}\n\n".encode()
 
 
 FRAMES = Frames()

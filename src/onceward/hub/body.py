@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 from fastapi.params import Form
 from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -132,6 +133,12 @@ def _shown(key: str) -> str:
 
 
 # The request.
+
+
+class Sent(BaseModel):
+    """What is sent is taken as it is: nothing is converted, and a field that is not known is a mistake."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class StrictRequest(Request):

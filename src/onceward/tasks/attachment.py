@@ -89,9 +89,18 @@ def get_attachment(tx: Transaction, attachment_id: str) -> Attachment:
 def list_attachments(tx: Transaction, task_id: str) -> list[Attachment]:
     """All of a task, the newest first; `NotFound` when there is no such task."""
     found = rows_of_task(tx, task_id)
-    if not found and tx.execute(_TASK, {"id": task_id}).scalar() is None:
-        raise NotFound(f"there is no task {task_id[:64]!r}")
+    if not found:
+        require_task(tx, task_id)
     return found
+
+
+def require_task(tx: Transaction, task_id: str) -> None:
+    if tx.execute(_TASK, {"id": task_id}).scalar() is None:
+        raise no_task(task_id)
+
+
+def no_task(task_id: str) -> NotFound:
+    return NotFound(f"there is no task {task_id[:64]!r}")
 
 
 def rows_of_task(tx: Transaction, task_id: str) -> list[Attachment]:

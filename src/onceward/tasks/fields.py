@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from onceward.core.canonical import Json
-from onceward.core.text import bytes_of, checked, compact, has_nul, refused
+from onceward.core.text import CONTROL, bytes_of, checked, compact, has_nul, refused
 from onceward.core.web_url import LENGTH_MAX as URL_LENGTH_MAX
 from onceward.core.web_url import is_web_url
 from onceward.db.clock import time_text
@@ -19,7 +19,6 @@ FILENAME_BYTES_MAX = 255
 META_BYTES_MAX = 16 * 1024
 PATH_BYTES_MAX = 1024
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 # RFC 3339: a date, a time and a zone; nothing is guessed.
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:[Zz]|[+-]\d{2}:\d{2})", re.ASCII)
@@ -57,7 +56,7 @@ def normal_filename(filename: str | None) -> str | None:
     """The last part of the name that was sent: folders of the sender's machine say nothing here."""
     if filename is None:
         return None
-    name = _CONTROL.sub("", re.split(r"[/\\]", filename)[-1]).strip()
+    name = CONTROL.sub("", re.split(r"[/\\]", filename)[-1]).strip()
     if name in {"", ".", ".."}:
         return None
     return checked("filename", name, FILENAME_BYTES_MAX)
@@ -109,7 +108,7 @@ def web_url(url: str) -> str:
 def repo_path(path: str) -> str:
     """A path inside of a repository, without ways out of it."""
     checked("repo_path", path, PATH_BYTES_MAX)
-    if _CONTROL.search(path):
+    if CONTROL.search(path):
         raise refused("repo_path", "must not contain control characters")
     if path.startswith("/") or "\\" in path or _DRIVE.match(path):
         raise refused("repo_path", "must be relative, with / between its parts and no drive")

@@ -12,9 +12,8 @@ from onceward.db.clock import now_text
 from onceward.db.engine import Transaction
 from onceward.db.request import RequestKey
 from onceward.db.short_id import short_ids
-from onceward.errors import NotFound
 from onceward.events.log import append
-from onceward.tasks.attachment import Attachment, added_event, get_attachment, label_all
+from onceward.tasks.attachment import Attachment, added_event, get_attachment, label_all, require_task
 
 _INSERT = """
     INSERT INTO attachments (
@@ -33,7 +32,6 @@ _INSERT_SQLITE = text(_INSERT.format(locked=""))
 _INSERT_POSTGRES = text(_INSERT.format(locked="FOR KEY SHARE"))
 _FREE = text("UPDATE attachments SET request_key = NULL WHERE request_key = :request_key AND created_at < :kept_since")
 _ASKED = text("SELECT id FROM attachments WHERE request_key = :request_key")
-_TASK = text("SELECT 1 FROM tasks WHERE id = :id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +70,6 @@ def insert(tx: Transaction, draft: Attachment, request: RequestKey | None) -> Ad
             return Added(there, is_new=False)
         require_task(tx, draft.task_id)
     raise AssertionError  # `short_ids` raises by itself
-
-
-def require_task(tx: Transaction, task_id: str) -> None:
-    if tx.execute(_TASK, {"id": task_id}).scalar() is None:
-        raise NotFound(f"there is no task {task_id[:64]!r}")
 
 
 def _row(attachment: Attachment, request: RequestKey | None) -> dict[str, object]:

@@ -13,9 +13,9 @@ from onceward.db.engine import Transaction
 from onceward.db.request import RequestKey
 from onceward.db.short_id import short_ids
 from onceward.db.tables import tasks
-from onceward.errors import AlreadyThere, NotFound
+from onceward.errors import AlreadyThere
 from onceward.events.log import append
-from onceward.tasks.attachment import removed_event, rows_of_task
+from onceward.tasks.attachment import no_task, removed_event, rows_of_task
 
 TITLE_BYTES_MAX = 512
 SPEC_BYTES_MAX = 1024
@@ -98,7 +98,3 @@ def delete_task(tx: Transaction, task_id: str) -> int:
         raise no_task(task_id)
     append(tx, [removed_event(attachment) for attachment in attached if attachment.id in gone])
     return len(gone)
-
-
-def no_task(task_id: str) -> NotFound:
-    return NotFound(f"there is no task {task_id[:64]!r}")

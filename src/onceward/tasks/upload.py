@@ -30,10 +30,10 @@ from onceward.db.request import RequestKey
 from onceward.db.short_id import short_ids
 from onceward.errors import OncewardError
 from onceward.tasks import fields
-from onceward.tasks.attachment import MANAGED, Attachment
+from onceward.tasks.attachment import MANAGED, Attachment, require_task
 from onceward.tasks.check import LOCAL, holds
 from onceward.tasks.fields import NewAttachment
-from onceward.tasks.insert import Added, asked_before, insert, require_task
+from onceward.tasks.insert import Added, asked_before, insert
 from onceward.tasks.labels import normal_labels
 
 # What is found out here; what a client says under these names counts for nothing.

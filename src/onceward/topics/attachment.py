@@ -13,7 +13,7 @@ from typing import cast
 from sqlalchemy import bindparam, func, select, text
 
 from onceward.core.canonical import Json
-from onceward.core.text import compact
+from onceward.core.text import compact, written
 from onceward.db.clock import new_id, now_text
 from onceward.db.engine import Transaction
 from onceward.db.request import RequestKey
@@ -210,7 +210,7 @@ def attachment_json(attachment: Attachment, value_text: str | None = None) -> st
     if value_text is None:
         value_text = compact(cast("Json", attachment.value_json))
     fields = (
-        f"{_quoted(name)}:{value_text if name == 'value_json' else _quoted(value)}"
+        f"{written(name)}:{value_text if name == 'value_json' else written(value)}"
         for name, value in _shown(attachment).items()
     )
     return "{" + ",".join(fields) + "}"
@@ -219,6 +219,3 @@ def attachment_json(attachment: Attachment, value_text: str | None = None) -> st
 def _shown(attachment: Attachment) -> dict[str, object]:
     # Not `asdict`, which copies the whole value.
     return {name: getattr(attachment, name) for name in Attachment.__slots__}
-
-
-_quoted = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from dataclasses import dataclass
 from typing import cast
 
 from onceward.core.canonical import Json, canonical
-from onceward.core.text import bytes_of, checked, compact, has_nul, refused
+from onceward.core.text import CONTROL, bytes_of, checked, compact, has_nul, refused
 from onceward.core.web_url import LENGTH_MAX, is_web_url
 from onceward.errors import InvalidKey, TooLarge
 
@@ -16,7 +15,6 @@ KIND_BYTES_MAX = 64
 KEY_BYTES_MAX = 512
 VALUE_BYTES_MAX = 16 * 1024
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LINKS = frozenset({"url", "link"})
 
 
@@ -111,5 +109,5 @@ def _check_link(value: dict[str, Json]) -> None:
             continue
         if not isinstance(text, str):
             raise refused(f"value_json.{name}", "must be a text")
-        if _CONTROL.search(text):
+        if CONTROL.search(text):
             raise refused(f"value_json.{name}", "must not contain control characters")

@@ -5,21 +5,15 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
 from onceward import tasks
 from onceward.errors import InvalidInput
-from onceward.hub.body import StrictRoute
+from onceward.hub.body import Sent, StrictRoute
 from onceward.hub.state import hub_of
 
 router = APIRouter(prefix="/v1/admin", route_class=StrictRoute, tags=["admin"])
-
-
-class Sent(BaseModel):
-    """What is sent is taken as it is: nothing is converted, and a field that is not known is a mistake."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class GcSent(Sent):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -22,7 +22,7 @@ from onceward.errors import InvalidInput
 from onceward.http import problem
 from onceward.hub import ranges
 from onceward.hub.auth import may
-from onceward.hub.body import StrictRoute, parse
+from onceward.hub.body import Sent, StrictRoute, parse
 from onceward.hub.ranges import Part, Unsatisfiable
 from onceward.hub.state import hub_of, request_key_of
 from onceward.hub.upload import Upload, received
@@ -30,10 +30,8 @@ from onceward.tasks import Content, NewAttachment, UploadRules
 
 router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["tasks"])
 
-# No text that is stored has NUL in it, and PostgreSQL cannot even be asked for it.
-_NO_NUL = r"^[^\x00]*$"
-TaskId = Annotated[str, Path(description="The id of a task.", max_length=255, pattern=_NO_NUL)]
-AttachmentId = Annotated[str, Path(description="The id of an attachment.", max_length=255, pattern=_NO_NUL)]
+TaskId = Annotated[str, Path(description="The id of a task.", max_length=255)]
+AttachmentId = Annotated[str, Path(description="The id of an attachment.", max_length=255)]
 
 _FIELDS = frozenset(
     {"kind", "title", "expires_at", "media_type", "labels", "labels[]", "meta", "reject_media_type_mismatch"}
@@ -58,12 +56,6 @@ _UPLOAD_BODY: dict[str, Any] = {
         }
     },
 }
-
-
-class Sent(BaseModel):
-    """What is sent is taken as it is: nothing is converted, and a field that is not known is a mistake."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class TaskSent(Sent):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from onceward import topics
-from onceward.hub.body import StrictRoute
+from onceward.core.text import written
+from onceward.hub.body import Sent, StrictRoute
 from onceward.hub.state import hub_of, request_key_of
 from onceward.topics.attachment import Attached, attachment_json
 from onceward.topics.topic import LIST_MAX
@@ -19,14 +19,6 @@ router = APIRouter(prefix="/api/v1", route_class=StrictRoute, tags=["topics"])
 
 TopicId = Annotated[str, Path(description="The id of a topic.", max_length=255)]
 Limit = Annotated[int, Query(ge=1, le=LIST_MAX, description="At most so many.")]
-
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
-class Sent(BaseModel):
-    """What is sent is taken as it is: nothing is converted, and a field that is not known is a mistake."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class TopicSent(Sent):
@@ -196,12 +188,12 @@ def _new(sent: AttachmentSent) -> topics.NewAttachment:
 
 def _attached(status: int, attached: Attached) -> Response:
     differs = ',"value_differs":true' if attached.value_differs else ""
-    event_id = _compact(attached.event_id)
+    event_id = written(attached.event_id)
     return _text(status, f'{{"attachment":{attachment_json(attached.attachment)},"event_id":{event_id}{differs}}}')
 
 
 def _json(status: int, content: dict[str, object]) -> Response:
-    return _text(status, _compact(content))
+    return _text(status, written(content))
 
 
 def _text(status: int, text: str) -> Response:
