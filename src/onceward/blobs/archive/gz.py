@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 
-from onceward.blobs.archive.stream import PIECE_BYTES
+from onceward.blobs.archive.inflate import inflated
 from onceward.blobs.archive.tally import Malformed
 
 MAGIC = b"\x1f\x8b\x08"
@@ -22,26 +21,8 @@ def decompressed(packed: Iterator[bytes]) -> Iterator[bytes]:
         members += 1
         if members > _MEMBERS_MAX:
             raise Malformed("the gzip file has too many members")
-        data = yield from _member(data, packed)
+        data = yield from inflated(data, packed, _GZIP_WINDOW, "the gzip file")
         while not (data := data.lstrip(b"\0")):
             if (more := next(packed, None)) is None:
                 return
             data = more
-
-
-def _member(data: bytes, packed: Iterator[bytes]) -> Generator[bytes, None, bytes]:
-    """Gives what follows the member."""
-    engine = zlib.decompressobj(_GZIP_WINDOW)
-    try:
-        while not engine.eof:
-            # Asked once more when nothing is left to read: a match may still be waiting for room.
-            data = data or next(packed, b"")
-            piece = engine.decompress(data, PIECE_BYTES)
-            if not data and not piece and not engine.eof:
-                raise Malformed("the gzip file is cut off")
-            data = engine.unconsumed_tail
-            if piece:
-                yield piece
-    except zlib.error as error:
-        raise Malformed(f"the gzip file is damaged ({error})") from None
-    return engine.unused_data

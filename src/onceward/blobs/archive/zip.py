@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO, Literal
 
+from onceward.blobs.archive.inflate import inflated
 from onceward.blobs.archive.stream import PIECE_BYTES
 from onceward.blobs.archive.tally import Malformed, Member, Tally, refusal
 
@@ -180,20 +181,7 @@ def _packed(file: BinaryIO, start: int, count: int) -> Iterator[bytes]:
 
 
 def _inflated(packed: Iterator[bytes]) -> Iterator[bytes]:
-    engine = zlib.decompressobj(-zlib.MAX_WBITS)
-    data = b""
-    try:
-        while not engine.eof:
-            # Asked once more when nothing is left to read: a match may still be waiting for room.
-            data = data or next(packed, b"")
-            piece = engine.decompress(data, PIECE_BYTES)
-            if not data and not piece and not engine.eof:
-                raise Malformed("an entry of the zip file is cut off")
-            data = engine.unconsumed_tail
-            if piece:
-                yield piece
-    except zlib.error as error:
-        raise Malformed(f"an entry of the zip file is damaged ({error})") from None
+    return inflated(b"", packed, -zlib.MAX_WBITS, "an entry of the zip file")
 
 
 def _unbzipped(packed: Iterator[bytes]) -> Iterator[bytes]:
