@@ -16,7 +16,6 @@ import shutil
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -24,8 +23,8 @@ from typing import Self, TypedDict
 
 import psycopg
 from psycopg import sql
+from tests.waiting import until
 
-START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
 
 # "$1" is the server's folder, the rest its command line. SIGINT ends it cleanly without waiting for its clients;
@@ -140,16 +139,16 @@ class PostgresServer:
         self.remove()
 
     def _wait_until_it_answers(self) -> None:
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while True:
-            try:
-                psycopg.connect(self.url(), connect_timeout=2).close()
-            except psycopg.OperationalError as error:
-                if time.monotonic() > deadline:
-                    raise RuntimeError("PostgreSQL did not start:\n" + (self._folder / "log").read_text()) from error
-                time.sleep(0.02)
-            else:
-                return
+        try:
+            until(self._answers, "an answer")
+        except AssertionError as error:
+            raise RuntimeError("PostgreSQL did not start:\n" + (self._folder / "log").read_text()) from error
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(psycopg.OperationalError):
+            psycopg.connect(self.url(), connect_timeout=2).close()
+            return True
+        return False
 
     def _reachable_binaries(self) -> Path:
         """The wheel's programs, or a copy of them when the account they run under cannot read the environment."""
