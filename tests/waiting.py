@@ -22,7 +22,7 @@ _LOOK_SECONDS = 0.005
 _never = threading.Event()
 
 
-def until(look: Callable[[], T], what: str = "", *, seconds: float = SECONDS_MAX) -> T:
+def until(look: Callable[[], T | None], what: str = "", *, seconds: float = SECONDS_MAX) -> T:
     """The first answer of `look` that is true; fails, with `what` was waited for, when none comes in time."""
     deadline = time.monotonic() + seconds
     while not (found := look()):
@@ -31,7 +31,7 @@ def until(look: Callable[[], T], what: str = "", *, seconds: float = SECONDS_MAX
     return found
 
 
-async def soon(look: Callable[[], T], what: str = "", *, seconds: float = SECONDS_MAX) -> T:
+async def soon(look: Callable[[], T | None], what: str = "", *, seconds: float = SECONDS_MAX) -> T:
     """As `until`, for tests on a loop: everything else there goes on meanwhile."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds

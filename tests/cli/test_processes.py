@@ -8,16 +8,15 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from tests.http.client.scripted import Answer, Cut, Hold, Step, head, scripted
 from tests.hub.process import environment
+from tests.waiting import SECONDS_MAX, until
 
 from onceward.hub.client import BlockingHub
 
-SECONDS_MAX = 30.0
 ONCEWARD = (sys.executable, "-m", "onceward")
 
 
@@ -48,11 +47,12 @@ def test_a_download_that_is_given_up_leaves_nothing(number: signal.Signals, tmp_
     with scripted(Hold(content_head(content) + content[: 2 * 1024 * 1024])) as server:
         command = [*ONCEWARD, "attach", "get", "at-1", "--output", str(folder / "got"), "--hub", server.url]
         with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE) as process:
-            deadline = time.monotonic() + SECONDS_MAX
-            while written(folder) < 1024 * 1024:
-                assert time.monotonic() < deadline
+
+            def is_under_way() -> bool:
                 assert process.poll() is None
-                time.sleep(0.01)
+                return written(folder) >= 1024 * 1024
+
+            until(is_under_way, "nothing was written")
             process.send_signal(number)
             _, error = process.communicate(timeout=SECONDS_MAX)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -12,6 +11,7 @@ import pytest
 from psycopg import sql
 from sqlalchemy import text
 from tests.servers.postgres import PostgresServer
+from tests.waiting import SECONDS_MAX, until
 
 from onceward import topics
 from onceward.db import engine
@@ -19,8 +19,6 @@ from onceward.db.engine import Database, open_database
 from onceward.db.migrate import migrate
 from onceward.errors import StoreUnavailable
 from onceward.topics.attachment import Attached
-
-SECONDS_MAX = 20.0
 
 
 @pytest.fixture
@@ -63,12 +61,12 @@ def wait_until_somebody_waits(database: Database) -> None:
     waiting = text(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     )
-    deadline = time.monotonic() + SECONDS_MAX
-    while True:
+
+    def somebody_waits() -> bool:
         with database.read() as tx:
-            if tx.execute(waiting).scalar():
-                return
-        assert time.monotonic() < deadline
+            return bool(tx.execute(waiting).scalar())
+
+    until(somebody_waits, "nobody waits for a lock")
 
 
 def test_who_stands_still_in_a_transaction_loses_it(odd: Database) -> None:
@@ -94,12 +92,12 @@ def test_who_stands_still_in_a_transaction_loses_it(odd: Database) -> None:
 
 def wait_until_gone(database: Database, backend: int) -> None:
     there = text("SELECT count(*) FROM pg_stat_activity WHERE pid = :pid")
-    deadline = time.monotonic() + SECONDS_MAX
-    while True:
+
+    def is_gone() -> bool:
         with database.read() as tx:
-            if not tx.execute(there, {"pid": backend}).scalar():
-                return
-        assert time.monotonic() < deadline
+            return not tx.execute(there, {"pid": backend}).scalar()
+
+    until(is_gone, "the server still has it")
 
 
 def test_a_lock_that_is_held_for_too_long_is_not_waited_for(odd: Database) -> None:

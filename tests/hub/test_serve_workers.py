@@ -6,14 +6,14 @@ import http.client
 import os
 import shutil
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.hub.process import RunningHub, running_hub, started_hub
 from tests.hub.reading import Reading, filled, get, odd
+from tests.waiting import until
 
 from onceward.hub import serve as serving
 
@@ -40,13 +40,6 @@ def crew(data_dir: Path) -> Iterator[RunningHub]:
         shutil.rmtree(left)
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def answering(hub: RunningHub, count: int) -> set[int]:
     """The processes that answer, once there are so many."""
     found: set[int] = set()
@@ -55,7 +48,7 @@ def answering(hub: RunningHub, count: int) -> set[int]:
         found.add(int(get(hub, "/pid")))
         return len(found) >= count
 
-    until(has_them)
+    until(has_them, f"fewer than {count} processes answer")
     return found
 
 
@@ -105,7 +98,7 @@ def test_workers_do_not_outlive_their_parent(crew: RunningHub) -> None:
 
     crew.process.kill()
 
-    until(lambda: not any(is_alive(worker) for worker in workers))
+    until(lambda: not any(is_alive(worker) for worker in workers), "a worker lives on")
     assert crew.wait() == -signal.SIGKILL
     assert crew.log_lines().count("app: closed") == 2
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import httpx
 import pytest
 from tests.hub.process import RunningHub, running_hub
 from tests.hub.tasks_hub import UPLOADS, form
+from tests.waiting import until
 
 MEGABYTE = 1024 * 1024
 LIMIT = 60 * MEGABYTE
@@ -58,13 +58,6 @@ def high_water(hub: RunningHub) -> int:
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def connected(hub: RunningHub) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", hub.port), SECONDS_MAX)
     connection.settimeout(SECONDS_MAX)
@@ -107,8 +100,8 @@ def test_a_client_that_goes_away_leaves_nothing(hub: RunningHub, data_dir: Path,
         for _ in range(3):
             connection.sendall(b"x" * MEGABYTE)
         if not key:
-            until(lambda: any(file.stat().st_size for file in temporary(data_dir)))
-    until(lambda: temporary(data_dir) == [])
+            until(lambda: any(file.stat().st_size for file in temporary(data_dir)), "nothing of it was kept")
+    until(lambda: temporary(data_dir) == [], "its bytes are still there")
 
     assert count(hub) == attached
     assert list((data_dir / "blobs" / "trash").iterdir()) == []
@@ -131,7 +124,7 @@ def test_too_much_is_refused_before_it_has_come_and_the_connection_ends_cleanly(
         # Which may then ask for something else.
         connection.sendall(b"0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert _answer(connection).startswith(b"HTTP/1.1 200 ")
-    until(lambda: temporary(data_dir) == [])
+    until(lambda: temporary(data_dir) == [], "its bytes are still there")
     assert count(hub) == attached
 
 
@@ -157,7 +150,7 @@ def test_a_download_that_is_broken_off_leaves_nothing_open(hub: RunningHub) -> N
         with connected(hub) as connection:
             connection.sendall(f"GET /v1/attachments/{made['id']}/content HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
             assert connection.recv(1000).startswith(b"HTTP/1.1 200 ")
-    until(lambda: opened() == 0)
+    until(lambda: opened() == 0, "its file is still open")
 
 
 def _answer(connection: socket.socket) -> bytes:

@@ -7,14 +7,13 @@ import json
 import socket
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.hub.process import RunningHub
+from tests.waiting import SECONDS_MAX, until
 
-# Longer than anything here takes; who waits this long has found something that hangs.
-SECONDS_MAX = 30.0
 CHANGING = ("POST", "PUT", "PATCH")
 
 
@@ -32,6 +31,11 @@ class Answer(NamedTuple):
     @property
     def replayed(self) -> bool:
         return self.headers.get("idempotent-replayed") == "true"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether its client is told neither to wait nor to come again."""
+        return self.status < 500 and "retry-after" not in self.headers
 
     @property
     def problem(self) -> str:
@@ -102,28 +106,19 @@ class Caller:
 
     def until_answered(self, method: str, path: str, content: Any = None, *, key: str) -> Answer:
         """As a good client: the same request with the same key, until it is told neither to wait nor to come again."""
-        deadline = time.monotonic() + SECONDS_MAX
-        while True:
-            assert time.monotonic() < deadline, f"{key} was never answered"
+
+        def ask() -> Answer | None:
             try:
                 answer = self(method, path, content, key=key, headers={"Prefer": "wait=5"})
             except OSError:
-                time.sleep(0.05)
-                continue
-            if answer.status < 500 and "retry-after" not in answer.headers:
-                return answer
-            time.sleep(0.05)
+                return None
+            return answer if answer.is_final else None
+
+        return until(ask, f"{key} was never answered")
 
 
 def open_connection(port: int) -> http.client.HTTPConnection:
     return http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS_MAX)
-
-
-def until(is_so: Callable[[], object], what: str = "") -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not is_so():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 # Which process answers a connection.

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from tests.hub.fire.calls import SECONDS_MAX, Caller, open_connection
+from tests.hub.fire.calls import Caller, open_connection
+from tests.waiting import SECONDS_MAX
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage
 from websockets.sync.client import connect
 

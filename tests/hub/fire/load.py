@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,7 @@ from tests.hub.fire.followers import KINDS
 from tests.hub.fire.rows import event_ids, looking_into, written
 from tests.hub.fire.writers import write_all
 from tests.hub.process import RunningHub, running_hub
+from tests.waiting import until
 
 from onceward.db.engine import Database
 from onceward.db.tables import events
@@ -32,6 +33,8 @@ CLIENTS = 12
 RIVALS = 2
 # The pause before a worker is killed; another one is there about a second later.
 ALIVE_SECONDS = (0.5, 2.5)
+# Workers are killed all the while, so it can take some time; who is not answered then never will be.
+ANSWER_SECONDS_MAX = 60.0
 # Attachments are few, so that many post the same.
 THINGS = 40
 # Messages that are written past the hub, now and then.
@@ -90,6 +93,8 @@ class Load:
             with ThreadPoolExecutor(CLIENTS + 1) as threads:
                 clients = [threads.submit(self._client, ask, topic) for _ in range(CLIENTS)]
                 clients.append(threads.submit(self._write_past_the_hub, topic))
+                for client in clients:
+                    client.add_done_callback(self._end_if_broken)
                 try:
                     self._kill(hub, start + seconds)
                 finally:
@@ -107,9 +112,15 @@ class Load:
                 self.figures.reconnects += follower.sessions - 1
         return self.figures
 
-    def _kill(self, hub: RunningHub, until: float) -> None:
-        while time.monotonic() < until:
-            time.sleep(self._chance.uniform(*ALIVE_SECONDS))
+    def _end_if_broken(self, client: Future[None]) -> None:
+        """What one of them has found out is told now, and not when the time is over."""
+        if client.exception() is not None:
+            self._over.set()
+
+    def _kill(self, hub: RunningHub, end: float) -> None:
+        while time.monotonic() < end:
+            if self._over.wait(self._chance.uniform(*ALIVE_SECONDS)):
+                return
             # Not the parent, which is all that is left when both have just been killed.
             workers = [worker for worker in workers_of(hub) if worker != hub.process.pid]
             if workers:
@@ -134,22 +145,21 @@ class Load:
                 self._answers.setdefault((kind, key), set()).add((answer.status, answer.body))
 
     def _ask(self, ask: Caller, path: str, content: Any, key: str) -> Answer:
-        deadline = time.monotonic() + 60
-        for tries in itertools.count():
-            assert time.monotonic() < deadline, f"{key} was lost: asked {tries} times, and no answer"
+        tries = itertools.count()
+
+        def once() -> Answer | None:
             try:
-                answer = ask.post(path, content, key=key, headers={"Prefer": "wait=2"} if tries % 2 else {})
+                answer = ask.post(path, content, key=key, headers={"Prefer": "wait=2"} if next(tries) % 2 else {})
             except OSError:
                 with self._mutex:
                     self.figures.cut += 1
-                continue
+                return None
             with self._mutex:
                 self.figures.statuses[answer.status] += 1
                 self.figures.replays += answer.replayed
-            if answer.status < 500 and "retry-after" not in answer.headers:
-                return answer
-            time.sleep(0.05)
-        raise AssertionError("unreachable")
+            return answer if answer.is_final else None
+
+        return until(once, f"{key} was lost: asked again and again, and no answer", seconds=ANSWER_SECONDS_MAX)
 
     # The reckoning.
 

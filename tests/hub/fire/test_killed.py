@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import pytest
 from tests.backends import Servers
-from tests.hub.fire.calls import SECONDS_MAX, Answer, Caller, connections_by_worker, owner, until, workers_of
+from tests.hub.fire.calls import Answer, Caller, connections_by_worker, owner, workers_of
 from tests.hub.fire.followers import Follower, SocketFollower, StreamFollower
 from tests.hub.fire.rows import entities, event_ids, looking_into, written
 from tests.hub.process import RunningHub, running_hub
+from tests.waiting import SECONDS_MAX, until
 
 from onceward.db.engine import Database
 

@@ -13,13 +13,14 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from tests.hub.fire.calls import SECONDS_MAX, Answer, Caller, connections_by_worker, until
+from tests.hub.fire.calls import Answer, Caller, connections_by_worker
 from tests.hub.fire.conftest import Sites
 from tests.hub.fire.followers import SocketFollower, StreamFollower
 from tests.hub.fire.rows import event_ids, looking_into, written
 from tests.hub.process import RunningHub, running_hub
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
+from tests.waiting import SECONDS_MAX, until
 
 from onceward.events import log
 

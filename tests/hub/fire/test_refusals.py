@@ -9,9 +9,10 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
-from tests.hub.fire.calls import SECONDS_MAX, Answer, Caller
+from tests.hub.fire.calls import Answer, Caller
 from tests.hub.fire.conftest import Site
 from tests.hub.fire.rows import written
+from tests.waiting import SECONDS_MAX
 
 pytestmark = pytest.mark.xdist_group("hub-fire")
 

@@ -13,10 +13,11 @@ from typing import Self
 
 import pytest
 from tests.backends import Servers
-from tests.hub.fire.calls import SECONDS_MAX, Answer, Caller, workers_of
+from tests.hub.fire.calls import Answer, Caller, workers_of
 from tests.hub.fire.followers import KINDS, SocketFollower
 from tests.hub.fire.rows import event_ids, looking_into, written
 from tests.hub.process import running_hub, started_hub
+from tests.waiting import SECONDS_MAX
 
 TOPICS = "/api/v1/topics"
 CLIENTS = 6
