@@ -2,66 +2,42 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Callable
 from typing import Any
 
-import fastapi
 import flask
-import litestar
 import pytest
 from flask.views import MethodView
-from litestar.params import FromPath
 from starlette.applications import Starlette
 from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Host, Mount, Route, Router
+from tests.http.unit.routed_apps import (
+    ONE,
+    PAYING,
+    TWO,
+    FlaskPayments,
+    Spy,
+    endpoint,
+    fastapi_app,
+    litestar_app,
+    numbered_payments,
+    paying_routes,
+    scope_of,
+    sent,
+)
 from werkzeug.test import EnvironBuilder
 
-from onceward.http import Rule, idempotent
+from onceward.http import Rule
 from onceward.http.routes import asgi_rule, wsgi_rule
-
-ONE, TWO = Rule(on_crash="hold"), Rule(store=False)
-
-
-def endpoint(rule: Rule | None) -> Callable[[Request], Response]:
-    def handle(request: Request) -> Response:
-        return PlainTextResponse(request.url.path)
-
-    return handle if rule is None else rule(handle)
-
-
-class Spy:
-    """Stands where the middleware stands, and asks what it asks."""
-
-    rule: Rule | None = None
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        Spy.rule = asgi_rule(scope)
-        await self.app(scope, receive, send)
 
 
 def asked(app: Any, path: str, method: str = "POST", host: str = "testserver", root_path: str = "") -> Rule | None:
     """The rule found for a request that goes through the whole application, and never mind its answer."""
-
-    async def receive() -> dict[str, object]:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: dict[str, object]) -> None: ...
-
-    scope: dict[str, Any] = {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "path": root_path + path,
-        "raw_path": (root_path + path).encode(), "root_path": root_path, "query_string": b"", "scheme": "http",
-        "headers": [(b"host", host.encode())], "server": ("testserver", 80), "client": ("client", 1),
-    }  # fmt: skip
-    Spy.rule = Rule(required=True)  # what no test expects
-    asyncio.run(app(scope, receive, send))
-    return Spy.rule
+    sent(app, scope_of(path, method, root_path, host))
+    return Spy.rule_by_scope
 
 
 # Starlette.
@@ -88,13 +64,10 @@ class Refunds(HTTPEndpoint):
 
 @pytest.fixture(scope="module")
 def starlette() -> Starlette:
-    inner = Starlette(routes=[Route("/pay/{id:int}", endpoint(TWO), methods=["POST"])])
-    api = Router([Route("/pay", endpoint(ONE), methods=["POST"]), Mount("/deep", inner)])
+    api = Router([Route("/pay", endpoint(ONE), methods=["POST"]), Mount("/deep", numbered_payments())])
     app = Starlette(
         routes=[
-            Route("/pay", endpoint(ONE), methods=["POST"]),
-            Route("/pay", endpoint(TWO), methods=["PUT"]),
-            Route("/plain", endpoint(None), methods=["POST"]),
+            *paying_routes(),
             Route("/items/{name}", endpoint(None), methods=["POST"]),
             Route("/items/special", endpoint(ONE), methods=["POST"]),
             Route("/payments", Payments),
@@ -113,11 +86,7 @@ def starlette() -> Starlette:
 @pytest.mark.parametrize(
     ("method", "path", "rule"),
     [
-        ("POST", "/pay", ONE),
-        ("PUT", "/pay", TWO),
-        ("PATCH", "/pay", None),
-        ("POST", "/plain", None),
-        ("POST", "/nowhere", None),
+        *PAYING,
         ("POST", "/", None),
         ("POST", "/api/pay", ONE),
         ("POST", "/api/deep/pay/5", TWO),
@@ -168,32 +137,7 @@ def test_a_middleware_inside_a_mounted_application_sees_its_routes() -> None:
 
 
 def test_a_fastapi_request_has_the_rule_of_its_handler_in_included_routers_too() -> None:
-    app = fastapi.FastAPI()
-    router, nested = fastapi.APIRouter(prefix="/v1"), fastapi.APIRouter(prefix="/deep")
-
-    @app.post("/pay")
-    @ONE
-    def pay() -> None: ...
-
-    @TWO
-    @app.put("/pay/{name}")
-    async def rename(name: str) -> str:
-        return name
-
-    @router.post("/pay/{number}")
-    @idempotent(store=False)
-    async def pay_one(number: int) -> int:
-        return number
-
-    @router.post("/plain")
-    async def plain() -> None: ...
-
-    @nested.post("/pay")
-    @ONE
-    async def pay_deep() -> None: ...
-
-    router.include_router(nested, prefix="/er")
-    app.include_router(router, prefix="/api")
+    app = fastapi_app()
     app.add_middleware(Spy)
 
     found = {
@@ -211,26 +155,7 @@ def test_a_fastapi_request_has_the_rule_of_its_handler_in_included_routers_too()
 
 
 def test_a_litestar_request_has_the_rule_of_its_handler_in_controllers_too() -> None:
-    @litestar.post("/pay")
-    @ONE
-    async def pay() -> None: ...
-
-    @litestar.post("/plain")
-    async def plain() -> None: ...
-
-    class Refunds(litestar.Controller):
-        path = "/refunds"
-
-        @litestar.post("/{number:int}")
-        @TWO
-        async def refund(self, number: FromPath[int]) -> int:
-            return number
-
-        @litestar.put("/")
-        async def change(self) -> None: ...
-
-    api = litestar.Router("/api", route_handlers=[Refunds])
-    app = litestar.Litestar([pay, plain, Refunds, api], middleware=[Spy], openapi_config=None)
+    app = litestar_app([Spy])
 
     assert asked(app, "/pay") == ONE
     assert asked(app, "/plain") is None
@@ -240,15 +165,6 @@ def test_a_litestar_request_has_the_rule_of_its_handler_in_controllers_too() -> 
 
 
 # Flask.
-
-
-class FlaskPayments(MethodView):
-    @ONE
-    def post(self) -> str:
-        return "paid"
-
-    def put(self) -> str:
-        return "changed"
 
 
 @TWO
@@ -286,11 +202,7 @@ def flask_app() -> flask.Flask:
 @pytest.mark.parametrize(
     ("method", "path", "rule"),
     [
-        ("POST", "/pay", ONE),
-        ("PUT", "/pay", TWO),
-        ("PATCH", "/pay", None),
-        ("POST", "/plain", None),
-        ("POST", "/nowhere", None),
+        *PAYING,
         ("POST", "/größe/xl", ONE),
         ("POST", "/slash/", ONE),
         ("POST", "/slash", None),

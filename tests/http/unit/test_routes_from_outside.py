@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
-import fastapi
 import flask
 import litestar
 import pytest
 import quart
-from flask.views import MethodView
-from litestar.params import FromPath
-from quart.views import MethodView as QuartMethodView
+from quart.views import MethodView
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, Router
+from tests.http.unit.routed_apps import (
+    ONE,
+    PAYING,
+    TWO,
+    FlaskPayments,
+    Spy,
+    endpoint,
+    fastapi_app,
+    litestar_app,
+    numbered_payments,
+    paying_routes,
+    scope_of,
+    sent,
+)
 from werkzeug.middleware.proxy_fix import ProxyFix
 from werkzeug.test import EnvironBuilder
 
@@ -26,21 +36,7 @@ from onceward.http import IdempotencyMiddleware, Rule, idempotent
 from onceward.http.routes import asgi_rule, wsgi_rule
 from onceward.store.memory import MemoryStore
 
-ONE, TWO = Rule(on_crash="hold"), Rule(store=False)
-
-
-@ONE
-def one(request: Request) -> Response:
-    return PlainTextResponse(request.url.path)
-
-
-@TWO
-def two(request: Request) -> Response:
-    return PlainTextResponse(request.url.path)
-
-
-def plain(request: Request) -> Response:
-    return PlainTextResponse(request.url.path)
+one, two = endpoint(ONE), endpoint(TWO)
 
 
 class Opaque:
@@ -53,45 +49,8 @@ class Opaque:
         await self._wrapped(scope, receive, send)
 
 
-class Spy:
-    """Stands where the middleware stands, and asks what it asks."""
-
-    rule: Rule | None = None
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        Spy.rule = asgi_rule(scope, self.app)
-        await self.app(scope, receive, send)
-
-
-def scope_of(path: str, method: str = "POST", root_path: str = "") -> dict[str, Any]:
-    return {
-        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "path": root_path + path,
-        "raw_path": (root_path + path).encode(), "root_path": root_path, "query_string": b"", "scheme": "http",
-        "headers": [(b"host", b"shop.example")], "server": ("shop.example", 80), "client": ("client", 1),
-    }  # fmt: skip
-
-
-def sent(app: Any, path: str, method: str = "POST", root_path: str = "") -> int:
-    """The status of the answer to a request without a key."""
-    statuses: list[int] = []
-
-    async def receive() -> dict[str, object]:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start":
-            statuses.append(message["status"])
-
-    asyncio.run(app(scope_of(path, method, root_path), receive, send))
-    return statuses[0]
-
-
-def spied(app: Any, path: str, method: str = "POST") -> Rule | None:
-    Spy.rule = Rule(required=True)  # what no test expects
-    sent(app, path, method)
+def spied(app: Any, path: str) -> Rule | None:
+    sent(app, scope_of(path))
     return Spy.rule
 
 
@@ -108,26 +67,14 @@ def found(app: Any, path: str, method: str = "POST") -> Rule | None:
 
 @pytest.fixture
 def starlette() -> Starlette:
-    inner = Starlette(routes=[Route("/pay/{id:int}", two, methods=["POST"])])
-    return Starlette(
-        routes=[
-            Route("/pay", one, methods=["POST"]),
-            Route("/pay", two, methods=["PUT"]),
-            Route("/plain", plain, methods=["POST"]),
-            Mount("/deep", inner),
-            Mount("/zipped", GZipMiddleware(inner)),
-        ]
-    )
+    inner = numbered_payments()
+    return Starlette(routes=[*paying_routes(), Mount("/deep", inner), Mount("/zipped", GZipMiddleware(inner))])
 
 
 @pytest.mark.parametrize(
     ("method", "path", "rule"),
     [
-        ("POST", "/pay", ONE),
-        ("PUT", "/pay", TWO),
-        ("PATCH", "/pay", None),
-        ("POST", "/plain", None),
-        ("POST", "/nowhere", None),
+        *PAYING,
         ("POST", "/deep/pay/5", TWO),
         ("POST", "/zipped/pay/5", TWO),
         ("POST", "/zipped/pay/x", None),
@@ -142,20 +89,8 @@ def test_a_wrapped_starlette_is_asked_through_other_middlewares_too(
 
 
 def test_a_wrapped_fastapi_is_asked_with_its_own_root_path() -> None:
-    app = fastapi.FastAPI()
+    app = fastapi_app()
     app.root_path = "/shop"
-    router = fastapi.APIRouter(prefix="/v1")
-
-    @app.post("/pay")
-    @ONE
-    def pay() -> None: ...
-
-    @router.post("/pay/{number}")
-    @TWO
-    async def pay_one(number: int) -> int:
-        return number
-
-    app.include_router(router, prefix="/api")
 
     assert asgi_rule(scope_of("/pay"), app) == ONE
     assert asgi_rule(scope_of("/shop/pay"), app) == ONE
@@ -202,24 +137,6 @@ def test_a_method_of_an_object_that_has_the_application_is_a_handler_like_any_ot
 # Litestar.
 
 
-@litestar.post("/pay")
-@ONE
-async def litestar_pay() -> None: ...
-
-
-@litestar.post("/plain")
-async def litestar_plain() -> None: ...
-
-
-class LitestarRefunds(litestar.Controller):
-    path = "/refunds"
-
-    @litestar.post("/{number:int}")
-    @TWO
-    async def refund(self, number: FromPath[int]) -> int:
-        return number
-
-
 @pytest.mark.parametrize(
     ("method", "path", "rule"),
     [
@@ -235,8 +152,7 @@ class LitestarRefunds(litestar.Controller):
     ],
 )
 def test_a_wrapped_litestar_is_asked(method: str, path: str, rule: Rule | None) -> None:
-    api = litestar.Router("/api", route_handlers=[LitestarRefunds])
-    app = litestar.Litestar([litestar_pay, litestar_plain, LitestarRefunds, api], openapi_config=None)
+    app = litestar_app()
 
     assert found(app, path, method) == rule
     assert found(Spy(app), path, method) == rule
@@ -245,7 +161,7 @@ def test_a_wrapped_litestar_is_asked(method: str, path: str, rule: Rule | None) 
 # Quart, Flask.
 
 
-class QuartPayments(QuartMethodView):
+class QuartPayments(MethodView):
     @ONE
     async def post(self) -> str:
         return "paid"
@@ -301,12 +217,6 @@ def test_a_quart_that_tells_hosts_apart_is_asked_for_the_one_of_the_request() ->
     assert found(app, "/pay") == ONE
 
 
-class FlaskPayments(MethodView):
-    @ONE
-    def post(self) -> str:
-        return "paid"
-
-
 def test_a_flask_is_asked_through_other_middlewares_too() -> None:
     app = flask.Flask("shop")
     app.add_url_rule("/payments", view_func=FlaskPayments.as_view("payments"))
@@ -343,7 +253,7 @@ def test_a_key_that_a_handler_requires_is_required_by_a_middleware_around_its_ap
         of_quart,
     ]
 
-    assert [sent(app, "/required") for app in apps] == [400, 400, 400]
+    assert [sent(app, scope_of("/required")) for app in apps] == [400, 400, 400]
 
 
 # Nothing to be asked.
