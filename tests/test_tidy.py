@@ -41,7 +41,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "opentelemetry": ("http/observe.py",),
     "pytest": ("testing/",),
     # Relational code is SQLAlchemy Core; what the schema is made with is needed only to make it.
-    "sqlalchemy": ("db/", "events/", "topics/", "tasks/", "hub/tokens.py"),
+    "sqlalchemy": ("db/", "events/", "topics/", "tasks/", "ingest/", "hub/tokens.py"),
     "alembic": ("db/migrate.py", "db/migrations/"),
     # The hub is a FastAPI application; its parts are its own.
     "fastapi": ("hub/",),
@@ -58,6 +58,8 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "magic": ("blobs/media/",),
     "pylibmagic": ("blobs/media/",),
     "python_multipart": ("hub/upload.py",),
+    # Addresses as browsers read them.
+    "ada_url": ("ingest/url.py",),
 }
 
 # The pure core: values in, values out.
