@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, MutableMapping
+from types import FrameType
 from typing import Any
 
 from onceward.hub.config import Config, load
@@ -35,7 +36,9 @@ class State:
 
 
 class App:
-    """`GET /pid` and a stream at `/stream`; the rest is what its name says."""
+    """`GET /pid` and a stream at `/stream`; `/slow` takes until its client has sent all that it announced; the rest is
+    what its name says.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,7 +55,8 @@ class App:
             await send({"type": "http.response.body", "body": b"resume from 7\n", "more_body": False})
         elif scope["path"] == "/slow":
             await send({"type": "http.response.body", "body": b"begun\n", "more_body": True})
-            await asyncio.sleep(float(scope["query_string"]))
+            while (await receive()).get("more_body"):
+                pass
             say("the slow request is done")
             await send({"type": "http.response.body", "body": b"done\n", "more_body": False})
         elif scope["path"] == "/thread":
@@ -69,13 +73,28 @@ class App:
             await send({"type": "lifespan.startup.failed", "message": "the roof is gone"})
             return
         if self.name == "slow-start":
+            told = told_to_stop()
             say("starting")
-            await asyncio.sleep(0.3)
+            await told.wait()
         scope["state"]["hub"] = State(self.name)
         await send({"type": "lifespan.startup.complete"})
         await receive()
         say("closed")
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def told_to_stop() -> asyncio.Event:
+    """Set by the signal, after the server has heard it, too."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    servers = signal.getsignal(signal.SIGTERM)
+    assert callable(servers)
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        servers(number, frame)
+        loop.call_soon_threadsafe(told.set)
+
+    signal.signal(signal.SIGTERM, hear)
+    return told
 
 
 def say(text: str) -> None:

@@ -15,6 +15,8 @@ from tests.hub.process import RunningHub
 from onceward.hub.config import Config, HubSettings
 from onceward.hub.data import opened
 
+_REST = b"that is all"
+
 
 def odd(name: str) -> tuple[str, ...]:
     """The command that serves one of the odd applications instead of the hub."""
@@ -47,13 +49,18 @@ def get(hub: RunningHub, path: str) -> bytes:
 
 
 class Reading:
-    """A response that has begun and is still being read."""
+    """A response that has begun and is still being read. Its request is over only when `finish` is called."""
 
     def __init__(self, hub: RunningHub, path: str) -> None:
         self._connection = connect(hub)
-        self._connection.request("GET", path)
+        self._connection.putrequest("GET", path)
+        self._connection.putheader("Content-Length", str(len(_REST)))
+        self._connection.endheaders()
         self.response = self._connection.getresponse()
         assert self.response.readline() == b"begun\n"
+
+    def finish(self) -> None:
+        self._connection.send(_REST)
 
     def close(self) -> None:
         self.response.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.hub.process import running_hub
+from tests.waiting import until
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
@@ -48,9 +48,7 @@ def test_everybody_is_judged_by_a_running_hub_and_no_token_is_in_its_log(tmp_pat
             assert page.subprotocol == "onceward"
         # A worker counts a request when it has answered it, and either of them may be asked.
         counted = 'onceward_http_requests_total{method="GET",route="/ws",status="401"} 2.0'
-        deadline = time.monotonic() + 10
-        while counted not in client.get("/metrics", headers=good).text:
-            assert time.monotonic() < deadline
+        until(lambda: counted in client.get("/metrics", headers=good).text, "refusals are not counted")
 
     said = hub.log_lines()
     assert not any(text in line for line in said)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
 from sqlalchemy import text
 from tests.tasks.vault import SOUND, Vault
+from tests.waiting import SECONDS_MAX, until
 
 from onceward import tasks
 from onceward.db.clock import now_text
@@ -17,7 +17,6 @@ from onceward.errors import NotFound
 from onceward.tasks import Attachment, Collected
 from onceward.tasks.attachment import REMOVED
 
-SECONDS_MAX = 5.0
 _WAITING = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
@@ -39,10 +38,13 @@ def meanwhile(vault: Vault, act: Callable[[], object]) -> Iterator[list[object]]
 
     thread = threading.Thread(target=run)
     thread.start()
-    deadline = time.monotonic() + SECONDS_MAX
-    while not vault.rows(_WAITING):
-        assert time.monotonic() < deadline, "it waited for nobody"
-        assert thread.is_alive(), f"it waited for nobody: {came}"
+
+    def waits() -> bool:
+        found = bool(vault.rows(_WAITING))
+        assert found or thread.is_alive(), f"it waited for nobody: {came}"
+        return found
+
+    until(waits, "it waited for nobody")
     yield came
     thread.join(SECONDS_MAX)
     assert not thread.is_alive()
