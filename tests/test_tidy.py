@@ -41,7 +41,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "opentelemetry": ("http/observe.py",),
     "pytest": ("testing/",),
     # Relational code is SQLAlchemy Core; what the schema is made with is needed only to make it.
-    "sqlalchemy": ("db/", "events/", "topics/", "tasks/", "ingest/", "hub/tokens.py"),
+    "sqlalchemy": ("db/", "events/", "topics/", "tasks/", "ingest/", "turns/", "hub/tokens.py"),
     "alembic": ("db/migrate.py", "db/migrations/"),
     # The hub is a FastAPI application; its parts are its own.
     "fastapi": ("hub/",),
@@ -60,6 +60,10 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "python_multipart": ("hub/upload.py",),
     # Addresses as browsers read them.
     "ada_url": ("ingest/url.py",),
+    # Agents: one module for each engine and protocol.
+    "mcp": ("turns/adapters/mcp.py",),
+    "dbos": ("turns/runners/dbos.py",),
+    "hatchet_sdk": ("turns/runners/hatchet.py",),
 }
 
 # The pure core: values in, values out.
