@@ -67,9 +67,15 @@ def length_of(content_length: str) -> int | None:
     return int(content_length) if len(content_length) <= _LENGTH_DIGITS_MAX else 10**_LENGTH_DIGITS_MAX
 
 
-def fingerprint_of(method: str, path: bytes, query: bytes, media_type: str, body: bytes) -> Digest:
-    """What makes two requests the same. `path` is as it was sent, undecoded; `body` is the digest of the body, or of what of it counts."""
-    return digest_of(method.encode(), path, query, media_type.encode("latin-1"), body)
+def fingerprint_of(
+    method: str, path: bytes, query: bytes, media_type: str, body: bytes, variant: bytes | None = None
+) -> Digest:
+    """What makes two requests the same. `path` is as it was sent, undecoded; `body` is the digest of the body, or of what of it counts.
+
+    `variant` is what else tells them apart, and changes nothing where it is None.
+    """
+    beyond = () if variant is None else (variant,)
+    return digest_of(method.encode(), path, query, media_type.encode("latin-1"), body, *beyond)
 
 
 def digest_of(*parts: bytes) -> Digest:

@@ -115,7 +115,7 @@ class IdempotencyMiddleware:
         return Asked(
             key,
             await self._principal(scope, headers),
-            fingerprint_of(method, raw, scope.get("query_string", b""), media_type, digest),
+            fingerprint_of(method, raw, scope.get("query_string", b""), media_type, digest, self._guard.variant(scope)),
             f"{method} {path}",
             rule,
             (rule.wait_seconds or 0.0) if wait is None else wait,

@@ -46,6 +46,7 @@ class Options(TypedDict, total=False):
     retain_seconds      how long a response is replayed, counted from its end (24 hours)
     wait_seconds        how long a duplicate waits for the running one before 409 (0)
     principal           who asks: called with the ASGI scope or WSGI environ, gives a text or None
+    variant             what else tells requests apart: called as `principal`, gives a text or None, which says nothing
     on_crash            "repeat" (default) or "hold"; see `Rule`
     methods             the methods that are checked (POST, PUT, PATCH)
     paths               only paths that begin with one of these are checked (all)
@@ -69,6 +70,7 @@ class Options(TypedDict, total=False):
     retain_seconds: float | None
     wait_seconds: float
     principal: Callable[[Any], Any] | None
+    variant: Callable[[Any], str | None] | None
     on_crash: str
     methods: Iterable[str]
     paths: Iterable[str]
@@ -130,8 +132,10 @@ class Guard:
             raise InvalidOption(f"paths= are the beginnings of paths, such as '/api/', not {self.paths!r}")
         self.rules = PathRules(options.get("rules", {}))
         self.principal = options.get("principal")
+        self._variant = options.get("variant")
         self.keep_status = options.get("keep_status", keeps_status)
-        for name, function in (("principal", self.principal), ("keep_status", self.keep_status)):
+        functions = {"principal": self.principal, "variant": self._variant, "keep_status": self.keep_status}
+        for name, function in functions.items():
             if function is not None and not callable(function):
                 raise InvalidOption(f"{name}= is a function, not {function!r}")
         self.max_stream_seconds = _seconds("max_stream_seconds", options.get("max_stream_seconds", MAX_STREAM_SECONDS))
@@ -171,6 +175,15 @@ class Guard:
         if found is None:
             found = self._rules[said] = said.over(self.default)
         return found
+
+    def variant(self, carrier: Any) -> bytes | None:
+        """What tells this request from others, beyond what was sent; None where nothing does."""
+        said = None if self._variant is None else self._variant(carrier)
+        if said is None:
+            return None
+        if not isinstance(said, str):
+            raise InvalidOption(f"variant= must give a text, or None; it gave {said!r}")
+        return said.encode("utf-8", "surrogatepass")
 
     @property
     def may_require(self) -> bool:

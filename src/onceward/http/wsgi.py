@@ -88,13 +88,12 @@ class WSGIIdempotencyMiddleware:
         method = environ["REQUEST_METHOD"]
         query = environ.get("QUERY_STRING", "").encode("latin-1")
         media_type = media_type_of(environ.get("CONTENT_TYPE", ""))
+        digest = _promised(environ, rule) or body.digest(rule.fields)
         seconds = wait_seconds_of(_lines(environ, "HTTP_PREFER"))
         return Asked(
             key,
             self._principal(environ),
-            fingerprint_of(
-                method, _raw_path(environ), query, media_type, _promised(environ, rule) or body.digest(rule.fields)
-            ),
+            fingerprint_of(method, _raw_path(environ), query, media_type, digest, self._guard.variant(environ)),
             f"{method} {path}",
             rule,
             (rule.wait_seconds or 0.0) if seconds is None else seconds,

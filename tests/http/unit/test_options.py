@@ -40,6 +40,7 @@ def guard(**options: Any) -> Guard:
         ("wait_seconds", -1),
         ("wait_seconds", "no"),
         ("principal", "ann"),
+        ("variant", "shop"),
         ("on_crash", "retry"),
         ("on_crash", []),
         ("methods", "POST"),
