@@ -1,0 +1,145 @@
+"""The idempotency keys of each policy. What cannot be keyed is refused: nothing is inserted that could come twice.
+
+Who takes part in a conversation is never part of a key: people join and leave a thread that stays the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onceward.core.text import refused
+from onceward.errors import InvalidInput
+from onceward.ingest.date import date_bucket
+from onceward.ingest.subject import subject_base, thread_subject
+from onceward.ingest.text import sha256_hex
+from onceward.ingest.url import canonical, without_tracking
+
+TELEGRAM_THOUGHT = "telegram_thought_v1"
+TELEGRAM_LINK = "telegram_link_v1"
+EMAIL_NEWSLETTER = "email_newsletter_v1"
+EMAIL_THREAD = "email_correspondence_thread_v1"
+EMAIL_THREAD_V2 = "email_correspondence_thread_v2"
+
+# An index entry must fit into a page of it; a key that is longer is stored as its hash.
+KEY_BYTES_MAX = 512
+
+_ID = re.compile(r"-?[0-9]{1,19}")
+# Telegram's ids fit into 52 bits, and every program's into 63.
+_IDS = range(-(2**63), 2**63)
+
+# A quoted text, up to its end or, unclosed, up to the end of all. One before an @ is the name of a mailbox.
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+(?:"(?P<mailbox>@)?|\Z)', re.DOTALL)
+_COMMENT = re.compile(r"\([^()]*+\)")
+_MAILBOX = re.compile(r"[^,;]++")
+_ANGLE = re.compile(r"<([^<>]*+)>")
+_WORD = re.compile(r'"(?:[^"\\]|\\.)*+"[^\s<>:()"]*+|[^\s<>:()"]++', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What an insert is decided by; at least one of the two keys is there."""
+
+    policy_key: str
+    primary: str | None
+    secondary: str | None
+
+
+def thought_keys(chat_id: int | str | None, message_id: int | str | None, clean_text: str) -> Keys:
+    """One message of one chat. The hash of its text is a hint; a message without text has none."""
+    primary = f"tg:{_telegram_id('source.chat_id', chat_id)}:{_telegram_id('source.message_id', message_id)}"
+    return Keys(TELEGRAM_THOUGHT, primary, sha256_hex(clean_text) if clean_text else None)
+
+
+def link_keys(url: str) -> Keys:
+    """One address: as a browser writes it, or as that is without tracking."""
+    address = canonical(url)
+    if address is None:
+        raise refused("url", "is no http or https address")
+    return Keys(TELEGRAM_LINK, stored(address), sha256_hex(without_tracking(address)))
+
+
+def newsletter_keys(message_id: str | None, from_addr: str | None, subject: str | None, date: str | int | None) -> Keys:
+    """One issue: its Message-ID, or sender, subject and day. Without one of these three it has no secondary key."""
+    primary = _message_id(message_id)
+    parts = (_from_addr(from_addr), subject_base(subject or ""), date_bucket(date))
+    secondary = sha256_hex("|".join(map(str, parts))) if all(parts) else None
+    if primary is None and secondary is None:
+        raise InvalidInput(
+            "a newsletter needs a Message-ID, or a sender, a subject and a date",
+            (("source.message_id", "is missing, and so is the sender, the subject or the date"),),
+        )
+    return Keys(EMAIL_NEWSLETTER, None if primary is None else stored(primary), secondary)
+
+
+def thread_keys(subject: str | None) -> Keys:
+    """One conversation: all mails whose subject has the same base."""
+    base = subject_base(subject or "")
+    if not base:
+        raise refused("subject", "has nothing that a thread could be known by")
+    return Keys(EMAIL_THREAD, sha256_hex(base), None)
+
+
+def thread_v2_keys(
+    references: Sequence[str], in_reply_to: str | None, message_id: str | None, subject: str | None
+) -> Keys:
+    """One conversation: all mails with the same root.
+
+    The root is the first of References, else In-Reply-To, else the mail itself, which is right for the first mail of a
+    thread. The subject counts only for a mail that names no id at all.
+    """
+    for named in (*references, in_reply_to, message_id):
+        root = _message_id(named)
+        if root is not None:
+            return Keys(EMAIL_THREAD_V2, sha256_hex(root), None)
+    base = thread_subject(subject or "")
+    if not base:
+        raise refused("subject", "has nothing that a thread could be known by, and there is no Message-ID")
+    # No id begins so: a subject that looks like one is not one.
+    return Keys(EMAIL_THREAD_V2, sha256_hex(f"subject|{base}"), None)
+
+
+def stored(key: str) -> str:
+    """The key as it is stored: itself, or `sha256:` and its hash when it is over 512 bytes."""
+    if len(key.encode("utf-8", "surrogatepass")) <= KEY_BYTES_MAX:
+        return key
+    return f"sha256:{sha256_hex(key)}"
+
+
+def message_id(text: str | None) -> str | None:
+    """The first id of the text, in angle brackets, which are added if they are not there. None if there is none."""
+    if text is None:
+        return None
+    opened = text.find("<")
+    inside = text[opened + 1 :].lstrip("< \t") if opened >= 0 else text
+    inside = "".join(inside.partition(">")[0].split())
+    return f"<{inside}>" if inside else None
+
+
+def from_addr(text: str | None) -> str | None:
+    """The first address of a From line in lower case, without names and comments. None if there is none."""
+    if text is None or "@" not in text:
+        return None
+    plain = _COMMENT.sub(" ", _QUOTED.sub(lambda quoted: quoted[0] if quoted["mailbox"] else " ", text))
+    for mailbox in _MAILBOX.finditer(plain):
+        angle = _ANGLE.search(mailbox[0])
+        for word in _WORD.finditer(angle[1] if angle else mailbox[0]):
+            local, _, domain = word[0].rpartition("@")
+            if local and domain:
+                return word[0].lower()
+    return None
+
+
+# The functions above have parameters of these names.
+_message_id = message_id
+_from_addr = from_addr
+
+
+def _telegram_id(name: str, sent: int | str | None) -> int:
+    """The id as a number. `5` and `" 5 "` are the same; a truth value, a fraction and a blank are none."""
+    if isinstance(sent, str) and _ID.fullmatch(sent.strip()):
+        sent = int(sent)
+    if isinstance(sent, bool) or not isinstance(sent, int) or sent not in _IDS:
+        raise refused(name, "must be a whole number, as Telegram gives it")
+    return sent
