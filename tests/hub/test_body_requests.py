@@ -21,7 +21,7 @@ class Note(BaseModel):
     count: int = 0
 
 
-def application(**state: int) -> FastAPI:
+def application(**state: Any) -> FastAPI:
     app = FastAPI()
     router = APIRouter(prefix="/api", route_class=StrictRoute)
     app.state.seen = []
@@ -126,6 +126,16 @@ def test_a_body_over_the_limit_is_413_and_one_at_the_limit_is_not() -> None:
     assert good.status == 200
     assert (bad.status, bad.code) == (413, "payloadTooLarge")
     assert "20 bytes" in bad.json["detail"]
+
+
+def test_a_longer_body_is_taken_where_the_application_says_so_and_nowhere_else() -> None:
+    app = application(max_body_bytes=20, max_body_bytes_at={"/api/notes": 40})
+    statuses = [
+        post(app, path, b'{"title":"' + b"x" * size + b'"}').status
+        for path, size in (("/api/notes", 28), ("/api/notes", 29), ("/api/maybe", 9))
+    ]
+
+    assert statuses == [200, 413, 413]
 
 
 def test_a_body_that_is_too_large_is_not_read_to_its_end() -> None:

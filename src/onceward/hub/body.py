@@ -2,7 +2,8 @@
 
 Refused are duplicate keys, NaN and infinities (also numbers so large that they become one), lone surrogates, NUL in
 text, nesting over 64 levels, anything but UTF-8, and an empty body. A router takes it on with
-`APIRouter(route_class=StrictRoute)`; the application says in `app.state.max_body_bytes` how long a body may be.
+`APIRouter(route_class=StrictRoute)`; the application says in `app.state.max_body_bytes` how long a body may be, and in
+`app.state.max_body_bytes_at` where it may be longer.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ class StrictRequest(Request):
 
     async def body(self) -> bytes:
         if not hasattr(self, "_body"):
-            bytes_max = getattr(self.app.state, "max_body_bytes", BODY_BYTES_MAX)
+            bytes_max = _bytes_max(self)
             announced = self.headers.get("content-length", "")
             if announced.isdecimal() and int(announced) > bytes_max:
                 raise _too_large(bytes_max)
@@ -163,6 +164,17 @@ class StrictRequest(Request):
         if not hasattr(self, "_json"):
             self._json = parse(await self.body())
         return self._json
+
+
+def _bytes_max(request: Request) -> int:
+    state, path = request.app.state, request.scope["path"]
+    own: dict[str, int] = getattr(state, "max_body_bytes_at", {})
+    return own[path] if path in own else getattr(state, "max_body_bytes", BODY_BYTES_MAX)
+
+
+async def sent_bytes(request: Request) -> bytes:
+    """The body as it came, for a handler that reads it by itself; no longer than any other may be."""
+    return await StrictRequest(request.scope, request.receive).body()
 
 
 Handler: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]

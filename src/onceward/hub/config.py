@@ -121,6 +121,16 @@ class ArchiveSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class IngestSettings:
+    """How much may be normalized and inserted at a time."""
+
+    max_message_bytes: Annotated[int, Whole(1024, 1024**3)] = 10 * 1024**2
+    max_batch: Annotated[int, Whole(1, 10_000)] = 1000
+    # A normalized message has its text twice, as it came and cleaned; one of the largest must fit.
+    max_batch_bytes: Annotated[int, Whole(1024, 1024**3)] = 32 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
 class AuthSettings:
     """Names by which the hub may be called, beside its own address."""
 
@@ -137,6 +147,7 @@ class Config:
     events: EventsSettings = EventsSettings()
     attachments: AttachmentsSettings = AttachmentsSettings()
     attachments_archive: ArchiveSettings = ArchiveSettings()
+    ingest: IngestSettings = IngestSettings()
     auth: AuthSettings = AuthSettings()
     sources: Mapping[tuple[str, str], str] = field(default_factory=dict, compare=False)
 
@@ -209,6 +220,7 @@ TABLES: Mapping[str, type] = {
 }
 
 
+    "ingest": IngestSettings,
 @functools.cache
 def kinds(table: str) -> Mapping[str, Kind]:
     """The keys of a table, in order, each with what it may hold."""
