@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -31,13 +31,18 @@ def until(look: Callable[[], T | None], what: str = "", *, seconds: float = SECO
     return found
 
 
-async def soon(look: Callable[[], T | None], what: str = "", *, seconds: float = SECONDS_MAX) -> T:
-    """As `until`, for tests on a loop: everything else there goes on meanwhile."""
+async def soon(
+    look: Callable[[], T | None] | Callable[[], Awaitable[T | None]], what: str = "", *, seconds: float = SECONDS_MAX
+) -> T:
+    """As `until`, for tests on a loop: everything else there goes on meanwhile, and the look may be awaited."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
-    while not (found := look()):
+    while True:
+        seen = look()
+        found = await seen if isinstance(seen, Awaitable) else seen
+        if found:
+            return found
         assert loop.time() < deadline, what or "what was waited for never came"
         turn = loop.create_future()
         loop.call_later(_LOOK_SECONDS, turn.set_result, None)
         await turn
-    return found

@@ -13,8 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from uuid import uuid4
 import httpx
 from examples.demo.world import World
 from tests.http.trials import Gates
+from tests.waiting import until
 
 REPOSITORY = Path(__file__).parents[2]
 # Far beyond what an answer takes on a busy machine: it ends a test that would hang.
@@ -167,14 +166,6 @@ class Serving:
 def new_name() -> str:
     """For a key, a trial or a gate that no other test has."""
     return uuid4().hex
-
-
-def until(true: Callable[[], bool], otherwise: str) -> None:
-    """Look until it is true; a test that would wait for ever fails instead."""
-    deadline = time.monotonic() + ANSWER_SECONDS_MAX
-    while not true():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.01)
 
 
 def is_replay(response: httpx.Response) -> bool:

@@ -77,7 +77,7 @@ def _starlette_cancelled(trials: Trials, rule: Rule) -> Any:
             task = asyncio.current_task()
             assert task is not None
             task.cancel()
-            await asyncio.sleep(60)
+            await asyncio.get_running_loop().create_future()
         return Response("done")
 
     return rule(cancelled)

@@ -17,7 +17,6 @@ Every run counts in the world as the effect `trial` of its name, and makes a tok
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -28,12 +27,9 @@ from uuid import uuid4
 from examples.demo.orders import parse
 from examples.demo.shop import Shop
 from examples.demo.world import World
+from tests.waiting import until
 
 from onceward.http import Rule
-
-# Ends a handler whose test has gone away.
-GATE_SECONDS_MAX = 30.0
-_LOOK_SECONDS = 0.005
 
 R = TypeVar("R")
 
@@ -78,10 +74,7 @@ class Gates:
 
 
 def _wait_for(file: Path) -> None:
-    deadline = time.monotonic() + GATE_SECONDS_MAX
-    while not file.exists():
-        assert time.monotonic() < deadline, f"nobody came to {file.name}"
-        time.sleep(_LOOK_SECONDS)
+    until(file.exists, f"nobody came to {file.name}")
 
 
 @dataclass(frozen=True, slots=True)

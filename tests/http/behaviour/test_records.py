@@ -10,7 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 from tests.http.behaviour.conftest import Serve, on
-from tests.http.serving import Serving, assert_problem, is_replay, new_name, until
+from tests.http.serving import Serving, assert_problem, is_replay, new_name
+from tests.waiting import until
 
 SQLITE = "sqlite:///"
 frameworks = pytest.mark.parametrize("framework", ["starlette", "flask"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from tests.http.behaviour.conftest import Serve, on, on_the_diagonal
-from tests.http.serving import MISMATCH, Serving, assert_problem, is_replay, new_name, until
+from tests.http.serving import MISMATCH, Serving, assert_problem, is_replay, new_name
+from tests.waiting import until
 
 frameworks = pytest.mark.parametrize("framework", ["starlette", "flask"])
 

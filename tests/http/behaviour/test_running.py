@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 from tests.http.behaviour.conftest import Serve, at, on, on_the_diagonal
-from tests.http.serving import BUSY, Serving, assert_problem, is_replay, new_name, until
+from tests.http.serving import BUSY, Serving, assert_problem, is_replay, new_name
+from tests.waiting import until
 
 PREFER = {"Prefer": "wait=30"}
 TASKS = ("starlette", "fastapi", "litestar")

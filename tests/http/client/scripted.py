@@ -142,10 +142,12 @@ class Server:
                 return False
             case Trickle():
                 writer.write(step.sent)
-                while True:
+                gone = asyncio.ensure_future(reader.read())
+                while not gone.done():
                     writer.write(step.again)
-                    await writer.drain()
-                    await asyncio.sleep(step.every_seconds)
+                    await asyncio.wait({gone}, timeout=step.every_seconds)
+                await gone
+                return False
 
     async def end(self) -> None:
         """Cut what is still open, also what was accepted a moment ago, until nobody is served any more."""

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +81,7 @@ class Load:
         self._mutex = threading.Lock()
         self._answers: dict[tuple[str, str], list[Answer]] = defaultdict(list)
         self._over = threading.Event()
+        self._broken = threading.Event()
 
     def run(self, seconds: float) -> Figures:
         """Load, then a last question for each key, then the reckoning: raises `AssertionError` when a promise is broken."""
@@ -93,6 +94,8 @@ class Load:
             start = time.monotonic()
             with ThreadPoolExecutor(CLIENTS) as threads:
                 clients = [threads.submit(self._client, number, ports) for number in range(CLIENTS)]
+                for client in clients:
+                    client.add_done_callback(self._end_if_broken)
                 try:
                     self._kill(workers, start + seconds)
                 finally:
@@ -105,13 +108,19 @@ class Load:
         self._check(last)
         return self.figures
 
-    def _kill(self, workers: list[Worker], until: float) -> None:
-        while time.monotonic() < until:
-            time.sleep(self._chance.uniform(*ALIVE_SECONDS))
+    def _end_if_broken(self, client: Future[None]) -> None:
+        """What one of them has found out is told now, and not when the time is over."""
+        if client.exception() is not None:
+            self._broken.set()
+
+    def _kill(self, workers: list[Worker], end: float) -> None:
+        while time.monotonic() < end:
+            if self._broken.wait(self._chance.uniform(*ALIVE_SECONDS)):
+                return
             worker = self._chance.choice(workers)
             worker.kill()
             self.figures.kills += 1
-            time.sleep(self._chance.uniform(*GONE_SECONDS))
+            self._broken.wait(self._chance.uniform(*GONE_SECONDS))
             worker.restart()
 
     def _client(self, number: int, ports: list[int]) -> None:
@@ -137,8 +146,9 @@ class Load:
             self._count(answer)
             if answer.status < 500 and answer.retry_after is None:
                 return answer
-            time.sleep(IMPATIENCE * float(answer.retry_after or 1))
-        raise AssertionError("unreachable")
+            if self._broken.wait(IMPATIENCE * float(answer.retry_after or 1)):
+                break
+        raise AssertionError(f"{key} has no answer yet, and another client has failed")
 
     def _count(self, answer: Answer | None) -> None:
         with self._mutex:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
@@ -16,13 +15,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from tests.http.fire.calls import Answer, ask
 from tests.http.fire.worker import PIECES, new_token, piece, whole_body
+from tests.waiting import until
 
 from onceward.http import IdempotencyMiddleware, idempotency, idempotent
 from onceward.http.operation import Operation
 from onceward.store import Store
 from onceward.testing import FaultyStore
 
-START_SECONDS_MAX = 30.0
 # More than is kept with an entry, and yet one piece with its length ahead: nothing is sent before it is settled.
 LARGE = 200_000
 
@@ -51,10 +50,7 @@ class Served:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._listening],))
         self._thread.start()
-        deadline = time.monotonic() + START_SECONDS_MAX
-        while not self._server.started:
-            assert time.monotonic() < deadline, "the server does not start"
-            time.sleep(0.002)
+        until(lambda: self._server.started, "the server does not start")
 
     def ask(self, path: str, key: str, *, wait: int = 0) -> Answer:
         """One request; `OSError` when its answer is cut."""

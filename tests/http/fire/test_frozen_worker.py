@@ -12,6 +12,7 @@ from tests.http.fire.conftest import StartWorker
 from tests.http.fire.worker import PIECES, whole_body
 from tests.http.fire.workers import Worker
 from tests.system.process import Effects
+from tests.waiting import until
 
 from onceward.testing import fault_at
 
@@ -19,7 +20,6 @@ KEY = "order-1"
 # Of the one that is frozen: the others wait for it. Whoever takes over has time.
 LEASE_SECONDS = 0.2
 LEASE_SECONDS_OF_OTHERS = 30.0
-SECONDS_MAX = 30.0
 
 
 @pytest.fixture
@@ -41,15 +41,15 @@ def freeze_at(
 
 def ask_until_decided(worker: Worker, path: str) -> Answer:
     """Retry for as long as the key is said to be in work; a running body may be cut in between."""
-    deadline = time.monotonic() + SECONDS_MAX
-    while time.monotonic() < deadline:
+
+    def ask() -> Answer | None:
         try:
             answer = worker.ask(path, KEY, wait=5)
         except OSError:
-            continue
-        if answer.retry_after is None:
-            return answer
-    raise AssertionError(f"{KEY} is never decided")
+            return None
+        return answer if answer.retry_after is None else None
+
+    return until(ask, f"{KEY} is never decided")
 
 
 @pytest.mark.parametrize("point", ["after-effect", "before-settle"])
@@ -136,12 +136,15 @@ def test_when_the_one_who_took_over_dies_the_thawed_worker_says_so_at_once(
 ) -> None:
     frozen, asked, _ = freeze_at(start_worker, elsewhere, "after-effect", "/repeat")
     second = start_worker(fault_at("after-effect", "crash"), lease_seconds=300.0)
-    deadline = time.monotonic() + SECONDS_MAX
-    while len(effects.of(KEY)) < 2 and time.monotonic() < deadline:
+
+    def has_happened_again() -> bool:
         try:
             second.ask("/repeat", KEY, wait=5)
         except OSError:
             second.wait_until_gone()
+        return len(effects.of(KEY)) == 2
+
+    until(has_happened_again, "nobody takes over")
     start = time.monotonic()
     frozen.thaw()
 

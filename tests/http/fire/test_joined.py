@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from tests.http.fire.calls import Answer
 from tests.http.fire.served import Served
+from tests.waiting import until
 
 from onceward.core.claim import Begin, Ref, Status
 from onceward.store import Store
@@ -20,7 +20,6 @@ from onceward.store.open import open_store
 from onceward.store.write_id import write_id
 
 KEY = "order-1"
-SECONDS_MAX = 30.0
 
 
 @pytest.fixture
@@ -40,7 +39,7 @@ def test_a_sized_body_ends_for_a_duplicate_only_when_it_is_settled(two: tuple[Se
 
         def lose_the_claim_once_joined() -> None:
             joined.append(elsewhere.submit(other.ask, "/large", KEY))
-            wait_until(lambda: other.store.points.count("after-chunks") >= 3)
+            until(lambda: other.store.points.count("after-chunks") >= 3, "nobody reads the body")
             take_over(producer.store._store)
 
         producer.store.at("before-settle", lose_the_claim_once_joined)
@@ -67,13 +66,6 @@ def test_a_duplicate_that_comes_between_two_producers_is_told_to_come_again(two:
     for answer in answers:
         assert (answer.status, answer.problem, answer.retry_after) == (409, "conflict", "1")
     assert other.ask("/large", KEY).status == 201
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not true():
-        assert time.monotonic() < deadline, "it never happens"
-        time.sleep(0.002)
 
 
 def take_over(store: Store) -> None:

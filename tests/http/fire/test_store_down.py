@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
@@ -11,6 +10,7 @@ import pytest
 from tests.backends import Opener
 from tests.http.fire.calls import Answer
 from tests.http.fire.served import Served, expected
+from tests.waiting import until
 
 from onceward.core.claim import Begin, Move, Ref, Status, Verb
 from onceward.core.outcome import Outcome
@@ -24,7 +24,6 @@ PATIENCE = 0.2
 LEASE_SECONDS = 30.0
 # Where nothing could be recorded, not even that it failed, a retry has to wait for the lease.
 LEASE_SECONDS_TO_WAIT = 0.5
-SECONDS_MAX = 30.0
 
 
 @pytest.fixture
@@ -46,12 +45,12 @@ def assert_unavailable(answer: Answer) -> None:
 
 def ask_until_decided(served: Served, path: str) -> Answer:
     """Retry for as long as the key is said to be in work."""
-    deadline = time.monotonic() + SECONDS_MAX
-    while time.monotonic() < deadline:
+
+    def ask() -> Answer | None:
         answer = served.ask(path, KEY, wait=5)
-        if answer.retry_after is None:
-            return answer
-    raise AssertionError(f"{KEY} is never decided")
+        return answer if answer.retry_after is None else None
+
+    return until(ask, f"{KEY} is never decided")
 
 
 @contextmanager

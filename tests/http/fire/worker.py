@@ -19,7 +19,7 @@ import os
 import random
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,11 +66,18 @@ class Routes:
         self._database = database
         self._pace = pace
         self._idle: list[psycopg.AsyncConnection] = []
+        self._stopping = asyncio.Event()
 
     async def pause(self) -> None:
-        """Work takes its time, so that a kill finds it anywhere."""
+        """Work takes its time, so that a kill finds it anywhere; a worker that stops has no more of it."""
         if self._pace:
-            await asyncio.sleep(random.uniform(0.0, self._pace))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), random.uniform(0.0, self._pace))
+
+    @asynccontextmanager
+    async def living(self, _app: Starlette) -> AsyncIterator[None]:
+        yield
+        self._stopping.set()
 
     async def happen(self, request: Request) -> str:
         """The effect, between its two points."""
@@ -149,7 +156,8 @@ def make_app(how: dict[str, Any]) -> Starlette:
             Route("/hold", hold(held), methods=["POST"]),
             Route("/hold-stream", hold(held_stream), methods=["POST"]),
             Route("/once", routes.once, methods=["POST"]),
-        ]
+        ],
+        lifespan=routes.living,
     )
     store = how["store"] if not how["fault"] else FaultyStore(open_store(how["store"]))
     app.add_middleware(IdempotencyMiddleware, store=store, metrics=False, **how["options"])

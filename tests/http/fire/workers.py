@@ -12,12 +12,12 @@ import select
 import signal
 import socket
 import sys
-import time
 from pathlib import Path
 
 from tests.http.fire.calls import Answer, ask
 from tests.system.nursery import Nursery
 from tests.system.process import Effects
+from tests.waiting import until
 
 # Far beyond what it takes on a busy machine: it ends a test that would hang.
 END_SECONDS_MAX = 30.0
@@ -72,11 +72,12 @@ class Worker:
 
     def wait_until_frozen(self) -> None:
         """Until none of its threads moves."""
-        deadline = time.monotonic() + END_SECONDS_MAX
         tasks = Path(f"/proc/{self.pid}/task")
-        while any(_state(thread) != "T" for thread in tasks.iterdir()):
-            assert time.monotonic() < deadline, f"the process {self.pid} does not freeze"
-            time.sleep(0.005)
+
+        def stands_still() -> bool:
+            return all(_state(thread) == "T" for thread in tasks.iterdir())
+
+        until(stands_still, f"the process {self.pid} does not freeze")
 
     def thaw(self) -> None:
         signal.pidfd_send_signal(self._process, signal.SIGCONT)

@@ -106,12 +106,6 @@ async def ask(app: App, path: str = "/", *body: bytes, key: str | None = "k", **
     return call.got
 
 
-async def until(check: Callable[[], object]) -> None:
-    """Wait for something that another thread, or nobody in particular, brings about."""
-    while not check():  # noqa: ASYNC110  # it has no event
-        await asyncio.sleep(0.001)
-
-
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run a test, for a bounded time; an error that nobody was told of is its failure, too."""
     untold: list[dict[str, Any]] = []

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.unit.asgi_server import Call, Got, ask, protected, reply, run, until
+from tests.http.unit.asgi_server import Call, Got, ask, protected, reply, run
+from tests.waiting import soon
 
 from onceward.http import idempotency
 from onceward.http.wire import App, Receive, Send
@@ -39,11 +40,12 @@ def connection(store: Store, file: Path) -> Iterator[sqlite3.Connection]:
 
 async def again(app: App) -> Got:
     """The retry of a client that comes back until it is not told that the first one is running."""
-    while True:
-        retry = await ask(app)
-        if retry.status != 409:
-            return retry
-        await asyncio.sleep(0.005)
+
+    async def retry() -> Got | None:
+        got = await ask(app)
+        return got if got.status != 409 else None
+
+    return await soon(retry, "the first one never ends")
 
 
 class Payment:
@@ -127,7 +129,7 @@ def test_a_rollback_frees_the_key_although_its_connection_is_in_another_transact
         app.settles, app.waits = settles, way == "is cancelled"
         with protected(app, store, store_seconds=0.05) as middleware:
             first = Call(middleware)
-            await until(lambda: app.left.is_set() or first.task.done())
+            await soon(lambda: app.left.is_set() or first.task.done())
             if way == "is cancelled":
                 first.task.cancel()
             await asyncio.wait({first.task})

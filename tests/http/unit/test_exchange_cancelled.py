@@ -10,8 +10,9 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.http.unit.asgi_server import Call, ask, give, protected, read, reply, run, start, until
+from tests.http.unit.asgi_server import Call, ask, give, protected, read, reply, run, start
 from tests.store.gate import GateStore
+from tests.waiting import soon
 
 from onceward.core.claim import Append, Move, Verb, Write
 from onceward.errors import StoreUnavailable
@@ -77,7 +78,7 @@ def test_a_handler_whose_call_was_cancelled_for_a_client_that_left_reads_its_who
             first.leave()
             await first.cancelled()
             app.go_on.set()
-            await until(lambda: not middleware._tasks)
+            await soon(lambda: not middleware._tasks)
 
             retry = await ask(middleware, "/", *body)
 
@@ -100,7 +101,7 @@ def test_a_handler_whose_call_is_cancelled_again_and_again_for_a_client_that_lef
             await first.task
             assert app.ended == []
             app.go_on.set()
-            await until(lambda: not middleware._tasks)
+            await soon(lambda: not middleware._tasks)
 
             retry = await ask(middleware, "/", *IN_MEMORY)
 
@@ -123,7 +124,7 @@ def test_a_timeout_around_the_application_ends_the_handler_and_nobody_knows_what
             await app.began.wait()
             timed.expire()
             await first.task
-            await until(lambda: not middleware._tasks)
+            await soon(lambda: not middleware._tasks)
             assert app.ended == ["CancelledError"]
             assert first.got.status == 0
             app.go_on.set()
@@ -163,7 +164,7 @@ def test_a_response_that_is_being_settled_when_its_call_is_cancelled_is_settled_
 
         with protected(app, store) as middleware:
             first = Call(middleware)
-            await until(lambda: _recordings(store.writes_of("k")))
+            await soon(lambda: _recordings(store.writes_of("k")))
             for _ in range(10):
                 await asyncio.sleep(0)
             first.task.cancel()
@@ -207,7 +208,7 @@ def test_a_response_that_could_not_be_settled_when_its_call_was_cancelled_frees_
 
         with protected(app, store, store_seconds=0.05, on_crash=on_crash) as middleware:
             first = Call(middleware)
-            await until(lambda: _settlings(store.writes_of("k")))
+            await soon(lambda: _settlings(store.writes_of("k")))
             await first.cancelled()
 
             retry = await ask(middleware)
@@ -249,7 +250,7 @@ def test_whichever_step_a_cancellation_falls_on_the_key_is_free_or_its_answer_is
                     await asyncio.sleep(0)
                 first.task.cancel()
                 await asyncio.wait({first.task})
-                await until(lambda: not middleware._tasks)
+                await soon(lambda: not middleware._tasks)
 
                 headers = [(b"idempotency-key", f"k{steps}".encode()), WAITS]  # a claim may be on its way back
                 retry = await ask(middleware, "/", b"a", b"b", headers=headers)
@@ -321,9 +322,9 @@ def test_a_handler_that_is_cancelled_twice_lets_go_of_its_claim_all_the_same() -
             (handler,) = middleware._tasks
             store.hold()
             other = asyncio.ensure_future(middleware._guard.ledger.begin("s", "another", repeatable=True))
-            await until(lambda: store.writes_of("another"))
+            await soon(lambda: store.writes_of("another"))
             handler.cancel()
-            await until(lambda: app.ended)
+            await soon(lambda: app.ended)
             handler.cancel()  # the lapse is queued behind the other's write
             await asyncio.wait({first.task})
             store.let_go()

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from tests.http.unit.asgi_server import Call, ask, give, protected, read, reply, run, start, until
+from tests.http.unit.asgi_server import Call, ask, give, protected, read, reply, run, start
+from tests.waiting import soon
 
 from onceward.errors import StoreClosed
 from onceward.http import IdempotencyMiddleware, asgi, idempotency
@@ -30,7 +31,7 @@ class Served:
     async def __aenter__(self) -> Self:
         await self._messages.put({"type": "lifespan.startup"})
         self._task = asyncio.ensure_future(_call(self._app, self._messages.get, self._send))
-        await until(lambda: self.said)
+        await soon(lambda: self.said)
         return self
 
     def stop(self) -> None:
@@ -238,7 +239,7 @@ def test_an_application_that_stops_waits_for_requests_without_a_client() -> None
                     await asyncio.sleep(0)
                 assert served.said == ["lifespan.startup.complete"]
                 app.go_on.set()
-                await until(lambda: len(served.said) == 2)
+                await soon(lambda: len(served.said) == 2)
 
             assert app.ended == ["well"]
             assert (await ask(middleware, "/stream")).replayed

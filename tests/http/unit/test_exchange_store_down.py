@@ -7,7 +7,8 @@ import time
 from typing import Any
 
 import pytest
-from tests.http.unit.asgi_server import Call, ask, give, protected, reply, run, start, until
+from tests.http.unit.asgi_server import Call, ask, give, protected, reply, run, start
+from tests.waiting import soon
 
 from onceward.errors import StoreUnavailable
 from onceward.http.wire import Receive, Send
@@ -54,7 +55,7 @@ def test_a_response_that_could_not_be_recorded_is_recorded_when_the_store_is_bac
             assert (first.status, first.headers["retry-after"]) == (503, "5")
             assert middleware._tasks, "the call is over, and the recording is not"
             failing.is_back()
-            await until(lambda: not middleware._tasks)
+            await soon(lambda: not middleware._tasks)
 
             retry = await ask(middleware)
 
@@ -71,7 +72,7 @@ def test_a_response_that_could_not_be_recorded_while_its_claim_lasted_is_given_u
         failing = FailingStore()
         with protected(failing.app, failing.store, store_seconds=0, lease_seconds=0.1) as middleware:
             assert (await ask(middleware)).status == 503
-            await until(lambda: not middleware._tasks)
+            await soon(lambda: not middleware._tasks)
             assert "could not be recorded while its claim lasted" in caplog.text
             failing.is_back()
 
@@ -88,16 +89,15 @@ def test_a_store_that_stays_away_is_asked_with_pauses() -> None:
     async def main() -> None:
         failing = FailingStore()
         with protected(failing.app, failing.store, store_seconds=0) as middleware:
+            asked: list[float] = []
+            failing.store.at("before-settle", lambda: asked.append(time.monotonic()), times=1000)
             await ask(middleware)
-            asked = [time.monotonic()]
-            for _ in range(2):
-                tries = failing.store.points.count("before-settle")
-                await until(lambda tries=tries: failing.store.points.count("before-settle") > tries)  # type: ignore[misc]
-                asked.append(time.monotonic())
+            tries = len(asked)
+            await soon(lambda: len(asked) >= tries + 2, "it is never asked again")
             failing.is_back()
-            await until(lambda: not middleware._tasks)
+            await soon(lambda: not middleware._tasks)
 
-            assert asked[-1] - asked[-2] > 0.04
+            assert asked[tries + 1] - asked[tries] > 0.04
 
     run(main())
 
@@ -113,7 +113,7 @@ def test_a_response_that_cannot_be_completed_is_cut_at_once_not_when_its_backgro
             assert not first.got.whole
             failing.is_back()
             failing.over.set()
-            await until(lambda: not middleware._tasks)
+            await soon(lambda: not middleware._tasks)
 
             retry = await ask(middleware)
 
@@ -136,7 +136,7 @@ def test_that_nothing_could_be_recorded_is_said_and_mended_at_once_not_when_the_
             assert (retry.status, retry.body, retry.replayed) == (201, b"1!", True)
             failing.over.set()
             await first.task
-            await until(lambda: not middleware._tasks)
+            await soon(lambda: not middleware._tasks)
 
     run(main())
 
@@ -149,7 +149,7 @@ def test_a_response_whose_ledger_is_closed_before_it_could_be_recorded_is_given_
         with protected(failing.app, failing.store, store_seconds=0) as middleware:
             assert (await ask(middleware)).status == 503
             await asyncio.to_thread(middleware._guard.ledger.close)
-            await until(lambda: not middleware._tasks)
+            await soon(lambda: not middleware._tasks)
 
         assert [record.levelname for record in caplog.records if "recorded" in record.message] == ["WARNING"]
         assert "raised" not in caplog.text

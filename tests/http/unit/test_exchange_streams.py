@@ -7,8 +7,9 @@ import zlib
 from typing import Any
 
 import pytest
-from tests.http.unit.asgi_server import Call, ask, give, protected, reply, run, start, until
+from tests.http.unit.asgi_server import Call, ask, give, protected, reply, run, start
 from tests.store.gate import GateStore
+from tests.waiting import soon
 
 from onceward.http.wire import Receive, Send
 
@@ -62,10 +63,10 @@ def test_a_stream_whose_client_left_goes_on_for_so_long_and_no_longer(
             first = Call(middleware)
             await first.has(lambda got: got.status and len(got.pieces) == len(pieces))
             first.leave()
-            await until(lambda: app.ended)
+            await soon(lambda: app.ended)
             assert app.ended == ["CancelledError"]
             await first.task  # it ends quietly: nobody cancelled the call
-            await until(lambda: not middleware._tasks)
+            await soon(lambda: not middleware._tasks)
             app.go_on.set()
 
             retry = await ask(middleware)
@@ -87,7 +88,7 @@ def test_a_stream_whose_client_left_is_recorded_to_its_end_if_that_comes_in_time
             await first.task
             assert not app.ended, "the call ends with its client, so that a server that stops need not wait for it"
             app.go_on.set()
-            await until(lambda: not middleware._tasks)
+            await soon(lambda: not middleware._tasks)
 
             retry = await ask(middleware)
 
@@ -104,18 +105,21 @@ def test_a_duplicate_that_joined_a_silent_stream_ends_when_its_client_leaves() -
             first = Call(middleware)
             await first.has(lambda got: got.pieces)
             joined = [Call(middleware) for _ in range(5)]
-            while any(call.got.status == 409 for call in joined) or not all(call.got.pieces for call in joined):
+
+            def all_have_joined() -> bool:
                 # The first piece is on its way before it is written down.
-                joined = [Call(middleware) if call.got.status == 409 else call for call in joined]
-                await asyncio.sleep(0.001)
+                joined[:] = [Call(middleware) if call.got.status == 409 else call for call in joined]
+                return all(call.got.pieces for call in joined)
+
+            await soon(all_have_joined, "nobody can join")
             for call in joined:
                 call.leave()
             await asyncio.gather(*(call.task for call in joined))
             assert not app.ended
-            await until(lambda: len(asyncio.all_tasks()) <= 4)  # this, the call, its handler, who waits for its client
+            await soon(lambda: len(asyncio.all_tasks()) <= 4)  # this, the call, its handler, who waits for its client
             read = len(store.reads)
             begun = asyncio.get_running_loop().time()
-            await until(lambda: asyncio.get_running_loop().time() > begun + 0.05)
+            await soon(lambda: asyncio.get_running_loop().time() > begun + 0.05)
             assert len(store.reads) == read, "nobody looks after the stream any more"
             app.go_on.set()
             await first.task
@@ -216,7 +220,7 @@ def test_the_head_of_a_small_response_waits_for_its_settling() -> None:
         with protected(app, store) as middleware:
             first = Call(middleware)
             await began.wait()
-            await until(lambda: len(store.writes_of("k")) == 2)
+            await soon(lambda: len(store.writes_of("k")) == 2)
             assert first.got.status == 0
             store.let_go()
             await first.task
@@ -249,7 +253,7 @@ def test_a_keyed_handler_never_sees_its_client_leave_before_its_response_is_comp
         with protected(app) as middleware:
             first = Call(middleware)
             await first.task
-            await until(lambda: not middleware._tasks)
+            await soon(lambda: not middleware._tasks)
 
             assert seen == ["http.request", "a piece", "http.disconnect", "http.disconnect"]
             assert (await ask(middleware)).replayed

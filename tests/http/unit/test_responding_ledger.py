@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import NoReturn
 
 import pytest
 from tests.http.unit.gateway import TEXT, App, Environ, Got, Open, Shop, Start, ask
+from tests.waiting import until
 
 from onceward.errors import ClaimLost, StoreUnavailable
 from onceward.http import WSGIIdempotencyMiddleware, idempotency
@@ -35,15 +35,14 @@ def ledger(store: FaultyStore) -> Iterator[Ledger]:
         yield ledger
 
 
-def until(app: App, wanted: Callable[[Got], bool]) -> Got:
+def ask_until(app: App, wanted: Callable[[Got], bool]) -> Got:
     """Ask until the answer is this; what is recorded in the background comes soon."""
-    deadline = time.monotonic() + 30
-    while True:
+
+    def look() -> Got | None:
         got = ask(app)
-        if wanted(got):
-            return got
-        assert time.monotonic() < deadline, got
-        time.sleep(0.01)
+        return got if wanted(got) else None
+
+    return until(look, "the answer never comes")
 
 
 # The claim is taken over while the handler runs.
@@ -134,7 +133,7 @@ def test_a_response_that_cannot_be_settled_is_503_and_recorded_later(store: Faul
     first = ask(app)
 
     assert (first.status, first.headers["retry-after"]) == (503, "5")
-    assert until(app, lambda got: got.replayed).body == b"tea"
+    assert ask_until(app, lambda got: got.replayed).body == b"tea"
     assert shop.runs == shop.closed == 1
 
 
@@ -290,7 +289,7 @@ def test_what_was_rolled_back_is_503_and_runs_again(tmp_path: Path) -> None:
 
     with closing(Till(tmp_path / "till.db", run)) as till:
         assert ask(till.app).status == 503
-        assert until(till.app, lambda got: got.status == 201).body == b"bound"
+        assert ask_until(till.app, lambda got: got.status == 201).body == b"bound"
         assert till.runs == 2
 
 
@@ -306,7 +305,7 @@ def test_what_is_left_open_is_503_and_its_own_end_decides(tmp_path: Path) -> Non
         assert ask(till.app).status == 503
         till.connection.execute("ROLLBACK")
 
-        assert until(till.app, lambda got: got.status == 201).body == b"bound"
+        assert ask_until(till.app, lambda got: got.status == 201).body == b"bound"
         assert till.runs == 2
 
 
