@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from onceward.core.canonical import same_value
 from onceward.errors import InvalidInput, OncewardError, TooLarge
 from onceward.topics import NewAttachment
-from onceward.topics.identity import Identity, same_value
+from onceward.topics.identity import Identity
 
 GOOD: dict[str, Any] = {"kind": "citation", "value_json": {"a": 1}}
 LINK: dict[str, Any] = {"kind": "url", "value_json": {"url": "https://example.com/"}}

@@ -43,3 +43,20 @@ def is_plain(value: object, depth: int = 8) -> bool:
     if type(value) is dict:
         return all(type(name) is str and name.isascii() and is_plain(item, depth - 1) for name, item in value.items())
     return False
+
+
+def same_value(one: Json, other: Json) -> bool:
+    """Whether two values are the same JSON, whatever the order of their keys and the spelling of their numbers."""
+    try:
+        return canonical(one) == canonical(other)
+    except InvalidKey:
+        return _is_same(one, other)
+
+
+def _is_same(one: Json, other: Json) -> bool:
+    """For values with integers that no canonical form can tell apart. Python takes True for 1; JSON does not."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_is_same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and one == other

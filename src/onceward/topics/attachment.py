@@ -12,7 +12,7 @@ from typing import cast
 
 from sqlalchemy import bindparam, func, select, text
 
-from onceward.core.canonical import Json
+from onceward.core.canonical import Json, same_value
 from onceward.core.text import compact, written
 from onceward.db.clock import new_id, now_text
 from onceward.db.engine import Transaction
@@ -20,7 +20,7 @@ from onceward.db.request import RequestKey
 from onceward.db.tables import topic_attachments
 from onceward.errors import InvalidInput, NotFound
 from onceward.events.log import Event, NewEvent, append, event_of
-from onceward.topics.identity import Identity, NewAttachment, same_value
+from onceward.topics.identity import Identity, NewAttachment
 from onceward.topics.topic import LIST_MAX, get_topic
 
 ADDED = "topic.attachment_added"

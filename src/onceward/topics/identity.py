@@ -66,23 +66,6 @@ def value_key(value: dict[str, Json]) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def same_value(one: dict[str, Json], other: dict[str, Json]) -> bool:
-    """Whether two values are the same JSON, whatever the order of their keys and the spelling of their numbers."""
-    try:
-        return canonical(one) == canonical(other)
-    except InvalidKey:
-        return _is_same(one, other)
-
-
-def _is_same(one: Json, other: Json) -> bool:
-    """For values with integers that no canonical form can tell apart. Python takes True for 1; JSON does not."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_is_same(value, other[name]) for name, value in one.items())
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    return isinstance(one, bool) == isinstance(other, bool) and one == other
-
-
 def _check_value(new: NewAttachment) -> None:
     if not isinstance(cast("object", new.value_json), dict):
         raise refused("value_json", "must be an object")
