@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import sqlalchemy
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -20,7 +21,7 @@ from onceward.db import migrate as migrating
 from onceward.db.engine import Database, open_database
 from onceward.db.migrate import migrate
 from onceward.db.migrations import HEAD
-from onceward.db.tables import metadata
+from onceward.db.tables import metadata_on
 from onceward.errors import SchemaTooNew
 
 
@@ -38,7 +39,27 @@ def test_the_migrations_make_the_tables_that_the_code_knows(database: Database) 
     with database.engine.connect() as connection, warnings.catch_warnings():
         # SQLite's expressions in indexes cannot be read back; its index is tested by what it refuses.
         warnings.simplefilter("ignore")
-        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        context = MigrationContext.configure(connection, opts={"include_schemas": True})
+        assert compare_metadata(context, metadata_on(is_sqlite=database.is_sqlite)) == []
+
+
+def test_the_indexes_of_keys_are_about_the_rows_that_have_one(database: Database) -> None:
+    """The comparison above does not look at this."""
+    known = [
+        (table, index)
+        for table in metadata_on(is_sqlite=database.is_sqlite).tables.values()
+        for index in table.indexes
+        if index.dialect_kwargs.get("sqlite_where") is not None
+    ]
+    with database.engine.connect() as connection:
+        look = sqlalchemy.inspect(connection)
+        for table, index in known:
+            (there,) = [one for one in look.get_indexes(table.name, table.schema) if one["name"] == index.name]
+            found = there.get("dialect_options", {})[f"{connection.dialect.name}_where"]
+            assert str(found).strip("()") == str(index.dialect_kwargs["sqlite_where"])
+            assert there["unique"]
+
+    assert len(known) == 4
 
 
 def test_a_database_that_is_current_is_only_looked_at(database: Database) -> None:

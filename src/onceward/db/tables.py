@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     ForeignKey,
@@ -15,7 +16,10 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    Uuid,
     func,
+    text,
+    true,
 )
 
 metadata = MetaData()
@@ -185,3 +189,87 @@ attachment_labels = Table(
     Column("label", Text, primary_key=True),
 )
 Index("idx_attachment_labels_label", attachment_labels.c.label)
+
+# One row: whether messages go to the schema for tests.
+ingest_mode = Table(
+    "ingest_mode",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("test_mode", Boolean, nullable=False),
+    CheckConstraint("id = 1", name="ingest_mode_one_row"),
+)
+
+# The schemas of ingest, each with the same tables: PostgreSQL's own, and prefixes of the names in SQLite's one file.
+SCHEMAS = ("pkm", "pkm_test")
+
+POLICY_CHECKS = {
+    "policy_key": "length(policy_key) > 0",
+    "conflict_action": "conflict_action IN ('skip', 'update')",
+    "secondary_role": "secondary_role IN ('identity', 'hint')",
+}
+
+
+def metadata_on(*, is_sqlite: bool) -> MetaData:
+    """Every table as it is on one kind of database."""
+    all_of_them = MetaData()
+    for table in metadata.tables.values():
+        table.to_metadata(all_of_them)
+    for schema in SCHEMAS:
+        _entries(all_of_them, None if is_sqlite else schema, f"{schema}_" if is_sqlite else "")
+    return all_of_them
+
+
+def _entries(into: MetaData, schema: str | None, prefix: str) -> None:
+    policies = Table(
+        f"{prefix}idempotency_policies",
+        into,
+        Column("policy_id", _big, Identity(), primary_key=True),
+        Column("policy_key", Text, nullable=False, unique=True),
+        Column("source", Text, nullable=False),
+        # One, or several with a slash between them.
+        Column("content_type", Text, nullable=False),
+        Column("conflict_action", Text, nullable=False),
+        # The JSON list of the columns that an update may change; null: all that may be.
+        Column("update_fields", Text),
+        Column("enabled", Boolean, nullable=False, server_default=true()),
+        Column("secondary_role", Text, nullable=False, server_default="identity"),
+        *(CheckConstraint(rule, name=f"idempotency_policies_{name}") for name, rule in POLICY_CHECKS.items()),
+        schema=schema,
+    )
+    entries = Table(
+        f"{prefix}entries",
+        into,
+        Column("entry_id", _big, Identity(), primary_key=True),
+        Column("id", Uuid().with_variant(Text, "sqlite"), nullable=False, unique=True),
+        Column("created_at", Text, nullable=False),
+        Column("updated_at", Text, nullable=False),
+        Column("source", Text, nullable=False),
+        Column("content_type", Text),
+        Column("title", Text),
+        Column("author", Text),
+        Column("url", Text),
+        Column("url_canonical", Text),
+        Column("capture_text", Text),
+        Column("clean_text", Text),
+        Column("content_hash", Text),
+        Column("external_ref", Text),
+        # The compact JSON of an object.
+        Column("metadata", Text, nullable=False, server_default="{}"),
+        Column("idempotency_policy_id", BigInteger, ForeignKey(policies.c.policy_id, ondelete="RESTRICT")),
+        Column("idempotency_key_primary", Text),
+        Column("idempotency_key_secondary", Text),
+        schema=schema,
+        sqlite_autoincrement=True,
+    )
+    # What an entry is: within its policy, no two have a key in common.
+    for role in ("primary", "secondary"):
+        key = entries.c[f"idempotency_key_{role}"]
+        there = text(f"{key.name} IS NOT NULL")
+        Index(
+            f"idx_{prefix}entries_{role}",
+            entries.c.idempotency_policy_id,
+            key,
+            unique=True,
+            postgresql_where=there,
+            sqlite_where=there,
+        )
