@@ -22,6 +22,8 @@ from sqlalchemy import (
     true,
 )
 
+from onceward.db.turn_tables import turn_tables
+
 metadata = MetaData()
 
 # SQLite gives out ids by itself only in a column declared as INTEGER.
@@ -198,6 +200,8 @@ ingest_mode = Table(
     Column("test_mode", Boolean, nullable=False),
     CheckConstraint("id = 1", name="ingest_mode_one_row"),
 )
+
+turn_tables(metadata)
 
 # The schemas of ingest, each with the same tables: PostgreSQL's own, and prefixes of the names in SQLite's one file.
 SCHEMAS = ("pkm", "pkm_test")
