@@ -13,20 +13,24 @@ from onceward.db.clock import time_text
 # A day of the newsletter policy is a day here, wherever the reader and the server are.
 ZONE = "America/Chicago"
 
-# No date is as long; a longer text is refused unread.
+# No date is as long; a longer text is not read.
 _LENGTH_MAX = 256
-# Texts of times are compared as text: a year has four digits.
+# Texts of times are compared as text, so a year has four digits.
 _YEAR_MIN = 1000
-# 1000-01-01 and 9999-12-31, in seconds of 1970.
+# From the first second of 1000 to the last of 9999.
 _SECONDS = range(-30_610_224_000, 253_402_300_800)
+# RFC 5322: programs that counted years from 1900 wrote three digits from 2000 on.
+_COUNTED_FROM = 1900
+_COUNTED_MIN = 100
 
-_DAY_ISO = re.compile(r"(?P<year>[0-9]{4})(?P<dash>-?)(?P<month>[0-9]{2})(?P=dash)(?P<day>[0-9]{2})")
-_DAY_MAIL = re.compile(r"(?:[A-Za-z]+,?\s*)?[0-9]{1,2}\s+[A-Za-z]{3,9}\s+[0-9]{2,4}")
 # From nine digits on, digits alone are seconds (Telegram's exports write them so); eight are a day.
 _SECONDS_TEXT = re.compile(r"-?[0-9]{9,12}")
-_ISO = re.compile(r"[0-9]{4}-?(?:[0-9]{2}-?[0-9]{2}|W[0-9])", re.IGNORECASE)
+_DAY = r"[0-9]{4}-?(?:[0-9]{2}-?[0-9]{2}|W[0-9]{2}(?:-?[0-9])?)"
+_ISO_DAY = re.compile(_DAY)
+_ISO = re.compile(rf"(?P<time>{_DAY}[T ][0-9:.,]+)\ ?(?P<zone>[+-][0-9:]+|Z|UTC|GMT)?")
+_MAIL_DAY = re.compile(r"(?:[A-Z]+,? ?)?[0-9]{1,2} [A-Z]{3,9} [0-9]{2,4}")
+_UTC = frozenset({None, "Z", "UTC", "GMT", "-0000", "-00:00"})
 _COMMENT = re.compile(r"\([^()]*\)")
-_CENTURY = 1900
 
 
 def moment(sent: str | int | None) -> datetime.datetime | None:
@@ -34,20 +38,19 @@ def moment(sent: str | int | None) -> datetime.datetime | None:
 
     No zone, and the zone `-0000`, mean UTC. A day without a time means its beginning in UTC. Never raises.
     """
-    if sent is None or isinstance(sent, bool):
+    if isinstance(sent, bool):
         return None
     if isinstance(sent, int):
         return _of_seconds(sent)
-    text = _trimmed(sent)
+    text = _plain(sent)
     if _SECONDS_TEXT.fullmatch(text):
         return _of_seconds(int(text))
     try:
-        read = datetime.datetime.fromisoformat(text.upper()) if _ISO.match(text) else _of_mail(text)
-        if read is None or read.year < _YEAR_MIN:
-            return None
-        return read.replace(tzinfo=datetime.UTC) if read.tzinfo is None else read.astimezone(datetime.UTC)
+        read = _of_text(text)
+        found = None if read is None else read.astimezone(datetime.UTC)
     except (ValueError, OverflowError):
         return None
+    return found if found is not None and found.year >= _YEAR_MIN else None
 
 
 def date_bucket(sent: str | int | None) -> str | None:
@@ -55,23 +58,26 @@ def date_bucket(sent: str | int | None) -> str | None:
     found = moment(sent)
     if found is None:
         return None
-    if isinstance(sent, str) and _is_day(_trimmed(sent)):
+    if isinstance(sent, str) and _is_day(_plain(sent)):
         return found.date().isoformat()
     return found.astimezone(_zone()).date().isoformat()
 
 
 def source_time(sent: str | int | None) -> str | None:
-    """The moment as text whose order is the order in time, as every row has it."""
+    """The moment as every row has it: text whose order is the order in time. None if it cannot be read."""
     found = moment(sent)
     return None if found is None else time_text(found)
 
 
-def _trimmed(sent: str) -> str:
-    return " ".join(_COMMENT.sub(" ", sent).split()) if len(sent) <= _LENGTH_MAX else ""
+def _plain(sent: object) -> str:
+    """The text in capitals, without comments and with single blanks; empty for what is no text or too long for a date."""
+    if not isinstance(sent, str) or len(sent) > _LENGTH_MAX:
+        return ""
+    return " ".join(_COMMENT.sub(" ", sent).upper().split())
 
 
 def _is_day(text: str) -> bool:
-    return bool(_DAY_ISO.fullmatch(text) or _DAY_MAIL.fullmatch(text))
+    return bool(_ISO_DAY.fullmatch(text) or _MAIL_DAY.fullmatch(text))
 
 
 def _of_seconds(seconds: int) -> datetime.datetime | None:
@@ -80,19 +86,28 @@ def _of_seconds(seconds: int) -> datetime.datetime | None:
     return datetime.datetime.fromtimestamp(seconds, datetime.UTC)
 
 
+def _of_text(text: str) -> datetime.datetime | None:
+    if _ISO_DAY.fullmatch(text):
+        return datetime.datetime.fromisoformat(text).replace(tzinfo=datetime.UTC)
+    if (iso := _ISO.fullmatch(text)) is None:
+        return _of_mail(f"{text} 00:00:00" if _MAIL_DAY.fullmatch(text) else text)
+    if iso["zone"] in _UTC:
+        return datetime.datetime.fromisoformat(iso["time"]).replace(tzinfo=datetime.UTC)
+    return datetime.datetime.fromisoformat(iso["time"] + iso["zone"])
+
+
 def _of_mail(text: str) -> datetime.datetime | None:
     try:
         read = email.utils.parsedate_tz(text)
-    except (ValueError, IndexError, TypeError, OverflowError):
+    except (IndexError, TypeError):  # What the library has let through for texts that are no dates.
         return None
     if read is None:
         return None
     year, month, day, hour, minute, second = read[:6]
-    # RFC 5322: programs that counted years from 1900 wrote three digits from 2000 on.
-    year = year + _CENTURY if 100 <= year < _YEAR_MIN else year
-    # A leap second has no place in a datetime; it is the last second of its minute.
+    year = year + _COUNTED_FROM if _COUNTED_MIN <= year < _YEAR_MIN else year
     zone = datetime.timezone(datetime.timedelta(seconds=read[9] or 0))
-    return datetime.datetime(year, month, day, hour, minute, min(second, 59), tzinfo=zone)
+    # A leap second has no place in a datetime: it is taken for the one before.
+    return datetime.datetime(year, month, day, hour, minute, 59 if second == 60 else second, tzinfo=zone)  # noqa: PLR2004
 
 
 @functools.cache

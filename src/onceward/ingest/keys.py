@@ -30,11 +30,11 @@ _ID = re.compile(r"-?[0-9]{1,19}")
 _IDS = range(-(2**63), 2**63)
 
 # A quoted text, up to its end or, unclosed, up to the end of all. One before an @ is the name of a mailbox.
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*+(?:"(?P<mailbox>@)?|\Z)', re.DOTALL)
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.?)*+(?:"(?P<mailbox>@)?|\Z)', re.DOTALL)
 _COMMENT = re.compile(r"\([^()]*+\)")
 _MAILBOX = re.compile(r"[^,;]++")
 _ANGLE = re.compile(r"<([^<>]*+)>")
-_WORD = re.compile(r'"(?:[^"\\]|\\.)*+"[^\s<>:()"]*+|[^\s<>:()"]++', re.DOTALL)
+_WORD = re.compile(r'"(?:[^"\\]|\\.?)*+(?:"[^\s<>:()"]*+|\Z)|[^\s<>:()"]++', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,10 @@ def thread_v2_keys(
 ) -> Keys:
     """One conversation: all mails with the same root.
 
-    The root is the first of References, else In-Reply-To, else the mail itself, which is right for the first mail of a
-    thread. The subject counts only for a mail that names no id at all.
+    The root is the first of References, else In-Reply-To, else the mail itself, as it is for the first mail of a thread.
+    A program that cuts References, or gives only In-Reply-To in the middle of a thread, begins another one: what
+    belongs together may be parted, but nothing is put together that does not. The subject counts only for a mail that
+    names no id at all.
     """
     for named in (*references, in_reply_to, message_id):
         root = _message_id(named)
@@ -108,12 +110,13 @@ def stored(key: str) -> str:
 
 
 def message_id(text: str | None) -> str | None:
-    """The first id of the text, in angle brackets, which are added if they are not there. None if there is none."""
+    """The first id of the text in angle brackets, which are added if they are not there. None if there is none."""
     if text is None:
         return None
-    opened = text.find("<")
-    inside = text[opened + 1 :].lstrip("< \t") if opened >= 0 else text
-    inside = "".join(inside.partition(">")[0].split())
+    for angle in _ANGLE.finditer(text):
+        if inside := _without_blanks(angle[1]):
+            return f"<{inside}>"
+    inside = _without_blanks(text.replace("<", "").replace(">", ""))
     return f"<{inside}>" if inside else None
 
 
@@ -124,11 +127,18 @@ def from_addr(text: str | None) -> str | None:
     plain = _COMMENT.sub(" ", _QUOTED.sub(lambda quoted: quoted[0] if quoted["mailbox"] else " ", text))
     for mailbox in _MAILBOX.finditer(plain):
         angle = _ANGLE.search(mailbox[0])
-        for word in _WORD.finditer(angle[1] if angle else mailbox[0]):
-            local, _, domain = word[0].rpartition("@")
+        for word in _WORD.finditer(angle[1] if angle and "@" in angle[1] else mailbox[0]):
+            # Some programs put an address into single quotes.
+            address = word[0].strip("'")
+            local, _, domain = address.rpartition("@")
             if local and domain:
-                return word[0].lower()
+                return address.lower()
     return None
+
+
+def _without_blanks(text: str) -> str:
+    # No id has any; they are left of a header line that was folded.
+    return "".join(text.split())
 
 
 # The functions above have parameters of these names.

@@ -1,25 +1,26 @@
-"""What a mail's subject is about, without what replying, forwarding and lists put in front of it.
+"""What a mail's subject is about, without what replying, forwarding and lists put around it.
 
 Two versions, because a key once stored must not change:
 
-* `subject_base` (v1) takes off `re:`, `fw:`, `fwd:` and leading `[tags]`, in any order, until nothing changes; white
+* `subject_base` (v1) takes off leading `re:`, `fw:`, `fwd:` and `[tags]`, in any order, until nothing changes; white
   space is collapsed and letters are lower-case. Nothing else: a subject that is all tags becomes empty.
 * `thread_subject` (v2) is the base subject of RFC 5256 with the prefixes of many languages. It differs from v1 so:
 
-  =========================  ====================  ===================
-  subject                    v1                    v2
-  =========================  ====================  ===================
-  `AW: Plan`                 `aw: plan`            `plan`
-  `Re : Plan`, `Re[2]: Plan` the same, lower-case  `plan`
-  `RE：Plan` (wide colon)    `re：plan`            `plan`
-  `Plan (fwd)`               `plan (fwd)`          `plan`
-  `[Fwd: Plan]`              empty                 `plan`
-  `[List]`                   empty                 `[list]`
-  `Straße`, `STRASSE`        two subjects          `strasse`
-  one letter, two encodings  two subjects          one (NFC)
-  =========================  ====================  ===================
+  ==========================  ====================  ===========
+  subject                     v1                    v2
+  ==========================  ====================  ===========
+  `AW: Plan`                  `aw: plan`            `plan`
+  `Re : Plan`, `Re[2]: Plan`  the same, lower-case  `plan`
+  `RE` and a wide colon       the same, lower-case  `plan`
+  `Plan (fwd)`                `plan (fwd)`          `plan`
+  `[Fwd: Plan]`               empty                 `plan`
+  `[List]`                    empty                 `[list]`
+  `Straße` and `STRASSE`      two subjects          `strasse`
+  one letter in two forms     two subjects          one (NFC)
+  ==========================  ====================  ===========
 
-Both take time that grows with the length of the subject and no faster, never raise, and change nothing when repeated.
+The time that both take grows with the length of the subject and no faster. Both never raise, and doing either twice
+changes nothing.
 """
 
 from __future__ import annotations
@@ -32,41 +33,38 @@ _TAG = r"\[[^\[\]]*+\]"
 # Possessive: what was taken off is never given back, however the subject goes on.
 _V1_LEADERS = re.compile(rf"(?:\s++|re:|fwd?:|{_TAG})*+", re.IGNORECASE)
 
-# What mail programs write for "reply" and "forward", folded. Facts, by language, from what the programs send.
+# What mail programs write for "reply" and "forward", by language. Facts: these are what they send.
 _PREFIXES = (
-    "re fw fwd",  # English, and most programs everywhere
-    "aw antw antwort wg",  # German
-    "antw doorst",  # Dutch
-    "sv vb vs",  # Swedish, Danish, Norwegian
-    "vs vl",  # Finnish
-    "fs",  # Icelandic
-    "rép rep tr",  # French
-    "rv",  # Spanish
-    "res enc",  # Portuguese
-    "r rif i",  # Italian
-    "odp pd",  # Polish, Czech and Slovak
-    "přep",  # Czech
-    "odg pros",  # Croatian, Slovene, Serbian
-    "vá tov továbbítás",  # Hungarian
-    "ynt ilt i\u0307lt",  # Turkish, with and without the dot of its capital İ
-    "bls trs",  # Indonesian
-    "atb yml",  # Welsh
-    "ats pers",  # Lithuanian
-    "απ σχετ πρθ",  # Greek
-    "отв ответ пересл",  # Russian
-    "відп",  # Ukrainian
-    "השב הועבר",  # Hebrew
-    "رد",  # Arabic
-    "回复 回覆 答复 转发 轉寄 轉發",  # Chinese
-    "返信 転送",  # Japanese
-    "회신 답장 전달",  # Korean
+    ("re", "fw", "fwd"),  # English, and most programs everywhere
+    ("aw", "antw", "antwort", "wg"),  # German, Dutch
+    ("doorst",),  # Dutch
+    ("sv", "vb", "vs"),  # Swedish, Danish, Norwegian
+    ("vs", "vl"),  # Finnish
+    ("fs",),  # Icelandic
+    ("rép", "tr"),  # French
+    ("rv",),  # Spanish
+    ("res", "enc"),  # Portuguese
+    ("r", "rif", "i"),  # Italian
+    ("odp", "pd"),  # Polish, Czech
+    ("odg",),  # Croatian, Serbian, Slovene
+    ("vá", "továbbítás"),  # Hungarian
+    ("ynt", "ilt", "İlt"),  # Turkish
+    ("bls", "trs"),  # Indonesian
+    ("atb", "yml"),  # Welsh
+    ("trả lời", "chuyển tiếp"),  # Vietnamese
+    ("απ", "σχετ", "πρθ"),  # Greek
+    ("на", "отв", "ответ", "пересл"),  # Russian
+    ("השב", "הועבר"),  # Hebrew
+    ("رد", "إعادة توجيه"),  # Arabic
+    ("回复", "回覆", "答复", "答覆", "转发", "轉寄", "轉發"),  # Chinese
+    ("返信", "転送"),  # Japanese
+    ("회신", "답장", "전달"),  # Korean
 )
-_WORDS = "|".join(
-    sorted({re.escape(word) for words in _PREFIXES for word in words.split()}, key=lambda w: (-len(w), w))
-)
+_WORDS = "|".join(dict.fromkeys(re.escape(clean(word.casefold())) for words in _PREFIXES for word in words))
 # `Re[2]:`, `Re(2):`, `Re^2:` and `Re*2:` count replies.
 _COUNT = rf"(?:{_TAG}|\([0-9]++\)|[\^*][0-9]++)"
-_V2_LEADERS = re.compile(rf"(?:\ |(?:{_WORDS})\ ?{_COUNT}?\ ?[:：]|(?P<tag>{_TAG}))*+")
+# The second colon is the wide one of Chinese and Japanese.
+_V2_LEADERS = re.compile(rf"(?:\ |(?:{_WORDS})\ ?(?:{_COUNT}\ ?)?[:\uff1a]|(?P<tag>{_TAG}))*+")
 _FORWARDED = "[fwd:"
 _TRAILER = "(fwd)"
 
@@ -79,7 +77,10 @@ def subject_base(subject: str) -> str:
 
 
 def thread_subject(subject: str) -> str:
-    """The subject as the v2 keys have it; empty when nothing is left. A tag that is all there is stays, as RFC 5256 has it."""
+    """The subject as the v2 keys have it; empty when nothing is left.
+
+    A tag that is all there is stays, as RFC 5256 has it.
+    """
     text = clean(subject.casefold())
     start, end = 0, len(text)
     while True:
@@ -88,6 +89,9 @@ def thread_subject(subject: str) -> str:
         if not (text.startswith(_FORWARDED, start, end) and text.endswith("]", start, end)):
             return text[start:end]
         start, end = start + len(_FORWARDED), end - 1
+
+
+# Places instead of new texts: forwards inside forwards may be many, and each copy would be of all the rest.
 
 
 def _without_trailers(text: str, start: int, end: int) -> int:

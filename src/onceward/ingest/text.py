@@ -7,12 +7,16 @@ import hashlib
 import re
 import unicodedata
 
-# Unicode's stream-safe limit: no language puts more marks on one letter. Putting a longer run into canonical order takes
-# time that grows with its square, so such a run is left as it came.
+# Unicode's stream-safe limit: no language puts more marks on one letter. The time to put a run of marks into canonical
+# order grows with the square of its length, so a longer one is left as it came.
 _MARKS_MAX = 30
-# Every mark that moves in canonical order lies here. Three letters of Tibetan are no marks and fall apart into two.
+# All marks that canonical order moves are in this range.
 _MARKS_RANGE = range(0x300, 0x1F000)
-_MARKS_IN_DISGUISE = "\u0f73\u0f75\u0f81"
+# These stand alone in the tables, and fall apart into two marks each.
+_MARKS_JOINED = "\u0f73\u0f75\u0f81"
+# Marks are among these, which are quick to find: neither letters nor digits, and beyond the Latin blocks. Lines of
+# dashes, frames and pictures, of which letters are full, are left out too.
+_SYMBOLS = re.compile(rf"[^\w\x00-\u02ff\u2000-\u20cf\u2100-\u2bff\U0001f000-\U0010ffff]{{{_MARKS_MAX + 1},}}+")
 
 
 def clean(text: str) -> str:
@@ -25,16 +29,17 @@ def clean(text: str) -> str:
 
 
 def composed(text: str) -> str:
-    """NFC in linear time; a run of more than thirty marks on one letter is left as it is."""
+    """NFC in linear time; more than thirty marks in a row are left as they are."""
     if text.isascii():
         return text
-    runs = _long_runs()
-    if runs.search(text) is None:
-        return unicodedata.normalize("NFC", text)
-    # The captured runs are the parts at odd places.
-    return "".join(
-        part if place % 2 else unicodedata.normalize("NFC", part) for place, part in enumerate(runs.split(text))
-    )
+    parts: list[str] = []
+    done = 0
+    for symbols in _SYMBOLS.finditer(text):
+        for marks in _too_many_marks().finditer(text, symbols.start(), symbols.end()):
+            parts += (unicodedata.normalize("NFC", text[done : marks.start()]), marks[0])
+            done = marks.end()
+    parts.append(unicodedata.normalize("NFC", text[done:]))
+    return "".join(parts)
 
 
 def sha256_hex(text: str) -> str:
@@ -43,6 +48,6 @@ def sha256_hex(text: str) -> str:
 
 
 @functools.cache
-def _long_runs() -> re.Pattern[str]:
+def _too_many_marks() -> re.Pattern[str]:
     marks = "".join(filter(unicodedata.combining, map(chr, _MARKS_RANGE)))
-    return re.compile(f"([{marks}{_MARKS_IN_DISGUISE}]{{{_MARKS_MAX + 1},}})")
+    return re.compile(f"[{marks}{_MARKS_JOINED}]{{{_MARKS_MAX + 1},}}+")

@@ -9,22 +9,33 @@ import ada_url
 
 from onceward.ingest import tracking
 
-# A longer one is data, not an address that somebody could open.
-_FOUND_LENGTH_MAX = 65_536
+# Nobody can open a longer one; what looks like it is data.
+FOUND_LENGTH_MAX = 65_536
+# Names of hosts are no longer than this.
+_HOST_LENGTH_MAX = 253
 
-_START = re.compile(r"(?<![A-Za-z0-9+.\-])https?://", re.IGNORECASE)
-# What ends an address in running text: white space, quotes and angle brackets, and the wide punctuation of Chinese and
-# Japanese, which write no blank behind an address.
-_ENDS = r"\s\x00-\x20\x7f-\x9f<>\"`\\\u201c-\u201f\u00ab\u00bb\u2039\u203a\u3000-\u3003\u3008-\u3011\u3014-\u301f\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f\ufffc"
-_PIECE = re.compile(rf"[^{_ENDS}()\[\]{{}},;]++|[()\[\]{{}}]|[,;](?!https?://)", re.IGNORECASE)
-_REST = re.compile(rf"[^{_ENDS}]*+")
-_OPENS = {"(": ")", "[": "]", "{": "}"}
-_CLOSES = frozenset(_OPENS.values())
-# What is no part of an address at its end, though it may be in its middle.
-_TRAILING = ".,;:!?'*~\u2018\u2019\u2026([{"
+# Behind a letter, a digit or a plus the scheme is another one, such as `git+https`.
+_START = re.compile(r"(?<![A-Za-z0-9+])https?://", re.IGNORECASE)
+# What ends an address in running text, written as the inside of a set.
+_END = (
+    r"\s\x00-\x20\x7f-\x9f<>\"`\\"
+    # Characters that nobody sees: zero-width blanks and marks of direction.
+    r"\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufffc"
+    # Quotation marks.
+    r"\u00ab\u00bb\u201c-\u201f\u2039\u203a"
+    # The punctuation of Chinese and Japanese, which write no blank behind an address.
+    r"\u3000-\u3003\u3008-\u3011\u3014-\u301f\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f"
+)
+# A comma or semicolon before another address only parts the two.
+_PIECE = re.compile(rf"[^{_END}()\[\]{{}},;]++|[()\[\]{{}}]|[,;](?!https?://)", re.IGNORECASE)
+_REST = re.compile(rf"[^{_END}]*+")
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_CLOSINGS = frozenset(_CLOSING.values())
+# What is no part of an address at its end, though it may be one before: punctuation, emphasis, brackets left open.
+_TRAILING = ".,;:!?'*~|\u2014\u2018\u2019\u2026\u060c\u061b\u061f\u0964([{"
 
 _HTTP = ("http://", "https://")
-# Fragments that choose the page: addresses of applications that run in the browser.
+# Fragments that choose the page, in applications that run in the browser.
 _ROUTES = ("#!", "#/")
 
 
@@ -32,18 +43,17 @@ def find_urls(text: str) -> list[str]:
     """The http and https addresses in the text, as they are written there, in order.
 
     Punctuation behind an address and a closing bracket that it did not open are not part of it. A bare `www.` is none:
-    programs that link one say so themselves. Time grows with the length of the text and no faster.
+    programs that make a link of it say so themselves. The time grows with the length of the text and no faster.
     """
     found: list[str] = []
     place = 0
     while (start := _START.search(text, place)) is not None:
-        place = _end_of_url(text, start.end())
-        url = text[start.start() : place].rstrip(_TRAILING)
-        before = text[start.start() - 1 : start.start()]
-        # Emphasis: what stands before the address and behind it is around it.
-        if before == "_":
+        begin, place = start.start(), _end_of_address(text, start.end())
+        url = text[begin:place].rstrip(_TRAILING)
+        if text[begin - 1 : begin] == "_":
+            # Emphasis: one that is before the address is behind it too.
             url = url.rstrip("_")
-        if canonical(url) is not None:
+        if len(url) <= FOUND_LENGTH_MAX and canonical(url) is not None:
             found.append(url)
     return found
 
@@ -60,56 +70,55 @@ def canonical(url: str) -> str | None:
         return None
     if not href.startswith(_HTTP):
         return None
-    hash_at = href.find("#")
-    if hash_at < 0 or href.startswith(_ROUTES, hash_at):
+    fragment = href.find("#")
+    if fragment < 0 or href.startswith(_ROUTES, fragment):
         return href
-    return href[:hash_at]
+    return href[:fragment]
 
 
 def without_tracking(canonical_url: str) -> str:
     """The canonical address without the parameters of `tracking`. What stays is not encoded anew and keeps its order.
 
     Names are compared as servers read them, so `utm%5Fsource` is `utm_source`. A query of which nothing is left goes
-    with its question mark. What stands behind `#!` or `#/` is not looked into.
+    with its question mark. What is behind `#!` or `#/` is not looked into.
     """
     address, hash_sign, fragment = canonical_url.partition("#")
-    page, mark, query = address.partition("?")
+    page, _, query = address.partition("?")
     if not query:
         return canonical_url
-    rule = tracking.rule_for(_host(page))
-    pieces = query.split("&")
-    kept = [piece for piece in pieces if not _tracks(piece, rule)]
-    if len(kept) == len(pieces):
+    tracks = tracking.rule_for(_host(page)).tracks
+    parameters = query.split("&")
+    kept = [parameter for parameter in parameters if not tracks(_name(parameter))]
+    if len(kept) == len(parameters):
         return canonical_url
     rest = "&".join(kept)
-    return f"{page}{mark if rest else ''}{rest}{hash_sign}{fragment}"
+    return f"{page}?{rest}{hash_sign}{fragment}" if rest else f"{page}{hash_sign}{fragment}"
 
 
-def _tracks(piece: str, rule: tracking.HostRule | None) -> bool:
-    name = piece.partition("=")[0]
-    if "%" in name:
-        name = unquote(name)
-    if rule is None:
-        return name in tracking.EVERYWHERE
-    return name in rule.adds or (name in tracking.EVERYWHERE and name not in rule.keeps)
+def _name(parameter: str) -> str:
+    name = parameter.partition("=")[0]
+    return unquote(name) if "%" in name else name
 
 
 def _host(page: str) -> str:
-    """The host of a canonical address, without user, port and the dot of its root."""
-    authority = page.split("/", 3)[2]
-    return authority.rpartition("@")[2].partition(":")[0].rstrip(".")
+    """The host of a canonical address without user, port and the dot of the root; empty if it is too long for one."""
+    authority = page.partition("://")[2].partition("/")[0]
+    host = authority.rpartition("@")[2].partition(":")[0].rstrip(".")
+    return host if len(host) <= _HOST_LENGTH_MAX else ""
 
 
-def _end_of_url(text: str, place: int) -> int:
-    """Where the address ends whose host begins at `place`: at what never is in one, or at a bracket it did not open."""
-    start = place
-    wanted: list[str] = []
-    while place - start <= _FOUND_LENGTH_MAX and (piece := _PIECE.match(text, place)) is not None:
+def _end_of_address(text: str, begin: int) -> int:
+    """Where the address ends of which the host begins there: at what never is in one, or at a bracket it did not open."""
+    place = begin
+    open_brackets: list[str] = []
+    while (piece := _PIECE.match(text, place)) is not None:
+        if place - begin > FOUND_LENGTH_MAX:
+            rest = _REST.match(text, place)
+            return rest.end() if rest else place
         mark = piece[0]
-        if mark in _OPENS:
-            wanted.append(_OPENS[mark])
-        elif mark in _CLOSES:
-            if not wanted or wanted.pop() != mark:
-                break
+        if mark in _CLOSING:
+            open_brackets.append(_CLOSING[mark])
+        elif mark in _CLOSINGS and (not open_brackets or open_brackets.pop() != mark):
+            break
         place = piece.end()
     return place
