@@ -62,6 +62,13 @@ class NotDone(OncewardError):
     retryable = True
 
 
+class Superseded(NotDone):
+    """The turn was superseded, or its attempt is over, before the effect began: nothing happened, and nothing will."""
+
+    code = "superseded"
+    retryable = False
+
+
 class ClaimLost(OncewardError):
     """The claim was taken over by another holder; roll back what is still open and use the recorded outcome."""
 
