@@ -1,0 +1,116 @@
+"""Reads messages as Telegram Desktop exports them (`result.json`), so that each is the one that the Bot API sent.
+
+Ids are the same in both where Telegram itself has one number for a message: in channels and supergroups. In private
+chats and basic groups every account counts messages for itself, so an export has the numbers of the account that
+exported and a bot has its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from onceward.core.text import refused
+from onceward.ingest.date import source_time
+from onceward.ingest.telegram.entry import Message
+from onceward.ingest.telegram.fields import Fields, object_at, storable
+from onceward.ingest.telegram.media import exported_media
+from onceward.ingest.telegram.passage import Passage, Piece, joined
+from onceward.ingest.telegram.rich import rich_passage
+
+# The Bot API tells the kinds of chats apart by the range of their id, the export by a word.
+_CHANNELS_START = 10**12
+_PRIVATE, _GROUP, _SUPERGROUP, _CHANNEL = "private", "group", "supergroup", "channel"
+_CHAT_TYPES = {
+    "saved_messages": _PRIVATE,
+    "replies": _PRIVATE,
+    "verify_codes": _PRIVATE,
+    "personal_chat": _PRIVATE,
+    "bot_chat": _PRIVATE,
+    "private_group": _GROUP,
+    "public_group": _GROUP,
+    "private_supergroup": _SUPERGROUP,
+    "public_supergroup": _SUPERGROUP,
+    "private_channel": _CHANNEL,
+    "public_channel": _CHANNEL,
+}
+# Who sent it: `user5`, `chat5` for a basic group, `channel5` for a channel or a supergroup.
+_PEER = re.compile(r"(?P<kind>user|chat|channel)(?P<id>[0-9]{1,19})")
+_PEER_TYPES = {"user": _PRIVATE, "chat": _GROUP, "channel": _CHANNEL}
+
+MESSAGE = "message"
+# Without content: what happened in a chat, and what the exporting program did not know.
+_EMPTY_TYPES = frozenset({"service", "unsupported"})
+
+
+def read_exported(chat: Fields, sent: Fields) -> Message | None:
+    """None for a message that has nothing to keep."""
+    kind = sent.label("type") or MESSAGE
+    if kind in _EMPTY_TYPES:
+        return None
+    if kind != MESSAGE:
+        raise refused(sent.place("type"), f"must be {MESSAGE}, {' or '.join(sorted(_EMPTY_TYPES))}")
+    chat_type = _CHAT_TYPES.get(chat.label("type") or "")
+    if chat_type is None:
+        raise refused(chat.place("type"), f"must be one of {', '.join(_CHAT_TYPES)}")
+    bare_id = chat.number("id")
+    return Message(
+        passage=_passage(sent),
+        chat_id=None if bare_id is None else _live_id(bare_id, chat_type),
+        message_id=sent.number("id"),
+        id_places=(chat.place("id"), sent.place("id")),
+        sent_at=_moment(sent, "date"),
+        edited_at=_moment(sent, "edited"),
+        chat_type=chat_type,
+        chat_title=chat.label("name"),
+        author=sent.label("author") or sent.label("from"),
+        sender_id=_sender_id(sent),
+        forwarded_from=sent.label("forwarded_from"),
+        # With the id of a peer it answers a message of another chat, which has its own numbers.
+        reply_to_message_id=None if sent.has("reply_to_peer_id") else sent.number("reply_to_message_id"),
+        via_bot=(sent.label("via_bot") or "").removeprefix("@") or None,
+        media=exported_media(sent),
+    )
+
+
+def _live_id(bare_id: int, chat_type: str) -> int:
+    """The id that the Bot API has for the chat. One that has the sign already was made by a program that knew it."""
+    if bare_id < 0 or chat_type == _PRIVATE:
+        return bare_id
+    return -bare_id if chat_type == _GROUP else -(_CHANNELS_START + bare_id)
+
+
+def _sender_id(sent: Fields) -> int | None:
+    """None also for the bare numbers of old exports, which do not say whose they are."""
+    value = sent.sent.get("from_id")
+    found = _PEER.fullmatch(value) if isinstance(value, str) else None
+    return None if found is None else _live_id(int(found["id"]), _PEER_TYPES[found["kind"]])
+
+
+def _moment(sent: Fields, name: str) -> str | None:
+    """The exact second if it is there. The other form is the exporting machine's local time and is taken for UTC."""
+    seconds = sent.number(f"{name}_unixtime")
+    return source_time(sent.text(name) if seconds is None else seconds)
+
+
+def _passage(sent: Fields) -> Passage:
+    """From `text_entities`, which has every piece; older exports have only `text`, a text or a list of pieces."""
+    if sent.has("rich_message"):
+        return rich_passage(sent, "rich_message")
+    name = "text_entities" if sent.items("text_entities") else "text"
+    value = sent.sent.get(name)
+    if isinstance(value, list):
+        return joined(_pieces(sent, name))
+    return Passage(sent.text(name) or "")
+
+
+def _pieces(sent: Fields, name: str) -> Iterator[Piece]:
+    for index, value in enumerate(sent.items(name)):
+        place = f"{sent.place(name)}[{index}]"
+        if isinstance(value, dict):
+            piece = object_at(place, value)
+            kind = value.get("type")
+            target = piece.text("href") if kind == "text_link" else None
+            yield Piece(piece.text("text") or "", kind == "link" or target is not None, target)
+        else:
+            yield Piece(storable(place, value))

@@ -1,0 +1,126 @@
+"""Makes entries of Telegram messages, in each form in which they come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from onceward.core.canonical import Json
+from onceward.core.text import bytes_of, compact, has_nul, refused
+from onceward.errors import InvalidInput
+from onceward.ingest.date import source_time
+from onceward.ingest.payload import Payload
+from onceward.ingest.telegram.entry import CONTENT_TYPES, SOURCE, Message, Said, payload_of
+from onceward.ingest.telegram.export import read_exported
+from onceward.ingest.telegram.fields import Fields, object_at
+from onceward.ingest.telegram.passage import marked
+from onceward.ingest.telegram.update import is_message, is_update, read_message, read_update
+
+# What a caller may say beside a message of any form.
+_SAID = frozenset({"content_type", "title", "author", "metadata"})
+_FORM = _SAID | {"text", "entities", "source"}
+_FORM_SOURCE = frozenset({"system", "chat_id", "message_id", "url", "date", "edit_date"})
+
+
+def normalize_telegram(sent: Mapping[str, Json]) -> Payload:
+    """The entry of a message, in one of three forms.
+
+    `{text, source: {chat_id, message_id, url}}` is our own; it may have Telegram's `entities` of the text, and `date`
+    and `edit_date` in `source`. The others are Telegram's: a whole update, or the message alone. Beside each may stand
+    `content_type`, `title`, `author` and `metadata`, which count more than what the message says. `InvalidInput` says
+    what is wrong with which field, or that the message could not be known again if it came twice.
+    """
+    fields = object_at("", sent)
+    said = _said(fields)
+    return payload_of(_read(fields), said)
+
+
+def normalize_exported(chat: Mapping[str, Json], message: Mapping[str, Json]) -> Payload | None:
+    """The entry of a message of Telegram Desktop's export; None for one without content, such as a service message.
+
+    `chat` is the object that holds the message in its `messages`. The keys are those of the same message when a bot
+    received it, wherever Telegram has one number for it: see `export`.
+    """
+    read = read_exported(object_at("chat", chat), object_at("message", message))
+    return None if read is None else payload_of(read, Said())
+
+
+def _read(fields: Fields) -> Message:
+    # Nothing of Telegram's has a `source`, so that is looked for first: an update beside one is named as unknown.
+    if not fields.has("source"):
+        if is_update(fields):
+            return read_update(fields)
+        if is_message(fields):
+            return read_message(fields)
+    return _read_form(fields)
+
+
+def _read_form(fields: Fields) -> Message:
+    _only(fields, _FORM)
+    source = fields.within("source")
+    _only(source, _FORM_SOURCE)
+    system = source.label("system")
+    if system is not None and system.lower() != SOURCE:
+        raise refused(source.place("system"), f"must be {SOURCE}")
+    text = fields.text("text")
+    if text is None:
+        raise refused("text", "is missing")
+    url = source.label("url")
+    if url is None and not text.strip():
+        raise refused("text", "must not be blank")
+    return Message(
+        passage=marked(text, fields.each("entities")),
+        chat_id=source.number("chat_id"),
+        message_id=source.number("message_id"),
+        url=url,
+        sent_at=_moment(source, "date"),
+        edited_at=_moment(source, "edit_date"),
+    )
+
+
+def _only(fields: Fields, known: frozenset[str]) -> None:
+    unknown = sorted(fields.place(name) for name in fields.sent if name not in known)
+    if unknown:
+        raise InvalidInput(
+            f"Unknown: {', '.join(unknown)}. Known here: {', '.join(sorted(known))}",
+            tuple((place, "is not known") for place in unknown),
+        )
+
+
+def _said(fields: Fields) -> Said:
+    content_type = fields.label("content_type")
+    if content_type is not None and content_type.lower() not in CONTENT_TYPES:
+        raise refused("content_type", f"must be one of {', '.join(CONTENT_TYPES)}")
+    return Said(
+        None if content_type is None else content_type.lower(),
+        fields.label("title"),
+        fields.label("author"),
+        _said_metadata(fields),
+    )
+
+
+def _said_metadata(fields: Fields) -> Mapping[str, Json]:
+    metadata = dict(fields.within("metadata").sent)
+    if not metadata:
+        return metadata
+    bytes_of("metadata", compact(metadata))
+    try:
+        with_nul = has_nul(metadata)
+    except RecursionError:
+        raise refused("metadata", "is nested too deeply") from None
+    if with_nul:
+        raise refused("metadata", "must not contain the character NUL")
+    if fields.within("metadata").has("source_time"):
+        # Versions are compared by it, so it has the one form in which that works.
+        metadata["source_time"] = _moment(fields.within("metadata"), "source_time")
+    return metadata
+
+
+def _moment(fields: Fields, name: str) -> str | None:
+    """A time that a caller says: Unix seconds, or a text as in mail or ISO 8601."""
+    value = fields.sent.get(name)
+    if value is None:
+        return None
+    time = source_time(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
+    if time is None:
+        raise refused(fields.place(name), "must be a time: Unix seconds, or a text such as 2026-11-16T03:26:00Z")
+    return time
