@@ -31,3 +31,5 @@ METADATA_BYTES_MAX = 64 * 1024
 IMMUTABLE = ("id", "entry_id", "created_at")
 # What a policy's `update_fields` may name.
 UPDATABLE = CONTENT
+# What the statement of an update writes: whatever can be another value than before.
+MUTABLE = ("updated_at", *CONTENT, PRIMARY, SECONDARY)

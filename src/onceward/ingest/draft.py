@@ -7,13 +7,13 @@ trimmed and in lower case, and whatever begins with one of the two names counts.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from onceward.core.canonical import Json
 from onceward.core.text import bytes_of, compact, has_nul, refused
-from onceward.errors import InvalidInput
+from onceward.errors import InvalidInput, OncewardError
 from onceward.ingest.columns import (
     COLUMNS,
     KEY_BYTES_MAX,
@@ -52,6 +52,20 @@ class Draft:
     @property
     def secondary(self) -> str | None:
         return cast("str | None", self.values[-1])
+
+
+def drafts_of(
+    payloads: Sequence[Payload], policies: Sequence[Policy], *, strict: bool = False
+) -> list[Draft | OncewardError]:
+    """Each payload checked, or what is wrong with it."""
+    by_key = {policy.policy_key: policy for policy in policies}
+    drafts: list[Draft | OncewardError] = []
+    for payload in payloads:
+        try:
+            drafts.append(draft_of(payload, by_key, strict=strict))
+        except InvalidInput as error:
+            drafts.append(error)
+    return drafts
 
 
 def draft_of(payload: Payload, policies: Mapping[str, Policy], *, strict: bool = False) -> Draft:
