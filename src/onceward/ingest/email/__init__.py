@@ -1,0 +1,1 @@
+"""Mail made into entries: read whatever it is made of, told apart, and keyed."""

@@ -1,0 +1,71 @@
+"""What mail is encoded in on its way: encoded words of heads (RFC 2047), transfer encodings of bodies. Nothing raises."""
+
+from __future__ import annotations
+
+import binascii
+import itertools
+import re
+
+from onceward.ingest.email.charset import decoded
+
+# No head has as many; what follows them stays encoded.
+WORDS_MAX = 10_000
+
+_WORD = re.compile(r"=\?([^?\s]*)\?([bBqQ])\?([^?]*)\?=")
+_NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/]+")
+_LETTERS_PER_GROUP, _BYTES_PER_GROUP = 4, 3
+
+
+def words_decoded(text: str) -> str:
+    """Text with its encoded words decoded, also where they should not stand: in quotes, or glued to other text.
+
+    Blanks between two of them are no part of the text. Neighbours of one charset are read as one, since senders cut in
+    the middle of a character.
+    """
+    if "=?" not in text:
+        return text
+    pieces: list[str] = []
+    run: list[bytes] = []
+    label, at = "", 0
+    for word in itertools.islice(_WORD.finditer(text), WORDS_MAX):
+        between = text[at : word.start()]
+        is_glued = bool(run) and not between.strip()
+        if run and not (is_glued and word[1].lower() == label):
+            pieces.append(decoded(b"".join(run), label))
+            run = []
+        if not is_glued:
+            pieces.append(between)
+        label, at = word[1].lower(), word.end()
+        run.append(_word_bytes(word[2], word[3].encode("utf-8", "replace")))
+    if run:
+        pieces.append(decoded(b"".join(run), label))
+    return "".join([*pieces, text[at:]])
+
+
+def _word_bytes(encoding: str, data: bytes) -> bytes:
+    return binascii.a2b_qp(data, header=True) if encoding in "qQ" else base64_bytes(data)
+
+
+def transfer_decoded(data: bytes, encoding: str) -> bytes:
+    """The bytes of a body; those in an unknown encoding are taken as they are."""
+    if encoding == "base64":
+        return base64_bytes(data)
+    return binascii.a2b_qp(data) if encoding == "quoted-printable" else data
+
+
+def transfer_size(data: bytes, encoding: str) -> int:
+    """How many bytes `transfer_decoded` would give, without making those of a long base64 text."""
+    if encoding != "base64":
+        return len(transfer_decoded(data, encoding))
+    return (len(data) - sum(map(data.count, (b"\n", b"\r", b"=", b" ")))) * _BYTES_PER_GROUP // _LETTERS_PER_GROUP
+
+
+def base64_bytes(data: bytes) -> bytes:
+    """What can be read of a base64 text, whatever stands in it and wherever it ends."""
+    try:
+        return binascii.a2b_base64(data)
+    except binascii.Error:
+        letters = _NOT_BASE64.sub(b"", data)
+    if len(letters) % _LETTERS_PER_GROUP == 1:
+        letters = letters[:-1]
+    return binascii.a2b_base64(letters + b"=" * (-len(letters) % _LETTERS_PER_GROUP))
