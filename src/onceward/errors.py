@@ -215,7 +215,13 @@ class OtherLog(OncewardError):
     code = "other-log"
 
 
-class AlreadyThere(OncewardError):
+class Conflict(OncewardError):
+    """What was asked for does not fit what is there by now; nothing was written. Look again, then decide."""
+
+    code = "conflict"
+
+
+class AlreadyThere(Conflict):
     """The name is taken by something else."""
 
     code = "already-there"

@@ -126,6 +126,7 @@ def test_it_works_beside_a_hub_on_the_same_data(hub: tuple[str, Path], tmp_path:
     with BlockingHub(url) as client, client.follow() as following:
         task = client.create_task("Beside")
         added = run("attach", "add", task.id, "a.bin", "--kind", "other", *where, cwd=tmp_path)
+        assert added.returncode == 0, added.stderr  # or there is no event to wait for
         event = next(following)
         (attachment,) = client.task_attachments(task.id)
         client.download(attachment.id, tmp_path / "got")

@@ -1,6 +1,7 @@
 """The command line as a whole: its groups of commands, and how it ends.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, configuration or input, 130 interrupted, 143 ended by SIGTERM.
+Exit codes: 0 done, 1 failed, 2 wrong usage, configuration or input, 3 `claims list --fail-if-any` found one,
+130 interrupted, 143 ended by SIGTERM.
 An error is one line on standard error.
 """
 
@@ -13,6 +14,7 @@ import click
 
 from onceward.cli.admin import admin
 from onceward.cli.attach import attach
+from onceward.cli.claims import claims
 from onceward.cli.config import config
 from onceward.cli.serve import serve
 from onceward.cli.task import task
@@ -36,10 +38,11 @@ def onceward() -> None:
     onceward token create ada --scope read  # prints the token, this once
     onceward task add "Paint the shed"      # prints the id of the task
     onceward attach add TASK plan.pdf --kind spec
+    onceward claims list --status in_doubt  # what nobody knows the outcome of
     """  # noqa: D301  # \b is click's mark for lines that stay as they are
 
 
-for command in (serve, config, token, task, attach, admin):
+for command in (serve, config, token, task, attach, claims, admin):
     onceward.add_command(command)
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
 from onceward.cli.target import Progress, Said, Shown
-from onceward.hub.client import About, BlockingHub
+from onceward.hub.client import About, BlockingHub, ClaimSeen
 
 # Somebody waits in front of the screen: a hub that is away is told sooner than to a program.
 _DEADLINE_SECONDS = 15.0
@@ -94,6 +94,24 @@ class RunningHub:
 
     def backfill_spec_attachments(self, progress: Progress) -> Shown:  # noqa: ARG002  # as above
         return dataclasses.asdict(self._hub.backfill_spec_attachments())
+
+    def claims(self, scope: str | None, status: str | None, limit: int, *, oldest: bool) -> Shown:
+        page = self._hub.claims.list(scope, status, limit=limit, oldest=oldest)
+        return {"claims": [_claim(one) for one in page.claims], "next": page.next}
+
+    def claim(self, scope: str, key: str) -> Shown:
+        return dataclasses.asdict(self._hub.claims.show(scope, key))
+
+    def resolve_claim(self, scope: str, key: str, version: int, verdict: str, value: Any, reason: str) -> Shown:
+        return dataclasses.asdict(self._hub.claims.resolve(scope, key, version, verdict, reason, value=value))
+
+    def purge_claims(self) -> Shown:
+        return {"deleted_count": self._hub.claims.purge()}
+
+
+def _claim(claim: ClaimSeen) -> Shown:
+    """Without its outcome, which a list does not tell."""
+    return {name: value for name, value in dataclasses.asdict(claim).items() if name != "outcome"}
 
 
 def _about(said: Said) -> About:

@@ -147,7 +147,7 @@ class StoredData:
     def _request(self, key: str | None) -> RequestKey | None:
         """What a row is marked with: the same mark as that of a hub without tokens, asked with this key."""
         plain = None if key is None else header_key([key], [])
-        return request_key(_LOCAL, plain, self._config.idempotency.default_ttl_hours * 3600)
+        return request_key(_LOCAL, plain, self._config.retain_seconds)
 
 
 def _reused() -> KeyReused:

@@ -9,7 +9,7 @@ import functools
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, TypeAlias
@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 import click
 
 from onceward.cli.settings import WITH_BYTES, loaded, with_flags
+from onceward.hub.config import Config
 
 # What shells add to the number of the signal that ended a process.
 _SIGNALLED = 128
@@ -93,13 +94,28 @@ def on_target(command: Callable[..., Any], *, may_be_new: bool = False) -> Calla
     Only what may be new is made; for every other command a folder without data is the wrong folder.
     """
 
+    @contextmanager
+    def here(config: Config) -> Iterator[Target]:
+        from onceward.cli.stored_data import stored_data  # noqa: PLC0415  # a database is a lot to import for `--help`
+
+        with stored_data(config, may_be_new=may_be_new) as data:
+            yield data
+
+    return somewhere(command, WITH_BYTES, here)
+
+
+def somewhere(
+    command: Callable[..., Any], flags: tuple[str, ...], here: Callable[[Config], AbstractContextManager[Any]]
+) -> Callable[..., Any]:
+    """Adds the options that say where: the hub of `--hub`, or what `here` makes of the configuration."""
+
     @functools.wraps(command)
     def with_target(hub: str | None, token: str | None, config_file: Path | None, **given: Any) -> Any:
-        flags = {flag: given.pop(flag) for flag in WITH_BYTES}
-        with _ended_in_order(), _opened(hub, token, config_file, flags, may_be_new=may_be_new) as target:
+        said = {flag: given.pop(flag) for flag in flags}
+        with _ended_in_order(), _opened(hub, token, config_file, said, here) as target:
             return command(target, **given)
 
-    decorated = with_flags(with_target, *WITH_BYTES)
+    decorated = with_flags(with_target, *flags)
     decorated = click.option(
         "--token", metavar="TOKEN", envvar="ONCEWARD_TOKEN", help="For --hub. [default: ONCEWARD_TOKEN]"
     )(decorated)
@@ -147,14 +163,11 @@ def _opened(
     token: str | None,
     config_file: Path | None,
     flags: Mapping[str, str | None],
-    *,
-    may_be_new: bool,
-) -> Iterator[Target]:
+    here: Callable[[Config], AbstractContextManager[Any]],
+) -> Iterator[Any]:
     if hub is None:
-        from onceward.cli.stored_data import stored_data  # noqa: PLC0415  # a database is a lot to import for `--help`
-
-        with stored_data(loaded(config_file, flags), may_be_new=may_be_new) as data:
-            yield data
+        with here(loaded(config_file, flags)) as found:
+            yield found
         return
     if given := [name for name, value in {"config": config_file, **flags}.items() if value is not None]:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)

@@ -20,6 +20,7 @@ class Final(enum.StrEnum):
     FENCED = "fenced"  # the downstream system refuses the old version from now on
     DEADLINE_PASSED = "deadline_passed"  # the request itself expired; it cannot be accepted any more
     PROVIDER_FINAL = "provider_final"  # the provider says that it did not and will not happen
+    OPERATOR = "operator"  # a person looked, and answers for it
 
 
 @dataclass(frozen=True, slots=True)

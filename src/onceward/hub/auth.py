@@ -33,9 +33,9 @@ _BEARER_SUBPROTOCOL = "onceward.bearer."
 # Says nothing that is worth a token, or has to work for whoever has none yet.
 _OPEN = frozenset({"/", "/healthz", "/readyz", "/skill.md", "/openapi.json", "/docs", "/favicon.ico"})
 _OPEN_UNDER = ("/console/",)
-_ADMIN_UNDER = ("/v1/admin/",)
-# Reading them is reading; changing them changes what happens to everybody.
-_ADMIN_TO_CHANGE = frozenset({"/test-mode", "/policies", "/api/v1/claims/resolve"})
+_ADMIN_UNDER = ("/v1/admin/", "/api/v1/claims/", "/policies/")
+# Looking at it is reading; changing it changes what happens to everybody.
+_ADMIN_TO_CHANGE = frozenset({"/test-mode"})
 
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 _NO_TOKEN = "This needs a token: send Authorization: Bearer <token>"  # noqa: S105  # a sentence

@@ -125,9 +125,10 @@ class IngestSettings:
     """How much may be normalized and inserted at a time."""
 
     max_message_bytes: Annotated[int, Whole(1024, 1024**3)] = 10 * 1024**2
-    max_batch: Annotated[int, Whole(1, 10_000)] = 1000
-    # A normalized message has its text twice, as it came and cleaned; one of the largest must fit.
-    max_batch_bytes: Annotated[int, Whole(1024, 1024**3)] = 32 * 1024**2
+    # One transaction holds no more.
+    max_batch: Annotated[int, Whole(1, 1000)] = 1000
+    # Also for a single one: an entry has its text twice, as it came and cleaned.
+    max_batch_bytes: Annotated[int, Whole(1024, 1024**3)] = 16 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,10 @@ class Config:
         if self.hub.ledger:
             return self.hub.ledger
         return self._file("ledger.db") if self.database_url.startswith("sqlite:") else self.database_url
+
+    @property
+    def retain_seconds(self) -> float:
+        return self.idempotency.default_ttl_hours * 3600
 
     @property
     def blobs_url(self) -> str:
@@ -216,11 +221,11 @@ TABLES: Mapping[str, type] = {
     "events": EventsSettings,
     "attachments": AttachmentsSettings,
     "attachments.archive": ArchiveSettings,
+    "ingest": IngestSettings,
     "auth": AuthSettings,
 }
 
 
-    "ingest": IngestSettings,
 @functools.cache
 def kinds(table: str) -> Mapping[str, Kind]:
     """The keys of a table, in order, each with what it may hold."""

@@ -10,6 +10,8 @@ from onceward.db.engine import Database, open_database
 from onceward.db.migrate import migrate
 from onceward.errors import InvalidConfig
 from onceward.hub.config import Config
+from onceward.ledger import Ledger
+from onceward.open import open_ledger
 from onceward.tasks import UploadRules
 
 
@@ -23,6 +25,16 @@ def opened(config: Config, *, pool_size: int = 1) -> Iterator[Database]:
         yield database
     finally:
         database.close()
+
+
+def ledger(config: Config) -> Ledger:
+    """The ledger of a configuration. It connects on first use."""
+    return open_ledger(
+        config.ledger_url,
+        lease_seconds=config.idempotency.processing_ttl_seconds,
+        retain_seconds=config.retain_seconds,
+        namespace=config.idempotency.key_prefix,
+    )
 
 
 def make_folder(config: Config) -> None:

@@ -61,7 +61,7 @@ def answer_to(error: Exception) -> Answer:
             return problem.problem(404, _cut(str(error)))
         case errors.Expired():
             return problem.problem(404, _cut(str(error)), error.code)
-        case errors.AlreadyThere():
+        case errors.Conflict():
             return problem.problem(409, _cut(str(error)))
         case errors.TooLarge():
             return problem.problem(413, _cut(str(error)))

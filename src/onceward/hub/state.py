@@ -16,8 +16,7 @@ from onceward.events.feed import Feed
 from onceward.http.operation import idempotency
 from onceward.hub import jobs
 from onceward.hub.auth import principal_of
-from onceward.hub.data import upload_rules
-from onceward.open import open_ledger
+from onceward.hub.data import ledger, upload_rules
 from onceward.tasks import UploadRules
 
 if TYPE_CHECKING:
@@ -30,12 +29,7 @@ class Hub:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.database = open_database(config.database_url)
-        self.ledger = open_ledger(
-            config.ledger_url,
-            lease_seconds=config.idempotency.processing_ttl_seconds,
-            retain_seconds=self.retain_seconds,
-            namespace=config.idempotency.key_prefix,
-        )
+        self.ledger = ledger(config)
         self.feed = Feed(
             self.database,
             heartbeat_seconds=config.events.heartbeat_seconds,
@@ -48,7 +42,7 @@ class Hub:
 
     @property
     def retain_seconds(self) -> float:
-        return self.config.idempotency.default_ttl_hours * 3600
+        return self.config.retain_seconds
 
     @property
     def upload_rules(self) -> UploadRules:

@@ -1,0 +1,176 @@
+"""`onceward claims`: what the ledger holds, and how an operator ends a doubt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import click
+
+from onceward.cli.output import as_json, say_fields, say_json, say_table
+from onceward.cli.settings import DATA
+from onceward.cli.target import Shown, exactly_one, somewhere
+from onceward.core.claim import Status
+from onceward.hub.config import Config
+
+# For scripts that watch: something is there that should not be.
+FOUND = 3
+_LIMIT_MAX = 500
+_statuses = click.Choice([status.value for status in Status])
+
+
+class Place(Protocol):
+    """Where claims are: a hub that runs, or a ledger."""
+
+    def claims(self, scope: str | None, status: str | None, limit: int, *, oldest: bool) -> Shown: ...
+
+    def claim(self, scope: str, key: str) -> Shown: ...
+
+    def resolve_claim(self, scope: str, key: str, version: int, verdict: str, value: Any, reason: str) -> Shown: ...
+
+    def purge_claims(self) -> Shown: ...
+
+
+@contextmanager
+def _here(config: Config) -> Iterator[Place]:
+    from onceward.cli.stored_claims import stored_claims  # noqa: PLC0415  # a ledger is a lot to import for `--help`
+
+    with stored_claims(config) as found:
+        yield found
+
+
+def on_ledger(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say where; the command gets a `Place` instead of them."""
+    return somewhere(command, (*DATA, "ledger"), _here)
+
+
+@click.group()
+def claims() -> None:
+    """Look at claims: who works on what, what failed, what is in doubt. And end doubts.
+
+    A claim is in doubt when an effect that may not be repeated was interrupted: nobody knows whether it happened. Find
+    out at its provider, then say so with `resolve`.
+
+    With --hub it asks a hub that runs, with a token of scope admin; without it, it works straight on a ledger: a
+    hub's, or with --ledger any that an application uses.
+    """
+
+
+@claims.command("list")
+@click.option("--scope", metavar="SCOPE", help="Only of this scope.")
+@click.option("--status", type=_statuses, help="Only with this status.")
+@click.option("--oldest", is_flag=True, help="The oldest first.")
+@click.option("--limit", type=click.IntRange(1, _LIMIT_MAX), default=100, show_default=True, help="At most so many.")
+@click.option("--fail-if-any", type=_statuses, help=f"Exit with code {FOUND} when there is one with this status.")
+@as_json
+@on_ledger
+def list_(
+    place: Place,
+    scope: str | None,
+    status: str | None,
+    oldest: bool,
+    limit: int,
+    fail_if_any: str | None,
+    as_json: bool,
+) -> int:
+    """List claims.
+
+    \b
+    onceward claims list --status in_doubt --oldest
+    onceward claims list --fail-if-any in_doubt     # for a monitor
+    """  # noqa: D301  # \b is click's mark for lines that stay as they are
+    found = place.claims(scope, status, limit, oldest=oldest)
+    if as_json:
+        say_json(found)
+    else:
+        rows = [(*(one[name] for name in _COLUMNS),) for one in found["claims"]]
+        say_table([name.upper() for name in _COLUMNS], rows)
+        if found["next"]:
+            click.echo(f"there are more; --limit takes up to {_LIMIT_MAX}", err=True)
+    if fail_if_any and place.claims(scope, fail_if_any, 1, oldest=False)["claims"]:
+        return FOUND
+    return 0
+
+
+_COLUMNS = ("status", "scope", "key", "version", "attempt", "created_at", "note")
+
+
+@claims.command()
+@click.argument("scope")
+@click.argument("key")
+@as_json
+@on_ledger
+def show(place: Place, scope: str, key: str, as_json: bool) -> None:
+    """Show one claim, and what is kept of its outcome.
+
+    \b
+    onceward claims show call charge:42
+    """  # noqa: D301  # \b is click's mark for lines that stay as they are
+    _say(place.claim(scope, key), as_json)
+
+
+@claims.command()
+@click.argument("scope")
+@click.argument("key")
+@click.option("--version", "seen", type=int, required=True, help="The version that you looked at (`claims show`).")
+@click.option("--committed", is_flag=True, help="It happened.")
+@click.option("--not-committed", is_flag=True, help="It did not happen, and it will not.")
+@click.option("--value", metavar="JSON", help="With --committed: what the effect gave. [default: null]")
+@click.option("--reason", required=True, help="How you know. It is kept with your name.")
+@as_json
+@exactly_one("committed", "not_committed")
+@on_ledger
+def resolve(
+    place: Place,
+    scope: str,
+    key: str,
+    seen: int,
+    committed: bool,
+    not_committed: bool,  # noqa: ARG001  # the other of the two
+    value: str | None,
+    reason: str,
+    as_json: bool,
+) -> None:
+    """End a doubt. Nothing is done when the claim has another version by now, or is not in doubt.
+
+    \b
+    onceward claims resolve call charge:42 --version 7 --committed --value '{"charge": "ch_1"}' \\
+        --reason "found in the bank's journal"
+    onceward claims resolve call charge:43 --version 9 --not-committed --reason "provider_final: never arrived"
+    """  # noqa: D301  # \b is click's mark for lines that stay as they are
+    verdict = "committed" if committed else "not_committed"
+    _say(place.resolve_claim(scope, key, seen, verdict, _value(value), reason), as_json)
+
+
+@claims.command()
+@as_json
+@on_ledger
+def purge(place: Place, as_json: bool) -> None:
+    """Delete claims that are past their retention. A hub that runs does so by itself.
+
+    \b
+    onceward claims purge --ledger sqlite:///payments.db
+    """  # noqa: D301  # \b is click's mark for lines that stay as they are
+    done = place.purge_claims()
+    if as_json:
+        say_json(done)
+    else:
+        say_fields(done)
+
+
+def _value(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError:
+        raise click.BadParameter(
+            f'expected JSON, such as 42, "text" or {{}}, not {text!r}', param_hint="--value"
+        ) from None
+
+
+def _say(claim: Shown, as_json: bool) -> None:
+    if as_json:
+        say_json(claim)
+    else:
+        say_fields({name: value for name, value in claim.items() if value is not None})

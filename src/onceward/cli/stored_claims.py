@@ -1,0 +1,49 @@
+"""A ledger, straight: that of a hub, whether or not it runs, or any other that an application uses."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from onceward.blocking import wait
+from onceward.cli.target import Shown
+from onceward.errors import InvalidOption, NotFound
+from onceward.hub import claims, data
+from onceward.hub.config import Config
+from onceward.ledger import Ledger
+
+
+@contextmanager
+def stored_claims(config: Config) -> Iterator[StoredClaims]:
+    url = config.ledger_url
+    if url.startswith("memory:"):
+        raise InvalidOption("a ledger in memory is known to its hub alone; ask it with --hub")
+    # Opening one would make it, and whoever looks for claims in an empty folder looks in the wrong one.
+    if url.startswith("sqlite:") and not (file := Path(unquote(urlsplit(url).path)[1:])).exists():
+        raise NotFound(f"there is no ledger {str(file)!r}; name it with --ledger or --data-dir, or a hub with --hub")
+    with data.ledger(config) as ledger:
+        yield StoredClaims(ledger)
+
+
+class StoredClaims:
+    """As `onceward.cli.claims.Place`."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def claims(self, scope: str | None, status: str | None, limit: int, *, oldest: bool) -> Shown:
+        return wait(claims.list_claims(self._ledger, scope, status, limit, oldest=oldest))
+
+    def claim(self, scope: str, key: str) -> Shown:
+        return wait(claims.show_claim(self._ledger, scope, key))
+
+    def resolve_claim(self, scope: str, key: str, version: int, verdict: str, value: Any, reason: str) -> Shown:
+        said = {"version": version, "verdict": verdict, "value": value, "reason": reason}
+        return wait(claims.resolve_claim(self._ledger, getpass.getuser(), scope=scope, key=key, **said))
+
+    def purge_claims(self) -> Shown:
+        return {"deleted_count": wait(claims.purge_claims(self._ledger))}

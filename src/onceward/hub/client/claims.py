@@ -1,0 +1,89 @@
+"""`hub.claims`: what the hub's ledger holds, and how a doubt is ended. It needs the scope admin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from onceward.hub.client.wire import Wire
+
+_PATH = "/api/v1/claims"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimSeen:
+    """An entry of the ledger as it was when somebody looked. Times are text in UTC; `outcome` only from `show`."""
+
+    scope: str
+    key: str
+    status: str
+    version: int
+    attempt: int
+    created_at: str
+    lease_until: str | None
+    completed_at: str | None
+    expires_at: str | None
+    repeatable: bool
+    user_id: str | None
+    endpoint: str | None
+    note: str | None
+    outcome: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimPage:
+    """Some claims, and where the list goes on: pass `next` as `after`."""
+
+    claims: tuple[ClaimSeen, ...]
+    next: str | None
+
+
+class Claims:
+    """Made by `Hub`."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+
+    async def list(
+        self,
+        scope: str | None = None,
+        status: str | None = None,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+        oldest: bool = False,
+    ) -> ClaimPage:
+        """At most `limit` claims; `oldest` gives the oldest of all first."""
+        asked = {"scope": scope, "status": status, "limit": limit, "after": after, "oldest": "true" if oldest else None}
+        return await self._wire.look(_PATH, asked, _page)
+
+    async def show(self, scope: str, key: str) -> ClaimSeen:
+        """One claim with what is kept of its outcome; `NotFound` when there is none."""
+        return await self._wire.look(f"{_PATH}/show", {"scope": scope, "key": key}, _claim)
+
+    async def resolve(
+        self, scope: str, key: str, version: int, verdict: str, reason: str, *, value: object = None,
+        idempotency_key: str | None = None,
+    ) -> ClaimSeen:  # fmt: skip
+        """End a doubt; `Conflict` when the claim is not in doubt under this version."""
+        sent = {
+            "scope": scope,
+            "key": key,
+            "version": version,
+            "verdict": verdict,
+            "reason": reason,
+            **({} if value is None else {"value": value}),
+        }
+        return await self._wire.change("POST", f"{_PATH}/resolve", sent, idempotency_key, _claim)
+
+    async def purge(self, *, idempotency_key: str | None = None) -> int:
+        """Delete what is past its retention; gives how many."""
+        return await self._wire.work(f"{_PATH}/purge", {}, idempotency_key, lambda said: int(said["deleted_count"]))
+
+
+def _page(said: Any) -> ClaimPage:
+    return ClaimPage(tuple(_claim(one) for one in said["claims"]), said["next"])
+
+
+def _claim(said: Any) -> ClaimSeen:
+    return ClaimSeen(**{name: said.get(name) for name in ClaimSeen.__slots__})

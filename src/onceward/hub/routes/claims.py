@@ -1,0 +1,109 @@
+"""What the ledger holds, and how a doubt is ended. For an admin: keys and outcomes are everybody's."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+from starlette.responses import JSONResponse
+
+from onceward.core.claim import Status
+from onceward.hub import claims
+from onceward.hub.auth import principal_of
+from onceward.hub.body import Sent, StrictRoute
+from onceward.hub.state import hub_of
+from onceward.store import PAGE_MAX
+
+router = APIRouter(prefix="/api/v1/claims", route_class=StrictRoute, tags=["claims"])
+
+
+class ClaimShown(BaseModel):
+    scope: str
+    key: str
+    status: Status
+    version: int = Field(description="What a resolution names: the claim that was looked at.")
+    attempt: int
+    created_at: str | None
+    lease_until: str | None = Field(description="While it is in progress: when a silent holder loses it.")
+    completed_at: str | None
+    expires_at: str | None
+    repeatable: bool
+    user_id: str | None
+    endpoint: str | None
+    note: str | None = Field(description="What was said of a failure, a doubt, or its end.")
+
+
+class OutcomeShown(BaseModel):
+    code: int | None = Field(description="The status of a kept response; none for other values.")
+    bytes: int | None = Field(description="None when the result could not be kept.")
+    value: Any = Field(None, description="What is kept, up to 64 KiB.")
+
+
+class ClaimWhole(ClaimShown):
+    outcome: OutcomeShown | None
+
+
+class ClaimList(BaseModel):
+    claims: list[ClaimShown]
+    next: str | None = Field(description="Where the list goes on: pass it as `after`.")
+
+
+class ResolveSent(Sent):
+    scope: str
+    key: str
+    version: int = Field(description="The version that was looked at. Any other, and nothing is done.")
+    verdict: Literal["committed", "not_committed"]
+    value: Any = Field(None, description="With `committed`: what the effect gave.")
+    reason: str = Field(description="How this is known. It is kept with who said it.")
+
+
+class PurgeShown(BaseModel):
+    deleted_count: int
+
+
+@router.get("", response_model=ClaimList, summary="List claims")
+async def list_claims(
+    request: Request,
+    scope: Annotated[str | None, Query(description="Only of this scope.", max_length=255)] = None,
+    status: Annotated[Status | None, Query(description="Only with this status.")] = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most so many.")] = 100,
+    after: Annotated[str, Query(description="`next` of the page before.", max_length=4096)] = "",
+    oldest: Annotated[bool, Query(description="The oldest first, of all there are.")] = False,
+) -> Response:
+    ledger = hub_of(request).ledger
+    return JSONResponse(await claims.list_claims(ledger, scope, status, limit, oldest=oldest, after=after))
+
+
+@router.get("/show", response_model=ClaimWhole, summary="Look at one claim and what is kept of its outcome")
+async def show_claim(
+    request: Request,
+    scope: Annotated[str, Query(max_length=255)],
+    key: Annotated[str, Query(max_length=1024)],
+) -> Response:
+    return JSONResponse(await claims.show_claim(hub_of(request).ledger, scope, key))
+
+
+@router.post(
+    "/resolve",
+    response_model=ClaimWhole,
+    responses={409: {"description": "It is not in doubt, or not any more under this version."}},
+    summary="End a doubt",
+)
+async def resolve_claim(sent: ResolveSent, request: Request) -> Response:
+    told = await claims.resolve_claim(
+        hub_of(request).ledger,
+        principal_of(request.scope),
+        scope=sent.scope,
+        key=sent.key,
+        version=sent.version,
+        verdict=sent.verdict,
+        value=sent.value,
+        reason=sent.reason,
+    )
+    return JSONResponse(told)
+
+
+@router.post("/purge", response_model=PurgeShown, summary="Delete what is past its retention")
+async def purge_claims(request: Request) -> Response:
+    return JSONResponse({"deleted_count": await claims.purge_claims(hub_of(request).ledger)})
