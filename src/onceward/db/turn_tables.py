@@ -123,6 +123,8 @@ def _recorded(into: MetaData) -> None:
         Column("epoch", Integer, nullable=False),
         Column("tool", Text, nullable=False),
         Column("key", Text, nullable=False),
+        # How often what was done under this key had been taken back before.
+        Column("generation", Integer, nullable=False),
         Column("arguments", Text, nullable=False),
         Column("effect", Text, nullable=False),
         Column("status", Text, nullable=False),

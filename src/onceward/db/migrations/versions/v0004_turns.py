@@ -99,6 +99,7 @@ def _recorded() -> None:
         sa.Column("epoch", sa.Integer, nullable=False),
         sa.Column("tool", sa.Text, nullable=False),
         sa.Column("key", sa.Text, nullable=False),
+        sa.Column("generation", sa.Integer, nullable=False),
         sa.Column("arguments", sa.Text, nullable=False),
         sa.Column("effect", sa.Text, nullable=False),
         sa.Column("status", sa.Text, nullable=False),

@@ -1,0 +1,77 @@
+"""The recorded stream of a turn: each chunk is stored before anybody sees it, so that any process can show it.
+
+A chunk has the number `<version>.<seq>`. The version is the epoch that wrote it: an attempt that begins anew begins a
+new stream, and what the one before it said is no part of the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import text
+
+from onceward.db.engine import Transaction
+from onceward.turns.turn import Turn, get_turn
+
+PAGE_MAX = 500
+
+_INSERT = text("""
+    INSERT INTO turn_chunks (turn_id, version, seq, event, data)
+    SELECT id, epoch, CAST(:seq AS integer), CAST(:event AS text), CAST(:data AS text)
+    FROM turns WHERE id = :id AND epoch = :epoch AND state IN ('processing', 'committing')
+    ON CONFLICT DO NOTHING
+""")
+# Nobody supersedes the turn between the look at its row and the commit of the chunk.
+_LOCK = text("SELECT 1 FROM turns WHERE id = :id FOR SHARE")
+_READ = text("""
+    SELECT seq, event, data FROM turn_chunks
+    WHERE turn_id = :id AND version = :version AND seq > :after ORDER BY seq LIMIT :limit
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """`data` is JSON text. `event` is `delta` or `tool`."""
+
+    seq: int
+    event: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPage:
+    """One look at a stream: the turn as it stands, and the chunks of one of its versions."""
+
+    turn: Turn
+    version: int
+    chunks: tuple[Chunk, ...]
+
+
+def append_chunks(tx: Transaction, turn_id: str, epoch: int, seq: int, chunks: Sequence[tuple[str, str]]) -> bool:
+    """Record chunks from number `seq` on (counted from 1). False, and nothing recorded, when the run is superseded."""
+    if tx.dialect.name != "sqlite":
+        tx.execute(_LOCK, {"id": turn_id})
+    for number, (event, data) in enumerate(chunks):
+        values = {"id": turn_id, "epoch": epoch, "seq": seq + number, "event": event, "data": data}
+        if tx.execute(_INSERT, values).rowcount != 1:
+            return False
+    return True
+
+
+def read_chunks(tx: Transaction, turn_id: str, version: int, after: int = 0, limit: int = PAGE_MAX) -> list[Chunk]:
+    """The chunks of one version that follow number `after`."""
+    values = {"id": turn_id, "version": version, "after": after, "limit": min(limit, PAGE_MAX)}
+    return [Chunk(*row) for row in tx.execute(_READ, values)]
+
+
+def stream_page(
+    tx: Transaction, principal: str, turn_id: str, version: int = 0, after: int = 0, limit: int = PAGE_MAX
+) -> StreamPage:
+    """The turn, and what follows `<version>.<after>` of its stream; of the present version from its beginning when
+    that is another one (0: whichever it is).
+    """
+    turn = get_turn(tx, principal, turn_id)
+    here = turn.epoch
+    chunks = read_chunks(tx, turn_id, here, after if version == here else 0, limit)
+    return StreamPage(turn, here, tuple(chunks))

@@ -1,0 +1,172 @@
+"""A small house of turns: a database, a ledger, a brain and a runner, and short ways to talk to them."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sqlalchemy import text
+from tests.waiting import SECONDS_MAX
+
+from onceward.core.canonical import Json
+from onceward.db.engine import Database
+from onceward.events import log
+from onceward.ledger import Ledger
+from onceward.turns import (
+    Brain,
+    ChannelAdapter,
+    Context,
+    Decision,
+    Engine,
+    Intake,
+    LocalRunner,
+    Message,
+    Received,
+    Turn,
+    TurnGateway,
+    UserMessage,
+    messages_of,
+)
+from onceward.turns.turn import find_turn
+
+# Nothing is found by sweeping unless a test sweeps.
+NEVER_SECONDS = 3600.0
+
+
+async def echo(context: Context) -> str:
+    return f"You said: {context.text}"
+
+
+class Now:
+    """The hub's clock, which stands still until a test moves it."""
+
+    def __init__(self) -> None:
+        self.moment = datetime.datetime(2026, 11, 16, 3, 26, tzinfo=datetime.UTC)
+
+    def __call__(self) -> datetime.datetime:
+        return self.moment
+
+    def advance(self, seconds: float) -> None:
+        self.moment += datetime.timedelta(seconds=seconds)
+
+
+class Held:
+    """A brain that waits until it is told what to say, run by run."""
+
+    def __init__(self, decide: Callable[..., Any] | None = None) -> None:
+        self.runs: list[HeldRun] = []
+        self._began: asyncio.Queue[HeldRun] = asyncio.Queue()
+        self.brain = Brain(self._run, decide=decide)
+
+    async def _run(self, context: Context) -> Json:
+        run = HeldRun(context)
+        self.runs.append(run)
+        self._began.put_nowait(run)
+        try:
+            return await run.answer
+        except asyncio.CancelledError:
+            run.cancelled.set()
+            raise
+
+    async def began(self) -> HeldRun:
+        """The next run that has begun."""
+        return await asyncio.wait_for(self._began.get(), SECONDS_MAX)
+
+
+class HeldRun:
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.turn = context.turn
+        self.answer: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
+        self.cancelled = asyncio.Event()
+
+    @property
+    def said(self) -> list[str]:
+        return [message.content for message in self.context.messages]
+
+
+class Post:
+    """A channel that notes what it was asked to send."""
+
+    effect: Any = "irreversible"
+
+    def __init__(self, before: Callable[[Turn], Awaitable[None]] | None = None) -> None:
+        self.sent: list[tuple[str, Json]] = []
+        self._before = before
+
+    async def send_response(self, turn: Turn, response: Json) -> None:
+        if self._before is not None:
+            await self._before(turn)
+        self.sent.append((turn.id, response))
+
+
+class House:
+    """One process of a hub, as far as turns are concerned."""
+
+    def __init__(
+        self,
+        database: Database,
+        ledger: Ledger,
+        brain: Brain,
+        now: Now | None = None,
+        *,
+        intake: Intake | None = None,
+        adapter: ChannelAdapter | None = None,
+        **options: Any,
+    ) -> None:
+        self.database = database
+        self.now = now or Now()
+        self.engine = Engine(database, ledger, brain, adapter=adapter, now=self.now, retry_seconds=(0.0,), **options)
+        self.runner = LocalRunner(self.engine, sweep_seconds=NEVER_SECONDS)
+        self.gateway = TurnGateway(database, brain, self.runner, intake=intake, now=self.now)
+
+    async def say(self, content: str, **fields: Any) -> Received:
+        return await self.gateway.receive_message(UserMessage(content=content, **fields))
+
+    async def idle(self) -> None:
+        await asyncio.wait_for(self.runner.idle(), SECONDS_MAX)
+
+    async def sweep(self) -> None:
+        """Look for what is to be done, and do it."""
+        await self.runner.sweep_once()
+        await self.idle()
+
+    def turn(self, turn_id: str) -> Turn:
+        with self.database.read() as tx:
+            found = find_turn(tx, turn_id)
+        assert found is not None
+        return found
+
+    def messages(self, turn_id: str) -> list[Message]:
+        with self.database.read() as tx:
+            return messages_of(tx, self.turn(turn_id))
+
+    def said(self, turn_id: str) -> list[str]:
+        return [message.content for message in self.messages(turn_id)]
+
+    def rows(self, statement: str, **values: object) -> list[Any]:
+        with self.database.read() as tx:
+            return list(tx.execute(text(statement), values))
+
+    def write(self, statement: str, **values: object) -> None:
+        with self.database.write() as tx:
+            tx.execute(text(statement), values)
+
+    def events(self) -> list[log.Event]:
+        with self.database.read() as tx:
+            return log.page(tx, 0, log.extent(tx).last_event_id, 500)
+
+
+@asynccontextmanager
+async def opened(house: House) -> AsyncIterator[House]:
+    try:
+        yield house
+    finally:
+        await house.runner.stop()
+
+
+def decides(decision: Decision | None) -> Callable[..., Decision | None]:
+    return lambda _turn, _messages, _new: decision
