@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
+
+from tests.waiting import until
 
 from onceward.holder import holder, proved_dead
 
@@ -95,9 +96,8 @@ def test_a_process_whose_main_thread_has_ended_is_not_dead_while_another_thread_
     process = subprocess.Popen([sys.executable, "-c", script], stdin=-1, stdout=-1, text=True)
     assert process.stdout is not None
     written = process.stdout.readline().strip()
-    deadline = threading.Event()
-    while Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
-        assert not deadline.wait(0.001)
+    stat = Path(f"/proc/{process.pid}/stat")
+    until(lambda: stat.read_text().rsplit(")", 1)[1].split()[0] == "Z", "its main thread does not end")
 
     assert not proved_dead(written)
     process.kill()

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import uvicorn
 from fastapi import FastAPI
+from tests.waiting import soon
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.asyncio.client import ClientConnection, connect
@@ -53,8 +54,7 @@ class _Server(uvicorn.Server):
         for one in sockets or []:
             one.close()
         # As the original waits, but more often.
-        while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110  # the sets are the server's
-            await asyncio.sleep(0.002)
+        await soon(lambda: not self.server_state.connections and not self.server_state.tasks, "somebody stays")
 
 
 class Serving:

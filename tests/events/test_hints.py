@@ -8,13 +8,13 @@ import logging
 import resource
 import socket
 import threading
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
 import pytest
 from sqlalchemy import text
-from tests.events.serving import PATIENCE_SECONDS, Client, Serving, client, new, write
+from tests.events.serving import Client, Serving, client, new, write
+from tests.waiting import soon
 
 from onceward.db.engine import Database, open_database
 from onceward.events.hints import Nothing
@@ -70,8 +70,7 @@ def test_when_everybody_has_left_and_somebody_comes_again_hints_are_back(databas
     async def follow(serving: Serving) -> None:
         async with client(serving) as one:
             await caught_up(one)
-        while serving.feed.followers:  # noqa: ASYNC110  # it becomes true in the server's loop
-            await asyncio.sleep(0.005)
+        await soon(lambda: not serving.feed.followers, "it is not forgotten")
         write(database, new(3))
         async with client(serving) as one:
             await caught_up(one)
@@ -113,18 +112,12 @@ def test_a_process_whose_listening_connection_is_dropped_listens_again(database:
     async def follow(serving: Serving) -> None:
         async with client(serving) as one:
             await caught_up(one)
-            (before,) = await until_some(listening)
+            (before,) = await soon(listening, "it does not listen")
             with database.read() as tx:
                 tx.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": before})
-            (after,) = await until_some(lambda: [pid for pid in listening() if pid != before])
+            (after,) = await soon(lambda: [pid for pid in listening() if pid != before], "it does not listen again")
 
             assert after != before
-
-    async def until_some(look: Callable[[], list[int]]) -> list[int]:
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not (found := look()):  # noqa: ASYNC110  # it is the database that knows
-                await asyncio.sleep(0.01)
-        return found
 
     with Serving(database, look_seconds=0.1) as serving:
         asyncio.run(follow(serving))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.events.serving import PATIENCE_SECONDS, Serving, client, ids, new, types, write
+from tests.waiting import until
 from websockets.exceptions import ConnectionClosed
 
 from onceward.db.clock import now_text
@@ -23,14 +23,6 @@ from onceward.events.session import Session
 NEVER = 600.0
 
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """In a thread of its own, where waiting holds up nobody."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.001)
 
 
 def test_what_arrives_while_the_log_is_read_is_not_waited_for(
@@ -47,14 +39,14 @@ def test_what_arrives_while_the_log_is_read_is_not_waited_for(
                 append(tx, new(5))
                 retain(tx, now_text(), limit=4)
             serving.feed.hint()
-            wait_for(lambda: serving.feed._ring._end == 5)
+            until(lambda: serving.feed._ring._end == 5, "the ring does not move")
         return page
 
     monkeypatch.setattr("onceward.events.feed.read_replay", late)
 
     def slowly(tx: Transaction) -> Extent:
         # The page is read from the log only as long as the ring has not begun.
-        wait_for(read.is_set)
+        assert read.wait(PATIENCE_SECONDS)
         return extent(tx)
 
     monkeypatch.setattr("onceward.events.tail.extent", slowly)
@@ -82,7 +74,7 @@ def test_a_session_that_is_ended_while_the_log_is_read_does_not_rest(
         reading.set()
         (session,) = serving.feed._sessions
         assert isinstance(session, Session)
-        wait_for(session._has_ended)
+        until(session._has_ended, "it does not end")
         return page
 
     monkeypatch.setattr("onceward.events.tail.extent", never)

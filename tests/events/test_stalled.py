@@ -7,10 +7,10 @@ import datetime
 import json
 import socket
 import time
-from collections.abc import Callable
 
 import pytest
 from tests.events.serving import PATIENCE_SECONDS, Client, Serving, client, new, write
+from tests.waiting import soon
 from websockets.exceptions import ConnectionClosed
 
 from onceward.db.engine import Database
@@ -25,20 +25,14 @@ HIGH_WATER = 64 * 1024
 SMALL = 16 * 1024
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not condition():  # noqa: ASYNC110  # it is true in another thread's loop
-            await asyncio.sleep(0.005)
-
-
 def sessions(serving: Serving) -> list[Session]:
     return [one for one in serving.feed._sessions if isinstance(one, Session)]
 
 
-def narrow(size: int = SMALL) -> socket.socket:
+def narrow() -> socket.socket:
     """A connection for which the system takes little."""
     one = socket.socket()
-    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SMALL)
     return one
 
 
@@ -61,7 +55,7 @@ def test_one_stalled_client_among_many_holds_up_nobody_and_costs_no_memory(datab
                 session = await stall(serving, stalled)
                 async with asyncio.TaskGroup() as group:
                     others = [group.create_task(listen(serving)) for _ in range(30)]
-                    await until(lambda: serving.feed.followers == 31)
+                    await soon(lambda: serving.feed.followers == 31)
                     for _ in range(300):
                         write(database, new(1, size=4_000))
                         serving.feed.hint()
@@ -115,7 +109,7 @@ def test_a_stalled_client_is_closed_with_the_id_to_resume_from(database: Databas
                     session = await stall(serving, one)
                     write(database, new(100, size=8_000))
                     serving.feed.hint()
-                await until(lambda: session._is_cut if moment == "soon" else not serving.feed.followers)
+                await soon(lambda: session._is_cut if moment == "soon" else not serving.feed.followers)
                 one.connection.transport.resume_reading()
                 heard = await one.hear_until("error")
                 with pytest.raises(ConnectionClosed):
@@ -149,11 +143,11 @@ def test_a_client_that_never_reads_again_is_gone_from_the_feed(
             connection.settimeout(PATIENCE_SECONDS)
             connection.connect(("127.0.0.1", serving.port))
             _ask(connection, kind)
-            await until(lambda: serving.feed.followers == 1)
-            await until(lambda: serving.feed.followers == 0)
+            await soon(lambda: serving.feed.followers == 1)
+            await soon(lambda: serving.feed.followers == 0)
             if ours:
                 # The connection itself is gone, although megabytes were never read.
-                await until(lambda: not serving.connections)
+                await soon(lambda: not serving.connections)
 
     with Serving(database, ours=ours, stall_seconds=0.1, send_buffer=SMALL) as serving:
         asyncio.run(follow(serving))
@@ -176,18 +170,23 @@ def test_a_slow_client_that_reads_on_is_never_closed(database: Database) -> None
     """What waits for it takes longer than the hub's patience, but it becomes less."""
 
     async def follow(serving: Serving) -> None:
-        with narrow(64 * 1024) as connection:
+        with narrow() as connection:
             connection.setblocking(False)
             await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", serving.port))
             async with client(serving, sock=connection, max_queue=1) as one:
                 await one.hello(after_event_id=0)
+                (session,) = sessions(serving)
+                assert session._unsent is not None
                 waited = 0.0
                 while one.last < 50:
+                    since, unsent = session._writing_since, session._unsent()
+                    # It reads until the hub gets rid of something, and not again before the hub has noticed.
                     await one.events(1)
-                    await asyncio.sleep(0.04)
-                    for session in sessions(serving):
-                        if session._writing_since is not None:
-                            waited = max(waited, session._loop.time() - session._told_at)
+                    if since is None or session._unsent() >= unsent:
+                        continue
+                    await soon(lambda since=since: session._writing_since != since)
+                    if session._writing_since is not None:
+                        waited = max(waited, session._loop.time() - session._told_at)
         assert waited > 0.25
 
     write(database, new(50, size=8_000))
@@ -209,9 +208,9 @@ def test_a_stop_does_not_wait_for_a_client_that_does_not_read(
                 session = await stall(serving, one)
                 write(database, new(100, size=8_000))
                 serving.feed.hint()
-                await until(lambda: session._writing_since is not None)
+                await soon(lambda: session._writing_since is not None)
                 serving.stop()
-                await until(lambda: not serving.feed.followers)
+                await soon(lambda: not serving.feed.followers)
                 one.connection.transport.abort()
 
     with Serving(database, send_buffer=SMALL) as serving:

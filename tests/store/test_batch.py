@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.store.gate import GateStore, begin, block, refuse_key, settle
+from tests.waiting import soon, until
 
 from onceward import errors
 from onceward.core.claim import Answer, Append, Begin, Claim, Move, Ref, Status, Write, found
@@ -17,13 +17,6 @@ from onceward.ledger import Ledger
 from onceward.store import BATCH_WRITES_MAX, Reading
 from onceward.store.batch import Batcher
 from onceward.store.pending import Pending, driving
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for something another thread does; a bound on failure, not a pause that makes the test pass."""
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.to_thread(threading.Event().wait, 0.001)
 
 
 async def entered(store: GateStore) -> None:
@@ -272,9 +265,7 @@ def test_threads_and_loops_share_batches(store: GateStore, line: Batcher) -> Non
         first = pool.submit(on_thread, "first")
         store.entered.acquire(timeout=10)
         rest = [pool.submit(on_thread if n % 2 else on_loop, f"k{n}") for n in range(8)]
-        deadline = time.monotonic() + 10
-        while len(line._queue._waiting) < 8 and time.monotonic() < deadline:
-            threading.Event().wait(0.001)
+        until(lambda: len(line._queue._waiting) == 8, "not all of them wait")
         store.let_go()
 
         assert all(future.result(10).applied for future in [first, *rest])
@@ -338,7 +329,7 @@ def test_an_idle_thread_ends_and_the_next_call_starts_another(
 
     async def main() -> None:
         await line.write(begin("k"))
-        await until(lambda: line._thread is None)
+        await soon(lambda: line._thread is None)
         await line.write(begin("k2"))
 
     asyncio.run(main())

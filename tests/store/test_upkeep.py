@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Sequence
 
 import pytest
 from tests.store.gate import SECOND, GateStore, begin, block, settle
+from tests.waiting import until
 
 from onceward import errors
 from onceward.core.claim import Move, Ref, Status, Verb
@@ -19,8 +19,8 @@ def test_a_claim_is_renewed_while_its_callers_loop_is_blocked(store: GateStore, 
         answer = await line.write(begin("k", lease=30_000))
         assert answer.entry is not None
         kept = line.keep(answer.entry, 30_000, SECOND, seconds=60)
-        while len(store.writes_of("k")) < 4:  # this spins on the loop's own thread: nothing of asyncio can run
-            threading.Event().wait(0.001)
+        # This waits on the loop's own thread: nothing of asyncio can run.
+        until(lambda: len(store.writes_of("k")) >= 4, "it is not renewed")
         line.drop(kept)
 
     asyncio.run(main())

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.hub.client.conftest import Using
 from tests.hub.client.line import Line
+from tests.waiting import soon
 
 from onceward import errors
 from onceward.hub.client import Event, Following, Hub
@@ -44,8 +45,7 @@ def test_what_was_and_what_comes_is_one_stream(url: str, many_events: tuple[str,
 async def until_cursor(following: Following, event_id: int | None) -> None:
     """A mark of progress moves the cursor past events that are not wanted, also while nobody is given an event."""
     assert event_id is not None
-    while (following.cursor or 0) < event_id:  # noqa: ASYNC110  # it has no event
-        await asyncio.sleep(0.005)
+    await soon(lambda: (following.cursor or 0) >= event_id, "the cursor does not move")
 
 
 def test_without_a_cursor_it_begins_now(url: str, using: Using) -> None:

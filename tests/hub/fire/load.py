@@ -130,7 +130,7 @@ class Load:
 
     def _write_past_the_hub(self, topic: str) -> None:
         while not self._over.is_set():
-            write_all(self._url, topic, WRITTEN_EACH, seed=next(self._numbers))
+            write_all(self._url, topic, WRITTEN_EACH, seed=next(self._numbers), over=self._over)
             self._over.wait(0.5)
 
     def _client(self, ask: Caller, topic: str) -> None:

@@ -22,6 +22,7 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 from tests.waiting import SECONDS_MAX, until
 
+from onceward.db.engine import POSTGRES_CONNECTIONS, READERS_CONNECTIONS
 from onceward.events import log
 
 TOPICS = "/api/v1/topics"
@@ -30,6 +31,13 @@ FULL_BYTES = 4096
 # While somebody else writes, those who only read get their answer within this time, on a busy machine too.
 READ_SECONDS_MAX = 1.0
 WRITERS = 20
+# As many of them as have connections to the database wait there; the others wait for those.
+WRITING = POSTGRES_CONNECTIONS - READERS_CONNECTIONS
+_WAITING = """
+    SELECT count(*) FROM pg_locks
+    WHERE locktype = 'advisory' AND NOT granted
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
 # More than the hub has threads.
 CROWD = 60
 
@@ -152,6 +160,13 @@ def test_a_database_and_a_ledger_that_stop_and_come_back(tmp_path: Path) -> None
         assert "Traceback" not in "\n".join(hub.log_lines())
 
 
+def in_progress(ledger: Path) -> int:
+    """How many keys are being worked on."""
+    with closing(sqlite3.connect(ledger)) as db:
+        counted = "SELECT count(*) FROM platform_idempotency_keys WHERE status = 'in_progress'"
+        return int(db.execute(counted).fetchone()[0])
+
+
 @contextmanager
 def held(file: Path) -> Iterator[None]:
     """Somebody else writes all the while."""
@@ -172,9 +187,10 @@ def test_while_somebody_else_holds_the_file_writers_wait_and_readers_do_not(file
 
         with held(data_dir / "hub.db"):
             waiting = [
-                threads.submit(ask.post, path, {"sender": "a", "content": str(number)}) for number in range(CROWD)
+                threads.submit(ask.post, path, {"sender": "a", "content": str(number)}, key=f"crowd-{number}")
+                for number in range(CROWD)
             ]
-            time.sleep(0.3)  # long enough for all of them to wait
+            until(lambda: in_progress(data_dir / "ledger.db") == CROWD, "not all of them have begun")
             began = time.monotonic()
             reads = [ask.get(place) for place in ("/healthz", TOPICS, "/api/v1/events")]
             took = time.monotonic() - began
@@ -204,7 +220,7 @@ def test_while_somebody_else_holds_the_lock_of_the_log_writers_wait_and_readers_
 
         other.execute("SELECT pg_advisory_xact_lock(%s)", [log._LOCK])
         waiting = [threads.submit(one.post, path, {"sender": "a", "content": "held up"}) for one in writers]
-        time.sleep(0.3)  # long enough for all of them to wait
+        until(lambda: other.execute(_WAITING).fetchall() == [(WRITING,)], "not all of them wait")
         began = time.monotonic()
         reads = [reader.get(place) for place in ("/healthz", TOPICS, "/api/v1/events")]
         took = time.monotonic() - began

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -50,23 +50,27 @@ def append_out_of_turn(tx: Transaction, event: NewEvent) -> int:
     return int(tx.execute(_WITHOUT_TURN, {**fields, "created_at": now_text(), "channel": CHANNEL}).scalar_one())
 
 
-def write_all(url: str, topic: str, each: int, how: Append = append_in_turn, seed: int = 0) -> list[int]:
-    """Let the writers write so many messages each; gives the ids of the events, in no order."""
+def write_all(
+    url: str, topic: str, each: int, how: Append = append_in_turn, seed: int = 0, over: threading.Event | None = None
+) -> list[int]:
+    """Let the writers write so many messages each, or until it is over; gives the ids of the events, in no order."""
+    over = over or threading.Event()
     with ThreadPoolExecutor(WRITERS) as threads:
-        done = threads.map(lambda number: _write(url, topic, each, how, seed + number), range(WRITERS))
+        done = threads.map(
+            lambda number: _write(url, topic, each, how, random.Random(seed + number), over), range(WRITERS)
+        )
         return list(itertools.chain.from_iterable(done))
 
 
-def _write(url: str, topic: str, each: int, how: Append, seed: int) -> list[int]:
-    chance = random.Random(seed)
+def _write(url: str, topic: str, each: int, how: Append, chance: random.Random, over: threading.Event) -> list[int]:
     ids: list[int] = []
     # Its own pool: nothing but the database stands between the writers.
     with closing(open_database(url, pool_size=1)) as database:
-        for _ in range(each):
+        while len(ids) < each and not over.is_set():
             with database.write() as tx:
                 row = {"id": new_id("msg"), "topic_id": topic, "sender": "writer", "content": "…"}
                 tx.execute(sqlalchemy.insert(messages).values(**row, created_at=now_text()))
-                time.sleep(chance.uniform(0, PAUSE_SECONDS_MAX))
+                over.wait(chance.uniform(0, PAUSE_SECONDS_MAX))
                 ids.append(how(tx, NewEvent("topic.message_added", topic, "message", row["id"], "{}")))
-                time.sleep(chance.uniform(0, COMMIT_SECONDS_MAX))
+                over.wait(chance.uniform(0, COMMIT_SECONDS_MAX))
     return ids
