@@ -25,7 +25,7 @@ EMAIL_THREAD_V2 = "email_correspondence_thread_v2"
 # An index entry must fit into a page of it; a key that is longer is stored as its hash.
 KEY_BYTES_MAX = 512
 
-_ID = re.compile(r"-?[0-9]{1,19}")
+_ID = re.compile(r"\s*+(-?[0-9]{1,19})\s*+")
 # Telegram's ids fit into 52 bits, and every program's into 63.
 _IDS = range(-(2**63), 2**63)
 
@@ -148,8 +148,7 @@ _from_addr = from_addr
 
 def _telegram_id(name: str, sent: int | str | None) -> int:
     """The id as a number. `5` and `" 5 "` are the same; a truth value, a fraction and a blank are none."""
-    if isinstance(sent, str) and _ID.fullmatch(sent.strip()):
-        sent = int(sent)
-    if isinstance(sent, bool) or not isinstance(sent, int) or sent not in _IDS:
+    number = int(found[1]) if isinstance(sent, str) and (found := _ID.fullmatch(sent)) else sent
+    if isinstance(number, bool) or not isinstance(number, int) or number not in _IDS:
         raise refused(name, "must be a whole number, as Telegram gives it")
-    return sent
+    return number

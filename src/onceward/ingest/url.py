@@ -26,8 +26,8 @@ _END = (
     # The punctuation of Chinese and Japanese, which write no blank behind an address.
     r"\u3000-\u3003\u3008-\u3011\u3014-\u301f\uff01\uff08\uff09\uff0c\uff1a\uff1b\uff1f"
 )
-# A comma or semicolon before another address only parts the two.
-_PIECE = re.compile(rf"[^{_END}()\[\]{{}},;]++|[()\[\]{{}}]|[,;](?!https?://)", re.IGNORECASE)
+# A comma, a semicolon or an opening bracket before another address only parts the two.
+_PIECE = re.compile(rf"[^{_END}()\[\]{{}},;]++|[)\]}}]|[(\[{{,;](?!https?://)", re.IGNORECASE)
 _REST = re.compile(rf"[^{_END}]*+")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _CLOSINGS = frozenset(_CLOSING.values())
@@ -49,6 +49,8 @@ def find_urls(text: str) -> list[str]:
     place = 0
     while (start := _START.search(text, place)) is not None:
         begin, place = start.start(), _end_of_address(text, start.end())
+        if place == start.end():
+            continue
         url = text[begin:place].rstrip(_TRAILING)
         if text[begin - 1 : begin] == "_":
             # Emphasis: one that is before the address is behind it too.
