@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
 
 import httpx
 
 from onceward.http.wire import App, Message
 from onceward.hub.app import create_app
 from onceward.hub.config import Config
+
+T = TypeVar("T")
 
 
 class Client:
@@ -20,10 +22,14 @@ class Client:
     def __init__(self, runner: asyncio.Runner, app: App) -> None:
         self._runner = runner
         transport = httpx.ASGITransport(app, client=("127.0.0.1", 50_000))
-        self._client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787")
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8787")
+
+    def run(self, asking: Coroutine[Any, Any, T]) -> T:
+        """Several requests at a time, made with `client`."""
+        return self._runner.run(asking)
 
     def request(self, method: str, path: str, **options: Any) -> httpx.Response:
-        return self._runner.run(self._client.request(method, path, **options))
+        return self.run(self.client.request(method, path, **options))
 
     def get(self, path: str, **options: Any) -> httpx.Response:
         return self.request("GET", path, **options)
@@ -35,7 +41,7 @@ class Client:
         return self.request("PUT", path, **options)
 
     def close(self) -> None:
-        self._runner.run(self._client.aclose())
+        self.run(self.client.aclose())
 
 
 @contextlib.contextmanager

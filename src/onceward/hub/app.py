@@ -3,6 +3,7 @@
 Observe                 one log line and one count for each request
 Hosts                   is it meant for this host, and from a page that may ask?
 Auth                    whose token is it, and does it reach this far?
+Schemas                 which schema does a keyed insert go to?
 IdempotencyMiddleware   has this key been answered already?
 FastAPI                 routes, strict bodies, problem answers
 """
@@ -24,7 +25,8 @@ from onceward.hub.config import Config
 from onceward.hub.head import Head
 from onceward.hub.hosts import Hosts
 from onceward.hub.observe import Observe
-from onceward.hub.routes import admin, events, pages, tasks, topics
+from onceward.hub.routes import admin, claims, events, ingest, pages, tasks, topics
+from onceward.hub.schema import Schemas, variant_of
 from onceward.hub.sockets import Sockets
 from onceward.hub.state import Hub
 from onceward.hub.upload import FIELDS_BYTES_MAX
@@ -42,6 +44,10 @@ key the rows themselves find duplicates.
 WRITERS = 24
 # Uploads have turns of their own: they also wait for the blob folder, which topics have nothing to do with.
 UPLOADERS = 8
+# Normalizing takes a processor and no database: more at a time would be done no sooner.
+NORMALIZERS = 4
+# What is answered is longer than what was sent: a text comes back as it was and cleaned.
+_ANSWER_FACTOR = 4
 
 
 def create_app(config: Config) -> App:
@@ -60,9 +66,14 @@ def create_app(config: Config) -> App:
     )
     app.state.hub = hub
     app.state.max_body_bytes = config.hub.max_body_bytes
+    app.state.max_body_bytes_at = {
+        "/normalize/email": config.ingest.max_message_bytes,
+        "/db/insert": config.ingest.max_batch_bytes,
+    }
     app.state.writers = asyncio.Semaphore(WRITERS)
     app.state.uploaders = asyncio.Semaphore(UPLOADERS)
-    for part in (topics, tasks, events, admin, pages, metrics):
+    app.state.normalizers = asyncio.Semaphore(NORMALIZERS)
+    for part in (topics, tasks, events, ingest, claims, admin, pages, metrics):
         app.include_router(part.router)
     problems.install(app)
     document_idempotency(app)
@@ -85,18 +96,27 @@ def _guarded(app: App, hub: Hub) -> App:
         Head(Sockets(app)),
         store=hub.ledger,
         principal=principal_of,
+        variant=variant_of,
         enabled=config.idempotency.enabled,
         lease_seconds=config.idempotency.processing_ttl_seconds,
         retain_seconds=hub.retain_seconds,
         wait_seconds=config.idempotency.wait_seconds,
         max_body_bytes=config.hub.max_body_bytes,
-        # Fields and boundaries come on top of the file. A client that promises a digest is not spooled.
-        rules={
-            "/v1/tasks/{task_id}/attachments": Rule(
-                digest=True, max_body_bytes=config.attachments.max_upload_bytes + FIELDS_BYTES_MAX
-            )
-        },
+        rules=_rules(config),
     )
+    app = Schemas(app, hub.database)
     app = Auth(app, hub.database)
     app = Hosts(app, config.auth.allowed_hosts, config.auth.allowed_origins, bound=config.hub.host)
     return Observe(app)
+
+
+def _rules(config: Config) -> dict[str, Rule]:
+    """Where bodies may be longer than elsewhere."""
+    message, batch = config.ingest.max_message_bytes, config.ingest.max_batch_bytes
+    upload = config.attachments.max_upload_bytes + FIELDS_BYTES_MAX
+    return {
+        # Fields and boundaries come on top of the file. A client that promises a digest is not spooled.
+        "/v1/tasks/{task_id}/attachments": Rule(digest=True, max_body_bytes=upload),
+        "/normalize/email": Rule(max_body_bytes=message, max_response_bytes=_ANSWER_FACTOR * message),
+        "/db/insert": Rule(max_body_bytes=batch, max_response_bytes=_ANSWER_FACTOR * batch),
+    }

@@ -25,6 +25,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from onceward.core.canonical import Json
+from onceward.core.request import media_type_of
 from onceward.errors import InvalidInput, TooLarge
 
 NESTING_MAX = 64
@@ -218,13 +219,15 @@ def _in_turn(handle: Handler) -> Handler:
     return in_turn
 
 
-def check_media_type(request: Request) -> None:
-    """Refuse what is not JSON, or is compressed, with 415."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json" and not (
+def check_media_type(request: Request, besides: str = "") -> None:
+    """Refuse what is not JSON, or of the media type that may be sent besides, or is compressed, with 415."""
+    media_type = media_type_of(request.headers.get("content-type", ""))
+    is_json = media_type == "application/json" or (
         media_type.startswith("application/") and media_type.endswith("+json")
-    ):
-        raise HTTPException(415, "The body must be JSON: send Content-Type: application/json")
+    )
+    if not is_json and not (besides and media_type == besides):
+        other = f", or {besides}" if besides else ""
+        raise HTTPException(415, f"The body must be JSON: send Content-Type: application/json{other}")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise HTTPException(415, "The body must not be compressed")
 
