@@ -7,9 +7,11 @@ with BlockingHub("http://127.0.0.1:8787") as hub:
     made = hub.create_topic("Release 2.0")
 """
 
-from onceward.hub.client.blocking import BlockingFollowing, BlockingHub
+from onceward.hub.client.blocking import BlockingClaims, BlockingFollowing, BlockingHub, BlockingIngest
+from onceward.hub.client.claims import ClaimPage, Claims, ClaimSeen
 from onceward.hub.client.following import Following
 from onceward.hub.client.hub import Hub
+from onceward.hub.client.ingest import Entry, EntryInserted, Ingest, Policy
 from onceward.hub.client.values import (
     About,
     Attached,
@@ -35,18 +37,27 @@ __all__ = [
     "Attached",
     "Attachment",
     "Backfilled",
+    "BlockingClaims",
     "BlockingFollowing",
     "BlockingHub",
+    "BlockingIngest",
+    "ClaimPage",
+    "ClaimSeen",
+    "Claims",
     "Collected",
     "Damage",
     "Downloaded",
+    "Entry",
+    "EntryInserted",
     "Event",
     "EventPage",
     "Following",
     "Gap",
     "Hub",
+    "Ingest",
     "Message",
     "MessageMade",
+    "Policy",
     "Readiness",
     "Task",
     "TaskAttachment",

@@ -11,15 +11,18 @@ import functools
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack
 
 from onceward.errors import StoreClosed
+from onceward.hub.client.claims import Claims
 from onceward.hub.client.following import Following
 from onceward.hub.client.hub import Hub
+from onceward.hub.client.ingest import Ingest
 from onceward.hub.client.values import Event
 from onceward.hub.client.wire import HubOptions
 
 P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -56,11 +59,64 @@ def _follows(
     return functools.update_wrapper(call, verb)
 
 
+class _Part(Protocol):
+    """What stands for a part of the hub, such as `hub.claims`."""
+
+    hub: BlockingHub
+
+
+def _of(
+    part: Callable[[Hub], S], verb: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
+) -> Callable[Concatenate[_Part, P], T]:
+    def call(self: _Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.hub.wait(verb(part(self.hub.hub), *args, **kwargs))
+
+    return functools.update_wrapper(call, verb)
+
+
+def _claims(hub: Hub) -> Claims:
+    return hub.claims
+
+
+def _ingest(hub: Hub) -> Ingest:
+    return hub.ingest
+
+
+class BlockingClaims:
+    """`hub.claims`, waiting instead of awaited."""
+
+    def __init__(self, hub: BlockingHub) -> None:
+        self.hub = hub
+
+    list = _of(_claims, Claims.list)
+    show = _of(_claims, Claims.show)
+    resolve = _of(_claims, Claims.resolve)
+    purge = _of(_claims, Claims.purge)
+
+
+class BlockingIngest:
+    """`hub.ingest`, waiting instead of awaited."""
+
+    def __init__(self, hub: BlockingHub) -> None:
+        self.hub = hub
+
+    normalize_telegram = _of(_ingest, Ingest.normalize_telegram)
+    normalize_email = _of(_ingest, Ingest.normalize_email)
+    insert_entry = _of(_ingest, Ingest.insert_entry)
+    insert_entries = _of(_ingest, Ingest.insert_entries)
+    policies = _of(_ingest, Ingest.policies)
+    put_policy = _of(_ingest, Ingest.put_policy)
+    test_mode = _of(_ingest, Ingest.test_mode)
+    set_test_mode = _of(_ingest, Ingest.set_test_mode)
+
+
 class BlockingHub:
     """`with BlockingHub("http://127.0.0.1:8787", token="…") as hub:`. Threads may share it."""
 
     def __init__(self, url: str, token: str | None = None, **options: Unpack[HubOptions]) -> None:
         self.hub = Hub(url, token, **options)
+        self.claims = BlockingClaims(self)
+        self.ingest = BlockingIngest(self)
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._enough = asyncio.Event()

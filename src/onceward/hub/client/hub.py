@@ -18,8 +18,10 @@ import httpx
 from onceward.errors import HubUnavailable
 from onceward.http.events import is_event_stream
 from onceward.hub.client import answers
+from onceward.hub.client.claims import Claims
 from onceward.hub.client.downloading import download
 from onceward.hub.client.following import Following, OnGap, check_cursor, check_on_gap, lost
+from onceward.hub.client.ingest import Ingest
 from onceward.hub.client.uploading import Progress, Source, no_progress, upload
 from onceward.hub.client.values import (
     About,
@@ -57,6 +59,8 @@ class Hub:
 
     def __init__(self, url: str, token: str | None = None, **options: Unpack[HubOptions]) -> None:
         self._wire = Wire(url, token, options)
+        self.claims = Claims(self._wire)
+        self.ingest = Ingest(self._wire)
 
     def __repr__(self) -> str:
         return f"Hub({self._wire.url!r})"
