@@ -69,10 +69,11 @@ class Call:
     def of_attempt(self, namespace: str, attempt: int) -> Call:
         """The call with the key that its provider gets.
 
-        It is our key, and what tells scopes apart behind it: others may have a turn group of the same name. What was
-        undone must not be answered with its old result, so that a compensatable tool has a key for each attempt.
+        It is our key, and behind it what tells scopes and arguments apart: others may have a turn group of the same
+        name, and a call that did nothing may be corrected. What was undone must not be answered with its old result,
+        so that a compensatable tool has a key for each attempt.
         """
-        mark = f"{namespace}:{self.scope}"
+        mark = f"{namespace}:{self.scope}\0{self.fingerprint}"
         if self.effect is Effect.COMPENSATABLE:
             mark += f"\0{attempt}"
         digest = hashlib.sha256(mark.encode("utf-8", "surrogatepass")).hexdigest()[:16]

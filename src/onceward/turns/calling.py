@@ -9,31 +9,24 @@ from __future__ import annotations
 import asyncio
 import enum
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from onceward import errors, run
 from onceward.core.claim import Claim, Entry
-from onceward.core.scalar import Unkeepable
 from onceward.core.verdict import Committed, Verdict
-from onceward.db.clock import now_text
 from onceward.ledger import Ledger
 from onceward.terms import Effect, Terms
+from onceward.turns.answer import kept, opened, told, words
 from onceward.turns.call import Call, Gate
 from onceward.turns.envelope import CallStatus, Envelope
 from onceward.turns.invoke import Cancelled, by_name, invoke
 from onceward.turns.observe import TOOL_BASED, Observer
-from onceward.turns.plain import plain
 
-# What a model is told of an exception.
-_DETAIL_LENGTH_MAX = 500
-
-_ASK_AGAIN = "Call it again with the same arguments: that finds out whether it happened, and does not repeat it."
-_ASK_A_PERSON = (
-    "Calling it again with the same arguments repeats nothing and tells how it stands by then. A person who has looked"
-    " can decide it: onceward claims resolve."
-)
-_WAIT = "Call it again with the same arguments to get its result."
+# That something was taken back is remembered longer than any group of turns lives: what runs again under the same key
+# is told by it from what was undone.
+UNDONE_SECONDS = 90 * 24 * 3600.0
 
 
 async def perform(
@@ -82,6 +75,7 @@ class Trial:
     hook_raised: BaseException | None = field(default=None, init=False)
     gate_raised: BaseException | None = field(default=None, init=False)
     ran: bool = field(default=False, init=False)
+    taken_back: bool = field(default=False, init=False)
     cancelled: bool = field(default=False, init=False)
     check: Check = field(default=Check.PROCESSING_STARTED, init=False)
     # Whether this very run ended without anyone knowing what it did.
@@ -156,6 +150,7 @@ class Trial:
         except BaseException as error:
             self.hook_raised = error
             raise
+        self.taken_back = True
 
     async def _reconcile(self, entry: Entry) -> Verdict:
         tool = self.call.tool
@@ -182,7 +177,7 @@ class Trial:
         if error is self.raised:
             return await self._after_its_own(error)
         if error is self.hook_raised:
-            return self._told(CallStatus.UNKNOWN, f"finding out or taking back failed: {_words(error)}")
+            return self._told(CallStatus.UNKNOWN, f"finding out or taking back failed: {words(error)}")
         match error:
             case NothingRun():
                 await self._free()
@@ -210,27 +205,31 @@ class Trial:
     async def _after_its_own(self, error: Exception) -> Envelope:
         """The function raised; the ledger has recorded what that means."""
         tool = self.call.tool
-        words = _words(error)
+        said = words(error)
         if isinstance(error, (errors.NotDone, *tool.not_done)):
             await self._free()
-            return self._told(CallStatus.REFUSED, words, may_retry=True)
+            return self._told(CallStatus.REFUSED, said, may_retry=True)
         match tool.effect:
             case Effect.IRREVERSIBLE:
                 self.in_doubt = True
-                return self._told(CallStatus.UNKNOWN, words)
+                return self._told(CallStatus.UNKNOWN, said)
             case Effect.COMPENSATABLE:
                 await self._free()
-                return self._told(CallStatus.REFUSED, f"{words}; what it may have done was undone", may_retry=True)
+                return self._told(CallStatus.REFUSED, f"{said}; what it may have done was undone", may_retry=True)
             case _:
-                return self._told(CallStatus.UNKNOWN, words, may_retry=True)
+                return self._told(CallStatus.UNKNOWN, said, may_retry=True)
 
     async def _free(self) -> None:
         """Nothing happened, so that the key may belong to a call with other arguments.
 
-        An idempotent tool is only known to have done nothing at its first attempt; others are never run again before
-        that is known of the earlier ones.
+        What was taken back is another generation, so that nobody takes it for the next call. An idempotent tool is only
+        known to have done nothing at its first attempt; others are never run again before that is known of the earlier
+        ones.
         """
         call = self.call
+        if self.taken_back:
+            await record_undone(self.ledger, call, _nothing_more)
+            return
         found = await self.ledger.begin(
             call.scope,
             call.key,
@@ -250,6 +249,26 @@ class Trial:
         return told(self.call, status, detail, may_retry=may_retry)
 
 
+async def record_undone(
+    ledger: Ledger, call: Call, undo: Callable[[], Awaitable[None]], wait_seconds: float | None = None
+) -> dict[str, Any]:
+    """Take a generation back, once; from then on the same call is the next one."""
+
+    async def effect() -> dict[str, Any]:
+        await undo()
+        return {"result": None, "receipt": {"tool": call.tool.name, "key": call.key, "undone": True}}
+
+    terms = Terms(effect=Effect.IDEMPOTENT, retain_seconds=UNDONE_SECONDS, wait_seconds=wait_seconds)
+    value: dict[str, Any] = await run.run(
+        ledger, call.key, effect, fingerprint=None, terms=terms, scope=call.undo_scope
+    )
+    return value
+
+
+async def _nothing_more() -> None:
+    """It is taken back already."""
+
+
 async def take_back(call: Call, result: object) -> None:
     """Call the tool's undo with what it asks for."""
     undo = call.tool.undo
@@ -260,50 +279,3 @@ async def take_back(call: Call, result: object) -> None:
 
 def _handed(call: Call) -> dict[str, str]:
     return {} if call.tool.provider_key is None else {call.tool.provider_key: call.provider_key}
-
-
-def kept(call: Call, result: object, **facts: int | bool) -> dict[str, Any]:
-    """What the ledger keeps of a call that happened: its result and the receipt, the same for everyone who asks."""
-    tool = call.tool
-    receipt: dict[str, Any] = {"tool": tool.name, "tool_version": tool.version, "key": call.key, "at": now_text()}
-    if call.generation:
-        receipt["generation"] = call.generation
-    if tool.provider_key is not None:
-        receipt["provider_key"] = call.provider_key
-    try:
-        shown = plain(result)
-    except Exception as error:  # noqa: BLE001  # the result's own code may run here; that it happened is kept
-        shown = None
-        receipt["result_not_kept"] = _words(error)
-    return {"result": shown, "receipt": {**receipt, **facts}}
-
-
-def opened(call: Call, value: Any, status: CallStatus) -> Envelope:
-    """The envelope of what the ledger kept; also of a bare value that somebody gave who resolved it by hand."""
-    if isinstance(value, dict) and value.keys() == {"result", "receipt"}:
-        receipt = value["receipt"]
-        if isinstance(receipt, dict) and receipt.get("key") == call.key:
-            lost = receipt.get("result_not_kept")
-            detail = f"it happened; its result could not be kept: {lost}" if lost else ""
-            return replace(told(call, status, detail), result=value["result"], receipt=receipt)
-    try:
-        result = plain(value)
-    except Unkeepable as error:
-        return told(call, status, f"it happened; its result cannot be shown: {error}")
-    receipt = {"tool": call.tool.name, "key": call.key, "resolved": True}
-    return replace(told(call, status, ""), result=result, receipt=receipt)
-
-
-def told(call: Call, status: CallStatus, detail: str, *, may_retry: bool = False) -> Envelope:
-    """An envelope without a result, with what to do about it."""
-    how = None
-    if status is CallStatus.IN_PROGRESS:
-        how = _WAIT
-    elif status is CallStatus.UNKNOWN and not may_retry:
-        ways = [call.tool.how_to_check, _ASK_AGAIN if call.tool.reconcile is not None else _ASK_A_PERSON]
-        how = " ".join(way for way in ways if way)
-    return Envelope(status, call.tool.name, call.key, may_retry=may_retry, how_to_check=how, detail=detail)
-
-
-def _words(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:_DETAIL_LENGTH_MAX]

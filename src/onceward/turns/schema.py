@@ -35,6 +35,15 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "array": (list,),
     "object": (dict,),
 }
+_WORDS: dict[type, str] = {
+    type(None): "null",
+    str: "a string",
+    int: "an integer",
+    float: "a number",
+    bool: "a boolean",
+    list: "an array",
+    dict: "an object",
+}
 
 
 def schema_of(function: Callable[..., Any], hidden: Collection[str] = ()) -> Schema:
@@ -68,7 +77,11 @@ def problem(schema: Mapping[str, Json], value: object, where: str = "") -> str |
     if "anyOf" in schema:
         options = cast("list[Schema]", schema["anyOf"])
         found = [problem(option, value, where) for option in options]
-        return None if None in found else min((one for one in found if one), key=len)
+        if None in found:
+            return None
+        # That it is not null either is of no interest to anybody.
+        said = (one for one, option in zip(found, options, strict=True) if option != {"type": "null"})
+        return next(said, found[0])
     name = where or "the arguments"
     if "enum" in schema and value not in cast("list[Json]", schema["enum"]):
         return f"{name} is none of {', '.join(map(repr, cast('list[Json]', schema['enum'])))}"
@@ -113,7 +126,7 @@ def _is_a(kind: str, value: object) -> bool:
 
 
 def _shown(value: object) -> str:
-    return "null" if value is None else f"a {type(value).__name__}"
+    return _WORDS.get(type(value), f"a {type(value).__name__}")
 
 
 def _schema(hint: Any) -> Schema:

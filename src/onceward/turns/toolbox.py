@@ -11,22 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from onceward import errors, run
+from onceward import errors
 from onceward.core.canonical import Json, canonical
 from onceward.core.claim import Status
 from onceward.ledger import Ledger
-from onceward.terms import Effect, Terms
+from onceward.terms import Effect
+from onceward.turns.answer import opened, told, words
 from onceward.turns.call import Call, Gate, NullGate, plan
-from onceward.turns.calling import Trial, opened, perform, take_back, told
+from onceward.turns.calling import Trial, perform, record_undone, take_back
 from onceward.turns.envelope import CallStatus, Envelope
 from onceward.turns.invoke import invoke
 from onceward.turns.observe import Observer
 from onceward.turns.plain import plain
 from onceward.turns.tool import Tool, tool
-
-# That something was taken back is remembered longer than any group of turns lives: what runs again under the same key
-# is told by it from what was undone.
-UNDONE_SECONDS = 90 * 24 * 3600.0
 
 
 class Toolbox:
@@ -170,7 +167,7 @@ async def _pure(call: Call) -> Envelope:
     try:
         result = plain(await invoke(call.tool.function, call.arguments))
     except Exception as error:  # noqa: BLE001  # the tool's own, for the model to read
-        return Envelope(CallStatus.REFUSED, name, may_retry=True, detail=f"{type(error).__name__}: {error}"[:500])
+        return Envelope(CallStatus.REFUSED, name, may_retry=True, detail=words(error))
     return Envelope(CallStatus.DONE, name, result=result)
 
 
@@ -179,19 +176,17 @@ async def _take_back(ledger: Ledger, call: Call, found: Envelope, wait_seconds: 
     entry = await ledger.read(call.scope, call.key)
     call = call.of_attempt(ledger.namespace, 1 if entry is None else entry.attempt)
 
-    async def effect() -> dict[str, Any]:
+    async def undo() -> None:
         nonlocal ran
         ran = True
         await take_back(call, found.result)
-        return {"result": None, "receipt": {"tool": call.tool.name, "key": call.key, "undone": True}}
 
-    terms = Terms(effect=Effect.IDEMPOTENT, retain_seconds=UNDONE_SECONDS, wait_seconds=wait_seconds)
     try:
-        value = await run.run(ledger, call.key, effect, fingerprint=None, terms=terms, scope=call.undo_scope)
+        value = await record_undone(ledger, call, undo, wait_seconds)
     except errors.Busy as error:
         return told(call, CallStatus.IN_PROGRESS, str(error), may_retry=True)
     except (errors.StoreUnavailable, errors.StoreClosed):
         raise
     except Exception as error:  # noqa: BLE001  # the tool's own, for whoever asked for the undo
-        return told(call, CallStatus.UNKNOWN, f"the undo failed: {type(error).__name__}: {error}", may_retry=True)
+        return told(call, CallStatus.UNKNOWN, f"the undo failed: {words(error)}", may_retry=True)
     return opened(call, value, CallStatus.DONE if ran else CallStatus.REPLAYED)
