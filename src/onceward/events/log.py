@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
+from typing import NamedTuple
 
 import sqlalchemy.exc
 from sqlalchemy import bindparam, select, text
@@ -32,8 +34,7 @@ RETAIN_BATCH = 2_000
 _LOCK = 7_331_005
 
 
-@dataclass(frozen=True, slots=True)
-class NewEvent:
+class NewEvent(NamedTuple):
     """What is about to be appended. `data` is the compact JSON text of an object."""
 
     name: str
@@ -89,11 +90,13 @@ class Extent:
     log_epoch: str
 
 
-_APPEND_SQLITE = text("""
-    INSERT INTO events (name, topic_id, entity_type, entity_id, data, created_at, request_key)
-    VALUES (:name, :topic_id, :entity_type, :entity_id, :data, :created_at, :request_key)
-    RETURNING event_id
-""")
+# Past SQLAlchemy's own statements: one that runs a thousand times at once costs less than three of those.
+_APPEND_SQLITE = """
+    INSERT INTO events (event_id, name, topic_id, entity_type, entity_id, data, created_at, request_key)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+# The last id that was ever given out, of deleted events too. The write lock keeps it from moving.
+_LAST_SQLITE = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)"
 
 # The lock comes first: an id is drawn for a row only when the row above it has been read.
 _APPEND_POSTGRES = text("""
@@ -135,7 +138,16 @@ def append(tx: Transaction, new: Sequence[NewEvent], request: RequestKey | None 
 def _append(tx: Transaction, new: Sequence[NewEvent], mark: str | None) -> list[int]:
     at = now_text()
     if tx.dialect.name == "sqlite":
-        return [_append_one(tx, one, at, None if number else mark) for number, one in enumerate(new)]
+        first = int(tx.exec_driver_sql(_LAST_SQLITE).scalar_one()) + 1
+        ids = list(range(first, first + len(new)))
+        tx.exec_driver_sql(
+            _APPEND_SQLITE,
+            [
+                (event_id, *one, at, mark_of_first)
+                for event_id, one, mark_of_first in zip(ids, new, chain((mark,), repeat(None)), strict=False)
+            ],
+        )
+        return ids
     rows = tx.execute(
         _APPEND_POSTGRES,
         {
@@ -151,19 +163,6 @@ def _append(tx: Transaction, new: Sequence[NewEvent], mark: str | None) -> list[
         },
     )
     return [row[0] for row in rows]
-
-
-def _append_one(tx: Transaction, one: NewEvent, at: str, mark: str | None) -> int:
-    values = {
-        "name": one.name,
-        "topic_id": one.topic_id,
-        "entity_type": one.entity_type,
-        "entity_id": one.entity_id,
-        "data": one.data,
-        "created_at": at,
-        "request_key": mark,
-    }
-    return int(tx.execute(_APPEND_SQLITE, values).scalar_one())
 
 
 # Built once for each shape of question, so that SQLAlchemy finds it in its cache by identity.

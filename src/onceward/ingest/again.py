@@ -15,14 +15,14 @@ from onceward.db.engine import Transaction
 from onceward.errors import NotFound, OncewardError
 from onceward.events.log import Event
 from onceward.ingest.batch import Batch, Drafts, Outcome
-from onceward.ingest.decide import changes
+from onceward.ingest.decide import Row, changes
 from onceward.ingest.draft import Draft
 from onceward.ingest.entry_event import INSERTED, done_before, row_of_event
-from onceward.ingest.inserted import Inserted, inserted_of
+from onceward.ingest.inserted import Inserted
 from onceward.ingest.policy import Policy
-from onceward.ingest.rows import DryRows
 from onceward.ingest.schema import Schema
-from onceward.ingest.wanted import ENTRY_ID
+from onceward.ingest.table import ENTRY_ID
+from onceward.ingest.tables import DryTable
 
 
 def answer_again(
@@ -30,14 +30,14 @@ def answer_again(
 ) -> list[Inserted]:
     """The answer of the run whose first event this is. An entry is shown as it is by now."""
     done = done_before(tx, first)
-    rows = DryRows(tx, schema)
-    there = {row[ENTRY_ID]: row for row in rows.read([data["entry_id"] for _, data in done.values()])}
+    table = DryTable(tx, schema, policies)
+    there = {row[ENTRY_ID]: row for row in table.read([data["entry_id"] for _, data in done.values()])}
     firsts: dict[int, int] = {}
     for place in sorted(done):
         firsts.setdefault(done[place][1]["entry_id"], place)
     others = [place for place in range(len(drafts)) if place not in done]
     looked = Batch(
-        rows,
+        table,
         [_only_found(drafts[place]) for place in others],
         [str(place) for place in others],
         now_text(),
@@ -52,27 +52,26 @@ def answer_again(
             row = there.get(data["entry_id"]) or row_of_event(data, policies)
             results.append(_as_then(place, event, data, row))
         else:
-            results.append(inserted_of(place, _as_found(found[place], draft), None))
+            results.append(Inserted(_as_found(found[place], draft), place))
     return results
 
 
-def _as_then(place: int, event: Event, data: dict[str, Any], row: tuple[Any, ...]) -> Inserted:
-    return Inserted(
+def _as_then(place: int, event: Event, data: dict[str, Any], row: Row) -> Inserted:
+    outcome = Outcome(
         "inserted" if event.name == INSERTED else "updated",
-        place,
         row,
-        changed=True,
-        matched_on=data.get("matched_on"),
-        split_with=tuple(data.get("split_with", ())),
-        duplicate_of_index=data.get("duplicate_of_index"),
-        event_id=event.event_id,
+        tuple(data.get("changed", ())),
+        data.get("matched_on"),
+        data.get("split_with", [None])[0],
+        data.get("duplicate_of_index"),
     )
+    return Inserted(outcome, place, event.event_id)
 
 
 def _only_found(draft: Draft | OncewardError) -> Draft | OncewardError:
     if isinstance(draft, OncewardError) or draft.policy is None:
         return draft
-    return dataclasses.replace(draft, policy=dataclasses.replace(draft.policy, conflict_action="skip"))
+    return draft._replace(policy=dataclasses.replace(draft.policy, conflict_action="skip"))
 
 
 def _as_found(outcome: Outcome, draft: Draft | OncewardError) -> Outcome:
@@ -84,4 +83,4 @@ def _as_found(outcome: Outcome, draft: Draft | OncewardError) -> Outcome:
     if draft.policy is None or draft.policy.conflict_action == "skip":
         return outcome
     is_stale = changes(outcome.row, draft, primary_is_free=False, secondary_is_free=False)[1]
-    return dataclasses.replace(outcome, action="updated", is_stale=is_stale)
+    return outcome._replace(action="updated", is_stale=is_stale)

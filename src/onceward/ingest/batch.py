@@ -9,24 +9,26 @@ end, one row for each entry however often it was changed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 from onceward.errors import Conflict, InvalidInput, OncewardError, TransactionConflict
-from onceward.ingest.columns import PRIMARY, SECONDARY
+from onceward.ingest.columns import POLICY_ID, PRIMARY, SECONDARY
 from onceward.ingest.decide import POSITION, Decision, Row, changes, decide
 from onceward.ingest.draft import Draft
-from onceward.ingest.wanted import ENTRY_ID, ID, Rows, Wanted
+from onceward.ingest.table import ENTRY_ID, ID, EntryTable
 
 # An entry that refuses an insert and is gone before it is looked at was deleted in between; not for ever.
 _ROUNDS_IN_VAIN = 5
 
-_POLICY_ID = POSITION["idempotency_policy_id"]
+_POLICY_ID = POSITION[POLICY_ID]
 _PRIMARY, _SECONDARY = POSITION[PRIMARY], POSITION[SECONDARY]
 
+Key: TypeAlias = tuple[int, str]
+# An error in place of an entry: it has failed already.
+Drafts: TypeAlias = Sequence[Draft | OncewardError]
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+
+class Outcome(NamedTuple):
     """What became of one entry. `row` is the entry after it, `changed` the columns that an update has changed."""
 
     action: Literal["inserted", "updated", "skipped", "failed"]
@@ -39,10 +41,6 @@ class Outcome:
     error: OncewardError | None = None
 
 
-# An error in place of an entry: it has failed already.
-Drafts: TypeAlias = Sequence[Draft | OncewardError]
-
-
 class Batch:
     """Runs once. Entries get these `ids` if they are new, and `at` as their time.
 
@@ -52,81 +50,93 @@ class Batch:
 
     def __init__(
         self,
-        rows: Rows,
+        table: EntryTable,
         drafts: Drafts,
         ids: Sequence[str],
         at: str,
         firsts: dict[int, int] | None = None,
         places: Sequence[int] | None = None,
     ) -> None:
-        self._rows = rows
-        self._drafts = drafts
-        self._ids = ids
+        self._table = table
         self._at = at
-        self.outcomes: list[Outcome | None] = [
-            None if isinstance(draft, Draft) else Outcome("failed", error=draft) for draft in drafts
+        self._outcomes: list[Outcome | None] = [
+            Outcome("failed", error=draft) if isinstance(draft, OncewardError) else None for draft in drafts
         ]
+        # Only those without an outcome are ever asked for.
+        self._drafts = cast("Sequence[Draft]", drafts)
+        self._ids = ids
+        self._places = range(len(drafts)) if places is None else places
+        self._firsts = {} if firsts is None else firsts
         # The entries that are known, and how their keys find them.
         self._known: dict[int, Row] = {}
-        self._by_primary: dict[tuple[int, str | None], int] = {}
-        self._by_secondary: dict[tuple[int, str | None], int] = {}
+        self._by_primary: dict[Key | None, int] = {}
+        self._by_secondary: dict[Key | None, int] = {}
         # Ours until the commit: inserted or locked. What we know of them is newer than what a look shows.
         self._ours: set[int] = set()
         self._changed: set[int] = set()
-        self._places = range(len(drafts)) if places is None else places
-        self._firsts = {} if firsts is None else firsts
 
     def run(self) -> list[Outcome]:
         """Decide and write all of them. `TransactionConflict` when others always come between."""
-        left = [number for number, outcome in enumerate(self.outcomes) if outcome is None]
-        firsts = self._first_of_their_kind(left)
+        left = [number for number, outcome in enumerate(self._outcomes) if outcome is None]
+        first, others = self._first_of_their_kind(left)
         in_vain = 0
         while left:
-            self._look(left, firsts)
+            self._look(first, others)
             before = len(left)
-            left, firsts = self._decide_all(left)
+            left, to_insert = self._decide_all(left)
+            first = [number for number in left if number in to_insert]
+            others = [number for number in left if number not in to_insert]
             in_vain = 0 if len(left) < before else in_vain + 1
             if in_vain == _ROUNDS_IN_VAIN:
                 raise TransactionConflict("others insert and delete the same entries all the time; ask again")
         if self._changed:
-            self._rows.update([self._known[entry_id] for entry_id in sorted(self._changed)])
-        return [outcome for outcome in self.outcomes if outcome is not None]
+            self._table.update([self._known[entry_id] for entry_id in sorted(self._changed)])
+        return cast("list[Outcome]", self._outcomes)
 
-    def _draft(self, number: int) -> Draft:
-        # Only those without an outcome are asked for.
-        return cast("Draft", self._drafts[number])
-
-    def _first_of_their_kind(self, numbers: Iterable[int]) -> set[int]:
-        """Those that share no key with one before them; a hint counts, because only one entry can have it."""
-        firsts: set[int] = set()
-        seen: set[tuple[str, int, str]] = set()
+    def _first_of_their_kind(self, numbers: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Those that share no key with one before them, and the others. A hint counts: only one entry can have it."""
+        first: list[int] = []
+        others: list[int] = []
+        primaries: set[Key | None] = set()
+        secondaries: set[Key | None] = set()
         for number in numbers:
-            keys = _keys(self._draft(number))
-            if seen.isdisjoint(keys):
-                firsts.add(number)
-            seen.update(keys)
-        return firsts
+            draft = self._drafts[number]
+            shares = draft.primary in primaries or draft.secondary in secondaries
+            (others if shares else first).append(number)
+            if draft.primary is not None:
+                primaries.add(draft.primary)
+            if draft.secondary is not None:
+                secondaries.add(draft.secondary)
+        return first, others
 
-    def _look(self, numbers: Sequence[int], firsts: set[int]) -> None:
-        wanted, place = [], {}
-        for number in numbers:
-            draft = self._draft(number)
-            row: Row = (None, self._ids[number], self._at, self._at, *draft.values)
-            is_hint = draft.policy is not None and draft.policy.secondary_role == "hint"
-            if is_hint and (row[_POLICY_ID], row[_SECONDARY]) in self._by_secondary:
-                row = (*row[:_SECONDARY], None)
-            wanted.append(Wanted(row, is_hint, number in firsts))
-            place[self._ids[number]] = number
-        looked = self._rows.look_and_insert(wanted)
-        self._forget(numbers)
+    def _look(self, first: Sequence[int], others: Sequence[int]) -> None:
+        looked = self._table.look_and_insert(self._rows_of(first), self._rows_of(others))
+        numbers = {self._ids[number]: number for number in first}
+        # What was known of these keys, and is not ours, the look has just told anew.
+        if self._known:
+            self._forget((*first, *others))
         for row in looked.found:
             if row[ENTRY_ID] not in self._ours:
                 self._learn(row)
+        everything = len(looked.inserted) == len(first) and not others
         for row in looked.inserted:
-            self._learn(row)
-            self._ours.add(row[ENTRY_ID])
-            self._firsts[row[ENTRY_ID]] = self._places[place[row[ID]]]
-            self.outcomes[place[row[ID]]] = Outcome("inserted", row)
+            number = numbers[row[ID]]
+            self._outcomes[number] = Outcome("inserted", row)
+            self._firsts[row[ENTRY_ID]] = self._places[number]
+            if not everything:
+                self._learn(row)
+                self._ours.add(row[ENTRY_ID])
+
+    def _rows_of(self, numbers: Sequence[int]) -> list[Row]:
+        """As they would be inserted; a hint that a known entry has is left away."""
+        rows: list[Row] = []
+        for number in numbers:
+            draft = self._drafts[number]
+            row = (None, self._ids[number], self._at, self._at, *draft.values)
+            if draft.secondary in self._by_secondary and draft.policy and draft.policy.secondary_role == "hint":
+                row = (*row[:_SECONDARY], None)
+            rows.append(row)
+        return rows
 
     def _learn(self, row: Row) -> None:
         entry_id, policy_id = row[ENTRY_ID], row[_POLICY_ID]
@@ -137,9 +147,9 @@ class Batch:
             self._by_secondary[policy_id, row[_SECONDARY]] = entry_id
 
     def _forget(self, numbers: Iterable[int]) -> None:
-        """What was known of the keys of these, unless it is ours: the look that is to come says what is there."""
         for number in numbers:
-            for found, key in zip((self._by_primary, self._by_secondary), _pairs(self._draft(number)), strict=True):
+            draft = self._drafts[number]
+            for found, key in ((self._by_primary, draft.primary), (self._by_secondary, draft.secondary)):
                 if found.get(key) not in self._ours:
                     found.pop(key, None)
 
@@ -149,7 +159,7 @@ class Batch:
             left, to_insert, to_lock = self._decide_some(numbers)
             if not to_lock:
                 return left, to_insert
-            locked = self._rows.lock(to_lock)
+            locked = self._table.lock(to_lock)
             for row in locked:
                 self._learn(row)
                 self._ours.add(row[ENTRY_ID])
@@ -164,77 +174,72 @@ class Batch:
         to_insert: set[int] = set()
         to_lock: set[int] = set()
         # What those that are left may still change: nobody behind them may look at it.
-        keys_in_use: set[tuple[str, int, str]] = set()
-        rows_in_use: set[int] = set()
+        primaries: set[Key | None] = set()
+        secondaries: set[Key | None] = set()
+        rows: set[int | None] = set()
         for number in numbers:
-            if self.outcomes[number] is not None:
+            if self._outcomes[number] is not None:
                 continue
-            draft = self._draft(number)
-            keys = _keys(draft)
-            primary, secondary = _pairs(draft)
+            draft = self._drafts[number]
+            primary, secondary = draft.primary, draft.secondary
             decision = decide(draft.policy, self._by_primary.get(primary), self._by_secondary.get(secondary))
-            rows = {found for found in (decision.target, decision.split_with) if found is not None}
-            waits = not keys_in_use.isdisjoint(keys) or not rows_in_use.isdisjoint(rows)
-            if not waits and decision.action != "insert":
-                outcome = self._outcome(number, draft, decision)
-                if outcome is not None:
-                    self.outcomes[number] = outcome
-                    continue
-                to_lock |= {cast("int", decision.target)}
-            elif not waits:
+            target, split_with = decision.target, decision.split_with
+            if left and (primary in primaries or secondary in secondaries or target in rows or split_with in rows):
+                pass
+            elif target is None:
                 to_insert.add(number)
+            elif (outcome := self._outcome(number, draft, decision, target)) is not None:
+                self._outcomes[number] = outcome
+                continue
+            else:
+                to_lock.add(target)
             left.append(number)
-            keys_in_use.update(keys)
-            rows_in_use.update(rows)
+            primaries |= {primary} - {None}
+            secondaries |= {secondary} - {None}
+            rows |= {target, split_with} - {None}
         return left, to_insert, to_lock
 
-    def _outcome(self, number: int, draft: Draft, decision: Decision) -> Outcome | None:
+    def _outcome(self, number: int, draft: Draft, decision: Decision, target: int) -> Outcome | None:
         """What becomes of an entry that is there; None when its row has to be locked first."""
-        target = cast("int", decision.target)
         row = self._known[target]
         other = None if decision.split_with is None else self._known[decision.split_with][ID]
-        if other is not None and draft.strict:
+        if other is not None and draft.is_strict:
             message = f"its primary key is that of the entry {row[ID]} and its secondary key that of {other}"
             return Outcome("failed", error=Conflict(message))
-        first = self._firsts.get(target)
-        matched = decision.matched_on
-        if decision.action == "skip":
-            self._firsts.setdefault(target, self._places[number])
-            return Outcome("skipped", row, (), matched, other, first)
-        primary, secondary = _pairs(draft)
-        try:
-            changed, is_stale = changes(
-                row,
-                draft,
-                primary_is_free=primary not in self._by_primary,
-                secondary_is_free=secondary not in self._by_secondary,
-            )
-        except InvalidInput as error:
-            return Outcome("failed", error=error)
+        changed: dict[str, object] = {}
+        is_stale = False
+        if decision.action == "update":
+            try:
+                changed, is_stale = changes(
+                    row,
+                    draft,
+                    primary_is_free=draft.primary not in self._by_primary,
+                    secondary_is_free=draft.secondary not in self._by_secondary,
+                )
+            except InvalidInput as error:
+                return Outcome("failed", error=error)
         if changed:
-            if target not in self._ours and not self._rows.is_alone:
+            if target not in self._ours and not self._table.is_alone:
                 return None
-            values = list(row)
-            for name, value in changed.items():
-                values[POSITION[name]] = value
-            values[POSITION["updated_at"]] = self._at
-            row = tuple(values)
-            self._learn(row)
-            self._ours.add(target)
-            self._changed.add(target)
-        self._firsts.setdefault(target, self._places[number])
-        return Outcome("updated", row, tuple(changed), matched, other, first, is_stale)
+            row = self._change(row, changed)
+        place = self._places[number]
+        first = self._firsts.setdefault(target, place)
+        return Outcome(
+            "skipped" if decision.action == "skip" else "updated",
+            row,
+            tuple(changed),
+            decision.matched_on,
+            other,
+            None if first == place else first,
+            is_stale,
+        )
 
-
-def _pairs(draft: Draft) -> tuple[tuple[int, str | None], tuple[int, str | None]]:
-    policy_id = 0 if draft.policy is None else draft.policy.policy_id
-    return (policy_id, draft.primary), (policy_id, draft.secondary)
-
-
-def _keys(draft: Draft) -> list[tuple[str, int, str]]:
-    """Whatever only one entry can have."""
-    if draft.policy is None:
-        return []
-    policy_id = draft.policy.policy_id
-    named = (("primary", draft.primary), ("secondary", draft.secondary))
-    return [(role, policy_id, key) for role, key in named if key is not None]
+    def _change(self, row: Row, changed: dict[str, object]) -> Row:
+        values = list(row)
+        for name, value in changed.items():
+            values[POSITION[name]] = value
+        values[POSITION["updated_at"]] = self._at
+        self._learn(tuple(values))
+        self._ours.add(row[ENTRY_ID])
+        self._changed.add(row[ENTRY_ID])
+        return tuple(values)

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from onceward.core.canonical import same_value
 from onceward.ingest.columns import COLUMNS, PRIMARY, SECONDARY, UPDATABLE, WRITTEN
@@ -37,8 +36,7 @@ _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9
 _SENT = {name: WRITTEN.index(name) for name in UPDATABLE}
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """`target` is the entry that was found, by the key `matched_on`; `split_with` is another that was found as well."""
 
     action: Literal["insert", "skip", "update"]
@@ -108,9 +106,9 @@ def changes(
             value = metadata_text(together)
         changed[name] = value
     if primary_is_free and draft.primary is not None and stored[POSITION[PRIMARY]] is None:
-        changed[PRIMARY] = draft.primary
+        changed[PRIMARY] = draft.primary[1]
     if secondary_is_free and draft.secondary is not None and stored[POSITION[SECONDARY]] is None:
-        changed[SECONDARY] = draft.secondary
+        changed[SECONDARY] = draft.secondary[1]
     return changed, False
 
 

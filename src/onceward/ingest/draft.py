@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from onceward.core.canonical import Json
-from onceward.core.text import bytes_of, compact, has_nul, refused
+from onceward.core.text import bytes_of, checked, compact, has_nul, refused
 from onceward.errors import InvalidInput, OncewardError
 from onceward.ingest.columns import (
     COLUMNS,
@@ -33,25 +32,24 @@ NESTING_MAX = 64
 # Besides the columns: how the entry was made, and how careful the caller is.
 _ALLOWED = frozenset(COLUMNS) | {POLICY_KEY, "reasons", "strict"}
 _FAIL_CLOSED = ("email", "telegram")
-_TEXTS = tuple(TEXT_BYTES_MAX.items())
+_TEXTS = (*TEXT_BYTES_MAX, PRIMARY, SECONDARY)
+_BYTES_MAX = (*TEXT_BYTES_MAX.values(), KEY_BYTES_MAX, KEY_BYTES_MAX)
+# So many characters never have more bytes than that.
+_CHARACTERS_SURE = tuple(bytes_max // 4 for bytes_max in _BYTES_MAX)
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """What is written: `values` are the columns `WRITTEN`, in their order, the metadata as JSON text."""
+class Draft(NamedTuple):
+    """What is written: `values` are the columns `WRITTEN`, in their order, the metadata as JSON text.
+
+    `primary` and `secondary` are what a key says: no two entries have the same policy and key.
+    """
 
     payload: Payload
     values: tuple[Any, ...]
     policy: Policy | None
-    strict: bool
-
-    @property
-    def primary(self) -> str | None:
-        return cast("str | None", self.values[-2])
-
-    @property
-    def secondary(self) -> str | None:
-        return cast("str | None", self.values[-1])
+    primary: tuple[int, str] | None
+    secondary: tuple[int, str] | None
+    is_strict: bool
 
 
 def drafts_of(
@@ -77,20 +75,31 @@ def draft_of(payload: Payload, policies: Mapping[str, Policy], *, strict: bool =
         raise refused("payload", "must be an object")
     if not payload.keys() <= _ALLOWED:
         raise _unknown(payload)
-    values = [_text(name, payload.get(name), bytes_max) for name, bytes_max in _TEXTS]
-    source, content_type = values[0], values[1]
+    texts = _texts(payload)
+    source, content_type, primary, secondary = texts[0], texts[1], texts[-2], texts[-1]
     if source is None or not source.strip():
         raise refused("source", "is missing" if source is None else "must not be blank")
-    values.append(metadata_text(payload.get("metadata")))
-    primary, secondary = _key(payload, PRIMARY), _key(payload, SECONDARY)
-    policy = _policy(payload, policies, source, content_type, has_key=bool(primary or secondary))
-    if policy is not None and policy.secondary_role == "hint" and primary is None:
-        raise refused(PRIMARY, f"is missing: the secondary key of {policy.policy_key} is only a hint")
+    if (primary is not None and not primary.strip()) or (secondary is not None and not secondary.strip()):
+        raise refused(SECONDARY if primary is None or primary.strip() else PRIMARY, "must not be blank")
+    metadata = metadata_text(payload.get("metadata"))
     wish = payload.get("strict")
     if wish is not None and not isinstance(wish, bool):
         raise refused("strict", "must be true or false")
-    identity = (None if policy is None else policy.policy_id, primary, secondary)
-    return Draft(payload, (*values, *identity), policy, strict or bool(wish))
+    is_strict = strict or bool(wish)
+    policy = _policy(payload, policies, source, content_type, has_key=bool(primary or secondary))
+    if policy is None:
+        return Draft(payload, (*texts[:-2], metadata, None, None, None), None, None, None, is_strict)
+    if primary is None and policy.secondary_role == "hint":
+        raise refused(PRIMARY, f"is missing: the secondary key of {policy.policy_key} is only a hint")
+    number = policy.policy_id
+    return Draft(
+        payload,
+        (*texts[:-2], metadata, number, primary, secondary),
+        policy,
+        None if primary is None else (number, primary),
+        None if secondary is None else (number, secondary),
+        is_strict,
+    )
 
 
 def metadata_text(metadata: Json) -> str:
@@ -117,24 +126,37 @@ def _unknown(payload: Payload) -> InvalidInput:
     )
 
 
+def _texts(payload: Payload) -> Sequence[str | None]:
+    """The text columns and the two keys, checked. Nearly all pass at one look at all of them."""
+    values = list(map(payload.get, _TEXTS))
+    if _are_fine(values):
+        return cast("list[str | None]", values)
+    return [_text(name, value, bytes_max) for name, value, bytes_max in zip(_TEXTS, values, _BYTES_MAX, strict=True)]
+
+
+def _are_fine(values: Sequence[Json]) -> bool:
+    try:
+        together = "".join(filter(None, values))  # type: ignore[arg-type]  # what is no text raises
+        if "\0" in together:
+            return False
+        if together.isascii():
+            return not any(map(_is_longer, values, _BYTES_MAX))
+        together.encode()
+    except (TypeError, UnicodeEncodeError):
+        return False
+    return not any(map(_is_longer, values, _CHARACTERS_SURE))
+
+
+def _is_longer(value: Json, length: int) -> bool:
+    return value is not None and (not isinstance(value, str) or len(value) > length)
+
+
 def _text(name: str, value: Json, bytes_max: int) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str):
         raise refused(name, "must be a text or null")
-    # Nearly every text passes here, so the bytes are counted without making them where that can be.
-    if (len(value) if value.isascii() else bytes_of(name, value)) > bytes_max:
-        raise refused(name, f"is longer than {bytes_max} bytes")
-    if "\0" in value:
-        raise refused(name, "must not contain the character NUL")
-    return value
-
-
-def _key(payload: Payload, name: str) -> str | None:
-    key = _text(name, payload.get(name), KEY_BYTES_MAX)
-    if key is not None and not key.strip():
-        raise refused(name, "must not be blank")
-    return key
+    return checked(name, value, bytes_max, blank=True)
 
 
 def _policy(

@@ -7,7 +7,7 @@ have consecutive ids. With a key each says which item it is about, and the first
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from onceward.core.text import written
@@ -23,45 +23,53 @@ from onceward.ingest.schema import Schema
 INSERTED = "entry.inserted"
 UPDATED = "entry.updated"
 
+_ID, _ENTRY_ID, _POLICY_ID = POSITION["id"], POSITION["entry_id"], POSITION[POLICY_ID]
 _SHOWN = (
-    "id", "entry_id", "source", "content_type", "title", "url", "external_ref", PRIMARY, SECONDARY, "created_at",
-    "updated_at",
+    "id", "created_at", "updated_at", "source", "content_type", "title", "url", "external_ref", PRIMARY, SECONDARY,
 )  # fmt: skip
-_PLACES = tuple((name, POSITION[name]) for name in _SHOWN)
-_ID, _POLICY_ID = POSITION["id"], POSITION[POLICY_ID]
+# What the data of an event has of its row, with a place for each.
+_ROW = ",".join(f'"{name}":%s' for name in _SHOWN)
+_PLACES = tuple(POSITION[name] for name in _SHOWN)
 
 
 def append_events(
     tx: Transaction,
     schema: Schema,
     outcomes: Sequence[Outcome],
-    policy_keys: Mapping[int, str],
+    policies: Iterable[Policy],
     request: RequestKey | None,
 ) -> dict[int, int]:
     """Append the events of those that changed something, as the last step; gives their ids by the items' places."""
-    changed = [place for place, one in enumerate(outcomes) if one.action == "inserted" or one.changed]
-    count = len(changed)
-    new = []
-    for number, place in enumerate(changed):
+    places = [place for place, one in enumerate(outcomes) if one.action == "inserted" or one.changed]
+    names = {policy.policy_id: policy.policy_key for policy in policies}
+    # Put together by hand: as a dictionary it would cost more to write than its insert does.
+    begins = {
+        number: f'{{"schema":"{schema.name}","idempotency_policy_key":{written(names.get(number))},"entry_id":'
+        for number in {cast("Row", outcomes[place].row)[_POLICY_ID] for place in places}
+    }
+    new: list[NewEvent] = []
+    for place in places:
         outcome = outcomes[place]
         row = cast("Row", outcome.row)
-        data: dict[str, Any] = {"schema": schema.name}
-        data |= {name: row[position] for name, position in _PLACES}
-        data["idempotency_policy_key"] = policy_keys.get(row[_POLICY_ID])
-        if outcome.action == "updated":
-            data["changed"] = outcome.changed
-            data["matched_on"] = outcome.matched_on
-        if outcome.split_with is not None:
-            data["split_with"] = [outcome.split_with]
-        if outcome.duplicate_of is not None:
-            data["duplicate_of_index"] = outcome.duplicate_of
+        shown = _ROW % tuple([written(row[position]) for position in _PLACES])
+        rest = "}" if outcome.action == "inserted" and request is None else _rest(outcome)
         if request is not None:
-            data["index"] = place
-            if number == 0:
-                data["count"] = count
-        name = INSERTED if outcome.action == "inserted" else UPDATED
-        new.append(NewEvent(name, None, "entry", row[_ID], written(data)))
-    return dict(zip(changed, append(tx, new, request), strict=True))
+            count = f',"count":{len(places)}' if not new else ""
+            rest = f'{rest[:-1]},"index":{place}{count}}}'
+        data = f"{begins[row[_POLICY_ID]]}{row[_ENTRY_ID]},{shown}{rest}"
+        new.append(NewEvent(INSERTED if outcome.action == "inserted" else UPDATED, None, "entry", row[_ID], data))
+    return dict(zip(places, append(tx, new, request), strict=True))
+
+
+def _rest(outcome: Outcome) -> str:
+    more: dict[str, Any] = {}
+    if outcome.action == "updated":
+        more = {"changed": outcome.changed, "matched_on": outcome.matched_on}
+    if outcome.split_with is not None:
+        more["split_with"] = [outcome.split_with]
+    if outcome.duplicate_of is not None:
+        more["duplicate_of_index"] = outcome.duplicate_of
+    return "," + written(more)[1:] if more else "}"
 
 
 def done_before(tx: Transaction, first: Event) -> dict[int, tuple[Event, dict[str, Any]]]:
@@ -80,7 +88,7 @@ def done_before(tx: Transaction, first: Event) -> dict[int, tuple[Event, dict[st
     return done
 
 
-def row_of_event(data: Mapping[str, Any], policies: Sequence[Policy]) -> Row:
+def row_of_event(data: Mapping[str, Any], policies: Iterable[Policy]) -> Row:
     """As much of an entry as its event tells, for one that is no longer there."""
     named = (policy.policy_id for policy in policies if policy.policy_key == data["idempotency_policy_key"])
     known = {**data, POLICY_ID: next(named, None), "metadata": "{}"}

@@ -22,11 +22,12 @@ from onceward.ingest.again import answer_again
 from onceward.ingest.batch import Batch, Drafts, Outcome
 from onceward.ingest.draft import drafts_of
 from onceward.ingest.entry_event import append_events
-from onceward.ingest.inserted import Inserted, alone, inserted_of
+from onceward.ingest.inserted import Inserted, alone
 from onceward.ingest.payload import Payload
 from onceward.ingest.policy import list_policies
-from onceward.ingest.rows import rows_of
 from onceward.ingest.schema import Schema
+from onceward.ingest.table import EntryTable
+from onceward.ingest.tables import table_of
 
 __all__ = ["ITEMS_MAX", "Inserted", "insert_entries", "insert_entry"]
 
@@ -98,28 +99,27 @@ def _insert(
     done = event_of(tx, request)
     if done is not None:
         return answer_again(tx, schema, drafts, policies, done)
-    run = _run_singly if singly else _run
-    outcomes = run(tx, schema, drafts)
+    table = table_of(tx, schema, policies)
+    outcomes = _run_singly(tx, table, drafts) if singly else _run(table, drafts)
     if event_of(tx, request) is not None:
         # A run of the same request was still under way; whoever waited for its rows sees its events now.
         raise TransactionConflict("the same request was carried out elsewhere meanwhile; ask again")
-    names = {policy.policy_id: policy.policy_key for policy in policies}
-    event_ids = append_events(tx, schema, outcomes, names, request)
-    return [inserted_of(place, outcome, event_ids.get(place)) for place, outcome in enumerate(outcomes)]
+    event_ids = append_events(tx, schema, outcomes, policies, request)
+    return [Inserted(outcome, place, event_ids.get(place)) for place, outcome in enumerate(outcomes)]
 
 
-def _run(tx: Transaction, schema: Schema, drafts: Drafts) -> list[Outcome]:
-    return Batch(rows_of(tx, schema), drafts, new_uuids(len(drafts)), now_text()).run()
+def _run(table: EntryTable, drafts: Drafts) -> list[Outcome]:
+    return Batch(table, drafts, new_uuids(len(drafts)), now_text()).run()
 
 
-def _run_singly(tx: Transaction, schema: Schema, drafts: Drafts) -> list[Outcome]:
-    rows, ids, at = rows_of(tx, schema), new_uuids(len(drafts)), now_text()
+def _run_singly(tx: Transaction, table: EntryTable, drafts: Drafts) -> list[Outcome]:
+    ids, at = new_uuids(len(drafts)), now_text()
     outcomes: list[Outcome] = []
     firsts: dict[int, int] = {}
     for place, draft in enumerate(drafts):
         try:
             with tx.begin_nested():
-                (outcome,) = Batch(rows, [draft], [ids[place]], at, firsts, [place]).run()
+                (outcome,) = Batch(table, [draft], [ids[place]], at, firsts, [place]).run()
         except (sqlalchemy.exc.DataError, sqlalchemy.exc.IntegrityError) as error:
             reason = str(error.orig).strip().splitlines()[0]
             outcome = Outcome("failed", error=WriteRefused(f"the database refuses this entry: {reason}"))

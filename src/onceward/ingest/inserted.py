@@ -10,7 +10,7 @@ from onceward.core.canonical import Json
 from onceward.errors import Conflict, InvalidInput, NotFound, OncewardError
 from onceward.ingest.batch import Outcome
 from onceward.ingest.columns import COLUMNS
-from onceward.ingest.decide import POSITION, Row
+from onceward.ingest.decide import POSITION
 
 Action: TypeAlias = Literal["inserted", "updated", "skipped", "failed"]
 
@@ -25,31 +25,53 @@ _METADATA = POSITION["metadata"]
 
 @dataclass(frozen=True, slots=True)
 class Inserted:
-    """What became of one entry. `values` are its columns as they are stored now, None for one that failed.
+    """What became of one entry: an outcome, its place in the batch (None outside of one), and its event, if any."""
 
-    `changed` says whether anything was written, `matched_on` by which key it was found, `split_with` which other
-    entries have its other key, `duplicate_of_index` which earlier item of the same batch is the same entry, `stale`
-    that a newer version is stored. `index` is its place in the batch, None outside of one.
-    """
-
-    action: Action
+    outcome: Outcome
     index: int | None = None
-    values: Row | None = None
-    changed: bool = False
-    matched_on: Literal["primary", "secondary"] | None = None
-    split_with: tuple[str, ...] = ()
-    duplicate_of_index: int | None = None
-    stale: bool = False
     event_id: int | None = None
-    error: OncewardError | None = None
+
+    @property
+    def action(self) -> Action:
+        return self.outcome.action
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was written."""
+        return self.outcome.action == "inserted" or bool(self.outcome.changed)
+
+    @property
+    def matched_on(self) -> Literal["primary", "secondary"] | None:
+        """By which key the entry was found that is there."""
+        return self.outcome.matched_on
+
+    @property
+    def split_with(self) -> list[str]:
+        """The ids of other entries that have its other key."""
+        return [] if self.outcome.split_with is None else [self.outcome.split_with]
+
+    @property
+    def duplicate_of_index(self) -> int | None:
+        """Which earlier item of the same batch was about the same entry."""
+        return self.outcome.duplicate_of
+
+    @property
+    def stale(self) -> bool:
+        """Whether a newer version is stored, so that nothing was changed."""
+        return self.outcome.is_stale
+
+    @property
+    def error(self) -> OncewardError | None:
+        return self.outcome.error
 
     @property
     def row(self) -> dict[str, Json] | None:
         """Every column of the entry by its name, the metadata as an object. Made anew for each call."""
-        if self.values is None:
+        values = self.outcome.row
+        if values is None:
             return None
-        row: dict[str, Any] = dict(zip(COLUMNS, self.values, strict=True))
-        row["metadata"] = json.loads(self.values[_METADATA])
+        row: dict[str, Any] = dict(zip(COLUMNS, values, strict=True))
+        row["metadata"] = json.loads(values[_METADATA])
         return row
 
     def json(self) -> dict[str, Json]:
@@ -65,28 +87,12 @@ class Inserted:
             "event_id": self.event_id,
         }
         if self.split_with:
-            shown["split_with"] = list(self.split_with)
+            shown["split_with"] = [*self.split_with]
         if self.duplicate_of_index is not None:
             shown["duplicate_of_index"] = self.duplicate_of_index
         if self.stale:
             shown["stale"] = True
         return shown
-
-
-def inserted_of(place: int, outcome: Outcome, event_id: int | None) -> Inserted:
-    """The result of the item at this place."""
-    return Inserted(
-        outcome.action,
-        place,
-        outcome.row,
-        outcome.action == "inserted" or bool(outcome.changed),
-        outcome.matched_on,
-        () if outcome.split_with is None else (outcome.split_with,),
-        outcome.duplicate_of,
-        outcome.is_stale,
-        event_id,
-        outcome.error,
-    )
 
 
 def alone(result: Inserted) -> Inserted:

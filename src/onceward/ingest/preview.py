@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from onceward.db.clock import now_text
@@ -10,11 +9,11 @@ from onceward.db.engine import Transaction
 from onceward.ingest.batch import Batch, Outcome
 from onceward.ingest.columns import ASSIGNED
 from onceward.ingest.draft import drafts_of
-from onceward.ingest.inserted import Inserted, alone, inserted_of
+from onceward.ingest.inserted import Inserted, alone
 from onceward.ingest.payload import Payload
 from onceward.ingest.policy import list_policies
-from onceward.ingest.rows import DryRows
 from onceward.ingest.schema import Schema
+from onceward.ingest.tables import DryTable
 
 _NOT_ASSIGNED = (None,) * len(ASSIGNED)
 
@@ -29,14 +28,15 @@ def preview_entries(
     tx: Transaction, schema: Schema, payloads: Sequence[Payload], *, strict: bool = False
 ) -> list[Inserted]:
     """As `preview`, for a batch: each as if those before it had been inserted."""
-    drafts = drafts_of(payloads, list_policies(tx, schema), strict=strict)
+    policies = list_policies(tx, schema)
+    drafts = drafts_of(payloads, policies, strict=strict)
     ids = [str(place) for place in range(len(drafts))]
-    outcomes = Batch(DryRows(tx, schema), drafts, ids, now_text()).run()
-    return [inserted_of(place, _unassigned(outcome), None) for place, outcome in enumerate(outcomes)]
+    outcomes = Batch(DryTable(tx, schema, policies), drafts, ids, now_text()).run()
+    return [Inserted(_unassigned(outcome), place) for place, outcome in enumerate(outcomes)]
 
 
 def _unassigned(outcome: Outcome) -> Outcome:
     # What a dry run has inserted has an id below all others.
     if outcome.row is None or outcome.row[0] > 0:
         return outcome
-    return dataclasses.replace(outcome, row=(*_NOT_ASSIGNED, *outcome.row[len(ASSIGNED) :]))
+    return outcome._replace(row=(*_NOT_ASSIGNED, *outcome.row[len(ASSIGNED) :]))

@@ -1,0 +1,157 @@
+"""Entries in PostgreSQL. One statement looks and inserts. Others insert at the same moment, so an entry may be neither
+inserted nor found; the next look finds it.
+
+Keys are looked up by scalar subqueries: whatever the planner knows of the table, each goes through its index.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import TextClause, text
+
+from onceward.db.engine import Transaction
+from onceward.ingest.columns import CONTENT, MUTABLE, POLICY_ID, PRIMARY, SECONDARY
+from onceward.ingest.decide import POSITION, Row
+from onceward.ingest.schema import Schema
+from onceward.ingest.table import ENTRY_ID, ID, Looked
+
+_POLICY_ID, _PRIMARY, _SECONDARY = POSITION[POLICY_ID], POSITION[PRIMARY], POSITION[SECONDARY]
+
+# What the keys of the sent entries find, in their order.
+_SENT = """
+    SELECT k.*,
+        (SELECT e.entry_id FROM {entries} AS e
+         WHERE e.idempotency_policy_id = k.policy_id AND e.idempotency_key_primary = k.key_primary) AS by_primary,
+        (SELECT e.entry_id FROM {entries} AS e
+         WHERE e.idempotency_policy_id = k.policy_id AND e.idempotency_key_secondary = k.key_secondary) AS by_secondary
+    FROM unnest(CAST(:policy_ids AS bigint[]), CAST(:primaries AS text[]), CAST(:secondaries AS text[]))
+        WITH ORDINALITY AS k(policy_id, key_primary, key_secondary, place)
+"""
+_SHOWN = """
+    entry_id, CAST(id AS text), created_at, updated_at, source, content_type, title, author, url, url_canonical,
+    capture_text, clean_text, content_hash, external_ref, metadata,
+    idempotency_policy_id, idempotency_key_primary, idempotency_key_secondary
+"""
+_FIND = """
+    WITH sent AS MATERIALIZED ({sent})
+    SELECT {shown} FROM {entries}
+    WHERE entry_id IN (SELECT by_primary FROM sent UNION ALL SELECT by_secondary FROM sent)
+"""
+# Everybody inserts in the order of keys, so that two batches wait for each other in one direction only. What was just
+# inserted is not sent back as a whole.
+_LOOK_AND_INSERT = """
+    WITH sent AS MATERIALIZED ({sent}),
+    written AS (
+        INSERT INTO {entries} (
+            id, created_at, updated_at, source, content_type, title, author, url, url_canonical,
+            capture_text, clean_text, content_hash, external_ref, metadata,
+            idempotency_policy_id, idempotency_key_primary, idempotency_key_secondary
+        )
+        SELECT CAST(c.id AS uuid), :at, :at, c.source, c.content_type, c.title, c.author, c.url, c.url_canonical,
+            c.capture_text, c.clean_text, c.content_hash, c.external_ref, c.metadata,
+            s.policy_id, s.key_primary, CASE WHEN s.by_secondary IS NULL THEN s.key_secondary END
+        FROM sent AS s
+        JOIN unnest(
+            CAST(:id AS text[]), CAST(:source AS text[]), CAST(:content_type AS text[]), CAST(:title AS text[]),
+            CAST(:author AS text[]), CAST(:url AS text[]), CAST(:url_canonical AS text[]),
+            CAST(:capture_text AS text[]), CAST(:clean_text AS text[]), CAST(:content_hash AS text[]),
+            CAST(:external_ref AS text[]), CAST(:metadata AS text[])
+        ) WITH ORDINALITY AS c(
+            id, source, content_type, title, author, url, url_canonical,
+            capture_text, clean_text, content_hash, external_ref, metadata, place
+        ) ON c.place = s.place
+        WHERE s.by_primary IS NULL AND (s.by_secondary IS NULL OR s.policy_id = ANY(:hint_policies))
+        ORDER BY s.policy_id, s.key_primary, s.key_secondary
+        ON CONFLICT DO NOTHING
+        RETURNING entry_id, id, idempotency_key_secondary
+    )
+    SELECT entry_id, CAST(id AS text), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        NULL, NULL, idempotency_key_secondary
+    FROM written
+    UNION ALL
+    SELECT {shown} FROM {entries}
+    WHERE entry_id IN (SELECT by_primary FROM sent UNION ALL SELECT by_secondary FROM sent)
+"""
+_READ = "SELECT {shown} FROM {entries} WHERE entry_id = ANY(:entry_ids)"
+_LOCK = "SELECT {shown} FROM {entries} WHERE entry_id = ANY(:entry_ids) ORDER BY entry_id FOR NO KEY UPDATE"
+_UPDATE = """
+    UPDATE {entries} AS e
+    SET updated_at = u.updated_at, source = u.source, content_type = u.content_type, title = u.title,
+        author = u.author, url = u.url, url_canonical = u.url_canonical, capture_text = u.capture_text,
+        clean_text = u.clean_text, content_hash = u.content_hash, external_ref = u.external_ref,
+        metadata = u.metadata, idempotency_key_primary = u.idempotency_key_primary,
+        idempotency_key_secondary = u.idempotency_key_secondary
+    FROM unnest(
+        CAST(:entry_id AS bigint[]), CAST(:updated_at AS text[]), CAST(:source AS text[]),
+        CAST(:content_type AS text[]), CAST(:title AS text[]), CAST(:author AS text[]), CAST(:url AS text[]),
+        CAST(:url_canonical AS text[]), CAST(:capture_text AS text[]), CAST(:clean_text AS text[]),
+        CAST(:content_hash AS text[]), CAST(:external_ref AS text[]), CAST(:metadata AS text[]),
+        CAST(:idempotency_key_primary AS text[]), CAST(:idempotency_key_secondary AS text[])
+    ) AS u(
+        entry_id, updated_at, source, content_type, title, author, url, url_canonical, capture_text, clean_text,
+        content_hash, external_ref, metadata, idempotency_key_primary, idempotency_key_secondary
+    )
+    WHERE e.entry_id = u.entry_id
+"""
+
+
+@functools.cache
+def _statement(statement: str, entries: str) -> TextClause:
+    return text(statement.format(entries=entries, shown=_SHOWN, sent=_SENT.format(entries=entries)))
+
+
+class PostgresTable:
+    """Others write at the same time; a row stays as it is from the moment at which it is locked."""
+
+    is_alone = False
+
+    def __init__(self, tx: Transaction, schema: Schema, hint_policies: Collection[int]) -> None:
+        self._tx = tx
+        self._entries = schema.table("entries", is_sqlite=False)
+        self._hint_policies = sorted(hint_policies)
+
+    def look_and_insert(self, first: Sequence[Row], others: Sequence[Row]) -> Looked:
+        if not first:
+            return Looked(self.find(first, others), [])
+        values = _keys([*first, *others])
+        values |= {name: [row[POSITION[name]] for row in first] for name in ("id", *CONTENT)}
+        values |= {"at": first[0][POSITION["created_at"]], "hint_policies": self._hint_policies}
+        sent = {row[ID]: row for row in first}
+        found, inserted = [], []
+        for row in self._rows(_LOOK_AND_INSERT, values):
+            if row[POSITION["created_at"]] is None:
+                inserted.append((row[ENTRY_ID], *sent[row[ID]][1:_SECONDARY], row[_SECONDARY]))
+            else:
+                found.append(row)
+        return Looked(found, inserted)
+
+    def find(self, first: Sequence[Row], others: Sequence[Row]) -> Sequence[Row]:
+        return self._rows(_FIND, _keys([*first, *others]))
+
+    def read(self, entry_ids: Sequence[int]) -> Sequence[Row]:
+        return self._rows(_READ, {"entry_ids": list(entry_ids)})
+
+    def lock(self, entry_ids: Iterable[int]) -> Sequence[Row]:
+        return self._rows(_LOCK, {"entry_ids": sorted(entry_ids)})
+
+    def update(self, rows: Sequence[Row]) -> None:
+        arrays = {name: [row[POSITION[name]] for row in rows] for name in ("entry_id", *MUTABLE)}
+        self._tx.execute(_statement(_UPDATE, self._entries), arrays)
+
+    def _rows(self, statement: str, values: dict[str, Any]) -> Sequence[Row]:
+        result = self._tx.execute(_statement(statement, self._entries), values)
+        # Plain tuples, past SQLAlchemy's rows.
+        rows = result.cursor.fetchall()
+        result.close()
+        return rows
+
+
+def _keys(rows: Sequence[Row]) -> dict[str, Any]:
+    return {
+        "policy_ids": [row[_POLICY_ID] for row in rows],
+        "primaries": [row[_PRIMARY] for row in rows],
+        "secondaries": [row[_SECONDARY] for row in rows],
+    }

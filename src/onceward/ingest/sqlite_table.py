@@ -1,0 +1,85 @@
+"""Entries in SQLite. Its writer is alone, so it looks first and inserts what is not there.
+
+The statements bypass SQLAlchemy's own, and so do the rows: both cost more than the work itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
+
+from onceward.db.engine import Transaction
+from onceward.ingest.columns import COLUMNS, MUTABLE, POLICY_ID, PRIMARY, SECONDARY
+from onceward.ingest.decide import POSITION, Row
+from onceward.ingest.schema import Schema
+from onceward.ingest.table import ENTRY_ID, Looked, new_rows
+
+_POLICY_ID = POSITION[POLICY_ID]
+_ALL = ", ".join(COLUMNS)
+
+_FIND = """
+    SELECT {columns} FROM {entries}
+    WHERE idempotency_policy_id = ? AND {key} IN (SELECT value FROM json_each(?))
+"""
+_READ = "SELECT {columns} FROM {entries} WHERE entry_id IN (SELECT value FROM json_each(?))"
+# The last id that was ever given out, to a deleted entry too.
+_LAST = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?), 0)"
+_INSERT = "INSERT INTO {entries} ({columns}) VALUES ({places})"
+_UPDATE = "UPDATE {entries} SET {assignments} WHERE entry_id = ?"
+
+
+class SqliteTable:
+    """The write lock is held from the beginning of the transaction: what was looked at stays."""
+
+    is_alone = True
+
+    def __init__(self, tx: Transaction, schema: Schema, hint_policies: Collection[int]) -> None:
+        self._tx = tx
+        self._entries = schema.table("entries", is_sqlite=True)
+        self._hint_policies = hint_policies
+
+    def look_and_insert(self, first: Sequence[Row], others: Sequence[Row]) -> Looked:
+        found = self.find(first, others)
+        new = new_rows(first, found, self._hint_policies)
+        if new:
+            (last,) = self._rows(_LAST, (self._entries,))[0]
+            new = [(number, *row[1:]) for number, row in enumerate(new, last + 1)]
+            self._tx.exec_driver_sql(
+                _INSERT.format(entries=self._entries, columns=_ALL, places=", ".join("?" * len(COLUMNS))), new
+            )
+        return Looked(found, new)
+
+    def find(self, first: Sequence[Row], others: Sequence[Row]) -> Sequence[Row]:
+        found: dict[int, Row] = {}
+        for name in (PRIMARY, SECONDARY):
+            place = POSITION[name]
+            keys: dict[int, list[str]] = {}
+            for row in chain(first, others):
+                if row[place] is not None:
+                    keys.setdefault(row[_POLICY_ID], []).append(row[place])
+            statement = _FIND.format(columns=_ALL, entries=self._entries, key=name)
+            for policy_id, some in keys.items():
+                found.update((row[ENTRY_ID], row) for row in self._rows(statement, (policy_id, json.dumps(some))))
+        return list(found.values())
+
+    def read(self, entry_ids: Sequence[int]) -> Sequence[Row]:
+        return self._rows(_READ.format(columns=_ALL, entries=self._entries), (json.dumps(entry_ids),))
+
+    def lock(self, _entry_ids: Iterable[int]) -> Sequence[Row]:
+        raise AssertionError  # nobody else writes, so nobody asks
+
+    def update(self, rows: Sequence[Row]) -> None:
+        assignments = ", ".join(f"{name} = ?" for name in MUTABLE)
+        places = [POSITION[name] for name in MUTABLE]
+        self._tx.exec_driver_sql(
+            _UPDATE.format(entries=self._entries, assignments=assignments),
+            [(*(row[place] for place in places), row[ENTRY_ID]) for row in rows],
+        )
+
+    def _rows(self, statement: str, values: tuple[object, ...]) -> Sequence[Row]:
+        result = self._tx.exec_driver_sql(statement, values)
+        # Plain tuples, past SQLAlchemy's rows.
+        rows = result.cursor.fetchall()
+        result.close()
+        return rows
