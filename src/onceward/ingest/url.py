@@ -51,10 +51,9 @@ def find_urls(text: str) -> list[str]:
         begin, place = start.start(), _end_of_address(text, start.end())
         if place == start.end():
             continue
-        url = text[begin:place].rstrip(_TRAILING)
-        if text[begin - 1 : begin] == "_":
-            # Emphasis: one that is before the address is behind it too.
-            url = url.rstrip("_")
+        # A low line is emphasis if one is before the address too.
+        emphasis = "_" if text[begin - 1 : begin] == "_" else ""
+        url = text[begin:place].rstrip(_TRAILING + emphasis)
         if len(url) <= FOUND_LENGTH_MAX and canonical(url) is not None:
             found.append(url)
     return found

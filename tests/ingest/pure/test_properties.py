@@ -162,6 +162,7 @@ def test_what_is_found_is_in_the_text_in_order_and_can_be_keyed(text: str) -> No
         st.sampled_from(["http://", "https://", "a", ".", ")", "(", "[", "]", ",", "https://a.b", " ", "_", "'"])
     ).map("".join)
 )
+@example("_http://'_")
 def test_addresses_close_together_are_found_apart(text: str) -> None:
     assert all(canonical(found) is not None and find_urls(found) == [found] for found in find_urls(text))
 

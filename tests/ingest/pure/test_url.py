@@ -54,6 +54,7 @@ FOUND: dict[str, tuple[str, list[str]]] = {
         "https://a.example/d",
         "https://a.example/e",
     ]),
+    "punctuation in emphasis": ("_https://a.example/b_._", ["https://a.example/b"]),
     "a low line of its own": ("https://a.example/b_", ["https://a.example/b_"]),
     "HTML": ("<a href=\"https://a.example/?b=1&amp;c=2\">https://a.example</a><a href='https://b.example'>", [
         "https://a.example/?b=1&amp;c=2",
