@@ -108,6 +108,14 @@ def test_a_link_behind_words_counts() -> None:
     assert payload["url"] == "https://a.example/?utm_source=t"
 
 
+def test_a_link_without_a_scheme_is_kept_as_it_is_written_and_known_by_its_whole_address() -> None:
+    payload = message(text="See a.example/x", entities=[{"type": "url", "offset": 4, "length": 11}])
+
+    assert payload["url"] == "a.example/x"
+    assert payload["url_canonical"] == keys(payload)[1] == "https://a.example/x"
+    assert payload["metadata"]["urls"] == ["a.example/x"]
+
+
 def test_a_link_of_a_caption_counts() -> None:
     entities = [{"type": "text_link", "offset": 3, "length": 2, "url": "https://a.example/"}]
 

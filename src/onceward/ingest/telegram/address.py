@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from onceward.core.web_url import LENGTH_MAX
 from onceward.ingest.telegram.passage import Passage
 from onceward.ingest.url import canonical, find_urls
 
 # Telegram also links addresses without a scheme. Nearly every host has this one, and it is the one people copy.
 _SCHEME = "https://"
-_WITHOUT_SCHEME = re.compile(
-    r"[^\s/?#@:.\\]+(?:\.[^\s/?#@:.\\]+)*\.(?P<ending>[^\s/?#@:.\\]{2,})(?P<port>:[0-9]+)?(?P<path>[/?#].*)?", re.DOTALL
-)
+_LABEL = r"[^\s/?#@:.\\]"
+_HOST = rf"(?:{_LABEL}++\.)++{_LABEL}{{2,}}+"
+_WITHOUT_SCHEME = re.compile(rf"{_HOST}(?::[0-9]+)?(?:[/?#].*)?", re.DOTALL)
+_BARE = re.compile(_HOST)
+_WWW = re.compile(r"www\.", re.IGNORECASE)
 # Telegram links `notes.md` and `main.rs` as if they were hosts, because their endings are those of countries and the
 # like. Two thoughts about one file must not be taken for one link twice, so a bare name with such an ending is none.
 _FILE_ENDINGS = frozenset({"cc", "md", "mm", "mov", "pl", "pm", "ps", "py", "rs", "sh", "so", "zip"})
-# A longer stretch that is marked as an address is none: no message is that long.
-_MARKED_LENGTH_MAX = 4096
-
 # At one place in the text: where a link leads says more than the words of it, and an address that is found without
 # Telegram's marks is found in every form of the message.
 _BEHIND_WORDS, _FOUND, _MARKED = range(3)
@@ -34,11 +34,8 @@ class Address:
 
 def address_of(written: str) -> Address | None:
     """None if it is no http or https address. The scheme may be left out, as people do."""
-    if canonical(written) is not None:
-        return Address(written, written)
-    if _WITHOUT_SCHEME.fullmatch(written) and canonical(_SCHEME + written) is not None:
-        return Address(written, _SCHEME + written)
-    return None
+    full = _SCHEME + written if _WITHOUT_SCHEME.fullmatch(written) else written
+    return None if canonical(full) is None else Address(written, full)
 
 
 def addresses(passage: Passage) -> list[Address]:
@@ -61,20 +58,18 @@ def addresses(passage: Passage) -> list[Address]:
         found = _marked(text, start, end) if written is None else address_of(written)
         if found is not None:
             result.append(found)
-        if found is not None or written is None:
             covered = end
     return result
 
 
 def _marked(text: str, start: int, end: int) -> Address | None:
-    if end - start > _MARKED_LENGTH_MAX:
+    # Marks over all of a long text would take long to look at. A longer address with its scheme is found without them.
+    if end - start > LENGTH_MAX:
         return None
     written = text[start:end]
     return None if _may_be_a_file(written) else address_of(written)
 
 
 def _may_be_a_file(written: str) -> bool:
-    found = _WITHOUT_SCHEME.fullmatch(written)
-    if found is None or found["port"] or found["path"] or written.lower().startswith("www."):
-        return False
-    return found["ending"].lower() in _FILE_ENDINGS
+    ending = written[written.rfind(".") + 1 :].lower()
+    return ending in _FILE_ENDINGS and not _WWW.match(written) and _BARE.fullmatch(written) is not None

@@ -34,14 +34,17 @@ def normalize_telegram(sent: Mapping[str, Json]) -> Payload:
     return payload_of(_read(fields), said)
 
 
-def normalize_exported(chat: Mapping[str, Json], message: Mapping[str, Json]) -> Payload | None:
+def normalize_exported(
+    chat: Mapping[str, Json], message: Mapping[str, Json], content_type: str | None = None
+) -> Payload | None:
     """The entry of a message of Telegram Desktop's export; None for one without content, such as a service message.
 
     `chat` is the object that holds the message in its `messages`. The keys are those of the same message when a bot
-    received it, wherever Telegram has one number for it: see `export`.
+    received it, wherever Telegram has one number for it: see `export`. `content_type` is for all of an archive.
     """
+    said = Said() if content_type is None else _said(object_at("", {"content_type": content_type}))
     read = read_exported(object_at("chat", chat), object_at("message", message))
-    return None if read is None else payload_of(read, Said())
+    return None if read is None else payload_of(read, said)
 
 
 def _read(fields: Fields) -> Message:
