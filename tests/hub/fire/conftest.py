@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from tests.backends import Servers
-from tests.hub.fire.calls import Caller
+from tests.hub.fire.calls import Caller, connections_by_worker
 from tests.hub.fire.rows import looking_into
 from tests.hub.process import RunningHub, running_hub
+from tests.waiting import SECONDS_MAX, until
 
 from onceward.db.engine import Database
 from onceward.hub import tokens
@@ -84,3 +90,50 @@ def sites(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def site(request: pytest.FixtureRequest, sites: Sites) -> Site:
     """Each of the two in turn: SQLite alone, and PostgreSQL with the ledger in Redis."""
     return sites[request.param]
+
+
+class Killable(NamedTuple):
+    """A hub of two workers, and the file with the order at which point they stop."""
+
+    hub: RunningHub
+    orders: Path
+    database: Database
+
+    def kill_at(self, point: str, requests: list[tuple[str, object, str]]) -> int:
+        """Send these requests to one worker, and kill it when it stands at the point; gives its process id."""
+        connections = connections_by_worker(self.hub, len(requests))
+        worker = min(connections)
+        self.orders.write_text(point, "utf-8")
+        with ExitStack() as stack, ThreadPoolExecutor(len(requests)) as threads:
+            for some in connections.values():
+                for connection in some:
+                    stack.enter_context(closing(connection))
+            callers = [Caller(self.hub.port, None, connection) for connection in connections[worker]]
+            sent = [
+                threads.submit(caller.post, path, content, key=key)
+                for caller, (path, content, key) in zip(callers, requests, strict=True)
+            ]
+            # One that is settling holds up the others; those that have committed do not.
+            expected = len(requests) if point == "committed" else 1
+            until(lambda: self.standing(worker, point) >= expected, f"nobody came to {point}")
+            self.orders.unlink()
+            os.kill(worker, signal.SIGKILL)
+            for one in sent:
+                with pytest.raises(OSError, match=r"."):
+                    one.result(SECONDS_MAX)
+        return worker
+
+    def standing(self, worker: int, point: str) -> int:
+        return self.hub.log_lines().count(f"app: {worker} is at {point}")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def killable(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[Killable]:
+    data_dir, orders = tmp_path / "data", tmp_path / "orders"
+    url, args = f"sqlite:///{data_dir}/hub.db", ["--workers", "2"]
+    if request.param == "postgresql":
+        url = servers.postgres.create_database()
+        args += ["--database", url]
+    command = (sys.executable, "-m", "tests.hub.fire.points", str(orders))
+    with running_hub(data_dir=data_dir, args=args, command=command) as hub, looking_into(url) as database:
+        yield Killable(hub, orders, database)

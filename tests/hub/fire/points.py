@@ -19,8 +19,8 @@ from typing import Any
 
 from onceward import Ledger
 from onceward.events.feed import Feed
+from onceward.hub import data
 from onceward.hub import serve as serving
-from onceward.hub import state
 from onceward.hub.app import create_app
 from onceward.hub.config import Config, load
 from onceward.store.open import open_store
@@ -44,7 +44,7 @@ def make(config: Config, orders: Path) -> Any:
 
     # These two are all that is not the hub's own.
     setattr(Feed, "hint", told)  # noqa: B010  # not hidden: it is replaced
-    setattr(state, "open_ledger", functools.partial(_open_ledger, reach))  # noqa: B010  # as above
+    setattr(data, "open_ledger", functools.partial(_open_ledger, reach))  # noqa: B010  # as above
     return create_app(config)
 
 

@@ -23,9 +23,11 @@ def looking_into(url: str) -> Iterator[Database]:
 def written(database: Database) -> dict[str, int]:
     """How many rows every table has, and where the log ends: what must not change when a request is refused."""
     with database.read() as tx:
+        ours = tables.metadata_on(is_sqlite=database.is_sqlite).tables
+        ingest = [table for name, table in ours.items() if name.startswith("pkm")]
         counts = {
-            table.name: tx.execute(sqlalchemy.select(sqlalchemy.func.count()).select_from(table)).scalar_one()
-            for table in TABLES
+            table.fullname: tx.execute(sqlalchemy.select(sqlalchemy.func.count()).select_from(table)).scalar_one()
+            for table in (*TABLES, *ingest)
         }
         return {**counts, "last event": extent(tx).last_event_id}
 
