@@ -7,7 +7,6 @@ the collection of garbage took them or a disk did, only mean that they are compu
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import functools
 import hashlib
@@ -26,6 +25,7 @@ from onceward.errors import OncewardError
 from onceward.terms import RESULT_BYTES_MAX
 from onceward.turns.invoke import invoke
 from onceward.turns.reuse import Reuse, Scope, reuse_rules
+from onceward.turns.threads import in_thread
 from onceward.turns.turn import Clock, now_utc
 
 # What a row holds itself; larger values are blobs where there is a place for them.
@@ -113,7 +113,7 @@ class Artifacts:
         if rule is None or rule.scope is Scope.NEVER:
             reason = "its use is not declared, so it is never used again" if rule is None else "its scope is never"
             return await self._compute(name, compute, None, reason)
-        found = await asyncio.to_thread(self._find, name, rule)
+        found = await in_thread(self._find, name, rule)
         if found.body is not None:
             try:
                 value = values.decode(found.body)
@@ -145,7 +145,7 @@ class Artifacts:
                 if len(body) > RESULT_BYTES_MAX:
                     reason += f"; its value is larger than {RESULT_BYTES_MAX} bytes and is not kept"
                 else:
-                    reason += await asyncio.to_thread(self._put, name, rule, body, at)
+                    reason += await in_thread(self._put, name, rule, body, at)
         self._explain(name, reason, time_text(at), reused=False)
         return value
 
