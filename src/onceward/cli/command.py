@@ -16,6 +16,7 @@ from onceward.cli.admin import admin
 from onceward.cli.attach import attach
 from onceward.cli.claims import claims
 from onceward.cli.config import config
+from onceward.cli.ingest import ingest
 from onceward.cli.serve import serve
 from onceward.cli.task import task
 from onceward.cli.token import token
@@ -38,11 +39,12 @@ def onceward() -> None:
     onceward token create ada --scope read  # prints the token, this once
     onceward task add "Paint the shed"      # prints the id of the task
     onceward attach add TASK plan.pdf --kind spec
+    onceward ingest backfill mail.mbox      # an entry of each message, once
     onceward claims list --status in_doubt  # what nobody knows the outcome of
     """  # noqa: D301  # \b is click's mark for lines that stay as they are
 
 
-for command in (serve, config, token, task, attach, claims, admin):
+for command in (serve, config, token, task, attach, ingest, claims, admin):
     onceward.add_command(command)
 
 

@@ -105,14 +105,17 @@ def on_target(command: Callable[..., Any], *, may_be_new: bool = False) -> Calla
 
 
 def somewhere(
-    command: Callable[..., Any], flags: tuple[str, ...], here: Callable[[Config], AbstractContextManager[Any]]
+    command: Callable[..., Any],
+    flags: tuple[str, ...],
+    here: Callable[[Config], AbstractContextManager[Any]],
+    there: Callable[[str, str | None], AbstractContextManager[Any]] | None = None,
 ) -> Callable[..., Any]:
-    """Adds the options that say where: the hub of `--hub`, or what `here` makes of the configuration."""
+    """Adds the options that say where: what `here` makes of the configuration, or `there` of a URL and a token."""
 
     @functools.wraps(command)
     def with_target(hub: str | None, token: str | None, config_file: Path | None, **given: Any) -> Any:
         said = {flag: given.pop(flag) for flag in flags}
-        with _ended_in_order(), _opened(hub, token, config_file, said, here) as target:
+        with _ended_in_order(), _opened(hub, token, config_file, said, here, there or _running) as target:
             return command(target, **given)
 
     decorated = with_flags(with_target, *flags)
@@ -164,6 +167,7 @@ def _opened(
     config_file: Path | None,
     flags: Mapping[str, str | None],
     here: Callable[[Config], AbstractContextManager[Any]],
+    there: Callable[[str, str | None], AbstractContextManager[Any]],
 ) -> Iterator[Any]:
     if hub is None:
         with here(loaded(config_file, flags)) as found:
@@ -172,7 +176,13 @@ def _opened(
     if given := [name for name, value in {"config": config_file, **flags}.items() if value is not None]:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise click.UsageError(f"--hub asks a hub that runs; it does not go with {names}", click.get_current_context())
+    with there(hub, token) as running:
+        yield running
+
+
+@contextmanager
+def _running(url: str, token: str | None) -> Iterator[Any]:
     from onceward.cli.running_hub import running_hub  # noqa: PLC0415  # only who speaks HTTP needs a client
 
-    with running_hub(hub, token) as running:
+    with running_hub(url, token) as running:
         yield running

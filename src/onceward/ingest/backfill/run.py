@@ -1,0 +1,185 @@
+"""A backfill: an archive is read, normalized and inserted in chunks, from where the last run stopped.
+
+While one chunk is being inserted the next one is read and normalized. The checkpoint follows the commits and is never
+ahead of them. A message that cannot become an entry is told and counted, and stops nobody else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeAlias
+
+from onceward.errors import InvalidInput, OncewardError
+from onceward.ingest.backfill.checkpoint import Checkpoints
+from onceward.ingest.backfill.item import Item, Position, Source
+from onceward.ingest.inserted import Inserted
+from onceward.ingest.payload import Payload
+
+CHUNK = 500
+CHUNK_MAX = 1000
+# A chunk ends at this size, too: it is one transaction, and perhaps one request.
+CHUNK_BYTES = 4 * 1024 * 1024
+
+ACTIONS = ("inserted", "updated", "unchanged", "stale", "skipped", "ignored", "failed")
+# What to do about messages that are told is the caller's: position, and why.
+Tell: TypeAlias = "Callable[[Trouble], object]"
+
+
+class Result(NamedTuple):
+    """What became of one payload: one of `ACTIONS`, and why it failed."""
+
+    action: str
+    why: str | None = None
+
+
+class Sink(Protocol):
+    """Where entries go."""
+
+    def insert(self, payloads: Sequence[Payload]) -> list[Result]: ...
+
+
+class Trouble(NamedTuple):
+    """A message that did not become an entry."""
+
+    source: str
+    where: str
+    reason: str
+
+
+@dataclass(slots=True)
+class Summary:
+    """What became of all messages of a run, and why some failed. `finished` is False when it did not come to the end."""
+
+    actions: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    finished: bool = True
+
+    @property
+    def count(self) -> int:
+        return sum(self.actions.values())
+
+
+@dataclass(slots=True)
+class _Chunk:
+    """Messages that are inserted together."""
+
+    items: list[Item] = field(default_factory=list)
+    payloads: list[Payload] = field(default_factory=list)
+    ignored: int = 0
+    troubles: list[tuple[Item, str]] = field(default_factory=list)
+    size: int = 0
+    position: Position = 0
+    done: int = 0
+
+    def add(self, item: Item) -> None:
+        self.position, self.done = item.position, item.done
+        self.size += item.size
+        try:
+            payload = item.payload()
+        except InvalidInput as error:
+            self.troubles.append((item, str(error)))
+            return
+        if payload is None:
+            self.ignored += 1
+        else:
+            self.items.append(item)
+            self.payloads.append(payload)
+
+    @property
+    def count(self) -> int:
+        return len(self.items) + len(self.troubles) + self.ignored
+
+
+class Backfill:
+    """One run over one archive. `stopping` is asked between two chunks; `progress` hears of bytes and of messages."""
+
+    def __init__(
+        self,
+        source: Source,
+        sink: Sink,
+        checkpoints: Checkpoints | None,
+        *,
+        chunk: int = CHUNK,
+        tell: Tell,
+        progress: Callable[[int, int], object] = lambda _done, _count: None,
+        stopping: Callable[[Summary], bool] = lambda _summary: False,
+    ) -> None:
+        self._source = source
+        self._sink = sink
+        self._checkpoints = checkpoints
+        self._chunk = chunk
+        self._tell = tell
+        self._progress = progress
+        self._stopping = stopping
+        self.summary = Summary()
+
+    def run(self, after: Position | None = None) -> Summary:
+        """From this position to the end, or until it is told to stop. Raises what the database says when it cannot."""
+        with ThreadPoolExecutor(1, "onceward-backfill") as inserting:
+            under_way: tuple[_Chunk, Future[list[Result]]] | None = None
+            for chunk in self._chunks(after):
+                if under_way is not None:
+                    self._finish(*under_way)
+                    under_way = None
+                    if self._stopping(self.summary):
+                        self.summary.finished = False
+                        return self.summary
+                under_way = chunk, inserting.submit(self._insert, chunk.payloads)
+            if under_way is not None:
+                self._finish(*under_way)
+        if self._checkpoints is not None and self.summary.finished:
+            self._checkpoints.forget(self._source)
+        return self.summary
+
+    def _chunks(self, after: Position | None) -> Iterator[_Chunk]:
+        chunk = _Chunk(position=0 if after is None else after)
+        try:
+            for item in self._source.items(after):
+                chunk.add(item)
+                if chunk.count >= self._chunk or chunk.size >= CHUNK_BYTES:
+                    yield chunk
+                    chunk = _Chunk(position=chunk.position, done=chunk.done)
+        except InvalidInput as error:
+            # The archive itself is broken from here on: what came before is kept, and the next run looks again.
+            chunk.troubles.append((Item("the archive", chunk.position, chunk.done, 0, lambda: None), str(error)))
+            self.summary.finished = False
+        if chunk.count:
+            yield chunk
+
+    def _insert(self, payloads: Sequence[Payload]) -> list[Result]:
+        return self._sink.insert(payloads) if payloads else []
+
+    def _finish(self, chunk: _Chunk, inserted: Future[list[Result]]) -> None:
+        summary = self.summary
+        for item, result in zip(chunk.items, inserted.result(), strict=True):
+            summary.actions[result.action] += 1
+            if result.why is not None:
+                self._fail(item, result.why)
+        for item, why in chunk.troubles:
+            summary.actions["failed"] += 1
+            self._fail(item, why)
+        if chunk.ignored:
+            summary.actions["ignored"] += chunk.ignored
+        if self._checkpoints is not None:
+            self._checkpoints.save(self._source, chunk.position)
+        self._progress(chunk.done, summary.count)
+
+    def _fail(self, item: Item, why: str) -> None:
+        self.summary.reasons[why] += 1
+        self._tell(Trouble(self._source.name, item.where, why))
+
+
+def result_of(inserted: Inserted) -> Result:
+    """An insert's own words, with the updates that changed nothing told apart."""
+    if inserted.error is not None:
+        return Result("failed", _reason(inserted.error))
+    if inserted.action == "updated" and not inserted.changed:
+        return Result("stale" if inserted.stale else "unchanged")
+    return Result(inserted.action)
+
+
+def _reason(error: OncewardError) -> str:
+    return str(error)
