@@ -46,6 +46,7 @@ from onceward.turns.observe import Observer
 from onceward.turns.plain import plain
 from onceward.turns.recorder import Recorder
 from onceward.turns.rows import Rows, Seen
+from onceward.turns.threads import in_thread
 from onceward.turns.turn import RUNNING, Clock, State, Turn, now_utc
 
 MAX_ATTEMPTS = 3
@@ -160,7 +161,7 @@ class Engine:
 
     async def run(self, turn_id: str) -> Ran:
         """Do for this turn what can be done now, up to the end of one attempt."""
-        seen = await asyncio.to_thread(self._rows.look, turn_id)
+        seen = await in_thread(self._rows.look, turn_id)
         if seen is None:
             return Ran(Ending.OVER)
         turn = seen.turn
@@ -175,6 +176,10 @@ class Engine:
             return Ran(Ending.LATER, turn.accumulate_until)
         if turn.state is State.ACCUMULATING:
             return Ran(Ending.WAITING)
+        return await self.take_over(seen)
+
+    async def take_over(self, seen: Seen) -> Ran:
+        """Go on with a turn that runs, if whoever runs it is gone."""
         return await self._attempt(seen)
 
     async def _attempt(self, seen: Seen) -> Ran:
@@ -186,7 +191,7 @@ class Engine:
             await self._step("claimed", seen.turn)
             if not seen.fresh:
                 # Whoever worked on it is gone, or finds itself under an epoch that has passed.
-                taken = await asyncio.to_thread(self._rows.restart, seen)
+                taken = await in_thread(self._rows.restart, seen)
                 if taken is None:
                     await self._let_go(claim)
                     return Ran(Ending.SUPERSEDED)
@@ -235,7 +240,7 @@ class Engine:
             _log.exception("a brain failed", extra={"turn_id": run.turn.id, "attempt": run.turn.attempts})
             return await self._fail(run, f"{type(error).__name__}: {error}")
         await self._step("answered", run.turn)
-        done = await asyncio.to_thread(self._rows.respond, run.turn, response)
+        done = await in_thread(self._rows.respond, run.turn, response)
         if done is None:
             return await self._give_up(run)
         self._show(done.turn)
@@ -267,7 +272,7 @@ class Engine:
             )
             if not envelope.ok and envelope.status is not CallStatus.REFUSED:
                 raise InDoubt(f"{call.tool} could not be taken back: {envelope.detail}")
-            await asyncio.to_thread(self._rows.undone, call, did=envelope.ok)
+            await in_thread(self._rows.undone, call, did=envelope.ok)
 
     async def _think(self, run: _Run) -> str:
         """The brain's response as JSON text; `Superseded` when nobody waits for it any more."""
@@ -294,6 +299,8 @@ class Engine:
             await asyncio.wait({run.thinking})
             raise
         if run.interrupted:
+            if not run.thinking.cancelled():
+                run.thinking.exception()  # seen, so that nobody is told that it was not
             raise Superseded(f"the turn {turn.id} goes on without this run")
         if run.thinking.cancelled():
             raise OncewardError("the brain was cancelled by itself")
@@ -325,7 +332,7 @@ class Engine:
         return ran
 
     async def _end(self, turn: Turn, failure: str, most: int = 0, rest: float = 0.0) -> Ran:
-        after = await asyncio.to_thread(self._rows.fail, turn, failure, most, rest)
+        after = await in_thread(self._rows.fail, turn, failure, most, rest)
         if after is None:
             return Ran(Ending.SUPERSEDED)
         if after.turn.state is not State.FAILED:
@@ -346,17 +353,17 @@ class Engine:
                 _log.exception("a response was not delivered", extra={"turn_id": turn.id})
                 return False
             await self._step("sent", turn)
-        await asyncio.to_thread(self._rows.delivered, turn)
+        await in_thread(self._rows.delivered, turn)
         await self._step("delivered", turn)
         return True
 
     async def _replay(self, turn: Turn, found: Replay) -> Ran:
         """The beat was answered under another turn: that response is the response to these messages, too."""
         kept = await self._beats.answered(found)
-        response = kept.response or await asyncio.to_thread(self._rows.response_of, kept.turn_id)
+        response = kept.response or await in_thread(self._rows.response_of, kept.turn_id)
         if response is None:
             return await self._end(turn, f"{kept.turn_id} answered these messages, and its response is not kept")
-        done = await asyncio.to_thread(self._rows.respond, turn, response, f"answered as {kept.turn_id}")
+        done = await in_thread(self._rows.respond, turn, response, f"answered as {kept.turn_id}")
         if done is None:
             return Ran(Ending.SUPERSEDED)
         self._show(done.turn)

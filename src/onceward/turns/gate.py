@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import cast
 
 from sqlalchemy import text
@@ -16,6 +15,7 @@ from onceward.turns import moves
 from onceward.turns.call import Call
 from onceward.turns.envelope import CallStatus, Envelope
 from onceward.turns.recorder import Recorder
+from onceward.turns.threads import in_thread
 from onceward.turns.turn import Clock, Turn
 
 _STARTED = text("""
@@ -57,7 +57,7 @@ class TurnGate:
 
     async def fire(self, call: Call) -> None:
         """Let the effect begin, or raise `Superseded`: then nothing happened and nothing will."""
-        self._fired[call.key] = await asyncio.to_thread(self._fire, call)
+        self._fired[call.key] = await in_thread(self._fire, call)
 
     def _fire(self, call: Call) -> int:
         turn, now = self._turn, time_text(self._now())

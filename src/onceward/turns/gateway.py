@@ -7,7 +7,6 @@ that turn has changed meanwhile, it is asked again.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
@@ -16,6 +15,7 @@ from onceward.errors import TransactionConflict
 from onceward.turns.brain import Brain
 from onceward.turns.message import UserMessage
 from onceward.turns.receive import NO_OPINION, Again, Intake, Opinion, Received, Status, Undecided, receive
+from onceward.turns.threads import in_thread
 from onceward.turns.turn import Clock, now_utc
 
 # A turn that changes while its brain is asked about it, every time, does so because others send faster than it thinks.
@@ -33,7 +33,9 @@ class Wakes(Protocol):
 
 
 class TurnGateway:
-    """Receives the messages for one brain. `hint` is called after every commit that appended to the event log."""
+    """Receives the messages for one brain. `hint` is called after every commit that appended to the event log, `told`
+    with the ids of the turns that it is about.
+    """
 
     def __init__(
         self,
@@ -44,6 +46,7 @@ class TurnGateway:
         intake: Intake | None = None,
         now: Clock = now_utc,
         hint: Callable[[], None] = lambda: None,
+        told: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._database = database
         self._brain = brain
@@ -51,6 +54,7 @@ class TurnGateway:
         self._intake = intake or Intake()
         self._now = now
         self._hint = hint
+        self._told = told
 
     async def receive_message(self, message: UserMessage) -> Received:
         """Store the message and say which turn carries it; `InvalidInput` when it cannot be accepted."""
@@ -58,11 +62,11 @@ class TurnGateway:
         opinion = NO_OPINION if self._brain.decide is None else None
         for look in range(_LOOKS):
             try:
-                found = await asyncio.to_thread(self._receive, message, opinion)
+                found = await in_thread(self._receive, message, opinion)
             except Again:
                 continue
             if isinstance(found, Received):
-                return self._told(found)
+                return self._acted(found)
             if look == _LOOKS - 2:
                 opinion = NO_OPINION
                 continue
@@ -74,10 +78,13 @@ class TurnGateway:
         with self._database.write() as tx:
             return receive(tx, message, self._intake, self._now(), opinion)
 
-    def _told(self, received: Received) -> Received:
-        if received.event_id is not None:
-            self._hint()
-        if self._runner is not None and received.status is Status.NEW:
+    def _acted(self, received: Received) -> Received:
+        if received.status is not Status.NEW:
+            return received
+        self._hint()
+        for turn_id in {received.turn_id, received.interrupted or received.turn_id}:
+            self._told(turn_id)
+        if self._runner is not None:
             if received.interrupted is not None:
                 self._runner.interrupt(received.interrupted)
             self._runner.wake(received.turn_id)

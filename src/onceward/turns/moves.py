@@ -92,7 +92,6 @@ _REPLACE = text("""
     UPDATE turns SET superseded_by = :by WHERE id = :id AND state = 'failed' AND superseded_by IS NULL
 """)
 _MOVE_MESSAGES = text("UPDATE turn_messages SET turn_id = :by WHERE turn_id = :id")
-# Whatever of it can be taken back is taken back before the next attempt begins.
 _UNDO = text("""
     UPDATE turn_tools SET undo_wanted = true
     WHERE turn_id = :id AND effect = 'compensatable' AND status IN ('started', 'done', 'unknown')
@@ -161,8 +160,12 @@ def supersede(tx: Transaction, turn: Turn, by: str, now: str) -> bool:
 
 
 def hand_over(tx: Transaction, turn: Turn, by: str) -> None:
-    """Give all messages of a turn to another one, and take back what it did as far as that can be taken back."""
+    """Give all messages of a turn to another one."""
     tx.execute(_MOVE_MESSAGES, {"id": turn.id, "by": by})
+
+
+def want_undone(tx: Transaction, turn: Turn) -> None:
+    """What the turn has done so far is taken back before its messages are worked on again, as far as it can be."""
     tx.execute(_UNDO, {"id": turn.id})
 
 
@@ -172,10 +175,7 @@ def replace(tx: Transaction, failed: Turn, by: str) -> bool:
 
 
 def absorb(tx: Transaction, turn: Turn, until: str, now: str) -> Turn | None:
-    absorbed = _one(tx.execute(_ABSORB, {"id": turn.id, "epoch": turn.epoch, "until": until, "now": now}))
-    if absorbed is not None:
-        tx.execute(_UNDO, {"id": turn.id})
-    return absorbed
+    return _one(tx.execute(_ABSORB, {"id": turn.id, "epoch": turn.epoch, "until": until, "now": now}))
 
 
 def undone(tx: Transaction, seq: int, now: str, *, did: bool) -> None:

@@ -246,11 +246,13 @@ class _Receiving:
                     raise Again
                 turn = self._turn(self.message, turn_id, running.turn_group_id)
                 moves.hand_over(self.tx, running, turn_id)
+                moves.want_undone(self.tx, running)
             case Decision.ABSORB:
                 absorbed = moves.absorb(self.tx, running, self._until(), self.now)
                 if absorbed is None:
                     raise Again
                 turn = absorbed
+                moves.want_undone(self.tx, running)
             case Decision.QUEUE:
                 turn = self._turn(self.message, reason=reason)
             case Decision.FORCE_COMPLETE:

@@ -1,12 +1,12 @@
-"""Writes the stream of one run, in order: a chunk is stored before anybody sees it."""
+"""Writes the stream of one run: a chunk is stored before anybody sees it."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from onceward.db.engine import Database, Transaction
 from onceward.turns.stream import append_chunks
+from onceward.turns.threads import in_thread
 from onceward.turns.turn import Turn
 
 
@@ -17,24 +17,19 @@ class Recorder:
         self._database = database
         self._turn = turn
         self._told = told
-        self._seq = 0
-        # Chunks of one run follow each other, even if the brain does several things at once.
-        self._order = asyncio.Lock()
 
     async def record(self, event: str, data: str, also: Callable[[Transaction], None] | None = None) -> bool:
         """Store one chunk (`data` is JSON text), and what else belongs to it. False when the run is superseded: then
         only that other thing is stored.
         """
-        async with self._order:
-            stored = await asyncio.to_thread(self._record, event, data, also)
-            if stored:
-                self._seq += 1
-                self._told()
-            return stored
+        stored = await in_thread(self._record, event, data, also)
+        if stored:
+            self._told()
+        return stored
 
     def _record(self, event: str, data: str, also: Callable[[Transaction], None] | None) -> bool:
         with self._database.write() as tx:
-            stored = append_chunks(tx, self._turn.id, self._turn.epoch, self._seq + 1, [(event, data)])
+            stored = append_chunks(tx, self._turn.id, self._turn.epoch, [(event, data)])
             if also is not None:
                 also(tx)
-            return stored
+            return stored > 0

@@ -18,12 +18,14 @@ PAGE_MAX = 500
 
 _INSERT = text("""
     INSERT INTO turn_chunks (turn_id, version, seq, event, data)
-    SELECT id, epoch, CAST(:seq AS integer), CAST(:event AS text), CAST(:data AS text)
+    SELECT id, epoch,
+           (SELECT coalesce(max(seq), 0) + 1 FROM turn_chunks WHERE turn_id = turns.id AND version = turns.epoch),
+           CAST(:event AS text), CAST(:data AS text)
     FROM turns WHERE id = :id AND epoch = :epoch AND state IN ('processing', 'committing')
-    ON CONFLICT DO NOTHING
+    RETURNING seq
 """)
-# Nobody supersedes the turn between the look at its row and the commit of the chunk.
-_LOCK = text("SELECT 1 FROM turns WHERE id = :id FOR SHARE")
+# First, so that the next statement sees every chunk before it, and nobody supersedes the turn until it is committed.
+_LOCK = text("SELECT 1 FROM turns WHERE id = :id FOR NO KEY UPDATE")
 _READ = text("""
     SELECT seq, event, data FROM turn_chunks
     WHERE turn_id = :id AND version = :version AND seq > :after ORDER BY seq LIMIT :limit
@@ -48,15 +50,16 @@ class StreamPage:
     chunks: tuple[Chunk, ...]
 
 
-def append_chunks(tx: Transaction, turn_id: str, epoch: int, seq: int, chunks: Sequence[tuple[str, str]]) -> bool:
-    """Record chunks from number `seq` on (counted from 1). False, and nothing recorded, when the run is superseded."""
+def append_chunks(tx: Transaction, turn_id: str, epoch: int, chunks: Sequence[tuple[str, str]]) -> int:
+    """Record chunks, each an event and its JSON text, behind those of the same run; gives the number of the last one.
+    0, and nothing is recorded, when the run is superseded.
+    """
     if tx.dialect.name != "sqlite":
         tx.execute(_LOCK, {"id": turn_id})
-    for number, (event, data) in enumerate(chunks):
-        values = {"id": turn_id, "epoch": epoch, "seq": seq + number, "event": event, "data": data}
-        if tx.execute(_INSERT, values).rowcount != 1:
-            return False
-    return True
+    last = 0
+    for event, data in chunks:
+        last = tx.execute(_INSERT, {"id": turn_id, "epoch": epoch, "event": event, "data": data}).scalar() or 0
+    return last
 
 
 def read_chunks(tx: Transaction, turn_id: str, version: int, after: int = 0, limit: int = PAGE_MAX) -> list[Chunk]:

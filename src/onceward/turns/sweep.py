@@ -8,21 +8,22 @@ from dataclasses import dataclass
 from sqlalchemy import bindparam, text
 
 from onceward.db.engine import Transaction
-from onceward.turns.turn import RUNNING
+from onceward.turns.rows import Seen
+from onceward.turns.turn import COLUMNS, RUNNING, State, messages_of, read_turn
 
 # More than this is found by the next look.
 SWEEP_MAX = 200
 
-_DUE = text("""
-    SELECT id FROM turns
-    WHERE state IN ('accumulating', 'processing', 'committing') AND accumulate_until <= :now AND NOT EXISTS (
+_DUE = text(f"""
+    SELECT {COLUMNS} FROM turns
+    WHERE turns.state IN ('accumulating', 'processing', 'committing') AND turns.accumulate_until <= :now AND NOT EXISTS (
         SELECT 1 FROM turns AS older
         WHERE older.principal = turns.principal AND older.tenant_id = turns.tenant_id
           AND older.session_key = turns.session_key AND older.seq < turns.seq
           AND older.state IN ('accumulating', 'processing', 'committing')
     )
-    ORDER BY seq LIMIT :limit
-""")
+    ORDER BY turns.seq LIMIT :limit
+""")  # noqa: S608  # put together from constants
 _UNDELIVERED = text("""
     SELECT id FROM turns WHERE state = 'complete' AND delivered_at IS NULL ORDER BY seq LIMIT :limit
 """)
@@ -31,19 +32,27 @@ _RUNNING = text("SELECT id, epoch, state FROM turns WHERE id IN :ids").bindparam
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`due` are the oldest unfinished turns of their sessions, and those to deliver; `superseded` run here in vain."""
+    """What a look found.
+
+    due         turns that can begin, and those with a response to deliver
+    held        turns that run: elsewhere, if their beats are still held, or nowhere
+    superseded  turns that run here in vain
+    """
 
     due: tuple[str, ...]
+    held: tuple[Seen, ...]
     superseded: tuple[str, ...]
 
 
 def look(tx: Transaction, now: str, running: Mapping[str, int]) -> Found:
     """`running` are the turns that run here, with their epochs."""
-    due = [row[0] for row in tx.execute(_DUE, {"now": now, "limit": SWEEP_MAX})]
+    turns = [read_turn(row) for row in tx.execute(_DUE, {"now": now, "limit": SWEEP_MAX})]
+    due = [turn.id for turn in turns if turn.state is State.ACCUMULATING]
     due += [row[0] for row in tx.execute(_UNDELIVERED, {"limit": SWEEP_MAX})]
+    held = [Seen(turn, messages_of(tx, turn)) for turn in turns if turn.state in RUNNING and turn.id not in running]
     superseded = []
     if running:
         for turn_id, epoch, state in tx.execute(_RUNNING, {"ids": sorted(running)}):
             if epoch != running[turn_id] or state not in RUNNING:
                 superseded.append(turn_id)
-    return Found(tuple(one for one in due if one not in running), tuple(superseded))
+    return Found(tuple(one for one in due if one not in running), tuple(held), tuple(superseded))

@@ -17,7 +17,6 @@ from onceward.events import log
 from onceward.ledger import Ledger
 from onceward.turns import (
     Brain,
-    ChannelAdapter,
     Context,
     Decision,
     Engine,
@@ -30,7 +29,7 @@ from onceward.turns import (
     UserMessage,
     messages_of,
 )
-from onceward.turns.turn import find_turn
+from onceward.turns.turn import find_turn, now_utc
 
 # Nothing is found by sweeping unless a test sweeps.
 NEVER_SECONDS = 3600.0
@@ -54,9 +53,12 @@ class Now:
 
 
 class Held:
-    """A brain that waits until it is told what to say, run by run."""
+    """A brain that waits until it is told what to say, run by run; or does with a run what it is given to do."""
 
-    def __init__(self, decide: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self, decide: Callable[..., Any] | None = None, act: Callable[[HeldRun], Awaitable[Json]] | None = None
+    ) -> None:
+        self._act = act
         self.runs: list[HeldRun] = []
         self._began: asyncio.Queue[HeldRun] = asyncio.Queue()
         self.brain = Brain(self._run, decide=decide)
@@ -66,7 +68,7 @@ class Held:
         self.runs.append(run)
         self._began.put_nowait(run)
         try:
-            return await run.answer
+            return await (run.answer if self._act is None else self._act(run))
         except asyncio.CancelledError:
             run.cancelled.set()
             raise
@@ -114,14 +116,15 @@ class House:
         now: Now | None = None,
         *,
         intake: Intake | None = None,
-        adapter: ChannelAdapter | None = None,
+        real_time: bool = False,
         **options: Any,
     ) -> None:
         self.database = database
         self.now = now or Now()
-        self.engine = Engine(database, ledger, brain, adapter=adapter, now=self.now, retry_seconds=(0.0,), **options)
+        clock = now_utc if real_time else self.now
+        self.engine = Engine(database, ledger, brain, now=clock, retry_seconds=(0.0,), **options)
         self.runner = LocalRunner(self.engine, sweep_seconds=NEVER_SECONDS)
-        self.gateway = TurnGateway(database, brain, self.runner, intake=intake, now=self.now)
+        self.gateway = TurnGateway(database, brain, self.runner, intake=intake, now=clock)
 
     async def say(self, content: str, **fields: Any) -> Received:
         return await self.gateway.receive_message(UserMessage(content=content, **fields))

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import functools
 import logging
+from collections.abc import Awaitable, Callable
 
 from onceward.db.clock import time_text
 from onceward.errors import StoreUnavailable
 from onceward.turns import sweep
-from onceward.turns.engine import Ending, Engine
+from onceward.turns.engine import Ending, Engine, Ran
+from onceward.turns.threads import in_thread
 
 WORKERS = 16
 # How soon others notice that a process died. A look costs one read and a ledger batch.
@@ -54,8 +57,7 @@ class LocalRunner:
         if turn_id in self._tasks:
             self._again.add(turn_id)
             return
-        task = asyncio.create_task(self._work(turn_id), name=f"run of {turn_id}")
-        self._tasks[turn_id] = task
+        self._begin(turn_id, functools.partial(self._engine.run, turn_id))
 
     def interrupt(self, turn_id: str) -> None:
         self._engine.interrupt(turn_id)
@@ -83,13 +85,16 @@ class LocalRunner:
 
     async def sweep_once(self) -> None:
         """Look once for what nobody runs, and for what is superseded here."""
-        found = await asyncio.to_thread(self._look)
+        found = await in_thread(self._look)
         for turn_id in found.superseded:
             self.interrupt(turn_id)
         for turn_id in found.due:
             # What has a timer rests, and is woken by it.
             if turn_id not in self._tasks and turn_id not in self._timers:
                 self.wake(turn_id)
+        for seen in found.held:
+            if seen.turn.id not in self._tasks and not self._stopping:
+                self._begin(seen.turn.id, functools.partial(self._engine.take_over, seen))
 
     def _look(self) -> sweep.Found:
         with self._engine.database.read() as tx:
@@ -105,21 +110,25 @@ class LocalRunner:
                 _log.exception("the sweep of turns failed")
             await asyncio.sleep(self._sweep_seconds)
 
-    async def _work(self, turn_id: str) -> None:
-        again = True
+    def _begin(self, turn_id: str, first: Callable[[], Awaitable[Ran]]) -> None:
+        self._tasks[turn_id] = asyncio.create_task(self._work(turn_id, first), name=f"run of {turn_id}")
+
+    async def _work(self, turn_id: str, act: Callable[[], Awaitable[Ran]]) -> None:
         try:
-            while again and not self._stopping:
+            while True:
                 self._again.discard(turn_id)
                 async with self._free:
-                    await self._run(turn_id)
-                again = turn_id in self._again
+                    await self._run(turn_id, act)
+                if turn_id not in self._again or self._stopping:
+                    return
+                act = functools.partial(self._engine.run, turn_id)
         finally:
             del self._tasks[turn_id]
             self._again.discard(turn_id)
 
-    async def _run(self, turn_id: str) -> None:
+    async def _run(self, turn_id: str, act: Callable[[], Awaitable[Ran]]) -> None:
         try:
-            ran = await self._engine.run(turn_id)
+            ran = await act()
         except StoreUnavailable as error:
             _log.warning("a turn is left for the next sweep: %s", error, extra={"turn_id": turn_id})
             return
