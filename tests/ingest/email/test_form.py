@@ -165,6 +165,19 @@ def test_a_newsletter_without_message_id_has_only_its_secondary_key() -> None:
     assert metadata(payload)["date"] == metadata(payload)["source_time"] == "2026-02-17T18:00:00.000000Z"
 
 
+def test_a_backfilled_form_has_always_a_reference_and_a_time_of_its_own() -> None:
+    bare: dict[str, Json] = {"raw_text": "one", "subject": "Re: Lunch"}
+    raw: dict[str, Json] = {"raw_message": "Subject: Re: Lunch\n\none"}
+
+    filled = [normalize_email(sent, backfill=True) for sent in (bare, {**bare, "raw_text": "two"}, raw)]
+
+    assert len({payload["external_ref"] for payload in filled}) == 3
+    assert filled[2] == normalize_mail(b"Subject: Re: Lunch\n\none", backfill=True)
+    assert {metadata(payload)["source_time"] for payload in filled} == {"1970-01-01T00:00:00.000000Z"}
+    assert normalize_email(bare)["external_ref"] is None
+    assert normalize_email(form(), backfill=True) == normalize_email(form())
+
+
 def test_headers_say_what_source_does_not() -> None:
     headers: Json = {
         "Message-ID": "<h@example.com>",

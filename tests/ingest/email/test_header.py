@@ -47,8 +47,9 @@ from onceward.ingest.email.words import words_decoded
         ("=?gb2312?B?xOO6ww==?=", "你好"),
         ("=?iso-2022-jp?B?GyRCJDMkcxsoQg==?=", "こん"),
         ("=?koi8-r?B?8NLJ18XU?=", "Привет"),
+        ("=?koi8-r*ru?B?8NLJ18XU?=", "Привет"),
     ],
-    ids=range(26),
+    ids=range(27),
 )
 def test_encoded_words_are_read_as_they_are_sent(sent: str, text: str) -> None:
     assert words_decoded(sent) == text

@@ -39,8 +39,6 @@ _LABELS = {
     "johab": "johab",
 }
 _CODECS = {label: codec for codec, labels in _LABELS.items() for label in labels.split()}
-# Longer ones are no labels.
-_LABEL_LENGTH_MAX = 40
 
 _NOT_LABEL = re.compile(r"[^a-z0-9]+")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -62,9 +60,7 @@ def decoded(data: bytes, label: str | None) -> str:
 
 def codec_of(label: str | None) -> str | None:
     """The codec that this label of a charset means; the language that RFC 2231 allows behind a star is no part of it."""
-    if not label or len(label) > _LABEL_LENGTH_MAX:
-        return None
-    return _CODECS.get(_NOT_LABEL.sub("", label.partition("*")[0].lower()))
+    return _CODECS.get(_NOT_LABEL.sub("", label.partition("*")[0].lower())) if label else None
 
 
 def storable(text: str) -> str:

@@ -53,9 +53,10 @@ class Kind:
 def kind_of(said: str | None, subject: str | None, headers: Headers) -> Kind:
     """The content type of the entry, and why; `InvalidInput` if the caller says what no mail is."""
     if said is not None:
-        if said not in SAID:
+        content_type = SAID.get(said.strip().lower())
+        if content_type is None:
             raise refused("content_type", f"must be one of {', '.join(SAID)}")
-        return Kind(SAID[said], f"It is {_NOUNS[SAID[said]]} because content_type says so.")
+        return Kind(content_type, f"It is {_NOUNS[content_type]} because content_type says so.")
     replied = _reply_sign(subject, headers)
     listed = _list_sign(headers)
     if listed is not None:

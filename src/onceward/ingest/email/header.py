@@ -76,7 +76,8 @@ def one_line_end(raw: bytes) -> bytes:
         return raw
     if b"\n" not in raw:
         return raw.replace(b"\r", b"\n")
-    return raw.replace(b"\r\n", b"\n").replace(b"\r\n", b"\n")
+    raw = raw.replace(b"\r\n", b"\n")
+    return raw.replace(b"\r\n", b"\n") if b"\r" in raw else raw
 
 
 def first(headers: Headers, name: str) -> str | None:

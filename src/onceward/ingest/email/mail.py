@@ -1,7 +1,7 @@
 """A raw mail taken apart: its head, and the parts that hold something. Nothing here raises.
 
-Python's own reader is not used: its time grows with the square of the depth that a mail is nested to, it raises for some
-heads, and it takes five times as long for mail as it is.
+Python's own reader is not used: it raises for mail that is nested deeply and for some heads, and it takes about three
+times as long.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ DEPTH_MAX = 16
 PARTS_MAX = 1000
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_LINE_END = ord("\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,24 +63,24 @@ def read_mail(raw: bytes) -> Mail:
 
 def _pieces(body: bytes, boundary: bytes) -> Iterator[bytes]:
     """What lies between the lines that say `--boundary`, up to the one that says `--boundary--`, or to the end."""
-    mark = b"--" + boundary
+    body = b"\n" + body
+    # The end of the line before belongs to the mark.
+    mark = b"\n--" + boundary
     begin = -1
     count = 0
     at = body.find(mark)
     while at >= 0 and count < PARTS_MAX:
-        if at == 0 or body[at - 1] == _LINE_END:
-            end = body.find(b"\n", at)
-            end = len(body) if end < 0 else end
-            rest = body[at + len(mark) : end].rstrip()
-            if rest in {b"", b"--"}:
-                if begin >= 0:
-                    # The end of the line before the mark belongs to the mark.
-                    yield body[begin : max(begin, at - 1)]
-                    count += 1
-                if rest:
-                    return
-                begin = end + 1
-                at = end
-        at = body.find(mark, at + 1)
+        end = body.find(b"\n", at + len(mark))
+        end = len(body) if end < 0 else end
+        rest = body[at + len(mark) : end].rstrip()
+        if rest in {b"", b"--"}:
+            if begin >= 0:
+                yield body[begin:at]
+                count += 1
+            if rest:
+                return
+            begin = end + 1
+        # The line that ends here may be followed by a mark at once.
+        at = body.find(mark, end)
     if 0 <= begin < len(body) and count < PARTS_MAX:
         yield body[begin:]

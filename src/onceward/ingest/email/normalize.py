@@ -7,6 +7,7 @@ import binascii
 import hashlib
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from onceward.core.canonical import Json
 from onceward.core.text import refused
@@ -18,7 +19,7 @@ from onceward.ingest.email.entry import NO_TIME, Letter, Said, payload_of
 from onceward.ingest.email.header import Headers, first, on_one_line
 from onceward.ingest.email.mail import read_mail
 from onceward.ingest.email.words import words_decoded
-from onceward.ingest.keys import EMAIL_THREAD
+from onceward.ingest.keys import EMAIL_THREAD, message_id
 from onceward.ingest.payload import Payload
 from onceward.ingest.telegram.fields import Fields
 from onceward.ingest.telegram.fields import storable as checked_text
@@ -39,7 +40,7 @@ _SOURCE = frozenset({"from_addr", "subject", "system", "received_at"})
 _SOURCE_HEAD = frozenset({"message_id", "date", "in_reply_to", "references"})
 
 
-def normalize_email(sent: Mapping[str, Json]) -> Payload:
+def normalize_email(sent: Mapping[str, Json], *, backfill: bool = False) -> Payload:
     """The entry of a mail, in one of three forms.
 
     * `{raw_text, from, subject, source: {message_id, date}}` has a mail's text and head, read already. There may be
@@ -49,8 +50,8 @@ def normalize_email(sent: Mapping[str, Json]) -> Payload:
 
     Beside each may stand `content_type`, `title` and `metadata`, which count more than what the mail says;
     `thread_policy`, the policy by which correspondence is keyed; and `source.received_at`, the time of a mail that says
-    none. What else is in `source` is not used, and the reasons say so. `InvalidInput` says what is wrong with which
-    field, or that the mail could not be known again if it came twice.
+    none. What else is in `source` is not used, and the reasons say so. `backfill` is as for `normalize_mail`.
+    `InvalidInput` says what is wrong with which field, or that the mail could not be known again if it came twice.
     """
     fields = Fields(sent)
     form = next((name for name in _RAW_FORMS if fields.has(name)), None)
@@ -65,10 +66,12 @@ def normalize_email(sent: Mapping[str, Json]) -> Payload:
     time = _time(source, "received_at")
     if form is None:
         letter = _letter_of_form(fields, source, time, _notes(source, _SOURCE | _SOURCE_HEAD))
+        parts = (letter.sender, letter.subject, letter.date, letter.body.text)
+        raw = "\n".join(map(str, parts)).encode()
     else:
         raw = _raw_bytes(fields, form)
         letter = _letter_of_mail(raw, is_text=form == "raw_message", time=time, notes=_notes(source, _SOURCE))
-    return payload_of(letter, said)
+    return payload_of(_filled(letter, raw) if backfill else letter, said)
 
 
 def normalize_mail(
@@ -85,13 +88,14 @@ def normalize_mail(
     says none. With `backfill` every mail has an `external_ref` and a time, if need be the hash of its bytes and 1970, so
     that the newest of a thread is the same one in whichever order they come.
     """
-    time = source_time(received_at)
-    reference = None
-    if backfill:
-        time = time or NO_TIME
-        reference = f"sha256:{hashlib.sha256(raw).hexdigest()}"
-    letter = _letter_of_mail(raw, is_text=False, time=time, reference=reference)
-    return payload_of(letter, Said(content_type, thread_policy))
+    letter = _letter_of_mail(raw, is_text=False, time=source_time(received_at))
+    return payload_of(_filled(letter, raw) if backfill else letter, Said(content_type, thread_policy))
+
+
+def _filled(letter: Letter, raw: bytes) -> Letter:
+    if message_id(letter.message_id) is None:
+        letter = replace(letter, reference=f"sha256:{hashlib.sha256(raw).hexdigest()}")
+    return letter if letter.time else replace(letter, time=NO_TIME)
 
 
 # A mail that was read already.
@@ -148,10 +152,8 @@ def _date(source: Fields) -> str | int | None:
 # A raw mail.
 
 
-def _letter_of_mail(
-    raw: bytes, *, is_text: bool, time: str | None, reference: str | None = None, notes: tuple[str, ...] = ()
-) -> Letter:
-    if not raw.strip():
+def _letter_of_mail(raw: bytes, *, is_text: bool, time: str | None, notes: tuple[str, ...] = ()) -> Letter:
+    if not raw or raw.isspace():
         raise InvalidInput("the mail is empty")
     if len(raw) > MAIL_BYTES_MAX:
         raise InvalidInput(f"the mail is longer than {MAIL_BYTES_MAX} bytes")
@@ -165,7 +167,6 @@ def _letter_of_mail(
         message_id=first(headers, "message-id"),
         date=first(headers, "date"),
         headers=headers,
-        reference=reference,
         time=time,
         notes=notes,
     )

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import binascii
-import itertools
 import re
 
 from onceward.ingest.email.charset import decoded
-
-# No head has as many; what follows them stays encoded.
-WORDS_MAX = 10_000
 
 _WORD = re.compile(r"=\?([^?\s]*)\?([bBqQ])\?([^?]*)\?=")
 _NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/]+")
@@ -27,7 +23,7 @@ def words_decoded(text: str) -> str:
     pieces: list[str] = []
     run: list[bytes] = []
     label, at = "", 0
-    for word in itertools.islice(_WORD.finditer(text), WORDS_MAX):
+    for word in _WORD.finditer(text):
         between = text[at : word.start()]
         is_glued = bool(run) and not between.strip()
         if run and not (is_glued and word[1].lower() == label):
@@ -57,7 +53,7 @@ def transfer_size(data: bytes, encoding: str) -> int:
     """How many bytes `transfer_decoded` would give, without making those of a long base64 text."""
     if encoding != "base64":
         return len(transfer_decoded(data, encoding))
-    return (len(data) - sum(map(data.count, (b"\n", b"\r", b"=", b" ")))) * _BYTES_PER_GROUP // _LETTERS_PER_GROUP
+    return len(data.translate(None, b"\n\r =")) * _BYTES_PER_GROUP // _LETTERS_PER_GROUP
 
 
 def base64_bytes(data: bytes) -> bytes:
