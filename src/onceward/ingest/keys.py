@@ -29,12 +29,13 @@ _ID = re.compile(r"\s*+(-?[0-9]{1,19})\s*+")
 # Telegram's ids fit into 52 bits, and every program's into 63.
 _IDS = range(-(2**63), 2**63)
 
-# A quoted text, up to its end or, unclosed, up to the end of all. One before an @ is the name of a mailbox.
-_QUOTED = re.compile(r'"(?:[^"\\]|\\.?)*+(?:"(?P<mailbox>@)?|\Z)', re.DOTALL)
+# A quoted text; one before an @ is the name of a mailbox, and one that is left open goes up to the end of all.
+_QUOTED = re.compile(r'"(?P<inside>(?:[^"\\]|\\.?)*+)(?P<closed>")?(?P<mailbox>@)?', re.DOTALL)
 _COMMENT = re.compile(r"\([^()]*+\)")
 _MAILBOX = re.compile(r"[^,;]++")
 _ANGLE = re.compile(r"<([^<>]*+)>")
 _WORD = re.compile(r'"(?:[^"\\]|\\.?)*+(?:"[^\s<>:()"]*+|\Z)|[^\s<>:()"]++', re.DOTALL)
+_NO_DOMAIN = frozenset('"\\')
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +125,23 @@ def from_addr(text: str | None) -> str | None:
     """The first address of a From line in lower case, without names and comments. None if there is none."""
     if text is None or "@" not in text:
         return None
-    plain = _COMMENT.sub(" ", _QUOTED.sub(lambda quoted: quoted[0] if quoted["mailbox"] else " ", text))
+    plain = _COMMENT.sub(" ", _QUOTED.sub(_without_name, text))
     for mailbox in _MAILBOX.finditer(plain):
         angle = _ANGLE.search(mailbox[0])
         for word in _WORD.finditer(angle[1] if angle and "@" in angle[1] else mailbox[0]):
             # Some programs put an address into single quotes.
             address = word[0].strip("'")
             local, _, domain = address.rpartition("@")
-            if local and domain:
+            if local and domain and not _NO_DOMAIN.intersection(domain):
                 return address.lower()
     return None
+
+
+def _without_name(quoted: re.Match[str]) -> str:
+    if quoted["mailbox"]:
+        return quoted[0]
+    # Nobody meant a quote that is left open; what is behind it counts.
+    return " " if quoted["closed"] else quoted["inside"]
 
 
 def _without_blanks(text: str) -> str:

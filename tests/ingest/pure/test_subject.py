@@ -76,6 +76,7 @@ V2 = {
     "a capital of Turkish": ("İLT: Plan", "plan"),
     "capitals of Greek": ("ΑΠ: ΣΧΕΤ: Plan", "plan"),
     "marks of French": ("RE\u0301P : Plan", "plan"),
+    "a letter that folds into another form": ("J\u030c", "\u01f0"),
     "two words": ("Trả lời: Chuyển tiếp: Plan", "plan"),
     "Chinese": ("回复\uff1a转发: Plan", "plan"),
     "NUL and half a character": ("Re: \0\ud800", "\0\ud800"),
