@@ -1,0 +1,1 @@
+"""Ways to hand a toolbox to whatever runs the model: each a module, and each small."""
