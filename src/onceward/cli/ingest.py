@@ -161,7 +161,7 @@ def policies(place: Place, schema: str | None, as_json: bool) -> None:
 
 
 @ingest.command("test-mode")
-@click.argument("mode", type=click.Choice(["on", "off"]), required=False)
+@click.argument("mode", metavar="[MODE]", type=click.Choice(["on", "off"]), required=False)
 @as_json
 @on_entries
 def test_mode(place: Place, mode: str | None, as_json: bool) -> None:
