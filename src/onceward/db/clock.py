@@ -14,6 +14,10 @@ _TIME_LENGTH = 11
 # 50 random bits beside the microsecond: processes that share a database do not meet.
 _RANDOM_LENGTH = 10
 
+# Two random bits of a hexadecimal digit, as a number and as the digit that begins with the variant of RFC 9562.
+_TWO_BITS = {digit: int(digit, 16) & 3 for digit in "0123456789abcdef"}
+_VARIANTS = {digit: "89ab"[bits] for digit, bits in _TWO_BITS.items()}
+
 _lock = threading.Lock()
 _latest = 0
 
@@ -37,13 +41,15 @@ def new_uuids(count: int) -> list[str]:
     first = _next_microsecond(count)
     random = secrets.token_bytes(9 * count).hex()
     made = []
-    for number in range(count):
-        milliseconds, microseconds = divmod(first + number, 1000)
-        time_part, tail = f"{milliseconds:012x}", random[18 * number : 18 * number + 17]
+    for number, at in zip(range(first, first + count), range(0, 18 * count, 18), strict=True):
+        milliseconds, microseconds = divmod(number, 1000)
+        time_part = f"{milliseconds:012x}"
         # Ten bits of microseconds and two random ones follow the version; 62 random bits follow the variant.
-        middle = microseconds << 2 | int(tail[0], 16) & 3
-        variant = "89ab"[int(tail[1], 16) & 3]
-        made.append(f"{time_part[:8]}-{time_part[8:]}-7{middle:03x}-{variant}{tail[2:5]}-{tail[5:]}")
+        fraction = microseconds << 2 | _TWO_BITS[random[at]]
+        variant = _VARIANTS[random[at + 1]]
+        made.append(
+            f"{time_part[:8]}-{time_part[8:]}-7{fraction:03x}-{variant}{random[at + 2 : at + 5]}-{random[at + 5 : at + 17]}"
+        )
     return made
 
 

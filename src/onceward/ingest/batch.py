@@ -118,12 +118,13 @@ class Batch:
         for row in looked.found:
             if row[ENTRY_ID] not in self._ours:
                 self._learn(row)
-        everything = len(looked.inserted) == len(first) and not others
         for row in looked.inserted:
             number = numbers[row[ID]]
             self._outcomes[number] = Outcome("inserted", row)
             self._firsts[row[ENTRY_ID]] = self._places[number]
-            if not everything:
+        if others or len(looked.inserted) < len(first):
+            # Somebody will look for them.
+            for row in looked.inserted:
                 self._learn(row)
                 self._ours.add(row[ENTRY_ID])
 

@@ -36,6 +36,8 @@ _TEXTS = (*TEXT_BYTES_MAX, PRIMARY, SECONDARY)
 _BYTES_MAX = (*TEXT_BYTES_MAX.values(), KEY_BYTES_MAX, KEY_BYTES_MAX)
 # So many characters never have more bytes than that.
 _CHARACTERS_SURE = tuple(bytes_max // 4 for bytes_max in _BYTES_MAX)
+# So many in all are too many for none of them.
+_SHORT = min(_CHARACTERS_SURE)
 
 
 class Draft(NamedTuple):
@@ -136,19 +138,20 @@ def _texts(payload: Payload) -> Sequence[str | None]:
 
 def _are_fine(values: Sequence[Json]) -> bool:
     try:
-        together = "".join(filter(None, values))  # type: ignore[arg-type]  # what is no text raises
+        together = "".join([value for value in values if value is not None])  # type: ignore[misc]  # no text: it raises
         if "\0" in together:
             return False
-        if together.isascii():
-            return not any(map(_is_longer, values, _BYTES_MAX))
-        together.encode()
+        if not together.isascii():
+            together.encode()
     except (TypeError, UnicodeEncodeError):
         return False
-    return not any(map(_is_longer, values, _CHARACTERS_SURE))
-
-
-def _is_longer(value: Json, length: int) -> bool:
-    return value is not None and (not isinstance(value, str) or len(value) > length)
+    if len(together) <= _SHORT:
+        return True
+    limits = _BYTES_MAX if together.isascii() else _CHARACTERS_SURE
+    for value, length in zip(values, limits, strict=True):
+        if value is not None and len(cast("str", value)) > length:
+            return False
+    return True
 
 
 def _text(name: str, value: Json, bytes_max: int) -> str | None:

@@ -15,7 +15,7 @@ from onceward.db.engine import Transaction
 from onceward.db.request import RequestKey
 from onceward.events.log import Event, NewEvent, append, page
 from onceward.ingest.batch import Outcome
-from onceward.ingest.columns import COLUMNS, POLICY_ID, PRIMARY, SECONDARY
+from onceward.ingest.columns import ASSIGNED, COLUMNS, POLICY_ID, PRIMARY, SECONDARY
 from onceward.ingest.decide import POSITION, Row
 from onceward.ingest.policy import Policy
 from onceward.ingest.schema import Schema
@@ -23,13 +23,11 @@ from onceward.ingest.schema import Schema
 INSERTED = "entry.inserted"
 UPDATED = "entry.updated"
 
-_ID, _ENTRY_ID, _POLICY_ID = POSITION["id"], POSITION["entry_id"], POSITION[POLICY_ID]
-_SHOWN = (
-    "id", "created_at", "updated_at", "source", "content_type", "title", "url", "external_ref", PRIMARY, SECONDARY,
-)  # fmt: skip
+_POLICY_ID = POSITION[POLICY_ID]
+_TEXTS = ("source", "content_type", "title", "url", "external_ref", PRIMARY, SECONDARY)
 # What the data of an event has of its row, with a place for each.
-_ROW = ",".join(f'"{name}":%s' for name in _SHOWN)
-_PLACES = tuple(POSITION[name] for name in _SHOWN)
+_ROW = ",".join(f'"{name}":%s' for name in _TEXTS)
+_PLACES = tuple(POSITION[name] for name in _TEXTS)
 
 
 def append_events(
@@ -44,32 +42,34 @@ def append_events(
     names = {policy.policy_id: policy.policy_key for policy in policies}
     # Put together by hand: as a dictionary it would cost more to write than its insert does.
     begins = {
-        number: f'{{"schema":"{schema.name}","idempotency_policy_key":{written(names.get(number))},"entry_id":'
+        number: f'{{"schema":"{schema.name}","idempotency_policy_key":{written(names.get(number))}'
         for number in {cast("Row", outcomes[place].row)[_POLICY_ID] for place in places}
     }
     new: list[NewEvent] = []
     for place in places:
         outcome = outcomes[place]
         row = cast("Row", outcome.row)
-        shown = _ROW % tuple([written(row[position]) for position in _PLACES])
-        rest = "}" if outcome.action == "inserted" and request is None else _rest(outcome)
+        entry_id, uuid, created_at, updated_at = row[: len(ASSIGNED)]
+        texts = _ROW % tuple(["null" if row[position] is None else written(row[position]) for position in _PLACES])
+        rest = "" if outcome.action == "inserted" else _rest(outcome)
         if request is not None:
-            count = f',"count":{len(places)}' if not new else ""
-            rest = f'{rest[:-1]},"index":{place}{count}}}'
-        data = f"{begins[row[_POLICY_ID]]}{row[_ENTRY_ID]},{shown}{rest}"
-        new.append(NewEvent(INSERTED if outcome.action == "inserted" else UPDATED, None, "entry", row[_ID], data))
+            rest += f',"index":{place}' if new else f',"index":{place},"count":{len(places)}'
+        data = (
+            f'{begins[row[_POLICY_ID]]},"id":"{uuid}","entry_id":{entry_id},"created_at":"{created_at}",'
+            f'"updated_at":"{updated_at}",{texts}{rest}}}'
+        )
+        new.append(NewEvent(INSERTED if outcome.action == "inserted" else UPDATED, None, "entry", uuid, data))
     return dict(zip(places, append(tx, new, request), strict=True))
 
 
 def _rest(outcome: Outcome) -> str:
-    more: dict[str, Any] = {}
-    if outcome.action == "updated":
-        more = {"changed": outcome.changed, "matched_on": outcome.matched_on}
+    """What the event of an update tells besides."""
+    more: dict[str, Any] = {"changed": outcome.changed, "matched_on": outcome.matched_on}
     if outcome.split_with is not None:
         more["split_with"] = [outcome.split_with]
     if outcome.duplicate_of is not None:
         more["duplicate_of_index"] = outcome.duplicate_of
-    return "," + written(more)[1:] if more else "}"
+    return "," + written(more)[1:-1]
 
 
 def done_before(tx: Transaction, first: Event) -> dict[int, tuple[Event, dict[str, Any]]]:

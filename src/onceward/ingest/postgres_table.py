@@ -115,7 +115,7 @@ class PostgresTable:
 
     def look_and_insert(self, first: Sequence[Row], others: Sequence[Row]) -> Looked:
         if not first:
-            return Looked(self.find(first, others), [])
+            return Looked(self.find(others), [])
         values = _keys([*first, *others])
         values |= {name: [row[POSITION[name]] for row in first] for name in ("id", *CONTENT)}
         values |= {"at": first[0][POSITION["created_at"]], "hint_policies": self._hint_policies}
@@ -128,8 +128,8 @@ class PostgresTable:
                 found.append(row)
         return Looked(found, inserted)
 
-    def find(self, first: Sequence[Row], others: Sequence[Row]) -> Sequence[Row]:
-        return self._rows(_FIND, _keys([*first, *others]))
+    def find(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return self._rows(_FIND, _keys(rows))
 
     def read(self, entry_ids: Sequence[int]) -> Sequence[Row]:
         return self._rows(_READ, {"entry_ids": list(entry_ids)})

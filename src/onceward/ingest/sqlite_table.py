@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from itertools import chain
 
 from onceward.db.engine import Transaction
 from onceward.ingest.columns import COLUMNS, MUTABLE, POLICY_ID, PRIMARY, SECONDARY
 from onceward.ingest.decide import POSITION, Row
 from onceward.ingest.schema import Schema
-from onceward.ingest.table import ENTRY_ID, Looked, new_rows
+from onceward.ingest.table import ENTRY_ID, ID, Looked, new_rows
 
 _POLICY_ID = POSITION[POLICY_ID]
 _ALL = ", ".join(COLUMNS)
@@ -25,8 +24,13 @@ _FIND = """
 _READ = "SELECT {columns} FROM {entries} WHERE entry_id IN (SELECT value FROM json_each(?))"
 # The last id that was ever given out, to a deleted entry too.
 _LAST = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?), 0)"
-_INSERT = "INSERT INTO {entries} ({columns}) VALUES ({places})"
+_INSERT = "INSERT INTO {entries} ({columns}) VALUES ({places}) ON CONFLICT DO NOTHING"
+_BEHIND = "SELECT entry_id FROM {entries} WHERE entry_id > ?"
 _UPDATE = "UPDATE {entries} SET {assignments} WHERE entry_id = ?"
+
+
+# So many are looked for before a batch is taken for a new one.
+_SOME = 8
 
 
 class SqliteTable:
@@ -40,24 +44,39 @@ class SqliteTable:
         self._hint_policies = hint_policies
 
     def look_and_insert(self, first: Sequence[Row], others: Sequence[Row]) -> Looked:
-        found = self.find(first, others)
-        new = new_rows(first, found, self._hint_policies)
-        if new:
-            (last,) = self._rows(_LAST, (self._entries,))[0]
-            new = [(number, *row[1:]) for number, row in enumerate(new, last + 1)]
-            self._tx.exec_driver_sql(
-                _INSERT.format(entries=self._entries, columns=_ALL, places=", ".join("?" * len(COLUMNS))), new
-            )
-        return Looked(found, new)
+        if others or len(first) <= _SOME or self.find(first[:_SOME]):
+            found = self.find([*first, *others])
+            return Looked(found, self._insert(new_rows(first, found, self._hint_policies)))
+        # None of the first few is there, so probably none of all. Those that are refused were there after all.
+        inserted = self._insert(first)
+        if len(inserted) == len(first):
+            return Looked([], inserted)
+        done = {row[ID] for row in inserted}
+        return Looked(self.find([row for row in first if row[ID] not in done]), inserted)
 
-    def find(self, first: Sequence[Row], others: Sequence[Row]) -> Sequence[Row]:
+    def _insert(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Insert those that no other entry refuses; gives them as they are then."""
+        if not rows:
+            return []
+        ((last,),) = self._rows(_LAST, (self._entries,))
+        numbered = [(number, *row[1:]) for number, row in enumerate(rows, last + 1)]
+        statement = _INSERT.format(entries=self._entries, columns=_ALL, places=", ".join("?" * len(COLUMNS)))
+        if self._tx.exec_driver_sql(statement, numbered).rowcount == len(rows):
+            return numbered
+        there = {entry_id for (entry_id,) in self._rows(_BEHIND.format(entries=self._entries), (last,))}
+        return [row for row in numbered if row[ENTRY_ID] in there]
+
+    def find(self, rows: Sequence[Row]) -> Sequence[Row]:
         found: dict[int, Row] = {}
         for name in (PRIMARY, SECONDARY):
             place = POSITION[name]
+            # Most of the secondary keys are those of entries that the primary ones have found.
+            there = {(row[_POLICY_ID], row[place]) for row in found.values()}
             keys: dict[int, list[str]] = {}
-            for row in chain(first, others):
-                if row[place] is not None:
-                    keys.setdefault(row[_POLICY_ID], []).append(row[place])
+            for row in rows:
+                policy_id, key = row[_POLICY_ID], row[place]
+                if key is not None and (policy_id, key) not in there:
+                    keys.setdefault(policy_id, []).append(key)
             statement = _FIND.format(columns=_ALL, entries=self._entries, key=name)
             for policy_id, some in keys.items():
                 found.update((row[ENTRY_ID], row) for row in self._rows(statement, (policy_id, json.dumps(some))))

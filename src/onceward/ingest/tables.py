@@ -28,7 +28,7 @@ class DryTable:
         self._last = 0
 
     def look_and_insert(self, first: Sequence[Row], others: Sequence[Row]) -> Looked:
-        found = self._table.find(first, others)
+        found = self._table.find([*first, *others])
         new = []
         for row in new_rows(first, found, self._hint_policies):
             self._last -= 1
