@@ -1,42 +1,72 @@
 """Turns: messages of a beat gathered, answered by a brain, and committed once, however often the work begins anew."""
 
+from onceward.turns.artifacts import Artifacts, Explanation
+from onceward.turns.beat import BeatIdempotencyManager, LogicalTurn
 from onceward.turns.brain import Brain, load_brain
+from onceward.turns.cache import IdempotencyCache, IdempotencyCheckResult, IdempotencyStatus
+from onceward.turns.call import Call, Gate, NullGate
 from onceward.turns.context import Context
 from onceward.turns.decision import Decision, settled_decision
 from onceward.turns.deliver import ChannelAdapter
 from onceward.turns.engine import Engine
+from onceward.turns.envelope import CallStatus, Envelope
+from onceward.turns.fingerprint import dep_fp, input_fp
 from onceward.turns.gateway import TurnGateway
+from onceward.turns.keys import build_tool_idempotency_key, extract_business_key
 from onceward.turns.message import UserMessage
+from onceward.turns.observe import Observer
 from onceward.turns.receive import Intake, Received, Status
 from onceward.turns.runners import Runner
 from onceward.turns.runners.local import LocalRunner
 from onceward.turns.stream import Chunk, StreamPage, read_chunks, stream_page
+from onceward.turns.tool import Tool, tool
+from onceward.turns.toolbox import Toolbox
 from onceward.turns.turn import Message, State, ToolCall, Turn, get_turn, messages_of, tools_of
 
 __all__ = [
+    "Artifacts",
+    "BeatIdempotencyManager",
     "Brain",
+    "Call",
+    "CallStatus",
     "ChannelAdapter",
     "Chunk",
     "Context",
     "Decision",
     "Engine",
+    "Envelope",
+    "Explanation",
+    "Gate",
+    "IdempotencyCache",
+    "IdempotencyCheckResult",
+    "IdempotencyStatus",
     "Intake",
     "LocalRunner",
+    "LogicalTurn",
     "Message",
+    "NullGate",
+    "Observer",
     "Received",
     "Runner",
     "State",
     "Status",
     "StreamPage",
+    "Tool",
     "ToolCall",
+    "Toolbox",
     "Turn",
     "TurnGateway",
     "UserMessage",
+    "build_tool_idempotency_key",
+    "dep_fp",
+    "extract_business_key",
     "get_turn",
+    "input_fp",
     "load_brain",
     "messages_of",
     "read_chunks",
     "settled_decision",
     "stream_page",
+    "tool",
     "tools_of",
 ]
