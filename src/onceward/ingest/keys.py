@@ -29,13 +29,15 @@ _ID = re.compile(r"\s*+(-?[0-9]{1,19})\s*+")
 # Telegram's ids fit into 52 bits, and every program's into 63.
 _IDS = range(-(2**63), 2**63)
 
-# A quoted text; one before an @ is the name of a mailbox, and one that is left open goes up to the end of all.
-_QUOTED = re.compile(r'"(?P<inside>(?:[^"\\]|\\.?)*+)(?P<closed>")?(?P<mailbox>@)?', re.DOTALL)
-_COMMENT = re.compile(r"\([^()]*+\)")
-_MAILBOX = re.compile(r"[^,;]++")
 _ANGLE = re.compile(r"<([^<>]*+)>")
-_WORD = re.compile(r'"(?:[^"\\]|\\.?)*+(?:"[^\s<>:()"]*+|\Z)|[^\s<>:()"]++', re.DOTALL)
-_NO_DOMAIN = frozenset('"\\')
+# What a From line is made of. A quoted text is a name, or before an @ the mailbox of an address; one that is left open
+# goes up to the end. Possessive and without overlaps, so that nothing is read again.
+_NO_WORD = r"\s\"\\<>(),;:"
+_TOKEN = re.compile(
+    rf'"(?:[^"\\]|\\.)*+"(?P<quoted>@[^{_NO_WORD}]++)?|"(?P<open>.*+)|\([^()]*+\)|<(?P<angle>[^<>]*+)>'
+    rf"|(?P<end>[,;])|(?P<word>[^{_NO_WORD}]++)",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,23 +127,28 @@ def from_addr(text: str | None) -> str | None:
     """The first address of a From line in lower case, without names and comments. None if there is none."""
     if text is None or "@" not in text:
         return None
-    plain = _COMMENT.sub(" ", _QUOTED.sub(_without_name, text))
-    for mailbox in _MAILBOX.finditer(plain):
-        angle = _ANGLE.search(mailbox[0])
-        for word in _WORD.finditer(angle[1] if angle and "@" in angle[1] else mailbox[0]):
-            # Some programs put an address into single quotes.
-            address = word[0].strip("'")
-            local, _, domain = address.rpartition("@")
-            if local and domain and not _NO_DOMAIN.intersection(domain):
-                return address.lower()
-    return None
+    found: str | None = None
+    for token in _TOKEN.finditer(text):
+        kind = token.lastgroup
+        if kind in {"word", "quoted"}:
+            found = found or _address(token[0])
+        elif kind == "angle":
+            # What is in brackets is the address, whatever the name before it looks like.
+            if inside := from_addr(token["angle"]):
+                return inside
+        elif kind == "open":
+            # Nobody meant a quote that is left open: what is behind it counts.
+            return found or from_addr(token["open"].replace('"', " "))
+        elif kind == "end" and found:
+            break
+    return found
 
 
-def _without_name(quoted: re.Match[str]) -> str:
-    if quoted["mailbox"]:
-        return quoted[0]
-    # Nobody meant a quote that is left open; what is behind it counts.
-    return " " if quoted["closed"] else quoted["inside"]
+def _address(word: str) -> str | None:
+    # Some programs put an address into single quotes.
+    address = word.strip("'").lower()
+    mailbox, _, host = address.rpartition("@")
+    return address if mailbox and host else None
 
 
 def _without_blanks(text: str) -> str:
