@@ -11,20 +11,22 @@ from typing import BinaryIO
 from onceward.core.canonical import Json
 from onceward.core.text import refused
 
-_PIECE = 1024 * 1024
+PIECE = 1024 * 1024
 # No single value is larger: a message, or what a chat says of itself.
 VALUE_LENGTH_MAX = 64 * 1024 * 1024
 _BLANK = re.compile(r"[ \t\r\n]*")
+_NUMBER = re.compile(r"[-+0-9.eE]+")
 _decoder = json.JSONDecoder()
 
 
 class JsonReader:
     """Reads forwards only. `InvalidInput` names the file when it is not JSON, or ends too early."""
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
+    def __init__(self, file: BinaryIO, name: str, piece: int = PIECE) -> None:
         self._file = file
         self._text = io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="")
         self._name = name
+        self._piece = piece
         self._buffer = ""
         self._at = 0
         self._ended = False
@@ -51,18 +53,18 @@ class JsonReader:
         """The next value, whole."""
         self.peek()
         while True:
+            # A number that ends where the piece ends may go on in the next one.
+            number = _NUMBER.match(self._buffer, self._at)
+            if number and number.end() == len(self._buffer) and self._more():
+                continue
             try:
-                value, end = _decoder.raw_decode(self._buffer, self._at)
+                value, self._at = _decoder.raw_decode(self._buffer, self._at)
             except json.JSONDecodeError as error:
                 reason = error.msg
             except RecursionError:
                 raise self._broken("it is nested too deeply") from None
             else:
-                # A number that ends where the piece ends may go on in the next one.
-                if end < len(self._buffer) or not self._more():
-                    self._at = end
-                    return value  # type: ignore[no-any-return]  # JSON has no other
-                continue
+                return value  # type: ignore[no-any-return]  # JSON has no other
             if len(self._buffer) - self._at > VALUE_LENGTH_MAX:
                 raise self._broken("one value is too large")
             if not self._more():
@@ -97,7 +99,7 @@ class JsonReader:
     def _more(self) -> bool:
         if self._ended:
             return False
-        piece = self._text.read(_PIECE)
+        piece = self._text.read(self._piece)
         self._ended = not piece
         self._buffer = self._buffer[self._at :] + piece
         self._at = 0
