@@ -95,13 +95,24 @@ def test_an_id_of_more_than_32_bits_and_one_that_has_its_sign_are_right_too() ->
     assert keys(exported(id=-999_999_990))[1] == "tg:-1001234567890:-999999990"
 
 
+def test_an_old_export_has_ids_with_a_bit_that_says_what_they_are_of() -> None:
+    group, user = {"type": "private_supergroup", "id": 2**33 + 5}, {"type": "personal_chat", "id": 2**32 + 5}
+
+    assert keys(exported(chat=group, from_id=2**32 + 9))[1] == "tg:-1000000000005:7"
+    assert keys(exported(chat=user, from_id=9))[1] == "tg:5:7"
+    assert keys(exported(chat=group))[1] == f"tg:{-(10**12 + 2**33 + 5)}:7"
+    assert keys(exported(chat=user, from_id=True))[1] == f"tg:{2**32 + 5}:7"
+
+
 @pytest.mark.parametrize(
     ("sent", "live_id"),
     [
         ("user5", 5),
         ("chat5", -5),
         ("channel5", -1_000_000_000_005),
-        (4_294_967_301, None),
+        (2**32 + 5, 5),
+        (2**33 + 5, None),
+        (True, None),
         (None, None),
         ("nobody", None),
     ],

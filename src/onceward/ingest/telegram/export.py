@@ -35,8 +35,11 @@ _CHAT_TYPES = {
     "public_channel": _CHANNEL,
 }
 # Who sent it: `user5`, `chat5` for a basic group, `channel5` for a channel or a supergroup.
-_PEER = re.compile(r"(?P<kind>user|chat|channel)(?P<id>[0-9]{1,19})")
+_PEER = re.compile(r"(?P<kind>user|chat|channel)(?P<id>[0-9]{1,16})")
 _PEER_TYPES = {"user": _PRIVATE, "chat": _GROUP, "channel": _CHANNEL}
+# Until 2021 ids had 32 bits, and exports wrote them with a bit above for a user or another for a chat.
+_OLD_USERS = range(2**32, 2**33)
+_OLD_CHATS = range(2**33, 2**33 + 2**32)
 
 MESSAGE = "message"
 # Without content: what happened in a chat, and what the exporting program did not know.
@@ -53,7 +56,7 @@ def read_exported(chat: Fields, sent: Fields) -> Message | None:
     chat_type = _CHAT_TYPES.get(chat.label("type") or "")
     if chat_type is None:
         raise refused(chat.place("type"), f"must be one of {', '.join(_CHAT_TYPES)}")
-    bare_id = chat.number("id")
+    bare_id = _bare_id(chat, sent, _OLD_USERS if chat_type == _PRIVATE else _OLD_CHATS)
     return Message(
         passage=_passage(sent),
         chat_id=None if bare_id is None else _live_id(bare_id, chat_type),
@@ -73,6 +76,19 @@ def read_exported(chat: Fields, sent: Fields) -> Message | None:
     )
 
 
+def _bare_id(chat: Fields, sent: Fields, old: range) -> int | None:
+    bare_id = chat.number("id")
+    if bare_id is not None and bare_id in old and _is_old(sent):
+        return bare_id - old.start
+    return bare_id
+
+
+def _is_old(sent: Fields) -> bool:
+    """Whether it says by a number alone who sent it, as exports did while ids had 32 bits."""
+    value = sent.sent.get("from_id")
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _live_id(bare_id: int, chat_type: str) -> int:
     """The id that the Bot API has for the chat. One that has the sign already was made by a program that knew it."""
     if bare_id < 0 or chat_type == _PRIVATE:
@@ -81,10 +97,14 @@ def _live_id(bare_id: int, chat_type: str) -> int:
 
 
 def _sender_id(sent: Fields) -> int | None:
-    """None also for the bare numbers of old exports, which do not say whose they are."""
+    """None also for the number of a chat in an old export, which does not say what kind of chat it is."""
     value = sent.sent.get("from_id")
-    found = _PEER.fullmatch(value) if isinstance(value, str) else None
-    return None if found is None else _live_id(int(found["id"]), _PEER_TYPES[found["kind"]])
+    if isinstance(value, str):
+        found = _PEER.fullmatch(value)
+        return None if found is None else _live_id(int(found["id"]), _PEER_TYPES[found["kind"]])
+    if isinstance(value, int) and value in _OLD_USERS:
+        return value - _OLD_USERS.start
+    return None
 
 
 def _moment(sent: Fields, name: str) -> str | None:
