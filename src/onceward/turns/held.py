@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from onceward.core.claim import Busy, Claim, Found, InDoubt, Mismatch, Replay
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, pack, unpack
+from onceward.errors import OutcomeNotKept
 from onceward.ledger import Ledger
 from onceward.turns.fingerprint import beat_fp
 from onceward.turns.keys import BEAT, beat_key, scope_of
@@ -78,5 +79,9 @@ class Beats:
         await self.ledger.settle(claim, NOTHING if body is None else Outcome(body=body), self.ttl_seconds)
 
     async def answered(self, found: Replay) -> Answered:
-        kept = cast("dict[str, Any]", unpack(await self.ledger.body(found.entry)))
+        """The answer that is kept, as far as it is."""
+        try:
+            kept = cast("dict[str, Any]", unpack(await self.ledger.body(found.entry)))
+        except OutcomeNotKept:
+            return Answered(found.entry.endpoint, None)
         return Answered(kept["turn_id"], kept["response"])

@@ -117,13 +117,14 @@ class House:
         *,
         intake: Intake | None = None,
         real_time: bool = False,
+        workers: int = 16,
         **options: Any,
     ) -> None:
         self.database = database
         self.now = now or Now()
         clock = now_utc if real_time else self.now
-        self.engine = Engine(database, ledger, brain, now=clock, retry_seconds=(0.0,), **options)
-        self.runner = LocalRunner(self.engine, sweep_seconds=NEVER_SECONDS)
+        self.engine = Engine(database, ledger, brain, now=clock, **{"retry_seconds": (0.0,), **options})
+        self.runner = LocalRunner(self.engine, workers=workers, sweep_seconds=NEVER_SECONDS)
         self.gateway = TurnGateway(database, brain, self.runner, intake=intake, now=clock)
 
     async def say(self, content: str, **fields: Any) -> Received:

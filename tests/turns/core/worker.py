@@ -63,6 +63,7 @@ def main(database_url: str, ledger_url: str, post: str, step: str) -> None:
             house = House(database, ledger, Brain(echo), Now(), adapter=FilePost(Path(post)), step=die)
             turn_id = await two_messages(house, step)
             os.write(1, turn_id.encode() + b"\n")
+            await die("acknowledged", house.turn(turn_id))
             house.runner.wake(turn_id)
             await house.idle()
 
