@@ -48,7 +48,7 @@ class Normalizing:
             value = {**value, "content_type": self.content_type}
         if form == PAYLOAD:
             return value
-        return normalize_email(value) if form == EMAIL else normalize_telegram(value)
+        return normalize_email(value, backfill=True) if form == EMAIL else normalize_telegram(value)
 
 
 def form_of(value: Mapping[str, Json]) -> str:
