@@ -99,21 +99,21 @@ _APPEND_SQLITE = """
 _LAST_SQLITE = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)"
 
 # The lock comes first: an id is drawn for a row only when the row above it has been read.
-_APPEND_POSTGRES = text("""
-    WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(:lock)),
+_APPEND_POSTGRES = """
+    WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(%(lock)s)),
     written AS (
         INSERT INTO events (name, topic_id, entity_type, entity_id, data, created_at, request_key)
-        SELECT e.name, e.topic_id, e.entity_type, e.entity_id, e.data, :created_at,
-               CASE WHEN e.place = 1 THEN CAST(:request_key AS text) END
+        SELECT e.name, e.topic_id, e.entity_type, e.entity_id, e.data, %(created_at)s,
+               CASE WHEN e.place = 1 THEN CAST(%(request_key)s AS text) END
         FROM turn, unnest(
-            CAST(:names AS text[]), CAST(:topic_ids AS text[]), CAST(:entity_types AS text[]),
-            CAST(:entity_ids AS text[]), CAST(:datas AS text[])
+            CAST(%(names)b AS text[]), CAST(%(topic_ids)b AS text[]), CAST(%(entity_types)b AS text[]),
+            CAST(%(entity_ids)b AS text[]), CAST(%(datas)b AS text[])
         ) WITH ORDINALITY AS e(name, topic_id, entity_type, entity_id, data, place)
         ORDER BY e.place
         RETURNING event_id
     )
-    SELECT event_id, pg_notify(:channel, '') FROM written ORDER BY event_id
-""")
+    SELECT event_id, pg_notify(%(channel)s, '') FROM written ORDER BY event_id
+"""
 
 _EXTENT = text("""
     SELECT oldest_event_id, log_epoch, (SELECT max(event_id) FROM events) FROM event_log
@@ -148,7 +148,7 @@ def _append(tx: Transaction, new: Sequence[NewEvent], mark: str | None) -> list[
             ],
         )
         return ids
-    rows = tx.execute(
+    rows = tx.exec_driver_sql(
         _APPEND_POSTGRES,
         {
             "request_key": mark,

@@ -1,7 +1,8 @@
 """Entries in PostgreSQL. One statement looks and inserts. Others insert at the same moment, so an entry may be neither
 inserted nor found; the next look finds it.
 
-Keys are looked up by scalar subqueries: whatever the planner knows of the table, each goes through its index.
+Keys are looked up by scalar subqueries: whatever the planner knows of the table, each goes through its index. Columns
+are sent as arrays, in binary form (`%b`): as text, the driver takes five times as long for them.
 """
 
 from __future__ import annotations
@@ -9,8 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
-
-from sqlalchemy import TextClause, text
 
 from onceward.db.engine import Transaction
 from onceward.ingest.columns import CONTENT, MUTABLE, POLICY_ID, PRIMARY, SECONDARY
@@ -27,7 +26,7 @@ _SENT = """
          WHERE e.idempotency_policy_id = k.policy_id AND e.idempotency_key_primary = k.key_primary) AS by_primary,
         (SELECT e.entry_id FROM {entries} AS e
          WHERE e.idempotency_policy_id = k.policy_id AND e.idempotency_key_secondary = k.key_secondary) AS by_secondary
-    FROM unnest(CAST(:policy_ids AS bigint[]), CAST(:primaries AS text[]), CAST(:secondaries AS text[]))
+    FROM unnest(CAST(%(policy_ids)b AS bigint[]), CAST(%(primaries)b AS text[]), CAST(%(secondaries)b AS text[]))
         WITH ORDINALITY AS k(policy_id, key_primary, key_secondary, place)
 """
 _SHOWN = """
@@ -50,20 +49,20 @@ _LOOK_AND_INSERT = """
             capture_text, clean_text, content_hash, external_ref, metadata,
             idempotency_policy_id, idempotency_key_primary, idempotency_key_secondary
         )
-        SELECT CAST(c.id AS uuid), :at, :at, c.source, c.content_type, c.title, c.author, c.url, c.url_canonical,
+        SELECT CAST(c.id AS uuid), %(at)s, %(at)s, c.source, c.content_type, c.title, c.author, c.url, c.url_canonical,
             c.capture_text, c.clean_text, c.content_hash, c.external_ref, c.metadata,
             s.policy_id, s.key_primary, CASE WHEN s.by_secondary IS NULL THEN s.key_secondary END
         FROM sent AS s
         JOIN unnest(
-            CAST(:id AS text[]), CAST(:source AS text[]), CAST(:content_type AS text[]), CAST(:title AS text[]),
-            CAST(:author AS text[]), CAST(:url AS text[]), CAST(:url_canonical AS text[]),
-            CAST(:capture_text AS text[]), CAST(:clean_text AS text[]), CAST(:content_hash AS text[]),
-            CAST(:external_ref AS text[]), CAST(:metadata AS text[])
+            CAST(%(id)b AS text[]), CAST(%(source)b AS text[]), CAST(%(content_type)b AS text[]), CAST(%(title)b AS text[]),
+            CAST(%(author)b AS text[]), CAST(%(url)b AS text[]), CAST(%(url_canonical)b AS text[]),
+            CAST(%(capture_text)b AS text[]), CAST(%(clean_text)b AS text[]), CAST(%(content_hash)b AS text[]),
+            CAST(%(external_ref)b AS text[]), CAST(%(metadata)b AS text[])
         ) WITH ORDINALITY AS c(
             id, source, content_type, title, author, url, url_canonical,
             capture_text, clean_text, content_hash, external_ref, metadata, place
         ) ON c.place = s.place
-        WHERE s.by_primary IS NULL AND (s.by_secondary IS NULL OR s.policy_id = ANY(:hint_policies))
+        WHERE s.by_primary IS NULL AND (s.by_secondary IS NULL OR s.policy_id = ANY(CAST(%(hint_policies)b AS bigint[])))
         ORDER BY s.policy_id, s.key_primary, s.key_secondary
         ON CONFLICT DO NOTHING
         RETURNING entry_id, id, idempotency_key_secondary
@@ -75,8 +74,8 @@ _LOOK_AND_INSERT = """
     SELECT {shown} FROM {entries}
     WHERE entry_id IN (SELECT by_primary FROM sent UNION ALL SELECT by_secondary FROM sent)
 """
-_READ = "SELECT {shown} FROM {entries} WHERE entry_id = ANY(:entry_ids)"
-_LOCK = "SELECT {shown} FROM {entries} WHERE entry_id = ANY(:entry_ids) ORDER BY entry_id FOR NO KEY UPDATE"
+_READ = "SELECT {shown} FROM {entries} WHERE entry_id = ANY(CAST(%(entry_ids)b AS bigint[]))"
+_LOCK = "SELECT {shown} FROM {entries} WHERE entry_id = ANY(CAST(%(entry_ids)b AS bigint[])) ORDER BY entry_id FOR NO KEY UPDATE"
 _UPDATE = """
     UPDATE {entries} AS e
     SET updated_at = u.updated_at, source = u.source, content_type = u.content_type, title = u.title,
@@ -85,11 +84,11 @@ _UPDATE = """
         metadata = u.metadata, idempotency_key_primary = u.idempotency_key_primary,
         idempotency_key_secondary = u.idempotency_key_secondary
     FROM unnest(
-        CAST(:entry_id AS bigint[]), CAST(:updated_at AS text[]), CAST(:source AS text[]),
-        CAST(:content_type AS text[]), CAST(:title AS text[]), CAST(:author AS text[]), CAST(:url AS text[]),
-        CAST(:url_canonical AS text[]), CAST(:capture_text AS text[]), CAST(:clean_text AS text[]),
-        CAST(:content_hash AS text[]), CAST(:external_ref AS text[]), CAST(:metadata AS text[]),
-        CAST(:idempotency_key_primary AS text[]), CAST(:idempotency_key_secondary AS text[])
+        CAST(%(entry_id)b AS bigint[]), CAST(%(updated_at)b AS text[]), CAST(%(source)b AS text[]),
+        CAST(%(content_type)b AS text[]), CAST(%(title)b AS text[]), CAST(%(author)b AS text[]), CAST(%(url)b AS text[]),
+        CAST(%(url_canonical)b AS text[]), CAST(%(capture_text)b AS text[]), CAST(%(clean_text)b AS text[]),
+        CAST(%(content_hash)b AS text[]), CAST(%(external_ref)b AS text[]), CAST(%(metadata)b AS text[]),
+        CAST(%(idempotency_key_primary)b AS text[]), CAST(%(idempotency_key_secondary)b AS text[])
     ) AS u(
         entry_id, updated_at, source, content_type, title, author, url, url_canonical, capture_text, clean_text,
         content_hash, external_ref, metadata, idempotency_key_primary, idempotency_key_secondary
@@ -99,8 +98,8 @@ _UPDATE = """
 
 
 @functools.cache
-def _statement(statement: str, entries: str) -> TextClause:
-    return text(statement.format(entries=entries, shown=_SHOWN, sent=_SENT.format(entries=entries)))
+def _statement(statement: str, entries: str) -> str:
+    return statement.format(entries=entries, shown=_SHOWN, sent=_SENT.format(entries=entries))
 
 
 class PostgresTable:
@@ -139,10 +138,10 @@ class PostgresTable:
 
     def update(self, rows: Sequence[Row]) -> None:
         arrays = {name: [row[POSITION[name]] for row in rows] for name in ("entry_id", *MUTABLE)}
-        self._tx.execute(_statement(_UPDATE, self._entries), arrays)
+        self._tx.exec_driver_sql(_statement(_UPDATE, self._entries), arrays)
 
     def _rows(self, statement: str, values: dict[str, Any]) -> Sequence[Row]:
-        result = self._tx.execute(_statement(statement, self._entries), values)
+        result = self._tx.exec_driver_sql(_statement(statement, self._entries), values)
         # Plain tuples, past SQLAlchemy's rows.
         rows = result.cursor.fetchall()
         result.close()
