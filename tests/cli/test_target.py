@@ -36,10 +36,12 @@ def test_a_token_is_taken_from_the_environment_or_the_option(
     by_name = onceward("task", "list")
     too_far = onceward("admin", "gc-blobs", "--dry-run")
     monkeypatch.setenv("ONCEWARD_TOKEN", reader_token[:-1])
+    wrong = onceward("task", "list")
     by_option = onceward("task", "list", "--token", reader_token)
 
-    assert (without.code, by_name.code, by_option.code, too_far.code) == (1, 0, 0, 1)
-    assert "needs a token" in without.err
+    assert (without.code, by_name.code, by_option.code, too_far.code, wrong.code) == (1, 0, 0, 1, 1)
+    assert "the hub needs a token: give it with --token or in ONCEWARD_TOKEN" in without.err
+    assert "This token is malformed, unknown or revoked; `onceward token list` shows" in wrong.err
     assert "the scope admin" in too_far.err
 
 

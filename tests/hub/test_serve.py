@@ -102,13 +102,16 @@ def test_of_two_that_start_at_once_on_one_port_the_later_is_refused(data_dir: Pa
                 listen(config, second)
 
 
-def test_a_data_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "why"), [("file/data", "Not a directory"), ("file", "there is a file of this name")], ids=["within", "at"]
+)
+def test_a_data_folder_that_cannot_be_made_is_refused(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "file").touch()
 
-    said = refusal(InvalidConfig, tmp_path / "file" / "data")
+    said = refusal(InvalidConfig, tmp_path / name)
 
     assert said.startswith("hub.data_dir: the folder")
-    assert said.endswith("cannot be made: Not a directory")
+    assert said.endswith(f"cannot be made: {why}; choose another with --data-dir")
 
 
 def test_an_address_that_others_can_reach_needs_a_live_token(data_dir: Path) -> None:

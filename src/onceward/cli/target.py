@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 import click
 
 from onceward.cli.settings import WITH_BYTES, loaded, with_flags
+from onceward.errors import Unauthorized
 from onceward.hub.config import Config
 
 # What shells add to the number of the signal that ended a process.
@@ -176,8 +177,20 @@ def _opened(
     if given := [name for name, value in {"config": config_file, **flags}.items() if value is not None]:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise click.UsageError(f"--hub asks a hub that runs; it does not go with {names}", click.get_current_context())
-    with there(hub, token) as running:
+    with _advised(token), there(hub, token) as running:
         yield running
+
+
+@contextmanager
+def _advised(token: str | None) -> Iterator[None]:
+    """The hub says how a token is sent; what helps here is how the command gets one."""
+    try:
+        yield
+    except Unauthorized as error:
+        if token is None:
+            told = "the hub needs a token: give it with --token or in ONCEWARD_TOKEN"
+            raise Unauthorized(f"{told}; `onceward token create` makes one") from error
+        raise Unauthorized(f"{str(error).rstrip('.')}; `onceward token list` shows those that live") from error
 
 
 @contextmanager

@@ -43,7 +43,10 @@ def make_folder(config: Config) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise InvalidConfig(f"hub.data_dir: the folder {str(folder)!r} cannot be made: {error.strerror}") from None
+        why = "there is a file of this name" if isinstance(error, FileExistsError) else error.strerror
+        raise InvalidConfig(
+            f"hub.data_dir: the folder {str(folder)!r} cannot be made: {why}; choose another with --data-dir"
+        ) from None
 
 
 def upload_rules(config: Config) -> UploadRules:

@@ -92,7 +92,7 @@ def test_a_hub_with_tokens_needs_one(url: str, using: Using) -> None:
 
 def test_nobody_at_the_address_is_told_as_that_with_the_key_to_go_on(using: Using) -> None:
     with closing(bind()) as nobody:
-        with pytest.raises(errors.HubUnavailable) as raised:
+        with pytest.raises(errors.HubUnavailable, match="does a hub run there") as raised:
             using(url_of(nobody), lambda hub: hub.create_topic("x", idempotency_key="mine"), deadline_seconds=0.05)
         with pytest.raises(errors.HubUnavailable):
             using(url_of(nobody), lambda hub: anext(hub.follow()), deadline_seconds=0.05)

@@ -124,7 +124,7 @@ class Wire:
         return request
 
     def unavailable(self, request: httpx.Request, error: Exception) -> HubUnavailable:
-        return HubUnavailable(f"no answer from {self.url}: {error!r}", answers.key_of(request))
+        return HubUnavailable(f"no answer from {self.url}; does a hub run there? ({error!r})", answers.key_of(request))
 
     def _json(self, method: str, path: str, sent: Mapping[str, object] | None, key: str | None) -> httpx.Request:
         if sent is None:
