@@ -22,6 +22,8 @@ from onceward.turns.fingerprint import call_fp
 from onceward.turns.schema import problem
 from onceward.turns.tool import Tool
 
+# They are recorded with every call that is not pure; what is larger belongs among the blobs, and its id here.
+ARGUMENTS_BYTES_MAX = 1024 * 1024
 # What providers take as an idempotency key.
 _PROVIDER_KEY_LENGTH_MAX = 255
 
@@ -132,9 +134,11 @@ def _as_json(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     try:
         text = written(dict(arguments))
-        text.encode()
+        size = len(text.encode())
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"the arguments have no JSON form: {error}") from error
+    if size > ARGUMENTS_BYTES_MAX:
+        raise InvalidInput(f"the arguments are limited to {ARGUMENTS_BYTES_MAX} bytes")
     given: dict[str, Any] = json.loads(text)
     properties = cast("dict[str, dict[str, Json]]", tool.parameters.get("properties", {}))
     for name, value in given.items():
