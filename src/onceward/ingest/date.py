@@ -29,7 +29,7 @@ _DAY = r"[0-9]{4}-?(?:[0-9]{2}-?[0-9]{2}|W[0-9]{2}(?:-?[0-9])?)"
 _ISO_DAY = re.compile(_DAY)
 _ISO = re.compile(rf"(?P<time>{_DAY}[T ][0-9:.,]+)\ ?(?P<zone>[+-][0-9:]+|Z|UTC|GMT)?")
 _MAIL_DAY = re.compile(r"(?:[A-Z]+,? ?)?[0-9]{1,2} [A-Z]{3,9} [0-9]{2,4}")
-_UTC = frozenset({None, "Z", "UTC", "GMT", "-0000", "-00:00"})
+_UTC = frozenset({None, "UTC", "GMT"})
 _COMMENT = re.compile(r"\([^()]*\)")
 
 

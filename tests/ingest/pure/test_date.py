@@ -16,6 +16,7 @@ from onceward.ingest.date import date_bucket, moment, source_time
 READ: dict[str, tuple[str | int, str, str]] = {
     "mail": ("Tue, 17 Feb 2026 10:00:00 -0600", "2026-02-17T16:00:00", "2026-02-17"),
     "mail with a comment": ("Tue, 17 Feb 2026 10:00:00 -0600 (Central (US) Time)", "2026-02-17T16:00:00", "2026-02-17"),
+    "mail with comments anywhere": ("(a) Tue, 17 (b) Feb 2026 10:00:00 (c) -0600", "2026-02-17T16:00:00", "2026-02-17"),
     "mail, the day before in Chicago": ("Tue, 17 Feb 2026 03:00:00 +0000", "2026-02-17T03:00:00", "2026-02-16"),
     "mail, the day after in Chicago": ("Tue, 17 Feb 2026 23:00:00 -1200", "2026-02-18T11:00:00", "2026-02-18"),
     "mail that hides its zone": ("Tue, 17 Feb 2026 03:00:00 -0000", "2026-02-17T03:00:00", "2026-02-16"),
