@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.ingest.telegram.two_forms import units
 
 from onceward.core.canonical import Json
+from onceward.ingest.fields import Fields
 from onceward.ingest.telegram import normalize_telegram
 from onceward.ingest.telegram.address import address_of, addresses
-from onceward.ingest.telegram.fields import Fields
 from onceward.ingest.telegram.passage import Link, Passage, marked
 
 

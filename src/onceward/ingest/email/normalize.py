@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -19,15 +18,14 @@ from onceward.ingest.email.entry import NO_TIME, Letter, Said, payload_of
 from onceward.ingest.email.header import Headers, first, on_one_line
 from onceward.ingest.email.mail import read_mail
 from onceward.ingest.email.words import words_decoded
+from onceward.ingest.fields import Fields
+from onceward.ingest.fields import storable as checked_text
 from onceward.ingest.keys import EMAIL_THREAD, message_id
 from onceward.ingest.payload import Payload
-from onceward.ingest.telegram.fields import Fields
-from onceward.ingest.telegram.fields import storable as checked_text
+from onceward.ingest.said import metadata_said, time_said
 
 # Servers take 50 MB at most; a mail is held in memory a few times over while it is read.
 MAIL_BYTES_MAX = 128 * 1024 * 1024
-# As deep as the hub reads JSON.
-_NESTING_MAX = 64
 # Enough to see a mistake by.
 _NAMES_SHOWN_MAX, _NAME_LENGTH_MAX = 5, 64
 
@@ -60,10 +58,10 @@ def normalize_email(sent: Mapping[str, Json], *, backfill: bool = False) -> Payl
         fields.label("content_type"),
         fields.label("thread_policy") or EMAIL_THREAD,
         fields.label("title"),
-        _metadata(fields),
+        metadata_said(fields),
     )
     source = fields.within("source")
-    time = _time(source, "received_at")
+    time = time_said(source, "received_at")
     if form is None:
         letter = _letter_of_form(fields, source, time, _notes(source, _SOURCE | _SOURCE_HEAD))
         parts = (letter.sender, letter.subject, letter.date, letter.body.text)
@@ -201,39 +199,3 @@ def _notes(source: Fields, known: frozenset[str]) -> tuple[str, ...]:
     unused = sorted(storable(name)[:_NAME_LENGTH_MAX] for name in source.sent if name not in known)
     names = ", ".join(f"source.{name}" for name in unused[:_NAMES_SHOWN_MAX])
     return (f"Not used: {names}.",) if unused else ()
-
-
-def _metadata(fields: Fields) -> dict[str, Json]:
-    within = fields.within("metadata")
-    metadata = dict(within.sent)
-    level: list[Json] = [metadata]
-    for _ in range(_NESTING_MAX):
-        level = [inner for value in level for inner in _inside(value)]
-        if not level:
-            break
-    else:
-        raise refused("metadata", f"is nested deeper than {_NESTING_MAX} levels")
-    if within.has("source_time"):
-        # Versions are compared by it, so it has the one form in which that works.
-        metadata["source_time"] = _time(within, "source_time")
-    return metadata
-
-
-def _inside(value: Json) -> list[Json]:
-    if isinstance(value, str):
-        checked_text("metadata", value)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise refused("metadata", "must not have numbers that are none")
-    elif isinstance(value, dict):
-        return [*value, *value.values()]
-    return value if isinstance(value, list) else []
-
-
-def _time(fields: Fields, name: str) -> str | None:
-    value = fields.sent.get(name)
-    if value is None:
-        return None
-    time = source_time(value) if isinstance(value, str | int) else None
-    if time is None:
-        raise refused(fields.place(name), "must be a time: Unix seconds, or a text such as 2026-11-16T03:26:00Z")
-    return time

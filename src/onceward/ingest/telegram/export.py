@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from onceward.core.text import refused
 from onceward.ingest.date import source_time
+from onceward.ingest.fields import Fields, object_at, storable
 from onceward.ingest.telegram.entry import Message
-from onceward.ingest.telegram.fields import Fields, object_at, storable
 from onceward.ingest.telegram.media import exported_media
 from onceward.ingest.telegram.passage import Passage, Piece, joined
 from onceward.ingest.telegram.rich import rich_passage

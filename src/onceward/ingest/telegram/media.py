@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onceward.core.canonical import Json
 from onceward.core.text import refused
-from onceward.ingest.telegram.fields import Fields
+from onceward.ingest.fields import Fields
 
 # Fields of the Bot API's Message. Two of them come with a second one for programs that know only that: an animation
 # with a document, a venue with a location. So the order counts.

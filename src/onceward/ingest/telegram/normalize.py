@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from onceward.core.canonical import Json
-from onceward.core.text import bytes_of, compact, has_nul, refused
+from onceward.core.text import refused
 from onceward.errors import InvalidInput
-from onceward.ingest.date import source_time
+from onceward.ingest.fields import Fields, object_at
 from onceward.ingest.payload import Payload
+from onceward.ingest.said import metadata_said, time_said
 from onceward.ingest.telegram.entry import CONTENT_TYPES, SOURCE, Message, Said, payload_of
 from onceward.ingest.telegram.export import read_exported
-from onceward.ingest.telegram.fields import Fields, object_at
 from onceward.ingest.telegram.passage import marked
 from onceward.ingest.telegram.update import is_message, is_update, read_message, read_update
 
@@ -75,8 +75,8 @@ def _read_form(fields: Fields) -> Message:
         chat_id=source.number("chat_id"),
         message_id=source.number("message_id"),
         url=url,
-        sent_at=_moment(source, "date"),
-        edited_at=_moment(source, "edit_date"),
+        sent_at=time_said(source, "date"),
+        edited_at=time_said(source, "edit_date"),
     )
 
 
@@ -97,33 +97,5 @@ def _said(fields: Fields) -> Said:
         None if content_type is None else content_type.lower(),
         fields.label("title"),
         fields.label("author"),
-        _said_metadata(fields),
+        metadata_said(fields),
     )
-
-
-def _said_metadata(fields: Fields) -> Mapping[str, Json]:
-    metadata = dict(fields.within("metadata").sent)
-    if not metadata:
-        return metadata
-    bytes_of("metadata", compact(metadata))
-    try:
-        with_nul = has_nul(metadata)
-    except RecursionError:
-        raise refused("metadata", "is nested too deeply") from None
-    if with_nul:
-        raise refused("metadata", "must not contain the character NUL")
-    if fields.within("metadata").has("source_time"):
-        # Versions are compared by it, so it has the one form in which that works.
-        metadata["source_time"] = _moment(fields.within("metadata"), "source_time")
-    return metadata
-
-
-def _moment(fields: Fields, name: str) -> str | None:
-    """A time that a caller says: Unix seconds, or a text as in mail or ISO 8601."""
-    value = fields.sent.get(name)
-    if value is None:
-        return None
-    time = source_time(value) if isinstance(value, str | int) and not isinstance(value, bool) else None
-    if time is None:
-        raise refused(fields.place(name), "must be a time: Unix seconds, or a text such as 2026-11-16T03:26:00Z")
-    return time

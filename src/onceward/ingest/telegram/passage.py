@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from onceward.core.text import refused
-from onceward.ingest.telegram.fields import Fields
+from onceward.ingest.fields import Fields
 
 _LAST_OF_ONE_UNIT = "\uffff"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from onceward.core.canonical import Json
 from onceward.core.text import refused
-from onceward.ingest.telegram.fields import Fields, storable
+from onceward.ingest.fields import Fields, storable
 from onceward.ingest.telegram.passage import Passage, Piece, joined
 
 # The hub takes no deeper JSON, and no document is nested like this.

@@ -8,8 +8,8 @@ from __future__ import annotations
 from onceward.core.text import refused
 from onceward.errors import InvalidInput
 from onceward.ingest.date import source_time
+from onceward.ingest.fields import Fields
 from onceward.ingest.telegram.entry import Message
-from onceward.ingest.telegram.fields import Fields
 from onceward.ingest.telegram.media import live_media
 from onceward.ingest.telegram.passage import Passage, marked
 from onceward.ingest.telegram.rich import rich_passage
