@@ -174,6 +174,18 @@ def test_a_reply_to_a_message_of_another_chat_has_none_of_this_one() -> None:
     assert metadata(reply_to_message_id=6, reply_to_peer_id="channel9")["reply_to_message_id"] is None
 
 
+def test_a_content_type_for_a_whole_archive_counts_more_than_the_message() -> None:
+    chat, message = CHAT, MESSAGE | {"text": "https://a.example/", "text_entities": []}
+
+    payload = normalize_exported(chat, message, "note")
+
+    assert payload is not None
+    assert payload["content_type"] == "note"
+    assert keys(payload)[1] == "tg:-1001234567890:7"
+    with pytest.raises(InvalidInput):
+        normalize_exported(chat, message, "newsletter")
+
+
 @pytest.mark.parametrize("kind", ["service", "unsupported"])
 def test_a_message_without_content_is_none(kind: str) -> None:
     assert normalize_exported(CHAT, {"id": 7, "type": kind}) is None

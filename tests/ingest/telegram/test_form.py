@@ -9,6 +9,7 @@ import pytest
 from tests.ingest.telegram.reading import COLUMNS, METADATA, keys, wrong
 
 from onceward.core.canonical import Json
+from onceward.core.text import compact
 from onceward.errors import InvalidInput
 from onceward.ingest.telegram import normalize_telegram
 
@@ -192,6 +193,23 @@ def test_metadata_that_is_nested_too_deeply_is_refused(depth: int) -> None:
 def test_metadata_without_a_json_form_is_refused(value: float) -> None:
     with pytest.raises(InvalidInput):
         form(metadata={"a": value})
+
+
+def test_a_text_full_of_links_has_metadata_that_can_be_stored() -> None:
+    urls = [f"https://a.example/{number}" for number in range(10_000)]
+
+    metadata = form(" ".join(urls))["metadata"]
+
+    assert metadata["urls"] == urls[: len(metadata["urls"])]
+    assert len(metadata["urls"]) > 100
+    assert len(compact(metadata)) < 16_384
+
+
+def test_unknown_names_are_shown_as_far_as_they_can_be() -> None:
+    many: dict[str, Json] = {f"a{number:02}": 1 for number in range(50)}
+
+    assert wrong({**many, "text": "a"}) == {f"a{number:02}" for number in range(10)}
+    assert wrong({"text": "a", "\ud83d" + "b" * 9_999: 1}) == {"?" + "b" * 63}
 
 
 def test_the_source_may_name_its_system() -> None:

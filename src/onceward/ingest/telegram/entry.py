@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from onceward.core.canonical import Json
 from onceward.core.text import refused
@@ -18,6 +19,8 @@ from onceward.ingest.url import canonical
 SOURCE = "telegram"
 LINK, THOUGHT, NOTE = "link", "thought", "note"
 CONTENT_TYPES = (THOUGHT, NOTE, LINK)
+# Far more than a message of Telegram holds; metadata has its limit, and no entry is lost over a text full of links.
+_URLS_LENGTH_MAX = 8 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,5 +140,10 @@ def _metadata(message: Message, found: list[Address]) -> dict[str, Json]:
         "media": message.media.kind,
         "media_name": message.media.file_name,
         "media_text": message.media.text,
-        "urls": [address.written for address in found],
+        "urls": _urls(found),
     }
+
+
+def _urls(found: list[Address]) -> list[Json]:
+    lengths = accumulate(len(address.written) for address in found)
+    return [address.written for address, length in zip(found, lengths, strict=True) if length <= _URLS_LENGTH_MAX]

@@ -18,6 +18,8 @@ from onceward.ingest.telegram.update import is_message, is_update, read_message,
 # What a caller may say beside a message of any form.
 _SAID = frozenset({"content_type", "title", "author", "metadata"})
 _FORM = _SAID | {"text", "entities", "source"}
+# Enough to see a mistake by.
+_NAMES_SHOWN_MAX, _NAME_LENGTH_MAX = 10, 64
 _FORM_SOURCE = frozenset({"system", "chat_id", "message_id", "url", "date", "edit_date"})
 
 
@@ -81,12 +83,16 @@ def _read_form(fields: Fields) -> Message:
 
 
 def _only(fields: Fields, known: frozenset[str]) -> None:
-    unknown = sorted(fields.place(name) for name in fields.sent if name not in known)
+    unknown = sorted(fields.place(_shown(name)) for name in fields.sent if name not in known)[:_NAMES_SHOWN_MAX]
     if unknown:
         raise InvalidInput(
             f"Unknown: {', '.join(unknown)}. Known here: {', '.join(sorted(known))}",
             tuple((place, "is not known") for place in unknown),
         )
+
+
+def _shown(name: str) -> str:
+    return name[:_NAME_LENGTH_MAX].encode("utf-8", "replace").decode()
 
 
 def _said(fields: Fields) -> Said:
