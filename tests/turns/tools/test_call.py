@@ -35,6 +35,13 @@ def test_a_key_field_that_is_left_out_is_what_the_function_takes() -> None:
     assert left_out.fingerprint == spelled.fingerprint
 
 
+def test_what_is_only_equal_to_a_default_is_something_else() -> None:
+    @tool(effect="irreversible")
+    def note(flag: Any = 0) -> None: ...
+
+    assert planned(note).key == planned(note, flag=0).key != planned(note, flag=False).key
+
+
 def test_a_whole_number_is_given_as_one() -> None:
     found = planned(refund, order=5.0)
 

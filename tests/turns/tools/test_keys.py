@@ -88,7 +88,10 @@ def test_a_declaration_that_cannot_tell_calls_apart_is_refused(key_fields: list[
         extract_business_key("refund", {"a": "1", "b": "2", "order_id": "3"}, key_fields, template)
 
 
-@given(st.lists(st.text(), min_size=1, max_size=4), st.lists(st.text(), min_size=1, max_size=4))
+_fields = st.lists(st.text("a:%3A", max_size=3) | st.text(), min_size=1, max_size=4)
+
+
+@given(_fields, _fields)
 def test_two_calls_with_different_fields_never_share_a_business_key(one: list[str], other: list[str]) -> None:
     assume(one != other and len(one) == len(other))
     fields = [f"field{number}" for number in range(len(one))]
@@ -149,7 +152,11 @@ def test_a_message_without_a_key_is_known_by_what_was_said_by_whom_and_where() -
     assert len(others | {key}) == 5
 
 
-_names = st.one_of(st.text(max_size=3), st.sampled_from(["a:b", "a%3Ab", "sha256:" + "0" * 64, "x" * 300, "\ud800"]))
+_names = st.one_of(
+    st.text("a:%", max_size=2),
+    st.text(max_size=3),
+    st.sampled_from(["a:b", "a%3Ab", "sha256:" + "0" * 64, "x" * 300, "\ud800"]),
+)
 
 
 @given(st.tuples(st.sampled_from(["tool", "beat"]), _names, _names), st.data())
@@ -158,4 +165,14 @@ def test_no_two_of_layer_tenant_and_principal_share_a_scope(one: tuple[str, str,
     assume(one != other)
 
     assert scope_of(*one) != scope_of(*other)
+
+
+def test_marks_inside_of_a_name_do_not_move_its_end() -> None:
+    assert scope_of("tool", "a", "b:c") != scope_of("tool", "c:a", "b")
+
+
+@given(_names, _names)
+def test_a_scope_leaves_room_for_the_namespace(principal: str, tenant: str) -> None:
+    one = ("delivery", principal, tenant)
+
     assert len(scope_of(*one).encode()) <= SCOPE_BYTES_MAX - 65
