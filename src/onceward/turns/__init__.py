@@ -3,7 +3,7 @@
 from onceward.turns.artifacts import Artifacts, Explanation
 from onceward.turns.beat import BeatIdempotencyManager, LogicalTurn
 from onceward.turns.brain import Brain, load_brain
-from onceward.turns.cache import IdempotencyCache, IdempotencyCheckResult, IdempotencyStatus
+from onceward.turns.cache import IdempotencyCache, IdempotencyCheckResult
 from onceward.turns.call import Call, Gate, NullGate
 from onceward.turns.context import Context
 from onceward.turns.decision import Decision, settled_decision
@@ -14,7 +14,7 @@ from onceward.turns.fingerprint import dep_fp, input_fp
 from onceward.turns.gateway import TurnGateway
 from onceward.turns.keys import build_tool_idempotency_key, extract_business_key
 from onceward.turns.message import UserMessage
-from onceward.turns.observe import Observer
+from onceward.turns.observe import IdempotencyStatus, Observer
 from onceward.turns.receive import Intake, Received, Status
 from onceward.turns.runners import Runner
 from onceward.turns.runners.local import LocalRunner

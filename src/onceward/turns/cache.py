@@ -10,7 +10,6 @@ Whoever checked may be another process than whoever marks: then the entry that i
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, assert_never
@@ -22,19 +21,10 @@ from onceward.errors import ClaimLost, KeyReused, OutcomeNotKept
 from onceward.ledger import Ledger
 from onceward.terms import RESULT_BYTES_MAX
 from onceward.turns.keys import API, scope_of
+from onceward.turns.observe import IdempotencyStatus
 
 # How long whoever started may work before another may start; nobody renews this claim.
 PROCESSING_SECONDS = 300.0
-
-
-class IdempotencyStatus(enum.StrEnum):
-    """What a check found. The last is ours: an entry that nobody may repeat, and whose outcome nobody knows."""
-
-    PROCESSING_STARTED = "processing_started"
-    DUPLICATE_PROCESSING = "duplicate_processing"
-    DUPLICATE_COMPLETED = "duplicate_completed"
-    FINGERPRINT_MISMATCH = "fingerprint_mismatch"
-    IN_DOUBT = "in_doubt"
 
 
 @dataclass(frozen=True, slots=True)

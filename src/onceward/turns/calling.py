@@ -7,7 +7,6 @@ replay fires nothing. Whatever then happens is recorded by the class of the tool
 from __future__ import annotations
 
 import asyncio
-import enum
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from onceward.turns.answer import kept, opened, told, words
 from onceward.turns.call import Call, Gate
 from onceward.turns.envelope import CallStatus, Envelope
 from onceward.turns.invoke import Cancelled, by_name, invoke
-from onceward.turns.observe import TOOL_BASED, Observer
+from onceward.turns.observe import TOOL_BASED, IdempotencyStatus, Observer
 
 # That something was taken back is remembered longer than any group of turns lives: what runs again under the same key
 # is told by it from what was undone.
@@ -40,23 +39,13 @@ async def perform(
         # It has just gone wrong: whoever can be asked may know already. It is not run again for that.
         envelope = await Trial(ledger, call).run(wait_seconds)
     if observer is not None:
-        cached = trial.check is Check.DUPLICATE_COMPLETED
+        cached = trial.check is IdempotencyStatus.DUPLICATE_COMPLETED
         seconds = time.perf_counter() - started
         observer.checked(call.key, trial.check.value, cached=cached, seconds=seconds, key_type=TOOL_BASED)
         if trial.in_doubt:
             observer.put_in_doubt(call.key)
     await gate.done(call, envelope)
     return envelope
-
-
-class Check(enum.StrEnum):
-    """What a key was found to be, in the words of the metrics."""
-
-    PROCESSING_STARTED = "processing_started"
-    DUPLICATE_PROCESSING = "duplicate_processing"
-    DUPLICATE_COMPLETED = "duplicate_completed"
-    FINGERPRINT_MISMATCH = "fingerprint_mismatch"
-    IN_DOUBT = "in_doubt"
 
 
 class NothingRun(errors.NotDone):
@@ -77,7 +66,7 @@ class Trial:
     ran: bool = field(default=False, init=False)
     taken_back: bool = field(default=False, init=False)
     cancelled: bool = field(default=False, init=False)
-    check: Check = field(default=Check.PROCESSING_STARTED, init=False)
+    check: IdempotencyStatus = field(default=IdempotencyStatus.PROCESSING_STARTED, init=False)
     # Whether this very run ended without anyone knowing what it did.
     in_doubt: bool = field(default=False, init=False)
 
@@ -96,7 +85,7 @@ class Trial:
             envelope = await self._after(error)
         else:
             if not self.ran:
-                self.check = Check.DUPLICATE_COMPLETED
+                self.check = IdempotencyStatus.DUPLICATE_COMPLETED
             envelope = opened(call, value, CallStatus.DONE if self.ran else CallStatus.REPLAYED)
         if self.cancelled:
             raise asyncio.CancelledError
@@ -183,19 +172,19 @@ class Trial:
                 await self._free()
                 return self._told(CallStatus.REFUSED, str(error), may_retry=True)
             case errors.KeyReused():
-                self.check = Check.FINGERPRINT_MISMATCH
+                self.check = IdempotencyStatus.FINGERPRINT_MISMATCH
                 return self._told(
                     CallStatus.REFUSED,
                     "mismatch: this was already called for the same thing with other arguments; that call stands",
                 )
             case errors.Busy():
-                self.check = Check.DUPLICATE_PROCESSING
+                self.check = IdempotencyStatus.DUPLICATE_PROCESSING
                 return self._told(CallStatus.IN_PROGRESS, str(error), may_retry=True)
             case errors.InDoubt():
-                self.check = Check.IN_DOUBT
+                self.check = IdempotencyStatus.IN_DOUBT
                 return self._told(CallStatus.UNKNOWN, str(error))
             case errors.OutcomeNotKept():
-                self.check = Check.DUPLICATE_COMPLETED
+                self.check = IdempotencyStatus.DUPLICATE_COMPLETED
                 return self._told(CallStatus.REPLAYED, str(error))
             case errors.ClaimLost() | errors.TransactionConflict():
                 return self._told(CallStatus.IN_PROGRESS, str(error), may_retry=True)

@@ -1,12 +1,23 @@
-"""What an operator sees of the checks of turns and tools; whoever serves them says where it goes."""
+"""What a check of a key finds, and what an operator sees of it; whoever serves turns says where it goes."""
 
 from __future__ import annotations
 
+import enum
 from typing import Protocol
 
 # The labels of `idempotency_key_type_total`.
 BEAT_BASED = "beat_based"
 TOOL_BASED = "tool_based"
+
+
+class IdempotencyStatus(enum.StrEnum):
+    """What a check found. The last is ours: an entry that nobody may repeat, and whose outcome nobody knows."""
+
+    PROCESSING_STARTED = "processing_started"
+    DUPLICATE_PROCESSING = "duplicate_processing"
+    DUPLICATE_COMPLETED = "duplicate_completed"
+    FINGERPRINT_MISMATCH = "fingerprint_mismatch"
+    IN_DOUBT = "in_doubt"
 
 
 class Observer(Protocol):

@@ -11,8 +11,9 @@ import pytest
 from onceward import Ledger, errors
 from onceward.testing import PinnedClock
 from onceward.turns.beat import BeatIdempotencyManager, LogicalTurn
-from onceward.turns.cache import IdempotencyCache, IdempotencyCheckResult, IdempotencyStatus
+from onceward.turns.cache import IdempotencyCache, IdempotencyCheckResult
 from onceward.turns.keys import build_tool_idempotency_key
+from onceward.turns.observe import IdempotencyStatus
 
 TENANT = UUID(int=9)
 IDS = [UUID(int=1), UUID(int=2)]

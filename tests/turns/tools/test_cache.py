@@ -12,7 +12,8 @@ from tests.turns.tools.desk import Desk
 
 from onceward import Ledger, errors
 from onceward.testing import PinnedClock
-from onceward.turns.cache import IdempotencyCache, IdempotencyCheckResult, IdempotencyStatus
+from onceward.turns.cache import IdempotencyCache, IdempotencyCheckResult
+from onceward.turns.observe import IdempotencyStatus
 from onceward.turns.tool import tool
 
 T = TypeVar("T")
