@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from onceward.core.canonical import Json
 from onceward.core.text import bytes_of, refused
@@ -15,8 +15,7 @@ NUMBER_MAX = 2**63 - 1
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(NamedTuple):
     """An object and where it stands. A field that is null is a field that is not there."""
 
     sent: Mapping[str, Json]

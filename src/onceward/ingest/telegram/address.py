@@ -52,17 +52,20 @@ def addresses(passage: Passage) -> list[Address]:
     places.sort(key=lambda place: place[:2])
     result: list[Address] = []
     covered = 0
-    for start, _, end, written in places:
+    for start, rank, end, written in places:
         if start < covered:
             continue
-        found = _marked(text, start, end) if written is None else address_of(written)
+        found = _read(text, start, end, rank, written)
         if found is not None:
             result.append(found)
             covered = end
     return result
 
 
-def _marked(text: str, start: int, end: int) -> Address | None:
+def _read(text: str, start: int, end: int, rank: int, written: str | None) -> Address | None:
+    if written is not None:
+        # What is found in a text is known to be an address.
+        return Address(written, written) if rank == _FOUND else address_of(written)
     # Marks over all of a long text would take long to look at. A longer address with its scheme is found without them.
     if end - start > LENGTH_MAX:
         return None

@@ -11,7 +11,7 @@ from onceward.core.text import refused
 from onceward.ingest.keys import Keys, link_keys, thought_keys
 from onceward.ingest.payload import Payload
 from onceward.ingest.telegram.address import Address, address_of, addresses
-from onceward.ingest.telegram.media import Media
+from onceward.ingest.telegram.media import NO_MEDIA, Media
 from onceward.ingest.telegram.passage import Passage
 from onceward.ingest.text import clean, sha256_hex
 from onceward.ingest.url import canonical
@@ -54,7 +54,7 @@ class Message:
     message_thread_id: int | None = None
     media_group_id: str | None = None
     via_bot: str | None = None
-    media: Media = field(default_factory=Media)
+    media: Media = NO_MEDIA
 
 
 def payload_of(message: Message, said: Said) -> Payload:

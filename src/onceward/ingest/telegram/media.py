@@ -20,6 +20,7 @@ _LIVE_KINDS = (
     "voice", "checklist", "contact", "dice", "game", "poll", "venue", "location", "giveaway", "giveaway_winners",
     "invoice",
 )  # fmt: skip
+_ANY_LIVE_KIND = frozenset(_LIVE_KINDS)
 # The words of Telegram Desktop's export for the same.
 _EXPORTED_TYPES = {
     "animation": "animation",
@@ -57,10 +58,15 @@ class Media:
     text: str | None = None
 
 
+NO_MEDIA = Media()
+
+
 def live_media(message: Fields) -> Media:
+    if _ANY_LIVE_KIND.isdisjoint(message.sent):
+        return NO_MEDIA
     kind = next((kind for kind in _LIVE_KINDS if message.has(kind)), None)
     if kind is None:
-        return Media()
+        return NO_MEDIA
     if kind == "photo":
         # A list of sizes.
         return Media(kind)
@@ -92,7 +98,7 @@ def exported_media(message: Fields) -> Media:
     if kind is None:
         kind = next((kind for field, kind in _EXPORTED_FIELDS.items() if field in message.sent), None)
     if kind is None:
-        return Media()
+        return NO_MEDIA
     match kind:
         case "audio":
             text = _lines([message.label("performer"), message.label("title")])

@@ -6,15 +6,16 @@ characters, whichever form the message came in.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+import re
+from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import accumulate
 
 from onceward.core.text import refused
 from onceward.ingest.fields import Fields
 
-_LAST_OF_ONE_UNIT = "\uffff"
+# What UTF-16 writes with two units.
+_TWO_UNITS = re.compile("[\U00010000-\U0010ffff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ def joined(pieces: Iterable[Piece]) -> Passage:
 def marked(text: str, entities: Iterable[Fields]) -> Passage:
     """The text with the links among its entities. One that does not lie in the text marks nothing there."""
     links: list[Link] = []
-    starts: Sequence[int] = ()
+    pairs = None
     for entity in entities:
         kind = entity.text("type")
         if kind not in {"url", "text_link"}:
@@ -65,19 +66,22 @@ def marked(text: str, entities: Iterable[Fields]) -> Passage:
         target = entity.text("url") if kind == "text_link" else None
         if kind == "text_link" and target is None:
             raise refused(entity.place("url"), "is missing")
-        starts = starts or _unit_of_each_character(text)
+        if pairs is None:
+            # Where each that has two begins, counted in units: its number, and one more for each of them before it.
+            pairs = [found.start() + before for before, found in enumerate(_TWO_UNITS.finditer(text))]
         # Half a character at either edge is left out: a mark covers whole ones.
-        start, end = bisect_left(starts, offset), bisect_right(starts, offset + length) - 1
+        start, is_half = _character(pairs, offset)
+        start += is_half
+        end = min(_character(pairs, offset + length)[0], len(text))
         if offset >= 0 and start < end:
             links.append(Link(start, end, target))
     return Passage(text, tuple(links))
 
 
-def _unit_of_each_character(text: str) -> Sequence[int]:
-    """The UTF-16 code unit at which each character begins, and the one behind the last."""
-    if text.isascii() or max(text) <= _LAST_OF_ONE_UNIT:
-        return range(len(text) + 1)
-    return list(accumulate((1 + (character > _LAST_OF_ONE_UNIT) for character in text), initial=0))
+def _character(pairs: list[int], unit: int) -> tuple[int, bool]:
+    """The number of the character that has the unit, and whether it is the second of its two."""
+    before = bisect_left(pairs, unit)
+    return unit - before, before > 0 and pairs[before - 1] == unit - 1
 
 
 def _required(entity: Fields, name: str) -> int:

@@ -25,6 +25,7 @@ MESSAGES = (
     "edited_business_message",
     "guest_message",
 )
+_FORWARDED = frozenset({"forward_origin", "forward_from", "forward_sender_name", "forward_from_chat"})
 # A message with one of these tells of something that happened in the chat. An export leaves them out too.
 _SERVICE = frozenset({
     "boost_added", "channel_chat_created", "chat_background_set", "chat_owner_changed", "chat_owner_left",
@@ -121,6 +122,8 @@ def _sender(sent: Fields) -> tuple[str | None, int | None]:
 
 def _forwarded_from(sent: Fields) -> str | None:
     """The name of whom it was first from, in the form of today and in that of before Bot API 7.0."""
+    if _FORWARDED.isdisjoint(sent.sent):
+        return None
     origin = sent.within("forward_origin")
     return (
         _name(origin.within("sender_user"))
