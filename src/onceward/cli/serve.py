@@ -19,6 +19,7 @@ def serve(config: Config) -> None:
     onceward serve                                            # SQLite files in ./onceward-data
     onceward serve --port 9000 --data-dir /var/lib/onceward
     onceward serve --database postgresql://user@host/name --workers 4
+    onceward serve --brain shop.desk:brain                    # who answers /chat
     ONCEWARD_EVENTS__KEEP_DAYS=30 onceward serve              # every setting: onceward config
     """  # noqa: D301  # \b is click's mark for lines that stay as they are
     from onceward.hub import serve as hub  # noqa: PLC0415  # a server is a lot to import for the other commands

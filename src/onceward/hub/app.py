@@ -14,18 +14,19 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI
 
 from onceward.http import IdempotencyMiddleware, Rule, document_idempotency
-from onceward.http.wire import App
+from onceward.http.wire import App, Receive, Send
 from onceward.hub import metrics, problems
 from onceward.hub.auth import Auth, principal_of
 from onceward.hub.config import Config
 from onceward.hub.head import Head
 from onceward.hub.hosts import Hosts
 from onceward.hub.observe import Observe
-from onceward.hub.routes import admin, claims, events, ingest, pages, tasks, topics
+from onceward.hub.routes import admin, chat, claims, events, ingest, pages, tasks, topics
 from onceward.hub.schema import Schemas, variant_of
 from onceward.hub.sockets import Sockets
 from onceward.hub.state import Hub
@@ -73,7 +74,7 @@ def create_app(config: Config) -> App:
     app.state.writers = asyncio.Semaphore(WRITERS)
     app.state.uploaders = asyncio.Semaphore(UPLOADERS)
     app.state.normalizers = asyncio.Semaphore(NORMALIZERS)
-    for part in (topics, tasks, events, ingest, claims, admin, pages, metrics):
+    for part in (topics, tasks, events, ingest, chat, claims, admin, pages, metrics):
         app.include_router(part.router)
     problems.install(app)
     document_idempotency(app)
@@ -92,8 +93,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
 
 def _guarded(app: App, hub: Hub) -> App:
     config = hub.config
-    app = IdempotencyMiddleware(
-        Head(Sockets(app)),
+    plain = Head(Sockets(app))
+    keyed = IdempotencyMiddleware(
+        plain,
         store=hub.ledger,
         principal=principal_of,
         variant=variant_of,
@@ -104,10 +106,20 @@ def _guarded(app: App, hub: Hub) -> App:
         max_body_bytes=config.hub.max_body_bytes,
         rules=_rules(config),
     )
-    app = Schemas(app, hub.database)
+    app = Schemas(_known_by_itself(chat.PATHS, plain, keyed), hub.database)
     app = Auth(app, hub.database)
     app = Hosts(app, config.auth.allowed_hosts, config.auth.allowed_origins, bound=config.hub.host)
     return Observe(app)
+
+
+def _known_by_itself(paths: frozenset[str], plain: App, keyed: App) -> App:
+    """What knows its own duplicates is not behind the middleware; everything else is."""
+
+    async def choose(scope: Any, receive: Receive, send: Send) -> None:
+        app = plain if scope["type"] == "http" and scope["path"] in paths else keyed
+        await app(scope, receive, send)
+
+    return choose
 
 
 def _rules(config: Config) -> dict[str, Rule]:

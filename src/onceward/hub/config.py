@@ -48,6 +48,7 @@ _FOLDER = Text("the path of a folder")
 _DATABASE = Text("sqlite:///path or postgresql://user@host/name", setting.is_database)
 _LEDGER = Text("memory:, sqlite:///path, postgresql://… or redis://…", setting.is_ledger)
 _BLOBS = Text("file:///path or s3://bucket/prefix", setting.is_blobs)
+_BRAIN = Text("module:name", setting.is_brain)
 _NAMESPACE = Text("1 to 64 of A-Z a-z 0-9 . _ -", _is_namespace)
 _HOSTS = Several(Text("a host name, with or without a port", lambda text: bool(text) and not set(text) & set(" /@?#")))
 _MEDIA_TYPES = Several(Text('a media type such as "image/png" or "image/*"', setting.is_media_range))
@@ -132,6 +133,20 @@ class IngestSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TurnsSettings:
+    """Who answers messages, and how long their keys are known."""
+
+    brain: Annotated[str, _BRAIN] = "onceward.hub.refund_desk:brain"
+    # Turns that run at a time in each process.
+    workers: Annotated[int, Whole(1, 1024)] = 16
+    max_attempts: Annotated[int, Whole(1, 100)] = 3
+    api_ttl_seconds: Annotated[float, Duration(0, 30 * _DAY)] = 300.0
+    beat_ttl_seconds: Annotated[float, Duration(0, 30 * _DAY)] = 60.0
+    # How soon it is noticed that another process died.
+    sweep_seconds: Annotated[float, Duration(0.05, _HOUR)] = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class AuthSettings:
     """Names by which the hub may be called, beside its own address."""
 
@@ -149,6 +164,7 @@ class Config:
     attachments: AttachmentsSettings = AttachmentsSettings()
     attachments_archive: ArchiveSettings = ArchiveSettings()
     ingest: IngestSettings = IngestSettings()
+    turns: TurnsSettings = TurnsSettings()
     auth: AuthSettings = AuthSettings()
     sources: Mapping[tuple[str, str], str] = field(default_factory=dict, compare=False)
 
@@ -222,6 +238,7 @@ TABLES: Mapping[str, type] = {
     "attachments": AttachmentsSettings,
     "attachments.archive": ArchiveSettings,
     "ingest": IngestSettings,
+    "turns": TurnsSettings,
     "auth": AuthSettings,
 }
 

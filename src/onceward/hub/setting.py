@@ -222,3 +222,8 @@ def _is_server(url: str, schemes: tuple[str, ...]) -> bool:
 def is_media_range(text: str) -> bool:
     kind, slash, subkind = text.partition("/")
     return bool(slash) and bool(kind) and bool(subkind) and text.isascii() and not set(text) & set(' ;,\t\n"')
+
+
+def is_brain(text: str) -> bool:
+    module, _, name = text.partition(":")
+    return all(part.isidentifier() for part in (*module.split("."), *name.split(".")))

@@ -17,6 +17,7 @@ from onceward.http.operation import idempotency
 from onceward.hub import jobs
 from onceward.hub.auth import principal_of
 from onceward.hub.data import ledger, upload_rules
+from onceward.hub.turns import Turns
 from onceward.tasks import UploadRules
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Hub:
             stall_seconds=config.events.stall_seconds,
         )
         self.blobs = open_blobs(config.blobs_url)
+        self.turns = Turns(config, self.database, self.ledger, self.blobs, self.feed.hint)
         # Set for threads that work beside the requests, and end between two of their steps.
         self.stopping = threading.Event()
         self._jobs: list[asyncio.Task[None]] = []
@@ -50,10 +52,12 @@ class Hub:
 
     async def open(self) -> None:
         """Begin what goes on beside the requests."""
+        await self.turns.start()
         self._jobs = [asyncio.create_task(job, name=name) for name, job in jobs.periodic(self)]
 
     async def stop_streams(self) -> None:
         """End every stream with the id to resume from."""
+        self.turns.stop_streams()
         await self.feed.stop()
 
     async def close(self) -> None:
@@ -63,6 +67,7 @@ class Hub:
         for job in self._jobs:
             with contextlib.suppress(asyncio.CancelledError):
                 await job
+        await self.turns.stop()
         await self.feed.stop()
         self.ledger.close()
         self.database.close()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, cast
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from onceward.core.canonical import Json
@@ -28,6 +28,7 @@ from onceward.ingest.telegram import normalize_telegram
 router = APIRouter(route_class=StrictRoute, tags=["ingest"])
 
 Text = str | None
+SchemaName = Literal["pkm", "pkm_test"]
 
 
 class NormalizedShown(BaseModel):
@@ -50,7 +51,7 @@ class NormalizedShown(BaseModel):
     reasons: list[str] = Field(description="Why it is of this type and has these keys.")
 
 
-class EntryShown(BaseModel):
+class Outcome(BaseModel):
     """The entry as it is stored now, and what became of what was sent."""
 
     id: str
@@ -73,29 +74,43 @@ class EntryShown(BaseModel):
     idempotency_key_secondary: Text
     action: Literal["inserted", "updated", "skipped"]
     changed: bool
-    matched_on: Literal["primary", "secondary"] | None = None
+    matched_on: Literal["primary", "secondary"] | None
     split_with: list[str] | None = Field(None, description="The entries that the other key belongs to.")
     stale: bool | None = Field(None, description="What was sent is older than what is stored, and changed nothing.")
-    event_id: int | None = None
-    schema_: Literal["pkm", "pkm_test"] = Field(alias="schema")
+    event_id: int | None = Field(description="Null when nothing was written.")
 
 
-class ResultShown(EntryShown):
+class EntryShown(Outcome):
+    schema_: SchemaName = Field(alias="schema")
+
+
+class ResultShown(Outcome):
     index: int
     duplicate_of_index: int | None = Field(None, description="An earlier item of the same batch.")
+
+
+class FieldShown(BaseModel):
+    field: str
+    message: str
+
+
+class ErrorShown(BaseModel):
+    code: str
+    detail: str
+    errors: list[FieldShown] | None = None
 
 
 class FailedShown(BaseModel):
     index: int
     action: Literal["failed"]
-    error: dict[str, Any]
+    error: ErrorShown
 
 
 class BatchShown(BaseModel):
     """One result for each item, in their order."""
 
     results: list[ResultShown | FailedShown]
-    schema_: Literal["pkm", "pkm_test"] = Field(alias="schema")
+    schema_: SchemaName = Field(alias="schema")
 
 
 class PolicySent(Sent):
@@ -120,9 +135,7 @@ class PolicyShown(BaseModel):
 
 
 class PolicyList(BaseModel):
-    model_config = ConfigDict(populate_by_name=True)
-
-    schema_: Literal["pkm", "pkm_test"] = Field(alias="schema")
+    schema_: SchemaName = Field(alias="schema")
     policies: list[PolicyShown]
 
 
@@ -180,7 +193,7 @@ async def insert(request: Request) -> Response:
 @router.get("/policies", response_model=PolicyList, summary="List the policies of a schema")
 def get_policies(
     request: Request,
-    schema: Annotated[str | None, Query(description="`pkm` or `pkm_test`; without it the active one.")] = None,
+    schema: Annotated[SchemaName | None, Query(description="Without it the active one.")] = None,
 ) -> Response:
     with hub_of(request).database.read() as tx:
         asked = active_schema(tx) if schema is None else schema_named(schema)

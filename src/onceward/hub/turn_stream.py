@@ -1,0 +1,104 @@
+"""A turn as server-sent events: what is recorded of it from the beginning, and what follows until it is over.
+
+    delta        a part of the answer: {text}
+    tool         a tool was called: its name, key and status
+    done         it is complete, with what `/chat` answers; the last one
+    superseded   another turn took its place: {turn_id, superseded_by}; the last one
+    interrupted  what came so far is no part of the answer: its producer died, failed or began anew
+
+Each has the id `<version>.<seq>`; the version is that of the attempt. A client that resumes behind an id of an earlier
+version gets `interrupted` and then the present one from its beginning. Who was listening while the version changed gets
+`interrupted` as the last event, and resumes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+
+from starlette.concurrency import run_in_threadpool
+
+from onceward.core.canonical import Json
+from onceward.core.text import compact, refused
+from onceward.db.engine import Database
+from onceward.hub.turns import Turns
+from onceward.turns.stream import PAGE_MAX, StreamPage, stream_page
+from onceward.turns.turn import State
+
+_PLACE = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})", re.ASCII)
+# Between two comments that keep the line open.
+HEARTBEAT_SECONDS = 15.0
+_RETRY = b"retry: 1000\n\n"
+_BEAT = b":\n\n"
+
+
+def place_of(last_event_id: str | None) -> tuple[int, int] | None:
+    """Version and number of an event id; None without one."""
+    if last_event_id is None or not last_event_id.strip():
+        return None
+    found = _PLACE.fullmatch(last_event_id.strip())
+    if found is None:
+        raise refused("Last-Event-ID", "is the id of an event of this stream, such as 1.7")
+    return int(found[1]), int(found[2])
+
+
+async def events_of(
+    turns: Turns, database: Database, principal: str, turn_id: str, behind: tuple[int, int] | None
+) -> AsyncIterator[bytes]:
+    """The stream of the principal's turn, from behind this place or from its beginning, to its end."""
+    version, after = behind or (0, 0)
+    yield _RETRY
+    silence = 0.0
+    with turns.watching(turn_id) as watch:
+        heard = behind is not None
+        while not turns.is_stopping:
+            page = await run_in_threadpool(_page, database, principal, turn_id, version, after)
+            if page.version != version:
+                if heard:
+                    yield _block(f"{version}.{after + 1}", "interrupted", {"turn_id": turn_id})
+                    if behind is None:
+                        # Somebody was listening: what they have heard is no part of the answer. They come again.
+                        return
+                version, after, heard, behind = page.version, 0, False, None
+            for chunk in page.chunks:
+                yield _text(f"{version}.{chunk.seq}", chunk.event, chunk.data)
+                after, heard = chunk.seq, True
+            behind = None
+            if len(page.chunks) == PAGE_MAX:
+                continue
+            last = await _last(turns, principal, page)
+            if last is not None:
+                yield _block(f"{version}.{after + 1}", *last)
+                return
+            if page.chunks:
+                watch.news()
+                silence = 0.0
+            elif silence >= HEARTBEAT_SECONDS:
+                yield _BEAT
+                silence = 0.0
+            silence += await watch.wait(HEARTBEAT_SECONDS)
+
+
+async def _last(turns: Turns, principal: str, page: StreamPage) -> tuple[str, dict[str, Json]] | None:
+    turn = page.turn
+    if turn.state is State.COMPLETE:
+        return "done", (await turns.seen(principal, turn.id)).answer()
+    if turn.state is State.SUPERSEDED:
+        return "superseded", {"turn_id": turn.id, "superseded_by": turn.superseded_by}
+    if turn.state is State.FAILED:
+        return "interrupted", {"turn_id": turn.id, "error": turn.failure}
+    return None
+
+
+def _page(database: Database, principal: str, turn_id: str, version: int, after: int) -> StreamPage:
+    with database.read() as tx:
+        return stream_page(tx, principal, turn_id, version, after)
+
+
+def _block(event_id: str, event: str, data: dict[str, Json]) -> bytes:
+    return _text(event_id, event, compact(data))
+
+
+def _text(event_id: str, event: str, data: str) -> bytes:
+    # Compact JSON has no line breaks.
+    return f"id: {event_id}\nevent: {event}\ndata: {data}\n\n".encode()
