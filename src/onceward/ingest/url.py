@@ -28,7 +28,6 @@ _END = (
 )
 # A comma, a semicolon or an opening bracket before another address only parts the two.
 _PIECE = re.compile(rf"[^{_END}()\[\]{{}},;]++|[)\]}}]|[(\[{{,;](?!https?://)", re.IGNORECASE)
-_REST = re.compile(rf"[^{_END}]*+")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 _CLOSINGS = frozenset(_CLOSING.values())
 # What is no part of an address at its end, though it may be one before: punctuation, emphasis, brackets left open.
@@ -108,14 +107,10 @@ def _host(page: str) -> str:
     return host if len(host) <= _HOST_LENGTH_MAX else ""
 
 
-def _end_of_address(text: str, begin: int) -> int:
+def _end_of_address(text: str, place: int) -> int:
     """Where the address ends of which the host begins there: at what never is in one, or at a bracket it did not open."""
-    place = begin
     open_brackets: list[str] = []
     while (piece := _PIECE.match(text, place)) is not None:
-        if place - begin > FOUND_LENGTH_MAX:
-            rest = _REST.match(text, place)
-            return rest.end() if rest else place
         mark = piece[0]
         if mark in _CLOSING:
             open_brackets.append(_CLOSING[mark])
