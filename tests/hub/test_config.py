@@ -119,7 +119,7 @@ def test_yes_and_no_are_understood_in_the_environment(text: str, value: bool) ->
         ("[hub]\nprot = 1", "hub.prot (file onceward.toml): there is no such setting; did you mean port?"),
         ("[hubb]\nport = 1", "[hubb] (file onceward.toml): there is no such table; did you mean hub?"),
         ("[hub]\nkeep_days = 1", "hub.keep_days (file onceward.toml): there is no such setting; did you mean keep_days in [events]?"),
-        ("port = 1", "port (file onceward.toml): a setting stands in a table: [hub], [idempotency], [events], [attachments], [attachments.archive], [ingest] or [auth]; did you mean port in [hub]?"),
+        ("port = 1", "port (file onceward.toml): a setting stands in a table: [hub], [idempotency], [events], [attachments], [attachments.archive], [ingest], [turns] or [auth]; did you mean port in [hub]?"),
         ("[hub]\nport = '1'", "hub.port (file onceward.toml): expected a whole number from 0 to 65535, not '1'"),
         ("[hub]\nport = true", "hub.port (file onceward.toml): expected a whole number from 0 to 65535, not True"),
         ("[hub]\nport = 65536", "hub.port (file onceward.toml): expected a whole number from 0 to 65535, not 65536"),
