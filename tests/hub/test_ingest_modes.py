@@ -86,13 +86,13 @@ def test_entries_go_to_the_active_schema_and_neither_knows_the_other(
 
 
 def test_while_the_mode_is_switched_every_entry_is_where_its_answer_says(client: Client, database: Database) -> None:
-    count = 120
+    count = 60
 
     async def ask() -> list[Any]:
         asked = client.client
 
         async def switching() -> None:
-            for number in range(30):
+            for number in range(20):
                 await asked.put("/test-mode", json={"enabled": number % 2 == 0})
 
         async def inserting(number: int) -> Any:

@@ -22,6 +22,8 @@ from onceward.hub.body import StrictRoute
 RAISED: dict[str, Exception] = {
     "input": errors.InvalidInput("This cannot be", (("kind", "is blank"), ("key", "is long"))),
     "key": errors.InvalidKey("a key has no such form"),
+    "refused": errors.WriteRefused("the database refuses this entry"),
+    "taken": errors.Conflict("its keys are those of two entries"),
     "missing": errors.NotFound("There is no topic top_1"),
     "large": errors.TooLarge("At most 16 KiB"),
     "down": errors.StoreUnavailable("the database does not answer: FATAL: no pg_hba.conf entry for 10.0.0.1"),
@@ -96,6 +98,8 @@ def _app() -> FastAPI:
     [
         ("input", 400, "badRequest", "This cannot be"),
         ("key", 400, "badRequest", "a key has no such form"),
+        ("refused", 400, "badRequest", "refuses this entry"),
+        ("taken", 409, "conflict", "its keys are those of two entries"),
         ("missing", 404, "notFound", "There is no topic top_1"),
         ("large", 413, "payloadTooLarge", "At most 16 KiB"),
         ("down", 503, "unavailable", "The database does not answer"),

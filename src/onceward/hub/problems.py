@@ -57,6 +57,8 @@ def answer_to(error: Exception) -> Answer:
             return problem.problem(400, _cut(str(error)), errors=tuple(fields))
         case errors.InvalidKey():
             return problem.problem(400, _cut(str(error)))
+        case errors.WriteRefused():
+            return problem.problem(400, _cut(str(error)), errors=(("request", _cut(str(error))),))
         case errors.NotFound():
             return problem.problem(404, _cut(str(error)))
         case errors.Expired():
