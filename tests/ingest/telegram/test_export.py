@@ -157,6 +157,10 @@ def test_a_text_in_pieces_is_one_text_with_its_links(fields: dict[str, Any]) -> 
     assert payload["metadata"]["urls"] == ["https://a.example/", "b.example/x"]
 
 
+def test_a_link_behind_no_words_is_none() -> None:
+    assert exported(text_entities=[{"type": "text_link", "text": "", "href": "https://a.example/"}])["url"] is None
+
+
 def test_text_entities_count_before_the_text() -> None:
     payload = exported(text="", text_entities=[{"type": "plain", "text": "All of "}, {"type": "italic", "text": "it"}])
 

@@ -63,6 +63,13 @@ def test_the_url_of_the_source_counts_before_those_of_the_text() -> None:
     assert any("source.url" in reason for reason in payload["reasons"])
 
 
+def test_a_url_is_kept_as_it_was_sent() -> None:
+    payload = form("Some words", {"url": "HTTPS://Example.com/a  b/%7e#c"})
+
+    assert payload["url"] == "HTTPS://Example.com/a  b/%7e#c"
+    assert payload["url_canonical"] == keys(payload)[1] == "https://example.com/a%20%20b/%7e"
+
+
 def test_a_link_needs_no_ids_and_no_words() -> None:
     without_ids = form("https://a.example/", {})
     without_words = form("", {"url": "https://a.example/"})

@@ -18,9 +18,9 @@ from onceward.ingest.telegram.update import is_message, is_update, read_message,
 # What a caller may say beside a message of any form.
 _SAID = frozenset({"content_type", "title", "author", "metadata"})
 _FORM = _SAID | {"text", "entities", "source"}
+_FORM_SOURCE = frozenset({"system", "chat_id", "message_id", "url", "date", "edit_date"})
 # Enough to see a mistake by.
 _NAMES_SHOWN_MAX, _NAME_LENGTH_MAX = 10, 64
-_FORM_SOURCE = frozenset({"system", "chat_id", "message_id", "url", "date", "edit_date"})
 
 
 def normalize_telegram(sent: Mapping[str, Json]) -> Payload:
@@ -69,7 +69,8 @@ def _read_form(fields: Fields) -> Message:
     text = fields.text("text")
     if text is None:
         raise refused("text", "is missing")
-    url = source.label("url")
+    # Untouched but for what is around it.
+    url = (source.text("url") or "").strip() or None
     if url is None and not text.strip():
         raise refused("text", "must not be blank")
     return Message(

@@ -48,7 +48,7 @@ def joined(pieces: Iterable[Piece]) -> Passage:
     at = 0
     for piece in pieces:
         texts.append(piece.text)
-        if piece.is_link:
+        if piece.is_link and piece.text:
             links.append(Link(at, at + len(piece.text), piece.target))
         at += len(piece.text)
     return Passage("".join(texts), tuple(links))
