@@ -20,12 +20,11 @@ from tests.hub.ingest_hub import (
 )
 
 from onceward.db.engine import Database
-from onceward.hub.config import IngestSettings
+from onceward.hub.config import IngestSettings, kinds
+from onceward.hub.setting import Whole
+from onceward.ingest.insert import ITEMS_MAX
 
-
-@pytest.fixture(autouse=True)
-def made(database: Database) -> None:
-    """It has its tables."""
+made = pytest.mark.usefixtures("database")
 
 
 def test_a_bad_item_does_not_spoil_the_others_and_the_order_is_kept(
@@ -61,6 +60,7 @@ def test_a_bad_item_does_not_spoil_the_others_and_the_order_is_kept(
     assert again[0]["changed"] is True
 
 
+@made
 def test_a_batch_that_is_sent_again_inserts_nothing_and_tells_nothing(database_url: str, tmp_path: Path) -> None:
     items = [newsletter(f"<{number}>", f"s{number}") for number in range(50)]
     with ingest_hub(database_url, tmp_path) as client:
@@ -74,6 +74,7 @@ def test_a_batch_that_is_sent_again_inserts_nothing_and_tells_nothing(database_u
         assert len(events(client)) == count == 50
 
 
+@made
 def test_strict_fails_an_item_and_not_the_batch(database_url: str, tmp_path: Path) -> None:
     with ingest_hub(database_url, tmp_path) as client:
         inserted(client, {"items": [newsletter("<1>", "s1"), newsletter("<2>", "s2")]})
@@ -111,6 +112,14 @@ def test_there_are_limits_and_nothing_is_written_beyond_them(
         assert client.post("/normalize/email", content=mail[:4096], headers=headers).status_code == 200
 
 
+def test_no_setting_allows_more_than_one_transaction_takes() -> None:
+    kind = kinds("ingest")["max_batch"]
+
+    assert isinstance(kind, Whole)
+    assert kind.high == ITEMS_MAX
+
+
+@made
 def test_more_than_the_usual_limit_of_a_body_fits_with_and_without_a_key(database_url: str, tmp_path: Path) -> None:
     text = "x" * 900_000
     with ingest_hub(database_url, tmp_path) as client:
