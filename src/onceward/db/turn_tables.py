@@ -70,6 +70,8 @@ def _turns(into: MetaData) -> None:
         # One running turn for each session, whoever thinks otherwise.
         ("idx_turns_running", _SESSION, True, "state IN ('processing', 'committing')"),
         ("idx_turns_unfinished", (*_SESSION, "seq"), False, "state IN ('accumulating', 'processing', 'committing')"),
+        # What a sweep looks for.
+        ("idx_turns_due", ("seq",), False, "state IN ('accumulating', 'processing', 'committing')"),
         ("idx_turns_undelivered", ("seq",), False, "state = 'complete' AND delivered_at IS NULL"),
     ):
         where = text(rule)

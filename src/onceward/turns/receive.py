@@ -25,7 +25,7 @@ from onceward.events.log import append
 from onceward.turns import keys, moves
 from onceward.turns.decision import Decision, settled_decision
 from onceward.turns.message import WINDOW_MILLISECONDS, UserMessage, window_seconds
-from onceward.turns.turn import Message, State, Turn, find_turn, later, messages_of
+from onceward.turns.turn import Message, State, Turn, find_turn, group_of, later, messages_of
 
 API_TTL_SECONDS = 300.0
 CONTENT_WINDOW_SECONDS = 300.0
@@ -274,13 +274,14 @@ class _Receiving:
         until: str | None = None,
         reason: str | None = None,
     ) -> Turn:
+        turn_id = turn_id or new_id("turn")
         fields = ("principal", "tenant_id", "agent_id", "customer_id", "channel", "session_key")
         return moves.insert_turn(
             self.tx,
             {
                 **{name: getattr(of, name) for name in fields},
-                "id": turn_id or new_id("turn"),
-                "turn_group_id": group or new_id("grp"),
+                "id": turn_id,
+                "turn_group_id": group or group_of(turn_id),
                 "until": until or self._until(),
                 "reason": reason,
                 "now": self.now,

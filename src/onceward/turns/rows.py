@@ -58,7 +58,8 @@ class Rows:
             with self._database.write() as tx:
                 turn = moves.start(tx, turn_id, self._text())
                 if turn is not None:
-                    return Seen(turn, messages_of(tx, turn), calls_to_undo(tx, turn), fresh=True)
+                    to_undo = calls_to_undo(tx, turn) if turn.has_past else []
+                    return Seen(turn, messages_of(tx, turn), to_undo, fresh=True)
                 turn = find_turn(tx, turn_id)
                 return None if turn is None else Seen(turn, messages_of(tx, turn))
         except IntegrityError:

@@ -76,6 +76,11 @@ class Turn:
     delivered_at: str | None
 
     @property
+    def has_past(self) -> bool:
+        """Whether anything of its group may have run before: an earlier epoch, or a turn whose group it shares."""
+        return self.epoch > 1 or self.turn_group_id != group_of(self.id)
+
+    @property
     def answer(self) -> Json:
         """The response as the brain gave it; None when there is none."""
         found: Json = None if self.response is None else json.loads(self.response)
@@ -170,6 +175,11 @@ def _tool_call(row: Any) -> ToolCall:
     call = ToolCall(*row)
     receipt = None if row.receipt is None else json.loads(row.receipt)
     return replace(call, arguments=json.loads(row.arguments), receipt=receipt)
+
+
+def group_of(turn_id: str) -> str:
+    """The group that a turn founds."""
+    return f"grp_{turn_id.partition('_')[2]}"
 
 
 def now_utc() -> datetime.datetime:

@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
+from tests.backends import Servers
 
 from onceward.ledger import Ledger
 from onceward.open import open_ledger
+
+# The events of other tests stay: an event log lets nobody delete them.
+_EMPTY = """
+DELETE FROM turns;
+DELETE FROM artifacts;
+DO $$ BEGIN
+    IF to_regclass('platform_idempotency_keys') IS NOT NULL THEN
+        DELETE FROM platform_idempotency_chunks;
+        DELETE FROM platform_idempotency_keys;
+    END IF;
+END $$
+"""
+
+
+@pytest.fixture(scope="session")
+def postgres_of_turns(servers: Servers, postgres_template: str) -> Iterator[psycopg.Connection]:
+    """One for all of these tests: making one takes longer than most of them."""
+    url = servers.postgres.create_database(postgres_template)
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database with the hub's tables and without turns, on each kind in turn."""
+    if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "hub.db")
+        return f"sqlite:///{tmp_path}/hub.db"
+    connection: psycopg.Connection = request.getfixturevalue("postgres_of_turns")
+    connection.execute(_EMPTY)
+    servers: Servers = request.getfixturevalue("servers")
+    return servers.postgres.url(connection.info.dbname)
 
 
 @pytest.fixture

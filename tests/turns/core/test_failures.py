@@ -15,6 +15,7 @@ from onceward.ledger import Ledger
 from onceward.open import open_ledger
 from onceward.terms import Effect
 from onceward.turns import Brain, Context, Decision, State, Turn
+from onceward.turns.sweep import Place, look
 
 
 class Failing:
@@ -293,5 +294,28 @@ def test_brains_that_block_their_threads_keep_no_message_from_being_stored(datab
                 await house.idle()
 
                 assert {house.turn(one.turn_id).answer for one in received} == {"done"}
+
+    asyncio.run(story())
+
+
+def test_a_sweep_comes_to_every_turn_however_many_there_are(database: Database) -> None:
+    async def story() -> None:
+        with open_ledger("memory:") as ledger:
+            house = House(database, ledger, Brain(echo), adapter=Post())
+            await house.runner.stop()  # so that nothing begins by itself
+            turn_ids = [(await house.say("hello", session_key=f"{number}")).turn_id for number in range(7)]
+            house.write("UPDATE turns SET state = 'complete' WHERE seq % 2 = 0")
+            found: list[str] = []
+            place = Place()
+            for _ in range(6):
+                with database.read() as tx:
+                    looked = look(tx, "9", {}, place, limit=2)
+                assert len(looked.due) <= 4
+                found += looked.due
+                place = looked.place
+
+            # And then from the beginning again.
+            assert set(found) == set(turn_ids)
+            assert len(found) > len(turn_ids)
 
     asyncio.run(story())

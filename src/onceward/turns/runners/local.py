@@ -40,6 +40,7 @@ class LocalRunner:
         self._again: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._rests: dict[str, float] = {}
+        self._place = sweep.Place()
         self._sweeping: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -86,6 +87,7 @@ class LocalRunner:
     async def sweep_once(self) -> None:
         """Look once for what nobody runs, and for what is superseded here."""
         found = await in_thread(self._look)
+        self._place = found.place
         for turn_id in found.superseded:
             self.interrupt(turn_id)
         for turn_id in found.due:
@@ -98,7 +100,7 @@ class LocalRunner:
 
     def _look(self) -> sweep.Found:
         with self._engine.database.read() as tx:
-            return sweep.look(tx, time_text(self._engine.now()), self._engine.running)
+            return sweep.look(tx, time_text(self._engine.now()), self._engine.running, self._place)
 
     async def _sweep(self) -> None:
         while True:

@@ -48,6 +48,7 @@ def upgrade() -> None:
     for name, columns, unique, rule in (
         ("idx_turns_running", _SESSION, True, _RUNNING),
         ("idx_turns_unfinished", [*_SESSION, "seq"], False, _UNFINISHED),
+        ("idx_turns_due", ["seq"], False, _UNFINISHED),
         ("idx_turns_undelivered", ["seq"], False, "state = 'complete' AND delivered_at IS NULL"),
     ):
         where = sa.text(rule)
