@@ -120,6 +120,14 @@ def test_a_raw_mail_sent_as_text_is_read_as_the_text_it_is() -> None:
     assert (payload["title"], payload["clean_text"]) == ("Grüße", "schöne Grüße")
 
 
+def test_what_is_encoded_in_a_mail_sent_as_text_is_read_by_its_own_charset() -> None:
+    head = "Message-ID: <a@b>\nContent-Type: text/plain; charset=iso-8859-1\nContent-Transfer-Encoding: "
+
+    payload = normalize_email({"raw_message": f"{head}quoted-printable\n\nGr=FC=DFe"})
+
+    assert payload["clean_text"] == "Grüße"
+
+
 def test_the_sender_and_subject_in_source_are_not_used() -> None:
     source: Json = {"from_addr": "other@example.com", "subject": "Re: other", "message_id": "a@b", "date": "2026-02-17"}
 

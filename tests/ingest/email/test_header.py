@@ -7,6 +7,8 @@ import pytest
 from onceward.ingest.email.charset import codec_of, decoded, storable
 from onceward.ingest.email.header import (
     FIELDS_MAX,
+    LIST_LENGTH_MAX,
+    PARAMETERS_MAX,
     author_of,
     first,
     identifiers,
@@ -170,6 +172,12 @@ def test_lists_of_addresses_are_cut_where_they_end(value: str, found: list[str])
 )
 def test_an_author_is_a_name_or_else_an_address(mailbox: str, author: str) -> None:
     assert author_of(mailbox) == author
+
+
+def test_of_very_long_lists_the_end_is_left_out() -> None:
+    assert len(mailboxes("a," * LIST_LENGTH_MAX)) == LIST_LENGTH_MAX // 2
+    assert len(identifiers("<a>" * LIST_LENGTH_MAX)) == LIST_LENGTH_MAX // 3
+    assert len(with_parameters("a/b" + "".join(f";{number}=x" for number in range(1000)))[1]) == PARAMETERS_MAX
 
 
 def test_ids_stand_in_brackets_or_between_blanks() -> None:

@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from onceward.core.canonical import Json
+from onceward.core.text import compact
 from onceward.ingest.email.normalize import normalize_mail
 from onceward.ingest.payload import Payload
 
@@ -178,6 +179,40 @@ def test_of_two_fields_the_first_counts_and_people_are_of_all() -> None:
     assert (payload["author"], payload["title"]) == ("a@b", "one")
     assert found_in(payload, "to") == ["e@f", "g@h", "i@j"]
     assert found_in(payload, "cc") is None
+
+
+@pytest.mark.parametrize(
+    "sender",
+    [
+        "Ann <ANN@example.com>",
+        # Once decoded, the name looks like an address of its own.
+        "=?utf-8?q?eve=40evil.example=2C_Ann?= <ann@example.com>",
+        "=?utf-8?q?Ann_=3Cann=40example.com=3E?=",
+        "Team: Ann <ann@example.com>, bob@example.com;",
+    ],
+    ids=range(4),
+)
+def test_the_sender_is_the_address_that_stands_there(sender: str) -> None:
+    assert found_in(read(f"From: {sender}", "", ""), "from_addr") == "ann@example.com"
+
+
+def test_what_is_very_long_is_keyed_whole_and_shown_in_part() -> None:
+    long = "x" * 5000
+    people = ", ".join(f"p{number}@example.com" for number in range(500))
+    references = " ".join(f"<{number}{long[:600]}@b>" for number in range(101))
+    head = f"From: {long} <{long}@b>\nSubject: {long}\nIn-Reply-To: <{long}@b>\nReferences: {references}\nTo: {people}"
+
+    payload = normalize_mail(f"Message-ID: <{long}@b>\n{head}\n\n".encode(), content_type="newsletter")
+    other = normalize_mail(f"Message-ID: <{long}@c>\n{head}y\n\n".encode(), content_type="correspondence")
+
+    ref = f"sha256:{hashlib.sha256(f'<{long}@b>'.encode()).hexdigest()}"
+    assert payload["external_ref"] == payload["idempotency_key_primary"] == found_in(payload, "message_id") == ref
+    assert found_in(payload, "in_reply_to") == ref
+    assert other["idempotency_key_primary"] == hashlib.sha256(long.encode()).hexdigest()
+    assert payload["title"] == found_in(payload, "subject_base") == payload["author"] == "x" * 997 + "…"
+    shown = cast("list[str]", found_in(payload, "to"))
+    assert (len(shown), shown[0], shown[-1]) == (100, "p0@example.com", "p499@example.com")
+    assert len(compact(payload)) < 25_000
 
 
 # Times and references.

@@ -41,7 +41,7 @@ def body_of(mail: Mail, *, is_text: bool = False) -> Body:
             markup.append(part)
         elif is_body and (part.content_type == "text/plain" or (part.is_root and part.content_type[:5] == "text/")):
             plain.append(part)
-        elif part.body or not part.is_root:
+        else:
             attachments.append(_attachment(part, name))
     text = "\n".join(_text(part, is_text) for part in plain)
     if markup and not text.strip():
