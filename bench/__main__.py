@@ -1,6 +1,6 @@
 """Measure, print the tables, and save them as Markdown and SVG.
 
-python -m bench              everything, about twelve minutes
+python -m bench              everything, about fifteen minutes
 python -m bench --part http  only the middleware; saves nothing unless told where, and so does the next
 python -m bench --quick      a smoke test: memory and SQLite, no servers of stores, no peers
 """
@@ -31,6 +31,8 @@ from bench.http import table as http_table
 from bench.http.load import CONNECTIONS_MAX
 from bench.hub import attachments, fanout, startup
 from bench.hub import table as hub_table
+from bench.ingest import archives, insert
+from bench.ingest import table as ingest_table
 from bench.peers.process import ROOT, PeerProcess, make_environment
 from onceward.db.engine import open_database
 from onceward.db.migrate import migrate
@@ -53,6 +55,8 @@ class Plan:
     clients: int = 200
     fanout_seconds: float = 3.0
     starts: int = 5
+    messages: int = 10_000
+    grown: tuple[int, ...] = (10_000, 100_000)
 
 
 QUICK = Plan(
@@ -68,6 +72,8 @@ QUICK = Plan(
     clients=5,
     fanout_seconds=0.1,
     starts=0,
+    messages=40,
+    grown=(),
 )
 
 
@@ -78,15 +84,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a smoke test of a few seconds")
     parser.add_argument("--out", type=Path, help="folder for results.md and results.svg (default: bench/)")
     parser.add_argument("--store", action="append", choices=names.STORES, help="only this store; may be repeated")
-    parser.add_argument("--part", choices=("ledger", "http", "hub"), help="only this table")
+    parser.add_argument("--part", choices=("ledger", "http", "hub", "ingest"), help="only this table")
+    parser.add_argument("--million", action="store_true", help="let the entries grow to a million, too")
     options = parser.parse_args(arguments)
     plan = QUICK if options.quick else Plan()
+    if options.million:
+        plan = replace(plan, grown=(*plan.grown, 1_000_000))
     if options.store:
         chosen = tuple(options.store)
         plan = replace(plan, stores=chosen, http_stores=tuple(name for name in chosen if name in names.HTTP_STORES))
     partial = options.quick or options.store or options.part
     folder = options.out or (None if partial else ROOT / "bench")
-    python = _peers_python() if plan.peers and options.part != "hub" else None
+    python = _peers_python() if plan.peers and options.part not in {"hub", "ingest"} else None
     # Not the system's folder for temporary files, which may live in memory, where syncing costs nothing.
     (ROOT / "build").mkdir(exist_ok=True)
     texts: list[str] = []
@@ -99,6 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         texts.append(measure_http(plan, python))
     if options.part in {None, "hub"}:
         texts.append(measure_hub(plan))
+    if options.part in {None, "ingest"}:
+        texts.append(measure_ingest(plan))
     text = "\n".join(texts)
     print(text)
     if folder is not None:
@@ -166,6 +177,34 @@ def measure_hub(plan: Plan) -> str:
         started = startup.measure(folder, plan.starts) if plan.starts else {}
     figures = hub_table.HubFigures(rows, deliveries, started)
     return hub_table.render(figures, rounds=plan.rounds, seconds=plan.seconds, clients=plan.clients)
+
+
+def measure_ingest(plan: Plan) -> str:
+    """The tables of ingest."""
+    figures = ingest_table.IngestFigures()
+    _tell("normalizing")
+    figures.normalized, payloads = archives.normalized(plan.messages)
+    for store in plan.databases:
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(_scratch()))
+            if store == names.SQLITE:
+                url, writer = f"sqlite:///{folder}/hub.db", functools.partial(insert.sqlite_writer, f"{folder}/hub.db")
+            else:
+                url = stack.enter_context(PostgresServer()).create_database()
+                writer = functools.partial(insert.postgres_writer, url)
+            database = stack.enter_context(closing(open_database(url)))
+            migrate(database)
+            write, close = writer()
+            stack.callback(close)
+            _tell(f"{store}: inserting")
+            figures.first[store], figures.again[store] = insert.compete(database, write, payloads)
+            _tell(f"{store}: archives")
+            clear = functools.partial(insert.emptied, database)
+            figures.archives[store] = archives.backfilled(database, folder, plan.messages, clear)
+            _tell(f"{store}: growing")
+            clear()
+            figures.growth[store] = insert.grown(database, write, payloads, plan.grown)
+    return ingest_table.render(figures)
 
 
 def _database(
