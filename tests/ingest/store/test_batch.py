@@ -15,6 +15,7 @@ from onceward.db.engine import Database
 from onceward.errors import InvalidInput, WriteRefused
 from onceward.ingest.insert import ITEMS_MAX, Inserted, insert_entries, insert_entry
 from onceward.ingest.payload import Payload
+from onceward.ingest.policy import put_policy
 from onceward.ingest.schema import PKM, PKM_TEST
 
 
@@ -128,6 +129,19 @@ def test_the_same_hint_in_one_batch_makes_no_duplicates_and_the_first_one_has_it
     assert [row["idempotency_key_secondary"] for row in stored(database)] == [
         "hash of there before", "hash of ok", None, None, None, None,
     ]  # fmt: skip
+
+
+def test_entries_without_a_policy_are_all_new_and_need_no_hints(database: Database) -> None:
+    with database.write() as tx:
+        # No policy is left whose secondary key is a hint.
+        put_policy(
+            tx, PKM, "telegram_thought_v1", source="telegram", content_type="thought/note", conflict_action="update"
+        )
+    plain: Payload = {"source": "manual", "title": "same"}
+
+    for _ in range(2):
+        assert actions(insert_entries(database, PKM, [plain, plain, thought(1)]))[:2] == ["inserted"] * 2
+    assert len(stored(database)) == 5
 
 
 def test_who_is_strict_in_a_batch_fails_alone(database: Database) -> None:

@@ -216,3 +216,19 @@ def test_who_updates_sees_what_another_has_committed_meanwhile(postgres: Databas
     late.join(SECONDS_MAX)
 
     assert [row["metadata"] for row in stored(postgres)] == ['{"a":1,"b":2}']
+
+
+def test_a_key_that_somebody_else_is_just_taking_is_not_filled(postgres: Database) -> None:
+    """The index refuses the update, which fills a null, when the other one commits. Another attempt sees the entry."""
+    insert_entry(postgres, PKM, thought(1, "old", idempotency_key_secondary=None))
+    late = threading.Thread(target=_write, args=(postgres, [thought(1, "same")]))
+    with postgres.write() as tx:
+        insert._insert(tx, PKM, [thought(2, "same")], False, None, False)
+        late.start()
+        until(lambda: waiters(postgres) == 1, "the other one waits for this")
+    late.join(SECONDS_MAX)
+
+    assert [(row["clean_text"], row["idempotency_key_secondary"]) for row in stored(postgres)] == [
+        ("same", None),
+        ("same", "hash of same"),
+    ]
