@@ -224,12 +224,10 @@ def test_what_tracks_is_taken_off_and_nothing_else(came: str, rest: str) -> None
     assert without_tracking(rest) == rest
 
 
-@pytest.mark.parametrize("name", sorted(tracking.EVERYWHERE))
-def test_every_listed_name_is_taken_off_everywhere(name: str) -> None:
-    address = canonical(f"https://a.example/b?c=1&{name}=2&d=3")
+def test_every_listed_name_is_taken_off_everywhere() -> None:
+    addresses = [canonical(f"https://a.example/b?c=1&{name}=2&d=3") for name in sorted(tracking.EVERYWHERE)]
 
-    assert address is not None
-    assert without_tracking(address) == "https://a.example/b?c=1&d=3"
+    assert {without_tracking(address or "") for address in addresses} == {"https://a.example/b?c=1&d=3"}
 
 
 def test_no_address_that_is_too_long_is_found_and_those_behind_it_are() -> None:
