@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from bench.goals import Goal, at_least
 from bench.ingest.insert import CHUNK, Rates
 
-
 _ABOUT = (
     f"Ready payloads in chunks of {CHUNK}, each one commit, events included; raw is one multi-row"
     " `INSERT … ON CONFLICT DO NOTHING` of the same rows, without events. Entries per second, medians."
