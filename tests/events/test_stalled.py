@@ -14,6 +14,7 @@ from tests.waiting import soon
 from websockets.exceptions import ConnectionClosed
 
 from onceward.db.engine import Database
+from onceward.events.hello import UNAUTHORIZED
 from onceward.events.ring import WRITE_BYTES_MAX
 from onceward.events.session import Session
 
@@ -212,6 +213,36 @@ def test_a_stop_does_not_wait_for_a_client_that_does_not_read(
                 serving.stop()
                 await soon(lambda: not serving.feed.followers)
                 one.connection.transport.abort()
+
+    with Serving(database, send_buffer=SMALL) as serving:
+        asyncio.run(follow(serving))
+
+
+def test_a_client_that_does_not_read_can_be_dismissed(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its session ends by itself only when the client reads on; said again, it is cut."""
+    monkeypatch.setattr("onceward.events.socket._FAREWELL_SECONDS", 0.1)
+
+    async def follow(serving: Serving) -> None:
+        with narrow() as connection:
+            connection.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", serving.port))
+            async with client(serving, sock=connection) as one, client(serving) as other:
+                session = await stall(serving, one)
+                await other.hello()
+                session.visitor = "nobody"
+                write(database, new(100, size=8_000))
+                serving.feed.hint()
+                await soon(lambda: session._writing_since is not None)
+                assert serving.feed.visitors == {"nobody"}
+                for _ in range(2):
+                    session._loop.call_soon_threadsafe(serving.feed.dismiss, "nobody", UNAUTHORIZED)
+                await soon(lambda: serving.feed.followers == 1)
+                one.connection.transport.resume_reading()
+                with pytest.raises(ConnectionClosed):
+                    await one.hear_until("never")
+
+                assert one.connection.close_code == 4401
+                assert await other.events(100) == list(range(1, 101))
 
     with Serving(database, send_buffer=SMALL) as serving:
         asyncio.run(follow(serving))

@@ -8,7 +8,7 @@ goes wrong, its cursor stands behind the last thing that was written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -36,6 +36,8 @@ class Follower(Protocol):
 
     due: float
     """When it wants to be woken without an event."""
+    visitor: Hashable
+    """Whose it is, if anybody asks: sessions of one visitor are alike in what they may."""
 
     def wake(self) -> None: ...
 
@@ -45,6 +47,10 @@ class Follower(Protocol):
 
     def cut(self, ending: Ending) -> None:
         """End it although it waits for a client that does not read."""
+        ...
+
+    def dismiss(self, ending: Ending) -> None:
+        """End it, and cut it if it has not ended the next time."""
         ...
 
 
@@ -91,6 +97,17 @@ class Feed:
         """Something was committed. Cheap, from any thread; without it other clients hear of the event a little later."""
         if self._hints is not None:
             self._hints.ring()
+
+    @property
+    def visitors(self) -> set[Hashable]:
+        """Whose sessions there are."""
+        return {session.visitor for session in self._sessions if session.visitor is not None}
+
+    def dismiss(self, visitor: Hashable, ending: Ending) -> None:
+        """End the sessions of this visitor. Say it again while there are any: some wait for a client that does not read."""
+        for session in list(self._sessions):
+            if session.visitor == visitor:
+                session.dismiss(ending)
 
     async def stop(self) -> None:
         """End every session with the id to resume from, then the reading. A session that enters later ends at once.

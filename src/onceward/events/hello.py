@@ -5,6 +5,7 @@
 | 1012 | `stopping` | the hub stops or restarts | connect again, after the id that the error names |
 | 1013 | `unavailable` | the database did not answer the hello | connect again later |
 | 4400 | `bad-message` | the hello, or a later message, cannot be understood | correct the client |
+| 4401 | `unauthorized` | the client's token was revoked | connect again with one that lives |
 | 4408 | `no-hello` | no hello within ten seconds | send it right after connecting |
 | 4409 | `future-cursor` | the cursor is beyond the end of the log | the client's cursor is of another log: start anew |
 | 4410 | `other-log` | the client's `log_epoch` is not this log's | as before |
@@ -56,6 +57,7 @@ class Start:
 GONE = Ending(1005, "gone", "the client has closed the connection")
 STOPPING = Ending(1012, "stopping", "the hub stops; connect again and resume after this event")
 UNAVAILABLE = Ending(1013, "unavailable", "the database does not answer; connect again later")
+UNAUTHORIZED = Ending(4401, "unauthorized", "the token no longer opens this stream; connect again with one that does")
 NO_HELLO = Ending(4408, "no-hello", "the first message is a hello, within ten seconds")
 STALLED = Ending(4413, "stalled", "nothing could be written for too long; connect again and resume after this event")
 

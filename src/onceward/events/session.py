@@ -6,7 +6,7 @@ The cursor moves only when a write has been taken, so it always says what the cl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 
 from onceward.errors import StoreUnavailable
 from onceward.events.feed import Feed
@@ -27,7 +27,7 @@ Farewell = Callable[[Ending, int], Awaitable[None]]
 
 class Session:
     """`write` passes bytes on and waits while the client does not read; an `OSError` means that it is gone.
-    `unsent` says how many bytes wait for the client, where the server tells.
+    `unsent` says how many bytes wait for the client, where the server tells. `visitor` is whom `Feed.dismiss` names.
     """
 
     def __init__(
@@ -38,9 +38,11 @@ class Session:
         start: Start,
         write: Write,
         unsent: Callable[[], int] | None = None,
+        visitor: Hashable = None,
     ) -> None:
         self.cursor = start.after
         self.due = 0.0
+        self.visitor = visitor
         self._feed = feed
         self._wire = wire
         self._wanted = wanted
@@ -103,6 +105,12 @@ class Session:
         self._is_cut = True
         self._ending = ending
         self._task.cancel()
+
+    def dismiss(self, ending: Ending) -> None:
+        if self._ending is None:
+            self.end(ending)
+        elif self._writing_since is not None:
+            self.cut(ending)
 
     def is_stalled(self, now: float, stall_seconds: float) -> bool:
         if self._writing_since is None or now - self._writing_since < stall_seconds:

@@ -7,6 +7,7 @@ with which it ends.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 
 from onceward.errors import StoreClosed, StoreUnavailable
 from onceward.events.asgi import FRAMES as FRAMES_MESSAGE
@@ -21,7 +22,7 @@ HELLO_SECONDS = 10.0
 _FAREWELL_SECONDS = 1.0
 
 
-async def serve_socket(feed: Feed, scope: Scope, receive: Receive, send: Send) -> None:
+async def serve_socket(feed: Feed, scope: Scope, receive: Receive, send: Send, visitor: Hashable = None) -> None:
     """One WebSocket from its handshake to its end."""
     await receive()
     try:
@@ -43,7 +44,7 @@ async def serve_socket(feed: Feed, scope: Scope, receive: Receive, send: Send) -
     except OSError:
         return
     unsent = None if client.connection is None else client.connection.unsent
-    session = Session(feed, FRAMES, hello.wanted, begin, client.write, unsent)
+    session = Session(feed, FRAMES, hello.wanted, begin, client.write, unsent, visitor)
     listener = asyncio.create_task(_listen(receive, session))
     try:
         await session.run(client.farewell)

@@ -7,6 +7,7 @@ itself. `hello_ok`, `caught_up`, `progress`, `gap` and `error` are named events;
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Hashable
 
 from onceward.events.asgi import Receive, Scope, Send, connection
 from onceward.events.feed import Feed
@@ -26,7 +27,9 @@ _RETRY = b"retry: 1000\n\n"
 _FAREWELL_SECONDS = 1.0
 
 
-async def serve_stream(feed: Feed, wanted: Filter, begin: Start, scope: Scope, receive: Receive, send: Send) -> None:
+async def serve_stream(
+    feed: Feed, wanted: Filter, begin: Start, scope: Scope, receive: Receive, send: Send, visitor: Hashable = None
+) -> None:
     """One response from its first byte to its end."""
     await send({"type": "http.response.start", "status": 200, "headers": list(HEADERS)})
     await send({"type": "http.response.body", "body": _RETRY, "more_body": True})
@@ -48,7 +51,7 @@ async def serve_stream(feed: Feed, wanted: Filter, begin: Start, scope: Scope, r
         except OSError:
             pass
 
-    session = Session(feed, BLOCKS, wanted, begin, write, None if server is None else server.unsent)
+    session = Session(feed, BLOCKS, wanted, begin, write, None if server is None else server.unsent, visitor)
     listener = asyncio.create_task(_listen(receive, session))
     try:
         await session.run(farewell)

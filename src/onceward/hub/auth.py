@@ -4,13 +4,14 @@
 subprotocols, `onceward` and `onceward.bearer.<token>`, and the hub accepts `onceward`. A token is never read from the
 address. While there is no live token at all, whoever connects from this machine is `local` and may do everything.
 
-Every request is looked up anew: a revoked token is refused from the next request on.
+Every request is looked up anew: a revoked token is refused from the next request on. A stream goes on for as long as
+its client likes, so who follows one is looked up again and again.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from starlette.concurrency import run_in_threadpool
@@ -53,6 +54,15 @@ class Principal:
     scopes: frozenset[str]
 
 
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """All that a request is judged by, so that it can be judged again. The text of its token is not to be shown."""
+
+    sent: str | None = field(repr=False)
+    from_here: bool
+    needed: Needed
+
+
 LOCAL = Principal("local", frozenset(tokens.SCOPES))
 ANONYMOUS = Principal("anonymous", frozenset())
 
@@ -61,6 +71,12 @@ def principal_of(scope: Any) -> str:
     """The name of who asks, for the idempotency middleware: `principal=principal_of`."""
     found: Principal = scope["state"]["principal"]
     return found.name
+
+
+def visitor_of(scope: Any) -> Visitor | None:
+    """What a stream is judged by later; None where nobody is judged."""
+    found: Visitor | None = scope.get("state", {}).get("visitor")
+    return found
 
 
 def may(scope: Any, needed: str) -> bool:
@@ -77,6 +93,20 @@ def scope_needed(method: str, path: str) -> Needed:
     if method in SAFE_METHODS:
         return "open" if path in _OPEN or path.startswith(_OPEN_UNDER) else "read"
     return "admin" if plain in _ADMIN_TO_CHANGE else "write"
+
+
+async def judged(database: Database, visitor: Visitor) -> Principal | Answer:
+    """Who asks, or why they may not, by what the database says now; 503 when it does not answer."""
+    sent = visitor.sent
+    try:
+        # A reader of SQLite's WAL waits for nobody, and is done sooner than a thread is asked.
+        if database.is_sqlite:
+            look = tokens.look_now(database, sent or "")
+        else:
+            look = await run_in_threadpool(tokens.look_now, database, sent or "")
+    except StoreUnavailable:
+        return unavailable()
+    return verdict(visitor.needed, look, sent, from_here=visitor.from_here)
 
 
 def verdict(needed: Needed, look: Look, sent: str | None, *, from_here: bool) -> Principal | Answer:
@@ -123,27 +153,15 @@ class Auth:
             return
         websocket = scope["type"] == "websocket"
         needed = scope_needed("GET" if websocket else scope["method"], scope["path"])
-        found = ANONYMOUS if needed == "open" else await self._verdict(scope, needed)
+        visitor = Visitor(sent_token(scope), _is_here(scope.get("client")), needed)
+        found = ANONYMOUS if needed == "open" else await judged(self._database, visitor)
         if isinstance(found, Answer):
             await refuse(scope, receive, send, found)
             return
-        scope.setdefault("state", {})["principal"] = found
+        scope.setdefault("state", {}).update(principal=found, visitor=visitor)
         if websocket and scope.get("subprotocols"):
             send = _accepting(scope, send)
         await self.app(scope, receive, send)
-
-    async def _verdict(self, scope: Any, needed: Needed) -> Principal | Answer:
-        sent = sent_token(scope)
-        database = self._database
-        try:
-            # A reader of SQLite's WAL waits for nobody, and is done sooner than a thread is asked.
-            if database.is_sqlite:
-                look = tokens.look_now(database, sent or "")
-            else:
-                look = await run_in_threadpool(tokens.look_now, database, sent or "")
-        except StoreUnavailable:
-            return unavailable()
-        return verdict(needed, look, sent, from_here=_is_here(scope.get("client")))
 
 
 def _is_here(client: Any) -> bool:

@@ -18,6 +18,7 @@ from onceward.hub import jobs
 from onceward.hub.auth import principal_of
 from onceward.hub.data import ledger, upload_rules
 from onceward.hub.turns import Turns
+from onceward.hub.visitors import watch
 from onceward.tasks import UploadRules
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ class Hub:
     async def open(self) -> None:
         """Begin what goes on beside the requests."""
         await self.turns.start()
-        self._jobs = [asyncio.create_task(job, name=name) for name, job in jobs.periodic(self)]
+        watching = ("visitors", watch(self.feed, self.database))
+        self._jobs = [asyncio.create_task(job, name=name) for name, job in [watching, *jobs.periodic(self)]]
 
     async def stop_streams(self) -> None:
         """End every stream with the id to resume from."""

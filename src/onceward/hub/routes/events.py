@@ -16,6 +16,7 @@ from onceward.events.log import PAGE_MAX, Filter
 from onceward.events.paging import Page, read_page
 from onceward.events.socket import serve_socket
 from onceward.events.stream import serve_stream
+from onceward.hub.auth import visitor_of
 from onceward.hub.state import hub_of
 
 _LIMIT_DEFAULT = 100
@@ -63,14 +64,14 @@ class EventStream(Response):
         self._begin = begin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await serve_stream(self._feed, self._wanted, self._begin, scope, receive, send)
+        await serve_stream(self._feed, self._wanted, self._begin, scope, receive, send, visitor_of(scope))
 
 
 class _Socket:
     """A plain ASGI endpoint: the framework's WebSocket refuses messages that it does not know, such as frames."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await serve_socket(scope["app"].state.hub.feed, scope, receive, send)
+        await serve_socket(scope["app"].state.hub.feed, scope, receive, send, visitor_of(scope))
 
 
 router = APIRouter(tags=["events"])
