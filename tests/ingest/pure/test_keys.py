@@ -98,6 +98,7 @@ SENDERS: dict[str, tuple[str | None, str | None]] = {
     "with a comma in the name": ("Doe, Jane <sender@example.com>", "sender@example.com"),
     "with a comment": ("sender@example.com (x@y.example)", "sender@example.com"),
     "with a comment first": ("(x@y.example, z) sender@example.com", "sender@example.com"),
+    "words behind": ("sender@example.com via Lists b@example.com", "sender@example.com"),
     "more than one": ("a@example.com, b@example.com", "a@example.com"),
     "more than one with names": ("A <a@example.com>; B <b@example.com>", "a@example.com"),
     "a group": ("Friends: a@example.com, b@example.com;", "a@example.com"),
