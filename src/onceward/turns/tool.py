@@ -157,7 +157,7 @@ def tool(
             return Tool(
                 name=name or function.__name__,
                 function=function,
-                effect=_effect(effect),
+                effect=cast("Effect", effect),  # which the tool makes of it, or refuses
                 description=inspect.getdoc(function) or "" if description is None else description,
                 key_fields=tuple(key_fields),
                 template=template,
@@ -178,10 +178,3 @@ def tool(
             raise InvalidOption(str(error)) from error
 
     return declare
-
-
-def _effect(effect: Effect | str) -> Effect:
-    try:
-        return Effect(effect)
-    except ValueError as error:
-        raise InvalidOption(f"effect= is one of {', '.join(Effect)}, not {effect!r}") from error

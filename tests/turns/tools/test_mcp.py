@@ -232,7 +232,7 @@ def test_a_client_that_gives_up_does_not_stop_the_effect(ledger: Ledger) -> None
 def test_a_ledger_that_is_down_is_an_error_of_the_protocol(ledger: Ledger) -> None:
     async def steps(client: Client) -> None:
         ledger.close()
-        with pytest.raises(MCPError):
+        with pytest.raises(MCPError, match="closed"):
             await client.call_tool("refund", {"order_id": "1"}, meta=in_group())
 
     done: list[str] = []
