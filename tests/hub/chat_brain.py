@@ -10,6 +10,7 @@ fail            raises, as long as the file beside the outside world says so
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from pathlib import Path
 
@@ -48,6 +49,21 @@ def keep(order_id: str, fifo: str) -> dict[str, str]:
     return _pay(order_id)
 
 
+@tool(effect="idempotent", template="order:{order_id}", provider_key="key")
+def provide(order_id: str, fifo: str, key: str) -> dict[str, str]:
+    """Paid by a provider of which each order and key is paid once, whoever asks how often."""
+    try:
+        # What is made here is made once, whichever process comes first.
+        (OUTSIDE.parent / f"provider-{hashlib.sha256(key.encode()).hexdigest()}").touch(exist_ok=False)
+    except FileExistsError:
+        pass
+    else:
+        _pay(order_id)
+    if fifo != "-":
+        wait_at(fifo)
+    return {"paid": order_id}
+
+
 async def answer(context: Context) -> str:
     told: list[str] = []
     for line in context.text.splitlines():
@@ -61,6 +77,8 @@ async def answer(context: Context) -> str:
                 told.append((await context.call("refund", order_id=rest[0])).status)
             case "keep":
                 told.append((await context.call("keep", order_id=rest[0], fifo=rest[1])).status)
+            case "provide":
+                told.append((await context.call("provide", order_id=rest[0], fifo=rest[1])).status)
             case "fail" if OUTSIDE.with_name("broken").exists():
                 raise RuntimeError("told to fail")
             case _:
@@ -68,4 +86,4 @@ async def answer(context: Context) -> str:
     return f"answered: {', '.join(told)}"
 
 
-brain = Brain(answer, toolbox=Toolbox([refund, keep]))
+brain = Brain(answer, toolbox=Toolbox([refund, keep, provide]))
