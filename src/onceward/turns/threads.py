@@ -24,7 +24,15 @@ def _pool(_process: int) -> ThreadPoolExecutor:
 
 
 async def in_thread(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-    """Call a function in one of the threads. Who is cancelled meanwhile leaves it to its end."""
+    """Call a function in one of the threads. Who is cancelled meanwhile goes when it has ended: whoever then closes the
+    database finds no connection of it in use.
+    """
     # A forked child has none of its parent's threads, and makes a pool of its own.
     call = functools.partial(function, *arguments, **options)
-    return await asyncio.get_running_loop().run_in_executor(_pool(os.getpid()), call)
+    called = asyncio.get_running_loop().run_in_executor(_pool(os.getpid()), call)
+    try:
+        return await asyncio.shield(called)
+    except asyncio.CancelledError:
+        await asyncio.wait({called})
+        called.exception()  # seen, so that nobody is told that it was not
+        raise
