@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
 from typing import NamedTuple
 
 import sqlalchemy.exc
@@ -139,15 +138,12 @@ def _append(tx: Transaction, new: Sequence[NewEvent], mark: str | None) -> list[
     at = now_text()
     if tx.dialect.name == "sqlite":
         first = int(tx.exec_driver_sql(_LAST_SQLITE).scalar_one()) + 1
-        ids = list(range(first, first + len(new)))
+        ids = range(first, first + len(new))
         tx.exec_driver_sql(
             _APPEND_SQLITE,
-            [
-                (event_id, *one, at, mark_of_first)
-                for event_id, one, mark_of_first in zip(ids, new, chain((mark,), repeat(None)), strict=False)
-            ],
+            [(number, *one, at, mark if number == first else None) for number, one in zip(ids, new, strict=True)],
         )
-        return ids
+        return list(ids)
     rows = tx.exec_driver_sql(
         _APPEND_POSTGRES,
         {

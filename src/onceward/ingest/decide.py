@@ -21,7 +21,7 @@ import re
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from onceward.core.canonical import same_value
-from onceward.ingest.columns import COLUMNS, PRIMARY, SECONDARY, UPDATABLE, WRITTEN
+from onceward.ingest.columns import COLUMNS, CONTENT, PRIMARY, SECONDARY, UPDATABLE, WRITTEN
 from onceward.ingest.draft import Draft, metadata_text
 from onceward.ingest.merge import merged
 from onceward.ingest.policy import Policy
@@ -34,6 +34,7 @@ POSITION = {name: number for number, name in enumerate(COLUMNS)}
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z", re.ASCII)
 
 _SENT = {name: WRITTEN.index(name) for name in UPDATABLE}
+_CONTENT = slice(POSITION[CONTENT[0]], POSITION[CONTENT[-1]] + 1)
 
 
 class Decision(NamedTuple):
@@ -86,25 +87,25 @@ def changes(
     fields = UPDATABLE if policy is None or policy.update_fields is None else policy.update_fields
     if not fields:
         return {}, False
-    sent_metadata, stored_text = payload.get("metadata"), stored[POSITION["metadata"]]
-    metadata = json.loads(stored_text)
-    new_time = sent_metadata.get("source_time") if isinstance(sent_metadata, dict) else None
-    new_ref = draft.values[_SENT["external_ref"]]
-    if is_stale(metadata.get("source_time"), stored[POSITION["external_ref"]], new_time, new_ref):
-        return {}, True
-    changed = {}
-    for name in fields:
-        if name not in payload:
-            continue
-        value = draft.values[_SENT[name]]
-        if value == stored[POSITION[name]]:
-            continue
-        if name == "metadata":
-            together = merged(metadata, sent_metadata or {})
-            if same_value(together, metadata):
+    changed: dict[str, Any] = {}
+    # A rerun is mostly this, and then nobody needs to know what the metadata says.
+    if draft.values[: len(CONTENT)] != stored[_CONTENT]:
+        sent_metadata = payload.get("metadata")
+        metadata = json.loads(stored[POSITION["metadata"]])
+        new_time = sent_metadata.get("source_time") if isinstance(sent_metadata, dict) else None
+        new_ref = draft.values[_SENT["external_ref"]]
+        if is_stale(metadata.get("source_time"), stored[POSITION["external_ref"]], new_time, new_ref):
+            return {}, True
+        for name in fields:
+            value = draft.values[_SENT[name]]
+            if name not in payload or value == stored[POSITION[name]]:
                 continue
-            value = metadata_text(together)
-        changed[name] = value
+            if name == "metadata":
+                together = merged(metadata, sent_metadata or {})
+                if same_value(together, metadata):
+                    continue
+                value = metadata_text(together)
+            changed[name] = value
     if primary_is_free and draft.primary is not None and stored[POSITION[PRIMARY]] is None:
         changed[PRIMARY] = draft.primary[1]
     if secondary_is_free and draft.secondary is not None and stored[POSITION[SECONDARY]] is None:

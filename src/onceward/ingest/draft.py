@@ -179,7 +179,7 @@ def _policy(
         raise refused(POLICY_KEY, f"{name[:128]!r} is {'not a policy' if policy is None else 'a disabled policy'} here")
     if number is not None and (number != policy.policy_id or isinstance(number, bool)):
         raise refused(POLICY_ID, f"is not the id of {name}")
-    if not _fits(policy, source, content_type):
+    if not _fits(policy.source, policy.content_type, source, content_type):
         raise refused(
             POLICY_KEY,
             f"{name} is about {policy.source} and {policy.content_type}, not about {source!r} and {content_type!r}",
@@ -190,9 +190,9 @@ def _policy(
 
 
 @functools.lru_cache(maxsize=256)
-def _fits(policy: Policy, source: str, content_type: str | None) -> bool:
+def _fits(its_source: str, its_types: str, source: str, content_type: str | None) -> bool:
     kind = (content_type or "").strip().lower()
-    return source.strip().lower() == policy.source and kind in policy.content_type.split("/")
+    return source.strip().lower() == its_source and kind in its_types.split("/")
 
 
 def _depth(value: Json) -> int:

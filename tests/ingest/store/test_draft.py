@@ -212,6 +212,12 @@ def test_keys_need_a_policy_whatever_the_source() -> None:
     assert refusal(PLAIN, idempotency_policy_id=1).fields[0][0] == "idempotency_policy_key"
 
 
+def test_a_policy_needs_one_of_the_keys() -> None:
+    news = {"source": "email", "content_type": "newsletter", "idempotency_policy_key": "email_newsletter_v1"}
+
+    assert refusal(news).fields[0][0] == "idempotency_key_primary"
+
+
 def test_the_secondary_key_alone_is_enough_where_it_is_an_identity() -> None:
     made = draft(
         {"source": "email", "content_type": "newsletter"},
