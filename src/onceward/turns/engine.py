@@ -32,19 +32,14 @@ from onceward.core.claim import Busy, Claim, Replay
 from onceward.core.text import compact
 from onceward.db.clock import time_text
 from onceward.db.engine import Database
-from onceward.errors import InDoubt, InvalidOption, OncewardError, StoreUnavailable, Superseded
+from onceward.errors import OncewardError, StoreUnavailable, Superseded
 from onceward.ledger import Ledger
-from onceward.turns.artifacts import Artifacts
 from onceward.turns.brain import Brain
-from onceward.turns.context import Context
 from onceward.turns.deliver import ChannelAdapter, deliver
-from onceward.turns.envelope import CallStatus
-from onceward.turns.fingerprint import dep_fp, input_fp
-from onceward.turns.gate import TurnGate
 from onceward.turns.held import BEAT_TTL_SECONDS, LEASE_SECONDS, Beats
+from onceward.turns.mind import Mind
 from onceward.turns.observe import Observer
 from onceward.turns.plain import plain
-from onceward.turns.recorder import Recorder
 from onceward.turns.rows import Rows, Seen
 from onceward.turns.threads import in_thread
 from onceward.turns.turn import RUNNING, Clock, State, Turn, now_utc
@@ -96,6 +91,13 @@ class _Run:
         return self.seen.turn
 
 
+Through: TypeAlias = Callable[[Turn, Callable[[], Awaitable[Ran]]], Awaitable[Ran]]
+
+
+async def directly(_turn: Turn, attempt: Callable[[], Awaitable[Ran]]) -> Ran:
+    return await attempt()
+
+
 async def _go_on(_name: str, _turn: Turn) -> None:
     return
 
@@ -132,15 +134,13 @@ class Engine:
         self.database = database
         self.now = now
         self._ledger = ledger
-        self._brain = brain
         self._adapter = adapter
         self._rows = Rows(database, now, delivers=adapter is not None)
         self._beats = Beats(ledger, beat_ttl_seconds, lease_seconds, observer)
         self._max_attempts = max_attempts
         self._max_run_seconds = max_run_seconds
         self._retry_seconds = tuple(retry_seconds)
-        self._observer = observer
-        self._blobs = blobs
+        self._mind = Mind(database, ledger, brain, self._rows, observer=observer, blobs=blobs, now=now, told=told)
         self._step = step
         self._hint = hint
         self._told = told
@@ -159,15 +159,15 @@ class Engine:
             if run.thinking is not None:
                 run.thinking.cancel()
 
-    async def run(self, turn_id: str) -> Ran:
-        """Do for this turn what can be done now, up to the end of one attempt."""
+    async def run(self, turn_id: str, through: Through = directly) -> Ran:
+        """Do for this turn what can be done now, up to the end of one attempt, which is made `through` something."""
         seen = await in_thread(self._rows.look, turn_id)
         if seen is None:
             return Ran(Ending.OVER)
         turn = seen.turn
         if seen.fresh:
             await self._step("started", turn)
-            return await self._attempt(seen)
+            return await self._attempt(seen, through)
         if turn.state is State.COMPLETE and turn.delivered_at is None:
             return await self._resume_delivery(seen)
         if turn.state is not State.ACCUMULATING and turn.state not in RUNNING:
@@ -176,13 +176,13 @@ class Engine:
             return Ran(Ending.LATER, turn.accumulate_until)
         if turn.state is State.ACCUMULATING:
             return Ran(Ending.WAITING)
-        return await self.take_over(seen)
+        return await self.take_over(seen, through)
 
-    async def take_over(self, seen: Seen) -> Ran:
+    async def take_over(self, seen: Seen, through: Through = directly) -> Ran:
         """Go on with a turn that runs, if whoever runs it is gone."""
-        return await self._attempt(seen)
+        return await self._attempt(seen, through)
 
-    async def _attempt(self, seen: Seen) -> Ran:
+    async def _attempt(self, seen: Seen, through: Through) -> Ran:
         found = await self._beats.begin(seen.turn, seen.messages)
         if isinstance(found, Busy):
             return Ran(Ending.BUSY)
@@ -198,7 +198,7 @@ class Engine:
                 seen = taken
                 await self._step("started", seen.turn)
             if claim is not None:
-                return await self._hold(seen, claim)
+                return await self._hold(seen, claim, through)
         except BaseException:
             # Nobody knows how far it came but the row. Whoever sweeps next need not wait for the lease.
             await self._let_go(claim)
@@ -216,19 +216,19 @@ class Engine:
 
     # With the claim in hand.
 
-    async def _hold(self, seen: Seen, claim: Claim) -> Ran:
+    async def _hold(self, seen: Seen, claim: Claim, through: Through) -> Ran:
         run = _Run(seen, claim)
         self._runs[seen.turn.id] = run
         kept = self._ledger.keep(claim, self._beats.lease_seconds, self._beats.ttl_seconds, self._max_run_seconds)
         try:
-            return await self._carry_out(run)
+            return await through(run.turn, lambda: self._carry_out(run))
         finally:
             del self._runs[seen.turn.id]
             self._ledger.drop(kept)
 
     async def _carry_out(self, run: _Run) -> Ran:
         try:
-            await self._undo(run)
+            await self._mind.undo(run.seen)
             await self._step("undone", run.turn)
             response = await self._think(run)
         except Superseded:
@@ -255,41 +255,10 @@ class Engine:
         await self._ledger.release(run.claim)
         return Ran(Ending.SUPERSEDED)
 
-    async def _undo(self, run: _Run) -> None:
-        """Take back what superseded runs of the group did, as far as it can be taken back."""
-        turn, toolbox = run.turn, self._brain.toolbox
-        for call in run.seen.to_undo:
-            if toolbox is None:
-                raise InvalidOption(f"the brain has no toolbox any more to take back what {call.tool} did")
-            envelope = await toolbox.undo(
-                call.tool,
-                call.arguments,
-                ledger=self._ledger,
-                generation=call.generation,
-                principal=turn.principal,
-                tenant_id=turn.tenant_id,
-                turn_group_id=turn.turn_group_id,
-            )
-            if not envelope.ok and envelope.status is not CallStatus.REFUSED:
-                raise InDoubt(f"{call.tool} could not be taken back: {envelope.detail}")
-            await in_thread(self._rows.undone, call, did=envelope.ok)
-
     async def _think(self, run: _Run) -> str:
         """The brain's response as JSON text; `Superseded` when nobody waits for it any more."""
         turn = run.turn
-        recorder = Recorder(self.database, turn, lambda: self._told(turn.id))
-        gate = TurnGate(self.database, turn, recorder, self.now)
-        context = Context(
-            turn,
-            run.seen.messages,
-            self._brain,
-            self._ledger,
-            gate=gate,
-            recorder=recorder,
-            observer=self._observer,
-            artifacts=lambda: self._artifacts(run.seen),
-        )
-        run.thinking = asyncio.create_task(self._brain.answer(context), name=f"brain of {turn.id}")
+        run.thinking = self._mind.think(run.seen)
         if run.interrupted:
             run.thinking.cancel()
         try:
@@ -305,24 +274,6 @@ class Engine:
         if run.thinking.cancelled():
             raise OncewardError("the brain was cancelled by itself")
         return compact(plain(run.thinking.result()))
-
-    def _artifacts(self, seen: Seen) -> Artifacts:
-        turn, brain = seen.turn, self._brain
-        versions = dict(brain.versions)
-        if brain.toolbox is not None:
-            versions.setdefault("tool_registry_version", brain.toolbox.registry_version)
-        said = [one.content for one in seen.messages]
-        return Artifacts(
-            self.database,
-            principal=turn.principal,
-            tenant_id=turn.tenant_id,
-            session_key=turn.session_key,
-            input_fp=input_fp(turn.tenant_id, turn.agent_id, turn.session_key, turn.channel, said),
-            dep_fp=dep_fp(versions),
-            reuse=brain.reuse,
-            blobs=self._blobs,
-            now=self.now,
-        )
 
     async def _fail(self, run: _Run, failure: str) -> Ran:
         rests = self._retry_seconds or (0.0,)
@@ -349,6 +300,9 @@ class Engine:
         if self._adapter is not None:
             try:
                 await deliver(self._ledger, self._adapter, turn, first)
+            except OncewardError as error:
+                _log.warning("a response was not delivered: %s", error, extra={"turn_id": turn.id})
+                return False
             except Exception:  # noqa: BLE001  # the adapter's own, which may be anything
                 _log.exception("a response was not delivered", extra={"turn_id": turn.id})
                 return False

@@ -223,7 +223,7 @@ class _Receiving:
         if not turns:
             return self._stored(self._turn(self.message), None, None)
         newest, running = turns[-1], turns[0]
-        if newest.state is State.ACCUMULATING and newest.accumulate_until > self.now and not newest.commit_point:
+        if newest.state is State.ACCUMULATING and newest.accumulate_until > self.now:
             joined = moves.join(self.tx, newest.id, self._until(), self.now)
             if joined is None:
                 raise Again

@@ -14,8 +14,9 @@ from tests.waiting import SECONDS_MAX, until
 
 from onceward.db.clock import new_id
 from onceward.db.engine import Database, Transaction
-from onceward.turns import State, Turn, moves
-from onceward.turns.turn import find_turn
+from onceward.turns import Intake, Received, State, Turn, UserMessage, moves
+from onceward.turns.receive import NO_OPINION, receive
+from onceward.turns.turn import find_turn, now_utc
 
 SESSION = {"principal": "ada", "tenant_id": "t", "session_key": "s"}
 BEFORE, NOW, LATER = "2026-11-16T00:00:00", "2026-11-16T00:00:01", "2026-11-16T00:00:02"
@@ -239,3 +240,21 @@ def test_of_two_that_meet_the_first_one_wins(database: Database) -> None:
             came = stack.enter_context(meanwhile(database, lambda tx, turn=turn, move=MOVES[second]: move(tx, turn)))  # type: ignore[misc]  # bound here
 
         assert came == [False], (first, second)
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_message_that_meets_the_response_of_the_running_turn_does_not_queue_behind_it(database: Database) -> None:
+    """It would wait for a turn that, when it ended, did not know of it yet."""
+    with database.write() as tx:
+        turn = running(tx)
+    message = UserMessage(content="hello", principal="ada", tenant_id="t", session_key="s").ready()
+    with ExitStack() as stack, database.write() as tx:
+        assert moves.respond(tx, turn, '"x"', NOW, delivered=True)
+        assert moves.next_turn(tx, turn) is None
+        came = stack.enter_context(
+            meanwhile(database, lambda tx: receive(tx, message, Intake(), now_utc(), NO_OPINION))
+        )
+
+    (received,) = came
+    assert isinstance(received, Received)
+    assert (received.status, received.decision) == ("new", None)

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from onceward.db.clock import time_text
 from onceward.errors import StoreUnavailable
 from onceward.turns import sweep
-from onceward.turns.engine import Ending, Engine, Ran
+from onceward.turns.engine import Ending, Engine, Ran, Through, directly
 from onceward.turns.threads import in_thread
 
 WORKERS = 16
@@ -30,10 +30,18 @@ _log = logging.getLogger("onceward.turns")
 
 
 class LocalRunner:
-    """`workers` turns run at a time; the others wait."""
+    """`workers` turns run at a time; the others wait. Attempts are made `through` something."""
 
-    def __init__(self, engine: Engine, *, workers: int = WORKERS, sweep_seconds: float = SWEEP_SECONDS) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        workers: int = WORKERS,
+        sweep_seconds: float = SWEEP_SECONDS,
+        through: Through = directly,
+    ) -> None:
         self._engine = engine
+        self._through = through
         self._sweep_seconds = sweep_seconds
         self._free = asyncio.Semaphore(workers)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -58,7 +66,7 @@ class LocalRunner:
         if turn_id in self._tasks:
             self._again.add(turn_id)
             return
-        self._begin(turn_id, functools.partial(self._engine.run, turn_id))
+        self._begin(turn_id, functools.partial(self._engine.run, turn_id, self._through))
 
     def interrupt(self, turn_id: str) -> None:
         self._engine.interrupt(turn_id)
@@ -96,7 +104,7 @@ class LocalRunner:
                 self.wake(turn_id)
         for seen in found.held:
             if seen.turn.id not in self._tasks and not self._stopping:
-                self._begin(seen.turn.id, functools.partial(self._engine.take_over, seen))
+                self._begin(seen.turn.id, functools.partial(self._engine.take_over, seen, self._through))
 
     def _look(self) -> sweep.Found:
         with self._engine.database.read() as tx:
@@ -123,7 +131,7 @@ class LocalRunner:
                     await self._run(turn_id, act)
                 if turn_id not in self._again or self._stopping:
                     return
-                act = functools.partial(self._engine.run, turn_id)
+                act = functools.partial(self._engine.run, turn_id, self._through)
         finally:
             del self._tasks[turn_id]
             self._again.discard(turn_id)
