@@ -1,5 +1,7 @@
 """A toolbox on a ledger, with the ways to call it that the tests share."""
 
+# ruff: noqa: ARG001  # Tools have arguments because their calls differ by them.
+
 from __future__ import annotations
 
 import asyncio
@@ -8,7 +10,7 @@ from typing import Any
 from onceward import Ledger
 from onceward.turns.call import Call, Gate
 from onceward.turns.envelope import Envelope
-from onceward.turns.tool import Tool
+from onceward.turns.tool import Tool, tool
 from onceward.turns.toolbox import Toolbox
 
 GROUP = "group-1"
@@ -57,6 +59,24 @@ class Desk:
 
     def plan(self, name: str, /, **arguments: Any) -> Call:
         return self.toolbox.plan(name, arguments, turn_group_id=GROUP, tenant_id="acme", principal="alice")
+
+
+class Bank:
+    """The outside world: remembers every refund that was really made."""
+
+    def __init__(self, *results: object) -> None:
+        self.refunds: list[dict[str, Any]] = []
+        self.results = list(results)
+
+    def refund(self, **options: Any) -> Tool:
+        options = {"effect": "irreversible", "template": "order:{order_id}", **options}
+
+        @tool(name="refund", **options)
+        def refund(order_id: Any, amount: int = 0, trace: Any = None, when: Any = None, meta: Any = None) -> object:
+            self.refunds.append({"order_id": order_id, "amount": amount})
+            return self.results.pop(0) if self.results else {"refund": len(self.refunds)}
+
+        return refund
 
 
 class CountingGate:
