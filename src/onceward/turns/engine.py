@@ -91,6 +91,7 @@ class _Run:
         return self.seen.turn
 
 
+# Makes an attempt of a turn: calls it once, and gives what it gave.
 Through: TypeAlias = Callable[[Turn, Callable[[], Awaitable[Ran]]], Awaitable[Ran]]
 
 
