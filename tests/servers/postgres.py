@@ -128,7 +128,10 @@ class PostgresServer:
             keeper.communicate(b"stop\n", timeout=STOP_SECONDS_MAX)
 
     def remove(self) -> None:
-        self.stop()
+        """End it at once and delete its data: nobody needs what a clean stop would write down of hundreds of databases."""
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.communicate(timeout=STOP_SECONDS_MAX)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
