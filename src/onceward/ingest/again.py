@@ -12,7 +12,7 @@ from typing import Any
 
 from onceward.db.clock import now_text
 from onceward.db.engine import Transaction
-from onceward.errors import NotFound, OncewardError
+from onceward.errors import InvalidInput, NotFound, OncewardError
 from onceward.events.log import Event
 from onceward.ingest.batch import Batch, Drafts, Outcome
 from onceward.ingest.decide import Row, changes
@@ -82,5 +82,8 @@ def _as_found(outcome: Outcome, draft: Draft | OncewardError) -> Outcome:
         return Outcome("failed", error=NotFound("the entry that this item was the same as is no longer there"))
     if draft.policy is None or draft.policy.conflict_action == "skip":
         return outcome
-    is_stale = changes(outcome.row, draft, primary_is_free=False, secondary_is_free=False)[1]
+    try:
+        _, is_stale = changes(outcome.row, draft, primary_is_free=False, secondary_is_free=False)
+    except InvalidInput as error:
+        return Outcome("failed", error=error)
     return outcome._replace(action="updated", is_stale=is_stale)

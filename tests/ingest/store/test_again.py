@@ -52,7 +52,9 @@ def test_what_was_updated_stays_updated_and_undoes_nobodys_later_change(database
 
 
 def batch() -> list[dict[str, Any]]:
-    """One of each: inserted, skipped, bad, updated, unchanged, a duplicate of each kind, plain, split, a stale one."""
+    """One of each: inserted, skipped, bad, updated, unchanged, a duplicate of each kind, plain, split, a stale one, one that
+    would grow too large.
+    """
     return [
         newsletter("<new@x>", "new day"),
         newsletter("<old@x>", "another day"),
@@ -64,6 +66,7 @@ def batch() -> list[dict[str, Any]]:
         {"source": "manual", "title": "plain"},
         note(UPDATE_IDENTITY, "p", "s0", title="split"),
         thought(3, "stale", metadata={"source_time": "2026-01-01T00:00:00.000000Z"}),
+        thought(4, metadata={"more": "x" * 40_000}),
     ]
 
 
@@ -72,6 +75,7 @@ def prepare(database: Database) -> None:
     there = [newsletter("<old@x>", "old day"), thought(1, "original"), thought(2, "same")]
     there += [note(UPDATE_IDENTITY, "p", "s"), note(UPDATE_IDENTITY, "p0", "s0")]
     there += [thought(3, "newer", metadata={"source_time": "2026-02-01T00:00:00.000000Z"})]
+    there += [thought(4, metadata={"much": "x" * 40_000})]
     insert_entries(database, PKM, there)
 
 
@@ -84,6 +88,7 @@ def test_a_whole_batch_is_answered_as_at_first_and_writes_nothing(database: Data
 
     assert [result.action for result in first] == [
         "inserted", "skipped", "failed", "updated", "updated", "skipped", "updated", "inserted", "updated", "updated",
+        "failed",
     ]  # fmt: skip
     shown = told(first)
     # The row is shown as it is by now, and the first edit has been edited since.
