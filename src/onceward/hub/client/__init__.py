@@ -7,7 +7,8 @@ with BlockingHub("http://127.0.0.1:8787") as hub:
     made = hub.create_topic("Release 2.0")
 """
 
-from onceward.hub.client.blocking import BlockingClaims, BlockingFollowing, BlockingHub, BlockingIngest
+from onceward.hub.client.blocking import BlockingChat, BlockingClaims, BlockingFollowing, BlockingHub, BlockingIngest
+from onceward.hub.client.chat import Chat, ChatAnswer, ChatEvent, ChatMessage, Saying, ToolSeen, TurnSeen
 from onceward.hub.client.claims import ClaimPage, Claims, ClaimSeen
 from onceward.hub.client.following import Following
 from onceward.hub.client.hub import Hub
@@ -37,10 +38,15 @@ __all__ = [
     "Attached",
     "Attachment",
     "Backfilled",
+    "BlockingChat",
     "BlockingClaims",
     "BlockingFollowing",
     "BlockingHub",
     "BlockingIngest",
+    "Chat",
+    "ChatAnswer",
+    "ChatEvent",
+    "ChatMessage",
     "ClaimPage",
     "ClaimSeen",
     "Claims",
@@ -59,8 +65,11 @@ __all__ = [
     "MessageMade",
     "Policy",
     "Readiness",
+    "Saying",
     "Task",
     "TaskAttachment",
+    "ToolSeen",
     "Topic",
     "TopicMade",
+    "TurnSeen",
 ]

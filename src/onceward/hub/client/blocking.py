@@ -14,6 +14,7 @@ from concurrent.futures import CancelledError
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack
 
 from onceward.errors import StoreClosed
+from onceward.hub.client.chat import Chat
 from onceward.hub.client.claims import Claims
 from onceward.hub.client.following import Following
 from onceward.hub.client.hub import Hub
@@ -37,17 +38,20 @@ def _iterates(
     verb: Callable[Concatenate[Hub, P], AsyncGenerator[T, None]],
 ) -> Callable[Concatenate[BlockingHub, P], Iterator[T]]:
     def call(self: BlockingHub, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        source = verb(self.hub, *args, **kwargs)
-        try:
-            while True:
-                yield self.wait(_next(source))
-        except StopAsyncIteration:
-            return
-        finally:
-            with contextlib.suppress(StoreClosed):
-                self.wait(_end(source))
+        return _given(self, verb(self.hub, *args, **kwargs))
 
     return functools.update_wrapper(call, verb)
+
+
+def _given(hub: BlockingHub, source: AsyncGenerator[T, None]) -> Iterator[T]:
+    try:
+        while True:
+            yield hub.wait(_next(source))
+    except StopAsyncIteration:
+        return
+    finally:
+        with contextlib.suppress(StoreClosed):
+            hub.wait(_end(source))
 
 
 def _follows(
@@ -74,12 +78,38 @@ def _of(
     return functools.update_wrapper(call, verb)
 
 
+def _each_of(
+    part: Callable[[Hub], S], verb: Callable[Concatenate[S, P], AsyncGenerator[T, None]]
+) -> Callable[Concatenate[_Part, P], Iterator[T]]:
+    def call(self: _Part, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        return _given(self.hub, verb(part(self.hub.hub), *args, **kwargs))
+
+    return functools.update_wrapper(call, verb)
+
+
+def _chat(hub: Hub) -> Chat:
+    return hub.chat
+
+
 def _claims(hub: Hub) -> Claims:
     return hub.claims
 
 
 def _ingest(hub: Hub) -> Ingest:
     return hub.ingest
+
+
+class BlockingChat:
+    """`hub.chat`, waiting instead of awaited."""
+
+    def __init__(self, hub: BlockingHub) -> None:
+        self.hub = hub
+
+    say = _of(_chat, Chat.say)
+    turn = _of(_chat, Chat.turn)
+    finished = _of(_chat, Chat.finished)
+    stream = _each_of(_chat, Chat.stream)
+    follow = _each_of(_chat, Chat.follow)
 
 
 class BlockingClaims:
@@ -115,6 +145,7 @@ class BlockingHub:
 
     def __init__(self, url: str, token: str | None = None, **options: Unpack[HubOptions]) -> None:
         self.hub = Hub(url, token, **options)
+        self.chat = BlockingChat(self)
         self.claims = BlockingClaims(self)
         self.ingest = BlockingIngest(self)
         self._lock = threading.Lock()

@@ -18,6 +18,7 @@ import httpx
 from onceward.errors import HubUnavailable
 from onceward.http.events import is_event_stream
 from onceward.hub.client import answers
+from onceward.hub.client.chat import Chat
 from onceward.hub.client.claims import Claims
 from onceward.hub.client.downloading import download
 from onceward.hub.client.following import Following, OnGap, check_cursor, check_on_gap, lost
@@ -59,6 +60,7 @@ class Hub:
 
     def __init__(self, url: str, token: str | None = None, **options: Unpack[HubOptions]) -> None:
         self._wire = Wire(url, token, options)
+        self.chat = Chat(self._wire)
         self.claims = Claims(self._wire)
         self.ingest = Ingest(self._wire)
 

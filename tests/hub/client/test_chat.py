@@ -1,0 +1,255 @@
+"""`hub.chat` against a hub: what is said is answered once, and followed over lines that break."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from uuid import uuid4
+
+import httpx
+import pytest
+from tests.hub.client.conftest import Using
+from tests.hub.client.line import Line
+from tests.hub.client.test_reference import public, words
+from tests.hub.process import running_hub
+from tests.hub.test_chat import Fifo
+
+from onceward import errors
+from onceward.hub.client import (
+    BlockingChat,
+    BlockingHub,
+    Chat,
+    ChatAnswer,
+    ChatEvent,
+    ChatMessage,
+    Hub,
+    Saying,
+    ToolSeen,
+    TurnSeen,
+)
+from onceward.hub.client.chat import followed
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """A hub with the brain of these tests."""
+
+    url: str
+    folder: Path
+
+    def fifo(self) -> Fifo:
+        path = self.folder / f"fifo-{uuid4().hex}"
+        os.mkfifo(path)
+        return Fifo(path, os.open(path, os.O_RDWR))
+
+    def paid(self) -> list[str]:
+        return (self.folder / "outside").read_text().splitlines()
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    folder = tmp_path_factory.mktemp("desk")
+    brain = ("--brain", "tests.hub.chat_brain:brain")
+    env = {"OUTSIDE": str(folder / "outside"), "ONCEWARD_TURNS__MAX_ATTEMPTS": "2"}
+    with running_hub(data_dir=folder / "data", args=brain, env=env) as hub:
+        yield Desk(hub.url, folder)
+
+
+@pytest.fixture
+def session() -> str:
+    return uuid4().hex
+
+
+def test_something_is_said_and_answered_and_its_turn_seen(desk: Desk, session: str, using: Using) -> None:
+    async def use(hub: Hub) -> None:
+        text = f"refund order-{session}"
+        done = await hub.chat.say(text, wait_seconds=20, session_key=session, metadata={"from": "a test"})
+        turn = await hub.chat.turn(done.turn_id)
+
+        assert (done.status, done.response, done.error) == ("complete", "answered: done", None)
+        assert [(one.content, one.metadata) for one in done.messages] == [(text, {"from": "a test"})]
+        assert (turn.status, turn.session_key, turn.messages) == ("complete", session, done.messages)
+        (call,) = turn.tools
+        assert (call.tool, call.effect, call.status) == ("refund", "irreversible", "done")
+        assert await hub.chat.finished(done.turn_id) == done
+        with pytest.raises(errors.NotFound):
+            await hub.chat.turn("nobody")
+        with pytest.raises(errors.InvalidInput) as refused:
+            await hub.chat.say("x", tenant_id="a b")
+        assert refused.value.fields[0][0].endswith("tenant_id")
+
+    using(desk.url, use)
+
+
+def test_the_same_words_are_two_messages_and_the_same_key_is_one(desk: Desk, session: str, using: Using) -> None:
+    async def use(hub: Hub) -> None:
+        said = [await hub.chat.say("hello", wait_seconds=20, session_key=session) for _ in range(2)]
+        keyed = [
+            await hub.chat.say("hello", wait_seconds=20, session_key=session, idempotency_key=session) for _ in range(2)
+        ]
+        by_id = [
+            await hub.chat.say("hello", wait_seconds=20, session_key=session, message_id=session) for _ in range(2)
+        ]
+
+        assert len({one.turn_id for one in said}) == 2
+        assert keyed[0] == keyed[1]
+        assert by_id[0].turn_id == by_id[1].turn_id
+        with pytest.raises(errors.KeyReused):
+            await hub.chat.say("something else", session_key=session, idempotency_key=session)
+
+    using(desk.url, use)
+
+
+def test_without_waiting_it_is_processing_and_a_turn_that_took_its_place_answers(
+    desk: Desk, session: str, using: Using
+) -> None:
+    async def use(hub: Hub) -> None:
+        fifo = desk.fifo()
+        first = await hub.chat.say(f"hold {fifo}", session_key=session)
+        soon = await hub.chat.finished(first.turn_id, 0.05)
+        following = asyncio.create_task(hub.chat.finished(first.turn_id))
+        second = await hub.chat.say("and this", session_key=session)
+        fifo.release()
+        answer = await following
+
+        assert (first.status, soon.status, second.status) == ("processing", "processing", "processing")
+        assert (answer.status, answer.turn_id) == ("complete", second.turn_id)
+        assert [one.content for one in answer.messages] == [f"hold {fifo}", "and this"]
+        old = await hub.chat.turn(first.turn_id)
+        assert (old.status, old.superseded_by) == ("superseded", second.turn_id)
+
+    using(desk.url, use)
+
+
+def test_a_lost_answer_is_asked_for_again_and_nothing_is_said_twice(desk: Desk, session: str, using: Using) -> None:
+    async def use(hub: Hub) -> None:
+        async with Line(desk.url) as line, Hub(line.url) as far:
+            line.lose_answers = 2
+            done = await far.chat.say(f"refund order-{session}", wait_seconds=20, session_key=session)
+            assert line.lose_answers == 0
+
+        assert (done.status, desk.paid().count(f"order-{session}")) == ("complete", 1)
+        assert len((await hub.chat.turn(done.turn_id)).messages) == 1
+
+    using(desk.url, use)
+
+
+def test_a_stream_gives_what_is_said_and_the_same_key_gives_it_again(desk: Desk, session: str, using: Using) -> None:
+    async def use(hub: Hub) -> None:
+        text = f"say one\nrefund order-{session}\nsay zw\u00f6lf"
+        heard = [event async for event in hub.chat.stream(text, session_key=session, idempotency_key=session)]
+        again = [event async for event in hub.chat.stream(text, session_key=session, idempotency_key=session)]
+        turn_id = heard[-1].data["turn_id"]
+
+        assert [event.name for event in heard] == ["delta", "tool", "delta", "done"]
+        assert [event.id for event in heard] == ["1.1", "1.2", "1.3", "1.4"]
+        assert "".join(event.text for event in heard) == "onezw\u00f6lf"
+        assert [event.is_last for event in heard] == [False, False, False, True]
+        assert again == heard
+        assert [event async for event in hub.chat.follow(turn_id)] == heard
+        assert [event async for event in hub.chat.follow(turn_id, after="1.2")] == heard[2:]
+        with pytest.raises(errors.KeyReused):
+            await anext(hub.chat.stream("something else", session_key=session, idempotency_key=session))
+        with pytest.raises(errors.NotFound):
+            await anext(hub.chat.follow("nobody"))
+
+    using(desk.url, use)
+
+
+def test_a_stream_that_is_cut_goes_on_behind_what_was_heard(desk: Desk, session: str, using: Using) -> None:
+    async def use(hub: Hub) -> None:
+        fifo = desk.fifo()
+        async with Line(desk.url) as line, Hub(line.url) as far:
+            stream = far.chat.stream(f"say one\nsay two\nhold {fifo}\nsay three", session_key=session)
+            heard = [await anext(stream), await anext(stream)]
+            rest = asyncio.create_task(_rest(stream))
+            for cuts in (1, 2):
+                await line.cut()
+                while line.connections <= cuts:
+                    await asyncio.wait({rest}, timeout=0.01)
+            fifo.release()
+            heard += await rest
+
+        assert [event.text for event in heard] == ["one", "two", "three", ""]
+        assert heard == [event async for event in hub.chat.follow(heard[-1].data["turn_id"])]
+
+    using(desk.url, use)
+
+
+async def _rest(stream: AsyncGenerator[ChatEvent, None]) -> list[ChatEvent]:
+    return [event async for event in stream]
+
+
+def test_who_listens_while_an_answer_begins_anew_is_told_and_hears_the_new_one(
+    desk: Desk, session: str, using: Using
+) -> None:
+    async def use(hub: Hub) -> None:
+        fifo, broken = desk.fifo(), desk.folder / "broken"
+        broken.touch()
+        stream = hub.chat.stream(f"say one\nhold {fifo}\nfail", session_key=session)
+        heard = [await anext(stream)]
+        fifo.release()
+        heard += await _rest(stream)
+        broken.unlink()
+        failed = await hub.chat.finished(heard[-1].data["turn_id"])
+
+        assert [(event.name, event.is_last) for event in heard] == [
+            ("delta", False), ("interrupted", False), ("delta", False), ("interrupted", True),
+        ]  # fmt: skip
+        assert heard[-1].data["error"] == "RuntimeError: told to fail"
+        assert (failed.status, failed.error) == ("failed", "RuntimeError: told to fail")
+
+    using(desk.url, use)
+
+
+def test_an_event_in_pieces_is_put_together_and_what_is_none_is_refused() -> None:
+    large = "\u2028" + "x" * (1024 * 1024)
+    bodies = [
+        b'retry: 1000\n\nid: 1.1\nevent: delta\ndata: {"text": "%s"}\n\n:\n\n' % large.encode(),
+        b'id: 1.2\nevent: done\ndata: {"status": "complete"}\n\n',
+        b"event: delta\ndata: {}\n\n",
+    ]
+    asked: list[str | None] = []
+
+    async def connect(last: str | None, _turn_id: str | None) -> httpx.Response:
+        asked.append(last)
+        return httpx.Response(200, content=_pieces(bodies.pop(0)))
+
+    async def main() -> list[ChatEvent]:
+        heard = [event async for event in followed(connect, None)]
+        with pytest.raises(errors.UnexpectedAnswer, match="no event of a turn"):
+            await anext(followed(connect, None))
+        return heard
+
+    assert [(event.name, event.text) for event in asyncio.run(main())] == [("delta", large), ("done", "")]
+    assert asked == [None, "1.1", None]
+
+
+async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:
+    for place in range(0, len(body), 65_537):
+        yield body[place : place + 65_537]
+
+
+def test_all_of_it_is_there_waiting_instead_of_awaited(desk: Desk, session: str) -> None:
+    with BlockingHub(desk.url) as hub:
+        done = hub.chat.say("hello", wait_seconds=20, session_key=session)
+        heard = list(hub.chat.stream("say one", session_key=session))
+
+        assert done.response == "answered: hello"
+        assert hub.chat.turn(done.turn_id).response == done.response
+        assert hub.chat.finished(done.turn_id) == done
+        assert [event.name for event in heard] == ["delta", "done"]
+        assert list(hub.chat.follow(heard[-1].data["turn_id"], after="1.1")) == heard[1:]
+    assert public(BlockingChat) == public(Chat)
+
+
+def test_every_method_argument_and_field_is_in_the_reference() -> None:
+    arguments = {name for verb in public(Chat) for name in inspect.signature(getattr(Chat, verb)).parameters}
+    kinds = (ChatAnswer, ChatEvent, ChatMessage, ToolSeen, TurnSeen)
+
+    assert arguments - {"self", "about"} | {*Saying.__annotations__} | public(Chat) <= words()
+    assert {field.name for kind in kinds for field in fields(kind)} | {"text", "is_last"} <= words()
