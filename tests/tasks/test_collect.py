@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from tests.tasks.meddling import at_statement, without
 from tests.tasks.vault import SOUND, Vault
 
 from onceward.blobs import BlobStore
+from onceward.db.clock import now_text
 from onceward.errors import StoreUnavailable
 from onceward.tasks.attachment import REMOVED
 from onceward.tasks.collect import FAILURES_MAX
@@ -252,3 +254,22 @@ def test_the_time_for_each_collected_blob_does_not_grow(vault: Vault) -> None:
 
     # Work that grew with the table would take twenty times as long for each.
     assert many < 8 * few
+
+
+def test_the_bytes_of_an_artifact_are_no_garbage_while_its_row_is_there(vault: Vault) -> None:
+    key = orphan(vault, b"a large artifact")
+    values = {"key": key, "sha256": hashlib.sha256(b"a large artifact").hexdigest(), "at": now_text()}
+    with vault.database.write() as tx:
+        tx.execute(
+            text("""
+                INSERT INTO artifacts (principal, tenant_id, session_key, name, input_fp, dep_fp, blob_sha256, blob_key,
+                                       created_at)
+                VALUES ('p', 't', 's', 'n', 'i', 'd', :sha256, :key, :at)
+            """),
+            values,
+        )
+
+    assert vault.collect().orphan_count == 0
+    with vault.database.write() as tx:
+        tx.execute(text("DELETE FROM artifacts"))
+    assert vault.collect().orphan_count == 1

@@ -13,11 +13,14 @@ from onceward.db.engine import Database
 from onceward.errors import OncewardError
 from onceward.events import log
 from onceward.tasks import gc_blobs
+from onceward.turns.artifacts import purge_artifacts
 
 if TYPE_CHECKING:
     from onceward.hub.state import Hub
 
 logger = logging.getLogger("onceward.hub")
+
+_PURGE_SECONDS = 3600.0
 
 
 class Stopped(Exception):  # not an error: the hub stops
@@ -50,6 +53,7 @@ def periodic(hub: Hub) -> list[tuple[str, Coroutine[Any, Any, None]]]:
     wanted = [
         ("events-retention", events.retention_interval if events.keep_days else 0, retention),
         ("blobs-collection", attachments.gc_interval, collection),
+        ("artifacts-purge", _PURGE_SECONDS, lambda: purge_old_artifacts(hub.database, go_on)),
     ]
     return [(name, _again(hub, name, seconds, job)) for name, seconds, job in wanted if seconds]
 
@@ -63,6 +67,18 @@ def delete_old_events(
     while True:
         with database.write() as tx:
             batch = log.retain(tx, before)
+        if batch == 0:
+            return deleted
+        deleted += batch
+        progress(batch)
+
+
+def purge_old_artifacts(database: Database, progress: Callable[[int], None] = lambda _: None) -> int:
+    """Delete artifacts whose time is over, in small transactions; gives how many."""
+    deleted = 0
+    while True:
+        with database.write() as tx:
+            batch = purge_artifacts(tx, datetime.datetime.now(datetime.UTC))
         if batch == 0:
             return deleted
         deleted += batch

@@ -71,9 +71,11 @@ _EXPIRED_SQLITE = text(_EXPIRED)
 _EXPIRED_POSTGRES = text(f"{_EXPIRED} FOR UPDATE SKIP LOCKED")
 _DROP = text("DELETE FROM attachments WHERE id IN :ids").bindparams(bindparam("ids", expanding=True))
 _COUNT_EXPIRED = text("SELECT count(*) FROM attachments WHERE expires_at <= :now")
-_KNOWN = text("SELECT blob_key FROM blobs WHERE storage_backend = :backend AND sha256 IN :hashes").bindparams(
-    bindparam("hashes", expanding=True)
-)
+# Large artifacts of turns lie among the blobs too, without a row there: nothing else is known of them than their bytes.
+_KNOWN = text("""
+    SELECT blob_key FROM blobs WHERE storage_backend = :backend AND sha256 IN :hashes
+    UNION SELECT blob_key FROM artifacts WHERE blob_sha256 IN :hashes
+""").bindparams(bindparam("hashes", expanding=True))
 
 
 @dataclass(frozen=True, slots=True)
