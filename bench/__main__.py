@@ -34,6 +34,8 @@ from bench.hub import table as hub_table
 from bench.ingest import archives, insert
 from bench.ingest import table as ingest_table
 from bench.peers.process import ROOT, PeerProcess, make_environment
+from bench.turns import overhead
+from onceward import open_ledger
 from onceward.db.engine import open_database
 from onceward.db.migrate import migrate
 
@@ -84,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a smoke test of a few seconds")
     parser.add_argument("--out", type=Path, help="folder for results.md and results.svg (default: bench/)")
     parser.add_argument("--store", action="append", choices=names.STORES, help="only this store; may be repeated")
-    parser.add_argument("--part", choices=("ledger", "http", "hub", "ingest"), help="only this table")
+    parser.add_argument("--part", choices=("ledger", "http", "hub", "ingest", "turns"), help="only this table")
     parser.add_argument("--million", action="store_true", help="let the entries grow to a million, too")
     options = parser.parse_args(arguments)
     plan = QUICK if options.quick else Plan()
@@ -95,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plan = replace(plan, stores=chosen, http_stores=tuple(name for name in chosen if name in names.HTTP_STORES))
     partial = options.quick or options.store or options.part
     folder = options.out or (None if partial else ROOT / "bench")
-    python = _peers_python() if plan.peers and options.part not in {"hub", "ingest"} else None
+    python = _peers_python() if plan.peers and options.part not in {"hub", "ingest", "turns"} else None
     # Not the system's folder for temporary files, which may live in memory, where syncing costs nothing.
     (ROOT / "build").mkdir(exist_ok=True)
     texts: list[str] = []
@@ -110,6 +112,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         texts.append(measure_hub(plan))
     if options.part in {None, "ingest"}:
         texts.append(measure_ingest(plan))
+    if options.part in {None, "turns"}:
+        texts.append(measure_turns(plan))
     text = "\n".join(texts)
     print(text)
     if folder is not None:
@@ -205,6 +209,35 @@ def measure_ingest(plan: Plan) -> str:
             clear()
             figures.growth[store] = insert.grown(database, write, payloads, plan.grown)
     return ingest_table.render(figures)
+
+
+def measure_turns(plan: Plan) -> str:
+    """The table of turns."""
+    lines = [
+        "## Turns",
+        "",
+        f"A turn is received, run by an empty brain and recorded; {overhead.SESSIONS} sessions at a time.",
+        "Tool calls have one caller, and the ledger is on the same database.",
+        "",
+        "| what | database | per second |",
+        "| --- | --- | --- |",
+    ]
+    seconds = 10 * plan.seconds
+    for store in plan.databases:
+        _tell(f"{store}: turns")
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(_scratch()))
+            if store == names.SQLITE:
+                url, ledger_url = f"sqlite:///{folder}/hub.db", f"sqlite:///{folder}/ledger.db"
+            else:
+                url = ledger_url = stack.enter_context(PostgresServer()).create_database()
+            database = stack.enter_context(closing(open_database(url)))
+            migrate(database)
+            ledger = stack.enter_context(open_ledger(ledger_url))
+            rates = {"turn with an empty brain": overhead.turns_per_second(database, ledger, seconds)}
+            rates |= overhead.tool_calls_per_second(ledger, seconds / 2)
+            lines += [f"| {what} | {store} | {rate:,.0f} |" for what, rate in rates.items()]
+    return "\n".join(lines) + "\n"
 
 
 def _database(

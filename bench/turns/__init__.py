@@ -1,0 +1,1 @@
+"""What turns cost: a turn whose brain does nothing, and a tool call beside the bare function."""
