@@ -318,6 +318,11 @@ def test_a_service_message_is_refused(event: str) -> None:
     assert wrong(sent) == {"message"}
 
 
+def test_a_message_with_content_is_kept_whatever_it_tells_besides() -> None:
+    assert message(gift={"gift": {}}) == message()
+    assert metadata("text", gift={"gift": {}}, sticker={"emoji": "🙂"})["media"] == "sticker"
+
+
 def test_an_update_without_a_message_or_with_two_is_refused() -> None:
     assert wrong({"update_id": 1, "poll_answer": {"poll_id": "1"}}) == {"message"}
     assert wrong({"update_id": 1, "message": MESSAGE, "channel_post": MESSAGE}) == {"message", "channel_post"}
