@@ -1,0 +1,314 @@
+"""The steps of the Hatchet workflow, run by the SDK's own mock: one after the other, again, and out of order."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import datetime
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.turns.core.house import Held, HeldRun, Now, Post, decides, echo
+from tests.waiting import SECONDS_MAX, soon
+
+from onceward.core.canonical import Json
+from onceward.db.engine import Database, open_database
+from onceward.db.migrate import migrate
+from onceward.errors import NotDone
+from onceward.ledger import Ledger
+from onceward.open import open_ledger
+from onceward.turns import Brain, Decision, Engine, State, Turn, TurnGateway, UserMessage
+from onceward.turns.turn import find_turn
+
+with warnings.catch_warnings():
+    # The SDK's: it calls what its own dependencies have deprecated.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from hatchet_sdk import ClientConfig, Hatchet, NonRetryableException
+    from hatchet_sdk.config import ClientTLSConfig, TenacityConfig
+
+    from onceward.turns.runners.hatchet import HatchetRunner, TurnInput, Undelivered, turn_workflow
+
+
+@pytest.fixture(scope="module")
+def hatchet() -> Hatchet:
+    """A client of an engine that is not there. A token says where the engine is; nobody looks at its signature."""
+    claims = {"sub": "tenant", "server_url": "http://127.0.0.1:9", "grpc_broadcast_address": "127.0.0.1:9"}
+    parts = [
+        base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in ({"alg": "none"}, claims)
+    ]
+    nowhere = ClientConfig(
+        token=f"{parts[0]}.{parts[1]}.",
+        tls_config=ClientTLSConfig(strategy="none"),
+        tenacity=TenacityConfig(max_attempts=1),
+    )
+    return Hatchet(config=nowhere)
+
+
+@pytest.fixture
+def database(sqlite_template: Path, tmp_path: Path) -> Iterator[Database]:
+    (tmp_path / "hub.db").write_bytes(sqlite_template.read_bytes())
+    with closing(open_database(f"sqlite:///{tmp_path}/hub.db")) as database:
+        migrate(database)
+        yield database
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    with open_ledger("memory:") as ledger:
+        yield ledger
+
+
+class Shop:
+    """One process whose turns are run step by step."""
+
+    def __init__(
+        self,
+        hatchet: Hatchet,
+        database: Database,
+        ledger: Ledger,
+        brain: Brain,
+        clock: Now | None = None,
+        **options: Any,
+    ) -> None:
+        now = clock or Now()
+        self.engine = Engine(database, ledger, brain, **{"retry_seconds": (0.0,), "now": now, **options})
+        self.steps = turn_workflow(hatchet, self.engine)
+        self.gateway = TurnGateway(database, brain, now=now)
+        self._database = database
+
+    async def say(self, content: str, channel: str = "api") -> str:
+        return (await self.gateway.receive_message(UserMessage(content=content, channel=channel))).turn_id
+
+    def turn(self, turn_id: str) -> Turn:
+        with self._database.read() as tx:
+            found = find_turn(tx, turn_id)
+        assert found is not None
+        return found
+
+    async def all_steps(self, turn_id: str) -> dict[str, Any]:
+        """As Hatchet would: each step is given what those before it gave. Gives what the last one gives."""
+        given: dict[str, Any] = {}
+        for task in (self.steps.acquire, self.steps.accumulate, self.steps.run_agent, self.steps.commit_and_respond):
+            given[task.name] = await step(task, turn_id, given)
+        assert list(given) == ["acquire", "accumulate", "run_agent", "commit_and_respond"]
+        found: dict[str, Any] = given["commit_and_respond"]
+        return found
+
+
+async def step(task: Any, turn_id: str, given: dict[str, Any] | None = None) -> dict[str, Any]:
+    running = task.aio_mock_run(TurnInput(turn_id), parent_outputs=given or {})
+    output: dict[str, Any] = await asyncio.wait_for(running, SECONDS_MAX)
+    return output
+
+
+def test_the_steps_answer_a_turn_and_answer_the_same_when_they_are_run_again(
+    hatchet: Hatchet, database: Database, ledger: Ledger
+) -> None:
+    async def answer(run: HeldRun) -> Json:
+        return {"you said": run.context.text}
+
+    async def story() -> None:
+        held, post = Held(act=answer), Post()
+        shop = Shop(hatchet, database, ledger, held.brain, adapter=post)
+        turn_id = await shop.say("hello")
+        first = await shop.all_steps(turn_id)
+
+        assert first == {
+            "turn_id": turn_id,
+            "state": "complete",
+            "epoch": 1,
+            "response": {"you said": "hello"},
+            "failure": None,
+            "superseded_by": None,
+        }
+        assert await shop.all_steps(turn_id) == first
+        assert (len(held.runs), post.sent) == (1, [(turn_id, {"you said": "hello"})])
+
+    asyncio.run(story())
+
+
+def test_messages_that_join_while_a_turn_accumulates_are_waited_for(
+    hatchet: Hatchet, database: Database, ledger: Ledger
+) -> None:
+    async def story() -> None:
+        clock, looked = Now(), asyncio.Event()
+
+        def look() -> datetime.datetime:
+            looked.set()
+            return clock()
+
+        shop = Shop(hatchet, database, ledger, Brain(echo), clock, now=look)
+        turn_id = await shop.say("one", "web")
+        assert (await step(shop.steps.acquire, turn_id))["state"] == "accumulating"
+        waiting = asyncio.create_task(step(shop.steps.accumulate, turn_id))
+        await asyncio.wait_for(looked.wait(), SECONDS_MAX)
+        clock.advance(0.3)
+        assert await shop.say("two", "web") == turn_id
+        # By now, the first message alone would be due.
+        clock.advance(0.4)
+        looked.clear()
+        await asyncio.wait_for(looked.wait(), SECONDS_MAX)
+        assert not waiting.done()
+        clock.advance(0.5)
+        await waiting
+
+        assert (await shop.all_steps(turn_id))["response"] == "You said: one\ntwo"
+
+    asyncio.run(story())
+
+
+def test_a_step_whose_worker_is_gone_is_run_again_by_another(
+    hatchet: Hatchet, database: Database, ledger: Ledger
+) -> None:
+    async def story() -> None:
+        held = Held()
+        shop = Shop(hatchet, database, ledger, held.brain)
+        turn_id = await shop.say("hello")
+        lost = asyncio.create_task(step(shop.steps.run_agent, turn_id))
+        await held.began()
+        lost.cancel()
+        await asyncio.wait({lost})
+        again = asyncio.create_task(shop.all_steps(turn_id))
+        (await held.began()).answer.set_result("here I am")
+
+        assert (await again)["response"] == "here I am"
+        assert shop.turn(turn_id).attempts == 2
+
+    asyncio.run(story())
+
+
+class Statuses:
+    """Notes what was found when a beat or a tool call was looked up."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def checked(self, _key: str, status: str, **_rest: Any) -> None:
+        self.found.append(status)
+
+
+def test_two_workers_with_the_same_step_run_the_brain_once(
+    hatchet: Hatchet, database: Database, ledger: Ledger
+) -> None:
+    async def story() -> None:
+        held, statuses = Held(), Statuses()
+        shop = Shop(hatchet, database, ledger, held.brain, observer=statuses)
+        turn_id = await shop.say("hello")
+        one = asyncio.create_task(shop.all_steps(turn_id))
+        run = await held.began()
+        other = asyncio.create_task(shop.all_steps(turn_id))
+        await soon(lambda: "duplicate_processing" in statuses.found)
+        run.answer.set_result("once")
+
+        assert (await one) == (await other)
+        assert len(held.runs) == 1
+
+    asyncio.run(story())
+
+
+def test_a_brain_that_fails_is_tried_again_within_the_step_as_often_as_it_may_be(
+    hatchet: Hatchet, database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(_run: HeldRun) -> Json:
+        raise ValueError("not today")
+
+    async def story() -> None:
+        held = Held(act=fail)
+        shop = Shop(hatchet, database, ledger, held.brain, max_attempts=2)
+        done = await shop.all_steps(await shop.say("hello"))
+
+        assert (done["state"], done["failure"], len(held.runs)) == ("failed", "ValueError: not today", 2)
+
+    asyncio.run(story())
+    assert "not today" in caplog.text
+
+
+def test_a_turn_that_waits_for_an_older_one_is_left_to_the_run_of_that_one(
+    hatchet: Hatchet, database: Database, ledger: Ledger
+) -> None:
+    async def story() -> None:
+        held = Held(decides(Decision.QUEUE))
+        shop = Shop(hatchet, database, ledger, held.brain)
+        older = await shop.say("one")
+        running = asyncio.create_task(step(shop.steps.run_agent, older))
+        run = await held.began()
+        newer = await shop.say("two")
+        assert await step(shop.steps.run_agent, newer) == {"ending": "waiting", "next_turn": None}
+        run.answer.set_result("the first")
+
+        assert await running == {"ending": "complete", "next_turn": newer}
+
+    asyncio.run(story())
+
+
+def test_what_the_channel_does_not_take_is_tried_again_by_hatchet(
+    hatchet: Hatchet, database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed = [True]
+
+    async def door(_turn: Turn) -> None:
+        if closed[0]:
+            raise NotDone("the channel is closed")
+
+    async def story() -> None:
+        post = Post(door)
+        shop = Shop(hatchet, database, ledger, Brain(echo), adapter=post)
+        turn_id = await shop.say("hello")
+        with pytest.raises(Undelivered):
+            await shop.all_steps(turn_id)
+        closed[0] = False
+
+        assert (await shop.all_steps(turn_id))["response"] == "You said: hello"
+        assert post.sent == [(turn_id, "You said: hello")]
+
+    asyncio.run(story())
+    assert "not delivered" in caplog.text
+
+
+def test_a_turn_that_is_not_there_is_not_tried_again(hatchet: Hatchet, database: Database, ledger: Ledger) -> None:
+    shop = Shop(hatchet, database, ledger, Brain(echo))
+    with pytest.raises(NonRetryableException, match="turn_none"):
+        asyncio.run(shop.all_steps("turn_none"))
+
+
+def test_what_is_woken_is_begun_in_hatchet(hatchet: Hatchet, database: Database, ledger: Ledger) -> None:
+    async def story() -> None:
+        shop = Shop(hatchet, database, ledger, Brain(echo))
+
+        async def begin(turn_id: str) -> None:
+            await shop.all_steps(turn_id)
+
+        runner = HatchetRunner(shop.engine, begin)
+        turn_id = await shop.say("hello")
+        runner.wake(turn_id)
+        await runner.idle()
+        await runner.stop()
+
+        assert shop.turn(turn_id).answer == "You said: hello"
+
+    asyncio.run(story())
+
+
+def test_while_hatchet_does_not_answer_the_sweep_runs_turns(
+    hatchet: Hatchet, database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        shop = Shop(hatchet, database, ledger, Brain(echo))
+        runner = HatchetRunner(shop.engine, shop.steps.start)
+        turn_id = await shop.say("hello")
+        runner.wake(turn_id)
+        await asyncio.wait_for(runner.idle(), SECONDS_MAX)
+        assert shop.turn(turn_id).state is State.ACCUMULATING
+        await runner.sweep_once()
+        await runner.idle()
+        await runner.stop()
+
+        assert shop.turn(turn_id).answer == "You said: hello"
+
+    asyncio.run(story())
+    assert "the sweep will" in caplog.text
