@@ -14,7 +14,8 @@ from onceward.http.problem import Answer
 from onceward.http.replay import answer
 from onceward.http.wire import Receive, Send
 from onceward.hub import tokens
-from onceward.hub.auth import Auth, principal_of, scope_needed
+from onceward.hub.auth import Auth, principal_of
+from onceward.hub.scopes import scope_needed
 
 # The rules are the same everywhere; on both databases run the tests in which tokens come and go.
 on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

@@ -81,6 +81,16 @@ def test_the_document_shows_every_route_and_no_answer_that_is_never_sent(client:
         "/skill.md",
     } <= set(document["paths"])
     assert "HTTPValidationError" not in document["components"]["schemas"]
+    assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    needed = {
+        (method, path): operation["security"]
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+    }
+    assert needed["get", "/healthz"] == []
+    assert needed["get", "/api/v1/topics"] == [{"token": ["read"]}, {}]
+    assert needed["post", "/api/v1/topics"] == [{"token": ["write"]}, {}]
+    assert needed["post", "/v1/admin/gc-blobs"] == [{"token": ["admin"]}, {}]
     post = document["paths"]["/api/v1/topics/{topic_id}/attachments"]["post"]
     assert {"200", "201", "400", "409", "422"} <= set(post["responses"])
     assert "Idempotency-Key" in {parameter["name"] for parameter in post["parameters"]}

@@ -1,8 +1,12 @@
-"""How the streams of a hub that runs end: with the token they were opened with, although nothing is asked on them."""
+"""Connections to a hub that runs: its streams end with the token they were opened with, although nothing is asked on them;
+and what is no request is answered, too.
+"""
 
 from __future__ import annotations
 
+import http.client
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -120,3 +124,27 @@ def test_a_message_longer_than_a_body_may_be_closes_the_socket_unread(hub: tuple
             one.recv(SECONDS_MAX)
 
         assert one.close_code == 1009
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"BREW / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost 127.0.0.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
+    ],
+    ids=["method", "header", "tls"],
+)
+def test_what_is_no_request_is_answered_with_a_problem_and_closed(
+    hub: tuple[RunningHub, Database], sent: bytes
+) -> None:
+    with closing(socket.create_connection(("127.0.0.1", hub[0].port), SECONDS_MAX)) as connection:
+        connection.sendall(sent)
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        said = json.load(response)
+
+        assert (response.status, said["code"]) == (400, "badRequest")
+        assert response.headers["content-type"] == "application/problem+json"
+        assert response.headers["connection"] == "close"
+        assert connection.recv(1) == b""

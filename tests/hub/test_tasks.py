@@ -17,6 +17,7 @@ from tests.tasks import places
 
 from onceward.db.engine import open_database
 from onceward.hub import tokens
+from onceward.hub.routes.tasks import _FIELDS
 
 GC = "/v1/admin/gc-blobs"
 
@@ -85,6 +86,7 @@ def test_attachments_of_both_kinds_are_listed_shown_labelled_and_deleted(client:
     assert (shown["kind"], shown["media_type_source"], shown["meta"]) == ("spec", "inferred", meta)
     assert file["labels"] == ["a", "b"]
     assert client.get(UPLOADS).json() == {"attachments": [shown, file]}
+    assert client.get(f"{UPLOADS}?limit=1").json() == {"attachments": [shown]}
     assert client.get(f"/v1/attachments/{file['id']}").json() == file
     labelled = client.put(f"/v1/attachments/{file['id']}/labels", json={"labels": ["New", "new"]}).json()
     assert labelled == {**file, "labels": ["new"], "updated_at": labelled["updated_at"]}
@@ -95,6 +97,26 @@ def test_attachments_of_both_kinds_are_listed_shown_labelled_and_deleted(client:
     assert client.get(UPLOADS).json() == {"attachments": []}
     added, removed = "task.attachment_added", "task.attachment_removed"
     assert events(client) == [(added, file["id"]), (added, shown["id"]), (removed, file["id"]), (removed, shown["id"])]
+
+
+def test_so_many_attachments_are_listed_as_may_be_asked_for(client: Client) -> None:
+    for limit in ("0", "501", "x"):
+        assert problem(client.get(f"{UPLOADS}?limit={limit}"), 400)["errors"][0]["field"] == "limit"
+    assert problem(client.get("/v1/tasks/none/attachments?limit=1"), 404)["code"] == "notFound"
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t"], ids=["empty", "blank", "tab"])
+def test_a_blank_label_is_refused_however_it_is_sent(client: Client, blank: str) -> None:
+    made = attach(client, b"1", ("labels", "a"))
+    link = {"kind": "spec", "repo_path": "a", "labels": ["b", blank]}
+    for answer in (
+        upload(client, ("kind", "spec"), ("labels", "b"), ("labels", blank), ("content", b"1", "a")),
+        upload(client, ("kind", "spec"), ("labels[]", blank), ("content", b"1", "a")),
+        client.post(f"{UPLOADS}/link", json=link),
+        client.put(f"/v1/attachments/{made['id']}/labels", json={"labels": [blank]}),
+    ):
+        assert problem(answer, 400)["errors"] == [{"field": "labels", "message": "must not be blank"}]
+    assert client.get(UPLOADS).json() == {"attachments": [made]}
 
 
 def test_a_deleted_task_tells_of_each_attachment(client: Client) -> None:
@@ -253,5 +275,6 @@ def test_the_document_tells_of_uploads(client: Client) -> None:
     body = document["paths"]["/v1/tasks/{task_id}/attachments"]["post"]["requestBody"]
 
     assert set(body["content"]) == {"multipart/form-data"}
-    assert {"kind", "content"} <= set(body["content"]["multipart/form-data"]["schema"]["properties"])
+    described = set(body["content"]["multipart/form-data"]["schema"]["properties"])
+    assert described == {*_FIELDS, "content"}
     assert re.search("multipart", json.dumps(document))

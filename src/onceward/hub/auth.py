@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
@@ -22,21 +22,13 @@ from onceward.http import problem
 from onceward.http.problem import Answer
 from onceward.http.wire import App, Message, Receive, Send
 from onceward.hub import tokens
-from onceward.hub.hosts import SAFE_METHODS, is_loopback
+from onceward.hub.hosts import is_loopback
 from onceward.hub.problems import refuse, unavailable
+from onceward.hub.scopes import Needed, scope_needed
 from onceward.hub.tokens import Look
-
-Needed: TypeAlias = Literal["open", "read", "write", "admin"]
 
 SUBPROTOCOL = "onceward"
 _BEARER_SUBPROTOCOL = "onceward.bearer."
-
-# Says nothing that is worth a token, or has to work for whoever has none yet.
-_OPEN = frozenset({"/", "/healthz", "/readyz", "/skill.md", "/openapi.json", "/docs", "/favicon.ico"})
-_OPEN_UNDER = ("/console/",)
-_ADMIN_UNDER = ("/v1/admin/", "/api/v1/claims/", "/policies/")
-# Looking at it is reading; changing it changes what happens to everybody.
-_ADMIN_TO_CHANGE = frozenset({"/test-mode"})
 
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 _NO_TOKEN = "This needs a token: send Authorization: Bearer <token>"  # noqa: S105  # a sentence
@@ -83,16 +75,6 @@ def may(scope: Any, needed: str) -> bool:
     """Whether who asks has this scope, for a handler that gives some of them more than others."""
     found: Principal = scope["state"]["principal"]
     return needed in found.scopes
-
-
-def scope_needed(method: str, path: str) -> Needed:
-    """What a request needs, from its method and path alone. A WebSocket counts as GET."""
-    plain = path.rstrip("/") or "/"
-    if f"{plain}/".startswith(_ADMIN_UNDER):
-        return "admin"
-    if method in SAFE_METHODS:
-        return "open" if path in _OPEN or path.startswith(_OPEN_UNDER) else "read"
-    return "admin" if plain in _ADMIN_TO_CHANGE else "write"
 
 
 async def judged(database: Database, visitor: Visitor) -> Principal | Answer:

@@ -16,7 +16,11 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.http11 import Request
 
 from onceward.events.asgi import CONNECTION, FRAMES
+from onceward.http import problem
 
+_NO_REQUEST = problem.problem(
+    400, "This is no HTTP request: its method is unknown, or its head or the lengths in its body cannot be read"
+)
 # A client that reads again within this time still gets the last bytes. Then nothing of the connection is left.
 _CUT_SECONDS = 1.0
 
@@ -58,11 +62,19 @@ class FramesProtocol(WebSocketsSansIOProtocol):
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """uvicorn's HTTP, whose requests can be cut."""
+    """uvicorn's HTTP, whose requests can be cut. What is no request is answered with a problem, too."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["extensions"] = _extended({}, {CONNECTION: _Cutting(self.transport)})
+
+    def send_400_response(self, msg: str) -> None:
+        """No application ever sees it: the parser has not found out what is asked."""
+        del msg
+        headers = [*self.server_state.default_headers, *_NO_REQUEST.headers, (b"connection", b"close")]
+        head = b"".join(b"%s: %s\r\n" % header for header in headers)
+        self.transport.write(b"HTTP/1.1 400 Bad Request\r\n" + head + b"\r\n" + _NO_REQUEST.body)
+        self.transport.close()
 
 
 def _extended(extensions: Any, ours: dict[str, object]) -> dict[str, Any]:

@@ -20,8 +20,8 @@ from onceward.http import problem
 from onceward.http.problem import Answer
 from onceward.http.wire import App, Receive, Send
 from onceward.hub.problems import refuse
+from onceward.hub.scopes import SAFE_METHODS
 
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 # What a page of an allowed origin may read besides the body.
 SHOWN_HEADERS = ("Idempotent-Replayed", "Retry-After", "X-Request-ID", "ETag", "Location")
 

@@ -6,7 +6,6 @@ happens, a client sees a status, a code and a sentence, and never a trace.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import logging
 from collections.abc import Iterable
@@ -20,11 +19,11 @@ from starlette.responses import Response
 
 from onceward import errors
 from onceward.http import problem
-from onceward.http.openapi import PROBLEM_MEDIA_TYPE, PROBLEM_SCHEMA
 from onceward.http.problem import Answer
 from onceward.http.replay import answer
 from onceward.http.routes import flat
 from onceward.http.wire import App, Message, Receive, Send
+from onceward.hub.document import describe
 
 # A list of ten thousand wrong items is wrong in the same way; the first few tell how.
 ERRORS_MAX = 20
@@ -40,9 +39,6 @@ _UNAVAILABLE = "The database does not answer. Retry in a moment, with the same i
 _DETAILS = {404: "There is nothing at this address", 405: "This address does not have this method"}
 # Where FastAPI's names for the parts of a request begin; what follows is the field.
 _PLACES = frozenset({"body", "query", "path", "header", "cookie"})
-# What FastAPI says of its own validation answers, which are never sent.
-_NOT_SENT = ("HTTPValidationError", "ValidationError")
-
 logger = logging.getLogger("onceward.hub")
 
 
@@ -167,25 +163,6 @@ def _methods(request: Request) -> list[str]:
         if route.matches(look)[0].value:
             found |= set(getattr(route, "methods", None) or ())
     return sorted(found | ({"HEAD"} if "GET" in found else set()))
-
-
-def describe(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with problem answers instead of FastAPI's validation answers. The one passed in is not changed."""
-    result = copy.deepcopy(document)
-    schemas = result.setdefault("components", {}).setdefault("schemas", {})
-    for name in _NOT_SENT:
-        schemas.pop(name, None)
-    schemas["Problem"] = copy.deepcopy(PROBLEM_SCHEMA)
-    content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    for item in result.get("paths", {}).values():
-        for operation in item.values():
-            responses = operation["responses"]
-            if "HTTPValidationError" in str(responses.get("422")):
-                del responses["422"]
-                text = "The request is not valid; `errors` says why, field by field."
-                responses.setdefault("400", {"description": text, "content": content})
-            responses.setdefault("default", {"description": "Any other problem.", "content": content})
-    return result
 
 
 # Everything else.

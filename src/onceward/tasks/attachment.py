@@ -86,9 +86,9 @@ def get_attachment(tx: Transaction, attachment_id: str) -> Attachment:
     return found[0]
 
 
-def list_attachments(tx: Transaction, task_id: str) -> list[Attachment]:
-    """All of a task, the newest first; `NotFound` when there is no such task."""
-    found = rows_of_task(tx, task_id)
+def list_attachments(tx: Transaction, task_id: str, limit: int | None = None) -> list[Attachment]:
+    """Those of a task, the newest first, all or so many; `NotFound` when there is no such task."""
+    found = rows_of_task(tx, task_id, limit)
     if not found:
         require_task(tx, task_id)
     return found
@@ -103,8 +103,9 @@ def no_task(task_id: str) -> NotFound:
     return NotFound(f"there is no task {task_id[:64]!r}")
 
 
-def rows_of_task(tx: Transaction, task_id: str) -> list[Attachment]:
-    return _with_labels(tx, tx.execute(_OF_TASK, {"task_id": task_id}).all())
+def rows_of_task(tx: Transaction, task_id: str, limit: int | None = None) -> list[Attachment]:
+    wanted = _OF_TASK if limit is None else _OF_TASK.limit(limit)
+    return _with_labels(tx, tx.execute(wanted, {"task_id": task_id}).all())
 
 
 def attachments_of_ids(tx: Transaction, ids: Sequence[str]) -> list[Attachment]:

@@ -146,6 +146,7 @@ def test_links_are_attached_and_have_no_content(url: str, using: Using) -> None:
         )
         assert (path.source_type, path.repo_path, path.meta) == ("repo_path", "docs/a.svg", {"k": 1})
         assert await hub.task_attachments(task.id) == [path, page]
+        assert await hub.task_attachments(task.id, limit=1) == [path]
         with pytest.raises(errors.InvalidInput, match="link"):
             await hub.download(page.id, io.BytesIO())
         with pytest.raises(errors.InvalidInput):

@@ -252,9 +252,9 @@ class Hub:
         path = _task(task_id, "/attachments/link")
         return await self._wire.change("POST", path, sent, idempotency_key, answers.task_attachment)
 
-    async def task_attachments(self, task_id: str) -> list[TaskAttachment]:
-        """The newest first."""
-        return await self._wire.look(_task(task_id, "/attachments"), {}, answers.task_attachment_list)
+    async def task_attachments(self, task_id: str, *, limit: int | None = None) -> list[TaskAttachment]:
+        """The newest first: all of them, or at most so many."""
+        return await self._wire.look(_task(task_id, "/attachments"), {"limit": limit}, answers.task_attachment_list)
 
     async def attachment(self, attachment_id: str) -> TaskAttachment:
         return await self._wire.look(_attached(attachment_id), {}, answers.task_attachment)

@@ -49,8 +49,14 @@ _UPLOAD_BODY: dict[str, Any] = {
                     "title": {"type": "string"},
                     "expires_at": {"type": "string"},
                     "media_type": {"type": "string"},
-                    "labels[]": {"type": "array", "items": {"type": "string"}},
+                    "labels": {"type": "array", "items": {"type": "string"}},
+                    "labels[]": {"type": "array", "items": {"type": "string"}, "description": "As `labels`."},
                     "meta": {"type": "string", "description": "A JSON object."},
+                    "reject_media_type_mismatch": {
+                        "type": "string",
+                        "enum": ["true", "false"],
+                        "description": "Whether bytes that are not of the `media_type` are refused. `false` needs the scope admin.",
+                    },
                 },
             }
         }
@@ -207,9 +213,14 @@ def link_attachment(task_id: TaskId, sent: LinkSent, request: Request) -> Respon
 
 
 @router.get("/tasks/{task_id}/attachments", response_model=AttachmentList, summary="List what is attached")
-def list_attachments(task_id: TaskId, request: Request) -> Response:
+def list_attachments(
+    task_id: TaskId,
+    request: Request,
+    limit: Annotated[int | None, Query(ge=1, le=500, description="At most so many; without it, all.")] = None,
+) -> Response:
+    """The newest first."""
     with hub_of(request).database.read() as tx:
-        found = tasks.list_attachments(tx, task_id)
+        found = tasks.list_attachments(tx, task_id, limit)
     now = now_text()
     return _json({"attachments": [attachment.shown(now) for attachment in found]})
 
@@ -325,7 +336,7 @@ def _described(upload: Upload) -> NewAttachment:
         filename=upload.filename,
         media_type=upload.one("media_type"),
         expires_at=upload.one("expires_at"),
-        labels=tuple(label for label in upload.all("labels", "labels[]") if label.strip()),
+        labels=tuple(upload.all("labels", "labels[]")),
         meta=_meta(upload.one("meta")),
     )
 
