@@ -1,7 +1,7 @@
 """Inserting entries, one or a whole batch, each once by its policy. A batch is one transaction, its events included.
 
-Batches that meet on PostgreSQL begin anew, and in the end keep all others away for a moment. Entries that the database
-itself refuses, by a rule that is not ours, are found by inserting one by one.
+Who meets another writer on PostgreSQL begins anew, and in the end keeps all others away for a moment. Entries that the
+database itself refuses, by a rule that is not ours, are found by inserting one by one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Sequence
 
 import sqlalchemy.exc
-from sqlalchemy import text
 
 from onceward.core.text import refused
 from onceward.db.clock import new_uuids, now_text
@@ -24,7 +23,7 @@ from onceward.ingest.draft import drafts_of
 from onceward.ingest.entry_event import append_events
 from onceward.ingest.inserted import Inserted, alone
 from onceward.ingest.payload import Payload
-from onceward.ingest.policy import list_policies
+from onceward.ingest.policy import Policy, list_policies
 from onceward.ingest.schema import Schema
 from onceward.ingest.table import EntryTable
 from onceward.ingest.tables import table_of
@@ -33,13 +32,11 @@ __all__ = ["ITEMS_MAX", "Inserted", "insert_entries", "insert_entry"]
 
 # One transaction has so many at most: others wait for it.
 ITEMS_MAX = 1000
-# How often a batch begins anew that met another one, before it keeps all others away.
+# How often one begins anew who met another writer, before he keeps all others away.
 _MEETINGS_MAX = 3
 
 # PostgreSQL: a deadlock, a serialization failure, a key that somebody else has just taken.
 _MEETINGS = frozenset({"40P01", "40001", "23505"})
-# Who only reads goes on.
-_KEEP_OTHERS_AWAY = "LOCK TABLE {entries} IN SHARE ROW EXCLUSIVE MODE"
 
 
 def insert_entries(
@@ -60,9 +57,14 @@ def insert_entries(
     while True:
         try:
             with database.write() as tx:
+                policies = list_policies(tx, schema)
+                drafts = drafts_of(payloads, policies, strict=strict)
+                table = table_of(tx, schema, policies)
                 if meetings >= _MEETINGS_MAX or singly:
-                    _keep_others_away(tx, schema)
-                return _insert(tx, schema, payloads, strict, request, singly)
+                    table.keep_others_away()
+                elif len(drafts) > 1:
+                    table.take_turn()
+                return _insert(tx, schema, policies, drafts, request, table, singly)
         except TransactionConflict:
             # Perhaps another run of the same request, whose answer is now there.
             request = None if request is None else dataclasses.replace(request, again=True)
@@ -89,17 +91,15 @@ def insert_entry(
 def _insert(
     tx: Transaction,
     schema: Schema,
-    payloads: Sequence[Payload],
-    strict: bool,
+    policies: Sequence[Policy],
+    drafts: Drafts,
     request: RequestKey | None,
+    table: EntryTable,
     singly: bool,
 ) -> list[Inserted]:
-    policies = list_policies(tx, schema)
-    drafts = drafts_of(payloads, policies, strict=strict)
     done = event_of(tx, request)
     if done is not None:
         return answer_again(tx, schema, drafts, policies, done)
-    table = table_of(tx, schema, policies)
     outcomes = _run_singly(tx, table, drafts) if singly else _run(table, drafts)
     if event_of(tx, request) is not None:
         # A run of the same request was still under way; whoever waited for its rows sees its events now.
@@ -125,11 +125,6 @@ def _run_singly(tx: Transaction, table: EntryTable, drafts: Drafts) -> list[Outc
             outcome = Outcome("failed", error=WriteRefused(f"the database refuses this entry: {reason}"))
         outcomes.append(outcome)
     return outcomes
-
-
-def _keep_others_away(tx: Transaction, schema: Schema) -> None:
-    if tx.dialect.name != "sqlite":
-        tx.execute(text(_KEEP_OTHERS_AWAY.format(entries=schema.table("entries", is_sqlite=False))))
 
 
 def _state_of(error: Exception) -> str | None:

@@ -1,8 +1,9 @@
 """Entries in PostgreSQL. One statement looks and inserts. Others insert at the same moment, so an entry may be neither
 inserted nor found; the next look finds it.
 
-Keys are looked up by scalar subqueries: whatever the planner knows of the table, each goes through its index. Columns
-are sent as arrays, in binary form (`%b`): as text, the driver takes five times as long for them.
+Entries are looked up one by one, by subqueries that the planner cannot make into a join: a plan that was made and kept
+while the table was small would read all of it for each batch when it is large. Columns are sent as arrays in binary
+form (`%b`): as text, the driver takes five times as long for them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,11 @@ from onceward.ingest.table import ENTRY_ID, ID, Looked
 
 _POLICY_ID, _PRIMARY, _SECONDARY = POSITION[POLICY_ID], POSITION[PRIMARY], POSITION[SECONDARY]
 
+# Batches of a schema go one after the other. Two that have entries in common would wait for each other in a circle: a
+# batch inserts in the order of its primary keys, but it meets others by its secondary keys as well, and in later rounds.
+_TURN = "SELECT pg_advisory_xact_lock(7331006, hashtext(%(entries)s))"
+# Who only reads goes on.
+_KEEP_OTHERS_AWAY = "LOCK TABLE {entries} IN SHARE ROW EXCLUSIVE MODE"
 # What the keys of the sent entries find, in their order.
 _SENT = """
     SELECT k.*,
@@ -36,11 +42,10 @@ _SHOWN = """
 """
 _FIND = """
     WITH sent AS MATERIALIZED ({sent})
-    SELECT {shown} FROM {entries}
-    WHERE entry_id IN (SELECT by_primary FROM sent UNION ALL SELECT by_secondary FROM sent)
+    SELECT e.* FROM (SELECT by_primary AS entry_id FROM sent UNION SELECT by_secondary FROM sent) AS there,
+        LATERAL (SELECT {shown} FROM {entries} WHERE entry_id = there.entry_id OFFSET 0) AS e
 """
-# Everybody inserts in the order of keys, so that two batches wait for each other in one direction only. What was just
-# inserted is not sent back as a whole.
+# What was just inserted is not sent back as a whole.
 _LOOK_AND_INSERT = """
     WITH sent AS MATERIALIZED ({sent}),
     written AS (
@@ -63,7 +68,7 @@ _LOOK_AND_INSERT = """
             capture_text, clean_text, content_hash, external_ref, metadata, place
         ) ON c.place = s.place
         WHERE s.by_primary IS NULL AND (s.by_secondary IS NULL OR s.policy_id = ANY(CAST(%(hint_policies)b AS bigint[])))
-        ORDER BY s.policy_id, s.key_primary, s.key_secondary
+        ORDER BY s.place
         ON CONFLICT DO NOTHING
         RETURNING entry_id, id, idempotency_key_secondary
     )
@@ -71,11 +76,18 @@ _LOOK_AND_INSERT = """
         NULL, NULL, idempotency_key_secondary
     FROM written
     UNION ALL
-    SELECT {shown} FROM {entries}
-    WHERE entry_id IN (SELECT by_primary FROM sent UNION ALL SELECT by_secondary FROM sent)
+    SELECT e.* FROM (SELECT by_primary AS entry_id FROM sent UNION SELECT by_secondary FROM sent) AS there,
+        LATERAL (SELECT {shown} FROM {entries} WHERE entry_id = there.entry_id OFFSET 0) AS e
 """
-_READ = "SELECT {shown} FROM {entries} WHERE entry_id = ANY(CAST(%(entry_ids)b AS bigint[]))"
-_LOCK = "SELECT {shown} FROM {entries} WHERE entry_id = ANY(CAST(%(entry_ids)b AS bigint[])) ORDER BY entry_id FOR NO KEY UPDATE"
+_READ = """
+    SELECT e.* FROM unnest(CAST(%(entry_ids)b AS bigint[])) AS there(entry_id),
+        LATERAL (SELECT {shown} FROM {entries} WHERE entry_id = there.entry_id OFFSET 0) AS e
+"""
+# In the order of the array, row by row, as everybody does.
+_LOCK = """
+    SELECT e.* FROM unnest(CAST(%(entry_ids)b AS bigint[])) AS there(entry_id),
+        LATERAL (SELECT {shown} FROM {entries} WHERE entry_id = there.entry_id FOR NO KEY UPDATE) AS e
+"""
 _UPDATE = """
     UPDATE {entries} AS e
     SET updated_at = u.updated_at, source = u.source, content_type = u.content_type, title = u.title,
@@ -111,6 +123,13 @@ class PostgresTable:
         self._tx = tx
         self._entries = schema.table("entries", is_sqlite=False)
         self._hint_policies = sorted(hint_policies)
+
+    def take_turn(self) -> None:
+        self._tx.exec_driver_sql(_TURN, {"entries": self._entries})
+
+    def keep_others_away(self) -> None:
+        self.take_turn()
+        self._tx.exec_driver_sql(_statement(_KEEP_OTHERS_AWAY, self._entries))
 
     def look_and_insert(self, first: Sequence[Row], others: Sequence[Row]) -> Looked:
         if not first:

@@ -43,6 +43,10 @@ class SqliteTable:
         self._entries = schema.table("entries", is_sqlite=True)
         self._hint_policies = hint_policies
 
+    def take_turn(self) -> None: ...
+
+    def keep_others_away(self) -> None: ...
+
     def look_and_insert(self, first: Sequence[Row], others: Sequence[Row]) -> Looked:
         if others or len(first) <= _SOME or self.find(first[:_SOME]):
             found = self.find([*first, *others])

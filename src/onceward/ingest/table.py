@@ -25,6 +25,14 @@ class EntryTable(Protocol):
     # Whether nobody else can change any row meanwhile.
     is_alone: bool
 
+    def take_turn(self) -> None:
+        """Wait until no other batch is under way."""
+        ...
+
+    def keep_others_away(self) -> None:
+        """Wait until nobody else writes, and let nobody."""
+        ...
+
     def look_and_insert(self, first: Sequence[Row], others: Sequence[Row]) -> Looked:
         """Find every entry that has a key of one of these, each once, and insert those of `first` that are not there.
 

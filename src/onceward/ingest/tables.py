@@ -27,6 +27,10 @@ class DryTable:
         self._table = _table(tx, schema, self._hint_policies)
         self._last = 0
 
+    def take_turn(self) -> None: ...
+
+    def keep_others_away(self) -> None: ...
+
     def look_and_insert(self, first: Sequence[Row], others: Sequence[Row]) -> Looked:
         found = self._table.find([*first, *others])
         new = []

@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 import pytest
@@ -15,15 +15,19 @@ from tests.ingest.store.payloads import events, newsletter, stored, thought
 from tests.servers.postgres import PostgresServer
 from tests.waiting import SECONDS_MAX, until
 
-from onceward.db.engine import Database, open_database
+from onceward.db.clock import new_uuids
+from onceward.db.engine import Database, Transaction, open_database
 from onceward.db.migrate import migrate
 from onceward.errors import StoreUnavailable, TransactionConflict
 from onceward.ingest import insert
+from onceward.ingest.draft import Draft, drafts_of
 from onceward.ingest.insert import Inserted, insert_entries, insert_entry
 from onceward.ingest.payload import Payload
+from onceward.ingest.policy import list_policies
 from onceward.ingest.postgres_table import PostgresTable
-from onceward.ingest.schema import PKM
+from onceward.ingest.schema import PKM, PKM_TEST
 from onceward.ingest.table import Looked
+from onceward.ingest.tables import table_of
 
 
 def at_once(*tasks: Callable[[], None]) -> None:
@@ -72,8 +76,13 @@ def test_eight_writers_of_the_same_entries_insert_each_once(database: Database) 
 
 
 @pytest.fixture
-def postgres(postgres_server: PostgresServer, postgres_template: str) -> Iterator[Database]:
-    with closing(open_database(postgres_server.create_database(postgres_template))) as database:
+def database_of(postgres_server: PostgresServer, postgres_template: str) -> str:
+    return postgres_server.create_database(postgres_template)
+
+
+@pytest.fixture
+def postgres(database_of: str) -> Iterator[Database]:
+    with closing(open_database(database_of)) as database:
         migrate(database)
         yield database
 
@@ -103,6 +112,13 @@ def _write(database: Database, batch: list[Payload]) -> None:
     assert "failed" not in {result.action for result in insert_entries(database, PKM, batch)}
 
 
+def insert_inside(tx: Transaction, payloads: list[Payload]) -> None:
+    """An insert that somebody has not committed yet."""
+    policies = list_policies(tx, PKM)
+    table = table_of(tx, PKM, policies)
+    insert._insert(tx, PKM, policies, drafts_of(payloads, policies), None, table, singly=False)
+
+
 def waiters(database: Database) -> int:
     waiting = text(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
@@ -111,30 +127,34 @@ def waiters(database: Database) -> int:
         return int(tx.execute(waiting).scalar_one())
 
 
-def test_a_deadlock_is_tried_again_and_nobody_hears_of_it(postgres: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has inserted its own entry and updates the other's then: without another attempt one of them fails."""
+def test_a_deadlock_is_tried_again_and_nobody_hears_of_it(postgres: Database, database_of: str) -> None:
+    """Somebody who is not one of us takes the rows in the other order, and is more patient than we are."""
     insert_entries(postgres, PKM, [thought(1), thought(2)])
-    both_have_one = threading.Barrier(2)
-    lock = PostgresTable.lock
-    local = threading.local()
+    ours = threading.Thread(target=_write, args=(postgres, [thought(1, "ours"), thought(2, "ours")]))
+    with psycopg.connect(database_of) as other:
+        other.execute("SET deadlock_timeout = '60s'")
+        other.execute("SELECT 1 FROM pkm.entries WHERE idempotency_key_primary = 'tg:1:2' FOR UPDATE")
+        ours.start()
+        until(lambda: waiters(postgres) == 1, "ours has the first row and waits for the second")
+        # Waits for the first row until ours is thrown out, which is then tried again.
+        other.execute("UPDATE pkm.entries SET author = 'other' WHERE idempotency_key_primary = 'tg:1:1'")
+    ours.join(SECONDS_MAX)
 
-    def crossing(self: PostgresTable, entry_ids: set[int]) -> Any:
-        if getattr(local, "order", None) is None:
-            return lock(self, entry_ids)
-        order, local.order = local.order, None
-        rows = [*lock(self, [order[0]])]
-        both_have_one.wait(SECONDS_MAX)
-        return [*rows, *lock(self, [order[1]])]
+    assert [(row["clean_text"], row["author"]) for row in stored(postgres)] == [("ours", "other"), ("ours", None)]
 
-    monkeypatch.setattr(PostgresTable, "lock", crossing)
 
-    def write(order: list[int], said: str) -> None:
-        local.order = order
-        _write(postgres, [thought(1, said), thought(2, said)])
+def test_batches_go_one_after_the_other_and_single_entries_beside_them(postgres: Database) -> None:
+    late = threading.Thread(target=_write, args=(postgres, [thought(n) for n in range(10, 13)]))
+    with postgres.write() as tx:
+        table_of(tx, PKM, ()).take_turn()
+        late.start()
+        until(lambda: waiters(postgres) == 1, "the other batch waits for this one")
+        _write(postgres, [thought(1)])
+        assert len(stored(postgres)) == 1
+        insert_entries(postgres, PKM_TEST, [thought(1), thought(2)])
+    late.join(SECONDS_MAX)
 
-    at_once(lambda: write([1, 2], "one"), lambda: write([2, 1], "two"))
-
-    assert len({row["clean_text"] for row in stored(postgres)}) == 1
+    assert len(stored(postgres)) == 4
 
 
 def test_who_always_meets_others_keeps_them_away_in_the_end(
@@ -168,7 +188,7 @@ def test_an_entry_that_somebody_is_just_inserting_is_waited_for_and_found(postgr
     found: list[Inserted] = []
     late = threading.Thread(target=lambda: found.extend(insert_entries(postgres, PKM, [newsletter("<1@x>", "d")])))
     with postgres.write() as tx:
-        insert._insert(tx, PKM, [newsletter("<1@x>", "d")], False, None, False)
+        insert_inside(tx, [newsletter("<1@x>", "d")])
         late.start()
         until(lambda: waiters(postgres) == 1, "the other one waits for this")
     late.join(SECONDS_MAX)
@@ -210,7 +230,7 @@ def test_who_updates_sees_what_another_has_committed_meanwhile(postgres: Databas
     insert_entry(postgres, PKM, thought(1, metadata={}))
     late = threading.Thread(target=_write, args=(postgres, [thought(1, metadata={"b": 2})]))
     with postgres.write() as tx:
-        insert._insert(tx, PKM, [thought(1, metadata={"a": 1})], False, None, False)
+        insert_inside(tx, [thought(1, metadata={"a": 1})])
         late.start()
         until(lambda: waiters(postgres) == 1, "the other one waits for this")
     late.join(SECONDS_MAX)
@@ -223,7 +243,7 @@ def test_a_key_that_somebody_else_is_just_taking_is_not_filled(postgres: Databas
     insert_entry(postgres, PKM, thought(1, "old", idempotency_key_secondary=None))
     late = threading.Thread(target=_write, args=(postgres, [thought(1, "same")]))
     with postgres.write() as tx:
-        insert._insert(tx, PKM, [thought(2, "same")], False, None, False)
+        insert_inside(tx, [thought(2, "same")])
         late.start()
         until(lambda: waiters(postgres) == 1, "the other one waits for this")
     late.join(SECONDS_MAX)
@@ -232,3 +252,34 @@ def test_a_key_that_somebody_else_is_just_taking_is_not_filled(postgres: Databas
         ("same", None),
         ("same", "hash of same"),
     ]
+
+
+class Explained:
+    """A transaction that asks for the plan of a statement instead of its rows."""
+
+    def __init__(self, tx: Any) -> None:
+        self._tx = tx
+        self.plans: list[str] = []
+
+    def exec_driver_sql(self, statement: str, values: dict[str, Any]) -> Any:
+        self.plans.append("\n".join(self._tx.exec_driver_sql(f"EXPLAIN {statement}", values).scalars()))
+        return self._tx.exec_driver_sql(statement, values)
+
+
+def test_a_plan_that_is_made_while_the_table_is_empty_is_good_for_a_large_one(postgres: Database) -> None:
+    """The driver has the server keep it, so that it would read the whole table for each batch."""
+    with postgres.write() as tx:
+        explained: Any = Explained(tx)
+        table = PostgresTable(explained, PKM, [1])
+        drafts = drafts_of([newsletter("<1@x>", "d")], list_policies(tx, PKM))
+        rows = [
+            (None, one, "", "", *cast("Draft", draft).values) for one, draft in zip(new_uuids(1), drafts, strict=True)
+        ]
+        table.look_and_insert(rows, [])
+        table.find(rows)
+        table.read([1])
+        table.lock([1])
+
+    assert len(explained.plans) == 4
+    for plan in explained.plans:
+        assert "Seq Scan" not in plan
