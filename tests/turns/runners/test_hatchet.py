@@ -276,7 +276,9 @@ def test_a_turn_that_is_not_there_is_not_tried_again(hatchet: Hatchet, database:
         asyncio.run(shop.all_steps("turn_none"))
 
 
-def test_what_is_woken_is_begun_in_hatchet(hatchet: Hatchet, database: Database, ledger: Ledger) -> None:
+def test_what_is_woken_before_the_runner_stops_is_begun_in_hatchet(
+    hatchet: Hatchet, database: Database, ledger: Ledger
+) -> None:
     async def story() -> None:
         shop = Shop(hatchet, database, ledger, Brain(echo))
 
@@ -288,8 +290,11 @@ def test_what_is_woken_is_begun_in_hatchet(hatchet: Hatchet, database: Database,
         runner.wake(turn_id)
         await runner.idle()
         await runner.stop()
+        late = await shop.say("too late")
+        runner.wake(late)
+        await runner.idle()
 
-        assert shop.turn(turn_id).answer == "You said: hello"
+        assert (shop.turn(turn_id).answer, shop.turn(late).answer) == ("You said: hello", None)
 
     asyncio.run(story())
 

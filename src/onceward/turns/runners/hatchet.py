@@ -175,12 +175,15 @@ class HatchetRunner:
         self._begin = begin
         self._local = LocalRunner(engine, workers=workers, sweep_seconds=sweep_seconds)
         self._asking: set[asyncio.Task[None]] = set()
+        self._stopping = False
 
     async def start(self) -> None:
         await self._local.start()
 
     def wake(self, turn_id: str) -> None:
         """Ask Hatchet to run this turn."""
+        if self._stopping:
+            return
         task = asyncio.create_task(self._ask(turn_id), name=f"asking for {turn_id}")
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
@@ -189,6 +192,7 @@ class HatchetRunner:
         self._local.interrupt(turn_id)
 
     async def stop(self, grace_seconds: float = 0.0) -> None:
+        self._stopping = True
         for task in self._asking:
             task.cancel()
         if self._asking:
