@@ -47,6 +47,8 @@ from onceward.turns.turn import RUNNING, Clock, State, Turn, now_utc
 MAX_ATTEMPTS = 3
 # A brain that works longer than this on one turn is taken for hung.
 MAX_RUN_SECONDS = 3600.0
+# A turn whose runs end without a word this often takes its processes down with it, and is given up.
+BROKEN_OFF_MAX = 50
 # How long a turn rests after its first failure, its second, and so on.
 RETRY_SECONDS = (0.5, 2.0, 10.0)
 
@@ -198,6 +200,9 @@ class Engine:
                     return Ran(Ending.SUPERSEDED)
                 seen = taken
                 await self._step("started", seen.turn)
+                if seen.turn.attempts - seen.turn.failures > BROKEN_OFF_MAX:
+                    await self._let_go(claim)
+                    return await self._end(seen.turn, f"{BROKEN_OFF_MAX} runs of it broke off without a word")
             if claim is not None:
                 return await self._hold(seen, claim, through)
         except BaseException:

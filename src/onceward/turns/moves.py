@@ -45,9 +45,9 @@ _SESSION_POSTGRES = text(f"{_OF_SESSION} FOR NO KEY UPDATE")
 
 _INSERT = text(f"""
     INSERT INTO turns (id, turn_group_id, principal, tenant_id, agent_id, customer_id, channel, session_key, state,
-                       accumulate_until, reason, created_at, updated_at)
+                       epoch, accumulate_until, reason, created_at, updated_at)
     VALUES (:id, :turn_group_id, :principal, :tenant_id, :agent_id, :customer_id, :channel, :session_key,
-            'accumulating', :until, :reason, :now, :now)
+            'accumulating', :epoch, :until, :reason, :now, :now)
     {_RETURNING}
 """)
 _JOIN = text(f"""
@@ -79,7 +79,8 @@ _SUPERSEDE = text(f"""
     WHERE {_SEEN}
 """)
 _ABSORB = text(f"""
-    UPDATE turns SET state = 'accumulating', epoch = epoch + 1, accumulate_until = :until, updated_at = :now
+    UPDATE turns SET state = 'accumulating', epoch = epoch + 1, accumulate_until = :until, failures = 0,
+                     updated_at = :now
     WHERE {_SEEN} {_RETURNING}
 """)
 _FORCE = text(f"""

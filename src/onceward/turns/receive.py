@@ -209,7 +209,7 @@ class _Receiving:
         """The failed turn's messages once more; what its tools have done is known by the group that stays the same."""
         busy = bool(moves.unfinished(self.tx, moves.session_of(failed), lock=True))
         reason = f"tries {failed.id} again"
-        turn = self._turn(failed, group=failed.turn_group_id, until=self.now, reason=reason)
+        turn = self._turn(failed, group=failed.turn_group_id, until=self.now, reason=reason, after_epoch=failed.epoch)
         if not moves.replace(self.tx, failed, turn.id):
             raise Again
         moves.hand_over(self.tx, failed, turn.id)
@@ -244,7 +244,7 @@ class _Receiving:
                 turn_id = new_id("turn")
                 if not moves.supersede(self.tx, running, turn_id, self.now):
                     raise Again
-                turn = self._turn(self.message, turn_id, running.turn_group_id)
+                turn = self._turn(self.message, turn_id, running.turn_group_id, after_epoch=running.epoch)
                 moves.hand_over(self.tx, running, turn_id)
                 moves.want_undone(self.tx, running)
             case Decision.ABSORB:
@@ -273,7 +273,11 @@ class _Receiving:
         group: str | None = None,
         until: str | None = None,
         reason: str | None = None,
+        after_epoch: int = 0,
     ) -> Turn:
+        """A new turn. One that takes another's place begins behind its epoch: ids of the old one's stream are then those
+        of an earlier version.
+        """
         turn_id = turn_id or new_id("turn")
         fields = ("principal", "tenant_id", "agent_id", "customer_id", "channel", "session_key")
         return moves.insert_turn(
@@ -285,6 +289,7 @@ class _Receiving:
                 "until": until or self._until(),
                 "reason": reason,
                 "now": self.now,
+                "epoch": after_epoch + 1,
             },
         )
 

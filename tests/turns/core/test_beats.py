@@ -11,9 +11,10 @@ from tests.turns.core.house import House, Post, opened
 
 from onceward.db.engine import Database
 from onceward.ledger import Ledger
+from onceward.open import open_ledger
 from onceward.store.open import open_store
 from onceward.testing import PinnedClock
-from onceward.turns import Brain, Context, State
+from onceward.turns import Brain, Context, State, Turn
 from onceward.turns.held import BEAT_TTL_SECONDS
 
 
@@ -115,3 +116,30 @@ def test_a_response_too_large_for_the_ledger_is_read_from_the_turn_that_gave_it(
             assert (second.state, second.response) == (State.FAILED, None)
 
     told(database, "memory:", story)
+
+
+def test_a_beat_whose_answer_was_recorded_before_a_crash_is_answered_all_the_same(
+    database: Database, ledger_url: str
+) -> None:
+    """Whoever delivers it afterwards also settles it."""
+    broken: list[str] = []
+
+    async def break_off(name: str, _turn: Turn) -> None:
+        if name == "responded" and not broken:
+            broken.append(name)
+            raise RuntimeError(name)
+
+    async def whole() -> None:
+        counting, post = Counting(), Post()
+        with open_ledger(ledger_url) as ledger:
+            async with opened(House(database, ledger, counting.brain, adapter=post, step=break_off)) as house:
+                await said(house, "hello", "m")
+                assert post.sent == []
+                await house.sweep()
+                forget(house)
+                second = await said(house, "hello", "m")
+
+                assert house.turn(second).answer == "1: hello"
+                assert (counting.runs, len(post.sent)) == (1, 1)
+
+    asyncio.run(whole())

@@ -137,3 +137,37 @@ def test_there_is_one_effect_whatever_is_decided_and_when(database: Database, ef
             except AssertionError as error:
                 error.add_note(f"{effect}, {moment} the effect, the brain wants {wanted}: {world.happened}")
                 raise
+
+
+def test_nothing_is_done_again_before_what_was_done_is_taken_back(database: Database) -> None:
+    """An undo that fails is tried again with the next attempt; until then the brain does not begin."""
+    world = World(Effect.COMPENSATABLE, "after", SUPERSEDE)
+    log: list[str] = []
+    failures = [RuntimeError("not now")]
+
+    async def act(thing: str) -> str:
+        log.append("done")
+        return await world.act(thing)
+
+    async def take_back(thing: str) -> None:
+        log.append("undo")
+        if failures:
+            raise failures.pop()
+        assert thing == "x"
+
+    async def whole() -> None:
+        declared = tool(effect="compensatable", name="act", key_fields=["thing"], undo=take_back)(act)
+        brain = Brain(world.run, Toolbox([declared]), decide=lambda *_: SUPERSEDE)
+        with open_ledger("memory:") as ledger:
+            async with opened(House(database, ledger, brain, Now())) as house:
+                await house.say("act")
+                await asyncio.wait_for(world.reached.wait(), SECONDS_MAX)
+                second = await house.say("more")
+                world.go_on.set()
+                await house.idle()
+
+                turn = house.turn(second.turn_id)
+                assert (turn.state, turn.failures, turn.answer) == (State.COMPLETE, 1, "done: did x")
+                assert log == ["done", "undo", "undo", "done"]
+
+    asyncio.run(whole())

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from tests.turns.core.house import Held, House, Post, decides, echo, opened
-from tests.waiting import SECONDS_MAX
+from tests.waiting import SECONDS_MAX, soon
 
 from onceward.db.engine import Database
 from onceward.errors import NotDone, StoreUnavailable
@@ -15,6 +15,7 @@ from onceward.ledger import Ledger
 from onceward.open import open_ledger
 from onceward.terms import Effect
 from onceward.turns import Brain, Context, Decision, State, Turn
+from onceward.turns.engine import BROKEN_OFF_MAX
 from onceward.turns.sweep import Place, look
 
 
@@ -131,6 +132,21 @@ def test_a_turn_rests_after_a_failure_and_nobody_tries_it_before(database: Datab
     asyncio.run(story())
 
 
+def test_a_turn_that_takes_its_processes_down_with_it_is_given_up(database: Database) -> None:
+    async def story() -> None:
+        with open_ledger("memory:") as ledger:
+            async with opened(House(database, ledger, Brain(echo))) as house:
+                await house.runner.stop()
+                turn_id = (await house.say("hello")).turn_id
+            for attempts, state in ((BROKEN_OFF_MAX, State.FAILED), (BROKEN_OFF_MAX - 1, State.COMPLETE)):
+                house.write("UPDATE turns SET state = 'processing', attempts = :attempts", attempts=attempts)
+                async with opened(House(database, ledger, Brain(echo), house.now)) as other:
+                    await other.sweep()
+                    assert other.turn(turn_id).state is state
+
+    asyncio.run(story())
+
+
 # Delivery.
 
 
@@ -242,6 +258,7 @@ def test_a_runner_may_let_runs_finish_before_it_stops_and_takes_on_no_more(datab
             first = await house.say("one")
             second = await house.say("two")
             run = await held.began()
+            await soon(lambda: list(house.runner._tasks) == [first.turn_id], "the second message does not wait")
             asyncio.get_running_loop().call_soon(run.answer.set_result, "done")
             await house.runner.stop(grace_seconds=30)
             house.runner.wake(second.turn_id)

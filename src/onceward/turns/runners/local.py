@@ -128,8 +128,10 @@ class LocalRunner:
             while True:
                 self._again.discard(turn_id)
                 async with self._free:
+                    if self._stopping:
+                        return
                     await self._run(turn_id, act)
-                if turn_id not in self._again or self._stopping:
+                if turn_id not in self._again:
                     return
                 act = functools.partial(self._engine.run, turn_id, self._through)
         finally:
