@@ -144,6 +144,7 @@ def test_a_key_is_busy_then_answered_and_never_of_another_message(desk: Desk, se
     again = desk.chat(f"hold {fifo}", idempotency_key=key, session_key=session)
 
     assert (busy.status_code, busy.json()["detail"], busy.headers["Retry-After"]) == (409, BUSY, "1")
+    assert busy.headers["Content-Location"] == f"/turns/{first['turn_id']}"
     assert (other.status_code, other.json()["detail"]) == (422, REUSED)
     assert waited.json() == again.json()
     assert (again.status_code, again.json()["status"], again.json()["turn_id"]) == (200, "complete", first["turn_id"])
@@ -300,6 +301,23 @@ def test_who_asks_while_it_runs_joins_from_the_beginning(desk: Desk, session: st
 
     whole = events(desk.client.get(f"/turns/{turn_id}/events").text)
     assert sorted((events(one.text) for one in joined), key=len) == [whole[1:], whole]
+
+
+def test_a_stream_of_a_superseded_turn_is_not_gone_on_with_in_the_turn_that_took_its_place(
+    desk: Desk, session: str
+) -> None:
+    fifo = desk.fifo()
+    said: dict[str, Any] = {"session_key": session, "idempotency_key": f"k-{session}"}
+    message = f"say old\nhold {fifo}"
+    first = desk.chat(message, **said).json()
+    until(lambda: desk.state(first["turn_id"]) == "processing", "it does not run")
+    second = desk.chat("say new", session_key=session).json()
+    fifo.release()
+
+    resumed = stream(desk, message, last="1.1", **said)
+
+    assert resumed.headers["content-location"] == f"/turns/{second['turn_id']}/events"
+    assert [name for _, name, _ in events(resumed.text)] == ["interrupted", "delta", "delta", "done"]
 
 
 def test_an_id_of_an_earlier_attempt_is_interrupted_and_the_new_stream_follows(desk: Desk, session: str) -> None:

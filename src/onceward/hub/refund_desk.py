@@ -3,8 +3,8 @@ r"""A brain to try turns with: a refund desk, with three orders and a bank that 
     curl -H 'Content-Type: application/json' -H 'Prefer: wait=10' \
         -d '{"message": "Refund my order 12345"}' http://127.0.0.1:8787/chat
 
-Its refund is irreversible, and so happens once for each order and conversation, whatever is retried. A brain of your
-own is named by `onceward serve --brain module:name`.
+Its refund is irreversible, and so happens once for each order and request, whatever is retried, restarted or superseded:
+once for each turn group. A brain of your own is named by `onceward serve --brain module:name`.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def unfinished(tx: Transaction, session: dict[str, str], *, lock: bool = False) 
 
 
 def insert_turn(tx: Transaction, values: dict[str, Any]) -> Turn:
-    return read_turn(tx.execute(_INSERT, values).one())
+    return read_turn(tx.execute(_INSERT, {"epoch": 1, **values}).one())
 
 
 def join(tx: Transaction, turn_id: str, until: str, now: str) -> Turn | None:

@@ -112,7 +112,8 @@ async def chat(sent: ChatSent, request: Request) -> Response:
     elif received.duplicate_of:
         seen = await hub.turns.seen(principal, received.turn_id)
     if is_keyed and seen is not None and not seen.is_over:
-        return _answered(problem.problem(409, _BUSY, headers=_RETRY_AFTER))
+        where = (b"content-location", f"/turns/{seen.turn.id}".encode())
+        return _answered(problem.problem(409, _BUSY, headers=(*_RETRY_AFTER, where)))
     told: dict[str, Json] = {"status": "processing", "turn_id": received.turn_id}
     if seen is not None:
         told = seen.answer()
@@ -203,6 +204,8 @@ def _key(sent: ChatSent, request: Request) -> str | None:
 def _stream(hub: Hub, principal: str, turn_id: str, behind: tuple[int, int] | None) -> Response:
     events = events_of(hub.turns, hub.database, principal, turn_id, behind)
     headers = {name.decode(): value.decode() for name, value in HEADERS if name != b"content-type"}
+    # Where the same stream is without sending the message again.
+    headers["content-location"] = f"/turns/{turn_id}/events"
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
