@@ -23,7 +23,7 @@ BEFORE, NOW, LATER = "2026-11-16T00:00:00", "2026-11-16T00:00:01", "2026-11-16T0
 
 
 def make(tx: Transaction, *, session: str = "s", until: str = NOW) -> Turn:
-    values = {**SESSION, "agent_id": "a", "customer_id": "c", "channel": "api", "reason": None, "now": NOW}
+    values = {**SESSION, "agent_id": "a", "customer_id": "c", "channel": "api", "reason": None, "now": NOW, "epoch": 1}
     turn_id = new_id("turn")
     return moves.insert_turn(
         tx, {**values, "session_key": session, "id": turn_id, "turn_group_id": "g", "until": until}
