@@ -27,7 +27,8 @@ _LAST = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?), 0)"
 _INSERT = "INSERT INTO {entries} ({columns}) VALUES ({places}) ON CONFLICT DO NOTHING"
 _BEHIND = "SELECT entry_id FROM {entries} WHERE entry_id > ?"
 _UPDATE = "UPDATE {entries} SET {assignments} WHERE entry_id = ?"
-
+# What does not fit is written before its time, and then again. A large batch with its events has some 4 MB.
+_CACHE = "PRAGMA cache_size = -8192"
 
 # So many are looked for before a batch is taken for a new one.
 _SOME = 8
@@ -43,7 +44,8 @@ class SqliteTable:
         self._entries = schema.table("entries", is_sqlite=True)
         self._hint_policies = hint_policies
 
-    def take_turn(self) -> None: ...
+    def take_turn(self) -> None:
+        self._tx.exec_driver_sql(_CACHE)
 
     def keep_others_away(self) -> None: ...
 
