@@ -196,6 +196,10 @@ def test_the_sender_is_the_address_that_stands_there(sender: str) -> None:
     assert found_in(read(f"From: {sender}", "", ""), "from_addr") == "ann@example.com"
 
 
+def test_a_name_with_a_comma_and_no_quotes_is_no_author_of_its_own() -> None:
+    assert read("From: Miller, Ann <ann@example.com>", "", "")["author"] == "Ann"
+
+
 def test_what_is_very_long_is_keyed_whole_and_shown_in_part() -> None:
     long = "x" * 5000
     people = ", ".join(f"p{number}@example.com" for number in range(500))
@@ -208,6 +212,7 @@ def test_what_is_very_long_is_keyed_whole_and_shown_in_part() -> None:
     ref = f"sha256:{hashlib.sha256(f'<{long}@b>'.encode()).hexdigest()}"
     assert payload["external_ref"] == payload["idempotency_key_primary"] == found_in(payload, "message_id") == ref
     assert found_in(payload, "in_reply_to") == ref
+    assert cast("str", found_in(payload, "from_addr")).startswith("sha256:")
     assert other["idempotency_key_primary"] == hashlib.sha256(long.encode()).hexdigest()
     assert payload["title"] == found_in(payload, "subject_base") == payload["author"] == "x" * 997 + "…"
     shown = cast("list[str]", found_in(payload, "to"))
