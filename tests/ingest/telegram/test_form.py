@@ -162,6 +162,7 @@ WRONG: dict[str, tuple[Any, set[str]]] = {
     "a list for the title": ({"text": "a", "source": IDS, "title": []}, {"title"}),
     "a list for the metadata": ({"text": "a", "source": IDS, "metadata": []}, {"metadata"}),
     "NUL in the metadata": ({"text": "a", "source": IDS, "metadata": {"b": ["\0"]}}, {"metadata"}),
+    "NUL in a name of the metadata": ({"text": "a", "source": IDS, "metadata": {"b": {"\0": 1}}}, {"metadata"}),
     "half a character in the metadata": ({"text": "a", "source": IDS, "metadata": {"b": "\ud800"}}, {"metadata"}),
     "a time that is none": ({"text": "a", "source": {**IDS, "date": "soon"}}, {"source.date"}),
     "true for a time": ({"text": "a", "source": {**IDS, "edit_date": True}}, {"source.edit_date"}),
