@@ -54,20 +54,23 @@ def test_the_same_entry_is_new_in_each_schema(database: Database) -> None:
 
 
 def test_a_batch_is_in_one_schema_whoever_switches_meanwhile(database: Database) -> None:
-    """Each writer asks once, and inserts there what says where it belongs; somebody else switches all the time."""
-    over = threading.Event()
+    """Each writer asks once, and inserts there what says where it belongs; somebody switches as soon as one has asked."""
+    asked, over = threading.Event(), threading.Event()
 
     def toggle() -> None:
         enabled = False
         while not over.is_set():
+            asked.wait(SECONDS_MAX)
+            asked.clear()
             enabled = not enabled
             switch(database, enabled=enabled)
 
     def write(writer: int) -> None:
         for number in range(8):
-            asked = active(database)
-            batch = [thought(writer * 1000 + number * 10 + n, asked.name) for n in range(3)]
-            insert_entries(database, asked, batch)
+            mine = active(database)
+            asked.set()
+            batch = [thought(writer * 1000 + number * 10 + n, mine.name) for n in range(3)]
+            insert_entries(database, mine, batch)
 
     switcher = threading.Thread(target=toggle)
     writers = [threading.Thread(target=write, args=(writer,)) for writer in range(3)]
@@ -76,8 +79,9 @@ def test_a_batch_is_in_one_schema_whoever_switches_meanwhile(database: Database)
     for thread in writers:
         thread.join(SECONDS_MAX)
     over.set()
+    asked.set()
     switcher.join(SECONDS_MAX)
 
     for one in (PKM, PKM_TEST):
-        assert {row["clean_text"] for row in stored(database, one)} <= {one.name}
+        assert {row["clean_text"] for row in stored(database, one)} == {one.name}, "both were active at times"
     assert len(stored(database, PKM)) + len(stored(database, PKM_TEST)) == 3 * 8 * 3
