@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from tests.backends import BACKENDS, FOUR, Backend, Opener, Servers
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisCluster, RedisServer
@@ -22,8 +22,20 @@ from onceward.testing import PinnedClock
 pytest.register_assert_rewrite("onceward.testing.caller", "onceward.testing.rules", "onceward.testing.contract")
 
 # Answers take as long as they take on a busy machine; a failure prints the seed that repeats it.
-settings.register_profile("onceward", deadline=None, print_blob=True)
+# However busy the machine is: time is no property of what is tested.
+settings.register_profile("onceward", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("onceward")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """An example with half a character in it can be told: workers send only what UTF-8 can say."""
+    del item, call
+    report = yield
+    report.sections = [(title, text.encode("utf-8", "backslashreplace").decode()) for title, text in report.sections]
+    return report
 
 
 @pytest.fixture(scope="session")
