@@ -106,20 +106,24 @@ def _guarded(app: App, hub: Hub) -> App:
         max_body_bytes=config.hub.max_body_bytes,
         rules=_rules(config),
     )
-    app = Schemas(_known_by_itself(chat.PATHS, plain, keyed), hub.database)
+    app = Schemas(Known(keyed, chat.PATHS, plain), hub.database)
     app = Auth(app, hub.database)
     app = Hosts(app, config.auth.allowed_hosts, config.auth.allowed_origins, bound=config.hub.host)
     return Observe(app)
 
 
-def _known_by_itself(paths: frozenset[str], plain: App, keyed: App) -> App:
+class Known:
     """What knows its own duplicates is not behind the middleware; everything else is."""
 
-    async def choose(scope: Any, receive: Receive, send: Send) -> None:
-        app = plain if scope["type"] == "http" and scope["path"] in paths else keyed
-        await app(scope, receive, send)
+    def __init__(self, app: App, paths: frozenset[str], plain: App) -> None:
+        # Under this name the routes are found through all layers.
+        self.app = app
+        self._paths = paths
+        self._plain = plain
 
-    return choose
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        app = self._plain if scope["type"] == "http" and scope["path"] in self._paths else self.app
+        await app(scope, receive, send)
 
 
 def _rules(config: Config) -> dict[str, Rule]:
