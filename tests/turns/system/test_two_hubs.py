@@ -79,6 +79,7 @@ def test_a_refund_whose_worker_is_killed_is_paid_once_and_both_callers_hear_the_
         until(lambda: site.lines("outside") == ["12345"], "nothing is paid")
         assert chat(other, message, "k", session_key="s").status_code == 409
         one.process.kill()
+        one.process.wait()
         fifo.release()
 
         done = chat(other, message, "k", wait=30, session_key="s").json()
@@ -98,6 +99,7 @@ def test_an_effect_that_may_not_be_repeated_is_left_in_doubt_when_its_worker_is_
         chat(one, message, "k", session_key="s")
         until(lambda: site.lines("begun") == ["12345"], "the tool is not called")
         one.process.kill()
+        one.process.wait()
 
         done = chat(other, message, "k", wait=30, session_key="s").json()
         claims = httpx.get(f"{other.url}/api/v1/claims", params={"status": "in_doubt"}).json()["claims"]
@@ -136,6 +138,7 @@ def test_a_stream_is_joined_on_the_other_hub_and_interrupted_when_its_producer_d
             lines = joined.iter_lines()
             heard = [next(lines) for _ in range(5)]
             one.process.kill()
+            one.process.wait()
             rest = "\n".join([*heard, *lines])
         fifo.release()
         resumed = httpx.get(path, headers={"Last-Event-ID": "1.1"}, timeout=40).text
