@@ -73,10 +73,13 @@ def turn(hub: RunningHub, turn_id: str) -> dict[str, Any]:
 def test_a_refund_whose_worker_is_killed_is_paid_once_and_both_callers_hear_the_same(site: Site) -> None:
     """The provider has paid and its answer is lost. Whoever takes over asks under the same key."""
     fifo = site.fifo()
-    with site.hub("a") as one, site.hub("b") as other:
+    with contextlib.ExitStack() as stack:
+        one = stack.enter_context(site.hub("a"))
         message = f"provide 12345 {fifo}"
         first = chat(one, message, "k", session_key="s").json()
         until(lambda: site.lines("outside") == ["12345"], "nothing is paid")
+        # Only now, so that it is certainly the first one that runs the turn.
+        other = stack.enter_context(site.hub("b"))
         assert chat(other, message, "k", session_key="s").status_code == 409
         one.process.kill()
         one.process.wait()
@@ -94,10 +97,12 @@ def test_a_refund_whose_worker_is_killed_is_paid_once_and_both_callers_hear_the_
 def test_an_effect_that_may_not_be_repeated_is_left_in_doubt_when_its_worker_is_killed(site: Site) -> None:
     """Nobody knows whether it was paid: it is not paid again, the brain is told so, and an operator sees it."""
     fifo = site.fifo()
-    with site.hub("a") as one, site.hub("b") as other:
+    with contextlib.ExitStack() as stack:
+        one = stack.enter_context(site.hub("a"))
         message = f"keep 12345 {fifo}"
         chat(one, message, "k", session_key="s")
         until(lambda: site.lines("begun") == ["12345"], "the tool is not called")
+        other = stack.enter_context(site.hub("b"))
         one.process.kill()
         one.process.wait()
 
@@ -131,8 +136,11 @@ def test_a_turn_superseded_from_the_other_hub_refunds_once(site: Site) -> None:
 
 def test_a_stream_is_joined_on_the_other_hub_and_interrupted_when_its_producer_dies(site: Site) -> None:
     fifo = site.fifo()
-    with site.hub("a") as one, site.hub("b") as other:
+    with contextlib.ExitStack() as stack:
+        one = stack.enter_context(site.hub("a"))
         told = chat(one, f"say one\nhold {fifo}\nsay two", "k", session_key="s").json()
+        until(lambda: turn(one, told["turn_id"])["status"] == "processing", "it does not run")
+        other = stack.enter_context(site.hub("b"))
         path = f"{other.url}/turns/{told['turn_id']}/events"
         with httpx.stream("GET", path, timeout=40) as joined:
             lines = joined.iter_lines()
