@@ -229,11 +229,13 @@ def test_a_rich_message_is_read_as_its_text() -> None:
 def test_a_rich_message_that_is_nested_too_deeply_is_refused() -> None:
     block: dict[str, Json] = {"type": "paragraph", "text": "a"}
     text: Json = "a"
+    rows: Json = []
     for _ in range(3_000):
         block = {"type": "blockquote", "blocks": [block]}
         text = {"type": "bold", "text": text}
+        rows = [rows]
 
-    for blocks in ([block], [{"type": "paragraph", "text": text}]):
+    for blocks in ([block], [{"type": "paragraph", "text": text}], [{"type": "table", "cells": rows}]):
         with pytest.raises(InvalidInput, match="nested"):
             message("text", rich_message={"blocks": blocks})
 
