@@ -173,6 +173,12 @@ def test_ten_megabytes_of_anything_are_read_in_a_moment(raw: bytes) -> None:
         assert len(compact(cast("Json", shown))) < 200_000
 
 
+@pytest.mark.parametrize("raw", [b"", b"\r\n \t\n"], ids=["nothing", "blank"])
+def test_an_empty_mail_is_called_so(raw: bytes) -> None:
+    with pytest.raises(InvalidInput, match="the mail is empty"):
+        normalize_mail(raw, backfill=True)
+
+
 def test_a_mail_that_is_too_long_is_refused() -> None:
     with pytest.raises(InvalidInput, match="the mail is longer than"):
         normalize_mail(bytes([120]) * (MAIL_BYTES_MAX + 1))
