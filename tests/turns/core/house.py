@@ -29,6 +29,7 @@ from onceward.turns import (
     UserMessage,
     messages_of,
 )
+from onceward.turns.toolbox import Toolbox
 from onceward.turns.turn import find_turn, now_utc
 
 # Nothing is found by sweeping unless a test sweeps.
@@ -56,12 +57,15 @@ class Held:
     """A brain that waits until it is told what to say, run by run; or does with a run what it is given to do."""
 
     def __init__(
-        self, decide: Callable[..., Any] | None = None, act: Callable[[HeldRun], Awaitable[Json]] | None = None
+        self,
+        decide: Callable[..., Any] | None = None,
+        act: Callable[[HeldRun], Awaitable[Json]] | None = None,
+        toolbox: Toolbox | None = None,
     ) -> None:
         self._act = act
         self.runs: list[HeldRun] = []
         self._began: asyncio.Queue[HeldRun] = asyncio.Queue()
-        self.brain = Brain(self._run, decide=decide)
+        self.brain = Brain(self._run, toolbox, decide=decide)
 
     async def _run(self, context: Context) -> Json:
         run = HeldRun(context)

@@ -6,16 +6,19 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
-from tests.turns.core.house import Held, HeldRun, House, Now, decides, opened
+from tests.turns.core.house import Held, HeldRun, House, Now, decides, echo, opened
 from tests.waiting import SECONDS_MAX
 
 from onceward.db.engine import Database
 from onceward.errors import Superseded
 from onceward.ledger import Ledger
 from onceward.open import open_ledger
-from onceward.turns import Decision, Intake, Received, State, moves
+from onceward.turns import Brain, Decision, Intake, Received, State, moves
+from onceward.turns.tool import tool
+from onceward.turns.toolbox import Toolbox
 
 SUPERSEDE, ABSORB, QUEUE, FORCE = Decision.SUPERSEDE, Decision.ABSORB, Decision.QUEUE, Decision.FORCE_COMPLETE
 
@@ -25,10 +28,12 @@ def ledger() -> Ledger:
     return open_ledger("memory:")
 
 
-def told(database: Database, ledger: Ledger, held: Held, story: Callable[[House], Awaitable[None]]) -> None:
+def told(
+    database: Database, ledger: Ledger, held: Held, story: Callable[[House], Awaitable[None]], **options: Any
+) -> None:
     async def whole() -> None:
         with ledger:
-            async with opened(House(database, ledger, held.brain, Now())) as house:
+            async with opened(House(database, ledger, held.brain, Now(), **options)) as house:
                 await story(house)
 
     asyncio.run(whole())
@@ -204,6 +209,12 @@ def test_a_superseded_run_can_neither_fire_nor_say_nor_respond(
     """Even if it does not hear that it is cancelled."""
     reached, go_on = asyncio.Event(), asyncio.Event()
     refused: list[str] = []
+    happened: list[str] = []
+    told_of: list[str] = []
+
+    @tool(effect="irreversible")
+    def refund(order: str) -> None:
+        happened.append(order)
 
     async def stubborn(run: HeldRun) -> str:
         if run.said != ["one"]:
@@ -212,30 +223,56 @@ def test_a_superseded_run_can_neither_fire_nor_say_nor_respond(
         while not go_on.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await go_on.wait()
-        try:
-            await run.context.say("too late")
-        except Superseded:
-            refused.append("say")
+        for name, act in (("say", run.context.say("too late")), ("call", run.context.call("refund", order="7"))):
+            try:
+                await act
+            except Superseded:
+                refused.append(name)
         return "only the first"
 
-    held = Held(decides(decision), act=stubborn)
+    held = Held(decides(decision), act=stubborn, toolbox=Toolbox([refund]))
 
     async def story(house: House) -> None:
         first = await house.say("one")
         await asyncio.wait_for(reached.wait(), SECONDS_MAX)
         second = await house.say("two")
         assert second.decision is decision
-        assert not fire(house, held.runs[0], irreversible=True)
         go_on.set()
         await house.idle()
 
         turn = house.turn(second.turn_id)
         assert (turn.state, turn.answer, turn.commit_point) == (State.COMPLETE, "both", False)
-        assert house.rows("SELECT * FROM turn_chunks") == []
+        assert house.rows("SELECT 1 FROM turn_chunks UNION ALL SELECT 1 FROM turn_tools") == []
         assert (house.turn(first.turn_id).response is None) == (decision is SUPERSEDE)
+        # Of what the first run tried there was nothing to see.
+        assert told_of == [second.turn_id]
+
+    told(database, ledger, held, story, told=told_of.append)
+    assert refused == ["say", "call"]
+    assert happened == []
+
+
+def test_a_run_that_does_not_know_that_it_is_superseded_finds_out_when_it_responds(
+    database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another process has superseded it, and no sweep came between."""
+    held = Held()
+
+    async def story(house: House) -> None:
+        elsewhere = House(database, ledger, Brain(echo), house.now)
+        async with opened(elsewhere):
+            first = await house.say("one")
+            run = await held.began()
+            second = await elsewhere.say("two")
+            run.answer.set_result("only the first")
+            await house.idle()
+            await elsewhere.idle()
+
+            assert house.turn(first.turn_id).response is None
+            assert house.turn(second.turn_id).answer == "You said: one\ntwo"
 
     told(database, ledger, held, story)
-    assert refused == ["say"]
+    assert caplog.text == ""
 
 
 def test_messages_that_come_within_the_window_of_their_channel_are_one_turn(database: Database, ledger: Ledger) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from sqlalchemy import text
 from tests.turns.core.house import Held, HeldRun, House, decides, opened
 from tests.waiting import SECONDS_MAX
 
@@ -13,7 +14,7 @@ from onceward.core.canonical import Json
 from onceward.db.engine import Database
 from onceward.errors import InvalidOption, NotFound
 from onceward.open import open_ledger
-from onceward.turns import Brain, Context, Decision, State, StreamPage, stream_page
+from onceward.turns import Brain, Context, Decision, State, StreamPage, stream_page, tools_of
 from onceward.turns.stream import append_chunks, read_chunks
 from onceward.turns.tool import tool
 from onceward.turns.toolbox import Toolbox
@@ -148,6 +149,39 @@ def test_a_tool_call_is_shown_with_its_result_and_a_repeated_one_as_replayed(dat
                 # A replayed call records none.
                 assert (turn.effects_started, turn.commit_point) == (1, True)
                 assert house.rows("SELECT count(*) FROM turn_tools") == [(1,)]
+
+    asyncio.run(story())
+
+
+def test_what_a_run_could_not_finish_recording_is_recorded_by_the_run_that_replays_it(database: Database) -> None:
+    calls: list[str] = []
+
+    @tool(effect="irreversible", key_fields=["order"])
+    def refund(order: str) -> str:
+        calls.append(order)
+        return f"refunded {order}"
+
+    async def desk(context: Context) -> Json:
+        envelope = await context.call("refund", order="7")
+        if context.attempt == 1:
+            # What a process leaves that dies between its effect and the record of it.
+            with database.write() as tx:
+                tx.execute(text("UPDATE turn_tools SET status = 'started', receipt = NULL"))
+            raise RuntimeError("gone")
+        return envelope.json()
+
+    async def story() -> None:
+        with open_ledger("memory:") as ledger:
+            async with opened(House(database, ledger, Brain(desk, Toolbox([refund])))) as house:
+                turn_id = (await house.say("hello")).turn_id
+                await house.idle()
+
+                turn = house.turn(turn_id)
+                with database.read() as tx:
+                    (call,) = tools_of(tx, turn)
+                assert isinstance(turn.answer, dict)
+                assert (turn.answer["status"], calls) == ("replayed", ["7"])
+                assert (call.status, call.epoch, call.receipt) == ("done", 1, turn.answer["receipt"])
 
     asyncio.run(story())
 
