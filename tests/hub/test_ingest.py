@@ -113,6 +113,8 @@ def test_a_raw_mail_is_normalized_as_its_parts_are(client: Client) -> None:
     headers = {"Content-Type": "message/rfc822"}
     mail = client.post("/normalize/email", content=raw, headers=headers)
     as_thread = client.post("/normalize/email?content_type=correspondence", content=raw, headers=headers)
+    by_reference = "content_type=correspondence&thread_policy=email_correspondence_thread_v2"
+    as_new_thread = client.post(f"/normalize/email?{by_reference}", content=raw, headers=headers)
     parts = normalized(client, "email", LETTER)
 
     keys = ("idempotency_policy_key", "idempotency_key_primary", "idempotency_key_secondary", "content_type")
@@ -120,6 +122,8 @@ def test_a_raw_mail_is_normalized_as_its_parts_are(client: Client) -> None:
     assert {name: mail.json()[name] for name in keys} == {name: parts[name] for name in keys}
     assert mail.json()["clean_text"] == parts["clean_text"]
     assert as_thread.json()["idempotency_policy_key"] == "email_correspondence_thread_v1"
+    assert as_new_thread.json()["idempotency_policy_key"] == "email_correspondence_thread_v2"
+    assert client.post("/normalize/email?thread_policy=x", json=LETTER).status_code == 400
     assert set(mail.json()) == set(parts)
 
 

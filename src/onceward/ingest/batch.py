@@ -183,7 +183,8 @@ class Batch:
                 continue
             draft = self._drafts[number]
             primary, secondary = draft.primary, draft.secondary
-            decision = decide(draft.policy, self._by_primary.get(primary), self._by_secondary.get(secondary))
+            by_primary, by_secondary = self._by_primary.get(primary), self._by_secondary.get(secondary)
+            decision = decide(draft.policy, by_primary, by_secondary)
             target, split_with = decision.target, decision.split_with
             if left and (primary in primaries or secondary in secondaries or target in rows or split_with in rows):
                 pass
@@ -195,8 +196,11 @@ class Batch:
             else:
                 to_lock.add(target)
             left.append(number)
-            primaries |= {primary} - {None}
-            secondaries |= {secondary} - {None}
+            # A key that an entry has stays with it: many may share a hint, and none of them waits for another.
+            if primary is not None and by_primary is None:
+                primaries.add(primary)
+            if secondary is not None and by_secondary is None:
+                secondaries.add(secondary)
             rows |= {target, split_with} - {None}
         return left, to_insert, to_lock
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import text
+from sqlalchemy import event, text
+from sqlalchemy.engine import Engine
 from tests.ingest.store.payloads import KINDS, events, make_policies, newsletter, note, stored, thought
 
 from onceward.core.canonical import Json
@@ -129,6 +130,28 @@ def test_the_same_hint_in_one_batch_makes_no_duplicates_and_the_first_one_has_it
     assert [row["idempotency_key_secondary"] for row in stored(database)] == [
         "hash of there before", "hash of ok", None, None, None, None,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("several", [
+    pytest.param([thought(n, "ok") for n in range(1, 200)], id="one hint"),
+    pytest.param([thought(n, f"text {n}") for n in range(1, 200)], id="nothing shared"),
+    pytest.param([newsletter(f"<{n % 2}@x>", f"day {n}") for n in range(200)], id="two primary keys"),
+])  # fmt: skip
+def test_a_batch_takes_few_statements_whatever_its_items_share(database: Database, several: list[Payload]) -> None:
+    insert_entry(database, PKM, thought(0, "ok"))
+    statements: list[str] = []
+
+    def count(_connection: object, _cursor: object, statement: str, *_more: object) -> None:
+        statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", count)
+    try:
+        results = insert_entries(database, PKM, several)
+    finally:
+        event.remove(Engine, "before_cursor_execute", count)
+
+    assert len(results) == len(several)
+    assert len(statements) < 20, statements
 
 
 def test_the_first_one_of_a_batch_is_inserted_whatever_the_order_of_the_keys(database: Database) -> None:

@@ -88,19 +88,21 @@ class Ingest:
         *,
         content_type: str | None = None,
         received_at: str | None = None,
+        thread_policy: str | None = None,
     ) -> dict[str, Json]:
         """The payload of a mail: `{raw_text, from, subject, source}`, or all of it as bytes, as it was received.
 
-        `content_type` and `received_at` are for the latter; the former has them within.
+        The options are for the latter; the former has them within.
         """
         path = "/normalize/email"
+        options = {"content_type": content_type, "received_at": received_at, "thread_policy": thread_policy}
+        said = {name: value for name, value in options.items() if value is not None}
         if not isinstance(mail, bytes):
-            if content_type is not None or received_at is not None:
-                raise InvalidInput("content_type and received_at are said of bytes; a mapping has them within")
+            if said:
+                raise InvalidInput(f"{', '.join(said)} can be said of bytes; a mapping has such things within")
             return await self._wire.change("POST", path, mail, None, _payload)
         request = self._wire.request("POST", path, mail, None)
-        said = {"content_type": content_type, "received_at": received_at}
-        request.url = request.url.copy_merge_params({name: value for name, value in said.items() if value is not None})
+        request.url = request.url.copy_merge_params(said)
         request.headers["Content-Type"] = "message/rfc822"
         return answers.read(await self._wire.send(request), _payload)
 

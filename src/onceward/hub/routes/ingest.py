@@ -163,13 +163,16 @@ async def email(
     request: Request,
     content_type: Annotated[str | None, Query(description="What a raw mail is, whatever it says itself.")] = None,
     received_at: Annotated[str | None, Query(description="When a raw mail came that does not say it.")] = None,
+    thread_policy: Annotated[str | None, Query(description="How a raw mail is keyed if it is correspondence.")] = None,
 ) -> Response:
     """Send its parts as JSON, or the whole mail as it is, as `message/rfc822`."""
     if media_type_of(request.headers.get("content-type", "")) == MAIL:
+        thread = {} if thread_policy is None else {"thread_policy": thread_policy}
         return await _normalized(
-            request, lambda sent: normalize_mail(sent, content_type=content_type, received_at=received_at)
+            request, lambda sent: normalize_mail(sent, content_type=content_type, received_at=received_at, **thread)
         )
-    for name, said in (("content_type", content_type), ("received_at", received_at)):
+    told = {"content_type": content_type, "received_at": received_at, "thread_policy": thread_policy}
+    for name, said in told.items():
         if said is not None:
             raise refused(name, "belongs into the JSON; in the address it is for a raw mail")
     return await _normalized(request, lambda sent: normalize_email(_object(sent)))
