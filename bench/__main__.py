@@ -24,7 +24,8 @@ from pathlib import Path
 from tests.servers.postgres import PostgresServer
 
 from bench import chart, names, table
-from bench.arena import arena
+from bench.arena import Arena, arena
+from bench.by_hand import ByHand
 from bench.contest import Figures, Unable, compete
 from bench.http import contest as http
 from bench.http import table as http_table
@@ -34,8 +35,9 @@ from bench.hub import table as hub_table
 from bench.ingest import archives, insert
 from bench.ingest import table as ingest_table
 from bench.peers.process import ROOT, PeerProcess, make_environment
-from bench.turns import overhead
-from onceward import open_ledger
+from bench.turns import fanout as streams
+from bench.turns import overhead, tools
+from bench.turns import table as turns_table
 from onceward.db.engine import open_database
 from onceward.db.migrate import migrate
 
@@ -59,6 +61,11 @@ class Plan:
     starts: int = 5
     messages: int = 10_000
     grown: tuple[int, ...] = (10_000, 100_000)
+    # As long as 64 sessions need for several turns each.
+    turn_seconds: float = 1.0
+    followers: tuple[int, ...] = (1, 50)
+    deltas: int = 500
+    stream_rounds: int = 3
 
 
 QUICK = Plan(
@@ -76,6 +83,10 @@ QUICK = Plan(
     starts=0,
     messages=40,
     grown=(),
+    turn_seconds=0.02,
+    followers=(1, 3),
+    deltas=10,
+    stream_rounds=1,
 )
 
 
@@ -97,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         plan = replace(plan, stores=chosen, http_stores=tuple(name for name in chosen if name in names.HTTP_STORES))
     partial = options.quick or options.store or options.part
     folder = options.out or (None if partial else ROOT / "bench")
-    python = _peers_python() if plan.peers and options.part not in {"hub", "ingest", "turns"} else None
+    python = _peers_python() if plan.peers and options.part not in {"hub", "ingest"} else None
     # Not the system's folder for temporary files, which may live in memory, where syncing costs nothing.
     (ROOT / "build").mkdir(exist_ok=True)
     texts: list[str] = []
@@ -113,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.part in {None, "ingest"}:
         texts.append(measure_ingest(plan))
     if options.part in {None, "turns"}:
-        texts.append(measure_turns(plan))
+        texts.append(measure_turns(plan, python))
     text = "\n".join(texts)
     print(text)
     if folder is not None:
@@ -211,33 +222,45 @@ def measure_ingest(plan: Plan) -> str:
     return ingest_table.render(figures)
 
 
-def measure_turns(plan: Plan) -> str:
-    """The table of turns."""
-    lines = [
-        "## Turns",
-        "",
-        f"A turn is received, run by an empty brain and recorded; {overhead.SESSIONS} sessions at a time.",
-        "Tool calls have one caller, and the ledger is on the same database.",
-        "",
-        "| what | database | per second |",
-        "| --- | --- | --- |",
-    ]
-    seconds = 10 * plan.seconds
+def measure_turns(plan: Plan, python: Path | None) -> str:
+    """The tables of turns."""
+    figures = turns_table.TurnFigures()
     for store in plan.databases:
-        _tell(f"{store}: turns")
         with ExitStack() as stack:
             folder = Path(stack.enter_context(_scratch()))
-            if store == names.SQLITE:
-                url, ledger_url = f"sqlite:///{folder}/hub.db", f"sqlite:///{folder}/ledger.db"
-            else:
-                url = ledger_url = stack.enter_context(PostgresServer()).create_database()
-            database = stack.enter_context(closing(open_database(url)))
-            migrate(database)
-            ledger = stack.enter_context(open_ledger(ledger_url))
-            rates = {"turn with an empty brain": overhead.turns_per_second(database, ledger, seconds)}
-            rates |= overhead.tool_calls_per_second(ledger, seconds / 2)
-            lines += [f"| {what} | {store} | {rate:,.0f} |" for what, rate in rates.items()]
-    return "\n".join(lines) + "\n"
+            ground = stack.enter_context(arena(store, folder))
+            _tell(f"{store}: turns")
+            figures.turns.merge(_turns(plan, ground))
+            _tell(f"{store}: tools")
+            callers = list(tools.contestants(ground, python))
+            for caller in callers:
+                stack.callback(caller.close)
+            figures.tools.merge(compete(store, callers, plan.rounds, plan.seconds, _tell, tools.SCENARIOS))
+            figures.versions |= {
+                caller.name.partition(" ")[0]: caller.version for caller in callers if isinstance(caller, PeerProcess)
+            }
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(_scratch()))
+            url = "" if store == names.SQLITE else stack.enter_context(PostgresServer()).create_database()
+            _tell(f"{store}: streams")
+            figures.streams[store] = streams.measure(folder, plan.followers, plan.deltas, plan.stream_rounds, url)
+    return turns_table.render(
+        figures,
+        rounds=plan.rounds,
+        seconds=plan.seconds,
+        turn_seconds=plan.turn_seconds,
+        stream_rounds=plan.stream_rounds,
+    )
+
+
+def _turns(plan: Plan, ground: Arena) -> Figures:
+    connect = ground.connect
+    assert connect is not None
+    url, beside = ground.place(), ground.place()
+    # As the hub has it: one PostgreSQL for both, and on SQLite a file for each.
+    ledger_url = url if ground.port is not None else ground.place()
+    with closing(overhead.Turns(url, ledger_url)) as ours, closing(ByHand(lambda: connect(beside))) as by_hand:
+        return compete(ground.store, [ours, by_hand], plan.rounds, plan.turn_seconds, _tell, overhead.SCENARIOS)
 
 
 def _database(

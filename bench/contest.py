@@ -77,26 +77,31 @@ class Figures:
 
 
 def compete(
-    store: str, contestants: Sequence[Contestant], rounds: int, seconds: float, tell: Callable[[str], None]
+    store: str,
+    contestants: Sequence[Contestant],
+    rounds: int,
+    seconds: float,
+    tell: Callable[[str], None],
+    scenarios: Sequence[Scenario] = SCENARIOS,
 ) -> Figures:
     """Measure them all, `rounds` times over; whoever is first in one round is last in the next."""
     figures = Figures.empty()
     figures.stores[store] = [contestant.name for contestant in contestants]
-    ready = [contestant for contestant in contestants if _warm(store, contestant, figures)]
+    ready = [contestant for contestant in contestants if _warm(store, contestant, figures, scenarios)]
     for number in range(rounds):
         tell(f"{store}: round {number + 1} of {rounds}")
         turn = number % len(ready) if ready else 0
-        for scenario in SCENARIOS:
+        for scenario in scenarios:
             for contestant in ready[turn:] + ready[:turn]:
                 _measure(store, contestant, scenario, seconds, figures)
     return figures
 
 
-def _warm(store: str, contestant: Contestant, figures: Figures) -> bool:
+def _warm(store: str, contestant: Contestant, figures: Figures, scenarios: Sequence[Scenario]) -> bool:
     try:
         contestant.warm()
     except Unable as reason:
-        figures.unable |= {(store, contestant.name, scenario): str(reason) for scenario in SCENARIOS}
+        figures.unable |= {(store, contestant.name, scenario): str(reason) for scenario in scenarios}
         return False
     return True
 

@@ -1,1 +1,1 @@
-"""What turns cost: a turn whose brain does nothing, and a tool call beside the bare function."""
+"""What turns cost: one whose brain does nothing, a call of a tool, and a stream that many follow."""

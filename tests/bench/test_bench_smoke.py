@@ -41,6 +41,9 @@ def test_a_quick_run_prints_and_saves_every_row_with_its_ratios(
     for name in ["**FastAPI, Onceward**", "**ASGI function, Onceward**", "ASGI function, a dict by hand"]:
         assert "-[^" not in _cells(text, name)
     assert "| fresh ÷ the fastest peer, SQLite FULL | ≥ 1 | - | not measured |" in text
+    for name in ["**Onceward, an empty brain**", "**Onceward, an idempotent tool**"]:
+        assert "-[^" not in _cells(text, name)
+    assert "| SQLite FULL | 3 | 10 |" in text
     drawn = ET.parse(tmp_path / "results.svg")  # noqa: S314  # our own file, written a moment ago
     labels = [element.text for element in drawn.iter() if element.tag.endswith("}text")]
     assert {"memory", "SQLite FULL", "Onceward, awaited", "two commits by hand"} <= set(labels)
