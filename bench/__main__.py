@@ -203,22 +203,24 @@ def measure_ingest(plan: Plan) -> str:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(_scratch()))
             if store == names.SQLITE:
-                url, writer = f"sqlite:///{folder}/hub.db", functools.partial(insert.sqlite_writer, f"{folder}/hub.db")
+                url, other = f"sqlite:///{folder}/hub.db", f"sqlite:///{folder}/raw.db"
             else:
-                url = stack.enter_context(PostgresServer()).create_database()
-                writer = functools.partial(insert.postgres_writer, url)
+                server = stack.enter_context(PostgresServer())
+                url, other = server.create_database(), server.create_database()
             database = stack.enter_context(closing(open_database(url)))
             migrate(database)
-            write, close = writer()
-            stack.callback(close)
+            with closing(open_database(other)) as raw:
+                migrate(raw)
             _tell(f"{store}: inserting")
-            figures.first[store], figures.again[store] = insert.compete(database, write, payloads)
+            with insert.writer(other) as write:
+                figures.first[store], figures.again[store] = insert.compete(database, write, payloads)
             _tell(f"{store}: archives")
             clear = functools.partial(insert.emptied, database)
             figures.archives[store] = archives.backfilled(database, folder, plan.messages, clear)
             _tell(f"{store}: growing")
             clear()
-            figures.growth[store] = insert.grown(database, write, payloads, plan.grown)
+            with insert.writer(url) as write:
+                figures.growth[store] = insert.grown(database, write, payloads, plan.grown)
     return ingest_table.render(figures)
 
 

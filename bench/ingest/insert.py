@@ -1,15 +1,17 @@
 """Inserting ready payloads, beside raw SQL: the same rows in the same chunks, each chunk one commit, taking turns.
 
-Raw means one `INSERT … VALUES (…), (…) ON CONFLICT DO NOTHING` for each chunk into the other schema, whose tables and
-indexes are the same. It looks at nothing, decides nothing and appends no events.
+Raw means one `INSERT … VALUES (…), (…) ON CONFLICT DO NOTHING` for each chunk into a database of its own, whose tables and
+indexes are the same: each pays for its own checkpoints. It looks at nothing, decides nothing and appends no events.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +25,7 @@ from onceward.ingest.columns import COLUMNS
 from onceward.ingest.insert import insert_entries
 from onceward.ingest.payload import Payload
 from onceward.ingest.policy import list_policies
-from onceward.ingest.schema import PKM, PKM_TEST
+from onceward.ingest.schema import PKM
 
 CHUNK = 1000
 _NAMES = COLUMNS[1:]
@@ -32,22 +34,31 @@ Write = Callable[[str, list[Any]], None]
 
 
 @dataclass(slots=True)
-class Rates:
-    """Entries per second of each chunk."""
+class Run:
+    """How long all chunks took, one after the other: a checkpoint comes now and then, and counts."""
 
+    count: int
     ours: list[float] = field(default_factory=list)
     raw: list[float] = field(default_factory=list)
 
+    @property
+    def rate(self) -> float:
+        return self.count / sum(self.ours)
 
-def compete(database: Database, write: Write, payloads: Sequence[Payload]) -> tuple[Rates, Rates]:
-    """The first run and the run after it."""
+    @property
+    def raw_rate(self) -> float:
+        return self.count / sum(self.raw)
+
+
+def compete(database: Database, write: Write, payloads: Sequence[Payload]) -> tuple[Run, Run]:
+    """The first run and the run after it; `write` has another database."""
     rows = _rows(database, payloads)
-    first, again = Rates(), Rates()
-    for rates in (first, again):
+    first, again = Run(len(payloads)), Run(len(payloads))
+    for run in (first, again):
         for begin in range(0, len(payloads), CHUNK):
             some, same = payloads[begin : begin + CHUNK], rows[begin : begin + CHUNK]
-            rates.ours.append(len(some) / timed(functools.partial(insert_entries, database, PKM, some)))
-            rates.raw.append(len(some) / timed(functools.partial(_raw, database, write, same)))
+            run.ours.append(timed(functools.partial(insert_entries, database, PKM, some)))
+            run.raw.append(timed(functools.partial(_raw, database, write, same)))
     return first, again
 
 
@@ -58,7 +69,7 @@ def grown(database: Database, write: Write, payloads: Sequence[Payload], sizes: 
     for size in sizes:
         while there < size:
             filler = [_other(payload, there + number) for number, payload in enumerate(payloads[:CHUNK])]
-            _raw(database, write, _rows(database, filler), PKM.name)
+            _raw(database, write, _rows(database, filler))
             there += len(filler)
         some = [_other(payload, size + number, "n") for number, payload in enumerate(payloads[: 5 * CHUNK])]
         took = timed(functools.partial(_insert_all, database, some))
@@ -105,40 +116,38 @@ def _rows(database: Database, payloads: Sequence[Payload]) -> list[tuple[Any, ..
     return rows
 
 
-def _raw(database: Database, write: Write, rows: Sequence[tuple[Any, ...]], schema: str = PKM_TEST.name) -> None:
+def _raw(database: Database, write: Write, rows: Sequence[tuple[Any, ...]]) -> None:
     mark = "?" if database.is_sqlite else "%s"
-    table = (PKM if schema == PKM.name else PKM_TEST).table("entries", is_sqlite=database.is_sqlite)
+    table = PKM.table("entries", is_sqlite=database.is_sqlite)
     one = f"({', '.join([mark] * len(_NAMES))})"
     values = ", ".join([one] * len(rows))
     statement = f"INSERT INTO {table} ({', '.join(_NAMES)}) VALUES {values} ON CONFLICT DO NOTHING"  # noqa: S608  # ours
     write(statement, [value for row in rows for value in row])
 
 
-def sqlite_writer(path: str) -> tuple[Write, Callable[[], None]]:
-    connection = sqlite3.connect(path, isolation_level=None, timeout=30)
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
-        connection.execute(f"PRAGMA {pragma}")
+@contextlib.contextmanager
+def writer(url: str) -> Iterator[Write]:
+    """Runs one statement in a transaction of its own, on a connection that is as durable as ours."""
+    if url.startswith("sqlite:"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)) as connection:
+            for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+                connection.execute(f"PRAGMA {pragma}")
+            yield functools.partial(_write_sqlite, connection)
+    else:
+        with psycopg.connect(url, autocommit=True) as client:
+            yield lambda statement, values: _ignored(client.execute(statement.encode(), values))
 
-    def write(statement: str, values: list[Any]) -> None:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute(statement, values)
-        connection.execute("COMMIT")
 
-    return write, connection.close
+def _write_sqlite(connection: sqlite3.Connection, statement: str, values: list[Any]) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(statement, values)
+    connection.execute("COMMIT")
 
 
-def postgres_writer(url: str) -> tuple[Write, Callable[[], None]]:
-    connection = psycopg.connect(url)
-
-    def write(statement: str, values: list[Any]) -> None:
-        connection.execute(statement.encode(), values)
-        connection.commit()
-
-    return write, connection.close
+def _ignored(_answer: object) -> None: ...
 
 
 def emptied(database: Database) -> None:
     """Nothing of an earlier measurement is left."""
     with database.write() as tx:
-        for schema in (PKM, PKM_TEST):
-            tx.execute(text(f"DELETE FROM {schema.table('entries', is_sqlite=database.is_sqlite)}"))  # noqa: S608  # ours
+        tx.execute(text(f"DELETE FROM {PKM.table('entries', is_sqlite=database.is_sqlite)}"))  # noqa: S608  # ours

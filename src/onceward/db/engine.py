@@ -30,6 +30,8 @@ READERS_CONNECTIONS = 4
 BUSY_SECONDS = 30.0
 # How long a thread waits for a connection when every one is in use.
 POOL_SECONDS = 10.0
+# SQLite's log of changes may have 16 MB before they are copied back into the file.
+_CHECKPOINT_PAGES = 4000
 
 # PostgreSQL: whoever waits longer for a lock waits for somebody who is stuck, and his client had better come again.
 LOCK_SECONDS = 10
@@ -136,6 +138,8 @@ def _sqlite(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
+        # Pages that a batch touches again and again are copied back once for every few batches, not for each.
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
 
     @event.listens_for(engine, "begin")
     def begin(connection: sqlalchemy.Connection) -> None:

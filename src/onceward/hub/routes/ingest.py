@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, cast
 
@@ -20,6 +21,7 @@ from onceward.hub.schema import schema_of
 from onceward.hub.state import hub_of, request_key_of
 from onceward.ingest.email.normalize import normalize_email, normalize_mail
 from onceward.ingest.insert import insert_entries, insert_entry
+from onceward.ingest.keys import EMAIL_THREAD
 from onceward.ingest.payload import Payload
 from onceward.ingest.policy import list_policies, put_policy
 from onceward.ingest.schema import active_schema, schema_named, set_test_mode, test_mode
@@ -167,10 +169,11 @@ async def email(
 ) -> Response:
     """Send its parts as JSON, or the whole mail as it is, as `message/rfc822`."""
     if media_type_of(request.headers.get("content-type", "")) == MAIL:
-        thread = {} if thread_policy is None else {"thread_policy": thread_policy}
-        return await _normalized(
-            request, lambda sent: normalize_mail(sent, content_type=content_type, received_at=received_at, **thread)
+        policy = EMAIL_THREAD if thread_policy is None else thread_policy
+        normalize = functools.partial(
+            normalize_mail, content_type=content_type, received_at=received_at, thread_policy=policy
         )
+        return await _normalized(request, normalize)
     told = {"content_type": content_type, "received_at": received_at, "thread_policy": thread_policy}
     for name, said in told.items():
         if said is not None:
