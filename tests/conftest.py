@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -25,6 +26,10 @@ pytest.register_assert_rewrite("onceward.testing.caller", "onceward.testing.rule
 # However busy the machine is: time is no property of what is tested.
 settings.register_profile("onceward", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("onceward")
+
+# Whoever is started in the background ignores it, and so do all its children, which are interrupted by tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
