@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SEEDS ?= 20000
 
-.PHONY: help venv serve test lint format simulate soak-http soak-hub soak-blobs bench test-pythons requirements clean
+.PHONY: help venv serve test lint format simulate soak-http soak-hub soak-turns soak-blobs bench test-pythons requirements clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -47,6 +47,9 @@ soak-http: $(STAMP) ## HTTP workers under load and kill -9, on PostgreSQL and Re
 
 soak-hub: $(STAMP) ## A hub under load and kill -9, on SQLite, PostgreSQL and Redis (make soak-hub SECONDS=60).
 	@$(BIN)/python -m tests.hub.fire --seconds $(or $(SECONDS),60)
+
+soak-turns: $(STAMP) ## Two hubs on one PostgreSQL with 200 sessions, under kill -9 (make soak-turns SECONDS=30).
+	@$(BIN)/python -m tests.turns.fire --seconds $(or $(SECONDS),30)
 
 soak-blobs: $(STAMP) ## The collection against four uploaders of the same contents (make soak-blobs SECONDS=60).
 	@$(BIN)/python -m tests.tasks.fire --seconds $(or $(SECONDS),60)

@@ -21,7 +21,7 @@ from fastapi.params import Form
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from onceward.core.canonical import Json
@@ -153,11 +153,15 @@ class StrictRequest(Request):
             if announced.isdecimal() and int(announced) > bytes_max:
                 raise _too_large(bytes_max)
             pieces, size = [], 0
-            async for piece in self.stream():
-                size += len(piece)
-                if size > bytes_max:
-                    raise _too_large(bytes_max)
-                pieces.append(piece)
+            try:
+                async for piece in self.stream():
+                    size += len(piece)
+                    if size > bytes_max:
+                        raise _too_large(bytes_max)
+                    pieces.append(piece)
+            except ClientDisconnect:
+                # Nobody is left to be answered, and nobody has made a mistake.
+                raise InvalidInput("the request ended before its end") from None
             self._body = b"".join(pieces)
         return self._body
 

@@ -24,15 +24,20 @@ def _pool(_process: int) -> ThreadPoolExecutor:
 
 
 async def in_thread(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-    """Call a function in one of the threads. Who is cancelled meanwhile goes when it has ended: whoever then closes the
-    database finds no connection of it in use.
+    """Call a function in one of the threads. Who is cancelled meanwhile, once or often, goes when it has ended: whoever
+    then closes the database finds no connection of it in use.
     """
     # A forked child has none of its parent's threads, and makes a pool of its own.
     call = functools.partial(function, *arguments, **options)
     called = asyncio.get_running_loop().run_in_executor(_pool(os.getpid()), call)
-    try:
-        return await asyncio.shield(called)
-    except asyncio.CancelledError:
-        await asyncio.wait({called})
+    cancelled: asyncio.CancelledError | None = None
+    while not called.done():
+        try:
+            await asyncio.wait({called})
+        except asyncio.CancelledError as error:
+            # A run that is superseded is told so by every sweep until it has gone.
+            cancelled = error
+    if cancelled is not None:
         called.exception()  # seen, so that nobody is told that it was not
-        raise
+        raise cancelled
+    return called.result()

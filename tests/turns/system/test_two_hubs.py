@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
-import random
-import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import pytest
@@ -21,9 +17,6 @@ from tests.servers.postgres import PostgresServer
 from tests.waiting import until
 
 BRAIN = ("--brain", "tests.hub.chat_brain:brain")
-SESSIONS = int(os.environ.get("ONCEWARD_SESSIONS", "12"))
-SECONDS = float(os.environ.get("ONCEWARD_SECONDS", "4"))
-MESSAGES = 3
 
 
 class Site:
@@ -154,103 +147,3 @@ def test_a_stream_is_joined_on_the_other_hub_and_interrupted_when_its_producer_d
     assert [(number, name) for number, name, _ in events(rest)] == [("1.1", "delta"), ("1.2", "interrupted")]
     assert [name for _, name, _ in events(resumed)] == ["interrupted", "delta", "delta", "done"]
     assert {number.partition(".")[0] for number, _, _ in events(resumed)[1:]} == {"2"}
-
-
-class Hubs:
-    """Two of them, one of which is killed now and then and started anew."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
-        self._stop = threading.Event()
-        self._one_at_a_time = threading.Lock()
-        self.up: dict[str, str] = {}
-        self.kills = 0
-        self._chance = random.Random(1)
-        self._threads = [threading.Thread(target=self._live, args=(name,)) for name in ("a", "b")]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        until(lambda: len(self.up) == 2, "they do not start", seconds=60)
-        return self
-
-    def __exit__(self, *_exc: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _live(self, name: str) -> None:
-        while not self._stop.is_set():
-            with self._site.hub(name) as hub:
-                self.up[name] = hub.url
-                self._stop.wait(SECONDS / 4 + self._chance.random())
-                # One of them is always up, however slow the machine is at starting the other.
-                with self._one_at_a_time:
-                    while len(self.up) < 2 and not self._stop.wait(0.05):  # both of them
-                        pass
-                    del self.up[name]
-                hub.process.kill()
-                self.kills += 1
-
-    def ask(self, act: Callable[[str], httpx.Response]) -> httpx.Response:
-        """Ask any hub that is up until one has answered; what broke off is asked again in the same words."""
-        deadline = time.monotonic() + 120
-        while True:
-            assert time.monotonic() < deadline
-            for url in list(self.up.values()):
-                with contextlib.suppress(httpx.TransportError):
-                    answer = act(url)
-                    if answer.status_code < 500:
-                        return answer
-            self._stop.wait(0.05)
-
-
-def _post(body: dict[str, str], url: str) -> httpx.Response:
-    return httpx.post(f"{url}/chat", json=body, timeout=20)
-
-
-def test_random_kills_lose_no_message_and_repeat_no_effect(site: Site) -> None:
-    turns: dict[str, list[str]] = {}
-
-    def talk(session: str, hubs: Hubs) -> None:
-        for number in range(MESSAGES):
-            order = f"{session}-{number}"
-            body = {"message": f"provide {order} -", "session_key": session, "message_id": order}
-            answer = hubs.ask(functools.partial(_post, body))
-            turns.setdefault(session, []).append(answer.json()["turn_id"])
-
-    with Hubs(site) as hubs:
-        talkers = [threading.Thread(target=talk, args=(f"s{number}", hubs)) for number in range(SESSIONS)]
-        for talker in talkers:
-            talker.start()
-        for talker in talkers:
-            talker.join()
-
-        def settled(turn_id: str) -> dict[str, Any]:
-            told: dict[str, Any] = {}
-
-            def look() -> bool:
-                nonlocal told
-                told = hubs.ask(lambda url: httpx.get(f"{url}/turns/{turn_id}", timeout=20)).json()
-                return told["status"] not in {"accumulating", "processing", "committing"}
-
-            until(look, f"{turn_id} is never over", seconds=90)
-            return told
-
-        finished = {session: [settled(turn_id) for turn_id in ids] for session, ids in turns.items()}
-        until(lambda: hubs.kills >= 2, "nobody was killed", seconds=60)
-
-    for session, told in finished.items():
-        carried: list[str] = []
-        for one in told:
-            if one["status"] == "superseded":
-                continue
-            assert one["status"] == "complete", one
-            ids = [message["message_id"] for message in one["messages"]]
-            assert one["response"] == f"answered: {', '.join(['done'] * len(ids))}" or "replayed" in one["response"], (
-                one
-            )
-            carried += [message for message in ids if message not in carried]
-        assert carried == [f"{session}-{number}" for number in range(MESSAGES)]
-    paid = site.lines("outside")
-    assert sorted(paid) == sorted(f"s{number}-{order}" for number in range(SESSIONS) for order in range(MESSAGES))

@@ -1,0 +1,29 @@
+"""Sessions that interrupt, repeat themselves and lose patience, on two hubs of which one is killed now and then.
+
+200 sessions for half a minute are `make soak-turns`; here are a few for a few seconds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.servers.postgres import PostgresServer
+from tests.turns.fire.load import Load
+
+SESSIONS = 12
+SECONDS = 3.0
+
+
+def test_random_kills_lose_no_message_and_repeat_no_effect(
+    postgres_server: PostgresServer, postgres_template: str, tmp_path: Path
+) -> None:
+    load = Load(postgres_server.create_database(postgres_template), tmp_path, sessions=SESSIONS, seed=1)
+
+    figures = load.run(SECONDS)
+
+    told = "\n".join(figures.lines())
+    assert figures.kills >= 1, told
+    assert figures.messages > SESSIONS, told
+    assert figures.replays > 0, told
+    assert figures.turns["superseded"] > 0, told
+    assert {"SUPERSEDE", "QUEUE"} <= set(figures.decisions), told
