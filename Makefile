@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SEEDS ?= 20000
 
-.PHONY: help venv serve test lint format simulate soak-http soak-hub soak-turns soak-blobs bench test-pythons requirements clean
+.PHONY: help venv serve test lint format simulate soak-http soak-hub soak-events soak-turns soak-blobs bench test-pythons requirements clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -53,6 +53,9 @@ soak-turns: $(STAMP) ## Two hubs on one PostgreSQL with 200 sessions, under kill
 
 soak-blobs: $(STAMP) ## The collection against four uploaders of the same contents (make soak-blobs SECONDS=60).
 	@$(BIN)/python -m tests.tasks.fire --seconds $(or $(SECONDS),60)
+
+soak-events: $(STAMP) ## Clients 100,000 events behind, and one of 200 that does not read, on SQLite and PostgreSQL.
+	@ONCEWARD_BEHIND=100000 ONCEWARD_CLIENTS=200 $(BIN)/python -m pytest -q tests/events/test_resuming.py tests/events/test_stalled.py
 
 bench: $(STAMP) ## Measure us beside the raw ceiling and the peers; writes bench/results.md and .svg.
 	@$(BIN)/python -m bench

@@ -3,8 +3,9 @@
     python -m bench.hub.fanout [--clients 200] [--seconds 5] [--database URL] [--any-server] [--stalled 1]
 
 Three processes' worth of work on one machine: the hub with a thread that commits events, and a client process that only
-counts. *Single* commits one event at a time, as fast as the database takes them; *bulk* commits 50 at a time. Stalled
-clients come on top: they follow, and never read.
+counts. *Single* commits one event at a time, as fast as the database takes them; *bulk* commits 50 at a time. *Replay* is
+one client that has none of the events yet and reads the whole log. Stalled clients come on top: they follow, and never
+read.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ _EVENT = NewEvent(
     '{"attachment":{"id":"att_0000000000000000000000","kind":"citation","key":"url","value_json":'
     '{"url":"https://example.com/some/article","title":"An article"},"dedupe_key":"url:https://example.com"}}',
 )
+REPLAY = "replay"
 _MARK = b'"type":"event"'
 
 
@@ -126,7 +128,25 @@ def count(port: int, clients: int, orders: Connection) -> None:
             seen, wanted, first = 0, 0, 0.0
 
 
+def replay(port: int, count: int) -> float:
+    """How long one client takes to read this many events of the log."""
+    seen, rest = 0, b""
+    began = time.monotonic()
+    with _connect(port, b'{"type":"hello","after_event_id":0}') as one:
+        while seen < count:
+            whole = rest + one.recv(1 << 18)
+            seen += whole.count(_MARK)
+            rest = whole[-(len(_MARK) - 1) :]
+    return time.monotonic() - began
+
+
 def _follow(port: int) -> socket.socket:
+    one = _connect(port, b'{"type":"hello"}')
+    _until(one, b"caught_up")
+    return one
+
+
+def _connect(port: int, hello: bytes) -> socket.socket:
     one = socket.create_connection(("127.0.0.1", port))
     key = base64.b64encode(os.urandom(16)).decode()
     one.sendall(
@@ -134,10 +154,9 @@ def _follow(port: int) -> socket.socket:
         f"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode()
     )
     _until(one, b"\r\n\r\n")
-    mask, hello = os.urandom(4), b'{"type":"hello"}'
+    mask = os.urandom(4)
     masked = bytes(byte ^ mask[at % 4] for at, byte in enumerate(hello))
     one.sendall(bytes((0x81, 0x80 | len(hello))) + mask + masked)
-    _until(one, b"caught_up")
     return one
 
 
@@ -153,7 +172,7 @@ def _resident_mib(pid: int | None) -> float:
 
 
 def measure(url: str, clients: int, seconds: float, *, ready_made: bool, stalled: int = 0) -> dict[str, float]:
-    """Deliveries a second, for each way to commit."""
+    """Deliveries a second, for each way to commit, and events a second of a replay."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     hub = context.Process(target=serve, args=(url, ready_made, there))
@@ -163,7 +182,8 @@ def measure(url: str, clients: int, seconds: float, *, ready_made: bool, stalled
     counter = context.Process(target=count, args=(port, clients, theirs))
     counter.start()
     assert ours.recv() == "ready"
-    rates = {}
+    rates: dict[str, float] = {}
+    there_are = 0
     silent = [_follow(port) for _ in range(stalled)]
     for name, size in (("single", 1), ("bulk", 50)):
         here.send((size, seconds))
@@ -172,12 +192,15 @@ def measure(url: str, clients: int, seconds: float, *, ready_made: bool, stalled
         seen, took, _ = ours.recv()
         assert seen == written * clients, "every client got every event, once"
         rates[name] = seen / took
+        there_are += written
         print(
             f"{name:8}{written / seconds:8.0f} events/s written {seen / took:12,.0f} deliveries/s"
             f" {_resident_mib(hub.pid):8.1f} MiB"
         )
     for one in silent:
         one.close()
+    rates[REPLAY] = there_are / replay(port, there_are)
+    print(f"{REPLAY:8}{there_are:8,} events in all {rates[REPLAY]:22,.0f} events/s")
     ours.send(0)
     here.send((0, 0))
     counter.join()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from bench.contest import Figures
 from bench.goals import Goal, at_least, shown
 from bench.hub.attachments import BY_HAND, OURS, Mode
+from bench.hub.fanout import REPLAY
 from bench.table import Notes, cell, goal_rows, heading
 
 DELIVERIES_PER_SECOND = 30_000
@@ -16,7 +17,8 @@ _ABOUT = """\
   the same rows written by hand on one connection, in one transaction, without checks, ids, pool or retries. A duplicate
   by hand reads one row and writes nothing, so it shows what the library itself costs.
 * **Deliveries**: {clients} WebSocket clients at the live edge of one hub process on SQLite; each event counted when a
-  client has it. *Single*: one event in each commit, as fast as they are committed. *Bulk*: 50 in each.
+  client has it. *Single*: one event in each commit, as fast as they are committed. *Bulk*: 50 in each. *Replay*: one
+  client reads the whole log, in pages, from its first event.
 * **Start**: from the start of the process to "listening on", the median.
 """
 
@@ -38,7 +40,9 @@ def render(figures: HubFigures, *, rounds: int, seconds: float, clients: int) ->
             cells = [cell(figures.attachments, store, (name, mode), (BY_HAND, mode), notes) for mode in Mode]
             rows.append(f"| {store} | {f'**{name}**' if name == OURS else name} | {' | '.join(cells)} |")
     others = heading(["what"], ["this run"])
-    others += [f"| deliveries per second, {name} | {rate:,.0f} |" for name, rate in figures.deliveries.items()]
+    for name, rate in figures.deliveries.items():
+        what = "events per second" if name == REPLAY else "deliveries per second"
+        others.append(f"| {what}, {name} | {rate:,.0f} |")
     others += [f"| start, {name} | {took:.2f} s |" for name, took in figures.start.items()]
     about = _ABOUT.format(rounds=rounds, seconds=seconds, clients=clients)
     return "\n".join(
