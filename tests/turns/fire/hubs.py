@@ -35,7 +35,8 @@ class Hubs:
         self._env = {
             WORLD: str(self.world),
             THOUGHT_SECONDS_MAX: str(thought_seconds_max),
-            "ONCEWARD_TURNS__SWEEP_SECONDS": "0.5",
+            # Who is superseded from elsewhere has time to do something that it must not.
+            "ONCEWARD_TURNS__SWEEP_SECONDS": "1",
             "ONCEWARD_TURNS__WORKERS": "100",
         }
         self.up: dict[str, str] = {}

@@ -34,6 +34,11 @@ ANSWER_SECONDS_MAX = 20.0
 PATIENCE_SECONDS_MAX = 90.0
 AGAIN_SECONDS = 0.05
 
+# How often a session asks the other hub than before, gives up what it said, and repeats one of its last messages.
+OTHER_HUB = 0.8
+INSTEAD = 0.5
+ONCE_MORE = 0.2
+
 ACTS = ("refund", "provide", "reserve")
 # Those that make the running turn begin anew come more often; without any, it is as the default rule says.
 MOODS = ("SUPERSEDE", "ABSORB", "SUPERSEDE", "ABSORB", "QUEUE", "FORCE_COMPLETE", None, None)
@@ -161,6 +166,7 @@ class Session:
         self._load = load
         self._chance = random.Random(f"{seed} {name}")
         self._channel = self._chance.choice(CHANNELS)
+        self._asked = ""
 
     async def talk(self, over: asyncio.Event) -> None:
         """The last one is answered in any case, and so are those before it."""
@@ -173,15 +179,14 @@ class Session:
             said = self._message(number)
             await self._say(said, self._chance.choice(WAYS))
             recent = [*recent[-2:], said]
-            if self._chance.random() < 0.2:
+            if self._chance.random() < ONCE_MORE:
                 await self._send(self._chance.choice(recent))
         for said in recent:
             await self._until(said, answered=True)
 
     def _message(self, number: int) -> Said:
         order = f"{self._name}-{number}"
-        # What was said before is given up now and then.
-        instead = " instead" if number and self._chance.random() < 0.3 else ""
+        instead = " instead" if number and self._chance.random() < INSTEAD else ""
         body: dict[str, Any] = {
             "message": f"{self._chance.choice(ACTS)} {order}{instead}",
             "session_key": self._name,
@@ -221,14 +226,20 @@ class Session:
         what = f"{said.order} was never {'answered' if answered else 'stored'}"
         return await soon(ask, what, seconds=PATIENCE_SECONDS_MAX)
 
+    def _hub(self) -> str:
+        """Mostly the one that was not asked before: what interrupts a turn comes from elsewhere."""
+        urls = self._hubs.urls
+        others = [url for url in urls if url != self._asked]
+        self._asked = self._chance.choice(others if others and self._chance.random() < OTHER_HUB else urls)
+        return self._asked
+
     async def _send(self, said: Said, wait: int = 0, seconds: float = ANSWER_SECONDS_MAX) -> str | None:
         """What the hub says of it; None when nobody can tell whether it has it."""
         figures = self._load.figures
         figures.sent += 1
         headers = {**said.headers, "Prefer": f"wait={wait}"} if wait else said.headers
         try:
-            url = f"{self._chance.choice(self._hubs.urls)}/chat"
-            answer = await self._client.post(url, json=said.body, headers=headers, timeout=seconds)
+            answer = await self._client.post(f"{self._hub()}/chat", json=said.body, headers=headers, timeout=seconds)
         except httpx.TransportError:
             figures.cut += 1
             return None
