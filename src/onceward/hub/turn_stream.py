@@ -13,10 +13,9 @@ version gets `interrupted` and then the present one from its beginning. Who was 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import AsyncIterator
-
-from starlette.concurrency import run_in_threadpool
 
 from onceward.core.canonical import Json
 from onceward.core.text import compact, refused
@@ -52,7 +51,8 @@ async def events_of(
     with turns.watching(turn_id) as watch:
         heard = behind is not None
         while not turns.is_stopping:
-            page = await run_in_threadpool(_page, database, principal, turn_id, version, after)
+            look = functools.partial(_look, database, principal, turn_id, version, after)
+            page, blocks = await turns.looks.see((principal, turn_id, version, after), look)
             if page.version != version:
                 if heard:
                     yield _block(f"{version}.{after + 1}", "interrupted", {"turn_id": turn_id})
@@ -60,9 +60,9 @@ async def events_of(
                         # Somebody was listening: what they have heard is no part of the answer. They come again.
                         return
                 version, after, heard, behind = page.version, 0, False, None
-            for chunk in page.chunks:
-                yield _text(f"{version}.{chunk.seq}", chunk.event, chunk.data)
-                after, heard = chunk.seq, True
+            if page.chunks:
+                yield blocks
+                after, heard = page.chunks[-1].seq, True
             behind = None
             if len(page.chunks) == PAGE_MAX:
                 continue
@@ -90,9 +90,11 @@ async def _last(turns: Turns, principal: str, page: StreamPage) -> tuple[str, di
     return None
 
 
-def _page(database: Database, principal: str, turn_id: str, version: int, after: int) -> StreamPage:
+def _look(database: Database, principal: str, turn_id: str, version: int, after: int) -> tuple[StreamPage, bytes]:
+    """What there is, and how it is sent: the same for everybody who has come as far."""
     with database.read() as tx:
-        return stream_page(tx, principal, turn_id, version, after)
+        page = stream_page(tx, principal, turn_id, version, after)
+    return page, b"".join(_text(f"{page.version}.{chunk.seq}", chunk.event, chunk.data) for chunk in page.chunks)
 
 
 def _block(event_id: str, event: str, data: dict[str, Json]) -> bytes:

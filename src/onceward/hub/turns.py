@@ -19,6 +19,7 @@ from onceward.core.canonical import Json
 from onceward.db.engine import Database
 from onceward.http.observe import Observer
 from onceward.hub.config import Config
+from onceward.hub.looks import Looks
 from onceward.ledger import Ledger
 from onceward.turns.brain import load_brain
 from onceward.turns.engine import Engine
@@ -115,6 +116,7 @@ class Turns:
         self._database = database
         self._grace_seconds = config.hub.grace_seconds
         self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self.looks = Looks()
         self._stopped = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.observer = Observer()
@@ -153,6 +155,7 @@ class Turns:
         """Let the runs that are going on end; what does not end in time goes on elsewhere."""
         self.stop_streams()
         await self._runner.stop(self._grace_seconds)
+        await self.looks.end()
 
     @property
     def is_stopping(self) -> bool:
@@ -199,6 +202,7 @@ class Turns:
             loop.call_soon_threadsafe(self._wake, turn_id)
 
     def _wake(self, turn_id: str) -> None:
+        self.looks.news()
         for event in self._waiting.get(turn_id, ()):
             event.set()
 
