@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SEEDS ?= 20000
 
+# Tests start hundreds of processes: each would compile every module anew.
+export PYTHONDONTWRITEBYTECODE =
+
 .PHONY: help venv serve test lint format simulate soak-http soak-hub soak-events soak-turns soak-blobs bench test-pythons requirements clean
 .DEFAULT_GOAL := help
 

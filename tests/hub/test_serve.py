@@ -163,6 +163,14 @@ def test_a_signal_while_it_starts_ends_it_quietly(old_data: Path) -> None:
     assert "Traceback" not in "\n".join(hub.log_lines())
 
 
+def test_a_signal_that_is_swallowed_while_it_starts_ends_it_all_the_same(old_data: Path) -> None:
+    """As by an `except:` in a module that is being imported."""
+    with started_hub(data_dir=old_data, command=odd("told-while-deaf")) as hub:
+        assert hub.wait() == 0
+
+    assert hub.log_lines() == []
+
+
 @pytest.fixture
 def plain(old_data: Path) -> Iterator[RunningHub]:
     with running_hub(data_dir=old_data, command=odd("plain")) as hub:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -213,6 +215,7 @@ POLICY_CHECKS = {
 }
 
 
+@functools.cache
 def metadata_on(*, is_sqlite: bool) -> MetaData:
     """Every table as it is on one kind of database."""
     all_of_them = MetaData()

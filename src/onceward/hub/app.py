@@ -75,7 +75,8 @@ def create_app(config: Config) -> App:
     app.state.uploaders = asyncio.Semaphore(UPLOADERS)
     app.state.normalizers = asyncio.Semaphore(NORMALIZERS)
     for part in (topics, tasks, events, ingest, chat, claims, admin, pages, metrics):
-        app.include_router(part.router)
+        # Not included: that would make every route a second time, with the first request.
+        app.router.routes.extend(part.router.routes)
     problems.install(app)
     document_idempotency(app)
     return _guarded(app, hub)

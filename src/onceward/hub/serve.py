@@ -15,7 +15,7 @@ import shutil
 import signal
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import FrameType
@@ -46,7 +46,7 @@ def serve(config: Config, factory: Factory | None = None) -> None:
     `factory` makes another application than the hub's own.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_ended_by_signals())
+        leave_if_told = stack.enter_context(_ended_by_signals())
         listener = stack.enter_context(bound(config))
         with opened(config) as database:
             _check_tokens(config, listener, database)
@@ -54,17 +54,21 @@ def serve(config: Config, factory: Factory | None = None) -> None:
         open_store(config.ledger_url).close()
         listen(config, listener)
         if config.hub.workers == 1:
-            _serve_alone(config, factory, listener)
+            _serve_alone(config, factory, listener, leave_if_told)
         else:
             stack.enter_context(_shared_metrics(config))
             _serve_by_many(config, factory, listener)
 
 
-def _serve_alone(config: Config, factory: Factory | None, listener: socket.socket) -> None:
+def _serve_alone(
+    config: Config, factory: Factory | None, listener: socket.socket, leave_if_told: Callable[[], None]
+) -> None:
     from onceward.hub.server import Server  # noqa: PLC0415  # a parent of workers does without
 
     _log_as_configured(config)
-    Server(config, factory, lambda: _announce(config, listener)).serve_on(listener)
+    server = Server(config, factory, lambda: _announce(config, listener))
+    leave_if_told()
+    server.serve_on(listener)
 
 
 # Several processes.
@@ -106,11 +110,12 @@ def _work(config: Config, factory: Factory | None, listener: socket.socket, pare
     """What a worker process runs."""
     from onceward.hub.server import Server  # noqa: PLC0415  # as in `_serve_alone`
 
-    with _ended_by_signals():
+    with _ended_by_signals() as leave_if_told:
         # The parent held it back until there was a handler.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         _log_as_configured(config)
         server = Server(config, factory, lambda: _report(parent, server))
+        leave_if_told()
         server.serve_on(listener)
 
 
@@ -192,15 +197,25 @@ def _announce(config: Config, listener: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Until there is a server that stops in order, a signal ends the program where it is, without complaint."""
-    before = {number: signal.signal(number, _leave) for number in STOP_SIGNALS}
+def _ended_by_signals() -> Iterator[Callable[[], None]]:
+    """Until there is a server that stops in order, a signal ends the program where it is, without complaint.
+
+    Where it is may be in somebody's `except:`, who goes on. What this gives, called at the last moment, does not.
+    """
+    told = False
+
+    def leave(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal told
+        told = True
+        raise SystemExit(0)
+
+    def leave_if_told() -> None:
+        if told:
+            raise SystemExit(0)
+
+    before = {number: signal.signal(number, leave) for number in STOP_SIGNALS}
     try:
-        yield
+        yield leave_if_told
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _leave(_signal: int, _frame: FrameType | None) -> None:
-    raise SystemExit(0)
