@@ -28,9 +28,18 @@ pytest.register_assert_rewrite("onceward.testing.caller", "onceward.testing.rule
 settings.register_profile("onceward", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("onceward")
 
+_UNTRACED = frozenset({"fire", "simulation", "system", "battery"})
+
 # Whoever is started in the background ignores it, and so do all its children, which are interrupted by tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is under fire is mostly in other processes, and has tests of its own: to trace it only takes longer."""
+    for item in items:
+        if not _UNTRACED.isdisjoint(item.path.parts):
+            item.add_marker(pytest.mark.no_cover)
 
 
 def pytest_collection_finish() -> None:

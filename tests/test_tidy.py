@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,7 @@ def part_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+@functools.cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
 
@@ -141,8 +143,29 @@ def called_names(tree: ast.AST) -> Iterator[str]:
                 yield node.func.attr
 
 
-source = pytest.mark.parametrize("path", modules(SOURCE), ids=name_of)
-everything = pytest.mark.parametrize("path", modules(SOURCE) + modules(ROOT / "tests"), ids=name_of)
+Rule = Callable[[Path], None]
+
+
+def each(paths: Sequence[Path]) -> Callable[[Rule], Callable[[], None]]:
+    """A rule that every one of these keeps, as one test: a test for each of them would take longer than the rule."""
+
+    def all_of(rule: Rule) -> Callable[[], None]:
+        def test() -> None:
+            broken = []
+            for path in paths:
+                try:
+                    rule(path)
+                except AssertionError as error:
+                    broken.append(f"{name_of(path)}: {error}")
+            assert not broken, "\n".join(broken)
+
+        return test
+
+    return all_of
+
+
+source = each(modules(SOURCE))
+everything = each(modules(SOURCE) + modules(ROOT / "tests"))
 
 
 @source
@@ -172,7 +195,7 @@ def test_a_package_from_outside_is_imported_in_one_place(path: Path) -> None:
     assert {package for package in outside if not here.startswith(DRIVERS.get(package, ("nowhere",)))} == set()
 
 
-@pytest.mark.parametrize("path", modules(SOURCE / PURE), ids=name_of)
+@each(modules(SOURCE / PURE))
 def test_the_core_has_no_clock_no_randomness_no_files_and_no_async(path: Path) -> None:
     tree = tree_of(path)
 
@@ -210,7 +233,7 @@ def test_the_public_face_holds_names_and_nothing_else() -> None:
 SCRIPTS = sorted([*SOURCE.rglob("*.sql"), *SOURCE.rglob("*.lua")])
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=name_of)
+@each(SCRIPTS)
 def test_a_script_is_commented(path: Path) -> None:
     lines = path.read_text("utf-8").splitlines()
     comments = [line for line in lines if line.lstrip().startswith("--")]
@@ -229,7 +252,7 @@ def test_strict_tests_wait_for_nothing_and_use_the_real_parts(folder: str) -> No
         assert (names | set(imports_of(tree))) & (WAITING | STAND_INS) == set(), name_of(path)
 
 
-@pytest.mark.parametrize("path", modules(ROOT / "tests"), ids=name_of)
+@each(modules(ROOT / "tests"))
 def test_no_test_is_left_out(path: Path) -> None:
     names = {node.attr for node in ast.walk(tree_of(path)) if isinstance(node, ast.Attribute)}
 

@@ -29,7 +29,7 @@ KEYS = ("a", "A ")
 SCOPES = ("s", "s:a")
 SPANS = (0, 1 * SECOND, 3 * SECOND, 7 * SECOND)
 # A few seconds for each store. ONCEWARD_EXAMPLES=2000 looks for longer.
-EXAMPLES = int(os.environ.get("ONCEWARD_EXAMPLES", "40"))
+EXAMPLES = int(os.environ.get("ONCEWARD_EXAMPLES", "25"))
 # Longer than any lease and retention together.
 AFTER_EVERYTHING = 100
 

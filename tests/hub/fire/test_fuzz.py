@@ -20,7 +20,7 @@ from tests.hub.fire.rows import written
 pytestmark = pytest.mark.xdist_group("hub-fire")
 
 STREAM = "/api/v1/events/stream"
-EXAMPLES = 80
+EXAMPLES = 50
 fuzzed = settings(
     max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
