@@ -8,7 +8,7 @@ SEEDS ?= 20000
 # Tests start hundreds of processes: each would compile every module anew.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help venv serve test lint format simulate soak-http soak-hub soak-events soak-turns soak-blobs bench test-pythons requirements clean
+.PHONY: help venv serve test lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -59,6 +59,9 @@ soak-blobs: $(STAMP) ## The collection against four uploaders of the same conten
 
 soak-events: $(STAMP) ## Clients 100,000 events behind, and one of 200 that does not read, on SQLite and PostgreSQL.
 	@ONCEWARD_BEHIND=100000 ONCEWARD_CLIENTS=200 $(BIN)/python -m pytest -q tests/events/test_resuming.py tests/events/test_stalled.py
+
+soak-ingest: $(STAMP) ## Two backfills of the same 20,000 messages at once, and one that is killed, on SQLite and PostgreSQL.
+	@ONCEWARD_BACKFILL=20000 $(BIN)/python -m pytest -q tests/ingest/fire
 
 bench: $(STAMP) ## Measure us beside the raw ceiling and the peers; writes bench/results.md and .svg.
 	@$(BIN)/python -m bench
