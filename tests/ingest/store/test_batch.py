@@ -179,6 +179,24 @@ def test_an_item_that_changes_nothing_yet_waits_for_one_that_will(
     assert [row["title"] for row in stored(database)] == ["old"]
 
 
+@pytest.mark.parametrize("is_primary", [True, False], ids=["a primary key", "a secondary key"])
+def test_a_key_that_nobody_has_goes_to_the_first_who_asks_for_it(database: Database, is_primary: bool) -> None:
+    """Also if that one waits for its row, and the next one, whose row the batch has made itself, does not."""
+
+    def item(own: str, free: str | None) -> Payload:
+        return note("update_identity", *((free, own) if is_primary else (own, free)))
+
+    make_policies(database)
+    insert_entry(database, PKM, item("first", None))
+
+    insert_entries(database, PKM, [item("second", None), item("first", "free"), item("second", "free")])
+
+    keys = ("idempotency_key_primary", "idempotency_key_secondary")
+    first, second = ([row[name] for name in keys] for row in stored(database))
+    assert "free" in first
+    assert "free" not in second
+
+
 def test_entries_without_a_policy_are_all_new_and_need_no_hints(database: Database) -> None:
     with database.write() as tx:
         # No policy is left whose secondary key is a hint.
