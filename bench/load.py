@@ -71,11 +71,11 @@ def together(call: Callable[[str], object], keys: list[str]) -> None:
 
 
 def with_threads(call: Callable[[str], object], callers: int, seconds: float, name: Callable[[int, int], str]) -> Load:
-    """So many threads, each calling in a loop until the time is up; the last call of each is waited for."""
+    """So many threads, each calling in a loop until the time is up, once at least; the last call is waited for."""
 
     def work(caller: int, end: float) -> int:
         number = 0
-        while time.perf_counter() < end:
+        while not number or time.perf_counter() < end:
             call(name(caller, number))
             number += 1
         return number
@@ -110,7 +110,7 @@ async def with_tasks(
 
     async def work(caller: int) -> int:
         number = 0
-        while time.perf_counter() < end:
+        while not number or time.perf_counter() < end:
             await call(name(caller, number))
             number += 1
         return number

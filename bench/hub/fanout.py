@@ -83,7 +83,7 @@ def serve(url: str, ready_made: bool, commands: Connection) -> None:
                     server.should_exit = True
                     return
                 written, until = 0, time.monotonic() + seconds
-                while time.monotonic() < until:
+                while not written or time.monotonic() < until:
                     with database.write() as tx:
                         append(tx, [_EVENT] * size)
                     feed.hint()
