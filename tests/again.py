@@ -1,0 +1,49 @@
+"""What CI does when a few of thousands of tests failed: they run once more, alone. Run as `python -m tests.again`.
+
+A test that passes then hung on the business of the machine. That is a bug of the test, so the run ends by naming it for
+whoever finds out why; but it is no reason to hold back everybody's work. What runs under fire gets no second chance: a
+promise that is broken once in a thousand runs is broken.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+
+LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
+# More than that are no accident.
+AGAIN_MAX = 3
+# Here a failure is a finding, however seldom it is seen.
+PROMISES = frozenset({"battery", "contract", "fire", "simulation", "system"})
+
+
+def refusal(failed: Sequence[str]) -> str | None:
+    """Why these are not run again; None when they may be."""
+    if not failed:
+        return "no test failed: what is wrong came before the tests, or is the run itself"
+    if len(failed) > AGAIN_MAX:
+        return f"{len(failed)} tests failed: at most {AGAIN_MAX} are run again"
+    broken = [test for test in failed if not PROMISES.isdisjoint(PurePath(test.partition("::")[0]).parts)]
+    if broken:
+        return f"a promise was broken, which is a finding and no accident: {', '.join(broken)}"
+    return None
+
+
+def main() -> int:
+    failed = sorted(json.loads(LAST_FAILED.read_text("utf-8"))) if LAST_FAILED.exists() else []
+    why_not = refusal(failed)
+    if why_not is not None:
+        print(f"onceward: not run again: {why_not}")
+        return 1
+    print(f"onceward: {len(failed)} failed, run once more, alone", flush=True)
+    ended = subprocess.run([sys.executable, "-m", "pytest", "-v", *failed], check=False).returncode
+    for test in failed if ended == 0 else ():
+        print(f"onceward: HANGS ON LUCK, find out why: {test}")
+    return ended
+
+
+if __name__ == "__main__":
+    sys.exit(main())

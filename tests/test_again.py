@@ -1,0 +1,48 @@
+"""Which failed tests CI asks once more, and what it makes of the answer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.again import AGAIN_MAX, LAST_FAILED, refusal
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_a_few_may_run_again() -> None:
+    assert refusal(["tests/hub/test_chat.py::test_one[a/fire/b]"] * AGAIN_MAX) is None
+
+
+@pytest.mark.parametrize(
+    ("failed", "why"),
+    [
+        ([], "no test failed"),
+        (["tests/test_a.py::test_one"] * (AGAIN_MAX + 1), "at most"),
+        (["tests/test_a.py::test_one", "tests/hub/fire/test_killed.py::test_two"], "a promise was broken"),
+        (["tests/simulation/test_simulation.py::test_one"], "a promise was broken"),
+    ],
+    ids=["none", "many", "under-fire", "simulated"],
+)
+def test_others_may_not(failed: Sequence[str], why: str) -> None:
+    assert why in str(refusal(failed))
+
+
+@pytest.mark.parametrize(("body", "ended"), [("pass", 0), ("assert False", 1)], ids=["luck", "broken"])
+def test_it_is_green_when_they_pass_alone_and_names_them(tmp_path: Path, body: str, ended: int) -> None:
+    (tmp_path / "test_luck.py").write_text(f"def test_luck():\n    {body}\n", "utf-8")
+    cache = tmp_path / LAST_FAILED
+    cache.parent.mkdir(parents=True)
+    cache.write_text(json.dumps({"test_luck.py::test_luck": True}), "utf-8")
+
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.again"],
+        cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert run.returncode == ended, run.stdout + run.stderr
+    assert ("HANGS ON LUCK, find out why: test_luck.py::test_luck" in run.stdout) is (ended == 0)
