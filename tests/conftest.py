@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.backends import BACKENDS, FOUR, Backend, Opener, Servers
+from tests.servers.lending import Lending
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisCluster, RedisServer
 from tests.servers.s3 import S3Server
@@ -133,14 +134,22 @@ def postgres_template(servers: Servers) -> str:
     return url.rpartition("/")[2]
 
 
+@pytest.fixture(scope="session")
+def lending(servers: Servers, postgres_template: str) -> Lending:
+    """Lends databases with the hub's tables."""
+    return Lending(servers.postgres, postgres_template)
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The URL of a database with the hub's tables, on each kind in turn."""
     if request.param == "sqlite":
         shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "hub.db")
-        return f"sqlite:///{tmp_path}/hub.db"
-    servers: Servers = request.getfixturevalue("servers")
-    return servers.postgres.create_database(request.getfixturevalue("postgres_template"))
+        yield f"sqlite:///{tmp_path}/hub.db"
+    else:
+        lending: Lending = request.getfixturevalue("lending")
+        with lending.lend() as url:
+            yield url
 
 
 @pytest.fixture
