@@ -25,6 +25,7 @@ from onceward.errors import InvalidStoreUrl, OncewardError, SchemaTooNew, StoreC
 from onceward.store import SCHEMA_VERSION, BatchFailed, Clock, Page, Reading
 from onceward.store.bind import SQLITE, Binding, session_for
 from onceward.store.memory import cursor, wall_clock
+from onceward.store.sqlite_alone import STALE, write_alone
 from onceward.store.sqlite_rows import (
     DELETE,
     DELETE_CHUNKS,
@@ -37,14 +38,13 @@ from onceward.store.sqlite_rows import (
     SELECT_ONE,
     SELECT_PAGE,
     Row,
+    moved,
     to_entry,
     to_row,
 )
 
 # How long a batch waits for another process's transaction, or a bound one, before it gives up.
 BUSY_SECONDS = 5.0
-# A decision older than this (in microseconds), because the lock was long in coming, is made again: leases count from now.
-STALE = 100_000
 # Claims under way that are remembered; far more than one process has at a time.
 HELD_MAX = 4096
 # Several processes may create the file at once; switching to WAL does not wait by itself.
@@ -77,6 +77,11 @@ class SqliteStore:
 
     def _commit(self, db: sqlite3.Connection, writes: Sequence[Write]) -> list[Answer]:
         refs = [Ref(write.scope, write.key) for write in writes]
+        if len(writes) == 1:
+            answer = write_alone(db, writes[0], self._held.get(refs[0]), self._floor, self._clock)
+            if answer is not None:
+                self._remember(refs, [answer])
+                return [answer]
         entries, remembered = self._look(db, refs)
         answers = self._decide(entries, writes)
         if remembered and not any(answer.applied for answer in answers):
@@ -126,12 +131,12 @@ class SqliteStore:
                 entries = _lookup(db, refs)
                 answers = self._decide(entries, writes)
             begun: list[Row] = []
-            moved: list[tuple[object, ...]] = []
+            changed: list[tuple[object, ...]] = []
             for entry, write, answer in zip(entries, writes, answers, strict=True):
                 if answer.applied and answer.entry is not None:
-                    _put(db, entry, write, answer.entry, begun, moved)
+                    _put(db, entry, write, answer.entry, begun, changed)
             db.executemany(INSERT, begun)
-            db.executemany(MOVE, moved)
+            db.executemany(MOVE, changed)
             db.execute("COMMIT")
         except BaseException:
             self._held.clear()
@@ -347,20 +352,19 @@ def _put(
     write: Write,
     after: Entry,
     begun: list[Row],
-    moved: list[tuple[object, ...]],
+    changed: list[tuple[object, ...]],
 ) -> None:
     """Add the entry to the rows to insert or to update; what is rare is written at once."""
     ref = (after.scope, after.key)
-    row = to_row(after)
     if isinstance(write, Begin) and after.status is Status.IN_PROGRESS:
         if before is not None:
             db.execute(DELETE, ref)
             db.execute(DELETE_CHUNKS, ref)
-        begun.append(row)
+        begun.append(to_row(after))
         return
     if isinstance(write, Append):
         db.executemany(INSERT_CHUNK, [(*ref, seq, data) for seq, data in enumerate(write.chunks, write.seq)])
-    moved.append((row[3], row[6], *row[9:11], row[12], *row[15:], *ref))
+    changed.append(moved(after))
 
 
 _stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()

@@ -29,6 +29,13 @@ MOVE = (
     " note = ?, response_status = ?, response_headers = ?, response_body = ?, response_chunks = ?"
     " WHERE scope = ? AND key = ?"
 )
+# With the guard in the statement, for a write that needs no transaction around it.
+INSERT_ALONE = (
+    f"INSERT INTO platform_idempotency_keys ({COLUMNS})"  # noqa: S608
+    " SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM platform_idempotency_meta"
+    " WHERE version_floor = ? ON CONFLICT DO NOTHING"
+)
+MOVE_ALONE = f"{MOVE} AND write_id = ?"
 DOOMED_FINISHED = (
     "SELECT scope, key, version FROM platform_idempotency_keys"
     " WHERE status IN ('completed', 'failed') AND expires_at <= ? ORDER BY expires_at LIMIT ?"
@@ -55,6 +62,12 @@ def to_row(entry: Entry) -> Row:
         to_text(entry.created_at), _maybe_text(entry.completed_at), entry.user_id, entry.endpoint, entry.note,
         outcome.code, outcome.headers, outcome.body, outcome.chunks,
     )  # fmt: skip
+
+
+def moved(entry: Entry) -> tuple[object, ...]:
+    """The values of `MOVE`."""
+    row = to_row(entry)
+    return (row[3], row[6], *row[9:11], row[12], *row[15:], row[0], row[1])
 
 
 def _maybe_text(microseconds: int | None) -> str | None:
