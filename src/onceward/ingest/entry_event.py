@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from onceward.core.text import written
+from onceward.core.text import quoted, written
 from onceward.db.engine import Transaction
 from onceward.db.request import RequestKey
 from onceward.events.log import Event, NewEvent, append, page
@@ -50,7 +50,7 @@ def append_events(
         outcome = outcomes[place]
         row = cast("Row", outcome.row)
         entry_id, uuid, created_at, updated_at = row[: len(ASSIGNED)]
-        texts = _ROW % tuple(["null" if row[position] is None else written(row[position]) for position in _PLACES])
+        texts = _ROW % tuple(["null" if (text := row[position]) is None else quoted(text) for position in _PLACES])
         rest = "" if outcome.action == "inserted" else _rest(outcome)
         if request is not None:
             rest += f',"index":{place}' if new else f',"index":{place},"count":{len(places)}'
