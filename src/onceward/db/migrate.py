@@ -52,7 +52,7 @@ def _is_current(version: str) -> bool:
     return version == HEAD
 
 
-def _upgrade(tx: Transaction) -> None:
+def _upgrade(tx: Transaction, step: str = "head") -> None:
     from alembic import command  # noqa: PLC0415  # only when the schema is behind
     from alembic.config import Config  # noqa: PLC0415
 
@@ -60,4 +60,4 @@ def _upgrade(tx: Transaction) -> None:
     config.set_main_option("script_location", str(_STEPS))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = tx
-    command.upgrade(config, "head")
+    command.upgrade(config, step)

@@ -104,10 +104,25 @@ events = Table(
     Column("data", Text, nullable=False),
     Column("created_at", Text, nullable=False),
     # The request that it was appended for, if that had a key; a second run of the request finds it.
-    Column("request_key", Text, unique=True),
+    Column("request_key", Text),
     sqlite_autoincrement=True,
 )
-Index("idx_events_topic", events.c.topic_id, events.c.event_id)
+# Most events of a backfill have neither a topic nor a request, and are in neither index.
+_of_a_topic, _of_a_request = text("topic_id IS NOT NULL"), text("request_key IS NOT NULL")
+Index(
+    "idx_events_topic",
+    events.c.topic_id,
+    events.c.event_id,
+    sqlite_where=_of_a_topic,
+    postgresql_where=_of_a_topic,
+)
+Index(
+    "idx_events_request",
+    events.c.request_key,
+    unique=True,
+    sqlite_where=_of_a_request,
+    postgresql_where=_of_a_request,
+)
 
 # One row: which log this is, and the oldest event that it still promises to have.
 event_log = Table(

@@ -1,0 +1,63 @@
+"""Events that belong to no topic, or to no request, are in no index of those: appending them costs less."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0005"
+down_revision = "0004"
+
+# SQLite cannot take a constraint away from a table: the events move to a new one, which goes on counting where the old
+# one was. Its triggers go with the old one, and are made again.
+_COLUMNS = "event_id, name, topic_id, entity_type, entity_id, data, created_at, request_key"
+_SQLITE = (
+    """
+    CREATE TABLE events_moved (
+        event_id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL,
+        topic_id TEXT,
+        entity_type TEXT NOT NULL,
+        entity_id TEXT NOT NULL,
+        data TEXT NOT NULL,
+        created_at TEXT NOT NULL,
+        request_key TEXT
+    )
+    """,
+    f"INSERT INTO events_moved ({_COLUMNS}) SELECT {_COLUMNS} FROM events ORDER BY event_id",  # noqa: S608  # constants
+    "DELETE FROM sqlite_sequence WHERE name = 'events_moved'",
+    "INSERT INTO sqlite_sequence (name, seq) SELECT 'events_moved', seq FROM sqlite_sequence WHERE name = 'events'",
+    "DROP TABLE events",
+    "ALTER TABLE events_moved RENAME TO events",
+    """
+    CREATE TRIGGER events_are_not_changed BEFORE UPDATE ON events
+    BEGIN SELECT RAISE(ABORT, 'events are append-only'); END
+    """,
+    """
+    CREATE TRIGGER events_are_kept BEFORE DELETE ON events
+    WHEN OLD.event_id >= (SELECT oldest_event_id FROM event_log)
+    BEGIN SELECT RAISE(ABORT, 'events are append-only; only retention deletes, below oldest_event_id'); END
+    """,
+    # REPLACE deletes without asking the trigger above.
+    """
+    CREATE TRIGGER events_are_not_replaced BEFORE INSERT ON events
+    WHEN EXISTS (SELECT 1 FROM events WHERE event_id = NEW.event_id)
+    BEGIN SELECT RAISE(ABORT, 'events are append-only'); END
+    """,
+)
+
+
+def upgrade() -> None:
+    if op.get_bind().dialect.name == "sqlite":
+        for statement in _SQLITE:
+            op.execute(sa.text(statement))
+    else:
+        op.drop_index("idx_events_topic", "events")
+        op.drop_constraint("events_request_key_key", "events")
+    _index("idx_events_topic", ["topic_id", "event_id"], "topic_id IS NOT NULL", unique=False)
+    _index("idx_events_request", ["request_key"], "request_key IS NOT NULL", unique=True)
+
+
+def _index(name: str, columns: list[str], where: str, *, unique: bool) -> None:
+    condition = sa.text(where)
+    op.create_index(name, "events", columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
