@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import sqlalchemy
 from sqlalchemy import event
 
+from onceward.db.copying import Copying
 from onceward.errors import InvalidStoreUrl, StoreUnavailable
 
 Transaction: TypeAlias = sqlalchemy.Connection
@@ -30,8 +31,8 @@ READERS_CONNECTIONS = 4
 BUSY_SECONDS = 30.0
 # How long a thread waits for a connection when every one is in use.
 POOL_SECONDS = 10.0
-# SQLite's log of changes may have 16 MB before they are copied back into the file.
-_CHECKPOINT_PAGES = 4000
+# SQLite copies its log back into the file by itself when it has come to 64 MB: somebody holds up who does it otherwise.
+_CHECKPOINT_PAGES = 16_000
 
 # PostgreSQL: whoever waits longer for a lock waits for somebody who is stuck, and his client had better come again.
 LOCK_SECONDS = 10
@@ -40,6 +41,7 @@ LOCK_SECONDS = 10
 IDLE_SECONDS = 20
 
 _READ = "onceward_read"
+_CHANGES = "onceward_changes"
 _SCHEMES = "sqlite:///path or postgresql://user@host/name"
 
 
@@ -78,6 +80,7 @@ class Database:
             self._reading = self._reading.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         # SQLite's own waiting starves some writers; writers of one process queue here instead.
         self._writers = threading.BoundedSemaphore(writers)
+        self._copying = Copying(str(engine.url.database)) if self.is_sqlite else None
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Transaction]:
@@ -88,8 +91,12 @@ class Database:
     @contextlib.contextmanager
     def write(self) -> Iterator[Transaction]:
         """Change the data: all of it when the block ends, nothing when it raises."""
-        with _spoken(), self._turn(), self.engine.begin() as connection:
-            yield connection
+        with _spoken(), self._turn():
+            with self.engine.begin() as connection:
+                yield connection
+                changed = 0 if self._copying is None else _changed(connection)
+            if self._copying is not None:
+                self._copying.add(changed)
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
@@ -101,7 +108,17 @@ class Database:
             self._writers.release()
 
     def close(self) -> None:
+        if self._copying is not None:
+            self._copying.close()
         self.engine.dispose()
+
+
+def _changed(connection: sqlalchemy.Connection) -> int:
+    """How many rows this SQLite connection has changed since it was last asked."""
+    before: int = connection.info.get(_CHANGES, 0)
+    now: int = connection.connection.driver_connection.total_changes  # type: ignore[union-attr]  # it is there
+    connection.info[_CHANGES] = now
+    return now - before
 
 
 @contextlib.contextmanager
@@ -138,7 +155,6 @@ def _sqlite(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
-        # Pages that a batch touches again and again are copied back once for every few batches, not for each.
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
 
     @event.listens_for(engine, "begin")
