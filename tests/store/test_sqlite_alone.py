@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onceward.core.claim import Begin, Ref, Status, Verb
+from onceward.core.claim import Answer, Begin, Ref, Status, Verb
 from onceward.core.outcome import Outcome
 from onceward.store.sqlite import SqliteStore
 from onceward.testing import PinnedClock
@@ -67,7 +67,7 @@ def test_a_key_that_another_process_takes_between_look_and_insert_stays_its(
     store: SqliteStore, other: SqliteStore, clock: PinnedClock
 ) -> None:
     store.commit([begin("warm")])
-    taken = []
+    taken: list[Answer] = []
 
     def take_it() -> int:
         """The clock is asked between the two."""
