@@ -98,10 +98,13 @@ def create_managed_attachment(
         if there is not None:
             return Added(there, is_new=False)
         require_task(tx, task_id)
+        known = _find(tx, spool.sha256)
     for blob_id in short_ids("bl"):
-        added = _keep(database, store, spool, draft, blob_id, request)
+        added = _keep(database, store, spool, draft, blob_id, known, request)
         if added is not None:
             return added
+        with database.read() as tx:
+            known = _find(tx, spool.sha256)
     raise AssertionError  # `short_ids` raises by itself
 
 
@@ -145,14 +148,20 @@ def _draft(task_id: str, spool: Spool, new: NewAttachment, rules: UploadRules) -
 
 
 def _keep(
-    database: Database, store: BlobStore, spool: Spool, draft: Attachment, blob_id: str, request: RequestKey | None
+    database: Database,
+    store: BlobStore,
+    spool: Spool,
+    draft: Attachment,
+    blob_id: str,
+    known: _Blob | None,
+    request: RequestKey | None,
 ) -> Added | None:
-    """None when somebody came between and it has to be tried again."""
-    with database.read() as tx:
-        there = _find(tx, spool.sha256)
-    usable = there is not None and there.backend == store.backend and _is_whole(store, there.key, spool)
-    key = there.key if there is not None and usable else store.put(spool, blob_id)
-    broken = "" if there is None or usable else there.key
+    """Keep the bytes, of which `known` is the blob that was there a moment ago. None when somebody came between and it
+    has to be tried again.
+    """
+    usable = known is not None and known.backend == store.backend and _is_whole(store, known.key, spool)
+    key = known.key if known is not None and usable else store.put(spool, blob_id)
+    broken = "" if known is None or usable else known.key
     with store.guarded(), contextlib.suppress(_TooLateError):
         asked_at = time.time()
         store.ensure(spool, key)
