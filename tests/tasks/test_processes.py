@@ -14,7 +14,7 @@ from tests.tasks.worker import COLLECTIONS, UPLOADS, content_of
 
 from onceward.errors import StoreUnavailable
 
-SIZE = 20_000_000
+SIZE = 50_000_000
 
 
 def run(vault: Vault, order: str, *arguments: str) -> None:
