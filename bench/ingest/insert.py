@@ -148,6 +148,9 @@ def _ignored(_answer: object) -> None: ...
 
 
 def emptied(database: Database) -> None:
-    """Nothing of an earlier measurement is left."""
+    """Nothing of an earlier measurement is left, not even in the log of a database that copies it back later."""
     with database.write() as tx:
         tx.execute(text(f"DELETE FROM {PKM.table('entries', is_sqlite=database.is_sqlite)}"))  # noqa: S608  # ours
+    if database.is_sqlite:
+        with database.engine.connect() as connection:
+            connection.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
