@@ -14,16 +14,19 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
+# How the last run ended, in pytest's own numbers; written by tests/conftest.py.
+ENDED = Path(".pytest_cache/v/onceward/ended")
+_SOME_FAILED = 1
 # More than that are no accident.
 AGAIN_MAX = 3
 # Here a failure is a finding, however seldom it is seen.
 PROMISES = frozenset({"battery", "contract", "fire", "simulation", "system"})
 
 
-def refusal(failed: Sequence[str]) -> str | None:
+def refusal(ended: int | None, failed: Sequence[str]) -> str | None:
     """Why these are not run again; None when they may be."""
-    if not failed:
-        return "no test failed: what is wrong came before the tests, or is the run itself"
+    if ended != _SOME_FAILED or not failed:
+        return "what is wrong came before the tests, or the run broke off"
     if len(failed) > AGAIN_MAX:
         return f"{len(failed)} tests failed: at most {AGAIN_MAX} are run again"
     broken = [test for test in failed if not PROMISES.isdisjoint(PurePath(test.partition("::")[0]).parts)]
@@ -33,8 +36,9 @@ def refusal(failed: Sequence[str]) -> str | None:
 
 
 def main() -> int:
-    failed = sorted(json.loads(LAST_FAILED.read_text("utf-8"))) if LAST_FAILED.exists() else []
-    why_not = refusal(failed)
+    ended, told = (json.loads(file.read_text("utf-8")) if file.exists() else None for file in (ENDED, LAST_FAILED))
+    failed = sorted(told or ())
+    why_not = refusal(ended, failed)
     if why_not is not None:
         print(f"onceward: not run again: {why_not}")
         return 1

@@ -59,6 +59,12 @@ def pytest_collection_finish() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """For tests/again.py: a run that broke off is not one in which a few tests failed."""
+    if not hasattr(session.config, "workerinput") and session.config.cache is not None:
+        session.config.cache.set("onceward/ended", int(exitstatus))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]

@@ -9,27 +9,41 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.again import AGAIN_MAX, LAST_FAILED, refusal
+from tests.again import AGAIN_MAX, ENDED, LAST_FAILED, refusal
 
 ROOT = Path(__file__).parents[1]
 
 
 def test_a_few_may_run_again() -> None:
-    assert refusal(["tests/hub/test_chat.py::test_one[a/fire/b]"] * AGAIN_MAX) is None
+    assert refusal(1, ["tests/hub/test_chat.py::test_one[a/fire/b]"] * AGAIN_MAX) is None
 
 
 @pytest.mark.parametrize(
-    ("failed", "why"),
+    ("ended", "failed", "why"),
     [
-        ([], "no test failed"),
-        (["tests/test_a.py::test_one"] * (AGAIN_MAX + 1), "at most"),
-        (["tests/test_a.py::test_one", "tests/hub/fire/test_killed.py::test_two"], "a promise was broken"),
-        (["tests/simulation/test_simulation.py::test_one"], "a promise was broken"),
+        (1, [], "came before the tests"),
+        (None, ["tests/test_a.py::test_one"], "came before the tests"),
+        (3, ["tests/test_a.py::test_one"], "broke off"),
+        (1, ["tests/test_a.py::test_one"] * (AGAIN_MAX + 1), "at most"),
+        (1, ["tests/test_a.py::test_one", "tests/hub/fire/test_killed.py::test_two"], "a promise was broken"),
+        (1, ["tests/simulation/test_simulation.py::test_one"], "a promise was broken"),
     ],
-    ids=["none", "many", "under-fire", "simulated"],
+    ids=["none", "of-an-earlier-run", "broken-off", "many", "under-fire", "simulated"],
 )
-def test_others_may_not(failed: Sequence[str], why: str) -> None:
-    assert why in str(refusal(failed))
+def test_others_may_not(ended: int | None, failed: Sequence[str], why: str) -> None:
+    assert why in str(refusal(ended, failed))
+
+
+def test_how_a_run_ended_is_written_down_for_it(tmp_path: Path) -> None:
+    """By the one that commands the workers: they end otherwise."""
+    (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_sessionfinish\n", "utf-8")
+    (tmp_path / "test_luck.py").write_text("def test_luck():\n    assert False\n", "utf-8")
+
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2"]
+    run = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, check=False)
+
+    assert run.returncode == json.loads((tmp_path / ENDED).read_text("utf-8")) == 1
+    assert list(json.loads((tmp_path / LAST_FAILED).read_text("utf-8"))) == ["test_luck.py::test_luck"]
 
 
 @pytest.mark.parametrize(("body", "ended"), [("pass", 0), ("assert False", 1)], ids=["luck", "broken"])
@@ -38,6 +52,8 @@ def test_it_is_green_when_they_pass_alone_and_names_them(tmp_path: Path, body: s
     cache = tmp_path / LAST_FAILED
     cache.parent.mkdir(parents=True)
     cache.write_text(json.dumps({"test_luck.py::test_luck": True}), "utf-8")
+    (tmp_path / ENDED).parent.mkdir()
+    (tmp_path / ENDED).write_text("1", "utf-8")
 
     run = subprocess.run(
         [sys.executable, "-m", "tests.again"],
