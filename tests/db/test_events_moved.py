@@ -53,6 +53,21 @@ def test_the_log_is_as_it_was_and_goes_on(before: Database) -> None:
         tx.execute(text("UPDATE events SET name = 'other'"))
 
 
+def test_what_guards_the_log_is_the_same_before_and_after(before: Database) -> None:
+    look = (
+        "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY 1"
+        if before.is_sqlite
+        else "SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1"
+    )
+    with before.read() as tx:
+        was = tx.execute(text(look)).all()
+
+    migrate(before)
+
+    with before.read() as tx:
+        assert tx.execute(text(look)).all() == was != []
+
+
 def test_ids_of_events_that_retention_deleted_are_not_given_again(before: Database) -> None:
     with before.write() as tx:
         append(tx, [new(), new()])

@@ -9,7 +9,7 @@ revision = "0005"
 down_revision = "0004"
 
 # SQLite cannot take a constraint away from a table: the events move to a new one, which goes on counting where the old
-# one was. Its triggers go with the old one, and are made again.
+# one was.
 _COLUMNS = "event_id, name, topic_id, entity_type, entity_id, data, created_at, request_key"
 _SQLITE = (
     """
@@ -29,27 +29,16 @@ _SQLITE = (
     "INSERT INTO sqlite_sequence (name, seq) SELECT 'events_moved', seq FROM sqlite_sequence WHERE name = 'events'",
     "DROP TABLE events",
     "ALTER TABLE events_moved RENAME TO events",
-    """
-    CREATE TRIGGER events_are_not_changed BEFORE UPDATE ON events
-    BEGIN SELECT RAISE(ABORT, 'events are append-only'); END
-    """,
-    """
-    CREATE TRIGGER events_are_kept BEFORE DELETE ON events
-    WHEN OLD.event_id >= (SELECT oldest_event_id FROM event_log)
-    BEGIN SELECT RAISE(ABORT, 'events are append-only; only retention deletes, below oldest_event_id'); END
-    """,
-    # REPLACE deletes without asking the trigger above.
-    """
-    CREATE TRIGGER events_are_not_replaced BEFORE INSERT ON events
-    WHEN EXISTS (SELECT 1 FROM events WHERE event_id = NEW.event_id)
-    BEGIN SELECT RAISE(ABORT, 'events are append-only'); END
-    """,
 )
 
 
 def upgrade() -> None:
     if op.get_bind().dialect.name == "sqlite":
-        for statement in _SQLITE:
+        # They go with the old table, and are made again as they were.
+        triggers = op.get_bind().scalars(
+            sa.text("SELECT sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'events'")
+        )
+        for statement in (*_SQLITE, *triggers.all()):
             op.execute(sa.text(statement))
     else:
         op.drop_index("idx_events_topic", "events")
