@@ -61,8 +61,10 @@ def pytest_collection_finish() -> None:
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """For tests/again.py: a run that broke off is not one in which a few tests failed."""
-    if not hasattr(session.config, "workerinput") and session.config.cache is not None:
-        session.config.cache.set("onceward/ended", int(exitstatus))
+    cache = getattr(session.config, "cache", None)  # there is none with `-p no:cacheprovider`
+    if cache is not None:
+        # Workers do it, too, and their commander after them.
+        cache.set("onceward/ended", int(exitstatus))
 
 
 @pytest.hookimpl(wrapper=True)

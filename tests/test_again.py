@@ -35,7 +35,7 @@ def test_others_may_not(ended: int | None, failed: Sequence[str], why: str) -> N
 
 
 def test_how_a_run_ended_is_written_down_for_it(tmp_path: Path) -> None:
-    """By the one that commands the workers: they end otherwise."""
+    """By the one that commands the workers, after them."""
     (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_sessionfinish\n", "utf-8")
     (tmp_path / "test_luck.py").write_text("def test_luck():\n    assert False\n", "utf-8")
 

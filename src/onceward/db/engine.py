@@ -31,7 +31,7 @@ READERS_CONNECTIONS = 4
 BUSY_SECONDS = 30.0
 # How long a thread waits for a connection when every one is in use.
 POOL_SECONDS = 10.0
-# SQLite copies its log back into the file by itself when it has come to 64 MB: somebody holds up who does it otherwise.
+# SQLite copies its log back into the file by itself only at 64 MB: something holds up the thread that does it (`Copying`).
 _CHECKPOINT_PAGES = 16_000
 
 # PostgreSQL: whoever waits longer for a lock waits for somebody who is stuck, and his client had better come again.
