@@ -21,10 +21,11 @@ Times are whole microseconds since 1970 by the store's clock; spans are microsec
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias, assert_never
 
 from onceward.core.outcome import NOTHING, Outcome
+from onceward.core.record import record
 
 SECOND = 1_000_000
 
@@ -45,7 +46,7 @@ class Ref(NamedTuple):
     key: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Entry:
     """What a store keeps of one key."""
 
@@ -109,7 +110,7 @@ MOVES: dict[Verb, tuple[frozenset[Status], Status]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Begin:
     """Ask for the key. `dead` names a version whose holder was proved dead; its lease counts as lapsed."""
 
@@ -126,7 +127,7 @@ class Begin:
     dead: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Move:
     """Change a claimed entry, guarded by the version its holder was given.
 
@@ -144,7 +145,7 @@ class Move:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Append:
     """Add chunks under a held claim. `seq` numbers the first of them, counting from 1."""
 
@@ -159,7 +160,7 @@ class Append:
 Write: TypeAlias = Begin | Move | Append
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Answer:
     """What became of a write. `entry` is what is there now, whether the write was applied or refused.
 
@@ -300,7 +301,7 @@ def _append(entry: Entry | None, write: Append) -> Entry | None:
 # What a `begin` found, as values. Every caller handles all five.
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Claim:
     """The key is yours: run the effect, then settle with this version."""
 
@@ -321,14 +322,14 @@ class Claim:
         return self.before is Status.IN_PROGRESS
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Replay:
     """It has happened already; `entry.outcome` is what everyone gets."""
 
     entry: Entry
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Busy:
     """Someone else holds the key. `retry_after` is the span until the lease lapses, if nobody renews it."""
 
@@ -337,14 +338,14 @@ class Busy:
     locked: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Mismatch:
     """The key belongs to another call."""
 
     entry: Entry
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class InDoubt:
     """It may have happened, and it may not be repeated."""
 

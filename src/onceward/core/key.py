@@ -10,8 +10,8 @@ import re
 import string
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from onceward.core.record import record
 from onceward.errors import InvalidKey
 
 # Wide enough for every layer's key with a tenant in front; narrow enough for a B-tree page on every store.
@@ -68,7 +68,7 @@ def shown(key: str) -> str:
 
 def clip(text: str, bytes_max: int) -> str:
     """A label cut to what its column holds, never in the middle of a character."""
-    if not text:
+    if text.isascii() and len(text) <= bytes_max and "\x00" not in text:
         return text
     text = text.replace("\x00", "")
     data = text.encode("utf-8", "replace")
@@ -93,7 +93,7 @@ def fill(template: str, values: Mapping[str, object]) -> str:
     return check_key("".join(parts))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Template:
     """A key template taken apart: literals, each with the field that follows it, and what values must not contain."""
 

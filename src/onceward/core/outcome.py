@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from onceward.core import value as values
+from onceward.core.record import record
 from onceward.errors import OutcomeNotKept
 
 # Small enough to travel inside a batch with 511 others; what is larger is kept as chunks.
@@ -12,7 +11,7 @@ INLINE_BYTES_MAX = 64 * 1024
 CHUNK_BYTES_MAX = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Outcome:
     """`body` is None and `chunks` is 0 when the effect happened but its result could not be kept."""
 

@@ -8,9 +8,9 @@ a request already sent may still arrive.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from onceward.core.record import record
 from onceward.errors import InvalidOption
 
 
@@ -23,14 +23,14 @@ class Final(enum.StrEnum):
     OPERATOR = "operator"  # a person looked, and answers for it
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Committed:
     """It happened, with this result."""
 
     value: object
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class NotCommitted:
     """It did not happen and cannot any more."""
 

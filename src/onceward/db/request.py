@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-from dataclasses import dataclass
 
+from onceward.core.record import record
 from onceward.db.clock import time_text
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class RequestKey:
     """Who asked with which key, and since when it is in use: the same for every run of one request, and for no other.
 

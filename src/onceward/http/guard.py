@@ -6,11 +6,11 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypedDict, cast
 
 from onceward.core.claim import Busy, Claim, Found, InDoubt, Mismatch, Replay
 from onceward.core.fingerprint import Digest
+from onceward.core.record import record
 from onceward.core.response import DENY_HEADERS, keeps_status
 from onceward.errors import InvalidOption, StoreUnavailable
 from onceward.http.kept import Form
@@ -90,7 +90,7 @@ class Options(TypedDict, total=False):
     enabled: bool
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Asked:
     """A keyed request, as the ledger sees it."""
 

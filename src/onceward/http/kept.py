@@ -7,10 +7,10 @@ A body of up to 64 KiB is kept with its entry. A larger or streamed one is a log
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from onceward.core.claim import Entry
 from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX, Outcome
+from onceward.core.record import record
 from onceward.core.response import (
     Headers,
     head_from_chunk,
@@ -24,7 +24,7 @@ from onceward.http.seal import SEAL_BYTES, Seal
 HEAD_SEQ = 1
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Form:
     """How responses are written down and read again. `deny` names, in lower case, the headers that are left out."""
 

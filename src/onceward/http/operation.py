@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Generator
-from dataclasses import dataclass
 from typing import Any
 
 from onceward.bound import Bound
 from onceward.core.claim import SECOND, Claim
 from onceward.core.outcome import Outcome
+from onceward.core.record import record
 from onceward.errors import OutcomeNotKept
 from onceward.http.kept import Form
 from onceward.http.problem import Answer
@@ -68,7 +68,7 @@ class Operation:
         return self.bound
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Binding:
     """What binding a request's claim needs."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from uuid import UUID
 
+from onceward.core.record import record
 from onceward.core.request import digest_of
 from onceward.errors import InvalidOption
 
@@ -24,7 +24,7 @@ _NAME_BYTES_MAX = 160
 _HASHED = "sha256:"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Principal:
     """`scope` separates keys in the ledger, `name` is what an operator reads; `fleeting` when a new login changes it."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import http
 import json
-from dataclasses import dataclass
+
+from onceward.core.record import record
 
 # What a client is told to wait when the work is under way, or the store does not answer.
 BUSY_RETRY_SECONDS = 1
@@ -29,7 +30,7 @@ CODES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Answer:
     """A whole response of the middleware's own."""
 

@@ -27,11 +27,11 @@ culprit stands alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from onceward.core.claim import Answer, Entry, Ref, Status, Write
 from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX
+from onceward.core.record import record
 from onceward.errors import WriteRefused
 
 __all__ = [
@@ -70,7 +70,7 @@ class BatchFailed(WriteRefused):
         self.transient = transient
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Reading:
     """Entries as they were at one moment of the store's clock, in the order they were asked for."""
 
@@ -78,7 +78,7 @@ class Reading:
     entries: tuple[Entry | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Page:
     """Some entries, and the cursor that continues after them ("" when there are no more)."""
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from onceward.core.claim import Answer, Entry, Ref, Status
+from onceward.core.record import record
 from onceward.errors import OncewardError
 from onceward.store.pending import Pending
 
@@ -22,7 +23,7 @@ POLL_SECONDS_MAX = 0.250
 POLL_GROWTH = 1.5
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Seen:
     """What a watch ended with: the entry as last read, and whether its holder is proved dead."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from sqlalchemy import bindparam, select, text
 
 from onceward.core.canonical import Json
+from onceward.core.record import record
 from onceward.core.text import compact
 from onceward.db.clock import now_text
 from onceward.db.engine import Transaction
@@ -23,7 +24,7 @@ REMOVED = "task.attachment_removed"
 MANAGED, URL, REPO = "managed_blob", "external_url", "repo_path"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Attachment:
     id: str
     task_id: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from onceward.core.canonical import Json
+from onceward.core.record import record
 from onceward.core.text import CONTROL, bytes_of, checked, compact, has_nul, refused
 from onceward.core.web_url import LENGTH_MAX as URL_LENGTH_MAX
 from onceward.core.web_url import is_web_url
@@ -25,7 +26,7 @@ _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:[Zz]|
 _DRIVE = re.compile(r"[A-Za-z]:")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class NewAttachment:
     """What is said of an attachment, of either kind."""
 

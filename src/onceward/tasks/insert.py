@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 
 from sqlalchemy import text
 
+from onceward.core.record import record
 from onceward.core.text import compact
 from onceward.db.clock import now_text
 from onceward.db.engine import Transaction
@@ -34,7 +34,7 @@ _FREE = text("UPDATE attachments SET request_key = NULL WHERE request_key = :req
 _ASKED = text("SELECT id FROM attachments WHERE request_key = :request_key")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Added:
     """What came of it: `is_new` is False when an earlier run of the same request had made it."""
 
