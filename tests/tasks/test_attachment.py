@@ -191,16 +191,17 @@ def test_the_same_request_at_once_makes_one_attachment(vault: Vault) -> None:
 
 
 def test_an_id_that_is_taken_is_drawn_again(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    choice = secrets.choice
-    drawn: list[str] = []
-    monkeypatch.setattr(secrets, "choice", lambda letters: drawn.pop(0) if drawn else choice(letters))
+    randbelow = secrets.randbelow
+    drawn: list[int] = []
+    monkeypatch.setattr(secrets, "randbelow", lambda end: drawn.pop(0) if drawn else randbelow(end))
+    a, b = int("a" * 8, 36), int("b" * 8, 36)
 
-    drawn += "a" * 16
+    drawn += [a, a]
     first = vault.attach(b"1")
-    drawn += "a" * 8
+    drawn += [a]
     link = vault.link(repo_path="a")
     # The blob's, which needs a second try, and then the attachment's.
-    drawn += "a" * 8 + "b" * 8 + "a" * 8
+    drawn += [a, b, a]
     second = vault.attach(b"2")
 
     assert (first.id, first.blob_id) == ("at-aaaaaaaa", "bl-aaaaaaaa")

@@ -9,7 +9,7 @@ import pytest
 from tests.tasks.vault import Vault
 
 from onceward import tasks
-from onceward.blobs import folder
+from onceward.blobs import guard
 from onceward.blobs.folder import FolderBlobs
 from onceward.errors import AlreadyThere, StoreUnavailable
 
@@ -33,7 +33,7 @@ def test_a_collection_for_another_database_deletes_nothing(vault: Vault) -> None
 
 
 def test_who_cannot_have_the_folder_waits_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder, "GUARD_SECONDS", 0.05)
+    monkeypatch.setattr(guard, "GUARD_SECONDS", 0.05)
     one, other = FolderBlobs(tmp_path / "blobs"), FolderBlobs(tmp_path / "blobs")
 
     with one.guarded():

@@ -12,22 +12,21 @@ folders and regular files is followed: every step is opened relative to the one 
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import re
 import secrets
 import shutil
 import stat
-import threading
 import time
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from onceward.blobs import CHUNK_BYTES, BlobMissing, Stored, content_key
+from onceward.blobs.guard import FolderGuard
 from onceward.blobs.spool import FOLDER_FLAGS, Spool, SpoolFolder, failing_as
 from onceward.errors import InvalidInput, StoreUnavailable
 
@@ -40,9 +39,6 @@ _ASIDE = re.compile(r"[0-9a-f]{64}\.(\d+)\.[0-9a-f]+")
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 # Each further round needs a collector that takes the name away right after we saw it.
 _ROUNDS_MAX = 100
-# A commit takes milliseconds, a batch of the collection less than a second. Whoever holds the lock for longer is stuck.
-GUARD_SECONDS = 20.0
-GUARD_PAUSE_SECONDS_MIN, GUARD_PAUSE_SECONDS_MAX = 0.001, 0.02
 OWNER_BYTES_MAX = 256
 
 
@@ -56,7 +52,7 @@ class FolderBlobs:
         # Inodes of folders whose own names are known to be on the disk. Another writer may have made a folder and not
         # have got as far as that, so having found it is no proof.
         self._settled: set[int] = set()
-        self._guard = threading.local()
+        self._guard = FolderGuard(self._root)
         with failing_as(f"the blob folder {root} cannot be made"):
             _make_with_parents(self._root)
             for name in ("sha256", "tmp", "trash", "quarantine"):
@@ -73,25 +69,8 @@ class FolderBlobs:
         self._place(spool, key, verify=False)
         return key
 
-    @contextmanager
-    def guarded(self) -> Iterator[None]:
-        if getattr(self._guard, "held", False):
-            raise RuntimeError("this thread is inside guarded() already and would wait for itself")
-        with failing_as("the blob folder cannot be locked"):
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            lock = os.open(self._root / "lock", flags, 0o600)
-        try:
-            with failing_as("the blob folder cannot be locked"):
-                _lock_soon(lock)
-            self._guard.held = True
-            try:
-                yield
-            finally:
-                self._guard.held = False
-                # Said and not left to closing: a child forked meanwhile shares this lock and may live long.
-                fcntl.flock(lock, fcntl.LOCK_UN)
-        finally:
-            os.close(lock)
+    def guarded(self) -> AbstractContextManager[None]:
+        return self._guard.held()
 
     def owner(self, mark: str) -> str:
         path = self._root / "owner"
@@ -116,7 +95,18 @@ class FolderBlobs:
         spool.require_finished()
         if blob_key != content_key(spool.sha256):
             raise InvalidInput("these bytes do not belong under this key")
-        self._place(spool, blob_key, verify=verify)
+        if spool.linked_as != blob_key or not self._leads_to(spool, blob_key):
+            self._place(spool, blob_key, verify=verify)
+
+    def _leads_to(self, spool: Spool, key: str) -> bool:
+        """Whether the name is still that of this very file: then nobody has touched it since it was linked and synced."""
+        first, second, name = _parts(key)
+        try:
+            with self._opened("sha256", first, second) as folder:
+                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except OSError:
+            return False
+        return found.st_ino == os.fstat(spool.descriptor).st_ino
 
     def size(self, blob_key: str) -> int | None:
         try:
@@ -238,6 +228,7 @@ class FolderBlobs:
                 raise StoreUnavailable(f"the blob {key} is taken away again and again")
             # Also when another writer linked the name: it may not have come as far as this.
             os.fsync(folder)
+            spool.linked_as = key
 
     def _link(self, spool: Spool, folder: int, name: str) -> None:
         """After this there is something under the name, ours or another's."""
@@ -359,18 +350,3 @@ def _make_with_parents(path: Path) -> None:
             os.fsync(outer)
         finally:
             os.close(outer)
-
-
-def _lock_soon(descriptor: int) -> None:
-    """Wait for the lock, but not for ever: its holder may be frozen, and whoever waits holds up others in turn."""
-    until, pause = time.monotonic() + GUARD_SECONDS, GUARD_PAUSE_SECONDS_MIN
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                raise StoreUnavailable("the blob folder is locked by somebody else for too long") from None
-            time.sleep(pause)
-            pause = min(pause * 2, GUARD_PAUSE_SECONDS_MAX)
-        else:
-            return

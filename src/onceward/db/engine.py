@@ -9,17 +9,20 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import sqlalchemy
 from sqlalchemy import event
 
 from onceward.db.copying import Copying
+from onceward.db.together import Together
 from onceward.errors import InvalidStoreUrl, StoreUnavailable
 
 Transaction: TypeAlias = sqlalchemy.Connection
+T = TypeVar("T")
 
 # SQLite: more than the server's thread pool has threads, so that neither they nor its event loop wait for a connection.
 SQLITE_CONNECTIONS = 48
@@ -81,6 +84,7 @@ class Database:
         # SQLite's own waiting starves some writers; writers of one process queue here instead.
         self._writers = threading.BoundedSemaphore(writers)
         self._copying = Copying(str(engine.url.database)) if self.is_sqlite else None
+        self._together: dict[Callable[[], AbstractContextManager[None]], Together] = {}
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Transaction]:
@@ -97,6 +101,25 @@ class Database:
                 changed = 0 if self._copying is None else _changed(connection)
             if self._copying is not None:
                 self._copying.add(changed)
+
+    def together(
+        self,
+        within: Callable[[], AbstractContextManager[None]],
+        first: Callable[[], object],
+        work: Callable[[Transaction], T],
+    ) -> T:
+        """Inside `within()`, do what comes first, and the work in a write transaction. On SQLite, threads that wait for
+        both share one of each; PostgreSQL has many writers, and its commits share the disk by themselves.
+        """
+        if not self.is_sqlite:
+            with within():
+                first()
+                with self.write() as tx:
+                    return work(tx)
+        company = self._together.get(within)
+        if company is None:
+            company = self._together.setdefault(within, Together(self.write, _spoken, within))
+        return company.do(first, work)
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:

@@ -13,7 +13,6 @@ import dataclasses
 import datetime
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import text
 
@@ -23,6 +22,7 @@ from onceward.blobs.media import is_allowed, settle, sniff
 from onceward.blobs.media.lattice import UNKNOWN
 from onceward.blobs.spool import Spool
 from onceward.core.canonical import Json
+from onceward.core.record import record
 from onceward.core.text import refused
 from onceward.db.clock import now_text
 from onceward.db.engine import Database, Transaction
@@ -44,7 +44,7 @@ _OWN_META = frozenset({"sniffed_media_type", "archive"})
 SURE_SECONDS = 1800.0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class UploadRules:
     """What may be uploaded. Without `archive` no archive is looked into; an empty list allows every media type."""
 
@@ -57,7 +57,7 @@ class _TooLateError(Exception):
     """Nothing is committed."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Blob:
     id: str
     backend: str
@@ -162,17 +162,29 @@ def _keep(
     usable = known is not None and known.backend == store.backend and _is_whole(store, known.key, spool)
     key = known.key if known is not None and usable else store.put(spool, blob_id)
     broken = "" if known is None or usable else known.key
-    with store.guarded(), contextlib.suppress(_TooLateError):
-        asked_at = time.time()
+    asked_at = time.time()
+
+    def name_it(tx: Transaction) -> tuple[_Blob | None, Added | None]:
+        blob = _use(tx, _Blob(blob_id, store.backend, key), spool, broken, may_insert=not usable)
+        added = None if blob is None else insert(tx, dataclasses.replace(draft, blob_id=blob.id), request)
+        if time.time() - asked_at > SURE_SECONDS:
+            raise _TooLateError
+        return blob, added
+
+    def make_sure() -> None:
         store.ensure(spool, key)
-        with database.write() as tx:
-            blob = _use(tx, _Blob(blob_id, store.backend, key), spool, broken, may_insert=not usable)
-            added = None if blob is None else insert(tx, dataclasses.replace(draft, blob_id=blob.id), request)
-            if time.time() - asked_at > SURE_SECONDS:
-                raise _TooLateError
+
+    with contextlib.suppress(_TooLateError):
+        if store.backend == LOCAL:
+            # Bytes that nobody names after all are left to the sweep: another upload may be about to name them.
+            return database.together(store.guarded, make_sure, name_it)[1]
+        with store.guarded():
+            make_sure()
+            with database.write() as tx:
+                blob, added = name_it(tx)
         if blob is None or blob.key != key:
-            # Committed without this key, so nobody names it: in a folder nobody can before the guard is left, in an
-            # object store nobody ever will. (An error above leaves it to the sweep: it may have been committed.)
+            # Committed without this key, so nobody ever names it. (An error above leaves it to the sweep: it may have
+            # been committed.)
             with contextlib.suppress(OncewardError):
                 store.discard(key)
         return added
