@@ -12,13 +12,10 @@ import os
 from pathlib import Path
 
 
+@functools.cache
 def holder() -> str:
     """The current process, as written into a claim. Read anew in a forked child."""
-    return _describe(os.getpid())
-
-
-@functools.lru_cache(maxsize=1)
-def _describe(pid: int) -> str:
+    pid = os.getpid()
     start = _start_time(pid)
     place = _place()
     return f"{place}/{pid}/{start}" if place and start else f"?//{pid}/"
@@ -82,4 +79,4 @@ def _is_zombie(pid: int) -> bool:
         return False
 
 
-os.register_at_fork(after_in_child=_describe.cache_clear)
+os.register_at_fork(after_in_child=holder.cache_clear)

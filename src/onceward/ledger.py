@@ -37,7 +37,7 @@ from onceward.store.batch import Batcher
 from onceward.store.queue import Sent, give_back
 from onceward.store.upkeep import Keep, Seen
 from onceward.store.write_id import write_id
-from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX, Effect, Options, Terms, check_seconds, terms_for
+from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX, Effect, Options, Terms, check_seconds, span, terms_for
 
 if TYPE_CHECKING:
     from onceward.blocking import Blocking
@@ -327,12 +327,12 @@ class Ledger:
     def lease(self, seconds: float | None) -> int:
         if seconds is None:
             return self._lease
-        return int(check_seconds("lease_seconds", seconds, LEASE_SECONDS_MAX, positive=True) * SECOND)
+        return span("lease_seconds", seconds)
 
     def retain(self, seconds: float | None) -> int:
         if seconds is None:
             return self._retain
-        return int(check_seconds("retain_seconds", seconds, RETAIN_SECONDS_MAX) * SECOND)
+        return span("retain_seconds", seconds)
 
     def _scope(self, scope: str) -> str:
         return check_scope(f"{self.namespace}:{scope}") if scope else check_scope(scope)

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypedDict
 
-from onceward.core.claim import Entry
+from onceward.core.claim import SECOND, Entry
 from onceward.core.verdict import Verdict
 from onceward.errors import InvalidOption
 
@@ -138,3 +138,13 @@ _SPANS = {
     "wait_seconds": (LEASE_SECONDS_MAX, False),
     "max_run_seconds": (RETAIN_SECONDS_MAX, False),
 }
+
+
+def span(name: str, seconds: float) -> int:
+    """One of these options in microseconds, checked. A process uses a few, over and over."""
+    return _span(name, seconds) if type(seconds) is float else int(check_seconds(name, seconds, *_SPANS[name]) * SECOND)
+
+
+@functools.lru_cache
+def _span(name: str, seconds: float) -> int:
+    return int(check_seconds(name, seconds, *_SPANS[name]) * SECOND)

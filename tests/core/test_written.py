@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from json import encoder
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onceward.core import text
+from onceward.core.canonical import writer
 from onceward.core.text import compact, written
 from onceward.errors import InvalidInput
 
@@ -26,11 +27,12 @@ def test_it_writes_what_the_standard_encoder_writes(value: object) -> None:
 
 
 def test_it_does_so_where_python_has_no_encoder_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    value = {"a": [1, None, "ä\n"], "b": 0.5}
-    expected = written(value)
-    monkeypatch.setattr(text, "_encode", None)
+    value = {"b": [1, None, "ä\n"], "a": 0.5}
+    expected = [writer(sort_keys=order)(value) for order in (False, True)]
+    monkeypatch.setattr(encoder, "c_make_encoder", None)
 
-    assert written(value) == expected
+    assert [writer(sort_keys=order)(value) for order in (False, True)] == expected
+    assert expected[0] == written(value)
 
 
 @pytest.mark.parametrize("value", [float("nan"), [float("inf")], {"a": float("-inf")}])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from json import encoder
 from typing import TypeAlias
 
 import rfc8785
@@ -14,18 +16,37 @@ Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json
 # Beyond this an IEEE 754 double cannot tell two neighbouring integers apart, so RFC 8785 has no form for them.
 INTEGER_MAX = 2**53 - 1
 
-_plain = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
+def writer(*, sort_keys: bool) -> Callable[[object], str]:
+    """What writes JSON without blanks: as the standard encoder does, which makes its own writer anew for each value."""
+    plain = json.JSONEncoder(ensure_ascii=False, sort_keys=sort_keys, separators=(",", ":"), allow_nan=False)
+    make = encoder.c_make_encoder  # type: ignore[attr-defined]  # not described
+    if make is None:  # some Pythons do without
+        return plain.encode
+    write = make(None, plain.default, encoder.encode_basestring, None, ":", ",", sort_keys, False, False)
+    join = "".join
+    return lambda value: join(write(value, 0))
+
+
+_sorted = writer(sort_keys=True)
 
 
 def canonical(value: Json) -> bytes:
     """The RFC 8785 bytes of a JSON value; `InvalidKey` when it has none (NaN, integers over 2^53-1, lone surrogates)."""
-    if is_plain(value):
-        # For ASCII text and small integers the standard library writes the same bytes, several times faster.
-        return _plain(value).encode("ascii")
+    plain = plain_form(value)
+    if plain is not None:
+        return plain
     try:
         return rfc8785.dumps(value)
     except (ValueError, RecursionError) as error:
         raise InvalidKey(f"no canonical JSON form: {error}") from error
+
+
+def plain_form(value: object) -> bytes | None:
+    """As `canonical` for what is made of ASCII text and small integers, several times faster; None for all else."""
+    if type(value) is str:
+        return encoder.encode_basestring(value).encode("ascii") if value.isascii() else None
+    return _sorted(value).encode("ascii") if is_plain(value) else None
 
 
 def is_plain(value: object, depth: int = 8) -> bool:
@@ -41,7 +62,10 @@ def is_plain(value: object, depth: int = 8) -> bool:
     if type(value) is list:
         return all(is_plain(item, depth - 1) for item in value)
     if type(value) is dict:
-        return all(type(name) is str and name.isascii() and is_plain(item, depth - 1) for name, item in value.items())
+        for name, item in value.items():
+            if type(name) is not str or not name.isascii() or not is_plain(item, depth - 1):
+                return False
+        return True
     return False
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from typing import cast
 
-from onceward.core.canonical import Json, canonical, is_plain
+from onceward.core.canonical import canonical, plain_form
 from onceward.core.scalar import Unkeepable
 from onceward.core.value import to_json
 from onceward.errors import InvalidKey
@@ -21,10 +20,9 @@ def fingerprint(value: object) -> str:
     """The sha256 (hex) of the canonical form of any value that can be kept; `InvalidKey` for one that cannot."""
     if type(value) is Digest:
         return value
-    if is_plain(value):
-        data = canonical(cast("Json", value))
-        if b'"$"' not in data:  # the mark of a tagged value, which must not be taken for one
-            return hashlib.sha256(data).hexdigest()
+    plain = plain_form(value)
+    if plain is not None and b'"$"' not in plain:  # the mark of a tagged value, which must not be taken for one
+        return hashlib.sha256(plain).hexdigest()
     try:
         return hashlib.sha256(canonical(to_json(value, canonical=True))).hexdigest()
     except Unkeepable as error:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@functools.lru_cache(maxsize=256)
 def to_text(microseconds: int) -> str:
     """`1` becomes `1970-01-01T00:00:00.000001Z`."""
     seconds, fraction = divmod(microseconds, 1_000_000)
@@ -21,5 +22,5 @@ def from_text(text: str) -> int:
 
 @functools.lru_cache(maxsize=256)
 def _second(seconds: int) -> str:
-    """Most moments of a busy process fall into a few seconds: now, its leases and its retentions."""
+    """The writes of a batch share one now, and most moments of a busy process fall into a few seconds."""
     return (_EPOCH + timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%S")

@@ -80,7 +80,9 @@ def fingerprint_of(
 
 def digest_of(*parts: bytes) -> Digest:
     """One digest of several texts; each goes in with its length, so that none can pass for part of another."""
-    measured = [value for part in parts for value in (len(part), part)]
+    measured: list[int | bytes] = []
+    for part in parts:
+        measured += (len(part), part)
     return Digest(hashlib.sha256(b"%d:%b" * len(parts) % tuple(measured)).hexdigest())
 
 

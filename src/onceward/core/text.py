@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from json import encoder
 
-from onceward.core.canonical import Json
+from onceward.core.canonical import Json, writer
 from onceward.errors import InvalidInput, TooLarge
 
-_plain = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-# What the encoder makes for itself anew each time it is asked; some Pythons do without.
-_encode = encoder.c_make_encoder and encoder.c_make_encoder(  # type: ignore[attr-defined]  # not described
-    None, _plain.default, encoder.encode_basestring, None, ":", ",", False, False, False
-)
+_write = writer(sort_keys=False)
 
 quoted = encoder.encode_basestring
 """A text in JSON."""
@@ -25,7 +20,7 @@ def written(value: object) -> str:
     """Text, numbers and what is made of them, as every row, event and answer has it."""
     if isinstance(value, str):
         return quoted(value)
-    return "".join(_encode(value, 0)) if _encode else _plain.encode(value)
+    return _write(value)
 
 
 def compact(value: Json) -> str:

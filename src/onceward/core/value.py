@@ -19,8 +19,9 @@ import sys
 from collections.abc import Callable
 from typing import Protocol, cast
 
-from onceward.core.canonical import Json
+from onceward.core.canonical import Json, is_plain
 from onceward.core.scalar import FROM_TEXT, TO_TEXT, Unkeepable, hidden_text, is_text
+from onceward.core.text import written
 from onceward.errors import OutcomeNotKept
 
 TAG = "$"
@@ -53,6 +54,10 @@ class _Stranger:
 
 def encode(value: object) -> bytes:
     """The bytes to keep, or `Unkeepable`."""
+    if is_plain(value):
+        body = written(value).encode("ascii")
+        if _TAG_BYTES not in body:
+            return body
     return _write(to_json(value)).encode("ascii")
 
 

@@ -128,8 +128,9 @@ class Exchange:
             self._ending.drop()
             if self._watcher is not None:
                 self._watcher.cancel()
-            if self._timer is not None:
-                self._timer.cancel()
+            for handle in (self._flush, self._timer):
+                if handle is not None:
+                    handle.cancel()
             if self._over is not None:
                 self._over.set()
             if self._writer is not None and not self._writer.done():
@@ -157,11 +158,16 @@ class Exchange:
         except Exception as error:  # noqa: BLE001  # what is raised already goes on; this only tells how it came to it
             logger.warning("the end of a response could not be settled or sent: %s", error)
 
-    def _end_meanwhile(self) -> None:
-        """The handler goes on after its response, with a background task: nobody waits for that."""
+    def _look(self) -> None:
+        """The handler was let go of before it ended. With its response given, it goes on with a background task, and
+        nobody waits for that; with the start of one, that is held back for a moment.
+        """
         self._flush = None
-        message, self._last = self._last, None
-        if message is not None:
+        if self._last is None:
+            if self._start is not None:
+                self._hold()
+        elif self._whole:
+            message, self._last = self._last, None
             self._finishing = asyncio.ensure_future(self._finish(message))
             self._finishing.add_done_callback(self._finished)
 
@@ -228,7 +234,7 @@ class Exchange:
         elif self._length is None:
             self._hold()
         else:  # nearly always its body follows in the same step
-            self._timer = asyncio.get_running_loop().call_soon(self._hold)
+            self._flush = asyncio.get_running_loop().call_soon(self._look)
 
     async def _piece(self, message: Message) -> None:
         if self._whole:
@@ -251,7 +257,8 @@ class Exchange:
                 self._timer.cancel()
             if not self._ending.undecided:  # else its transaction decides, when the handler has ended
                 self._whole = True
-                self._flush = asyncio.get_running_loop().call_soon(self._end_meanwhile)
+                if self._flush is None:
+                    self._flush = asyncio.get_running_loop().call_soon(self._look)
             return
         if not self._ending.operation.stored:  # a generator may say so only now
             self._recording.forget()

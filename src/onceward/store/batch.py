@@ -279,6 +279,8 @@ class Batcher:
             self._answer(batch, answers)
 
     def _answer(self, batch: list[Sent], answers: list[Answer]) -> None:
+        if len(batch) == 1 and self._answer_one(batch[0], answers[0]):
+            return
         results: list[tuple[Sent, Answer | None, Exception | None]] = [
             (sent, answer, None) for sent, answer in zip(batch, answers, strict=True)
         ]
@@ -294,6 +296,14 @@ class Batcher:
                 tell([(watch, seen, None) for watch, seen in self._upkeep.told(known)])
                 results += [(sent, answer, None) for sent, answer in self._queue.refused_by(known)]
             tell(results)
+
+    def _answer_one(self, sent: Sent, answer: Answer) -> bool:
+        """Answer the only caller there is; false when others are concerned."""
+        with self.mutex:
+            if sent.abandoned or self._queue or self._upkeep.watching:
+                return False
+            tell([(sent, answer, None)])
+            return True
 
     def _answer_calls(self, calls: Iterable[Call[object]]) -> None:
         for call in calls:

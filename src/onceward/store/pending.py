@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
 from typing import Any, Generic, TypeVar
 
 from onceward.errors import StoreUnavailable
@@ -24,15 +23,17 @@ ANSWER_SECONDS = 5.0
 _driver = threading.local()
 
 
-@contextmanager
-def driving() -> Iterator[None]:
+class driving:  # noqa: N801  # used as a function
     """While this is open, coroutines stepped on this thread hand their pendings to the one who steps them."""
-    outer = getattr(_driver, "loop", _NOBODY)
-    _driver.loop = running_loop()
-    try:
-        yield
-    finally:
-        _driver.loop = outer
+
+    __slots__ = ("_outer",)
+
+    def __enter__(self) -> None:
+        self._outer = getattr(_driver, "loop", _NOBODY)
+        _driver.loop = running_loop()
+
+    def __exit__(self, *raised: object) -> None:
+        _driver.loop = self._outer
 
 
 def driven() -> bool:
@@ -110,14 +111,14 @@ class Pending(Generic[T]):
 
     def __await__(self) -> Generator[Any, Any, T]:
         if not self.done:
-            if driven():
+            loop = running_loop()
+            if getattr(_driver, "loop", _NOBODY) is loop:  # as `driven()`
                 yield self
             else:
-                yield from self._on_loop()
+                yield from self._on_loop(loop or asyncio.get_running_loop())
         return self.result()
 
-    def _on_loop(self) -> Generator[Any, Any, None]:
-        loop = asyncio.get_running_loop()
+    def _on_loop(self, loop: asyncio.AbstractEventLoop) -> Generator[Any, Any, None]:
         future = loop.create_future()
         with self._mutex:
             if self.done:
@@ -142,11 +143,13 @@ class Pending(Generic[T]):
         """Wait on this thread, at most as long as patience lasts."""
         try:
             self.on_thread()
+            if self.done:
+                return
             lock = threading.Lock()
             lock.acquire()
             with self._mutex:
                 if self.done:
-                    return
+                    return  # type: ignore[unreachable]  # another thread may have brought it meanwhile
                 self._lock = lock
             lock.acquire(timeout=self.patience)
         except BaseException:

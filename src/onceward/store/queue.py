@@ -61,6 +61,8 @@ class Queue:
 
         `halve` leaves half of what waits for the batch after it, unless that is little.
         """
+        if len(self._waiting) == 1 and not self._waiting[0].abandoned:
+            return [self._waiting.popleft()]
         batch: list[Sent] = []
         taken: set[tuple[str, str]] = set()
         later: list[Sent] = []

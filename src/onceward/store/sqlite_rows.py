@@ -66,8 +66,12 @@ def to_row(entry: Entry) -> Row:
 
 def moved(entry: Entry) -> tuple[object, ...]:
     """The values of `MOVE`."""
-    row = to_row(entry)
-    return (row[3], row[6], *row[9:11], row[12], *row[15:], row[0], row[1])
+    outcome = entry.outcome
+    return (
+        entry.status.value, entry.write_id, to_text(entry.lease_until), _maybe_text(entry.expires_at),
+        _maybe_text(entry.completed_at), entry.note, outcome.code, outcome.headers, outcome.body, outcome.chunks,
+        entry.scope, entry.key,
+    )  # fmt: skip
 
 
 def _maybe_text(microseconds: int | None) -> str | None:
