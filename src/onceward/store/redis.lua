@@ -24,7 +24,8 @@
 -- A write answers with a JSON array: the entry's fields in the order below (false: not set; all of them: no entry),
 -- then applied (1 or 0), the status that an applied write found (false: absent), and the time. The body follows after
 -- a line feed, which JSON cannot contain. Code, headers, chunks and body of a move that was applied are left out:
--- whoever sent them knows them.
+-- whoever sent them knows them. Where the caller knows all of an entry but the time, the answer is shorter: the time, a
+-- blank, and the version of a new entry or the status that a finished one had.
 
 -- The fields by number; a table with names would cost as much as all the rest of a refused call.
 local FINGERPRINT, STATUS, VERSION, ATTEMPT, WRITE_ID = 1, 2, 3, 4, 5
@@ -125,6 +126,9 @@ if verb == 'begin' then
     'fingerprint', fingerprint, 'status', 'in_progress', 'version', version, 'attempt', attempt,
     'write_id', write_id, 'holder', holder, 'repeatable', repeatable, 'lease_until', lease_until,
     'expires_at', expires_at, 'created_at', created_at, 'user_id', user_id, 'endpoint', endpoint, 'note', note)
+  if not before then
+    return text(now) .. ' ' .. version
+  end
   return answer({
     fingerprint, 'in_progress', version, attempt, write_id, holder, repeatable, lease_until, expires_at, created_at,
     false, user_id, endpoint, note, false, false, false, false,
@@ -198,9 +202,28 @@ local accepted, status = unpack(({
 })[verb])
 
 -- KEYS: entry, open, due.
--- ARGV: write id, version, lease, retain, note; then those of code, headers, chunks and body that are set, each as its
--- name and its value.
+-- ARGV: write id, version, lease, retain, note, whether the caller knows the rest (1 or 0); then those of code,
+-- headers, chunks and body that are set, each as its name and its value.
 local write_id, version, lease, retain, note = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
+
+-- An unfinished entry has no code, headers or body, so that what is not set now stays unset.
+local function finish(expires_at)
+  redis.call('ZREM', KEYS[2], member)
+  set_due(KEYS[3], expires_at)
+  redis.call('HSET', KEYS[1],
+    'status', status, 'write_id', write_id, 'expires_at', expires_at, 'completed_at', text(now),
+    'note', note, 'chunks', '0', unpack(ARGV, 10))
+end
+
+if ARGV[9] == '1' and (status == 'completed' or status == 'failed') then
+  local stored = redis.call('HMGET', KEYS[1], 'status', 'version')
+  -- One that is accepted is unfinished, so that it is there.
+  if stored[2] == version and accepted[stored[1]] then
+    finish(text(now + retain))
+    return text(now) .. ' ' .. stored[1]
+  end
+end
+
 local entry = look_up()
 local before = entry[STATUS]
 if is_absent(entry) or entry[VERSION] ~= version or not accepted[before] then
@@ -220,11 +243,6 @@ elseif status == 'in_doubt' then
   redis.call('HSET', KEYS[1], 'status', status, 'write_id', write_id, 'expires_at', '', 'note', note)
 else
   entry[EXPIRES_AT], entry[COMPLETED_AT], entry[NOTE] = text(now + retain), text(now), note
-  redis.call('ZREM', KEYS[2], member)
-  set_due(KEYS[3], entry[EXPIRES_AT])
-  -- An unfinished entry has no code, headers or body, so that what is not set now stays unset.
-  redis.call('HSET', KEYS[1],
-    'status', status, 'write_id', write_id, 'expires_at', entry[EXPIRES_AT], 'completed_at', entry[COMPLETED_AT],
-    'note', note, 'chunks', '0', unpack(ARGV, 9))
+  finish(entry[EXPIRES_AT])
 end
 return answer(entry, 1, before)

@@ -15,17 +15,18 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import NamedTuple, TypeAlias, cast
 
-from onceward.core.claim import FINISHED, UNFINISHED, Answer, Append, Begin, Entry, Move, Ref, Status, Write
+from onceward.core.claim import FINISHED, UNFINISHED, Answer, Append, Begin, Entry, Move, Ref, Status, Write, apply
 from onceward.core.outcome import Outcome
-from onceward.errors import InvalidOption, NotDurable, SchemaTooNew, StoreClosed
+from onceward.errors import InvalidOption, NotDurable, SchemaTooNew, StoreClosed, StoreUnavailable
 from onceward.store import PAGE_MAX, SCHEMA_VERSION, BatchFailed, Clock, Page, Reading
-from onceward.store.redis_wire import BUCKETS, Argument, Call, Wire, parse_target
+from onceward.store.held import Held
+from onceward.store.redis_wire import BUCKETS, Argument, Call, Wire, pack, parse_target
 
 # A scan that finds little among many stops after so many pages and hands out its cursor: other callers wait.
 SCAN_STEPS_MAX = 20
 
 _SCRIPT = resources.files("onceward.store").joinpath("redis.lua").read_text("utf-8")
-_SHA = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
+_SHA = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest().encode()
 _log = logging.getLogger("onceward.store.redis")
 
 Place: TypeAlias = tuple[int, bytes]  # a bucket, and a member of its indexes: scope NUL key
@@ -54,6 +55,7 @@ class RedisStore:
         self._clock = clock
         self._nodes = list(self._target.nodes)
         self._wire: Wire | None = None
+        self._held = Held()
         self._closed = False
         self._warned = False
 
@@ -69,7 +71,12 @@ class RedisStore:
             raise BatchFailed("a write of this batch needs a Redis that does not forget") from None
         except UnicodeEncodeError as error:
             raise BatchFailed(f"a write of this batch has a lone surrogate, which is not text: {error}") from None
-        return [_answer(write, reply) for write, reply in zip(writes, replies, strict=True)]
+        refs = [Ref(write.scope, write.key) for write in writes]
+        answers = [
+            _answer(write, reply, self._held.get(ref)) for ref, write, reply in zip(refs, writes, replies, strict=True)
+        ]
+        self._held.note(refs, answers)
+        return answers
 
     def read(self, refs: Sequence[Ref]) -> Reading:
         # An answer has a time even when nothing was asked for; no entry has an empty name.
@@ -121,6 +128,7 @@ class RedisStore:
     def abandon(self) -> None:
         # The driver does not touch a connection that another process opened, not even when it is collected.
         self._wire = None
+        self._held.clear()
 
     def close(self) -> None:
         self._closed = True
@@ -158,6 +166,7 @@ class RedisStore:
         return wire
 
     def _hang_up(self) -> None:
+        self._held.clear()
         wire, self._wire = self._wire, None
         if wire is not None:
             wire.close()
@@ -184,13 +193,19 @@ class RedisStore:
             case Move():
                 return _script(
                     *(bucket, [entry, names.open, names.due], write.verb.value, now, member, write.write_id),
-                    *(write.version, write.lease, write.retain, write.note, *_outcome(write.outcome)),
+                    *(write.version, write.lease, write.retain, write.note, self._knows(write)),
+                    *_outcome(write.outcome),
                 )
             case Append():
                 return _script(
                     *(bucket, [entry, chunks], "append", now, member, write.write_id, write.version, write.seq),
                     *write.chunks,
                 )
+
+    def _knows(self, write: Move) -> Argument:
+        """Whether the rest of the entry is remembered here, so that the answer can do without it."""
+        held = self._held.get(Ref(write.scope, write.key))
+        return int(held is not None and held.version == write.version)
 
     def _read(self, places: Sequence[Place], status: str) -> list[tuple[int, Entry | None]]:
         now = self._now()
@@ -214,12 +229,12 @@ class RedisStore:
             ranges = [(bucket, (self._names[bucket][index], low, high)) for bucket in range(first, BUCKETS)]
             if member and member >= low[1:]:
                 ranges[0] = (first, (self._names[first][index], b"(" + member, high))
-            counts = cast("list[int]", self._send([(bucket, ("ZLEXCOUNT", *span)) for bucket, span in ranges]))
+            counts = cast("list[int]", self._send([(bucket, pack("ZLEXCOUNT", *span)) for bucket, span in ranges]))
             calls: list[Call] = []
             total = 0
             for (bucket, span), count in zip(ranges, counts, strict=True):
                 if count and total < wanted:
-                    calls.append((bucket, ("ZRANGEBYLEX", *span, "LIMIT", 0, wanted)))
+                    calls.append((bucket, pack("ZRANGEBYLEX", *span, "LIMIT", 0, wanted)))
                     total += count
             if not calls:
                 return []
@@ -237,9 +252,9 @@ class RedisStore:
 
 def _check_schema(wire: Wire, name: str) -> None:
     """Look first. One of many that open an empty store at once writes the version, and all read the same."""
-    (stored,) = wire.send([(0, ("GET", name))])
+    (stored,) = wire.send([(0, pack("GET", name))])
     if stored is None:
-        _, stored = wire.send([(0, ("SET", name, SCHEMA_VERSION, "NX")), (0, ("GET", name))])
+        _, stored = wire.send([(0, pack("SET", name, SCHEMA_VERSION, "NX")), (0, pack("GET", name))])
     version = cast("bytes", stored)
     if not version.isdigit() or int(version) > SCHEMA_VERSION:
         raise SchemaTooNew("this Redis store was written by a newer Onceward; upgrade this one")
@@ -256,7 +271,7 @@ def _place(scope: str, key: str) -> Place:
 
 
 def _script(bucket: int, keys: Sequence[bytes], *arguments: Argument) -> Call:
-    return bucket, ("EVALSHA", _SHA, len(keys), *keys, *arguments)
+    return bucket, pack(b"EVALSHA", _SHA, len(keys), *keys, *arguments)
 
 
 def _outcome(outcome: Outcome) -> list[Argument]:
@@ -264,13 +279,28 @@ def _outcome(outcome: Outcome) -> list[Argument]:
     return [argument for name, value in parts if value is not None for argument in (name, value)]
 
 
-def _answer(write: Write, reply: object) -> Answer:
+def _answer(write: Write, reply: object, held: Entry | None) -> Answer:
+    if not cast("bytes", reply).startswith(b"["):
+        return _brief(write, cast("bytes", reply), held)
     head, body = _split(reply)
     applied = bool(head[17])
     # The outcome of a move that finished the entry is the one that was sent.
     sent = write.outcome if applied and isinstance(write, Move) and head[1] in FINISHED else None
     before = Status(head[18]) if head[18] else None
     return Answer(applied, _entry(write.scope, write.key, head, body, sent), int(head[19]), before)
+
+
+def _brief(write: Write, reply: bytes, held: Entry | None) -> Answer:
+    """An applied write of which everything is known but the time and, of a new entry, its version."""
+    time, _, word = reply.partition(b" ")
+    now = int(time)
+    if isinstance(write, Begin):
+        entry, before = apply(None, write, now, int(word)), None
+    else:
+        entry, before = apply(held, write, now, 0), Status(word.decode())
+    if entry is None:
+        raise StoreUnavailable("the Redis store answered less than it was asked for")
+    return Answer(True, entry, now, before)
 
 
 def _split(reply: object) -> tuple[list[str], bytes | None]:

@@ -24,6 +24,7 @@ from onceward.core.moment import to_text
 from onceward.errors import InvalidStoreUrl, OncewardError, SchemaTooNew, StoreClosed, StoreUnavailable
 from onceward.store import SCHEMA_VERSION, BatchFailed, Clock, Page, Reading
 from onceward.store.bind import SQLITE, Binding, session_for
+from onceward.store.held import Held
 from onceward.store.memory import cursor, wall_clock
 from onceward.store.sqlite_alone import STALE, write_alone
 from onceward.store.sqlite_rows import (
@@ -45,8 +46,6 @@ from onceward.store.sqlite_rows import (
 
 # How long a batch waits for another process's transaction, or a bound one, before it gives up.
 BUSY_SECONDS = 5.0
-# Claims under way that are remembered; far more than one process has at a time.
-HELD_MAX = 4096
 # Several processes may create the file at once; switching to WAL does not wait by itself.
 OPEN_SECONDS = 30.0
 
@@ -62,7 +61,7 @@ class SqliteStore:
         self._db: sqlite3.Connection | None = None
         self._data_version = -1  # as of our last commit, with the version floor of that moment
         self._floor = 0
-        self._held: dict[Ref, Entry] = {}
+        self._held = Held()
         self._closed = False
         self._speaks = threading.Lock()
         _stores.add(self)
@@ -80,7 +79,7 @@ class SqliteStore:
         if len(writes) == 1:
             answer = write_alone(db, writes[0], self._held.get(refs[0]), self._floor, self._clock)
             if answer is not None:
-                self._remember(refs, [answer])
+                self._held.note(refs, [answer])
                 return [answer]
         entries, remembered = self._look(db, refs)
         answers = self._decide(entries, writes)
@@ -143,18 +142,8 @@ class SqliteStore:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-        self._remember(refs, answers)
+        self._held.note(refs, answers)
         return answers
-
-    def _remember(self, refs: list[Ref], answers: list[Answer]) -> None:
-        """Keep in mind what we claimed until it is settled, which then needs no look; see `_data_version`."""
-        if len(self._held) > HELD_MAX:
-            self._held.clear()
-        for ref, answer in zip(refs, answers, strict=True):
-            if answer.applied and answer.entry is not None and answer.entry.status is Status.IN_PROGRESS:
-                self._held[ref] = answer.entry
-            else:
-                self._held.pop(ref, None)
 
     def read(self, refs: Sequence[Ref]) -> Reading:
         with self._speaking() as db:

@@ -1,0 +1,29 @@
+"""Claims of this process that are under way, as the store last answered them: what is settled next is known already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from onceward.core.claim import Answer, Entry, Ref, Status
+
+# Far more than one process has at a time.
+HELD_MAX = 4096
+
+
+class Held:
+    """Remembered, and so perhaps out of date: a store guards its write, and asks when the guard says no."""
+
+    def __init__(self) -> None:
+        self._entries: dict[Ref, Entry] = {}
+        self.get = self._entries.get
+        self.clear = self._entries.clear
+
+    def note(self, refs: Iterable[Ref], answers: Iterable[Answer]) -> None:
+        """Keep in mind what was claimed until it is settled."""
+        if len(self._entries) > HELD_MAX:
+            self.clear()
+        for ref, answer in zip(refs, answers, strict=True):
+            if answer.applied and answer.entry is not None and answer.entry.status is Status.IN_PROGRESS:
+                self._entries[ref] = answer.entry
+            else:
+                self._entries.pop(ref, None)
