@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 from tests.store.gate import GateStore, begin
+from tests.waiting import soon
 
 from onceward.core.claim import Answer, Write
 from onceward.store.batch import Batcher
@@ -24,8 +26,13 @@ async def all_at_once(line: Batcher, writes: list[Write]) -> list[Answer]:
 def sizes(store: GateStore, *rounds: list[Write]) -> list[int]:
     line = Batcher(store, lambda _holder: False)
 
+    def rests() -> bool:
+        return line._thread is None or line._asleep_until > -math.inf
+
     async def main() -> None:
         for writes in rounds:
+            # One that is still awake from the last batch would take the first of these by themselves.
+            await soon(rests, "the thread does not rest")
             await all_at_once(line, writes)
 
     asyncio.run(main())
