@@ -164,3 +164,27 @@ def test_bytes_that_were_put_are_seen_to_be_there_without_asking_the_disk_again(
         blobs.ensure(spool, key)
         assert len(asked) == 2
     assert b"".join(blobs.read(key)) == b"bytes"
+
+
+def test_a_name_that_did_not_come_to_the_disk_is_brought_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name is there and leads to these bytes: only the disk does not know."""
+    blobs = FolderBlobs(tmp_path / "blobs")
+    fsync, asked = os.fsync, 0
+
+    def failing_once(descriptor: int) -> None:
+        nonlocal asked
+        place = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if len(place.name) == 2 and place.parent.parent.name == "sha256":
+            asked += 1
+            if asked == 1:
+                raise OSError(errno.EIO, "Input/output error")
+        fsync(descriptor)
+
+    with blobs.spool() as spool:
+        spool.write(b"bytes")
+        spool.finish()
+        monkeypatch.setattr(os, "fsync", failing_once)
+        with pytest.raises(StoreUnavailable):
+            blobs.put(spool, "bl-1")
+        blobs.ensure(spool, f"sha256/{spool.sha256[:2]}/{spool.sha256[2:4]}/{spool.sha256}")
+    assert asked == 2
