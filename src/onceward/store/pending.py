@@ -182,7 +182,8 @@ class Pending(Generic[T]):
         """Set the answer; the caller holds the mutex. Returns the loop that must be told, by `wake`, if there is one."""
         if self.done:
             return None
-        self.done, self._result, self._error = True, result, error
+        self._result, self._error = result, error
+        self.done = True  # the last: a thread may look at it without the mutex
         if self._lock is not None:
             self._lock.release()
         return self._loop
