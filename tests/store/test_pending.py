@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -59,3 +62,25 @@ def test_an_answer_in_time_is_not_disturbed_by_one_that_never_comes() -> None:
             return list(await both)
 
     assert asyncio.run(main()) == ["given up", "here"]
+
+
+@pytest.mark.no_cover
+def test_an_answer_is_complete_at_every_moment_in_which_it_is_called_done() -> None:
+    """Whoever waits on a thread looks without the mutex; between any two steps it may be his turn."""
+    one = waiting()
+    seen: list[str] = []
+
+    def look(frame: FrameType, _event: str, _argument: object) -> Any:
+        frame.f_trace_opcodes = True
+        if one.done:
+            seen.append(one.result())
+        return look
+
+    outer = sys.gettrace()
+    sys.settrace(look)
+    try:
+        one.resolve("the answer", None)
+    finally:
+        sys.settrace(outer)
+
+    assert set(seen) == {"the answer"}
