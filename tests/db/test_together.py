@@ -146,6 +146,28 @@ def test_one_whose_first_step_fails_is_not_begun_and_the_others_are(company: Com
     assert company.kept() == ["a", "b"]
 
 
+@pytest.mark.parametrize("leads", ["who cannot begin", "who fails"])
+def test_each_has_its_own_reason_however_few_are_left(company: Company, leads: str) -> None:
+    def missing() -> None:
+        raise FileNotFoundError("the bytes are gone")
+
+    asked = {"who cannot begin": (missing, noting("b")), "who fails": (nothing, failing("c"))}
+    first = company.first(noting("a"))
+    came = {}
+    for number, name in enumerate(sorted(asked, key=lambda name: name != leads), 1):
+        step, work = asked[name]
+        came[name] = company._pool.submit(company.database.together, company.door.pass_through, step, work)
+        until(lambda number=number: company._waiting() == number)  # type: ignore[misc]
+    company.door.open.set()
+
+    first.result(SECONDS_MAX)
+    with pytest.raises(FileNotFoundError, match="gone"):
+        came["who cannot begin"].result(SECONDS_MAX)
+    with pytest.raises(KeyError, match="c"):
+        came["who fails"].result(SECONDS_MAX)
+    assert company.kept() == ["a"]
+
+
 def test_one_that_raises_alone_is_undone(database: Database) -> None:
     with pytest.raises(KeyError):
         database.together(nullcontext, nothing, failing("a"))

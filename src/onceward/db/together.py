@@ -90,12 +90,15 @@ class Together:
                 ready = _begun(batch)
                 if ready:
                     with self._write() as transaction:
-                        self._work(transaction, ready)
+                        if batch == [own]:
+                            own.result = own.work(transaction)
+                        else:
+                            self._work(transaction, ready)
         except BaseException as error:  # noqa: BLE001  # it is raised again where it belongs: by each caller
             failure = error
         with self._lock:
             for seat in batch:
-                if failure is not None:
+                if failure is not None and seat.error is None:
                     seat.error = failure if seat is own else _for_another(failure)
                 seat.done = True
                 if seat is not own:
@@ -103,9 +106,7 @@ class Together:
             self._pass_on()
 
     def _work(self, transaction: sqlalchemy.Connection, batch: Sequence[_Seat[object]]) -> None:
-        if len(batch) == 1:
-            batch[0].result = batch[0].work(transaction)
-            return
+        """Each for itself."""
         # Past SQLAlchemy, whose own savepoints cost more than what many a work does.
         driver = transaction.connection.driver_connection
         if driver is None:
@@ -116,10 +117,10 @@ class Together:
                 with self._spoken():
                     seat.result = seat.work(transaction)
             except Exception as error:  # raised by its own caller
-                seat.error = error
                 if not driver.in_transaction:
                     # SQLite has ended all of it, as it does when the disk is full: nothing of the batch has happened.
                     raise StoreUnavailable(f"the database gave up the transaction: {error}") from error
+                seat.error = error
                 driver.execute("ROLLBACK TO seat")
             driver.execute("RELEASE seat")
 
