@@ -95,7 +95,7 @@ class FolderBlobs:
         spool.require_finished()
         if blob_key != content_key(spool.sha256):
             raise InvalidInput("these bytes do not belong under this key")
-        if spool.linked_as != blob_key or not self._leads_to(spool, blob_key):
+        if spool.placed_as != blob_key or not self._leads_to(spool, blob_key):
             self._place(spool, blob_key, verify=verify)
 
     def _leads_to(self, spool: Spool, key: str) -> bool:
@@ -228,7 +228,7 @@ class FolderBlobs:
                 raise StoreUnavailable(f"the blob {key} is taken away again and again")
             # Also when another writer linked the name: it may not have come as far as this.
             os.fsync(folder)
-            spool.linked_as = key
+            spool.placed_as = key
 
     def _link(self, spool: Spool, folder: int, name: str) -> None:
         """After this there is something under the name, ours or another's."""

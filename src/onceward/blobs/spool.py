@@ -36,8 +36,8 @@ class Spool:
         self._usable = True
         self.finished = False
         self.size = 0
-        # The key under which this very file was linked, with the name on the disk.
-        self.linked_as = ""
+        # The key under which a folder has these bytes, with the name on the disk.
+        self.placed_as = ""
         with failing_as(f"no temporary file can be made in {folder}"):
             self._folder = os.open(folder, FOLDER_FLAGS | os.O_NOFOLLOW)
             try:

@@ -48,8 +48,8 @@ class Exchange:
     """Runs the application for one claim."""
 
     __slots__ = (
-        "_asked", "_complete", "_ending", "_events", "_finishing", "_flush", "_given", "_guard", "_incoming", "_last", "_late",
-        "_length", "_letting_go", "_over", "_receive", "_recording", "_send_on", "_sent", "_start", "_status",
+        "_asked", "_complete", "_ending", "_events", "_finishing", "_given", "_guard", "_incoming", "_last", "_late",
+        "_length", "_letting_go", "_over", "_receive", "_recording", "_send_on", "_sent", "_soon", "_start", "_status",
         "_task", "_timer", "_watcher", "_whole", "_withheld", "_withholds", "_writer", "began",
         "caller", "gone", "preface",
     )  # fmt: skip
@@ -75,7 +75,7 @@ class Exchange:
         self._writer: asyncio.Task[None] | None = None
         self._last: Message | None = None  # completes the response, and is not settled yet
         self._whole = False  # the handler gave a whole response, whatever it does next
-        self._flush: asyncio.Handle | None = None
+        self._soon: asyncio.Handle | None = None  # a look at what the handler left undone
         self._finishing: asyncio.Task[None] | None = None
         self._over: asyncio.Event | None = None
         self._complete = False  # the response has come to its end, and the ledger knows
@@ -128,7 +128,7 @@ class Exchange:
             self._ending.drop()
             if self._watcher is not None:
                 self._watcher.cancel()
-            for handle in (self._flush, self._timer):
+            for handle in (self._soon, self._timer):
                 if handle is not None:
                     handle.cancel()
             if self._over is not None:
@@ -138,9 +138,9 @@ class Exchange:
 
     async def _end(self) -> None:
         """Settle the response that the handler gave, and pass its end on, unless that is under way."""
-        if self._flush is not None:
-            self._flush.cancel()
-            self._flush = None
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
         if self._finishing is not None:
             await asyncio.wait({self._finishing})  # who is cancelled here does not cancel it
             finishing, self._finishing = self._finishing, None
@@ -162,7 +162,7 @@ class Exchange:
         """The handler was let go of before it ended. With its response given, it goes on with a background task, and
         nobody waits for that; with the start of one, that is held back for a moment.
         """
-        self._flush = None
+        self._soon = None
         if self._last is None:
             if self._start is not None:
                 self._hold()
@@ -234,7 +234,7 @@ class Exchange:
         elif self._length is None:
             self._hold()
         else:  # nearly always its body follows in the same step
-            self._flush = asyncio.get_running_loop().call_soon(self._look)
+            self._soon = asyncio.get_running_loop().call_soon(self._look)
 
     async def _piece(self, message: Message) -> None:
         if self._whole:
@@ -257,8 +257,8 @@ class Exchange:
                 self._timer.cancel()
             if not self._ending.undecided:  # else its transaction decides, when the handler has ended
                 self._whole = True
-                if self._flush is None:
-                    self._flush = asyncio.get_running_loop().call_soon(self._look)
+                if self._soon is None:
+                    self._soon = asyncio.get_running_loop().call_soon(self._look)
             return
         if not self._ending.operation.stored:  # a generator may say so only now
             self._recording.forget()
