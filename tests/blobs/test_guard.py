@@ -86,14 +86,19 @@ def test_what_fails_inside_is_not_taken_for_a_failing_lock(folder: Path) -> None
         raise ConnectionResetError
 
 
-def test_threads_of_one_process_wait_but_not_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("who", ["another thread", "another process"])
+def test_who_cannot_have_the_folder_waits_but_not_for_ever(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    """Another process has a guard of its own, and so has the other one here."""
     monkeypatch.setattr(guard, "GUARD_SECONDS", 0.05)
     one = FolderGuard(folder)
-    refused: list[Exception] = []
+    other = one if who == "another thread" else FolderGuard(folder)
+    refused: list[StoreUnavailable] = []
 
     def wait() -> None:
         try:
-            with one.held():
+            with other.held():
                 pass
         except StoreUnavailable as error:
             refused.append(error)
@@ -102,7 +107,7 @@ def test_threads_of_one_process_wait_but_not_for_ever(folder: Path, monkeypatch:
         thread = threading.Thread(target=wait)
         thread.start()
         thread.join(SECONDS_MAX)
-    with one.held():
+    with other.held():
         pass
 
     assert len(refused) == 1

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-from pathlib import Path
-
 import pytest
 from tests.tasks.vault import Vault
 
 from onceward import tasks
-from onceward.blobs import guard
-from onceward.blobs.folder import FolderBlobs
-from onceward.errors import AlreadyThere, StoreUnavailable
+from onceward.errors import AlreadyThere
 
 
 def test_the_first_who_asks_is_the_owner_for_good(vault: Vault) -> None:
@@ -30,26 +25,3 @@ def test_a_collection_for_another_database_deletes_nothing(vault: Vault) -> None
             tasks.gc_blobs(vault.database, vault.store, dry_run=dry_run, grace_seconds=0, orphan_seconds=0)
 
     assert len(list(vault.store.keys())) == 1  # not a dictionary's
-
-
-def test_who_cannot_have_the_folder_waits_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "GUARD_SECONDS", 0.05)
-    one, other = FolderBlobs(tmp_path / "blobs"), FolderBlobs(tmp_path / "blobs")
-
-    with one.guarded():
-        refused: list[StoreUnavailable] = []
-
-        def wait() -> None:
-            try:
-                with other.guarded():
-                    pass
-            except StoreUnavailable as error:
-                refused.append(error)
-
-        thread = threading.Thread(target=wait)
-        thread.start()
-        thread.join()
-    with other.guarded():
-        pass
-
-    assert len(refused) == 1
