@@ -267,3 +267,12 @@ def test_a_store_written_by_a_newer_onceward(
             assert caught.value.code == "schema-too-new"
         with pytest.raises(errors.SchemaTooNew):
             ledger.blocking.scan()
+
+
+def test_a_flag_is_no_span_even_where_its_number_was_used_before() -> None:
+    """Python takes True for 1, and so does whatever remembers by it."""
+    with open_ledger("memory:") as ledger:
+        assert ledger.lease(1.0) == ledger.retain(1) == 1_000_000
+        for span in (ledger.lease, ledger.retain):
+            with pytest.raises(errors.InvalidOption, match="number of seconds"):
+                span(True)

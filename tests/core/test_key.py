@@ -71,6 +71,7 @@ def test_a_clipped_label_fits_and_is_text(text: str, bytes_max: int) -> None:
 
 def test_a_label_that_fits_is_left_alone() -> None:
     assert clip("naïve 😀", 255) == "naïve 😀"
+    assert clip("no\x00thing", 255) == "nothing"
     assert clip("😀😀", 7) == "😀"
 
 

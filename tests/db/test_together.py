@@ -200,13 +200,19 @@ def test_a_commit_that_fails_fails_for_all_each_with_an_exception_of_its_own(com
     def dangling(tx: Transaction) -> None:
         tx.execute(text("INSERT INTO quotes VALUES ('none')"))  # refused when all of it is committed, and only then
 
+    def missing() -> None:
+        raise FileNotFoundError("the bytes are gone")
+
     first = company.first(noting("a"))
     others = company.others(noting("b"), dangling, noting("c"))
+    apart = company._pool.submit(company.database.together, company.door.pass_through, missing, noting("d"))
+    until(lambda: company._waiting() == len(others) + 1)
     company.door.open.set()
 
     first.result(SECONDS_MAX)
     errors = [one.exception(SECONDS_MAX) for one in others]
     assert all("FOREIGN KEY" in str(error) for error in errors)
+    assert isinstance(apart.exception(SECONDS_MAX), FileNotFoundError)  # it had a reason of its own before
     assert len(set(map(id, errors))) == len(errors)
     assert company.kept() == ["a"]
 

@@ -132,6 +132,23 @@ def test_an_answer_that_was_put_together_from_memory_is_what_is_there(url: str, 
         assert other.read([held.ref]).entries == (entry_of(answer, applied=True),)
 
 
+@pytest.mark.parametrize("how", ["hung-up", "forked"])
+def test_nothing_is_remembered_across_a_connection_that_was_lost(url: str, how: str) -> None:
+    """An answer may have been lost with it: here, that of a renewal."""
+    clock = PinnedClock()
+    with closing(RedisStore(url, clock)) as store, closing(RedisStore(url, clock)) as other:
+        held = entry_of(store.commit([begin()])[0], applied=True)
+        clock.advance(5)
+        other.commit([move(Verb.RENEW, held.version)])
+        wire = store._wire
+        assert wire is not None
+        store.abandon() if how == "forked" else store._hang_up()
+        wire.close()
+        settled = store.commit([move(Verb.SETTLE, held.version, outcome=FINISHING[Verb.SETTLE])])[0]
+
+        assert other.read([held.ref]).entries == (entry_of(settled, applied=True),)
+
+
 def test_one_who_remembers_nothing_is_told_all_of_it(url: str) -> None:
     with closing(RedisStore(url)) as store, closing(RedisStore(url)) as other:
         held = entry_of(store.commit([begin()])[0], applied=True)

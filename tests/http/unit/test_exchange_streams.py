@@ -11,7 +11,11 @@ from tests.http.unit.asgi_server import Call, ask, give, protected, reply, run, 
 from tests.store.gate import GateStore
 from tests.waiting import soon
 
+from onceward.http import IdempotencyMiddleware
+from onceward.http.exchange import HOLD_SECONDS
 from onceward.http.wire import Receive, Send
+from onceward.ledger import Ledger
+from onceward.store.memory import MemoryStore
 
 EVENTS = (b"content-type", b"text/event-stream")
 
@@ -259,3 +263,32 @@ def test_a_keyed_handler_never_sees_its_client_leave_before_its_response_is_comp
             assert (await ask(middleware)).replayed
 
     run(main())
+
+
+def test_the_start_of_a_response_that_failed_is_not_sent_behind_its_end() -> None:
+    """With the ledger closed nothing is waited for, so that the handler has ended before anybody has looked."""
+    ledger = Ledger(MemoryStore())
+    sent: list[Any] = []
+
+    async def app(_scope: Any, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+        ledger.close()
+        raise ValueError
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def main() -> None:
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"idempotency-key", b"k")]}
+        with pytest.raises(ValueError):  # noqa: PT011  # the handler's own
+            await IdempotencyMiddleware(app, ledger)(scope, receive, send)
+        loop = asyncio.get_running_loop()
+        held_back = loop.create_future()
+        loop.call_later(3 * HOLD_SECONDS, held_back.set_result, None)  # far behind what would send it
+        await held_back
+
+    asyncio.run(main())
+    assert sent == []
