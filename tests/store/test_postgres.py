@@ -209,6 +209,39 @@ def test_a_schema_of_a_newer_version_is_refused_and_left_alone(postgres_server: 
         assert value(newer, "SELECT count(*) FROM platform_idempotency_keys") == 1
 
 
+def test_a_database_of_an_earlier_version_gets_what_it_lacks_and_keeps_what_it_has(
+    postgres_server: PostgresServer,
+) -> None:
+    url = postgres_server.create_database()
+    with closing(PostgresStore(url)) as store, psycopg.connect(url, autocommit=True) as before:
+        held = entry_of(store.commit([begin()])[0], applied=True)
+        before.execute(
+            "DROP FUNCTION onceward_commit_v2; DROP FUNCTION onceward_allows_v2; DROP TYPE onceward_write_v2"
+        )
+
+    with closing(PostgresStore(url)) as store:
+        settled = store.commit([move(Verb.SETTLE, held.version), begin("another")])
+
+    assert all(answer.applied for answer in settled)
+
+
+def test_text_arrives_as_it_was_sent_whatever_is_in_it(store: PostgresStore) -> None:
+    for number, text in enumerate(
+        ["\\", '"', '\\\\""', "a,b", "(a)", "{1,2}", "", " ", "NULL", "\n\t\x01", "\u00e4\U0001f600", "%s"]
+    ):
+        key = f"{text}{number}"
+        claim = replace(begin(key), user_id=text, endpoint=text, fingerprint=text, holder=text, write_id=f"{text}w")
+        held = entry_of(store.commit([claim])[0], applied=True)
+        assert store.read([held.ref]).entries == (held,)
+        store._held.clear()
+        outcome = Outcome(200, text, text.encode())
+        settled = store.commit([replace(move(Verb.SETTLE, held.version, key, outcome=outcome), note=text)])[0]
+        entry = entry_of(settled, applied=True)
+        assert (entry.user_id, entry.endpoint, entry.fingerprint, entry.holder, entry.note) == (text,) * 5
+        assert store.read([held.ref]).entries == (entry,)
+        assert entry.outcome == outcome
+
+
 def test_settings_of_the_database_that_would_break_a_promise_are_overruled(postgres_server: PostgresServer) -> None:
     url = postgres_server.create_database()
     name = url.rpartition("/")[2]

@@ -151,6 +151,20 @@ def test_a_racing_insert_that_came_first_is_what_the_loser_is_shown(
     assert not rival.locked
 
 
+def test_the_neighbours_of_an_insert_that_lost_its_race_have_the_versions_that_they_are_told(
+    pool: ThreadPoolExecutor, store: PostgresStore, other: psycopg.Connection, make: Callable[[], PostgresStore]
+) -> None:
+    """One before and one behind it, in the order of the keys and in that of the batch."""
+    batch = stopped_in_the_middle(pool, store, other, [begin("sooner"), begin("before")])
+    other.commit()
+
+    answers = batch.result()
+
+    assert [answer.applied for answer in answers] == [True, True, False]
+    told = tuple(answer.entry for answer in answers)
+    assert make().read([Ref(SCOPE, key) for key in ("sooner", "before", "rival")]).entries == told
+
+
 def test_a_racing_insert_that_is_rolled_back_leaves_the_key_to_the_one_who_waited(
     pool: ThreadPoolExecutor, store: PostgresStore, other: psycopg.Connection
 ) -> None:

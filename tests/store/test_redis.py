@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 from tests.servers.redis import RedisServer, prefix_of
@@ -104,81 +103,6 @@ def test_a_refused_batch_writes_nothing(store: RedisStore, redis_server: RedisSe
 
     assert not any(answer.applied for answer in answers)
     assert changes(redis_server) == before
-
-
-FINISHING = {
-    Verb.SETTLE: Outcome(201, '[["a","b"]]', b"body"),
-    Verb.FAIL: Outcome(),
-    Verb.RELEASE: Outcome(),
-}
-
-
-@pytest.mark.parametrize("verb", FINISHING)
-@pytest.mark.parametrize("steps", ["at-once", "renewed", "written-down"])
-def test_an_answer_that_was_put_together_from_memory_is_what_is_there(url: str, verb: Verb, steps: str) -> None:
-    """The clock stands still, so that what was released can still be read."""
-    clock = PinnedClock()
-    with closing(RedisStore(url, clock)) as store, closing(RedisStore(url, clock)) as other:
-        held = entry_of(store.commit([begin()])[0], applied=True)
-        assert other.read([held.ref]).entries == (held,)
-        if steps == "renewed":
-            clock.advance(5)
-            entry_of(store.commit([move(Verb.RENEW, held.version)])[0], applied=True)
-        elif steps == "written-down":
-            entry_of(store.commit([append(held.version, 1, b"a", b"b")])[0], applied=True)
-        answer = store.commit([replace(move(verb, held.version, outcome=FINISHING[verb]), note="why")])[0]
-
-        assert answer.before is Status.IN_PROGRESS
-        assert other.read([held.ref]).entries == (entry_of(answer, applied=True),)
-
-
-@pytest.mark.parametrize("how", ["hung-up", "forked"])
-def test_nothing_is_remembered_across_a_connection_that_was_lost(url: str, how: str) -> None:
-    """An answer may have been lost with it: here, that of a renewal."""
-    clock = PinnedClock()
-    with closing(RedisStore(url, clock)) as store, closing(RedisStore(url, clock)) as other:
-        held = entry_of(store.commit([begin()])[0], applied=True)
-        clock.advance(5)
-        other.commit([move(Verb.RENEW, held.version)])
-        wire = store._wire
-        assert wire is not None
-        store.abandon() if how == "forked" else store._hang_up()
-        wire.close()
-        settled = store.commit([move(Verb.SETTLE, held.version, outcome=FINISHING[Verb.SETTLE])])[0]
-
-        assert other.read([held.ref]).entries == (entry_of(settled, applied=True),)
-
-
-def test_one_who_remembers_nothing_is_told_all_of_it(url: str) -> None:
-    with closing(RedisStore(url)) as store, closing(RedisStore(url)) as other:
-        held = entry_of(store.commit([begin()])[0], applied=True)
-        settled = other.commit([move(Verb.SETTLE, held.version, outcome=FINISHING[Verb.SETTLE])])[0]
-
-        assert other.read([held.ref]).entries == (entry_of(settled, applied=True),)
-        assert entry_of(settled, applied=True).user_id == "user"
-
-
-def test_what_is_remembered_of_a_lost_claim_settles_nothing(url: str) -> None:
-    clock = PinnedClock()
-    with closing(RedisStore(url, clock)) as store, closing(RedisStore(url, clock)) as other:
-        held = entry_of(store.commit([begin()])[0], applied=True)
-        clock.advance(3600)
-        taken = entry_of(other.commit([begin()])[0], applied=True)
-        late = store.commit([move(Verb.SETTLE, held.version, outcome=FINISHING[Verb.SETTLE])])[0]
-
-        assert entry_of(late, applied=False) == taken
-
-
-def test_a_late_receipt_from_memory_ends_a_doubt(url: str) -> None:
-    clock = PinnedClock()
-    with closing(RedisStore(url, clock)) as store, closing(RedisStore(url, clock)) as other:
-        held = entry_of(store.commit([begin(repeatable=False)])[0], applied=True)
-        clock.advance(3600)
-        assert entry_of(other.commit([begin(repeatable=False)])[0], applied=True).status is Status.IN_DOUBT
-        late = store.commit([move(Verb.SETTLE, held.version, outcome=FINISHING[Verb.SETTLE])])[0]
-
-        assert late.before is Status.IN_DOUBT
-        assert other.read([held.ref]).entries == (entry_of(late, applied=True),)
 
 
 def test_a_forgotten_script_costs_one_more_round_trip(tapped: RedisStore, tap: Tap, redis_server: RedisServer) -> None:

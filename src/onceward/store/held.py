@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from onceward.core.claim import Answer, Entry, Ref, Status
+from onceward.core.claim import MOVES, Answer, Entry, Move, Ref, Status, Write
 
 # Far more than one process has at a time.
 HELD_MAX = 4096
@@ -27,3 +27,12 @@ class Held:
                 self._entries[ref] = answer.entry
             else:
                 self._entries.pop(ref, None)
+
+    def knows(self, write: Write) -> bool:
+        """Whether an answer to this write can do without the rest of the entry: it is remembered, as one that the write
+        may move. What others did to it since, the store sees.
+        """
+        if not isinstance(write, Move):
+            return False
+        entry = self.get(Ref(write.scope, write.key))
+        return entry is not None and entry.version == write.version and entry.status in MOVES[write.verb][0]

@@ -1,25 +1,25 @@
 """The PostgreSQL store: one connection, one round trip for each batch.
 
-The rules of the claim machine are decided inside the database, by the functions of `postgres.sql`, because only there
-can rows be judged and locked without a second trip. The contract suite holds them equal to `core.claim`.
+The rules of the claim machine are decided inside the database, by `postgres_commit.sql`, because only there can rows be
+judged and locked without a second trip. The contract suite holds them equal to `core.claim`.
 """
 
 from __future__ import annotations
 
-import json
 import selectors
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
-from onceward.core.claim import FINISHED, MOVES, Answer, Append, Begin, Entry, Move, Ref, Status, Write
-from onceward.core.outcome import NOTHING, Outcome
+from onceward.core.claim import Answer, Begin, Ref, Status, Write
 from onceward.errors import InvalidStoreUrl, SchemaTooNew, StoreClosed, StoreUnavailable
 from onceward.store import SCHEMA_VERSION, BatchFailed, Clock, Page, Reading
 from onceward.store.bind import POSTGRES, Binding, session_for
+from onceward.store.held import Held
 from onceward.store.memory import cursor
+from onceward.store.postgres_rows import pieces, read_record, to_answer, to_entry, write_record
 
 try:
     import psycopg
@@ -65,9 +65,10 @@ SELECT set_config('statement_timeout', '{STATEMENT_SECONDS}s', false),
        set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                                             WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)
 """
-_COMMIT = "SELECT * FROM onceward_commit_v1(%s::bigint, %b, %b)"
+_COMMIT = "SELECT * FROM onceward_commit_v2(%s::bigint, %s::onceward_write_v2[], %b)"
 _SCAN = "SELECT * FROM onceward_scan_v1(%s, %s, %s, %s, %s::integer)"
 _PURGE = "SELECT onceward_purge_v1(%s::bigint, %s::integer)"
+_SCHEMA = "SELECT schema_version, to_regproc('onceward_commit_v2') IS NOT NULL FROM platform_idempotency_meta"
 _CHUNKS = """
 SELECT c.data FROM platform_idempotency_keys AS e JOIN platform_idempotency_chunks AS c USING (scope, key)
 WHERE e.scope = %s AND e.key = %s AND e.version = %s::bigint AND c.seq > %s::integer ORDER BY c.seq LIMIT %s::integer
@@ -78,9 +79,6 @@ _LOCKS = 0x6F6E6365
 # Classes and codes of errors after which nothing of the batch was applied and the connection is sound.
 _REFUSED_DATA = ("22", "23", "54")
 _LATER = frozenset({"40001", "40P01", "55P03", "57014"})
-
-_STATUS = {status.value: status for status in Status}
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 _T = TypeVar("_T")
 
@@ -122,6 +120,7 @@ class PostgresStore:
         self._parameters = _parameters(url)
         self._clock = clock
         self._connection: _Connection | None = None
+        self._held = Held()
         self._closed = False
 
     def commit(self, writes: Sequence[Write]) -> list[Answer]:
@@ -139,44 +138,41 @@ class PostgresStore:
         return answers
 
     def _commit(self, writes: Sequence[Write]) -> list[Answer]:
+        refs = [Ref(write.scope, write.key) for write in writes]
+        records: list[str] = []
         data: list[bytes] = []
         size = 0
-        fields = []
         for n, write in enumerate(writes):
-            fields.append(_fields(n, write, size))
-            for piece in _pieces(write):
+            records.append(write_record(n, write, size, self._held.knows(write)))
+            for piece in pieces(write):
                 data.append(piece)
                 size += len(piece)
-        with self._speaking() as connection:
-            rows = self._call(connection, fields, b"".join(data))
-        answers: dict[int, Answer] = {}
-        for row in rows:
-            write = writes[row[0]]
-            entry = (
-                None if row[5] is None else _entry(write.scope, write.key, row[5:], _kept(write) if row[1] else None)
-            )
-            answers[row[0]] = Answer(row[1], entry, row[4], _STATUS[row[2]] if row[2] else None, row[3] is True)
-        return [answers[n] for n in range(len(writes))]
+        answers: list[Answer | None] = [None] * len(writes)
+        for row in self._call(records, b"".join(data)):
+            n = row[0]
+            answers[n] = to_answer(row, writes[n], self._held.get(refs[n]))
+        told = [answer for answer in answers if answer is not None]
+        self._held.note(refs, told)
+        return told
 
     def read(self, refs: Sequence[Ref]) -> Reading:
         # Of no key, if need be, because an answer tells the time even to one who asks for nothing else.
         wanted = list(refs) or [Ref("", "")]
-        fields = [{"n": n, "verb": "read", "scope": ref.scope, "key": ref.key} for n, ref in enumerate(wanted)]
-        with self._speaking() as connection:
-            rows = self._call(connection, fields, b"")
-        found = {row[0]: _entry(*wanted[row[0]], row[5:]) for row in rows if row[5] is not None}
+        rows = self._call([read_record(n, ref) for n, ref in enumerate(wanted)], b"")
+        found = {row[0]: to_entry(*wanted[row[0]], row[5:]) for row in rows if row[5] is not None}
         return Reading(rows[0][4], tuple(found.get(n) for n in range(len(refs))))
 
-    def _call(self, connection: _Connection, fields: list[dict[str, object]], data: bytes) -> list[TupleRow]:
-        arguments = (self._now(), _encode(fields), data)
-        return connection.execute(_COMMIT, arguments, prepare=True, binary=True).fetchall()
+    def _call(self, records: list[str], data: bytes) -> list[TupleRow]:
+        arguments = (self._now(), f"{{{','.join(records)}}}", data)
+        with self._speaking() as connection:
+            return connection.execute(_COMMIT, arguments, prepare=True, binary=True).fetchall()
 
     def scan(self, scope: str | None, status: Status | None, after: str, limit: int) -> Page:
         last_scope, _, last_key = after.partition("\x00")
         arguments = (scope, None if status is None else status.value, last_scope, last_key, limit + 1)
         with self._speaking() as connection:
             rows = connection.execute(_SCAN, arguments, prepare=True, binary=True).fetchall()
-        page = tuple(_entry(row[0], row[1], row[2:]) for row in rows[:limit])
+        page = tuple(to_entry(row[0], row[1], row[2:]) for row in rows[:limit])
         return Page(page, cursor(page[-1].ref) if len(rows) > limit else "")
 
     def purge(self, limit: int) -> int:
@@ -193,6 +189,7 @@ class PostgresStore:
         return Binding(session_for(connection, POSTGRES), POSTGRES, self._clock)
 
     def abandon(self) -> None:
+        self._held.clear()
         if self._connection is not None:
             _inherited.append(self._connection)
             self._connection = None
@@ -205,6 +202,7 @@ class PostgresStore:
         return None if self._clock is None else self._clock()
 
     def _drop(self) -> None:
+        self._held.clear()  # the answer to a write may be lost with it
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -275,8 +273,10 @@ def _numbers(found: dict[str, str]) -> list[str]:
 
 
 def _prepare(connection: _Connection) -> None:
-    """Look first; create the schema under a lock only if it is missing."""
-    version = _schema_version(connection) or _create(connection)
+    """Look first; create what is missing, under a lock."""
+    version, complete = _schema(connection)
+    if not complete and version <= SCHEMA_VERSION:
+        version = _create(connection)
     if version > SCHEMA_VERSION:
         raise SchemaTooNew(f"the store has schema {version}, this Onceward knows {SCHEMA_VERSION}: upgrade Onceward")
     connection.execute(_SESSION)
@@ -288,20 +288,28 @@ def _create(connection: _Connection) -> int:
     """
     connection.execute(f"SET lock_timeout = '{OPEN_SECONDS}s'")
     connection.execute("SELECT pg_advisory_lock(%s, 1)", (_LOCKS,))
-    version = _schema_version(connection)
-    if version == 0:
+    version, complete = _schema(connection)
+    if not complete:
         with connection.transaction():
-            connection.execute(resources.files("onceward.store").joinpath("postgres.sql").read_bytes())
-            connection.execute("INSERT INTO platform_idempotency_meta VALUES (1, %s)", (SCHEMA_VERSION,))
-        version = SCHEMA_VERSION
+            if version == 0:
+                connection.execute(_script("postgres.sql"))
+                connection.execute("INSERT INTO platform_idempotency_meta VALUES (1, %s)", (SCHEMA_VERSION,))
+                version = SCHEMA_VERSION
+            connection.execute(_script("postgres_commit.sql"))
     connection.execute("SELECT pg_advisory_unlock(%s, 1)", (_LOCKS,))
     return version
 
 
-def _schema_version(connection: _Connection) -> int:
+def _script(name: str) -> bytes:
+    return resources.files("onceward.store").joinpath(name).read_bytes()
+
+
+def _schema(connection: _Connection) -> tuple[int, bool]:
+    """The version of the tables, 0 where there are none; and whether the function is there that we call."""
     if not _only(connection.execute("SELECT to_regclass('platform_idempotency_meta') IS NOT NULL").fetchone()):
-        return 0
-    return _only(connection.execute("SELECT schema_version FROM platform_idempotency_meta").fetchone())
+        return 0, False
+    row = connection.execute(_SCHEMA).fetchone()
+    return _only(row), row is not None and row[1]
 
 
 def _only(row: TupleRow | None) -> int:
@@ -309,57 +317,3 @@ def _only(row: TupleRow | None) -> int:
         raise AssertionError("a query for one value gave no row")
     value: int = row[0]
     return value
-
-
-def _fields(n: int, write: Write, at: int) -> dict[str, object]:
-    """A write as `onceward_write_v1`; `at` is where its bytes begin in the data of the batch."""
-    fields: dict[str, object] = {"n": n, "scope": write.scope, "key": write.key, "write_id": write.write_id}
-    match write:
-        case Begin():
-            return fields | {
-                "verb": "begin", "version": write.dead, "lease": write.lease, "retain": write.retain,
-                "fingerprint": write.fingerprint, "holder": write.holder, "repeatable": write.repeatable,
-                "user_id": write.user_id, "endpoint": write.endpoint,
-            }  # fmt: skip
-        case Move():
-            outcome = write.outcome
-            return fields | {
-                "verb": write.verb.value, "version": write.version, "lease": write.lease, "retain": write.retain,
-                "note": write.note, "code": outcome.code, "headers": outcome.headers, "chunks": outcome.chunks,
-                "parts": None if outcome.body is None else [at, at + len(outcome.body)],
-            }  # fmt: skip
-        case Append():
-            parts = [at]
-            for chunk in write.chunks:
-                parts.append(parts[-1] + len(chunk))
-            return fields | {"verb": "append", "version": write.version, "chunks": write.seq - 1, "parts": parts}
-        case _:
-            assert_never(write)
-
-
-def _pieces(write: Write) -> tuple[bytes, ...]:
-    match write:
-        case Begin():
-            return ()
-        case Move():
-            return () if write.outcome.body is None else (write.outcome.body,)
-        case Append():
-            return write.chunks
-        case _:
-            assert_never(write)
-
-
-def _kept(write: Write) -> Outcome | None:
-    """The outcome an applied write leaves, if it brought one: its body is not sent back."""
-    return write.outcome if isinstance(write, Move) and MOVES[write.verb][1] in FINISHED else None
-
-
-def _entry(scope: str, key: str, row: TupleRow, outcome: Outcome | None = None) -> Entry:
-    if outcome is None:
-        code, headers, body, chunks = row[14:]
-        kept = code is not None or headers is not None or body is not None or chunks
-        outcome = Outcome(code, headers, body, chunks) if kept else NOTHING
-    return Entry(
-        scope, key, row[0], _STATUS[row[1]], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10],
-        row[11], row[12], row[13], outcome,
-    )  # fmt: skip

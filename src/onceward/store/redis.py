@@ -193,7 +193,7 @@ class RedisStore:
             case Move():
                 return _script(
                     *(bucket, [entry, names.open, names.due], write.verb.value, now, member, write.write_id),
-                    *(write.version, write.lease, write.retain, write.note, self._knows(write)),
+                    *(write.version, write.lease, write.retain, write.note, int(self._held.knows(write))),
                     *_outcome(write.outcome),
                 )
             case Append():
@@ -201,11 +201,6 @@ class RedisStore:
                     *(bucket, [entry, chunks], "append", now, member, write.write_id, write.version, write.seq),
                     *write.chunks,
                 )
-
-    def _knows(self, write: Move) -> Argument:
-        """Whether the rest of the entry is remembered here, so that the answer can do without it."""
-        held = self._held.get(Ref(write.scope, write.key))
-        return int(held is not None and held.version == write.version)
 
     def _read(self, places: Sequence[Place], status: str) -> list[tuple[int, Entry | None]]:
         now = self._now()
