@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.hub.process import RunningHub, running_hub, started_hub
 from tests.hub.reading import Reading, filled, get, odd
+from tests.waiting import until
 
 from onceward.errors import InvalidConfig, InvalidStoreUrl
 from onceward.hub import serve as serving
@@ -207,6 +208,23 @@ def test_stopping_by_ctrl_c_takes_no_longer_than_the_grace(old_data: Path) -> No
 
     assert code == 0
     assert took < 3
+    assert hub.log_lines()[-1] == "app: closed"
+
+
+@pytest.mark.parametrize("waits_for", ["streams", "requests"])
+def test_a_second_ctrl_c_ends_the_grace_and_closes_in_order(old_data: Path, waits_for: str) -> None:
+    env = {"ONCEWARD_HUB__GRACE_SECONDS": "60"}
+    name = "endless-streams" if waits_for == "streams" else "plain"
+    with running_hub(data_dir=old_data, env=env, command=odd(name)) as hub, closing(Reading(hub, "/slow")):
+        hub.process.send_signal(signal.SIGINT)
+        until(lambda: "app: streams are stopped" in hub.log_lines(), "it began to stop")
+        began = time.monotonic()
+        hub.process.send_signal(signal.SIGINT)
+        code = hub.wait()
+        took = time.monotonic() - began
+
+    assert code == 0
+    assert took < 10
     assert hub.log_lines()[-1] == "app: closed"
 
 

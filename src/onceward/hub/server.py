@@ -9,7 +9,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from types import FrameType
 from typing import Any, Protocol
 
 import uvicorn
@@ -26,6 +27,8 @@ Factory = Callable[[Config], Any]
 # closing would be lost.
 KEEP_ALIVE_SECONDS = 75
 _FAILED = 1
+# How soon a second Ctrl-C is noticed, as often as uvicorn itself looks.
+_LOOK_SECONDS = 0.1
 
 
 class _Streams(Protocol):
@@ -43,6 +46,7 @@ class Server(uvicorn.Server):
         super().__init__(_uvicorn_config(config, factory))
         self._grace_seconds = config.hub.grace_seconds
         self._on_ready = on_ready
+        self._hurried = False
 
     def serve_on(self, listener: socket.socket) -> None:
         # uvicorn raises a signal again once it has handled it; it must then find nothing left to do.
@@ -53,6 +57,11 @@ class Server(uvicorn.Server):
         except SystemExit:
             # The reason was logged where it arose.
             raise SystemExit(_FAILED) from None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A second Ctrl-C ends the grace. uvicorn would leave the application as it is; ours is closed all the same."""
+        super().handle_exit(sig, frame)
+        self._hurried, self.force_exit = self._hurried or self.force_exit, False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -71,11 +80,25 @@ class Server(uvicorn.Server):
         try:
             if streams is not None:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(streams.stop_streams(), self._grace_seconds)
+                    await asyncio.wait_for(self._unless_hurried(streams.stop_streams()), self._grace_seconds)
         finally:
             # mypy knows a whole number here; uvicorn only hands it to asyncio.
             self.config.timeout_graceful_shutdown = max(0.0, end - loop.time())  # type: ignore[assignment]
             await super().shutdown(sockets)
+
+    async def _wait_tasks_to_complete(self) -> None:
+        await self._unless_hurried(super()._wait_tasks_to_complete())
+
+    async def _unless_hurried(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                if self._hurried:
+                    raise TimeoutError
+                await asyncio.wait({task}, timeout=_LOOK_SECONDS)
+            await task
+        finally:
+            task.cancel()
 
 
 def _uvicorn_config(config: Config, factory: Factory | None) -> uvicorn.Config:
