@@ -128,3 +128,35 @@ def test_times_count_from_when_the_lock_was_got(tmp_path: Path, together: int) -
         2_066 * SECOND,
     )
     assert found == settled
+
+
+@pytest.mark.parametrize("verb", [None, Verb.RENEW])
+def test_nobody_ever_sees_a_decision_that_is_too_old(tmp_path: Path, verb: Verb | None) -> None:
+    """A claim that has lapsed before its holder knows of it would be taken for that of one who vanished."""
+    now = [1_000 * SECOND]
+    late = iter([False, True])
+    lapsed: list[bool] = []
+
+    def clock() -> int:
+        """The lock is two seconds in coming, and somebody else looks whenever the time is asked for."""
+        now[0] += 2 * SECOND * next(late, False)
+        entry = other.read([Ref(claim.scope, "k")]).entries[0]
+        lapsed.append(entry is not None and entry.lapsed(now[0]))
+        return now[0]
+
+    claim = replace(begin("k", repeatable=False), lease=SECOND)
+    path = tmp_path / "ledger.db"
+    with closing(SqliteStore(path, lambda: now[0])) as store, closing(SqliteStore(path, lambda: now[0])) as other:
+        store.commit([begin("warm")])
+        if verb is None:
+            store._clock = clock
+            entry = entry_of(store.commit([claim])[0], applied=True)
+        else:
+            held = entry_of(store.commit([replace(claim, lease=60 * SECOND)])[0], applied=True)
+            store._clock = clock
+            renewal = replace(move(verb, held.version, "k"), lease=SECOND)
+            entry = entry_of(store.commit([renewal])[0], applied=True)
+
+    assert len(lapsed) > 1
+    assert not any(lapsed)
+    assert entry.lease_until == 1_003 * SECOND

@@ -2,13 +2,13 @@
 
 A transaction of several statements costs SQLite little and Python a good deal. A new entry is inserted if nobody has the
 key and no purge has raised the floor of the versions; a claim that we hold is moved if its last write is still the one
-that we remember. In every other case the answer is None, and the transaction decides.
+that we remember; both, if the lock of the file came soon enough. In every other case the answer is None, and the transaction
+decides.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import replace
 
 from onceward.core.claim import Answer, Begin, Entry, Move, Write, apply
 from onceward.store import Clock
@@ -34,27 +34,14 @@ def _begin(db: sqlite3.Connection, write: Begin, floor: int, clock: Clock) -> An
         entry = to_entry(row)
         return Answer(False, entry, now) if apply(entry, write, now, 0) is None else None
     after = apply(None, write, now, floor + 1)
-    if after is None or db.execute(INSERT_ALONE, (*to_row(after), floor)).rowcount != 1:
+    if after is None or db.execute(INSERT_ALONE, (*to_row(after), floor, now + STALE)).rowcount != 1:
         return None
-    if (later := clock()) - now <= STALE:
-        return Answer(True, after, now)
-    again = apply(None, write, later, floor + 1)
-    return None if again is None else _made_again(db, after, replace(again, created_at=after.created_at), later, None)
+    return Answer(True, after, now)
 
 
 def _move(db: sqlite3.Connection, write: Move, held: Entry, clock: Clock) -> Answer | None:
     now = clock()
     after = apply(held, write, now, held.version)
-    if after is None or db.execute(MOVE_ALONE, (*moved(after), held.write_id)).rowcount != 1:
+    if after is None or db.execute(MOVE_ALONE, (*moved(after), held.write_id, now + STALE)).rowcount != 1:
         return None
-    if (later := clock()) - now <= STALE:
-        return Answer(True, after, now, held.status)
-    again = apply(held, write, later, held.version)
-    return None if again is None else _made_again(db, after, again, later, held)
-
-
-def _made_again(db: sqlite3.Connection, after: Entry, again: Entry, now: int, held: Entry | None) -> Answer | None:
-    """What was decided before the lock came is there; here it is as of now, unless somebody was there already."""
-    if db.execute(MOVE_ALONE, (*moved(again), after.write_id)).rowcount != 1:
-        return None
-    return Answer(True, again, now, None if held is None else held.status)
+    return Answer(True, after, now, held.status)

@@ -29,13 +29,14 @@ MOVE = (
     " note = ?, response_status = ?, response_headers = ?, response_body = ?, response_chunks = ?"
     " WHERE scope = ? AND key = ?"
 )
-# With the guard in the statement, for a write that needs no transaction around it.
+# With the guards in the statement, for a write that needs no transaction around it. The last is the clock, asked once the
+# file's lock is ours: what was decided before may be too old by then.
 INSERT_ALONE = (
     f"INSERT INTO platform_idempotency_keys ({COLUMNS})"  # noqa: S608
     " SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM platform_idempotency_meta"
-    " WHERE version_floor = ? ON CONFLICT DO NOTHING"
+    " WHERE version_floor = ? AND onceward_now() <= ? ON CONFLICT DO NOTHING"
 )
-MOVE_ALONE = f"{MOVE} AND write_id = ?"
+MOVE_ALONE = f"{MOVE} AND write_id = ? AND onceward_now() <= ?"
 DOOMED_FINISHED = (
     "SELECT scope, key, version FROM platform_idempotency_keys"
     " WHERE status IN ('completed', 'failed') AND expires_at <= ? ORDER BY expires_at LIMIT ?"
