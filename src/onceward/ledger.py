@@ -28,7 +28,7 @@ from onceward.core.key import (
     clip,
     shown,
 )
-from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX, NOTHING, Outcome, pack
+from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX, NOTHING, Outcome, as_bytes, inline, pack
 from onceward.core.verdict import Committed, NotCommitted
 from onceward.errors import ClaimLost, InvalidOption, OncewardError, StoreClosed, StoreUnavailable
 from onceward.holder import holder, proved_dead
@@ -126,9 +126,7 @@ class Ledger:
 
     async def settle(self, claim: Claim, outcome: Outcome, retain_seconds: float | None = None) -> bool:
         """Record the outcome; false when the claim is lost, and then this outcome is nobody's."""
-        if outcome.body is not None and len(outcome.body) > INLINE_BYTES_MAX:
-            raise InvalidOption(f"an inline body holds {INLINE_BYTES_MAX} bytes; append the rest as chunks")
-        return await self._move(claim, Verb.SETTLE, retain=self.retain(retain_seconds), outcome=outcome)
+        return await self._move(claim, Verb.SETTLE, retain=self.retain(retain_seconds), outcome=inline(outcome))
 
     async def fail(self, claim: Claim, note: str = "", retain_seconds: float | None = None) -> bool:
         """Record that the attempt failed and may be repeated."""
@@ -162,7 +160,7 @@ class Ledger:
         match verdict:
             case Committed(value):
                 verb = Verb.UPHOLD
-                outcome = value if isinstance(value, Outcome) else Outcome(body=pack(value, INLINE_BYTES_MAX))
+                outcome = inline(value) if isinstance(value, Outcome) else Outcome(body=pack(value, INLINE_BYTES_MAX))
             case NotCommitted():
                 verb, outcome = Verb.OVERTURN, NOTHING
             case _:
@@ -175,6 +173,7 @@ class Ledger:
 
     async def append(self, claim: Claim, seq: int, chunks: Sequence[bytes]) -> None:
         """Add to the claim's chunk log, from number `seq` on (counted from 1); `ClaimLost` when it is not ours."""
+        chunks = [as_bytes(chunk) for chunk in chunks]
         if any(len(chunk) > CHUNK_BYTES_MAX for chunk in chunks):
             raise InvalidOption(f"a chunk holds at most {CHUNK_BYTES_MAX} bytes")
         entry = claim.entry

@@ -306,6 +306,18 @@ def test_a_batch_is_bounded_in_writes_and_bytes(store: GateStore, line: Batcher)
     assert [len(batch) for batch in store.batches] == [BATCH_WRITES_MAX, 10, 2, 2]
 
 
+def test_no_write_makes_a_batch_larger_than_it_may_be(store: GateStore, line: Batcher) -> None:
+    async def main() -> None:
+        answers = await asyncio.gather(*(_answer(line.write(begin(f"k{n}"))) for n in range(3)))
+        versions = [answer.entry.version for answer in answers if answer.entry]
+        big = [Append("s", f"k{n}", f"a{n}", versions[n], 1, (b"x" * 65536,) * 31) for n in range(3)]
+        await asyncio.gather(*(_answer(line.write(write)) for write in big))
+
+    asyncio.run(main())
+
+    assert [len(batch) for batch in store.batches] == [3, 2, 1]
+
+
 def test_close_finishes_what_is_queued_and_refuses_the_rest(store: GateStore, line: Batcher) -> None:
     nap = line.sleep(3600)
     sent = line.write(begin("k"))

@@ -106,6 +106,20 @@ def test_nothing_is_remembered_across_a_connection_that_was_lost(
     assert other.read([held.ref]).entries == (entry_of(settled, applied=True),)
 
 
+@pytest.mark.parametrize("verb", FINISHING)
+def test_what_another_process_added_to_a_claim_is_in_the_answer(
+    store: Store, other: Store, clock: PinnedClock, verb: Verb
+) -> None:
+    """Whoever has the version may renew it, wherever it is."""
+    held = entry_of(store.commit([begin()])[0], applied=True)
+    clock.advance(5)
+    other.commit([move(Verb.RENEW, held.version)])
+
+    finished = store.commit([move(verb, held.version, outcome=FINISHING[verb])])[0]
+
+    assert other.read([held.ref]).entries == (entry_of(finished, applied=True),)
+
+
 def test_one_who_remembers_nothing_is_told_all_of_it(store: Store, other: Store) -> None:
     held = entry_of(store.commit([begin()])[0], applied=True)
     settled = other.commit([move(Verb.SETTLE, held.version, outcome=FINISHING[Verb.SETTLE])])[0]

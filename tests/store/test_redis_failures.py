@@ -73,6 +73,18 @@ def test_a_connection_that_the_server_closed_meanwhile_costs_no_call(
     assert not store.commit([begin()])[0].applied
 
 
+def test_a_claim_is_settled_across_a_connection_that_the_server_closed_meanwhile(
+    store: RedisStore, redis_server: RedisServer
+) -> None:
+    """What was remembered of it is gone with the connection, and so is not what is asked for."""
+    held = entry_of(store.commit([begin()])[0], applied=True)
+    redis_server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+
+    settled = store.commit([move(Verb.SETTLE, held.version)])[0]
+
+    assert store.read([held.ref]).entries == (entry_of(settled, applied=True),)
+
+
 def test_an_interrupted_call_leaves_no_answer_for_the_next_one(own_server: RedisServer) -> None:
     with closing(RedisStore(own_server.fresh_url())) as store:
         store.read([])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -146,14 +146,19 @@ def test_nobody_ever_sees_a_decision_that_is_too_old(tmp_path: Path, verb: Verb 
 
     claim = replace(begin("k", repeatable=False), lease=SECOND)
     path = tmp_path / "ledger.db"
-    with closing(SqliteStore(path, lambda: now[0])) as store, closing(SqliteStore(path, lambda: now[0])) as other:
+    clocks: list[Callable[[], int]] = [lambda: now[0]]
+
+    def latest() -> int:
+        return clocks[-1]()
+
+    with closing(SqliteStore(path, latest)) as store, closing(SqliteStore(path, clocks[0])) as other:
         store.commit([begin("warm")])
         if verb is None:
-            store._clock = clock
+            clocks.append(clock)
             entry = entry_of(store.commit([claim])[0], applied=True)
         else:
             held = entry_of(store.commit([replace(claim, lease=60 * SECOND)])[0], applied=True)
-            store._clock = clock
+            clocks.append(clock)
             renewal = replace(move(verb, held.version, "k"), lease=SECOND)
             entry = entry_of(store.commit([renewal])[0], applied=True)
 

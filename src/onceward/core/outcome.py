@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from onceward.core import value as values
 from onceward.core.record import record
-from onceward.errors import OutcomeNotKept
+from onceward.errors import InvalidOption, OutcomeNotKept
 
 # Small enough to travel inside a batch with 511 others; what is larger is kept as chunks.
 INLINE_BYTES_MAX = 64 * 1024
@@ -26,6 +28,26 @@ class Outcome:
 
 
 NOTHING = Outcome()
+
+
+def inline(outcome: Outcome) -> Outcome:
+    """The outcome as it can be kept with its entry, or `InvalidOption`."""
+    if outcome.body is None:
+        return outcome
+    body = as_bytes(outcome.body)
+    if len(body) > INLINE_BYTES_MAX:
+        raise InvalidOption(f"an inline body holds {INLINE_BYTES_MAX} bytes; append the rest as chunks")
+    return outcome if body is outcome.body else replace(outcome, body=body)
+
+
+def as_bytes(data: bytes) -> bytes:
+    """Bytes that nobody can change any more, of whatever holds them."""
+    if type(data) is bytes:
+        return data
+    try:
+        return bytes(memoryview(data))
+    except TypeError as error:
+        raise InvalidOption(f"a body or a chunk is bytes, not {type(data).__name__}") from error
 
 
 def pack(value: object, bytes_max: int) -> bytes | None:

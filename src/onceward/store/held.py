@@ -28,11 +28,13 @@ class Held:
             else:
                 self._entries.pop(ref, None)
 
-    def knows(self, write: Write) -> bool:
-        """Whether an answer to this write can do without the rest of the entry: it is remembered, as one that the write
-        may move. What others did to it since, the store sees.
+    def write_id(self, write: Write) -> str:
+        """The last write of the entry that this one moves, as it is remembered; "" where nothing is. With that to compare,
+        a store can see that nobody else has written, and leave the rest of the entry out of its answer.
         """
         if not isinstance(write, Move):
-            return False
+            return ""
         entry = self.get(Ref(write.scope, write.key))
-        return entry is not None and entry.version == write.version and entry.status in MOVES[write.verb][0]
+        if entry is None or entry.version != write.version or entry.status not in MOVES[write.verb][0]:
+            return ""
+        return entry.write_id

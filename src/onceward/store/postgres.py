@@ -143,7 +143,7 @@ class PostgresStore:
         data: list[bytes] = []
         size = 0
         for n, write in enumerate(writes):
-            records.append(write_record(n, write, size, self._held.knows(write)))
+            records.append(write_record(n, write, size, self._held.write_id(write)))
             for piece in pieces(write):
                 data.append(piece)
                 size += len(piece)

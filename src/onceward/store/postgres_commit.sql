@@ -22,7 +22,7 @@ CREATE TYPE onceward_write_v2 AS (
     headers     text,
     chunks      integer,           -- of an append: how many there are before it
     parts       integer[],         -- where its bytes begin in the batch's data: a body has one part, an append many
-    known       boolean            -- the caller has the rest of the entry in mind
+    known       text               -- the last write of the entry that its caller knows of; NULL: of none
 );
 
 -- The guard: whether core/claim.py would apply this write to this entry. NULL when there is no entry.
@@ -83,7 +83,7 @@ DECLARE
     ends     varchar[];
     answered integer[];             -- the writes that need no other answer
 BEGIN
-    SELECT array_agg(w) FILTER (WHERE w.known), array_agg(w) FILTER (WHERE w.known IS NOT TRUE)
+    SELECT array_agg(w) FILTER (WHERE w.known IS NOT NULL), array_agg(w) FILTER (WHERE w.known IS NULL)
     INTO likely, unseen
     FROM unnest(batch) w;
 
@@ -128,8 +128,8 @@ BEGIN
     -- was changed since step 0 is judged again as it is now, under its lock.
     IF likely IS NOT NULL THEN
         SELECT array_agg(h.n), array_agg(h.before),
-               array_agg(h.n) FILTER (WHERE h.known AND h.finishes),
-               array_agg(h.before) FILTER (WHERE h.known AND h.finishes),
+               array_agg(h.n) FILTER (WHERE h.known),
+               array_agg(h.before) FILTER (WHERE h.known),
                array_agg(h.w) FILTER (WHERE h.verb = 'begin' AND NOT h.doubtful),
                array_agg(h.w) FILTER (WHERE h.verb = 'begin' AND h.doubtful OR h.verb = 'doubt'),
                array_agg(h.w) FILTER (WHERE h.verb = 'renew'),
@@ -137,10 +137,13 @@ BEGIN
                array_agg(h.w) FILTER (WHERE h.finishes)
         INTO held, befores, ended, ends, taken, doubted, renewed, appended, finished
         FROM (
-            SELECT w, w.n, w.verb, w.known, w.verb IN ('settle', 'fail', 'release', 'uphold', 'overturn') AS finishes,
+            SELECT w, w.n, w.verb, f.finishes, f.finishes AND e.write_id = w.known AS known,
                    CASE WHEN NOT coalesce(onceward_absent_v1(e, moment), false) THEN e.status END AS before,
                    e.status = 'in_progress' AND NOT (e.repeatable AND w.repeatable) AS doubtful
-            FROM unnest(likely) w JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
+            FROM unnest(likely) w
+            JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
+            CROSS JOIN LATERAL (
+                SELECT w.verb IN ('settle', 'fail', 'release', 'uphold', 'overturn') AS finishes) f
             WHERE onceward_allows_v2(e, w, moment)
             ORDER BY e.scope, e.key
             FOR NO KEY UPDATE OF e SKIP LOCKED

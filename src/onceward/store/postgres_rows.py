@@ -16,8 +16,8 @@ from onceward.errors import StoreUnavailable
 _STATUS = {status.value: status for status in Status}
 
 
-def write_record(n: int, write: Write, at: int, known: bool) -> str:
-    """A write as `onceward_write_v2`; `at` is where its bytes begin in the data of the batch."""
+def write_record(n: int, write: Write, at: int, known: str) -> str:
+    """A write as `onceward_write_v2`; `at` is where its bytes begin in the data of the batch, `known` as in `Held`."""
     begins = f'"({n},{_word(write)},{_text(write.scope)},{_text(write.key)},{_text(write.write_id)}'
     match write:
         case Begin():
@@ -32,7 +32,7 @@ def write_record(n: int, write: Write, at: int, known: bool) -> str:
             parts = "" if outcome.body is None else _numbers(at, at + len(outcome.body))
             return (
                 f"{begins},{write.version},{write.lease},{write.retain},,,,,,{_text(write.note)},{code},{headers},"
-                f'{outcome.chunks},{parts},{"t" if known else "f"})"'
+                f'{outcome.chunks},{parts},{_text(known) if known else ""})"'
             )
         case Append():
             ends = [at]

@@ -70,7 +70,7 @@ class Queue:
         waiting = len(self._waiting)
         writes_max = -(-waiting // 2) if halve and waiting >= HALVED_WRITES_MIN else BATCH_WRITES_MAX
         writes_max = min(writes_max, BATCH_WRITES_MAX)
-        while self._waiting and len(batch) < writes_max and size < BATCH_BYTES_MAX:
+        while self._waiting and len(batch) < writes_max:
             sent = self._waiting.popleft()
             write = sent.write
             if sent.abandoned and _may_withdraw(write):
@@ -79,9 +79,12 @@ class Queue:
             if ref in taken:
                 later.append(sent)
                 continue
+            size += _bytes(write)
+            if size > BATCH_BYTES_MAX and batch:
+                later.append(sent)
+                break
             taken.add(ref)
             batch.append(sent)
-            size += _bytes(write)
         self._waiting.extendleft(reversed(later))
         return batch
 

@@ -202,7 +202,7 @@ local accepted, status = unpack(({
 })[verb])
 
 -- KEYS: entry, open, due.
--- ARGV: write id, version, lease, retain, note, whether the caller knows the rest (1 or 0); then those of code,
+-- ARGV: write id, version, lease, retain, note, the last write that the caller knows of or ''; then those of code,
 -- headers, chunks and body that are set, each as its name and its value.
 local write_id, version, lease, retain, note = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
@@ -215,10 +215,10 @@ local function finish(expires_at)
     'note', note, 'chunks', '0', unpack(ARGV, 10))
 end
 
-if ARGV[9] == '1' and (status == 'completed' or status == 'failed') then
-  local stored = redis.call('HMGET', KEYS[1], 'status', 'version')
+if ARGV[9] ~= '' and (status == 'completed' or status == 'failed') then
+  local stored = redis.call('HMGET', KEYS[1], 'status', 'version', 'write_id')
   -- One that is accepted is unfinished, so that it is there.
-  if stored[2] == version and accepted[stored[1]] then
+  if stored[2] == version and stored[3] == ARGV[9] and accepted[stored[1]] then
     finish(text(now + retain))
     return text(now) .. ' ' .. stored[1]
   end

@@ -62,6 +62,9 @@ class RedisStore:
     def commit(self, writes: Sequence[Write]) -> list[Answer]:
         now = self._now()
         irreversible = any(isinstance(write, Begin) and not write.repeatable for write in writes)
+        refs = [Ref(write.scope, write.key) for write in writes]
+        # As they are now: should the connection turn out to be lost, a new one is asked with what was known before.
+        held = [self._held.get(ref) for ref in refs]
         try:
             replies = self._send([self._write(write, now) for write in writes], durable=irreversible)
         except NotDurable:
@@ -71,10 +74,7 @@ class RedisStore:
             raise BatchFailed("a write of this batch needs a Redis that does not forget") from None
         except UnicodeEncodeError as error:
             raise BatchFailed(f"a write of this batch has a lone surrogate, which is not text: {error}") from None
-        refs = [Ref(write.scope, write.key) for write in writes]
-        answers = [
-            _answer(write, reply, self._held.get(ref)) for ref, write, reply in zip(refs, writes, replies, strict=True)
-        ]
+        answers = [_answer(*each) for each in zip(writes, replies, held, strict=True)]
         self._held.note(refs, answers)
         return answers
 
@@ -193,7 +193,7 @@ class RedisStore:
             case Move():
                 return _script(
                     *(bucket, [entry, names.open, names.due], write.verb.value, now, member, write.write_id),
-                    *(write.version, write.lease, write.retain, write.note, int(self._held.knows(write))),
+                    *(write.version, write.lease, write.retain, write.note, self._held.write_id(write)),
                     *_outcome(write.outcome),
                 )
             case Append():

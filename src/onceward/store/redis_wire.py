@@ -312,7 +312,7 @@ def pack(*arguments: Argument) -> Command:
     """A command as the server reads it. The driver's own packer takes most of a batch's time."""
     measured: list[int | bytes] = []
     for argument in arguments:
-        data = argument if type(argument) is bytes else str(argument).encode()
+        data = str(argument).encode() if isinstance(argument, str | int) else bytes(argument)
         measured += (len(data), data)
     return _form(len(arguments)) % tuple(measured)
 

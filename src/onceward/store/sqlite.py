@@ -246,7 +246,7 @@ class SqliteStore:
         # The batcher's thread opens it, and a later one may close it: never two at once.
         db = sqlite3.connect(self.path, isolation_level=None, timeout=BUSY_SECONDS, check_same_thread=False)
         try:
-            db.create_function("onceward_now", 0, lambda: self._clock())
+            db.create_function("onceward_now", 0, self._clock)
             _prepare(db)
         except BaseException:
             db.close()
