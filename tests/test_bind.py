@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 import sqlalchemy
 from tests.backends import BACKENDS, Servers
 from tests.connections import CREATE, KINDS, Transaction, of_psycopg, of_sqlite3
+from tests.waiting import soon
 
 from onceward import Ledger, current_claim, errors, open_ledger
 from onceward.core.claim import Claim, Status
@@ -210,37 +213,51 @@ def open_and_run(url: str, effect: Callable[[], object], wait_seconds: float) ->
 
 @SQL
 def test_a_hundred_other_keys_are_claimed_and_renewed_while_a_bound_transaction_is_open(desk: Desk) -> None:
-    """Two seconds is longer than the others' leases: without renewals they would lapse."""
-    release = threading.Event()
+    """For two seconds, four times as long as their leases. SQLite has one lock for the whole file: there they wait for it,
+    and are claimed once it is free.
+    """
+    opened, release = asyncio.Event(), threading.Event()
+    keys = [f"k{n}" for n in range(100)]
 
     async def effect() -> object:
         async with desk.kind(desk.url) as transaction:
             bound = await transaction.bind(current_claim())
             await transaction.pay("42")
+            opened.set()
             await asyncio.to_thread(release.wait, 10)
             await transaction.settle(bound, "bound")
             await transaction.commit()
         return None
 
-    async def others() -> list[Claim]:
-        loop = asyncio.get_running_loop()
-        loop.call_later(2, release.set)
-        wanted = (desk.ledger.begin("call", f"k{n}", repeatable=True, lease_seconds=3) for n in range(100))
-        claims = await asyncio.gather(*wanted)
-        held = [claim for claim in claims if isinstance(claim, Claim)]
-        kept = [desk.ledger.keep(claim, 3, None, 60) for claim in held]
-        await asyncio.to_thread(release.wait, 10)
-        assert all(await asyncio.gather(*(desk.ledger.renew(claim) for claim in held)))
-        for one in kept:
-            desk.ledger.drop(one)
-        return held
+    async def claimed(key: str) -> Claim:
+        claim = await desk.ledger.begin("call", key, repeatable=True, lease_seconds=0.5)
+        assert isinstance(claim, Claim)
+        assert release.is_set() is desk.url.startswith("sqlite")
+        desk.ledger.keep(claim, 0.5, None, 60)
+        return claim
 
     async def main() -> None:
-        bound, held = await asyncio.gather(desk.ledger.run("k", effect, effect="idempotent"), others())
+        began = time.monotonic()
+        bound = asyncio.create_task(desk.ledger.run("k", effect, effect="idempotent"))
+        await opened.wait()
+        others = asyncio.gather(*map(claimed, keys))
+        if not desk.url.startswith("sqlite"):
+            leases = {claim.entry.key: claim.entry.lease_until for claim in await others}
 
-        assert bound == "bound"
-        assert len(held) == 100
+            async def renewed() -> list[str]:
+                """Which have a lease that ends later than a whole one does after the claim."""
+                entries = (await desk.ledger.scan("call", limit=500)).entries
+                return [entry.key for entry in entries if entry.lease_until > leases.get(entry.key, math.inf) + 500_000]
+
+            while set(await renewed()) != set(keys):
+                assert time.monotonic() - began < 10
+        await soon(lambda: time.monotonic() - began > 2, "two seconds")
+        release.set()
+        held = await others
+
+        assert await bound == "bound"
         assert len({(claim.entry.key, claim.version) for claim in held}) == 100
+        assert all(await asyncio.gather(*(desk.ledger.renew(claim, 60) for claim in held)))
 
     asyncio.run(main())
 
@@ -327,6 +344,45 @@ def test_a_transaction_that_outlives_its_effect_decides_by_itself(desk: Desk) ->
 
     assert desk.paid() == 1
     assert desk.status("k") is Status.COMPLETED
+
+
+@SQL
+def test_a_claim_that_was_lost_is_told_as_such_inside_a_transaction_around_the_call(desk: Desk) -> None:
+    async def main() -> None:
+        async with desk.kind(desk.url) as transaction:
+
+            async def effect() -> None:
+                mine = current_claim()
+                lost = await asyncio.to_thread(desk.ledger.blocking.read, "call", "k")
+                assert lost is not None
+                await asyncio.to_thread(desk.ledger.blocking.release, Claim(lost, None))
+                await transaction.bind(mine)
+
+            with pytest.raises(errors.ClaimLost):
+                await desk.ledger.run("k", effect, effect="idempotent")
+            await transaction.rollback()
+
+    asyncio.run(main())
+
+
+def test_a_transaction_that_lost_a_race_is_told_to_repeat_and_may(servers: Servers, tmp_path: Path) -> None:
+    """The claim's row changes after the snapshot of a serializable transaction was taken: by a renewal, here."""
+    desk = Desk(BACKENDS["postgres"].url(servers, tmp_path), of_psycopg)
+    snapshots = [1, 2]
+
+    def effect() -> None:
+        with psycopg.connect(desk.url) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+            connection.execute("SELECT FROM platform_idempotency_keys")
+            if snapshots.pop() == 2:
+                with psycopg.connect(desk.url, autocommit=True) as other:
+                    other.execute("UPDATE platform_idempotency_keys SET lease_until = lease_until")
+            current_claim().bind(connection).settle("done")
+
+    with pytest.raises(errors.TransactionConflict, match="repeat"):
+        desk.ledger.blocking.run("k", effect, effect="idempotent")
+    assert desk.ledger.blocking.run("k", effect, effect="idempotent") == "done"
+    desk.ledger.close()
 
 
 def _claim(ledger: Ledger, claim: Claim) -> CurrentClaim:

@@ -107,9 +107,14 @@ class Bound:
         self.settled = True
 
 
-def refuse_inside_bound() -> None:
+def inside_bound() -> bool:
+    """Whether this task has a transaction open that a claim was bound to, or was to be bound to."""
     bound = _current.get()
-    if bound is not None and bound.open:
+    return bound is not None and bound.open
+
+
+def refuse_inside_bound() -> None:
+    if inside_bound():
         raise InsideBoundTransaction(
             "this task has a bound transaction open; end it before any other ledger call (or use another task)"
         )

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, assert_never
 
 from onceward import errors
-from onceward.bound import Bound, forget_bound
+from onceward.bound import Bound, forget_bound, inside_bound
 from onceward.core.claim import Busy, Claim, Entry, InDoubt, Mismatch, Ref, Replay, Status
 from onceward.core.key import shown
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack, unpack
@@ -189,6 +189,9 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
     outcome = await _keep(ledger, claim, value, terms)
     if await ledger.settle(claim, outcome, terms.retain_seconds):
         return value
+    logger.warning(
+        "a result of %r came too late: the claim was lost, and the outcome is another's", shown(claim.entry.key)
+    )
     return await _outcome_of_winner(ledger, claim, terms)
 
 
@@ -251,7 +254,7 @@ async def _after_exception(
 ) -> Entry | None:
     """Record what an exception means. Returns the entry when the effect turns out to be recorded all the same."""
     bound = current.bound
-    if bound is not None and bound.open:
+    if inside_bound() or (bound is not None and bound.open):
         return None  # The transaction decides: rolled back, the lease lapses and the key may run again.
     current.suspend()
     note = f"{type(error).__name__}: {error}"

@@ -43,7 +43,7 @@ def late_holder(
 
 @pytest.mark.parametrize("result", ["late", "late" * 50_000], ids=["small", "large"])
 def test_a_late_holder_cannot_overwrite_the_outcome_and_returns_it(
-    open_ledger: OpenLedger, clock: PinnedClock, result: str
+    open_ledger: OpenLedger, clock: PinnedClock, result: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = open_ledger()
 
@@ -52,6 +52,7 @@ def test_a_late_holder_cannot_overwrite_the_outcome_and_returns_it(
         late = finish().result()
 
     assert taken_over == late == "taken over"
+    assert "came too late" in caplog.text
     assert other.blocking.run("order 1", lambda: "again", effect="idempotent") == "taken over"
 
 
