@@ -113,12 +113,15 @@ steps = st.builds(Step, refs, st.integers(0, 9), versions, begins, moves, append
 
 
 class SideBySide(RuleBasedStateMachine):
-    """`model` is a memory store; `subject` is the store under test, with the same clock."""
+    """`model` is a memory store; `subject` and `other` are stores under test on the same data, as of two processes. All have
+    the same clock.
+    """
 
-    def __init__(self, subject: Store, clock: PinnedClock, number: int) -> None:
+    def __init__(self, subject: Store, other: Store, clock: PinnedClock, number: int) -> None:
         super().__init__()
         self.clock = clock
         self.subject = subject
+        self.other = other
         self.model = MemoryStore(clock)
         # What an earlier run left behind and may go, goes; the rest is in scopes of its own.
         clock.advance(AFTER_EVERYTHING)
@@ -140,6 +143,11 @@ class SideBySide(RuleBasedStateMachine):
         """Batches of one, so that a key lives through several states."""
         for step in drawn:
             self.commit_both([self.addressed(step)])
+
+    @rule()
+    def speak_through_the_other(self) -> None:
+        """What one remembers of its claims is out of date by then."""
+        self.subject, self.other = self.other, self.subject
 
     @rule(back=st.integers(1, 4))
     def send_again(self, back: int) -> None:
@@ -255,10 +263,10 @@ def drain(store: Store) -> int:
 @pytest.mark.no_cover
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "memory"], indirect=True)
 def test_a_store_answers_as_the_memory_store_does(make_store: Opener, clock: PinnedClock) -> None:
-    store = make_store(clock)
+    store, other = make_store(clock), make_store(clock)
     numbers = itertools.count(1)
 
     run_state_machine_as_test(
-        lambda: SideBySide(store, clock, next(numbers)),  # type: ignore[arg-type]  # any function that makes one will do
+        lambda: SideBySide(store, other, clock, next(numbers)),  # type: ignore[arg-type]  # any function that makes one will do
         settings=settings(max_examples=EXAMPLES, stateful_step_count=40, suppress_health_check=[HealthCheck.too_slow]),
     )

@@ -21,6 +21,7 @@ WORLDS: dict[str, tuple[tuple[Caller, ...], bool, int]] = {
     "three that may not repeat": ((ONCE, ONCE, ONCE), False, 2_000),
     "three that may repeat": ((AGAIN, AGAIN, AGAIN), False, 18_000),
     "two that may not and one that may": ((ONCE, ONCE, AGAIN), False, 12_000),
+    "one that may not and two that may": ((ONCE, AGAIN, AGAIN), False, 24_000),
     "two that may not, with late copies": ((ONCE, ONCE), True, 3_500),
     "two that may, with late copies": ((AGAIN, AGAIN), True, 11_000),
     "one that may not, asked twice, with late copies": ((TWICE,), True, 600),

@@ -85,6 +85,14 @@ def _no_fence(entry: Entry, write: Write) -> tuple[Entry, Write]:
     return replace(entry, status=Status.IN_PROGRESS), _any_version(entry, write)
 
 
+def _settle_by_key(entry: Entry, write: Write) -> tuple[Entry, Write]:
+    return entry, _any_version(entry, write) if _is(write, Verb.SETTLE) else write
+
+
+def _fail_by_key(entry: Entry, write: Write) -> tuple[Entry, Write]:
+    return entry, _any_version(entry, write) if _is(write, Verb.FAIL) else write
+
+
 def _settles_any_doubt(entry: Entry, write: Write) -> tuple[Entry, Write]:
     in_doubt = entry.status is Status.IN_DOUBT and _is(write, Verb.SETTLE)
     return entry, _any_version(entry, write) if in_doubt else write
@@ -243,6 +251,8 @@ def _does_not_keep(line: SimLine, entry: Entry, lease: int, retain: int, _second
 
 MUTANTS = (
     Mutant("no fence: a settle is always taken", (_applying(_no_fence),)),
+    Mutant("a settle goes by key, not by version", (_applying(_settle_by_key),)),
+    Mutant("a failure goes by key, not by version", (_applying(_fail_by_key),)),
     Mutant(
         "a settle of any version ends a doubt",
         (_applying(_settles_any_doubt),),
