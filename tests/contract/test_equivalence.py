@@ -138,13 +138,14 @@ class SideBySide(RuleBasedStateMachine):
         pairs = {step.ref: self.addressed(step) for step in drawn}
         self.commit_both(list(pairs.values()))
 
-    @rule(drawn=st.lists(steps, min_size=1, max_size=6))
-    def commit_in_turn(self, drawn: list[Step]) -> None:
-        """Batches of one, so that a key lives through several states."""
-        for step in drawn:
+    @rule(drawn=st.lists(st.tuples(steps, st.booleans()), min_size=1, max_size=6))
+    def commit_in_turn(self, drawn: list[tuple[Step, bool]]) -> None:
+        """Batches of one, so that a key lives through several states, in two processes."""
+        for step, elsewhere in drawn:
+            if elsewhere:
+                self.speak_through_the_other()
             self.commit_both([self.addressed(step)])
 
-    @rule()
     def speak_through_the_other(self) -> None:
         """What one remembers of its claims is out of date by then."""
         self.subject, self.other = self.other, self.subject
