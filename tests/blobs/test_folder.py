@@ -10,6 +10,7 @@ import resource
 import stat
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -180,6 +181,61 @@ def test_a_full_disk_leaves_nothing(in_folder: FolderBlobs, piece: int) -> None:
     assert kept(in_folder) == {}
     assert in_folder.sweep_temporary(0) == 0
     assert open_files() == before
+
+
+def test_a_full_disk_leaves_the_blobs_without_an_owner(in_folder: FolderBlobs) -> None:
+    before = open_files()
+    with room_for(0), pytest.raises(StoreUnavailable):
+        in_folder.owner("no room")
+
+    assert in_folder.sweep_temporary(0) == 0
+    assert open_files() == before
+    assert in_folder.owner("later") == "later"
+    assert in_folder.owner("too late") == "later"
+
+
+def test_an_empty_file_is_nobodys_mark(in_folder: FolderBlobs, folder: Path) -> None:
+    """Earlier versions left one when they were killed, or found no room, between making and writing it."""
+    (folder / "owner").touch()
+
+    assert in_folder.owner("one") == "one"
+    assert in_folder.owner("two") == "one"
+
+
+@pytest.mark.parametrize("emptied", [False, True], ids=["no file", "an empty file"])
+def test_of_many_who_ask_at_once_one_is_the_owner_and_all_hear_of_it(tmp_path: Path, emptied: bool) -> None:
+    for number in range(20):
+        folder = tmp_path / str(number)
+        asking = [FolderBlobs(folder) for _ in range(8)]
+        if emptied:
+            (folder / "owner").touch()
+        ready = threading.Barrier(len(asking))
+
+        def ask(index: int, asking: list[FolderBlobs] = asking, ready: threading.Barrier = ready) -> str:
+            ready.wait()
+            return asking[index].owner(f"mark {index}")
+
+        with ThreadPoolExecutor(len(asking)) as threads:
+            heard = set(threads.map(ask, range(len(asking))))
+
+        assert len(heard) == 1
+        assert heard <= {f"mark {index}" for index in range(len(asking))}
+        assert heard == {asking[0].owner("too late")}
+        assert list((folder / "tmp").iterdir()) == []
+
+
+def test_the_mark_of_the_owner_is_on_the_disk_before_the_answer(
+    in_folder: FolderBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    witness = Witness(monkeypatch, folder)
+    in_folder.owner("one")
+    first = witness.seen.copy()
+    witness.seen.clear()
+    in_folder.owner("two")
+
+    assert (first[0], first[-1]) == ("fsync temporary", "fsync blobs")
+    # Whoever wrote it may not have come as far as that.
+    assert witness.seen == ["fsync blobs"]
 
 
 @pytest.mark.parametrize("level", ["sha256", "first", "second", "blob", "tmp", "lock"])

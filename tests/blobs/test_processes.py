@@ -66,6 +66,19 @@ def test_a_put_killed_after_any_step_leaves_all_of_a_blob_or_nothing(tmp_path: P
         assert whole(blobs, keep(blobs, expected)) == expected
 
 
+def test_an_owner_killed_after_any_step_is_the_owner_or_leaves_room_for_another(tmp_path: Path) -> None:
+    steps = run("die-owning", str(tmp_path), "first")
+
+    assert steps == ["write", "fchmod", "fsync", "link", "rename", "fsync", "unlink", "done"]
+    for number, step in enumerate(steps, start=1):
+        blobs = FolderBlobs(tmp_path / str(number))
+        owner = "first" if number > steps.index("rename") else "second"
+        assert blobs.owner("second") == owner, step
+        assert blobs.owner("third") == owner, step
+        blobs.sweep_temporary(0)
+        assert list((tmp_path / str(number) / "tmp").iterdir()) == [], step
+
+
 def test_the_guard_holds_against_other_processes_and_ends_with_them(in_folder: FolderBlobs, folder: Path) -> None:
     with process("hold", folder.as_uri()) as child:
         assert line_of(child) == "held"

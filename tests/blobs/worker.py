@@ -3,6 +3,7 @@
 put URL SPOOL SIZE BLOB_ID      put SIZE known bytes, and say their key
 hold URL                        hold the guard until it is killed
 die FOLDER SIZE                 put into FOLDER/1, FOLDER/2, …, each in a fork that is killed after one step more
+die-owning FOLDER MARK          the same with one who asks for the owner, as MARK
 """
 
 from __future__ import annotations
@@ -61,6 +62,14 @@ def hold(url: str) -> None:
 
 
 def die(folder: str, size: str) -> None:
+    _die_in(folder, lambda blobs: put(blobs, int(size), "bl-00000001"))
+
+
+def die_owning(folder: str, mark: str) -> None:
+    _die_in(folder, lambda blobs: blobs.owner(mark))
+
+
+def _die_in(folder: str, act: Callable[[BlobStore], object]) -> None:
     status, number = -1, 0
     while status != 0:
         number += 1
@@ -69,7 +78,7 @@ def die(folder: str, size: str) -> None:
         blobs = FolderBlobs(Path(folder) / str(number))
         if (child := os.fork()) == 0:
             _die_after(number, writing)
-            put(blobs, int(size), "bl-00000001")
+            act(blobs)
             os._exit(0)
         os.close(writing)
         status = os.waitpid(child, 0)[1]
@@ -98,5 +107,5 @@ def _die_after(steps: int, writing: int) -> None:
 
 
 if __name__ == "__main__":
-    orders: dict[str, Callable[..., None]] = {"race": race, "hold": hold, "die": die}
+    orders: dict[str, Callable[..., None]] = {"race": race, "hold": hold, "die": die, "die-owning": die_owning}
     orders[sys.argv[1]](*sys.argv[2:])

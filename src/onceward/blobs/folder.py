@@ -7,6 +7,7 @@ folders and regular files is followed: every step is opened relative to the one 
     sha256/      the blobs            tmp/          what is being written
     trash/       discarded blobs      quarantine/   damaged blobs
     lock         `guarded()` locks this file
+    owner        the mark of whose blobs these are
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ _ASIDE = re.compile(r"[0-9a-f]{64}\.(\d+)\.[0-9a-f]+")
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 # Each further round needs a collector that takes the name away right after we saw it.
 _ROUNDS_MAX = 100
+_OWNER = "owner"
 OWNER_BYTES_MAX = 256
 
 
@@ -73,23 +75,36 @@ class FolderBlobs:
         return self._guard.held()
 
     def owner(self, mark: str) -> str:
-        path = self._root / "owner"
-        with failing_as("the owner of the blob folder cannot be read"):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        if owner := self._owner():
+            return owner
+        with self.guarded():
+            # Another may have come first while we waited.
+            if owner := self._owner():
+                return owner
+            with failing_as("the owner of the blob folder cannot be kept"), self.spool() as spool:
+                spool.write(mark.encode())
+                spool.finish()
+                with self._opened() as folder:
+                    self._replace(spool, folder, _OWNER)
+                    os.fsync(folder)
+        return mark
+
+    def _owner(self) -> str:
+        """Empty when there is none yet, or only an empty file: an earlier version was killed before it wrote to it."""
+        with failing_as("the owner of the blob folder cannot be read"), self._opened() as folder:
             try:
-                descriptor = os.open(path, flags, 0o600)
-            except FileExistsError:
-                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-                try:
-                    return os.read(descriptor, OWNER_BYTES_MAX).decode("utf-8", "replace")
-                finally:
-                    os.close(descriptor)
+                # Without O_NONBLOCK a planted pipe would be waited for.
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+                descriptor = os.open(_OWNER, flags, dir_fd=folder)
+            except FileNotFoundError:
+                return ""
             try:
-                os.write(descriptor, mark.encode())
-                os.fsync(descriptor)
+                owner = os.read(descriptor, OWNER_BYTES_MAX).decode("utf-8", "replace")
             finally:
                 os.close(descriptor)
-        return mark
+            # Whoever wrote it may not have come as far as this.
+            os.fsync(folder)
+        return owner
 
     def ensure(self, spool: Spool, blob_key: str, *, verify: bool = False) -> None:
         spool.require_finished()
