@@ -323,6 +323,19 @@ def test_what_is_discarded_lies_in_the_trash_for_a_while(in_folder: FolderBlobs,
     assert list((folder / "trash").iterdir()) == []
 
 
+def test_what_cannot_be_removed_from_the_trash_keeps_nothing_else_there(in_folder: FolderBlobs, folder: Path) -> None:
+    before, planted, after = (keep(in_folder, content) for content in (b"before", b"planted", b"after"))
+    in_folder.discard(before)
+    path_of(folder, b"planted").unlink()
+    path_of(folder, b"planted").mkdir()
+    in_folder.discard(planted)
+    in_folder.discard(after)
+
+    assert in_folder.empty_trash(0) == 2
+    assert [path.is_dir() for path in (folder / "trash").iterdir()] == [True]
+    assert in_folder.empty_trash(0) == 0
+
+
 def test_keys_come_in_order(in_folder: FolderBlobs) -> None:
     for number in range(30):
         keep(in_folder, b"%d" % number)

@@ -127,6 +127,22 @@ def test_what_was_discarded_lies_in_the_trash_until_the_grace_is_over(vault: Vau
     assert list(trash.iterdir()) == []
 
 
+@pytest.mark.parametrize("place", ["sqlite-folder"])
+def test_a_folder_in_place_of_a_blob_ends_no_run(vault: Vault) -> None:
+    planted, innocent = vault.attach(b"planted"), vault.attach(b"innocent")
+    ((key,),) = vault.rows("SELECT blob_key FROM blobs WHERE id = :id", id=planted.blob_id or "")
+    (vault.blobs_folder / key).unlink()
+    (vault.blobs_folder / key).mkdir()
+    for one in (planted, innocent):
+        vault.delete(one.id)
+
+    found = [vault.collect() for _ in range(2)]
+
+    assert [one.deleted_count for one in found] == [2, 0]
+    assert [path.is_dir() for path in (vault.blobs_folder / "trash").iterdir()] == [True]
+    assert vault.audit() == SOUND
+
+
 @pytest.mark.parametrize("batch_size", [1, 3, 500], ids=str)
 def test_one_that_cannot_be_deleted_does_not_keep_the_others(vault: Vault, batch_size: int) -> None:
     made = [vault.attach(b"garbage %d" % number) for number in range(5)]

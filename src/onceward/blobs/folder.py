@@ -340,7 +340,8 @@ def _exists(name: str, folder: int) -> bool:
 def _removed(name: str, folder: int) -> bool:
     try:
         os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
+    except OSError:
+        # Gone meanwhile, or nothing that we made: a folder, planted in place of a blob. It is in nobody's way here.
         return False
     return True
 
