@@ -1,8 +1,7 @@
-"""The collection against four uploaders of the same contents, for a moment; `make soak-blobs` does it for longer."""
+"""The collection against four uploaders of the same contents, for ten seconds; `make soak-blobs` does it for longer."""
 
 from __future__ import annotations
 
-import pytest
 from tests.tasks.fire.race import collect_bytes_first, prove, run
 from tests.tasks.vault import Vault
 
@@ -18,7 +17,6 @@ def test_the_collection_never_takes_what_an_upload_needs(vault: Vault) -> None:
     assert figures.collected > 0, figures.line()
 
 
-@pytest.mark.parametrize("place", ["sqlite-folder"])
 def test_the_other_way_round_it_does(vault: Vault) -> None:
     figures, _ = run(vault, BREAKING_SECONDS_MAX, seed=1, collection=collect_bytes_first)
 
