@@ -52,7 +52,7 @@ REFUSED: dict[str, tuple[sqlalchemy.Table, dict[str, Any]]] = {
     "sha256 in capitals": (blobs, {**BLOB, "id": "bl-2", "sha256": "B" * 64}),
     "sha256 that is not hex": (blobs, {**BLOB, "id": "bl-2", "sha256": "g" + "b" * 63}),
     "sha256 with a stranger inside": (blobs, {**BLOB, "id": "bl-2", "sha256": "b" * 32 + "-" + "b" * 31}),
-    "no backend": (blobs, {**BLOB, "id": "bl-2", "sha256": "b" * 64, "storage_backend": None}),
+    "second blob of one id": (blobs, {**BLOB, "sha256": "b" * 64}),
     "unknown kind": (attachments, {**ATTACHMENT, "kind": "file"}),
     "unknown source type": (attachments, {**ATTACHMENT, "source_type": "ftp"}),
     "unknown media type source": (attachments, {**ATTACHMENT, "media_type_source": "guessed"}),
@@ -71,6 +71,24 @@ REFUSED: dict[str, tuple[sqlalchemy.Table, dict[str, Any]]] = {
     "no title of a task": (tasks, {**TASK, "id": "t2", "title": None}),
     "second task of one id": (tasks, TASK),
     "label of nothing": (attachment_labels, {"attachment_id": "none", "label": "x"}),
+    **{
+        f"a blob without {name}": (blobs, {**BLOB, "id": "bl-2", "sha256": "b" * 64, name: None})
+        for name in ("id", "sha256", "size_bytes", "storage_backend", "blob_key", "created_at", "uploaded_at")
+    },
+    **{
+        f"an attachment without {name}": (attachments, {**ATTACHMENT, name: None})
+        for name in ("id", "task_id", "kind", "source_type", "media_type_source", "created_at", "updated_at")
+    },
+}
+# The columns of each index, as the design has them.
+INDEXES = {
+    "idx_attachments_task_created": ["task_id", "created_at"],
+    "idx_attachments_kind": ["kind"],
+    "idx_attachments_media_type": ["media_type"],
+    "idx_attachments_source_type": ["source_type"],
+    "idx_attachments_blob_id": ["blob_id"],
+    "idx_attachments_expires_at": ["expires_at"],
+    "idx_attachment_labels_label": ["label"],
 }
 
 
@@ -94,6 +112,13 @@ def test_the_tables_take_what_can_be(filled: Database) -> None:
         assert tx.execute(text("SELECT media_type_source FROM attachments")).scalars().all() == ["unknown"] * 4
 
 
+def test_an_attachment_is_there_once(filled: Database) -> None:
+    put(filled, attachments, ATTACHMENT)
+
+    with pytest.raises(sqlalchemy.exc.IntegrityError):
+        put(filled, attachments, LINK)
+
+
 def test_a_label_is_there_once(filled: Database) -> None:
     put(filled, attachments, ATTACHMENT)
     put(filled, attachment_labels, {"attachment_id": "at-1", "label": "x"})
@@ -113,6 +138,18 @@ def test_a_blob_that_is_needed_cannot_be_deleted(filled: Database) -> None:
         tx.execute(text("DELETE FROM blobs"))
 
 
+def test_deleting_an_attachment_takes_its_labels_along_and_no_others(filled: Database) -> None:
+    for name in ("at-1", "at-2"):
+        put(filled, attachments, {**ATTACHMENT, "id": name})
+        put(filled, attachment_labels, {"attachment_id": name, "label": "x"})
+
+    with filled.write() as tx:
+        tx.execute(text("DELETE FROM attachments WHERE id = 'at-1'"))
+
+    with filled.read() as tx:
+        assert tx.execute(text("SELECT attachment_id FROM attachment_labels")).scalars().all() == ["at-2"]
+
+
 def test_deleting_a_task_takes_attachments_and_labels_along_and_leaves_the_blob(filled: Database) -> None:
     put(filled, attachments, ATTACHMENT)
     put(filled, attachment_labels, {"attachment_id": "at-1", "label": "x"})
@@ -127,18 +164,10 @@ def test_deleting_a_task_takes_attachments_and_labels_along_and_leaves_the_blob(
 
 
 def test_every_index_of_the_design_is_there(database: Database) -> None:
-    named = {
-        index["name"]
+    found = {
+        index["name"]: index["column_names"]
         for table in ("attachments", "attachment_labels")
         for index in sqlalchemy.inspect(database.engine).get_indexes(table)
     }
 
-    assert {
-        "idx_attachments_task_created",
-        "idx_attachments_kind",
-        "idx_attachments_media_type",
-        "idx_attachments_source_type",
-        "idx_attachments_blob_id",
-        "idx_attachments_expires_at",
-        "idx_attachment_labels_label",
-    } <= named
+    assert {name: found.get(name) for name in INDEXES} == INDEXES
