@@ -102,7 +102,7 @@ def _app() -> FastAPI:
         ("taken", 409, "conflict", "its keys are those of two entries"),
         ("missing", 404, "notFound", "There is no topic top_1"),
         ("large", 413, "payloadTooLarge", "At most 16 KiB"),
-        ("down", 503, "unavailable", "The database does not answer"),
+        ("down", 503, "unavailable", "The database, or what keeps the bytes of files, does not answer"),
         ("moved", 503, "unavailable", "Retry"),
         ("reused", 422, "unprocessable", "already used"),
         ("busy", 409, "conflict", "being processed"),

@@ -35,7 +35,10 @@ _REFUSED = 1008
 _ENDED = ("websocket.close", "websocket.http.response")
 
 _INTERNAL = "The hub failed to answer this request. The log says why, under the X-Request-ID of this answer."
-_UNAVAILABLE = "The database does not answer. Retry in a moment, with the same idempotency key if you sent one."
+_UNAVAILABLE = (
+    "The database, or what keeps the bytes of files, does not answer or has no room. Retry in a moment, with the same"
+    " idempotency key if you sent one."
+)
 _DETAILS = {404: "There is nothing at this address", 405: "This address does not have this method"}
 # Where FastAPI's names for the parts of a request begin; what follows is the field.
 _PLACES = frozenset({"body", "query", "path", "header", "cookie"})

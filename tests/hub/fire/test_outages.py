@@ -18,6 +18,7 @@ from tests.hub.fire.conftest import Sites
 from tests.hub.fire.followers import SocketFollower, StreamFollower
 from tests.hub.fire.rows import event_ids, looking_into, written
 from tests.hub.process import RunningHub, running_hub
+from tests.hub.tasks_hub import form, left_over
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 from tests.waiting import SECONDS_MAX, until
@@ -98,6 +99,34 @@ def test_a_full_disk_is_told_writes_nothing_by_halves_and_is_forgotten_when_ther
         for follower in followers:
             assert follower.wait_for(late.json["event_id"]) == event_ids(database)
             assert follower.sessions == 1, "it was never cut off"
+
+
+def test_an_upload_that_finds_no_room_is_told_so_leaves_nothing_and_works_when_there_is_some(
+    files: tuple[RunningHub, Path],
+) -> None:
+    hub, data_dir = files
+    ask = Caller(hub.port)
+    task = ask.post("/v1/tasks", {"title": "upload"}).json["id"]
+    path = f"/v1/tasks/{task}/attachments"
+    body, kind = form([("kind", "artifact"), ("content", b"x" * 100_000, "a.bin")])
+    headers = {"Content-Type": kind["content-type"]}
+
+    limit_files(hub.process.pid, FULL_BYTES)
+    refused = [ask.post(path, data=body, headers=headers), ask.post(path, data=body, headers=headers, key="upload")]
+    meanwhile = ask.get(path).json["attachments"], left_over(data_dir), blobs_in(data_dir)
+    limit_files(hub.process.pid, None)
+    late, again = (ask.post(path, data=body, headers=headers, key="upload") for _ in range(2))
+
+    assert_unavailable(*refused)
+    # Not the database but where the bytes are: the detail fits both.
+    assert "no room" in refused[0].json["detail"]
+    assert meanwhile == ([], [], [])
+    assert (late.status, again.body) == (201, late.body)
+    assert len(blobs_in(data_dir)) == 1
+
+
+def blobs_in(data_dir: Path) -> list[Path]:
+    return [file for file in (data_dir / "blobs" / "sha256").rglob("*") if file.is_file()]
 
 
 def integrity(file: Path) -> str:
