@@ -5,12 +5,11 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from tests.hub.process import ROOT, environment
 from tests.tasks.vault import SOUND, Vault
-from tests.tasks.worker import COLLECTIONS, UPLOADS, content_of
+from tests.tasks.worker import POINTS, content_of, left_over
 
 from onceward.errors import StoreUnavailable
 
@@ -22,14 +21,6 @@ def run(vault: Vault, order: str, *arguments: str) -> None:
     command = [sys.executable, "-m", "tests.tasks.worker", order, *where, *arguments]
     done = subprocess.run(command, cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def left_over(vault: Vault) -> list[Path]:
-    """Temporary files, and what lies in the trash."""
-    folders = (
-        [vault.spools] if vault.store.backend == "s3" else [vault.blobs_folder / "tmp", vault.blobs_folder / "trash"]
-    )
-    return [file for folder in folders for file in folder.iterdir()]
 
 
 def test_who_is_killed_at_any_point_leaves_no_row_without_bytes_and_garbage_is_swept(vault: Vault) -> None:
@@ -44,10 +35,17 @@ def test_who_is_killed_at_any_point_leaves_no_row_without_bytes_and_garbage_is_s
     assert len(vault.keys()) == vault.count("blobs") == vault.count("attachments") == 1
     assert left_over(vault) == []
     # Whatever was left, the same uploads then work.
-    for point in (*UPLOADS, *COLLECTIONS):
+    for point in POINTS:
         vault.attach(content_of(point))
-    assert vault.count("blobs") == len(UPLOADS) + len(COLLECTIONS)
+    assert vault.count("blobs") == len(POINTS)
     assert vault.audit() == SOUND
+
+
+def test_after_each_of_these_kills_a_later_run_leaves_no_row_without_bytes_and_no_garbage(vault: Vault) -> None:
+    run(vault, "die-and-collect")
+
+    ((size,),) = vault.rows("SELECT size_bytes FROM attachments JOIN blobs ON blobs.id = blob_id")
+    assert size == len(content_of("committed"))
 
 
 def test_eight_processes_upload_the_same_bytes_at_once(vault: Vault) -> None:
