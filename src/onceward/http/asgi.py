@@ -23,7 +23,7 @@ from onceward.http.events import interrupted, place_of
 from onceward.http.exchange import Exchange
 from onceward.http.guard import Asked, Guard, Options
 from onceward.http.incoming import Headers, Incoming
-from onceward.http.operation import SCOPE_KEY
+from onceward.http.operation import SCOPE_KEY, operation_around
 from onceward.http.principal import Principal
 from onceward.http.problem import Answer
 from onceward.http.replay import INTERRUPTED, answer, client_gone, replay
@@ -59,7 +59,7 @@ class IdempotencyMiddleware:
             if scope["method"] in self._methods and self._guard.covers(scope["path"]):
                 for name, _ in scope["headers"]:
                     if name == b"idempotency-key" or name == b"x-idempotency-key":  # noqa: PLR1714  # twice as fast
-                        if SCOPE_KEY in scope:
+                        if operation_around(scope, SCOPE_KEY) is not None:
                             break  # a middleware around this one has it in hand
                         await self._keyed(scope, receive, send)
                         return

@@ -41,6 +41,7 @@ class Ending:
 
     def drop(self) -> None:
         """Stop renewing the claim."""
+        self.operation.over = True
         self._binding.drop()
 
     @property

@@ -354,7 +354,7 @@ class Exchange:
     # Passing on.
 
     def _completed(self) -> None:
-        self._complete = True
+        self._complete = self._ending.operation.over = True
         if self._over is not None:
             self._over.set()
 

@@ -27,7 +27,7 @@ ENVIRON_KEY = "onceward.operation"
 class Operation:
     """The handler's own operation. Without a key in the request `key` is None, and the verbs do nothing."""
 
-    __slots__ = ("_binding", "attempt", "began_at", "bound", "key", "retain_seconds", "stored", "version")
+    __slots__ = ("_binding", "attempt", "began_at", "bound", "key", "over", "retain_seconds", "stored", "version")
 
     def __init__(self, key: str | None, binding: Binding | None = None) -> None:
         self.key = key
@@ -37,6 +37,8 @@ class Operation:
         self.began_at = 0 if binding is None else binding.claim.entry.created_at
         # The fencing token: it only grows. Pass it to systems that can refuse an older one.
         self.version = 0 if binding is None else binding.claim.version
+        # Its response has come to an end. The scope that it lies in may then be used for another call.
+        self.over = False
         self.stored = True
         self.retain_seconds: float | None = None
         self.bound: ResponseBound | None = None
@@ -145,6 +147,12 @@ class Unbound:
 
     def settle(self, response: object) -> Unbound:  # noqa: ARG002  # there is nothing to write
         return self
+
+
+def operation_around(carrier: dict[str, Any], name: str) -> Operation | None:
+    """The operation that a middleware around this one has in hand, if it has; not one of an earlier call."""
+    found = carrier.get(name)
+    return found if isinstance(found, Operation) and not found.over else None
 
 
 def idempotency(request: object) -> Operation:

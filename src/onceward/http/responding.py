@@ -270,6 +270,7 @@ class Responding:
         return None
 
     def _end(self) -> None:
+        self._ending.operation.over = True
         if self._unsettled:
             threading.Thread(target=self._settle_late, name="onceward-settle", daemon=True).start()
         else:

@@ -20,7 +20,7 @@ from onceward.http import problem
 from onceward.http.ending import Ending
 from onceward.http.events import interrupted, place_of
 from onceward.http.guard import Asked, Guard, Options
-from onceward.http.operation import ENVIRON_KEY, Operation
+from onceward.http.operation import ENVIRON_KEY, operation_around
 from onceward.http.principal import CREDENTIAL_HEADERS, Principal
 from onceward.http.problem import Answer
 from onceward.http.replay import INTERRUPTED, REPLAYED, has_events, kept_answer
@@ -71,8 +71,8 @@ class WSGIIdempotencyMiddleware:
             key = key_of(_lines(environ, "HTTP_IDEMPOTENCY_KEY"), _lines(environ, "HTTP_X_IDEMPOTENCY_KEY"))
         except InvalidKey as error:
             return _answer(start_response, problem.problem(400, str(error)))
-        outer = environ.get(ENVIRON_KEY)
-        if isinstance(outer, Operation) and outer.key == key:
+        outer = operation_around(environ, ENVIRON_KEY)
+        if outer is not None and outer.key == key:
             return self.app(environ, start_response)  # the middleware is there twice, and the outer one has the claim
         body = _read(environ, rule)
         if isinstance(body, Answer):
