@@ -59,9 +59,9 @@ class IdempotencyMiddleware:
             if scope["method"] in self._methods and self._guard.covers(scope["path"]):
                 for name, _ in scope["headers"]:
                     if name == b"idempotency-key" or name == b"x-idempotency-key":  # noqa: PLR1714  # twice as fast
-                        if operation_around(scope, SCOPE_KEY) is not None:
-                            break  # a middleware around this one has it in hand
-                        await self._keyed(scope, receive, send)
+                        # A middleware around this one may have it in hand.
+                        inner = self._keyed if operation_around(scope, SCOPE_KEY) is None else self.app
+                        await inner(scope, receive, send)
                         return
                 if self._guard.may_require and self._rule(scope).required:
                     await answer(send, problem.key_required())

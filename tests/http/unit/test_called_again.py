@@ -183,6 +183,29 @@ def test_of_two_applications_that_are_asked_in_turn_each_is_protected() -> None:
     run(main())
 
 
+def test_a_middleware_inside_another_sees_the_key_that_it_requires() -> None:
+    async def main() -> None:
+        with protected(Shop().asgi, required=True) as inner, protected(inner) as outer:
+            first, retry, without = await ask(outer), await ask(outer), await ask(outer, key=None)
+
+            assert (first.status, first.replayed) == (201, False)
+            assert (retry.status, retry.replayed) == (201, True)
+            assert without.status == 400
+
+    run(main())
+
+
+def test_a_wsgi_middleware_inside_another_sees_the_key_that_it_requires() -> None:
+    with Ledger(MemoryStore()) as ledger, Ledger(MemoryStore()) as around:
+        inner = WSGIIdempotencyMiddleware(Shop().wsgi, ledger, required=True)
+        outer = WSGIIdempotencyMiddleware(inner, around)
+        first, retry, without = gateway.ask(outer), gateway.ask(outer), gateway.ask(outer, key=None)
+
+        assert (first.status, first.replayed) == (201, False)
+        assert (retry.status, retry.replayed) == (201, True)
+        assert without.status == 400
+
+
 def test_who_is_around_the_middleware_sees_what_the_application_leaves_in_the_scope() -> None:
     """A session that is replaced, the route that was found: frameworks hand such things outwards in the scope."""
 
