@@ -355,6 +355,8 @@ class Exchange:
 
     def _completed(self) -> None:
         self._complete = self._ending.operation.over = True
+        if self._watcher is not None:  # from now on a server speaks of every client as gone
+            self._watcher.cancel()
         if self._over is not None:
             self._over.set()
 

@@ -292,3 +292,37 @@ def test_the_start_of_a_response_that_failed_is_not_sent_behind_its_end() -> Non
 
     asyncio.run(main())
     assert sent == []
+
+
+@pytest.mark.parametrize("headers", [(), (EVENTS,), ((b"content-length", b"10"),)], ids=["chunked", "events", "sized"])
+def test_what_a_handler_does_behind_its_response_is_not_ended_when_the_server_is_through_with_its_client(
+    headers: tuple[tuple[bytes, bytes], ...],
+) -> None:
+    """A server says of a response that has come to its end what it says of a client that left."""
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        ended: list[str] = []
+
+        async def app(_scope: Any, _receive: Receive, send: Send) -> None:
+            await start(send, *headers)
+            await give(send, b"data:")
+            await give(send, b" 1\n\n\n", more=False)
+            try:
+                await first.has(lambda got: got.whole)
+                first.leave()
+                until = loop.time() + 0.05  # long after the stream of a client that left would be ended
+                await soon(lambda: loop.time() > until)
+                ended.append("well")
+            except BaseException as error:
+                ended.append(type(error).__name__)
+                raise
+
+        with protected(app, max_stream_seconds=0.001) as middleware:
+            first = Call(middleware)
+            await first.task
+            await soon(lambda: not middleware._tasks)
+
+            assert ended == ["well"]
+
+    run(main())
