@@ -199,17 +199,12 @@ class IdempotencyMiddleware:
             task.add_done_callback(_report)
 
     async def _cancelled(self, exchange: Exchange, task: asyncio.Task[None], receive: Receive) -> None:
-        """Who waits for the handler was cancelled: because the client went away, which does not concern the handler,
-        or from outside, which ends it.
+        """Who waits for the handler was cancelled: because the client went away, which does not concern the handler
+        unless some of its body is missing, or from outside, which ends it.
         """
         exchange.gone = True
         task.add_done_callback(_report)
-        probe = asyncio.ensure_future(client_gone(receive))
-        while not probe.done():
-            # Some cancel again and again until they are obeyed; they are, in a moment.
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.wait({probe})
-        if probe.result():
+        if exchange.is_read and await _has_left(receive):
             return
         task.cancel()
         await asyncio.wait({task})
@@ -238,6 +233,15 @@ class IdempotencyMiddleware:
         if self._tasks:
             await asyncio.wait(set(self._tasks))
         await asyncio.to_thread(self._guard.close)
+
+
+async def _has_left(receive: Receive) -> bool:
+    probe = asyncio.ensure_future(client_gone(receive))
+    while not probe.done():
+        # Some cancel again and again until they are obeyed; they are, in a moment.
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait({probe})
+    return probe.result()
 
 
 def _report(task: asyncio.Task[None]) -> None:

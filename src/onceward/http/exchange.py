@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Protocol
+from typing import Any
 
 from onceward.core.response import BODILESS_STATUSES, CONTENT_LENGTH
 from onceward.errors import ClaimLost, StoreUnavailable
@@ -17,6 +17,7 @@ from onceward.http import problem
 from onceward.http.ending import Ending
 from onceward.http.events import Events
 from onceward.http.guard import Asked, Guard
+from onceward.http.incoming import Incoming
 from onceward.http.problem import Answer
 from onceward.http.recording import BACKLOG_BYTES_MAX
 from onceward.http.replay import answer, has_events, replay, until_gone
@@ -28,20 +29,6 @@ HOLD_SECONDS = 0.02
 
 
 logger = logging.getLogger("onceward.http")
-
-
-class Incoming(Protocol):
-    """The body on its way to the handler. `broken` is the answer when it is not what the request promised."""
-
-    broken: Answer | None
-
-    async def message(self) -> Message | None:
-        """The next message, or None when all of it was given."""
-        ...
-
-    def close(self) -> None:
-        """Let go of what was spooled."""
-        ...
 
 
 class Exchange:
@@ -185,6 +172,11 @@ class Exchange:
                 self.caller.set_exception(error)
 
     # What the handler receives.
+
+    @property
+    def is_read(self) -> bool:
+        """Whether what the server says next is no part of the request's body."""
+        return self._incoming.all_read is None or self._incoming.all_read.is_set()
 
     async def receive(self) -> Message:
         message = await self._incoming.message()
@@ -344,6 +336,8 @@ class Exchange:
 
     async def _watch(self) -> None:
         """A stream whose client went away is recorded for a while, but not for ever."""
+        if self._incoming.all_read is not None:
+            await self._incoming.all_read.wait()
         await until_gone(self._receive)
         self.gone = True
         self._let_caller_go()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
@@ -56,6 +57,7 @@ class Whole:
 
     __slots__ = ("_message", "digest")
 
+    all_read: asyncio.Event | None = None
     broken: Answer | None = None
 
     def __init__(self, message: Message) -> None:
@@ -75,6 +77,7 @@ class Spooled:
 
     __slots__ = ("_ahead", "_begun", "_body", "_pieces", "digest")
 
+    all_read: asyncio.Event | None = None
     broken: Answer | None = None
 
     def __init__(self, body: Body, rule: Rule) -> None:
@@ -102,7 +105,8 @@ class Spooled:
 class Verified:
     """A body that is passed on as it comes, and must be what its `Content-Digest` promised.
 
-    Should it not be, the handler sees its client go away before the end, and the client gets 400.
+    Should it not be, the handler sees its client go away before the end, and the client gets 400. Before all of it has
+    been read, what the server says next is for the handler, and nobody else may ask.
     """
 
     def __init__(self, receive: Receive, promised: bytes, bytes_max: int) -> None:
@@ -110,36 +114,37 @@ class Verified:
         self._bytes_max = bytes_max
         self._hash = hashlib.sha256()
         self._size = 0
-        self._ended = False
+        self.all_read = asyncio.Event()
         self.digest = promised
         self.broken: Answer | None = None
 
     async def message(self) -> Message | None:
-        if self._ended:
+        if self.all_read.is_set():
             return None
         message = await self._receive()
         if message["type"] == "http.disconnect":
-            self._ended = True
+            self.all_read.set()
             # Half a body is not the request: what the handler makes of it must not answer the retry.
             self.broken = problem.wrong_digest()
             return message
         data = message.get("body", b"")
         self._size += len(data)
         self._hash.update(data)
-        self._ended = not message.get("more_body", False)
+        ended = not message.get("more_body", False)
         if self._size > self._bytes_max:
             self.broken = problem.too_large(self._bytes_max)
-        elif self._ended and self._hash.digest() != self.digest:
+        elif ended and self._hash.digest() != self.digest:
             self.broken = problem.wrong_digest()
-        if self.broken is not None:
-            self._ended = True
-            return {"type": "http.disconnect"}
-        return message
+        if ended or self.broken is not None:
+            self.all_read.set()
+        return message if self.broken is None else {"type": "http.disconnect"}
 
     def close(self) -> None:
         """Nothing was spooled."""
 
 
+# `broken` is the answer when a body is not what its request promised. `all_read` is set when none of it is left at the
+# server, and None where that was so before the handler was called.
 Incoming: TypeAlias = Whole | Spooled | Verified
 
 
