@@ -82,7 +82,7 @@ def with_id(block: bytes, version: int, before: int, piece_bytes_max: int) -> tu
 
 
 def place_of(last_event_id: str) -> tuple[int, int] | None:
-    """Version and number of an id that we gave; None for one of the application's own."""
+    """Version and number of an id as we give them. One of the application's own may look like it."""
     ours = _OURS.fullmatch(last_event_id.strip())
     return (int(ours[1]), int(ours[2])) if ours else None
 

@@ -51,8 +51,11 @@ async def replay(ledger: Ledger, form: Form, entry: Entry, last_event_id: str, r
         await answer(send, kept_answer(form, entry))
         return
     recorded = Recorded(ledger, form, entry)
+    behind = True
     try:
         head = await recorded.head()
+        if last_event_id and head is not None and has_events(head[1]):
+            behind = await recorded.resume(last_event_id)
     except StoreUnavailable:
         await answer(send, problem.unavailable())
         return
@@ -62,7 +65,7 @@ async def replay(ledger: Ledger, form: Form, entry: Entry, last_event_id: str, r
     status, headers = head
     await send({"type": "http.response.start", "status": status, "headers": [*headers, REPLAYED]})
     events = has_events(headers)
-    if events and last_event_id and not recorded.resume(last_event_id):
+    if not behind:
         await _piece(send, interrupted(INTERRUPTED))
     gone = asyncio.ensure_future(until_gone(receive))
     try:

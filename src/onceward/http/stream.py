@@ -64,18 +64,35 @@ class Recorded:
             headers = tuple(line for line in headers if line[0].lower() != CONTENT_LENGTH)
         return status, headers
 
-    def resume(self, last_event_id: str) -> bool:
+    async def resume(self, last_event_id: str) -> bool:
         """Go on behind this event; false when it is of an earlier attempt, and the stream starts from its beginning."""
+        # Servers hand over each byte of a header as a character.
+        wanted = last_event_id.strip().encode("latin-1", "replace")
         place = place_of(last_event_id)
         if place is None:
-            # Servers hand over each byte of a header as a character.
-            self._skip_to = last_event_id.strip().encode("latin-1", "replace")
+            self._skip_to = wanted
             return True
         version, number = place
-        if version != self._entry.version:
-            return False
-        self._after = HEAD_SEQ + number
+        present = version == self._entry.version
+        there = await self._read(HEAD_SEQ + number - 1, 1) if present and number > 0 else []
+        if there and has_id(there[0], wanted):
+            self._after = HEAD_SEQ + number
+        elif await self._has(wanted):  # the application's own, or ours of an event in several pieces
+            self._skip_to = wanted
+        elif present and not there and self._entry.status is Status.IN_PROGRESS:
+            self._after = HEAD_SEQ + number  # on its way before it is written down
+        else:
+            return present
         return True
+
+    async def _has(self, wanted: bytes) -> bool:
+        """Whether an event with this id has been written down."""
+        after, events = HEAD_SEQ, Events()
+        while pieces := await self._read(after, PAGE_CHUNKS):
+            after += len(pieces)
+            if any(has_id(block, wanted) for piece in pieces for block in events.feed(piece)):
+                return True
+        return has_id(events.finish(), wanted)
 
     async def page(self, seconds: float = math.inf) -> list[bytes]:
         """What comes next, waiting for it while the producer works, but no longer than this; empty at the end."""
@@ -90,14 +107,17 @@ class Recorded:
 
     async def _next(self, deadline: float) -> list[bytes]:
         while True:
-            chunks = await self._ledger.chunks(self._entry, self._after, PAGE_CHUNKS)
-            if chunks:
-                pieces = self._form.read_chunks(self._entry, self._after + 1, chunks)
-                self._after += len(chunks)
+            pieces = await self._read(self._after, PAGE_CHUNKS)
+            if pieces:
+                self._after += len(pieces)
                 self._pause = _LOOK_SECONDS_MIN
                 return pieces
             if await self._over(deadline):
                 return []
+
+    async def _read(self, after: int, limit: int) -> list[bytes]:
+        chunks = await self._ledger.chunks(self._entry, after, limit)
+        return self._form.read_chunks(self._entry, after + 1, chunks)
 
     async def _over(self, deadline: float) -> bool:
         """Whether nothing will follow; waits a little while the producer works."""
@@ -135,9 +155,8 @@ class Recorded:
                 found = found or has_id(block, wanted)
                 if found and ends(block):
                     return [*blocks[number + 1 :], *filter(None, [events.finish()])]
-            chunks = await self._ledger.chunks(self._entry, self._after, PAGE_CHUNKS)
-            pieces = self._form.read_chunks(self._entry, self._after + 1, chunks)
-            self._after += len(chunks)
+            pieces = await self._read(self._after, PAGE_CHUNKS)
+            self._after += len(pieces)
         last = events.finish()
         if not (ends(last) and (found or has_id(last, wanted))):
             self._after = start

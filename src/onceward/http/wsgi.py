@@ -160,18 +160,22 @@ class WSGIIdempotencyMiddleware:
         if not entry.outcome.chunks:
             return _answer(start_response, kept_answer(self._guard.form, entry))
         recorded = Recorded(self._guard.ledger, self._guard.form, entry)
+        last_event_id = environ.get("HTTP_LAST_EVENT_ID", "")
+        behind = True
         try:
             head = wait(recorded.head())
+            if last_event_id and head is not None and has_events(head[1]):
+                behind = wait(recorded.resume(last_event_id))
         except StoreUnavailable:
             return _answer(start_response, problem.unavailable())
         if head is None:
             return _answer(start_response, problem.busy() if recorded.interrupted else problem.not_kept())
         status, headers = head
         start_response(_status(status), _texts([*headers, REPLAYED]))
-        return self._pages(recorded, has_events(headers), environ.get("HTTP_LAST_EVENT_ID", ""))
+        return self._pages(recorded, has_events(headers), behind)
 
-    def _pages(self, recorded: Recorded, events: bool, last_event_id: str) -> Iterator[bytes]:
-        if events and last_event_id and not recorded.resume(last_event_id):
+    def _pages(self, recorded: Recorded, events: bool, behind: bool) -> Iterator[bytes]:
+        if not behind:
             yield interrupted(INTERRUPTED)
         # Nobody tells this thread that its client went away: it does not follow a silent stream for ever.
         while pieces := wait(recorded.page(self._guard.max_stream_seconds)):

@@ -54,7 +54,7 @@ async def replayed(ledger: Ledger, form: Form, last_event_id: str = "") -> bytes
     recorded = Recorded(ledger, form, entry)
     assert await recorded.head() == (200, HEADERS)
     if last_event_id:
-        assert recorded.resume(last_event_id)
+        assert await recorded.resume(last_event_id)
     whole = b""
     while pieces := await recorded.page():
         whole += b"".join(pieces)
@@ -121,11 +121,59 @@ def test_own_ids_of_any_spelling_lead_behind_their_event(events: list[tuple[str,
     asyncio.run(main())
 
 
-def test_an_id_that_never_was_gets_everything(ledger: Ledger) -> None:
+@pytest.mark.parametrize("form", [PLAIN, SEALED], ids=["plain", "sealed"])
+@pytest.mark.parametrize("version", [1, 5], ids=["this attempt", "another"])
+@pytest.mark.parametrize("step", [0.5, 1, 2])
+def test_own_ids_that_look_like_ours_lead_behind_their_event(
+    ledger: Ledger, form: Form, version: int, step: float
+) -> None:
+    stream = "".join(f"id: {version}.{int(n * step)}\ndata: {n}\n\n" for n in range(2, 41, 2)).encode()
+
+    async def main() -> None:
+        claim, sent = await record(ledger, form, stream)
+        assert claim.version == 1
+        seen = read(sent)
+        for number, event in enumerate(seen):
+            assert read(await replayed(ledger, form, event.last_id)) == seen[number + 1 :]
+
+    asyncio.run(main())
+
+
+def test_own_ids_that_look_like_ours_lead_behind_an_event_of_a_stream_that_goes_on(ledger: Ledger) -> None:
+    stream = b"".join(b"id: 1.%d00\ndata: %d\n\n" % (number, number) for number in range(1, 4))
+
+    async def main() -> None:
+        claim, _ = await record(ledger, PLAIN, stream, end=False)
+        recorded = Recorded(ledger, PLAIN, claim.entry)
+        await recorded.head()
+
+        assert await recorded.resume("1.200")
+        assert b"".join(await recorded.page()) == b"id: 1.300\ndata: 3\n\n"
+
+    asyncio.run(main())
+
+
+def test_an_event_that_is_not_written_down_yet_is_not_sent_again_to_who_has_it(ledger: Ledger) -> None:
+    """It is on its way to its client before it is in the ledger."""
+
+    async def main() -> None:
+        claim, _ = await record(ledger, PLAIN, events_of([1, 2], ids="", end="\n"), end=False)
+        recorded = Recorded(ledger, PLAIN, claim.entry)
+        await recorded.head()
+        assert await recorded.resume("1.3")
+        await ledger.append(claim, 4, [b"id: 1.3\ndata: 3\n\n", b"id: 1.4\ndata: 4\n\n"])
+
+        assert await recorded.page() == [b"id: 1.4\ndata: 4\n\n"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("wanted", ["own-7", "1.0", "1.2", "1.99"])
+def test_an_id_that_never_was_gets_everything(ledger: Ledger, wanted: str) -> None:
     async def main() -> None:
         _, sent = await record(ledger, PLAIN, events_of([1, 2], ids="last", end="\n"))
 
-        assert await replayed(ledger, PLAIN, "own-7") == sent
+        assert await replayed(ledger, PLAIN, wanted) == sent
 
     asyncio.run(main())
 
@@ -135,8 +183,8 @@ def test_an_id_of_an_earlier_attempt_starts_from_the_beginning(ledger: Ledger) -
         claim, _ = await record(ledger, PLAIN, events_of([1], ids="", end="\n"))
         recorded = Recorded(ledger, PLAIN, claim.entry)
 
-        assert recorded.resume(f"{claim.version}.1")
-        assert not recorded.resume(f"{claim.version + 1}.1")
+        assert await recorded.resume(f"{claim.version}.1")
+        assert not await recorded.resume(f"{claim.version + 1}.1")
 
     asyncio.run(main())
 
