@@ -60,7 +60,7 @@ DRAIN_SECONDS_MAX = 1.0
 TOO_LATE = "the deadline passed in the middle of the answer"
 
 # Errors on the way. Not among them: what this side did wrong (an unknown protocol, a malformed header).
-ON_THE_WAY = (httpx.TimeoutException, httpx.NetworkError, httpx.RemoteProtocolError)
+ON_THE_WAY = (httpx.TimeoutException, httpx.NetworkError, httpx.ProxyError, httpx.RemoteProtocolError)
 
 Stream = httpx.SyncByteStream | httpx.AsyncByteStream
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from email.utils import format_datetime
 
 import httpx
 import pytest
-from tests.http.client.calling import Calling
+from tests.http.client.calling import TLS, Calling
 from tests.http.client.scripted import Answer, Cut, Hold, Step, bind, head, scripted, url_of
 
 OK = Answer(201, body=b"made")
@@ -48,6 +48,18 @@ def test_a_server_that_is_not_there_yet_gets_the_request_when_it_is(call: Callin
 
     assert response.status_code == 201
     assert response.extensions["tries"] == 2
+
+
+def test_a_proxy_that_does_not_lead_on_is_asked_again(call: Calling) -> None:
+    with scripted(Answer(503), Answer(503)) as proxy:
+        if call.kind == "blocking":
+            inner: object = httpx.HTTPTransport(proxy=proxy.url, verify=TLS)
+        else:
+            inner = httpx.AsyncHTTPTransport(proxy=proxy.url, verify=TLS)
+        with pytest.raises(httpx.ProxyError):
+            call("POST", "https://127.0.0.1:1/", retry={"inner": inner, "tries": 2})
+
+    assert [(seen.method, seen.path) for seen in proxy.seen] == [("CONNECT", "127.0.0.1:1")] * 2
 
 
 def test_a_silent_server_is_asked_again_when_the_callers_timeout_is_over(call: Calling) -> None:
