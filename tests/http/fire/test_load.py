@@ -11,7 +11,7 @@ from tests.backends import Servers
 from tests.http.fire.load import Load
 from tests.system.nursery import Nursery
 
-SECONDS = 5.0
+SECONDS = 10.0
 
 
 def test_on_postgresql_every_bound_effect_happens_exactly_once_and_nothing_is_lost(
