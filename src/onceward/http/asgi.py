@@ -79,7 +79,7 @@ class IdempotencyMiddleware:
         try:
             key = key_of(headers.all(b"idempotency-key"), headers.all(b"x-idempotency-key"))
         except InvalidKey as error:
-            await answer(send, problem.problem(400, str(error)))
+            await answer(send, problem.bad_key(str(error)))
             return
         incoming = await bodies.read(headers, rule, receive)
         if incoming is None:

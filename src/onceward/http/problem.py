@@ -117,4 +117,8 @@ def wrong_digest() -> Answer:
 
 
 def key_required() -> Answer:
-    return problem(400, "This request needs an Idempotency-Key header")
+    return bad_key("This request needs an Idempotency-Key header")
+
+
+def bad_key(detail: str) -> Answer:
+    return problem(400, detail, errors=(("Idempotency-Key", detail),))

@@ -70,7 +70,7 @@ class WSGIIdempotencyMiddleware:
         try:
             key = key_of(_lines(environ, "HTTP_IDEMPOTENCY_KEY"), _lines(environ, "HTTP_X_IDEMPOTENCY_KEY"))
         except InvalidKey as error:
-            return _answer(start_response, problem.problem(400, str(error)))
+            return _answer(start_response, problem.bad_key(str(error)))
         outer = operation_around(environ, ENVIRON_KEY)
         if outer is not None and outer.key == key:
             return self.app(environ, start_response)  # the middleware is there twice, and the outer one has the claim

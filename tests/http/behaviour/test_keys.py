@@ -31,6 +31,7 @@ def test_a_malformed_key_is_refused_before_anything_runs(serving: Serving, key: 
     answer = send(serving, name, ("Idempotency-Key", key))
 
     assert_problem(answer, 400, "badRequest")
+    assert answer.json()["errors"] == [{"field": "Idempotency-Key", "message": answer.json()["detail"]}]
     assert serving.runs(name) == 0
 
 
@@ -67,6 +68,7 @@ def test_two_headers_that_differ_are_refused(serving: Serving) -> None:
     answer = send(serving, name, ("Idempotency-Key", b"one"), ("X-Idempotency-Key", b"two"))
 
     assert_problem(answer, 400, "badRequest")
+    assert answer.json()["errors"] == [{"field": "Idempotency-Key", "message": answer.json()["detail"]}]
     assert serving.runs(name) == 0
 
 
@@ -79,6 +81,7 @@ def test_two_lines_of_one_header_are_refused_even_when_they_agree(serving: Servi
     answer = send(serving, name, (header, key), (header, key))
 
     assert_problem(answer, 400, "badRequest")
+    assert answer.json()["errors"] == [{"field": "Idempotency-Key", "message": answer.json()["detail"]}]
     assert serving.runs(name) == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import json
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -260,6 +261,9 @@ def test_a_key_that_is_required_or_malformed_is_asked_for(ledger: Ledger) -> Non
     ]
 
     assert [got.status for got in refused] == [400] * 4
+    assert [[error["field"] for error in json.loads(got.body)["errors"]] for got in refused] == [
+        ["Idempotency-Key"]
+    ] * 4
     assert orders.runs == 0
     assert ask(app, "/", key=None).status == 201
     assert ask(app, "/pay", key='"a,b"').status == 201
