@@ -37,7 +37,9 @@ def test_not_now_and_not_you_are_no_outcomes(status: int) -> None:
     assert not keeps_status(status)
 
 
-@pytest.mark.parametrize("name", ["Set-Cookie", "set-cookie", "DATE", "Server", "Transfer-Encoding", "X-Request-ID"])
+@pytest.mark.parametrize(
+    "name", ["Set-Cookie", "set-cookie", "DATE", "Server", "Transfer-Encoding", "X-Request-ID", "Idempotent-Replayed"]
+)
 def test_what_belongs_to_one_exchange_is_not_kept_however_it_is_spelled(name: str) -> None:
     lines = [(b"Content-Type", b"text/plain"), (name.encode(), b"x"), (b"X-Total", b"3")]
 

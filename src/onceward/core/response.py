@@ -16,6 +16,7 @@ DENY_HEADERS = frozenset({
     "set-cookie", "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te",
     "trailer", "transfer-encoding", "upgrade", "date", "server", "x-request-id", "request-id", "x-correlation-id",
     "correlation-id", "x-amzn-requestid", "x-amzn-trace-id", "x-trace-id", "traceparent", "tracestate",
+    "idempotent-replayed",
 })  # fmt: skip
 
 # They have no body, whatever length they speak of.
