@@ -25,7 +25,11 @@ Part = tuple[str, bytes | str] | tuple[str, bytes | str, str] | tuple[str, bytes
 
 @contextmanager
 def tasks_hub(
-    place: str, request: pytest.FixtureRequest, tmp_path: Path, settings: AttachmentsSettings | None = None
+    place: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    settings: AttachmentsSettings | None = None,
+    gc_interval: float = 0.0,
 ) -> Iterator[Client]:
     """A whole hub in this process with a task, `t1`; its temporary files are in the test's folder."""
     servers: Servers = request.getfixturevalue("servers")
@@ -40,8 +44,8 @@ def tasks_hub(
     )
     # Not earlier: the servers, too, have temporary files, and may run as somebody else.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    # What is collected, and when, is for the tests to say.
-    attachments = dataclasses.replace(settings or AttachmentsSettings(), gc_interval=0.0)
+    # What is collected, and when, is for the tests to say: by itself it collects nothing, unless it is asked to.
+    attachments = dataclasses.replace(settings or AttachmentsSettings(), gc_interval=gc_interval)
     with hub_inside(Config(hub, attachments=attachments)) as client:
         assert client.post("/v1/tasks", json={"id": "t1", "title": "A task"}).status_code == 201
         yield client

@@ -1,4 +1,4 @@
-"""What a hub does by itself, when it stops in the middle of it."""
+"""What a hub does by itself, also when it stops in the middle of it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.hub.inside import hub_inside
+from tests.hub.tasks_hub import attach, tasks_hub
+from tests.waiting import until
 
 from onceward.db.engine import Database
 from onceward.hub import jobs
-from onceward.hub.config import Config, EventsSettings, HubSettings
+from onceward.hub.config import AttachmentsSettings, Config, EventsSettings, HubSettings
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -47,3 +49,23 @@ def test_a_job_hears_that_the_hub_stops_and_is_waited_for(
 
     assert ended.is_set()
     monkeypatch.undo()
+
+
+def test_a_hub_collects_what_nothing_needs_by_itself_and_again(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    def kept() -> set[str]:
+        return {file.name for file in (tmp_path / "blobs" / "sha256").rglob("*") if file.is_file()}
+
+    no_grace = AttachmentsSettings(gc_grace=0.0)
+    with tasks_hub("sqlite-folder", request, tmp_path, no_grace, gc_interval=0.05) as client:
+        needed = attach(client, b"needed")
+        # The first run may have been over before there was anything; the others come after it.
+        for number in range(3):
+            unneeded = attach(client, b"unneeded %d" % number)
+            assert unneeded["sha256"] in kept()
+            assert client.request("DELETE", f"/v1/attachments/{unneeded['id']}").status_code == 200
+
+            # Its loop runs while it is asked something.
+            until(lambda: client.get("/healthz") and kept() == {needed["sha256"]}, "it was never collected")
+
+        assert client.get(f"/v1/attachments/{needed['id']}/content").content == b"needed"
+        assert client.post("/v1/admin/gc-blobs", json={}).json()["candidate_count"] == 0
