@@ -43,9 +43,8 @@ def test_a_job_hears_that_the_hub_stops_and_is_waited_for(
     config = Config(HubSettings(data_dir=str(tmp_path), database=database_url), events=EventsSettings(keep_days=1.0))
     monkeypatch.setattr(Database, "close", lambda _: close())
     with hub_inside(config) as client:
-        # Its loop runs while it is asked something.
-        while not began.is_set():
-            client.get("/healthz")
+        # Its loop runs while it is asked something; in between its other threads have room.
+        until(lambda: client.get("/healthz") and began.is_set(), "the job never began")
 
     assert ended.is_set()
     monkeypatch.undo()
