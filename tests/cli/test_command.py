@@ -48,6 +48,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["attach", "add", "t", "-", "--kind", "pic"], "onceward: Invalid value for '--kind': 'pic' is not one of"),
         (["attach", "add", "t", "-", "--kind", "spec", "--meta", "[1]"], "onceward: Invalid value for '--meta': this is not an"),
         (["attach", "add", "t", "-", "--kind", "spec", "--meta", "{"], "onceward: Invalid value for '--meta': this is not JSON"),
+        (["attach", "add", "t", "-", "--kind", "spec", "--meta", '{"a":1,"a":2}'], "onceward: Invalid value for '--meta': this is not JSON: a name is in it twice"),
         (["attach", "add-link", "t", "--kind", "spec"], "onceward: Give exactly one of --url and --repo-path; see onceward attach add-link"),
         (["attach", "add-link", "t", "--kind", "spec", "--url", "u", "--repo-path", "p"], "onceward: Give exactly one of --url"),
         (["attach", "get", "at-1"], "onceward: Missing option '--output'"),
@@ -61,7 +62,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     ],
     ids=[
         "command", "option", "value", "argument", "file", "no-name", "no-scope", "scope", "name", "no-file", "folder",
-        "no-kind", "kind", "meta", "meta-json", "no-link", "two-links", "no-output", "limit", "hub", "hub-and-data", "title",
+        "no-kind", "kind", "meta", "meta-json", "meta-twice", "no-link", "two-links", "no-output", "limit", "hub", "hub-and-data", "title",
         "no-mode", "two-modes", "grace",
     ],
 )  # fmt: skip

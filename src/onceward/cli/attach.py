@@ -28,9 +28,16 @@ def attach() -> None:
     """
 
 
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name is in it twice")
+    return found
+
+
 def _read_meta(_context: click.Context, _parameter: click.Parameter, value: str | None) -> dict[str, Any]:
     try:
-        meta = json.loads(value or "{}")
+        meta = json.loads(value or "{}", object_pairs_hook=_each_once)
     except ValueError as error:
         raise click.BadParameter(f"this is not JSON: {error}") from None
     if not isinstance(meta, dict):
