@@ -202,6 +202,17 @@ def test_an_empty_file_is_nobodys_mark(in_folder: FolderBlobs, folder: Path) -> 
     assert in_folder.owner("two") == "one"
 
 
+def test_a_planted_pipe_is_not_waited_for(in_folder: FolderBlobs, folder: Path) -> None:
+    os.mkfifo(folder / "owner")
+    ended: list[str] = []
+
+    asking = threading.Thread(target=lambda: ended.append(in_folder.owner("one")), daemon=True)
+    asking.start()
+    asking.join(10)
+
+    assert ended == ["one"]
+
+
 @pytest.mark.parametrize("emptied", [False, True], ids=["no file", "an empty file"])
 def test_of_many_who_ask_at_once_one_is_the_owner_and_all_hear_of_it(tmp_path: Path, emptied: bool) -> None:
     for number in range(20):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -12,13 +13,30 @@ from tests.http.unit.asgi_server import ask, protected, read, reply, run
 from tests.http.unit.gateway import TEXT, Environ, Start
 from tests.waiting import soon
 
+from onceward.core.claim import Answer, Begin, Write
 from onceward.http import WSGIIdempotencyMiddleware, idempotency
+from onceward.http.responding import Responding
 from onceward.http.wire import App, Message, Receive, Send
 from onceward.ledger import Ledger
 from onceward.store.memory import MemoryStore
 from onceward.testing import FaultyStore
 
 FAILURES = ["raises", "answers 503"]
+
+
+class Heard(MemoryStore):
+    """Says when a key is asked for."""
+
+    def __init__(self, asked: threading.Semaphore) -> None:
+        super().__init__()
+        self._asked = asked
+
+    def commit(self, writes: Sequence[Write]) -> list[Answer]:
+        answers = super().commit(writes)
+        for write in writes:
+            if isinstance(write, Begin):
+                self._asked.release()
+        return answers
 
 
 class Away(Exception):
@@ -145,8 +163,20 @@ def test_what_could_not_be_recorded_does_not_run_again_when_it_is_called_again()
     run(main())
 
 
-def test_under_wsgi_what_could_not_be_recorded_does_not_run_again_when_it_is_called_again() -> None:
-    shop, store = Shop(), FaultyStore(MemoryStore())
+def test_under_wsgi_what_could_not_be_recorded_does_not_run_again_when_it_is_called_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is recorded in the background, and here not before the second call has asked for the key."""
+    asked = threading.Semaphore(0)
+    shop, store = Shop(), FaultyStore(Heard(asked))
+    settle_late = Responding._settle_late
+
+    def later(responding: Responding) -> None:
+        for _ in range(2):
+            asked.acquire(timeout=5)
+        settle_late(responding)
+
+    monkeypatch.setattr(Responding, "_settle_late", later)
 
     def app(environ: Environ, start_response: Start) -> Iterable[bytes]:
         store.lose_request("settle")
