@@ -8,7 +8,7 @@ SEEDS ?= 20000
 # Tests start hundreds of processes: each would compile every module anew.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help venv serve test lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
+.PHONY: help venv serve test test-everywhere lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -39,8 +39,11 @@ format: $(STAMP) ## Rewrite the code in the house format.
 
 test: lint ## Lint, types, and the whole suite with coverage; starts and stops its own servers.
 	@echo "onceward: tests (starts its own PostgreSQL and Redis on loopback; takes a few minutes)"
-	@$(BIN)/python -m coverage erase
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup --cov --cov-report=term:skip-covered
+	@$(BIN)/python -W "ignore:Unable to activate pytest branch" -m slipcover -m pytest -n 2 --dist loadgroup
+
+test-everywhere: $(STAMP) ## The HTTP behaviour suite in full: each test on every framework with every store it can run on.
+	@echo "onceward: HTTP behaviour in full (three minutes on two cores with nothing else to do)"
+	@ONCEWARD_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/http/behaviour
 
 simulate: $(STAMP) ## Run the simulator over SEEDS seeds (make simulate SEEDS=100000).
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
@@ -80,5 +83,5 @@ requirements: $(STAMP) ## Compile requirements/*.in into pinned files with hashe
 	done
 
 clean: ## Remove the environments and everything a run leaves behind.
-	@rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* htmlcov build dist onceward-data
+	@rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist onceward-data
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -29,27 +29,9 @@ pytest.register_assert_rewrite("onceward.testing.caller", "onceward.testing.rule
 settings.register_profile("onceward", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("onceward")
 
-_UNTRACED = frozenset({"fire", "simulation", "system", "battery"})
-# What is not about a database or store runs the same lines on each of them, and is traced on the embedded ones.
-_ABOUT_STORES = frozenset({"blobs", "contract", "db", "events", "store"})
-_SERVED = frozenset({"postgres", "postgresql", "redis", "redis-cluster", "s3"})
-
 # Whoever is started in the background ignores it, and so do all its children, which are interrupted by tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What is under fire is mostly in other processes, and has tests of its own: to trace it only takes longer."""
-    for item in items:
-        if not _UNTRACED.isdisjoint(item.path.parts) or _is_a_repetition(item):
-            item.add_marker(pytest.mark.no_cover)
-
-
-def _is_a_repetition(item: pytest.Item) -> bool:
-    parameters = item.name.partition("[")[2]
-    about_stores = not _ABOUT_STORES.isdisjoint(item.path.parts)
-    return not about_stores and not _SERVED.isdisjoint(parameters.rstrip("]").split("-"))
 
 
 def pytest_collection_finish() -> None:

@@ -39,8 +39,9 @@ def test_how_a_run_ended_is_written_down_for_it(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_sessionfinish\n", "utf-8")
     (tmp_path / "test_luck.py").write_text("def test_luck():\n    assert False\n", "utf-8")
 
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2"]
-    run = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, check=False)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-n", "2"]
+    alone = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    run = subprocess.run(command, cwd=tmp_path, env=alone, capture_output=True, check=False)
 
     assert run.returncode == json.loads((tmp_path / ENDED).read_text("utf-8")) == 1
     assert list(json.loads((tmp_path / LAST_FAILED).read_text("utf-8"))) == ["test_luck.py::test_luck"]

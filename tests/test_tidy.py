@@ -55,7 +55,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "click": ("cli/",),
     "rich": ("cli/",),
     # Bytes: where they lie, what they are, how they arrive.
-    "obstore": ("blobs/s3.py",),
+    "obstore": ("blobs/s3.py", "blobs/s3_owner.py"),
     "magic": ("blobs/media/",),
     "pylibmagic": ("blobs/media/",),
     "python_multipart": ("hub/upload.py",),

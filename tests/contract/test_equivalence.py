@@ -260,8 +260,6 @@ def drain(store: Store) -> int:
     return total
 
 
-# The same lines are measured in the contract: tracing these would take as long again.
-@pytest.mark.no_cover
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "memory"], indirect=True)
 def test_a_store_answers_as_the_memory_store_does(make_store: Opener, clock: PinnedClock) -> None:
     store, other = make_store(clock), make_store(clock)

@@ -69,6 +69,8 @@ def explore(callers: tuple[Caller, ...], rules: Machine, *, late_copies: bool) -
         state = queue.popleft()
         try:
             for label, after in world.steps(state):
+                if after in came_from:
+                    continue
                 following = canonical(after)
                 if following not in came_from:
                     came_from[following] = state, label

@@ -28,8 +28,6 @@ WORLDS: dict[str, tuple[tuple[Caller, ...], bool, int]] = {
 }
 
 
-# The same lines are measured in the tests of the table of claims: tracing these would take as long again.
-@pytest.mark.no_cover
 @pytest.mark.parametrize("world", WORLDS)
 def test_every_interleaving_keeps_the_promises(world: str) -> None:
     """One outcome; no second effect where none is allowed; growing versions; doubt that does not go away by itself."""

@@ -172,5 +172,5 @@ def test_the_bytes_of_an_event_are_made_once_for_all_clients(
         asyncio.run(follow_all())
 
     assert live == list(range(1, 101))
-    # Who is a little late on a busy machine has read some of them itself.
-    assert len(replayed) <= 5 * FIRST_EVENTS
+    # Who is late on a busy machine has read some of them itself; were they made for each, it would be 2,000.
+    assert len(replayed) < 1_000

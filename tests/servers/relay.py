@@ -1,4 +1,7 @@
-"""Stands in front of the S3 server and answers parts with 206, as S3 itself does; `rclone serve s3` says 200."""
+"""Stands in front of the S3 server and answers parts with 206, as S3 itself does; `rclone serve s3` says 200.
+
+A test may hear of each request before the server does, keep it waiting, and answer it in the server's place.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import re
 import socket
 import socketserver
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from types import TracebackType
 from typing import Self
@@ -15,13 +19,20 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _PART = re.compile(rb"\r\ncontent-range:", re.IGNORECASE)
 
 
+# Gets the head of a request; gives the whole answer to it, or nothing: then the server answers.
+Hear = Callable[[bytes], bytes]
+
+
 class PartialRelay:
     """One request for each connection: little to understand, and clients just connect again."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, hear: Hear = lambda _: b"") -> None:
+        self.hear = hear
+        relay = self
+
         class Handler(socketserver.StreamRequestHandler):
             def handle(self) -> None:
-                _relay(self.rfile, self.wfile, port)
+                _relay(self.rfile, self.wfile, port, relay.hear)
 
         self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -38,10 +49,14 @@ class PartialRelay:
         self._server.server_close()
 
 
-def _relay(client: io.BufferedIOBase, answers: io.BufferedIOBase, port: int) -> None:
+def _relay(client: io.BufferedIOBase, answers: io.BufferedIOBase, port: int, hear: Hear) -> None:
     if not (head := _head(client)):
         return
     length = int(named[1]) if (named := _LENGTH.search(head)) else 0
+    if instead := hear(head):
+        client.read(length)
+        answers.write(instead)
+        return
     with closing(socket.create_connection(("127.0.0.1", port))) as upstream, upstream.makefile("rwb") as server:
         server.write(head.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
         while length and (piece := client.read(min(length, 65_536))):

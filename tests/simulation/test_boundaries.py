@@ -11,9 +11,6 @@ from tests.simulation.scenario import Story, replay
 
 from onceward.terms import Effect
 
-# Measuring takes half of the time, and the simulator's other tests pass the same lines.
-pytestmark = pytest.mark.no_cover
-
 ANYWHERE = (Fault.CRASH, Fault.FREEZE, Fault.CANCEL)
 MOODS = [(effect, Mood.WELL) for effect in Effect] + [
     (Effect.IDEMPOTENT, Mood.RAISES_AFTER),

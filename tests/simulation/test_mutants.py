@@ -9,7 +9,6 @@ from tests.simulation.scenario import simulate
 SEEDS_MAX = 1_000
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name.replace(" ", "-"))
 def test_a_planted_bug_is_caught(mutant: Mutant) -> None:
     with mutant.planted():

@@ -64,7 +64,6 @@ def test_an_answer_in_time_is_not_disturbed_by_one_that_never_comes() -> None:
     assert asyncio.run(main()) == ["given up", "here"]
 
 
-@pytest.mark.no_cover
 def test_an_answer_is_complete_at_every_moment_in_which_it_is_called_done() -> None:
     """Whoever waits on a thread looks without the mutex; between any two steps it may be his turn."""
     one = waiting()

@@ -103,6 +103,7 @@ def test_an_effect_that_may_not_be_repeated_is_left_in_doubt_when_its_worker_is_
         claims = httpx.get(f"{other.url}/api/v1/claims", params={"status": "in_doubt"}).json()["claims"]
 
         assert (done["status"], done["response"]) == ("complete", "answered: unknown")
+        assert [call["status"] for call in turn(other, done["turn_id"])["tools"]] == ["unknown"]
         assert [one["key"].startswith("keep:order:12345:turn_group:") for one in claims] == [True]
     assert (site.lines("outside"), site.lines("begun")) == ([], ["12345"])
 
