@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -43,6 +44,81 @@ def test_bad_keys(ledger: Ledger, key: Any) -> None:
         asyncio.run(ledger.run(key, never, effect="pure"))
 
     assert blocking.value.code == "invalid-key"
+
+
+def yields() -> Iterator[None]:
+    never()
+    yield
+
+
+async def yields_later() -> Any:
+    never()
+    yield
+
+
+def takes_one(_argument: int) -> None:
+    never()
+
+
+def takes_one_by_name(*, _argument: int) -> None:
+    never()
+
+
+class Taker:
+    def one(self, _argument: int) -> None:
+        never()
+
+
+BAD_EFFECTS: dict[str, tuple[Any, str]] = {
+    "a number": (3, "not 3"), "nothing": (None, "not None"), "a generator": (yields, "is a generator"),
+    "an async generator": (yields_later, "is a generator"), "with an argument": (takes_one, "takes arguments"),
+    "with a name": (takes_one_by_name, "takes arguments"), "a method with an argument": (Taker().one, "takes arguments"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("effect", "why"), BAD_EFFECTS.values(), ids=BAD_EFFECTS)
+def test_bad_effects(ledger: Ledger, effect: Any, why: str) -> None:
+    """They could not have done anything, so that nothing may be in doubt."""
+    with pytest.raises(errors.InvalidOption, match=why):
+        ledger.blocking.run("k", effect, effect="irreversible")
+    with pytest.raises(errors.InvalidOption, match=why):
+        asyncio.run(ledger.run("k", effect, effect="irreversible"))
+
+
+def test_an_effect_that_was_called_already(ledger: Ledger) -> None:
+    async def send() -> None:
+        never()
+
+    called = send()
+    with pytest.raises(errors.InvalidOption, match="pass the function itself"):
+        ledger.blocking.run("k", called, effect="irreversible")  # type: ignore[call-overload]
+    called.close()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_result_bytes": -1}, {"retries": 3}, {"lease": 5}],
+    ids=["a negative size", "an unknown one", "another unknown one"],
+)
+def test_bad_options_of_one_call(ledger: Ledger, options: dict[str, Any]) -> None:
+    with pytest.raises(errors.InvalidOption, match=next(iter(options))):
+        ledger.blocking.run("k", never, effect="pure", **options)
+
+
+UNDECORATED: dict[str, Any] = {
+    "a partial": functools.partial(never), "an object": Taker(), "a class": int, "a property": property(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("thing", UNDECORATED.values(), ids=UNDECORATED)
+def test_what_cannot_be_decorated(ledger: Ledger, thing: Any) -> None:
+    with pytest.raises(errors.InvalidOption, match="a function is decorated"):
+        ledger.once(key="k", effect="pure")(thing)
+
+
+def test_names_to_ignore_given_as_one_text(ledger: Ledger) -> None:
+    with pytest.raises(errors.InvalidOption, match="tuple of names"):
+        ledger.once(key="k", effect="pure", ignore="_argument")(takes_one)
 
 
 @bad_keys
@@ -276,3 +352,8 @@ def test_a_flag_is_no_span_even_where_its_number_was_used_before() -> None:
         for span in (ledger.lease, ledger.retain):
             with pytest.raises(errors.InvalidOption, match="number of seconds"):
                 span(True)
+
+
+def test_a_folder_is_no_sqlite_file(tmp_path: Path) -> None:
+    with open_ledger(f"sqlite:///{tmp_path}") as ledger, pytest.raises(errors.InvalidStoreUrl, match="is a folder"):
+        ledger.blocking.run("k", never, effect="pure")

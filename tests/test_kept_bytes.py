@@ -38,6 +38,15 @@ def test_what_holds_bytes_is_kept_as_those_bytes(store_url: str, data: Any) -> N
         assert ledger.blocking.chunks(entry) == [b"hi", b"hi"]
 
 
+def test_headers_that_no_batch_could_carry_are_refused_and_nothing_is_written(store_url: str) -> None:
+    with open_ledger(store_url) as ledger:
+        held = claim(ledger)
+        with pytest.raises(errors.InvalidOption, match="headers hold"):
+            ledger.blocking.settle(held, Outcome(200, "ä" * 70_000))
+
+        assert ledger.blocking.read("calls", "k") == held.entry
+
+
 @pytest.mark.parametrize("data", ["text", 5], ids=["text", "a number"])
 def test_what_holds_none_is_refused_and_nothing_is_written(store_url: str, data: Any) -> None:
     with open_ledger(store_url) as ledger:

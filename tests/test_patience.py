@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 
@@ -145,3 +146,17 @@ def test_without_patience_a_store_is_asked_once(store: FaultyStore, verb: Verb) 
 def test_patience_is_a_number_of_seconds(seconds: float) -> None:
     with pytest.raises(InvalidOption, match="patience_seconds"):
         Ledger(MemoryStore(), patience_seconds=seconds)
+
+
+@pytest.mark.parametrize(("effect", "then"), [("irreversible", "in doubt"), ("idempotent", "may run again")])
+def test_who_cannot_record_what_ran_is_told_that_it_ran(effect: str, then: str) -> None:
+    """Told the same as when nothing ran, a caller would not know what to do."""
+    store = FaultyStore(MemoryStore())
+    with Ledger(store, patience_seconds=0) as ledger, ExitStack() as stack:
+        with pytest.raises(StoreUnavailable) as after:
+            ledger.blocking.run("after", lambda: stack.enter_context(store.unavailable()), effect=effect)
+        with pytest.raises(StoreUnavailable) as before:
+            ledger.blocking.run("before", lambda: None, effect=effect)
+
+    assert [then in note for note in after.value.__notes__] == [True]
+    assert not hasattr(before.value, "__notes__")

@@ -37,7 +37,7 @@ from onceward.store.batch import Batcher
 from onceward.store.queue import Sent, give_back
 from onceward.store.upkeep import Keep, Seen
 from onceward.store.write_id import write_id
-from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX, Effect, Options, Terms, check_seconds, span, terms_for
+from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX, Effect, Options, check_seconds, span, terms_for
 
 if TYPE_CHECKING:
     from onceward.blocking import Blocking
@@ -287,7 +287,7 @@ class Ledger:
         **options: Unpack[Options],
     ) -> Callable[[F], F]:
         """Decorate a function whose effect must happen once for each key; `def` and `async def`."""
-        return once.once(self, key, tuple(ignore), Terms(effect=effect, **options))
+        return once.once(self, key, ignore, terms_for(effect, options))
 
     def cached(
         self,
@@ -300,7 +300,7 @@ class Ledger:
         """Decorate a function whose value may be computed again: it is, when its arguments, what it depends on,
         or its age say so. Not for effects.
         """
-        return once.cached(self, key, tuple(ignore), for_seconds, depends_on)
+        return once.cached(self, key, ignore, for_seconds, depends_on)
 
     @functools.cached_property
     def blocking(self) -> Blocking:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -25,7 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 CACHE_SCOPE = "cache"
 
 
-def once(ledger: Ledger, key: str | Callable[..., str], ignore: tuple[str, ...], terms: Terms) -> Callable[[F], F]:
+def once(ledger: Ledger, key: str | Callable[..., str], ignore: Sequence[str], terms: Terms) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         wanted = _Call(function, key, ignore)
         known = terms if terms.returns is not None else replace(terms, returns=_declared_return(function))
@@ -49,7 +49,7 @@ def _with_undo_of(terms: Terms, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 def cached(
-    ledger: Ledger, key: str | Callable[..., str], ignore: tuple[str, ...], for_seconds: float, depends_on: object
+    ledger: Ledger, key: str | Callable[..., str], ignore: Sequence[str], for_seconds: float, depends_on: object
 ) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         wanted = _Call(function, key, ignore)
@@ -103,7 +103,11 @@ def _wrap(
 class _Call:
     """How one function's calls are keyed and fingerprinted."""
 
-    def __init__(self, function: Callable[..., Any], key: str | Callable[..., str], ignore: tuple[str, ...]) -> None:
+    def __init__(self, function: Callable[..., Any], key: str | Callable[..., str], ignore: Sequence[str]) -> None:
+        if isinstance(function, type) or not callable(function) or not hasattr(function, "__qualname__"):
+            raise InvalidOption(f"a function is decorated, not {function!r}; wrap it in a def of its own")
+        if isinstance(ignore, str):
+            raise InvalidOption(f"ignore= is a tuple of names: ({ignore!r},)")
         self.name = function.__qualname__
         self._signature = inspect.signature(function)
         self._key = key

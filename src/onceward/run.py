@@ -19,7 +19,7 @@ from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack,
 from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
 from onceward.store.pending import driven, running_loop
 from onceward.store.upkeep import POLL_SECONDS_MAX, POLL_SECONDS_MIN
-from onceward.terms import Effect, Terms
+from onceward.terms import Effect, Terms, check_effect
 
 if TYPE_CHECKING:
     from onceward.ledger import Ledger
@@ -90,6 +90,7 @@ async def run(
     scope: str = SCOPE,
 ) -> Any:
     """The effect's value: from running it now, or as it was recorded when it ran."""
+    check_effect(effect)
     line = ledger.line
     wait_seconds = ledger.wait_seconds if terms.wait_seconds is None else terms.wait_seconds
     deadline = line.monotonic() + wait_seconds
@@ -181,13 +182,26 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
             if entry is None or entry.version != claim.version or entry.status is not Status.COMPLETED:
                 # What was bound did not happen; of an irreversible effect there may be more than what was bound.
                 note = "the bound transaction was rolled back"
-                await (ledger.fail(claim, note) if terms.repeatable else ledger.doubt(claim, note))
-                raise errors.TransactionConflict(f"{note}, so that nothing of it happened; call again")
+                if terms.repeatable:
+                    await ledger.fail(claim, note)
+                    raise errors.TransactionConflict(f"{note}, so that nothing of it happened; call again")
+                await ledger.doubt(claim, note)
+                raise errors.InDoubt(
+                    f"{note}, and nobody knows what else the effect of {shown(claim.entry.key)!r} did; resolve it with a"
+                    " reconcile hook or by hand, or declare an effect that does no more 'idempotent'",
+                    claim.version,
+                )
         return bound.value
     if bound is not None:
         logger.error("a transaction was bound to %r and never settled in; settling outside it", shown(claim.entry.key))
-    outcome = await _keep(ledger, claim, value, terms)
-    if await ledger.settle(claim, outcome, terms.retain_seconds):
+    try:
+        outcome = await _keep(ledger, claim, value, terms)
+        is_settled = await ledger.settle(claim, outcome, terms.retain_seconds)
+    except errors.StoreUnavailable as error:
+        then = "its key may run again" if terms.repeatable else "its key is in doubt"
+        error.add_note(f"onceward: the effect has run; what is missing is its record, and when its lease ends {then}")
+        raise
+    if is_settled:
         return value
     logger.warning(
         "a result of %r came too late: the claim was lost, and the outcome is another's", shown(claim.entry.key)
@@ -199,7 +213,11 @@ async def _keep(ledger: Ledger, claim: Claim, value: object, terms: Terms) -> Ou
     """Two-part commit: that it happened is recorded even when its result cannot be."""
     body = pack(value, terms.max_result_bytes)
     if body is None:
-        logger.warning("the result of %r cannot be kept; the key is settled without it", shown(claim.entry.key))
+        logger.warning(
+            "the result of %r cannot be kept (type %s); the key is settled without it",
+            shown(claim.entry.key),
+            type(value).__qualname__,
+        )
         return NOTHING
     if len(body) <= INLINE_BYTES_MAX:
         return Outcome(body=body)

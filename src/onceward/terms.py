@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import enum
 import functools
+import inspect
+import types
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypedDict
@@ -82,8 +84,9 @@ class Terms:
         for name, bounds in _SPANS.items():
             if getattr(self, name) is not None:
                 check_seconds(name, getattr(self, name), *bounds)
-        if isinstance(self.max_result_bytes, bool) or not isinstance(self.max_result_bytes, int):
-            raise InvalidOption(f"max_result_bytes is a whole number, not {self.max_result_bytes!r}")
+        size = self.max_result_bytes
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise InvalidOption(f"max_result_bytes is a whole number from 0, not {size!r}")
         for name in ("undo", "reconcile"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise InvalidOption(f"{name}= is a function, not {getattr(self, name)!r}")
@@ -95,7 +98,29 @@ class Terms:
 
 def terms_for(effect: Effect | str, options: Options) -> Terms:
     """The terms of one call. Without options they are the same for every call of that class, and made once."""
-    return _plain(effect) if not options and isinstance(effect, str) else Terms(effect=effect, **options)
+    if not options and isinstance(effect, str):
+        return _plain(effect)
+    unknown = options.keys() - Options.__annotations__.keys()
+    if unknown:
+        raise InvalidOption(f"unknown option {min(unknown)!r}; there are {', '.join(Options.__annotations__)}")
+    return Terms(effect=effect, **options)
+
+
+def check_effect(function: object) -> None:
+    """Refuse, before anything is claimed, what cannot be called without arguments or would do nothing when called."""
+    if not callable(function):
+        told = " itself, not what calling it returned" if inspect.isawaitable(function) else f", not {function!r}"
+        raise InvalidOption(f"the effect is a function without arguments; pass the function{told}")
+    plain: object = getattr(function, "__func__", function)  # of a method
+    bound = plain is not function
+    if not isinstance(plain, types.FunctionType):
+        return
+    code = plain.__code__
+    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
+        raise InvalidOption(f"{plain.__qualname__} is a generator: calling it does nothing, and it has no one result")
+    needed = code.co_argcount - len(plain.__defaults__ or ()) - bound
+    if needed > 0 or code.co_kwonlyargcount > len(plain.__kwdefaults__ or ()):
+        raise InvalidOption(f"{plain.__qualname__} takes arguments; the effect is a function without any")
 
 
 @functools.cache

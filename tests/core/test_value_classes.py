@@ -40,6 +40,28 @@ class State(enum.Enum):
     OPEN = 1
 
 
+class Transfer(pydantic.BaseModel):
+    """Each field goes by the other's name on the wire, and so may what is beyond them."""
+
+    model_config = pydantic.ConfigDict(extra="allow")
+
+    sender: str = pydantic.Field(alias="receiver")
+    receiver: str = pydantic.Field(alias="sender")
+    amount: int = pydantic.Field(5, alias="sum")
+
+
+class Counter(pydantic.BaseModel):
+    """With what is private, and what it does when it is made."""
+
+    count: int
+    _seen: list[int] = pydantic.PrivateAttr(default_factory=list)
+
+    def model_post_init(self, context: object, /) -> None:
+        super().model_post_init(context)
+        self._seen.append(self.count)
+        self.count += 1
+
+
 class Order(pydantic.BaseModel):
     number: str
 
@@ -216,3 +238,20 @@ def test_a_body_is_cut_into_chunks_that_join_to_it(size: int, sizes: list[int]) 
 
     assert [len(chunk) for chunk in chunks] == sizes
     assert b"".join(chunks) == body
+
+
+def test_a_model_whose_aliases_are_names_of_other_fields_keeps_each_value_in_its_place() -> None:
+    transfer = Transfer.model_validate({"receiver": "ann", "sender": "bob", "amount": 7})
+    kept = decode(encode(transfer))
+
+    assert isinstance(kept, Transfer)
+    assert kept == transfer
+    assert (kept.sender, kept.receiver, kept.amount, kept.model_extra) == ("ann", "bob", 5, {"amount": 7})
+    assert kept.model_fields_set == transfer.model_fields_set
+
+
+def test_a_model_that_changes_itself_when_it_is_made_is_not_changed_again() -> None:
+    kept = decode(encode(Counter(count=1)))
+
+    assert isinstance(kept, Counter)
+    assert (kept.count, kept._seen) == (2, [2])

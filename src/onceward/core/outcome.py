@@ -11,6 +11,8 @@ from onceward.errors import InvalidOption, OutcomeNotKept
 # Small enough to travel inside a batch with 511 others; what is larger is kept as chunks.
 INLINE_BYTES_MAX = 64 * 1024
 CHUNK_BYTES_MAX = 64 * 1024
+# As text, and sealed, which makes them a third longer.
+HEADERS_BYTES_MAX = 128 * 1024
 
 
 @record(frozen=True, slots=True)
@@ -32,6 +34,8 @@ NOTHING = Outcome()
 
 def inline(outcome: Outcome) -> Outcome:
     """The outcome as it can be kept with its entry, or `InvalidOption`."""
+    if outcome.headers is not None and len(outcome.headers.encode()) > HEADERS_BYTES_MAX:
+        raise InvalidOption(f"headers hold {HEADERS_BYTES_MAX} bytes")
     if outcome.body is None:
         return outcome
     body = as_bytes(outcome.body)

@@ -18,7 +18,8 @@ PREFER_WAIT_SECONDS_MAX = 60
 
 _VISIBLE = re.compile(r"[\x21-\x7e]{1,255}")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\["\\])*)"')
-_WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?(\d{1,9})"?\s*(?=$|[,;])', re.IGNORECASE)
+_WAIT = re.compile(r'(?:^|[,;])\s*wait\s*=\s*"?([0-9]+)"?\s*(?=$|[,;])', re.IGNORECASE)
+_WAIT_DIGITS_MAX = 9
 _LENGTH = re.compile(r"[0-9]+")
 _LENGTH_DIGITS_MAX = 18
 
@@ -50,7 +51,8 @@ def wait_seconds_of(prefer: Iterable[str]) -> int | None:
     """The `wait=N` of the `Prefer` header lines, at most a minute; None when they do not ask for it."""
     for line in prefer:
         if found := _WAIT.search(line):
-            return min(int(found[1]), PREFER_WAIT_SECONDS_MAX)
+            # So many digits are a long time, also where there are more of them than Python would read.
+            return min(int(found[1].lstrip("0")[:_WAIT_DIGITS_MAX] or "0"), PREFER_WAIT_SECONDS_MAX)
     return None
 
 

@@ -17,7 +17,7 @@ import json
 import math
 import sys
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from onceward.core.canonical import Json, is_plain
 from onceward.core.scalar import FROM_TEXT, TO_TEXT, Unkeepable, hidden_text, is_text
@@ -215,15 +215,25 @@ def _rebuild_dataclass(kind: type, values: dict[str, object]) -> object:
     return made
 
 
-def _rebuild_model(kind: type, found: dict[str, Json]) -> object:
-    """Without validation, which was done when the model was first made and may not take its own output."""
+def _rebuild_model(kind: Any, found: dict[str, Json]) -> object:
+    """Without validation, which was done when the model was first made and may not take its own output; and not by
+    `model_construct`, which takes the value of a field for that of another whose alias is its name.
+    """
     values, extra = cast("dict[str, object]", found["v"]), cast("dict[str, object] | None", found["extra"])
     _check_names(values, _field_names(kind))
-    for name, field in kind.model_fields.items():  # type: ignore[attr-defined]  # a pydantic class, see _is_model
+    fields: dict[str, object] = {}
+    for name, field in kind.model_fields.items():
         if name not in values and field.is_required():
             raise ValueError(f"no value for the field {name!r}")
-    kept_set = set(cast("list[str]", found["set"]))
-    return kind.model_construct(_fields_set=kept_set, **values, **(extra or {}))  # type: ignore[attr-defined]
+        fields[name] = values[name] if name in values else field.get_default(call_default_factory=True)
+    state = {"__pydantic_fields_set__": set(cast("list[str]", found["set"])), "__pydantic_extra__": extra}
+    made = kind.__new__(kind)
+    made.__setstate__({**state, "__dict__": dict(fields), "__pydantic_private__": None})
+    if kind.__pydantic_post_init__:  # private attributes are made there
+        made.model_post_init(None)
+        # Again: what it changed when the model was first made it would change a second time.
+        made.__setstate__({**state, "__dict__": fields, "__pydantic_private__": made.__pydantic_private__})
+    return made
 
 
 def _check_names(values: dict[str, object], names: list[str]) -> None:

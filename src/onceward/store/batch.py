@@ -63,8 +63,6 @@ class Batcher:
         self.proved_dead = proved_dead
         self._closed = False
         self._purge_seconds = math.inf
-        self._works_apart = getattr(store, "works_apart", False)
-        self._halves = False
         self._reset()
         _open_batchers.add(self)
 
@@ -250,7 +248,7 @@ class Batcher:
     def _serve(self) -> bool:
         """Commit what is queued, once; the caller holds the store lock. False when there was nothing."""
         with self.mutex:
-            batch = self._queue.gather(self._halves)
+            batch = self._queue.gather()
         if not batch:
             return False
         try:
@@ -284,9 +282,6 @@ class Batcher:
         results: list[tuple[Sent, Answer | None, Exception | None]] = [
             (sent, answer, None) for sent, answer in zip(batch, answers, strict=True)
         ]
-        # A store that works in another process, write by write, has its callers idle meanwhile. Two halves that take
-        # turns keep both busy; where nothing is written there is too little to wait for.
-        self._halves = self._works_apart and 2 * sum(answer.applied for answer in answers) > len(answers)
         with self.mutex:
             for sent, answer in zip(batch, answers, strict=True):
                 if sent.abandoned and (release := release_for(sent.write, answer)) is not None:

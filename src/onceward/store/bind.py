@@ -69,6 +69,7 @@ class Session:
     execute: Callable[[str, Mapping[str, object]], Any]
     in_transaction: Callable[[], bool]
     is_async: bool
+    driver: Callable[[], Any]  # the connection of the driver underneath
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,11 @@ class Binding:
                 yield "BEGIN IMMEDIATE", {}
         rows = yield _LOCK_SQLITE if self.dialect == SQLITE else _LOCK_POSTGRES, _guard(entry)
         if rows:
+            if not _in_transaction(self.session.driver()):
+                raise InvalidOption(
+                    "bind() needs a transaction, and this connection commits every statement by itself (autocommit);"
+                    " begin one first, or turn that off"
+                )
             return
         if self.dialect == POSTGRES:
             isolation = yield _ISOLATION, {}
@@ -157,6 +163,8 @@ def _ours(error: Exception) -> Exception:
     state = getattr(cause, "sqlstate", None) or ""
     if state in {"40001", "40P01"} or "database is locked" in str(cause):
         return TransactionConflict(f"the transaction lost a race ({cause}); roll it back and repeat it")
+    if state == "42P01":  # no such table
+        return InvalidOption(f"bind() needs a connection to the ledger's own database: {cause}")
     return StoreUnavailable(f"the bound transaction failed: {cause}")
 
 
@@ -181,7 +189,7 @@ def _sqlite3(connection: sqlite3.Connection) -> Session:
     def execute(sql: str, values: Mapping[str, object]) -> Rows:
         return connection.execute(sql, dict(values)).fetchall()
 
-    return Session(execute, lambda: _open_sqlite(connection), is_async=False)
+    return Session(execute, lambda: _open_sqlite(connection), is_async=False, driver=lambda: connection)
 
 
 def _open_sqlite(connection: sqlite3.Connection) -> bool:
@@ -204,10 +212,20 @@ def _psycopg(connection: Any) -> Session:
         return rows
 
     def in_transaction() -> bool:
-        idle = 0  # libpq's PQTRANS_IDLE
-        return not connection.closed and connection.info.transaction_status != idle
+        return not connection.closed and _in_transaction(connection)
 
-    return Session(aexecute if is_async else execute, in_transaction, is_async)
+    return Session(aexecute if is_async else execute, in_transaction, is_async, lambda: connection)
+
+
+def _in_transaction(driver: Any) -> bool:
+    """Whether the driver's own connection is in a transaction, whatever is said above it; yes, where it cannot tell."""
+    if hasattr(driver, "is_in_transaction"):  # asyncpg
+        return bool(driver.is_in_transaction())
+    status = getattr(getattr(driver, "info", None), "transaction_status", None)
+    if status is not None:  # psycopg
+        idle = 0  # libpq's PQTRANS_IDLE
+        return bool(status != idle)
+    return bool(getattr(driver, "in_transaction", True))  # sqlite3, aiosqlite
 
 
 def _is_sqlalchemy(connection: object) -> bool:
@@ -231,4 +249,9 @@ def _sqlalchemy(connection: Any, dialect: str) -> Session:
         rows: Rows = found.all() if found.returns_rows else ()
         return rows
 
-    return Session(aexecute if is_async else execute, connection.in_transaction, is_async)
+    def driver() -> Any:
+        sync = getattr(connection, "sync_connection", None) or getattr(connection, "sync_session", connection)
+        own = sync.connection() if hasattr(sync, "get_bind") else sync  # of a session
+        return own.connection.driver_connection
+
+    return Session(aexecute if is_async else execute, connection.in_transaction, is_async, driver)

@@ -12,9 +12,6 @@ from onceward.store import BATCH_BYTES_MAX, BATCH_WRITES_MAX, Store
 from onceward.store.pending import ANSWER_SECONDS, Pending
 from onceward.store.write_id import write_id
 
-# Fewer writes than this make one batch: two would cost more than they gain.
-HALVED_WRITES_MIN = 16
-
 
 class Starter(Protocol):
     """Gets queued writes going for whoever begins to wait."""
@@ -56,21 +53,15 @@ class Queue:
         """Ahead of everyone: a release, so that those behind it find the key free."""
         self._waiting.appendleft(sent)
 
-    def gather(self, halve: bool = False) -> list[Sent]:
-        """The next batch: at most one write of each key; the others keep their order.
-
-        `halve` leaves half of what waits for the batch after it, unless that is little.
-        """
+    def gather(self) -> list[Sent]:
+        """The next batch: at most one write of each key; the others keep their order."""
         if len(self._waiting) == 1 and not self._waiting[0].abandoned:
             return [self._waiting.popleft()]
         batch: list[Sent] = []
         taken: set[tuple[str, str]] = set()
         later: list[Sent] = []
         size = 0
-        waiting = len(self._waiting)
-        writes_max = -(-waiting // 2) if halve and waiting >= HALVED_WRITES_MIN else BATCH_WRITES_MAX
-        writes_max = min(writes_max, BATCH_WRITES_MAX)
-        while self._waiting and len(batch) < writes_max:
+        while self._waiting and len(batch) < BATCH_WRITES_MAX:
             sent = self._waiting.popleft()
             write = sent.write
             if sent.abandoned and _may_withdraw(write):

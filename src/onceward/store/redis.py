@@ -46,9 +46,6 @@ class _Names(NamedTuple):
 class RedisStore:
     """A ledger in Redis 6.2 or newer, or in a cluster of them; as durable as the server is (see `?volatile=ok`)."""
 
-    # The server takes its time for each write and works in a process of its own: see the batcher.
-    works_apart = True
-
     def __init__(self, url: str, clock: Clock | None = None) -> None:
         self._target = parse_target(url)
         self._names = [_names(self._target.prefix, bucket) for bucket in range(BUCKETS)]

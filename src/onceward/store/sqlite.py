@@ -243,6 +243,8 @@ class SqliteStore:
             raise StoreClosed("the SQLite store is closed")
         if not self.path.parent.is_dir():
             raise InvalidStoreUrl(f"the folder of {self.path} does not exist; create it first")
+        if self.path.is_dir():
+            raise InvalidStoreUrl(f"{self.path} is a folder; a SQLite ledger is a file")
         # The batcher's thread opens it, and a later one may close it: never two at once.
         db = sqlite3.connect(self.path, isolation_level=None, timeout=BUSY_SECONDS, check_same_thread=False)
         try:
