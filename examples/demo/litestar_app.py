@@ -12,11 +12,17 @@ from litestar.datastructures import State, UploadFile
 from litestar.middleware import DefineMiddleware
 from litestar.response import Stream
 
-from onceward import open_ledger
+from onceward import Ledger, open_store
 from onceward.http import IdempotencyMiddleware, idempotency, idempotent
 
 Asked = Request[Any, Any, State]
 Answer = Response[Any]
+
+# Above the middleware's own limit, so that one place decides.
+BODY_BYTES_MAX = 16 * 1024 * 1024
+# As the middleware has them when it opens its store itself.
+LEASE_SECONDS = 300.0
+STORE_SECONDS = 5.0
 
 
 def make_app(world: World, store: str | None = None, **options: Any) -> Litestar:
@@ -101,8 +107,14 @@ def make_app(world: World, store: str | None = None, **options: Any) -> Litestar
 
     middleware, closing = [], []
     if store is not None:
-        # Litestar makes its middleware anew for every route, so that one ledger has to serve them all.
-        ledger = open_ledger(store)
+        # Litestar makes its middleware anew for every route, so that one ledger has to serve them all. What a ledger is
+        # made with is said here, and not to the middleware.
+        ledger = Ledger(
+            open_store(store),
+            lease_seconds=options.get("lease_seconds", LEASE_SECONDS),
+            namespace=options.pop("namespace", "onceward"),
+            patience_seconds=options.pop("store_seconds", STORE_SECONDS),
+        )
         middleware.append(DefineMiddleware(IdempotencyMiddleware, store=ledger, **options))
         closing.append(ledger.close)
     handlers = [act, heartbeat, tell, write_story, stories, replace_story, amend_story, delete_story]
@@ -111,6 +123,8 @@ def make_app(world: World, store: str | None = None, **options: Any) -> Litestar
         middleware=middleware,
         on_shutdown=closing,
         exception_handlers={Refused: refuse},
+        request_max_body_size=BODY_BYTES_MAX,
+        logging_config=None,  # how to log is for the process to say
     )
 
 

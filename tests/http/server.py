@@ -31,6 +31,7 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from tests.http import trial_routes
+from tests.http.serving import WSGI
 from tests.http.trials import Gates, Trials
 
 # The drivers, which a server would otherwise import on first use.
@@ -47,15 +48,23 @@ _imported = (postgres, redis, sqlite, gthread)
 
 def make_app(how: dict[str, Any], world: World, gates: Gates) -> Any:
     """The demo under one framework, with the trials, as a server may call it."""
+    app = make_bare_app(how, world, gates)
+    if not how["authenticated"]:
+        return app
+    if how["framework"] in WSGI:
+        return authenticated_wsgi(app, world)
+    return AuthenticationMiddleware(app, backend=TokenBackend(world), on_error=_unauthorized)
+
+
+def make_bare_app(how: dict[str, Any], world: World, gates: Gates) -> Any:
+    """The same with nothing around it."""
     store, options = how["store"], _options(how["options"], world)
     trials = Trials(world, gates, Shop(store))
     match how["framework"]:
         case "starlette":
-            app = starlette_app.make_app(world, store, **options)
-            trial_routes.add_to_starlette(app, trials)
-            if how["authenticated"]:
-                app.add_middleware(AuthenticationMiddleware, backend=TokenBackend(world), on_error=_unauthorized)
-            return app
+            starlette = starlette_app.make_app(world, store, **options)
+            trial_routes.add_to_starlette(starlette, trials)
+            return starlette
         case "fastapi":
             fastapi = fastapi_app.make_app(world, store, **options)
             trial_routes.add_to_fastapi(fastapi, trials)
@@ -127,10 +136,25 @@ def _unauthorized(_: HTTPConnection, __: Exception) -> Response:
     return Response(status_code=401)
 
 
+def authenticated_wsgi(app: Any, world: World) -> Any:
+    """The same under WSGI: the user is in the environ."""
+
+    def authenticated(environ: dict[str, Any], start_response: Any) -> Any:
+        try:
+            if "HTTP_AUTHORIZATION" in environ:
+                environ["REMOTE_USER"] = world.user(environ["HTTP_AUTHORIZATION"], None)
+        except Refused:
+            start_response("401 Unauthorized", [("Content-Length", "0")])
+            return []
+        return app(environ, start_response)
+
+    return authenticated
+
+
 def serve(how: dict[str, Any], listening: socket.socket) -> None:
     folder = Path(how["folder"])
     world, gates = World(folder / "world.db"), Gates(folder)
-    if how["framework"] in {"flask", "django-wsgi"}:
+    if how["framework"] in WSGI:
         Gunicorn(lambda: make_app(how, world, gates), listening.fileno()).run()
     else:
         config = uvicorn.Config(make_app(how, world, gates), log_config=None, timeout_graceful_shutdown=GRACE_SECONDS)

@@ -1,4 +1,6 @@
-"""How each framework serves the trials: `/api/trials/<rule>/<name>` for every rule, and `/api/bound/<name>`."""
+"""How each framework serves the trials: `/api/trials/<rule>/<name>` for every rule, and `/api/bound/<name>`; where
+responses are ASGI applications also `/api/cancelled/<rule>/<name>` and `/api/silent/<rule>/<name>`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHt
 from django.urls import path
 from examples.demo import django_app
 from fastapi import FastAPI
-from litestar import HttpMethod, Litestar, route
+from litestar import HttpMethod, Litestar, post, route
 from litestar.background_tasks import BackgroundTask as LitestarTask
 from litestar.concurrency import sync_to_thread
 from litestar.response import Response as LitestarResponse
@@ -29,6 +31,8 @@ from tests.http.trials import RULES, TrialReply, Trials
 from onceward.http import Rule, idempotency
 
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+# With these rules a handler is cancelled, or says nothing.
+ENDLESS = ("plain", "hold")
 
 
 def add_to_starlette(app: Starlette, trials: Trials) -> None:
@@ -37,7 +41,7 @@ def add_to_starlette(app: Starlette, trials: Trials) -> None:
             Route(f"/api/trials/{name}/{{name}}", _starlette_endpoint(trials, rule), methods=METHODS)
         )
     app.router.routes.append(Route("/api/bound/{name}", _starlette_bound(trials), methods=METHODS))
-    for name in ("plain", "hold"):
+    for name in ENDLESS:
         app.router.routes.append(
             Route(f"/api/cancelled/{name}/{{name}}", _starlette_cancelled(trials, RULES[name]), methods=METHODS)
         )
@@ -51,6 +55,10 @@ def add_to_fastapi(app: FastAPI, trials: Trials) -> None:
         endpoint = _starlette_endpoint(trials, rule)
         app.add_api_route(f"/api/trials/{name}/{{name}}", endpoint, methods=METHODS, response_model=None)
     app.add_api_route("/api/bound/{name}", _starlette_bound(trials), methods=METHODS, response_model=None)
+    for name in ENDLESS:
+        cancelled, silent = _starlette_cancelled(trials, RULES[name]), _starlette_silent(trials, RULES[name])
+        app.add_api_route(f"/api/cancelled/{name}/{{name}}", cancelled, methods=METHODS, response_model=None)
+        app.add_api_route(f"/api/silent/{name}/{{name}}", silent, methods=METHODS, response_model=None)
 
 
 def _starlette_endpoint(trials: Trials, rule: Rule) -> Any:
@@ -71,29 +79,38 @@ def _starlette_bound(trials: Trials) -> Any:
 
 def _starlette_cancelled(trials: Trials, rule: Rule) -> Any:
     async def cancelled(request: Request) -> Response:
-        """Something outside the handler cancels its task; the second run is left alone."""
-        name = request.path_params["name"]
-        if trials.world.happen("trial", name) and trials.world.effects("trial", name) == 1:
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
-            await asyncio.get_running_loop().create_future()
+        await _cancel_first_run(trials, request.path_params["name"])
         return Response("done")
 
     return rule(cancelled)
 
 
 def _starlette_silent(trials: Trials, rule: Rule) -> Any:
-    async def silence(scope: Any, receive: Any, send: Any) -> None:
-        """A response that is never begun."""
-
-    async def silent(request: Request) -> Any:
-        """The first run says nothing at all."""
-        name = request.path_params["name"]
-        trials.world.happen("trial", name)
-        return silence if trials.world.effects("trial", name) == 1 else Response("done")
+    async def silent(request: Request) -> Response:
+        return StarletteSilence() if _is_first_run(trials, request.path_params["name"]) else Response("done")
 
     return rule(silent)
+
+
+class StarletteSilence(Response):
+    """A response that is never begun."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        pass
+
+
+def _is_first_run(trials: Trials, name: str) -> bool:
+    trials.world.happen("trial", name)
+    return trials.world.effects("trial", name) == 1
+
+
+async def _cancel_first_run(trials: Trials, name: str) -> None:
+    """Something outside the handler cancels its task; the second run is left alone."""
+    if _is_first_run(trials, name):
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.get_running_loop().create_future()
 
 
 def _starlette_response(reply: TrialReply) -> Response:
@@ -113,6 +130,9 @@ def add_to_litestar(app: Litestar, trials: Trials) -> None:
         return await sync_to_thread(trials.run_bound, name, body, operation, _litestar_response)
 
     app.register(bound)
+    for name in ENDLESS:
+        app.register(_litestar_cancelled(f"/api/cancelled/{name}/{{name:str}}", trials, RULES[name]))
+        app.register(_litestar_silent(f"/api/silent/{name}/{{name:str}}", trials, RULES[name]))
 
 
 def _litestar_handler(address: str, trials: Trials, rule: Rule) -> Any:
@@ -123,6 +143,36 @@ def _litestar_handler(address: str, trials: Trials, rule: Rule) -> Any:
         return _litestar_response(reply)
 
     return trial
+
+
+def _litestar_cancelled(address: str, trials: Trials, rule: Rule) -> Any:
+    @post(address, status_code=200)
+    @rule
+    async def cancelled(name: str) -> LitestarResponse[Any]:
+        await _cancel_first_run(trials, name)
+        return LitestarResponse(b"done", media_type="text/plain")
+
+    return cancelled
+
+
+def _litestar_silent(address: str, trials: Trials, rule: Rule) -> Any:
+    @post(address, status_code=200)
+    @rule
+    async def silent(name: str) -> LitestarResponse[Any]:
+        kind = LitestarSilence if _is_first_run(trials, name) else LitestarResponse
+        return kind(b"done", media_type="text/plain")
+
+    return silent
+
+
+class LitestarSilence(LitestarResponse[Any]):
+    """A response that is never begun."""
+
+    def to_asgi_response(self, *_: Any, **__: Any) -> Any:
+        async def silence(scope: Any, receive: Any, send: Any) -> None:
+            pass
+
+        return silence
 
 
 def _litestar_response(reply: TrialReply) -> LitestarResponse[Any]:

@@ -56,7 +56,7 @@ class Ending:
         return self._asked.rule.retain_seconds if seconds is None else seconds
 
     async def release(self) -> None:
-        """The handler was never called."""
+        """The handler was never called, or says that it did nothing."""
         self.drop()
         try:
             await self._guard.ledger.release(self._claim)
@@ -82,6 +82,9 @@ class Ending:
         elif bound is not None:
             logger.error("a transaction was bound to a request and never settled in; settling outside of it")
             forget_bound()  # its connection may be in another's transaction by now; the entry's own lock decides
+        elif self.operation.released:
+            await self.release()
+            return None
         if not self.operation.stored:
             self.recording.forget()
         if not await self.recording.finish(self._retain_seconds):

@@ -26,7 +26,7 @@ from onceward.http.wire import App, Message, Receive, Send
 
 # A start without a body is held back this long, so that a small response can still be replaced if settling fails.
 HOLD_SECONDS = 0.02
-
+_BROKEN = "the body was not what the request promised"
 
 logger = logging.getLogger("onceward.http")
 
@@ -90,7 +90,11 @@ class Exchange:
             await app(scope, self.receive, self.send)
             await self._end()
             if not self._complete:
-                await self._ending.unknown("the handler ended without a whole response")
+                broken = self._incoming.broken
+                if broken is None or self._sent:
+                    await self._ending.unknown("the handler ended without a whole response")
+                else:  # it had nothing to say to a client that went away
+                    await self._replace(await self._ending.raised(_BROKEN) or broken)
             if self._late is not None:
                 self._let_caller_go()
                 await asyncio.wait({self._late})
@@ -317,7 +321,7 @@ class Exchange:
     async def _settle(self) -> Answer | None:
         broken = self._incoming.broken
         if broken is not None and not self._sent:
-            return await self._ending.raised("the body was not what the request promised") or broken
+            return await self._ending.raised(_BROKEN) or broken
         if self._timer is not None:
             self._timer.cancel()
         if self._letting_go is not None:

@@ -13,7 +13,7 @@ from onceward.http.parts import is_form
 from onceward.http.principal import CREDENTIAL_HEADERS
 from onceward.http.problem import Answer
 from onceward.http.rules import Rule
-from onceward.http.spool import Body, TooLarge, promised_digest
+from onceward.http.spool import Body, TooLarge, digest_header, promised_digest
 from onceward.http.wire import Message, Receive
 
 _CREDENTIALS = {name.encode(): name for name in CREDENTIAL_HEADERS}
@@ -109,8 +109,9 @@ class Verified:
     been read, what the server says next is for the handler, and nobody else may ask.
     """
 
-    def __init__(self, receive: Receive, promised: bytes, bytes_max: int) -> None:
+    def __init__(self, receive: Receive, promised: bytes, bytes_max: int, header: str) -> None:
         self._receive = receive
+        self._header = header
         self._bytes_max = bytes_max
         self._hash = hashlib.sha256()
         self._size = 0
@@ -125,7 +126,7 @@ class Verified:
         if message["type"] == "http.disconnect":
             self.all_read.set()
             # Half a body is not the request: what the handler makes of it must not answer the retry.
-            self.broken = problem.wrong_digest()
+            self.broken = problem.wrong_digest(self._header)
             return message
         data = message.get("body", b"")
         self._size += len(data)
@@ -134,7 +135,7 @@ class Verified:
         if self._size > self._bytes_max:
             self.broken = problem.too_large(self._bytes_max)
         elif ended and self._hash.digest() != self.digest:
-            self.broken = problem.wrong_digest()
+            self.broken = problem.wrong_digest(self._header)
         if ended or self.broken is not None:
             self.all_read.set()
         return message if self.broken is None else {"type": "http.disconnect"}
@@ -156,9 +157,10 @@ async def read(headers: Headers, rule: Rule, receive: Receive) -> Incoming | Ans
     if rule.digest:
         # In a form a client may mean the file by its `Repr-Digest`, of which nothing is known here.
         whole = "" if is_form(headers.one(b"content-type")) else headers.one(b"repr-digest")
-        promised = promised_digest(headers.one(b"content-digest"), whole)
+        content = headers.one(b"content-digest")
+        promised = promised_digest(content, whole)
         if promised is not None:
-            return Verified(receive, promised, bytes_max)
+            return Verified(receive, promised, bytes_max, digest_header(content))
     message = await receive()
     kind = headers.one(b"content-type")
     if message["type"] == "http.request" and not message.get("more_body", False) and rule.fields is None:

@@ -43,6 +43,8 @@ class Form:
 
     def headers(self, entry: Entry, headers: Iterable[tuple[bytes, bytes]]) -> str:
         text = headers_to_text(tuple(headers), self.deny)
+        if len(text.encode()) > self.inline_bytes_max:
+            raise OutcomeNotKept("the headers of this response are too large to be kept")
         return text if self.seal is None else self.seal.seal_text(text, _place(entry, "headers"))
 
     def inline(self, entry: Entry, body: bytes) -> bytes:

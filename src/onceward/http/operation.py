@@ -27,7 +27,18 @@ ENVIRON_KEY = "onceward.operation"
 class Operation:
     """The handler's own operation. Without a key in the request `key` is None, and the verbs do nothing."""
 
-    __slots__ = ("_binding", "attempt", "began_at", "bound", "key", "over", "retain_seconds", "stored", "version")
+    __slots__ = (
+        "_binding",
+        "attempt",
+        "began_at",
+        "bound",
+        "key",
+        "over",
+        "released",
+        "retain_seconds",
+        "stored",
+        "version",
+    )
 
     def __init__(self, key: str | None, binding: Binding | None = None) -> None:
         self.key = key
@@ -40,6 +51,7 @@ class Operation:
         # Its response has come to an end. The scope that it lies in may then be used for another call.
         self.over = False
         self.stored = True
+        self.released = False
         self.retain_seconds: float | None = None
         self.bound: ResponseBound | None = None
         self._binding = binding
@@ -49,6 +61,13 @@ class Operation:
         self.stored = False
         if self.bound is not None:
             self.bound.stored = False
+
+    def release(self) -> None:
+        """Give the key back as if it had never been asked for; said before the response.
+
+        For a request that was damaged on its way: its answer must not be the one of the request that was meant.
+        """
+        self.released = True
 
     def keep_for(self, seconds: float) -> None:
         """Replay the response for this long."""

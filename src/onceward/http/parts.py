@@ -12,13 +12,20 @@ from onceward.core.request import digest_of
 # A part's own headers; what is larger is no form, and its bytes count as they are.
 _HEADER_BYTES_MAX = 16 * 1024
 _HEADERS_MAX = 64
+# Twice what frameworks read of a form. Millions of them would take the loop's time: their bytes count as they are, too.
+_PARTS_MAX = 2_000
 
 
 class PartsDigest:
     """Fed with the body as it comes. Says None when the body is no readable form."""
 
     def __init__(self, boundary: str) -> None:
-        self._parser = PushMultipartParser(boundary, max_header_size=_HEADER_BYTES_MAX, max_header_count=_HEADERS_MAX)
+        self._parser = PushMultipartParser(
+            boundary,
+            max_header_size=_HEADER_BYTES_MAX,
+            max_header_count=_HEADERS_MAX,
+            max_segment_count=_PARTS_MAX,
+        )
         self._parts: list[bytes] = []
         self._part: MultipartSegment | None = None
         self._content: Any = None

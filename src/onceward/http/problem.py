@@ -112,8 +112,9 @@ def unavailable() -> Answer:
     return problem(503, detail, retry_after=STORE_RETRY_SECONDS)
 
 
-def wrong_digest() -> Answer:
-    return problem(400, "The body does not have the digest that the request promised")
+def wrong_digest(header: str = "Content-Digest") -> Answer:
+    detail = "The body does not have the digest that the request promised"
+    return problem(400, detail, errors=((header, detail),))
 
 
 def key_required() -> Answer:

@@ -120,7 +120,10 @@ class Recording:
         if not begun and self.backlog <= form.inline_bytes_max:
             entry = claim.entry
             body = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
-            outcome = Outcome(self._status, form.headers(entry, self._headers), form.inline(entry, bytes(body)))
+            try:
+                outcome = Outcome(self._status, form.headers(entry, self._headers), form.inline(entry, bytes(body)))
+            except OutcomeNotKept:
+                outcome = Outcome(self._status)
             return await ledger.settle(claim, outcome, retain_seconds)
         try:
             await self.append()

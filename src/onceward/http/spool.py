@@ -91,6 +91,11 @@ class Body:
             self._file.close()
 
 
+def digest_header(content_digest: str) -> str:
+    """Which of the two headers the promise is taken from."""
+    return "Repr-Digest" if promised_digest(content_digest, "") is None else "Content-Digest"
+
+
 def promised_digest(content_digest: str, repr_digest: str) -> bytes | None:
     """The sha-256 that a `Content-Digest` or `Repr-Digest` header promises of the body; None when there is none."""
     for line in (content_digest, repr_digest):

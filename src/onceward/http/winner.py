@@ -18,8 +18,10 @@ async def outcome_of_winner(guard: Guard, asked: Asked) -> Entry | Answer:
         entry = await _last_seen(guard, asked)
     except StoreUnavailable:
         return problem.unavailable()
-    if entry is None or entry.fingerprint != asked.fingerprint:
+    if entry is None:
         return problem.busy()
+    if entry.fingerprint != asked.fingerprint:
+        return problem.mismatch()
     match entry.status:
         case Status.COMPLETED:
             return entry

@@ -27,7 +27,7 @@ from onceward.http.replay import INTERRUPTED, REPLAYED, has_events, kept_answer
 from onceward.http.responding import Responding, close
 from onceward.http.routes import wsgi_rule
 from onceward.http.rules import Rule
-from onceward.http.spool import Body, TooLarge, promised_digest
+from onceward.http.spool import Body, TooLarge, digest_header, promised_digest
 from onceward.http.stream import Recorded
 from onceward.http.winner import outcome_of_winner
 from onceward.ledger import Ledger
@@ -254,7 +254,7 @@ def _read(environ: Environ, rule: Rule) -> Body | Answer:
     promised = _promised(environ, rule)
     if promised is not None and promised != body.sha256:
         body.close()
-        return problem.wrong_digest()
+        return problem.wrong_digest(digest_header(environ.get("HTTP_CONTENT_DIGEST", "")))
     environ["wsgi.input"] = body.file()
     environ["CONTENT_LENGTH"] = str(body.size)
     return body

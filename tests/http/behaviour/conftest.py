@@ -1,14 +1,17 @@
 """Servers for the behaviour suite: one for each framework and store, started once; or one of a test's own.
 
 The rule of what runs where: the dozen basics on the wire (replay, duplicates, users, other requests, failures, bodies,
-streams) run `everywhere`, on each framework with each store. All else runs `on_the_diagonal`: frameworks and stores
-never meet but through the ledger, so each framework once and each store at least once show as much. A test that needs
-one sort of store, or speaks of something that only some frameworks have, names its own with `on(…)` or `at(…)`.
+streams) run `everywhere`, on each framework with each store. All else runs `on_the_diagonal`, or at a `few` of them:
+frameworks and stores never meet but through the ledger, so each framework once and each store at least once show as
+much. `make test-everywhere` takes nothing for granted: with `ONCEWARD_EVERYWHERE=1` every test runs on each framework
+with each store. Left out is only what cannot be there: a test that needs one sort of store, or speaks of something that
+only some frameworks have, says so, as `on(EVERY, SQL)` or as what its few are `of`.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from functools import cached_property
@@ -18,11 +21,6 @@ from typing import Protocol
 import pytest
 from tests.backends import BACKENDS, FOUR, Servers
 from tests.http.serving import ASGI, WSGI, Nursery, Serving
-
-
-@pytest.fixture(autouse=True)
-def unmeasured(no_cover: None) -> None:
-    """Our code runs in the servers, where nothing is measured; here a tracer would only slow the clients down."""
 
 
 class Serve(Protocol):
@@ -97,13 +95,48 @@ def serving(request: pytest.FixtureRequest, shared: Callable[[str, str], Serving
     return shared(framework, store)
 
 
+EVERY = (*ASGI, *WSGI)
+# Whose responses are ASGI applications themselves, with tasks that follow them.
+ASGI_RESPONSES = ("starlette", "fastapi", "litestar")
+# The stores whose transactions a user can share.
+SQL = ("sqlite", "postgres")
+# The stores that several processes see, and that a restart leaves as they are.
+SHARED = ("sqlite", "postgres", "redis")
+# Each framework once, each store at least once; PostgreSQL and Redis under ASGI and under WSGI.
+DIAGONAL = (
+    ("starlette", "sqlite"),
+    ("fastapi", "redis"),
+    ("litestar", "postgres"),
+    ("django-asgi", "memory"),
+    ("flask", "postgres"),
+    ("django-wsgi", "redis"),
+)
+_IN_FULL = os.environ.get("ONCEWARD_EVERYWHERE") == "1"
+
+
+def few(*enough: str, of: tuple[str, ...]) -> tuple[str, ...]:
+    """The few frameworks or stores that are enough in the usual run; in a full one, all that the test can run on."""
+    assert set(enough) <= set(of)
+    return of if _IN_FULL else enough
+
+
 def on(frameworks: Iterable[str], stores: Iterable[str] = FOUR) -> pytest.MarkDecorator:
-    """Run a test on each of these frameworks with each of these stores."""
-    return at(*itertools.product(frameworks, stores))
+    """Run a test on the shared server of each of these frameworks with each of these stores."""
+    return _at(itertools.product(frameworks, stores))
 
 
-def at(*pairs: tuple[str, str]) -> pytest.MarkDecorator:
-    """Run a test on these pairs of a framework and a store. One process serves all tests of a framework."""
+def at(*enough: tuple[str, str]) -> pytest.MarkDecorator:
+    """Run a test on the shared servers of these pairs of a framework and a store; in a full run, of all."""
+    return on(EVERY) if _IN_FULL else _at(enough)
+
+
+def for_each(frameworks: Iterable[str], stores: Iterable[str]) -> pytest.MarkDecorator:
+    """Tell a test that starts servers of its own each `framework` with each `store`."""
+    return pytest.mark.parametrize(("framework", "store"), list(itertools.product(frameworks, stores)))
+
+
+def _at(pairs: Iterable[tuple[str, str]]) -> pytest.MarkDecorator:
+    """One process serves all tests of a framework."""
     return pytest.mark.parametrize(
         "serving",
         [
@@ -116,15 +149,8 @@ def at(*pairs: tuple[str, str]) -> pytest.MarkDecorator:
     )
 
 
-EVERY = (*ASGI, *WSGI)
-# Each framework once, each store at least once; PostgreSQL and Redis under ASGI and under WSGI.
-DIAGONAL = (
-    ("starlette", "sqlite"),
-    ("fastapi", "redis"),
-    ("litestar", "postgres"),
-    ("django-asgi", "memory"),
-    ("flask", "postgres"),
-    ("django-wsgi", "redis"),
-)
+# Enough for what the frameworks cannot tell apart: one under ASGI, and one under WSGI.
+ASGI_AND_WSGI = few("starlette", "flask", of=EVERY)
 everywhere = on(EVERY)
 on_the_diagonal = at(*DIAGONAL)
+on_both_sides = on(ASGI_AND_WSGI, few("sqlite", of=FOUR))

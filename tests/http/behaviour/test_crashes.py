@@ -6,11 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from tests.http.behaviour.conftest import Serve
-from tests.http.serving import Serving, assert_problem, is_replay, new_name
+from tests.http.behaviour.conftest import ASGI_AND_WSGI, EVERY, SHARED, Serve, few, for_each
+from tests.http.serving import BUSY, Serving, assert_problem, is_replay, new_name
 
-frameworks = pytest.mark.parametrize("framework", ["starlette", "flask", "django-asgi"])
-stores = pytest.mark.parametrize("store", ["sqlite", "postgres", "redis"])
+each = for_each(few("starlette", "flask", "django-asgi", of=EVERY), SHARED)
 
 
 def kill_in_the_handler(serving: Serving, name: str, key: str, plan: object, rule: str = "plain") -> None:
@@ -22,8 +21,7 @@ def kill_in_the_handler(serving: Serving, name: str, key: str, plan: object, rul
             running.result()
 
 
-@frameworks
-@stores
+@each
 def test_a_retry_after_kill_9_runs_again_and_has_one_outcome(serve: Serve, framework: str, store: str) -> None:
     serving = serve(framework, store)
     name, key = new_name(), new_name()
@@ -39,8 +37,7 @@ def test_a_retry_after_kill_9_runs_again_and_has_one_outcome(serve: Serve, frame
     assert serving.runs(name) == 2
 
 
-@frameworks
-@stores
+@each
 def test_on_a_hold_route_a_retry_after_kill_9_is_in_doubt(serve: Serve, framework: str, store: str) -> None:
     serving = serve(framework, store)
     name, key = new_name(), new_name()
@@ -54,10 +51,12 @@ def test_on_a_hold_route_a_retry_after_kill_9_is_in_doubt(serve: Serve, framewor
     assert serving.runs(name) == 1
 
 
-@stores
-def test_a_duplicate_waiting_in_another_process_takes_over_when_the_first_is_killed(serve: Serve, store: str) -> None:
-    first = serve("starlette", store)
-    second = serve("starlette", first.store)
+@for_each(few("starlette", of=EVERY), SHARED)
+def test_a_duplicate_waiting_in_another_process_takes_over_when_the_first_is_killed(
+    serve: Serve, framework: str, store: str
+) -> None:
+    first = serve(framework, store)
+    second = serve(framework, first.store)
     name, key = new_name(), new_name()
     plan = {"turns": [{"gate": name}, {"status": 201}]}
     with ThreadPoolExecutor(2) as pool:
@@ -66,7 +65,7 @@ def test_a_duplicate_waiting_in_another_process_takes_over_when_the_first_is_kil
         # The second has a world of its own, in which the plan's first turn has happened, too.
         second.world.happen("trial", name)
         waiting = pool.submit(second.trial, name, key, plan, rule="patient")
-        second.wait_for_log("Application startup complete")
+        assert_problem(second.trial(name, key, plan, rule="patient", headers={"Prefer": "wait=0"}), *BUSY)
         first.kill()
         with pytest.raises(httpx.TransportError):
             running.result()
@@ -76,9 +75,9 @@ def test_a_duplicate_waiting_in_another_process_takes_over_when_the_first_is_kil
     assert is_replay(second.trial(name, key, plan, rule="patient"))
 
 
-@pytest.mark.parametrize("framework", ["starlette", "flask"])
-def test_the_answer_outlives_the_server(serve: Serve, framework: str) -> None:
-    serving = serve(framework, "sqlite")
+@for_each(ASGI_AND_WSGI, few("sqlite", of=SHARED))
+def test_the_answer_outlives_the_server(serve: Serve, framework: str, store: str) -> None:
+    serving = serve(framework, store)
     name, key = new_name(), new_name()
     first = serving.trial(name, key, {"size": 200_000})
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.http.behaviour.conftest import Serve, on_the_diagonal
+from examples.demo.__main__ import MAKERS
+from tests.backends import FOUR
+from tests.http.behaviour.conftest import Serve, few, on_the_diagonal
 from tests.http.serving import REPOSITORY, Serving, assert_problem, is_replay, new_name
 
 WRITING = {"title": "The well", "text": "It was deep."}
@@ -105,8 +107,9 @@ def test_nobody_acts_without_a_token(serving: Serving) -> None:
     assert_problem(answer, 401, "unauthorized")
 
 
-def test_quart_is_wrapped_like_the_others(serve: Serve) -> None:
-    serving = serve("quart", "sqlite")
+@pytest.mark.parametrize("store", few("sqlite", of=FOUR))
+def test_quart_is_wrapped_like_the_others(serve: Serve, store: str) -> None:
+    serving = serve("quart", store)
     dweller, key = new_name(), new_name()
 
     answers = [serving.post(f"/api/dwellers/{dweller}/act", key, json={"action": "dig"}) for _ in range(2)]
@@ -117,8 +120,9 @@ def test_quart_is_wrapped_like_the_others(serve: Serve) -> None:
     assert serving.world.effects("act", dweller) == 1
 
 
-def test_the_demo_runs_from_the_command_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "examples.demo", "starlette", "--port", "0", "--data-dir", str(tmp_path)]
+@pytest.mark.parametrize("framework", few("starlette", of=tuple(MAKERS)))
+def test_the_demo_runs_from_the_command_line(tmp_path: Path, framework: str) -> None:
+    command = [sys.executable, "-m", "examples.demo", framework, "--port", "0", "--data-dir", str(tmp_path)]
     with subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         found = None

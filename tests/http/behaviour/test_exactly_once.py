@@ -7,10 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 from examples.demo.shop import Shop
-from tests.http.behaviour.conftest import EVERY, Serve, on
+from tests.http.behaviour.conftest import ASGI_AND_WSGI, EVERY, SQL, Serve, for_each, on
 from tests.http.serving import BUSY, Serving, assert_problem, is_replay, new_name
-
-SQL = ("sqlite", "postgres")
 
 
 def bound(serving: Serving, name: str, key: str | None, plan: object = None) -> httpx.Response:
@@ -61,7 +59,7 @@ def test_a_transaction_that_rolls_back_did_nothing_and_runs_again(serving: Servi
     assert sold(serving, name) == 1
 
 
-@on(("starlette", "flask"), SQL)
+@on(ASGI_AND_WSGI, SQL)
 def test_without_a_key_binding_changes_nothing(serving: Serving) -> None:
     name = new_name()
 
@@ -71,7 +69,7 @@ def test_without_a_key_binding_changes_nothing(serving: Serving) -> None:
     assert sold(serving, name) == 2
 
 
-@on(("starlette", "flask"), SQL)
+@on(ASGI_AND_WSGI, SQL)
 def test_binding_without_settling_is_an_error_in_the_log_and_settles_as_usual(serving: Serving) -> None:
     name, key = new_name(), new_name()
 
@@ -83,7 +81,7 @@ def test_binding_without_settling_is_an_error_in_the_log_and_settles_as_usual(se
     assert "ERROR" in serving.wait_for_log("settle")
 
 
-@on(("starlette", "flask"), SQL)
+@on(ASGI_AND_WSGI, SQL)
 def test_an_exception_after_the_commit_does_not_undo_the_answer(serving: Serving) -> None:
     name, key = new_name(), new_name()
     plan = {"after_commit": {"fail": True}}
@@ -96,7 +94,7 @@ def test_an_exception_after_the_commit_does_not_undo_the_answer(serving: Serving
     assert sold(serving, name) == 1
 
 
-@on(("starlette", "flask"), ("postgres",))
+@on(ASGI_AND_WSGI, ("postgres",))
 def test_duplicates_are_busy_while_the_transaction_is_open(serving: Serving) -> None:
     name, key = new_name(), new_name()
     plan = {"before_commit": {"gate": name}}
@@ -112,8 +110,7 @@ def test_duplicates_are_busy_while_the_transaction_is_open(serving: Serving) -> 
     assert sold(serving, name) == 1
 
 
-@pytest.mark.parametrize("framework", ["starlette", "flask"])
-@pytest.mark.parametrize("store", SQL)
+@for_each(ASGI_AND_WSGI, SQL)
 @pytest.mark.parametrize("point", ["before_settle", "before_commit", "after_commit"])
 def test_kill_9_at_any_point_leaves_one_sale_and_one_answer(
     serve: Serve, framework: str, store: str, point: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from tests.http.behaviour.conftest import on, on_the_diagonal
+from tests.http.behaviour.conftest import on_both_sides, on_the_diagonal
 from tests.http.serving import Serving, assert_problem, is_replay, new_name
 
 MALFORMED = {
@@ -85,7 +85,7 @@ def test_two_lines_of_one_header_are_refused_even_when_they_agree(serving: Servi
     assert serving.runs(name) == 0
 
 
-@on(("starlette", "flask"), ("sqlite",))
+@on_both_sides
 def test_keys_that_differ_in_case_are_two(serving: Serving) -> None:
     name, key = new_name(), new_name()
 
@@ -95,7 +95,7 @@ def test_keys_that_differ_in_case_are_two(serving: Serving) -> None:
     assert serving.runs(name) == 2
 
 
-@on(("starlette", "flask"), ("sqlite",))
+@on_both_sides
 def test_a_key_is_logged_only_cut(serving: Serving) -> None:
     key = "abcdefghijklmnopqrst" + new_name()
 

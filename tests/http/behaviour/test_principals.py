@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.http.behaviour.conftest import Serve, on, on_the_diagonal
+from tests.backends import FOUR
+from tests.http.behaviour.conftest import ASGI_AND_WSGI, EVERY, Serve, few, for_each, on_both_sides, on_the_diagonal
 from tests.http.serving import Serving, is_replay, new_name
 
 NEW_TOKEN = {"Authorization": "Bearer ada-new-token"}
 
 
-@on(("starlette", "flask"), ("sqlite",))
+@on_both_sides
 def test_a_refreshed_token_runs_again_with_the_default_digest(serving: Serving) -> None:
     name, key = new_name(), new_name()
 
@@ -20,9 +20,11 @@ def test_a_refreshed_token_runs_again_with_the_default_digest(serving: Serving) 
     assert serving.runs(name) == 2
 
 
-@pytest.mark.parametrize("framework", ["starlette", "flask"])
-def test_that_the_default_digest_changes_with_the_token_is_logged_once(serve: Serve, framework: str) -> None:
-    serving = serve(framework, "memory")
+@for_each(ASGI_AND_WSGI, few("memory", of=FOUR))
+def test_that_the_default_digest_changes_with_the_token_is_logged_once(
+    serve: Serve, framework: str, store: str
+) -> None:
+    serving = serve(framework, store)
 
     for _ in range(3):
         serving.trial(new_name(), new_name())
@@ -32,9 +34,9 @@ def test_that_the_default_digest_changes_with_the_token_is_logged_once(serve: Se
     assert log.count("principal=") == 1
 
 
-@pytest.mark.parametrize("framework", ["starlette", "fastapi", "litestar", "flask", "django-asgi", "django-wsgi"])
-def test_a_refreshed_token_is_replayed_with_a_principal(serve: Serve, framework: str) -> None:
-    serving = serve(framework, "sqlite", principal="user")
+@for_each(EVERY, few("sqlite", of=FOUR))
+def test_a_refreshed_token_is_replayed_with_a_principal(serve: Serve, framework: str, store: str) -> None:
+    serving = serve(framework, store, principal="user")
     name, key = new_name(), new_name()
 
     first = serving.trial(name, key)
@@ -47,8 +49,11 @@ def test_a_refreshed_token_is_replayed_with_a_principal(serve: Serve, framework:
     assert serving.runs(name) == 2
 
 
-def test_a_refreshed_token_is_replayed_when_authentication_stands_outside(serve: Serve) -> None:
-    serving = serve("starlette", "sqlite", authenticated=True)
+@for_each(few("starlette", of=EVERY), few("sqlite", of=FOUR))
+def test_a_refreshed_token_is_replayed_when_authentication_stands_outside(
+    serve: Serve, framework: str, store: str
+) -> None:
+    serving = serve(framework, store, authenticated=True)
     name, key = new_name(), new_name()
 
     first = serving.trial(name, key)
@@ -59,8 +64,9 @@ def test_a_refreshed_token_is_replayed_when_authentication_stands_outside(serve:
     assert serving.runs(name) == 1
 
 
-def test_a_revoked_token_gets_401_and_never_a_replay(serve: Serve) -> None:
-    serving = serve("starlette", "sqlite", authenticated=True)
+@for_each(few("starlette", of=EVERY), few("sqlite", of=FOUR))
+def test_a_revoked_token_gets_401_and_never_a_replay(serve: Serve, framework: str, store: str) -> None:
+    serving = serve(framework, store, authenticated=True)
     name, key = new_name(), new_name()
     serving.trial(name, key)
 
@@ -82,7 +88,7 @@ def test_two_cookie_users_with_one_key_have_two_runs(serving: Serving) -> None:
     assert serving.runs(name) == 2
 
 
-@on(("starlette", "flask"), ("sqlite",))
+@on_both_sides
 def test_an_api_key_is_a_credential_like_the_others(serving: Serving) -> None:
     name, key = new_name(), new_name()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -9,12 +10,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.http.behaviour.conftest import Serve, on
+import redis
+from tests.http.behaviour.conftest import ASGI_AND_WSGI, SHARED, SQL, Serve, few, for_each, on
 from tests.http.serving import Serving, assert_problem, is_replay, new_name
 from tests.waiting import until
 
 SQLITE = "sqlite:///"
-frameworks = pytest.mark.parametrize("framework", ["starlette", "flask"])
 COLUMNS = "status, user_id, endpoint, response_status, attempt, completed_at IS NULL"
 
 
@@ -28,7 +29,28 @@ def rows(serving: Serving, columns: str, key: str) -> list[tuple[Any, ...]]:
         return list(database.execute(statement + "%s", (key,)))
 
 
-@on(("starlette", "flask"), ("sqlite", "postgres"))
+def stored(serving: Serving) -> bytes:
+    """All that lies in the store, as it lies there."""
+    if serving.store.startswith(SQLITE):
+        folder = Path(serving.store.removeprefix(SQLITE)).parent
+        return b"".join(file.read_bytes() for file in folder.glob("ledger.db*"))
+    found: list[Any] = []
+    if serving.store.startswith("redis"):
+        url, _, prefix = serving.store.partition("?prefix=")
+        with closing(redis.Redis.from_url(url)) as server:
+            for name in server.scan_iter(f"{prefix}:*"):
+                if server.type(name) == b"hash":
+                    found += [name, *server.hvals(name)]
+                elif server.type(name) == b"list":
+                    found += server.lrange(name, 0, -1)
+    else:
+        with psycopg.connect(serving.store) as database:
+            for table in ("platform_idempotency_keys", "platform_idempotency_chunks"):
+                found += itertools.chain(*database.execute(f"SELECT * FROM {table}"))  # noqa: S608  # our own tables
+    return b"\n".join(value if isinstance(value, bytes) else str(value).encode() for value in found)
+
+
+@on(ASGI_AND_WSGI, SQL)
 def test_an_operator_reads_in_sql_what_became_of_a_request(serving: Serving) -> None:
     name, done, failed, doubtful = new_name(), new_name(), new_name(), new_name()
     serving.trial(name, done, {"status": 201}, user="")
@@ -42,9 +64,9 @@ def test_an_operator_reads_in_sql_what_became_of_a_request(serving: Serving) -> 
     assert [row[0:3] for row in rows(serving, COLUMNS, doubtful)] == [("in_doubt", "anonymous", hold)]
 
 
-@frameworks
-def test_expired_keys_are_deleted_in_the_background(serve: Serve, framework: str) -> None:
-    serving = serve(framework, "sqlite", purge_seconds=0.1)
+@for_each(ASGI_AND_WSGI, few("sqlite", of=SQL))
+def test_expired_keys_are_deleted_in_the_background(serve: Serve, framework: str, store: str) -> None:
+    serving = serve(framework, store, purge_seconds=0.1)
     brief, lasting = new_name(), new_name()
 
     serving.trial(brief, brief, rule="brief")
@@ -54,26 +76,26 @@ def test_expired_keys_are_deleted_in_the_background(serve: Serve, framework: str
     assert rows(serving, "status", lasting) == [("completed",)]
 
 
-@frameworks
+@for_each(ASGI_AND_WSGI, few("sqlite", of=SHARED))
 @pytest.mark.parametrize("plan", [{"text": "the secret"}, {"parts": ["the secret" * 100] * 90}], ids=["small", "large"])
 def test_a_sealed_response_replays_and_cannot_be_read_in_the_store(
-    serve: Serve, framework: str, plan: dict[str, Any]
+    serve: Serve, framework: str, store: str, plan: dict[str, Any]
 ) -> None:
     old, new = "11" * 32, "22" * 32
-    serving = serve(framework, "sqlite", encryption_keys=[old])
+    serving = serve(framework, store, encryption_keys=[old])
     name, key = new_name(), new_name()
     first = serving.trial(name, key, plan)
 
     serving.kill()
-    folder = Path(serving.store.removeprefix(SQLITE)).parent
-    stored = b"".join(file.read_bytes() for file in folder.glob("ledger.db*"))
+    kept = stored(serving)
     serving.start(encryption_keys=[new, old])
     rotated = serving.trial(name, key, plan)
     serving.kill()
     serving.start(encryption_keys=[new])
     unreadable = serving.trial(name, key, plan)
 
-    assert b"secret" not in stored
+    assert key.encode() in kept
+    assert b"secret" not in kept
     assert rotated.content == first.content
     assert is_replay(rotated)
     assert_problem(unreadable, 409, "outcome-not-kept")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-from tests.http.behaviour.conftest import Serve, on, on_the_diagonal
+from tests.backends import FOUR
+from tests.http.behaviour.conftest import ASGI_AND_WSGI, SHARED, Serve, few, for_each, on, on_the_diagonal
 from tests.http.serving import MISMATCH, Serving, assert_problem, is_replay, new_name
 from tests.waiting import until
 
-frameworks = pytest.mark.parametrize("framework", ["starlette", "flask"])
+each = for_each(ASGI_AND_WSGI, few("memory", of=FOUR))
 
 
 @on_the_diagonal
@@ -42,7 +42,7 @@ def test_a_handler_may_say_how_long_its_answer_is_kept(serving: Serving) -> None
     assert serving.runs(name) >= 2
 
 
-@on(("starlette", "flask"))
+@on(ASGI_AND_WSGI)
 def test_a_handler_may_keep_its_answer_longer_than_its_route(serving: Serving) -> None:
     brief, name, key = new_name(), new_name(), new_name()
     first = serving.trial(name, key, {"keep_for": 600}, rule="brief")
@@ -97,9 +97,9 @@ def test_a_hold_route_replays_its_answer_like_any_other(serving: Serving) -> Non
     assert serving.world.effects("letter", letter["to"]) == 1
 
 
-@frameworks
-def test_only_the_chosen_paths_are_checked(serve: Serve, framework: str) -> None:
-    serving = serve(framework, "memory", paths=["/api/trials/hold/"])
+@each
+def test_only_the_chosen_paths_are_checked(serve: Serve, framework: str, store: str) -> None:
+    serving = serve(framework, store, paths=["/api/trials/hold/"])
     name, key = new_name(), new_name()
 
     for _ in range(2):
@@ -109,9 +109,9 @@ def test_only_the_chosen_paths_are_checked(serve: Serve, framework: str) -> None
     assert (serving.runs(name), serving.runs(f"{name}-held")) == (2, 1)
 
 
-@frameworks
-def test_only_the_chosen_methods_are_checked(serve: Serve, framework: str) -> None:
-    serving = serve(framework, "memory", methods=["DELETE"])
+@each
+def test_only_the_chosen_methods_are_checked(serve: Serve, framework: str, store: str) -> None:
+    serving = serve(framework, store, methods=["DELETE"])
     name, key = new_name(), new_name()
 
     for method in ("POST", "POST", "DELETE", "DELETE"):
@@ -120,18 +120,18 @@ def test_only_the_chosen_methods_are_checked(serve: Serve, framework: str) -> No
     assert (serving.runs(f"{name}POST"), serving.runs(f"{name}DELETE")) == (2, 1)
 
 
-@frameworks
-def test_every_route_may_require_a_key(serve: Serve, framework: str) -> None:
-    serving = serve(framework, "memory", required=True)
+@each
+def test_every_route_may_require_a_key(serve: Serve, framework: str, store: str) -> None:
+    serving = serve(framework, store, required=True)
 
     assert_problem(serving.trial(new_name(), None), 400, "badRequest")
     assert serving.trial(new_name(), new_name()).status_code == 200
     assert serving.send("GET", "/api/stories").status_code == 200
 
 
-@frameworks
-def test_the_middleware_can_be_switched_off(serve: Serve, framework: str) -> None:
-    serving = serve(framework, "memory", enabled=False)
+@each
+def test_the_middleware_can_be_switched_off(serve: Serve, framework: str, store: str) -> None:
+    serving = serve(framework, store, enabled=False)
     name, key = new_name(), new_name()
 
     for _ in range(2):
@@ -140,9 +140,9 @@ def test_the_middleware_can_be_switched_off(serve: Serve, framework: str) -> Non
     assert serving.runs(name) == 2
 
 
-@frameworks
-def test_a_crash_policy_for_all_routes_is_the_default_of_each(serve: Serve, framework: str) -> None:
-    serving = serve(framework, "memory", on_crash="hold")
+@each
+def test_a_crash_policy_for_all_routes_is_the_default_of_each(serve: Serve, framework: str, store: str) -> None:
+    serving = serve(framework, store, on_crash="hold")
     name, key = new_name(), new_name()
 
     serving.trial(name, key, {"fail": True})
@@ -150,9 +150,9 @@ def test_a_crash_policy_for_all_routes_is_the_default_of_each(serve: Serve, fram
     assert_problem(serving.trial(name, key, {"fail": True}), 409, "in-doubt")
 
 
-@frameworks
-def test_applications_with_namespaces_of_their_own_can_share_a_store(serve: Serve, framework: str) -> None:
-    one = serve(framework, "sqlite", namespace="one")
+@for_each(ASGI_AND_WSGI, few("sqlite", of=SHARED))
+def test_applications_with_namespaces_of_their_own_can_share_a_store(serve: Serve, framework: str, store: str) -> None:
+    one = serve(framework, store, namespace="one")
     two = serve(framework, one.store, namespace="two")
     name, key = new_name(), new_name()
 

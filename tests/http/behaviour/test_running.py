@@ -7,12 +7,24 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
-from tests.http.behaviour.conftest import Serve, at, on, on_the_diagonal
+from tests.backends import FOUR
+from tests.http.behaviour.conftest import (
+    ASGI_AND_WSGI,
+    ASGI_RESPONSES,
+    EVERY,
+    SHARED,
+    Serve,
+    at,
+    few,
+    for_each,
+    on,
+    on_both_sides,
+    on_the_diagonal,
+)
 from tests.http.serving import BUSY, Serving, assert_problem, is_replay, new_name
 from tests.waiting import until
 
 PREFER = {"Prefer": "wait=30"}
-TASKS = ("starlette", "fastapi", "litestar")
 
 
 def finished(serving: Serving, name: str, key: str, plan: object, rule: str = "plain") -> httpx.Response:
@@ -42,7 +54,7 @@ def test_duplicates_that_prefer_to_wait_all_get_the_one_answer(serving: Serving)
     assert serving.runs(name) == 1
 
 
-@on(("starlette", "flask"), ("sqlite",))
+@on_both_sides
 def test_a_wait_that_is_over_ends_with_409(serving: Serving) -> None:
     name, key = new_name(), new_name()
     with ThreadPoolExecutor(1) as pool:
@@ -58,7 +70,7 @@ def test_a_wait_that_is_over_ends_with_409(serving: Serving) -> None:
     assert waited >= 0.9
 
 
-@on(("starlette", "flask", "litestar"))
+@on(few("starlette", "flask", "litestar", of=EVERY))
 def test_a_waiting_duplicate_takes_over_the_moment_the_first_fails(serving: Serving) -> None:
     name, key = new_name(), new_name()
     plan = {"turns": [{"gate": name, "fail": True}, {"status": 201}]}
@@ -131,7 +143,7 @@ def test_a_client_that_goes_away_in_the_middle_of_a_stream_finds_all_of_it_on_re
     assert serving.runs(name) == 1
 
 
-@on(TASKS, ("sqlite",))
+@on(ASGI_RESPONSES, few("sqlite", of=FOUR))
 def test_a_slow_background_task_keeps_nobody_waiting(serving: Serving) -> None:
     name, key = new_name(), new_name()
     plan = {"background": {"gate": name}}
@@ -145,7 +157,7 @@ def test_a_slow_background_task_keeps_nobody_waiting(serving: Serving) -> None:
     assert is_replay(again)
 
 
-@on(TASKS, ("sqlite",))
+@on(ASGI_RESPONSES, few("sqlite", of=FOUR))
 def test_a_failing_background_task_does_not_free_the_key(serving: Serving) -> None:
     name, key = new_name(), new_name()
     plan = {"background": {"reached": name, "fail": True}}
@@ -159,7 +171,7 @@ def test_a_failing_background_task_does_not_free_the_key(serving: Serving) -> No
     assert serving.runs(name) == 1
 
 
-@on(("starlette",), ("sqlite", "redis"))
+@on(few("starlette", of=ASGI_RESPONSES), few("sqlite", "redis", of=FOUR))
 @pytest.mark.parametrize("end", ["cancelled", "silent"])
 def test_a_handler_that_is_cancelled_or_says_nothing_may_run_again_where_that_is_allowed(
     serving: Serving, end: str
@@ -174,7 +186,7 @@ def test_a_handler_that_is_cancelled_or_says_nothing_may_run_again_where_that_is
     assert serving.runs(name) == 2
 
 
-@on(("starlette",), ("sqlite", "redis"))
+@on(few("starlette", of=ASGI_RESPONSES), few("sqlite", "redis", of=FOUR))
 @pytest.mark.parametrize("end", ["cancelled", "silent"])
 def test_a_handler_that_is_cancelled_or_says_nothing_is_in_doubt_on_a_hold_route(serving: Serving, end: str) -> None:
     name, key = new_name(), new_name()
@@ -187,9 +199,9 @@ def test_a_handler_that_is_cancelled_or_says_nothing_is_in_doubt_on_a_hold_route
     assert serving.runs(name) == 1
 
 
-@pytest.mark.parametrize("framework", ["starlette", "flask"])
-def test_sigterm_lets_the_running_request_end_and_keeps_its_answer(serve: Serve, framework: str) -> None:
-    serving = serve(framework, "sqlite")
+@for_each(ASGI_AND_WSGI, few("sqlite", of=SHARED))
+def test_sigterm_lets_the_running_request_end_and_keeps_its_answer(serve: Serve, framework: str, store: str) -> None:
+    serving = serve(framework, store)
     name, key = new_name(), new_name()
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(serving.trial, name, key, {"gate": name})

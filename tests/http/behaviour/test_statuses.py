@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from tests.http.behaviour.conftest import Serve, on, on_the_diagonal
+from tests.backends import FOUR
+from tests.http.behaviour.conftest import ASGI_AND_WSGI, Serve, few, for_each, on_both_sides, on_the_diagonal
 from tests.http.serving import Serving, assert_problem, is_replay, new_name
 
 KEPT = (200, 201, 202, 301, 303, 400, 404, 410, 418, 422)
@@ -48,9 +49,9 @@ def test_a_storm_of_server_errors_ends_with_one_outcome(serving: Serving) -> Non
     assert serving.runs(name) == 5
 
 
-@pytest.mark.parametrize("framework", ["starlette", "flask"])
-def test_what_is_kept_can_be_chosen(serve: Serve, framework: str) -> None:
-    serving = serve(framework, "memory", keep_status=[503])
+@for_each(ASGI_AND_WSGI, few("memory", of=FOUR))
+def test_what_is_kept_can_be_chosen(serve: Serve, framework: str, store: str) -> None:
+    serving = serve(framework, store, keep_status=[503])
 
     kept, not_kept = new_name(), new_name()
     for _ in range(2):
@@ -102,7 +103,7 @@ def test_on_a_hold_route_an_exception_after_the_response_started_is_in_doubt(ser
     assert serving.runs(name) == 1
 
 
-@on(("starlette", "flask"), ("sqlite",))
+@on_both_sides
 def test_on_a_hold_route_a_refusal_still_lets_the_retry_run(serving: Serving) -> None:
     name, key = new_name(), new_name()
     plan = {"turns": [{"status": 429}, {"status": 200}]}

@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from typing import Protocol
 
 import pytest
-from tests.http.behaviour.conftest import Serve
+from tests.http.behaviour.conftest import ASGI_AND_WSGI, Serve
 from tests.http.serving import assert_problem, is_replay, new_name
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
-frameworks = pytest.mark.parametrize("framework", ["starlette", "flask"])
+frameworks = pytest.mark.parametrize("framework", ASGI_AND_WSGI)
 # The group keeps one server of each kind for all of these tests.
 pytestmark = pytest.mark.xdist_group("http-store-down")
 # Short, so that a store that is down is found out soon.

@@ -10,12 +10,20 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.http.behaviour.conftest import Serve, everywhere, on, on_the_diagonal
+from tests.http.behaviour.conftest import (
+    ASGI_AND_WSGI,
+    SHARED,
+    Serve,
+    everywhere,
+    few,
+    for_each,
+    on_both_sides,
+    on_the_diagonal,
+)
 from tests.http.serving import Serving, is_replay, new_name
 
 EVENTS = "text/event-stream"
 TRIES_MAX = 1000
-SHARED = ("sqlite", "postgres", "redis")
 
 
 class Reader:
@@ -152,7 +160,7 @@ def test_a_finished_stream_replays(serving: Serving) -> None:
     assert serving.runs(name) == 1
 
 
-@on(("starlette", "flask"), ("sqlite",))
+@on_both_sides
 def test_events_with_ids_of_their_own_resume_by_them(serving: Serving) -> None:
     name, key = new_name(), new_name()
     plan = {"media_type": EVENTS, "parts": ["id: a\ndata: one\n\n", "id: b\ndata: two\n\n", "id: c\ndata: three\n\n"]}
@@ -166,11 +174,10 @@ def test_events_with_ids_of_their_own_resume_by_them(serving: Serving) -> None:
     assert resumed.text == "id: c\ndata: three\n\n"
 
 
-@pytest.mark.parametrize("framework", ["starlette", "flask"])
-@pytest.mark.parametrize("store", SHARED)
+@for_each(ASGI_AND_WSGI, SHARED)
 def test_a_dead_producer_ends_the_stream_with_interrupted(serve: Serve, framework: str, store: str) -> None:
     producer = serve(framework, store)
-    other = serve("starlette", producer.store)
+    other = serve(framework, producer.store)
     name, key = new_name(), new_name()
     plan = two_events(name)
 
@@ -188,9 +195,9 @@ def test_a_dead_producer_ends_the_stream_with_interrupted(serve: Serve, framewor
     assert other.runs(name) == 0
 
 
-@pytest.mark.parametrize("framework", ["starlette", "flask"])
-def test_a_retry_of_an_interrupted_stream_runs_again_and_says_so(serve: Serve, framework: str) -> None:
-    serving = serve(framework, "sqlite")
+@for_each(ASGI_AND_WSGI, few("sqlite", of=SHARED))
+def test_a_retry_of_an_interrupted_stream_runs_again_and_says_so(serve: Serve, framework: str, store: str) -> None:
+    serving = serve(framework, store)
     name, key = new_name(), new_name()
     plan = two_events(name)
     with streaming(serving, name, key, plan) as first:

@@ -219,8 +219,6 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return schemathesis.openapi.from_asgi("/openapi.json", app)
 
 
-# The tests above have passed the same lines, and there is a whole framework to trace here.
-@pytest.mark.no_cover
 @settings(fuzzed, max_examples=50)
 @given(data=st.data())
 def test_the_demo_never_answers_500_whatever_its_own_description_allows(demo: Any, data: st.DataObject) -> None:

@@ -8,7 +8,7 @@ import hashlib
 from typing import Any
 
 import pytest
-from tests.http.unit.asgi_server import Call, ask, give, protected, read, run, start
+from tests.http.unit.asgi_server import Call, ask, give, protected, read, reply, run, start
 from tests.waiting import soon
 
 from onceward.http import Rule
@@ -37,6 +37,29 @@ def test_a_handler_that_answers_before_it_has_read_its_body_gets_all_of_it(kind:
             assert (first.whole, first.replayed) == (True, False)
             assert b"data: 8000\n\n" in first.body
             assert (retry.body, retry.replayed) == (first.body, True)
+
+    run(main())
+
+
+def test_a_handler_that_ends_without_a_word_when_its_body_is_broken_leaves_the_refusal_to_us() -> None:
+    """Django does: it sees a client that went away, and has nobody to answer."""
+    seen: list[str] = []
+
+    async def app(_scope: Any, receive: Receive, send: Send) -> None:
+        while (message := await receive()).get("more_body"):
+            pass
+        seen.append(message["type"])
+        if message["type"] == "http.request":
+            await reply(send, b"done")
+
+    async def main() -> None:
+        with protected(app, rules=RULES) as middleware:
+            lie = await ask(middleware, "/", b"something else", headers=HEADERS)
+            retry = await ask(middleware, "/", *PIECES, headers=HEADERS)
+
+            assert (lie.status, lie.whole) == (400, True)
+            assert (retry.status, retry.body, retry.replayed) == (201, b"done", False)
+            assert seen == ["http.disconnect", "http.request"]
 
     run(main())
 

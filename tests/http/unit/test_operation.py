@@ -87,6 +87,7 @@ def test_what_is_no_request_has_an_operation_without_a_key(thing: object) -> Non
 def test_without_a_key_every_verb_does_nothing() -> None:
     operation = idempotency(scope())
     operation.no_store()
+    operation.release()
     operation.keep_for(5)
     bound = operation.bind(object())
     bound.settle({"a": 1})

@@ -280,3 +280,9 @@ def test_no_content_type_fails(text: str) -> None:
     parts_digest(text)
     parts_digest(f"multipart/form-data; {text}")
     parts_digest(f"multipart/form-data; boundary={text}")
+
+
+def test_a_form_of_very_many_parts_is_not_taken_apart() -> None:
+    """Nothing reads such a form; its bytes count as they are, so that nobody keeps the loop busy with it."""
+    assert of(UPLOAD[:1] * 2_000) is not None
+    assert of(UPLOAD[:1] * 2_001) is None

@@ -345,6 +345,18 @@ def test_a_response_that_is_too_large_is_not_kept_and_not_run_again(ledger: Ledg
     assert shop.runs == 1
 
 
+@pytest.mark.parametrize("sealed", [False, True])
+def test_headers_that_are_too_large_are_passed_on_and_the_response_is_not_kept(ledger: Ledger, *, sealed: bool) -> None:
+    shop = answering([b"coffee"], [*TEXT, ("X-Long", "x" * 100_000)], "list")
+    app = WSGIIdempotencyMiddleware(shop, ledger, encryption_keys=[bytes(32)] if sealed else ())
+
+    first, second = ask(app), ask(app)
+
+    assert (first.body, len(first.headers["x-long"])) == (b"coffee", 100_000)
+    assert (second.status, b"outcome-not-kept" in second.body) == (409, True)
+    assert shop.runs == 1
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_a_response_that_its_handler_does_not_store_is_not_kept(ledger: Ledger, *, late: bool) -> None:
     def handler(_: int, environ: Environ, start_response: Start) -> Iterator[bytes]:

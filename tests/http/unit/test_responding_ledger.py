@@ -84,6 +84,21 @@ def test_who_lost_the_claim_to_one_that_failed_is_told_to_come_again(ledger: Led
     assert ask(whole(ledger, TEXT, "500 Oh")).status == 409
 
 
+def test_who_lost_the_key_to_another_request_is_told_so(ledger: Ledger) -> None:
+    def handler(run: int, environ: Environ, start_response: Start) -> Iterable[bytes]:
+        if run == 1:
+            binding = idempotency(environ)._binding
+            assert binding is not None
+            ledger.blocking.release(binding.claim)
+            assert ask(app, body=b"another").status == 200
+        start_response("200 OK", list(TEXT))
+        return [b"no%d" % run]
+
+    app = WSGIIdempotencyMiddleware(Shop(handler), ledger)
+
+    assert ask(app).status == 422
+
+
 def test_who_lost_the_claim_and_its_client_says_nothing(ledger: Ledger) -> None:
     app = whole(ledger, TEXT)
     first = Open(app)
