@@ -25,6 +25,12 @@ def test_what_was_put_is_read_again_byte_for_byte(blobs: BlobStore, content: byt
     assert blobs.size(key) == len(content)
 
 
+def test_a_place_that_is_there_can_be_looked_at(blobs: BlobStore) -> None:
+    blobs.look()
+    keep(blobs, b"x")
+    blobs.look()
+
+
 def test_a_key_says_what_the_bytes_are(blobs: BlobStore) -> None:
     sha256 = hashlib.sha256(b"hello").hexdigest()
 

@@ -104,6 +104,8 @@ def test_a_missing_bucket_is_told(s3_server: S3Server, tmp_path: Path) -> None:
     assert "Debug source" not in str(told.value)
     with pytest.raises(StoreUnavailable, match="NoSuchBucket"):
         list(blobs.keys())
+    with pytest.raises(StoreUnavailable, match="NoSuchBucket"):
+        blobs.look()
 
 
 def test_a_server_that_is_not_there_is_told_soon(s3_server: S3Server, tmp_path: Path) -> None:

@@ -83,6 +83,12 @@ def test_a_link_is_one_of_two_things_and_has_no_content(vault: Vault) -> None:
     assert vault.count("attachments") == 1
 
 
+def test_what_is_found_out_of_bytes_is_not_for_a_link_to_say(vault: Vault) -> None:
+    link = vault.link(repo_path="a", meta={"sniffed_media_type": "text/html", "archive": {"entries": 1}, "own": 1})
+
+    assert link.meta == {"own": 1}
+
+
 def test_one_content_is_kept_once_however_often_it_is_attached(vault: Vault) -> None:
     vault.task("t2")
     made = [vault.attach(b"same", task_id=task_id) for task_id in ("t1", "t2", "t1")]

@@ -25,13 +25,15 @@ def test_each_spec_becomes_one_attachment_and_a_second_run_adds_nothing(vault: V
     vault.task("path", spec_id="docs/a.md")
     vault.task("long", spec_id="docs/" + "x" * 700)
     vault.task("way-out", spec_id="../secret")
+    vault.task("file-url", spec_id="file:///etc/passwd")
 
     first = tasks.backfill_spec_attachments(vault.database)
     second = tasks.backfill_spec_attachments(vault.database)
 
-    assert (first.task_count, first.added_count, first.skipped_count) == (4, 3, 0)
-    assert (second.task_count, second.added_count, second.skipped_count) == (4, 0, 3)
-    assert [task_id for task_id, _ in first.failed] == ["way-out"] == [task_id for task_id, _ in second.failed]
+    assert (first.task_count, first.added_count, first.skipped_count) == (5, 3, 0)
+    assert (second.task_count, second.added_count, second.skipped_count) == (5, 0, 3)
+    assert [task_id for task_id, _ in first.failed] == ["file-url", "way-out"]
+    assert second.failed == first.failed
     rows = vault.rows("SELECT task_id, kind, external_url, repo_path FROM attachments ORDER BY task_id")
     assert rows == [
         ("long", "spec", None, "docs/" + "x" * 700),

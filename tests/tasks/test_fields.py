@@ -114,13 +114,17 @@ def test_meta_is_an_object_of_a_bounded_size() -> None:
         fields.meta_text([])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("path", ["docs/spec.md", "a", "a/b c/d.txt", "..a/b", "a/.hidden", "./a"])
+@pytest.mark.parametrize("path", ["docs/spec.md", "a", "a/b c/d.txt", "..a/b", "a/.hidden", "./a", "ticket:42"])
 def test_a_path_in_a_repository_is_relative(path: str) -> None:
     assert fields.repo_path(path) == path
 
 
 @pytest.mark.parametrize(
-    "path", ["", " ", "/etc/passwd", "a/../b", "..", "a\\b", "C:a", "c:/a", "a\nb", "a\0", "x" * 1025]
+    "path",
+    [
+        *("", " ", "/etc/passwd", "a/../b", "..", "a\\b", "C:a", "c:/a", "a\nb", "a\0", "x" * 1025),
+        *("file:///x", "git+ssh://a/b", "HTTPS://a"),
+    ],
 )
 def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
     with pytest.raises(InvalidInput, match="repo_path"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,11 +41,60 @@ def test_a_task_is_made_found_and_listed(vault: Vault) -> None:
     second = vault.task("t2", title="Zwei ä", spec_id="docs/a.md")
     with vault.database.read() as tx:
         assert tasks.get_task(tx, "t2") == second
-        assert [task.id for task in tasks.list_tasks(tx, 10)] == ["t2", "t1"]
-        assert [task.id for task in tasks.list_tasks(tx, 1)] == ["t2"]
+        assert [task.id for task in tasks.list_tasks(tx, 10).tasks] == ["t2", "t1"]
+        assert [task.id for task in tasks.list_tasks(tx, 1).tasks] == ["t2"]
 
     assert (second.title, second.spec_id) == ("Zwei ä", "docs/a.md")
     assert second.created_at == second.updated_at
+
+
+def pages(vault: Vault, limit: int, between: Callable[[], object] = lambda: None) -> list[list[str]]:
+    """The ids of every page, with something happening between each and the next."""
+    found: list[list[str]] = []
+    after: str | None = ""
+    while after is not None:
+        with vault.database.read() as tx:
+            page = tasks.list_tasks(tx, limit, after)
+        found.append([task.id for task in page.tasks])
+        after = page.next
+        between()
+    return found
+
+
+def test_pages_give_every_task_once_also_those_of_one_moment(vault: Vault) -> None:
+    for number in range(6):
+        vault.task(f"n.{number}")
+    vault.write("UPDATE tasks SET created_at = :at WHERE id > 'n.1'", at="2026-01-01T00:00:00.000000Z")
+    (whole,) = pages(vault, 500)
+
+    assert len(set(whole)) == len(whole) == 7
+    for limit in range(1, 9):
+        found = pages(vault, limit)
+        assert [one for page in found for one in page] == whole
+        assert all(len(page) == limit for page in found[:-1])
+        assert found[-1]
+
+
+def test_a_page_goes_on_where_the_one_before_ended_whatever_came_and_went(vault: Vault) -> None:
+    for number in range(6):
+        vault.task(f"n{number}")
+    gone = iter(["n4", "n0"])
+
+    def meddle() -> None:
+        with vault.database.write() as tx:
+            tasks.create_task(tx, "Newer")
+            if (task_id := next(gone, None)) is not None:
+                tasks.delete_task(tx, task_id)
+
+    assert pages(vault, 2, meddle) == [["n5", "n4"], ["n3", "n2"], ["n1", "t1"]]
+
+
+@pytest.mark.parametrize("after", ["t1", "2026-01-01~t1", "2026-01-01T00:00:00.000000Z~", "~t1", "\0"])
+def test_a_cursor_that_nobody_gave_is_refused(vault: Vault, after: str) -> None:
+    with vault.database.read() as tx, pytest.raises(InvalidInput) as told:
+        tasks.list_tasks(tx, 10, after)
+
+    assert [field for field, _ in told.value.fields] == ["after"]
 
 
 def test_a_task_without_an_id_gets_a_short_one(vault: Vault) -> None:

@@ -48,6 +48,14 @@ class Stored:
     modified: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class Emptied:
+    """What went from the trash for good, and what would not go: in nobody's way there, but it takes its room."""
+
+    removed_count: int = 0
+    failed_count: int = 0
+
+
 class BlobStore(Protocol):
     """All methods block, may be called from any thread, and say `StoreUnavailable` when disk or server fail.
 
@@ -57,6 +65,9 @@ class BlobStore(Protocol):
     @property
     def backend(self) -> str:
         """`local_cas` or `s3`: what a row says of where its bytes lie."""
+
+    def look(self) -> None:
+        """Ask it for something small, to see that it is there at all."""
 
     def spool(self) -> Spool:
         """A new temporary file. Use it as a context manager: it is gone at the end of the block."""
@@ -104,8 +115,8 @@ class BlobStore(Protocol):
     def sweep_temporary(self, older_than_seconds: float) -> int:
         """Remove what writers left that did not live to do so; gives how many. A living writer keeps its own."""
 
-    def empty_trash(self, older_than_seconds: float) -> int:
-        """Delete for good what was discarded that long ago; gives how many."""
+    def empty_trash(self, older_than_seconds: float) -> Emptied:
+        """Delete for good what was discarded that long ago. What cannot be is logged, once, and keeps nothing else."""
 
 
 def content_key(sha256: str) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import logging
 import os
 import re
 import secrets
@@ -26,10 +27,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from onceward.blobs import CHUNK_BYTES, BlobMissing, Stored, content_key
+from onceward.blobs import CHUNK_BYTES, BlobMissing, Emptied, Stored, content_key
 from onceward.blobs.guard import FolderGuard
 from onceward.blobs.spool import FOLDER_FLAGS, Spool, SpoolFolder, failing_as
 from onceward.errors import InvalidInput, StoreUnavailable
+
+logger = logging.getLogger("onceward.blobs")
 
 _KEY = re.compile(r"sha256/([0-9a-f]{2})/([0-9a-f]{2})/(\1\2[0-9a-f]{60})")
 _PAIR = re.compile(r"[0-9a-f]{2}")
@@ -61,6 +64,12 @@ class FolderBlobs:
                 with self._opened(name, make=True):
                     pass
         self._spools = SpoolFolder(self._root / "tmp", durable=True)
+
+    def look(self) -> None:
+        with failing_as("the blob folder cannot be opened"):
+            for name in ("sha256", "tmp"):
+                with self._opened(name):
+                    pass
 
     def spool(self) -> Spool:
         return self._spools.spool()
@@ -176,13 +185,28 @@ class FolderBlobs:
     def sweep_temporary(self, older_than_seconds: float) -> int:
         return self._spools.sweep(older_than_seconds)
 
-    def empty_trash(self, older_than_seconds: float) -> int:
-        removed, limit = 0, time.time() - older_than_seconds
+    def empty_trash(self, older_than_seconds: float) -> Emptied:
+        removed = failed = 0
+        first, limit = "", time.time() - older_than_seconds
         with failing_as("the trash cannot be emptied"), self._opened("trash") as trash, os.scandir(trash) as entries:
             for entry in entries:
-                if (named := _ASIDE.fullmatch(entry.name)) and int(named[1]) <= limit:
-                    removed += _removed(entry.name, trash)
-        return removed
+                if not (named := _ASIDE.fullmatch(entry.name)) or int(named[1]) > limit:
+                    continue
+                try:
+                    os.unlink(entry.name, dir_fd=trash)
+                    removed += 1
+                except FileNotFoundError:
+                    # Another collector was here.
+                    continue
+                except OSError as error:
+                    # Also what we never made: a folder, planted in place of a blob.
+                    failed += 1
+                    first = first or f"{self._root / 'trash' / entry.name}: {error.strerror}"
+        if failed:
+            logger.warning(
+                "%d in the trash of the blobs cannot be removed and take their room; first %s", failed, first
+            )
+        return Emptied(removed, failed)
 
     @contextmanager
     def _opened(self, *names: str, make: bool = False) -> Iterator[int]:
@@ -333,15 +357,6 @@ def _exists(name: str, folder: int) -> bool:
     try:
         os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
-        return False
-    return True
-
-
-def _removed(name: str, folder: int) -> bool:
-    try:
-        os.unlink(name, dir_fd=folder)
-    except OSError:
-        # Gone meanwhile, or nothing that we made: a folder, planted in place of a blob. It is in nobody's way here.
         return False
     return True
 

@@ -25,7 +25,8 @@ import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import S3Store
 
-from onceward.blobs import CHUNK_BYTES, BlobMissing, Stored, content_key
+from onceward.blobs import CHUNK_BYTES, BlobMissing, Emptied, Stored, content_key
+from onceward.blobs.s3_owner import settled_owner
 from onceward.blobs.spool import Spool, SpoolFolder
 from onceward.errors import InvalidInput, InvalidStoreUrl, StoreUnavailable
 
@@ -84,10 +85,6 @@ class Place:
         return self.options.get("endpoint") or next((os.environ[name] for name in named if os.environ.get(name)), "")
 
 
-# Beside the blobs, which lie under `sha256/`.
-_OWNER = "owner"
-
-
 class S3Blobs:
     """Made by `open_s3`. It talks to the server from the first use on; a forked child opens its own."""
 
@@ -99,6 +96,11 @@ class S3Blobs:
         self._where = where
         self._copy_bytes_max = copy_bytes_max
         self._sends_parts = True
+
+    def look(self) -> None:
+        # Not `head`: a key and a whole bucket that are not there look the same to it.
+        with self._failing_as("cannot be listed"):
+            next(iter(obstore.list(self._store, "sha256", chunk_size=1)), None)
 
     def spool(self) -> Spool:
         return self._spools.spool()
@@ -113,11 +115,7 @@ class S3Blobs:
 
     def owner(self, mark: str) -> str:
         with self._failing_as("cannot be asked whose it is"):
-            try:
-                return bytes(obstore.get(self._store, _OWNER).bytes()).decode("utf-8", "replace")
-            except FileNotFoundError:
-                obstore.put(self._store, _OWNER, mark.encode())
-        return mark
+            return settled_owner(self._store, mark)
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
@@ -179,9 +177,9 @@ class S3Blobs:
     def sweep_temporary(self, older_than_seconds: float) -> int:
         return self._spools.sweep(older_than_seconds)
 
-    def empty_trash(self, older_than_seconds: float) -> int:  # noqa: ARG002  # as the protocol says it
+    def empty_trash(self, older_than_seconds: float) -> Emptied:  # noqa: ARG002  # as the protocol says it
         """There is no trash: what is discarded is deleted."""
-        return 0
+        return Emptied()
 
     def _upload(self, spool: Spool, key: str) -> None:
         part = max(PART_BYTES, -(-spool.size // _PARTS_MAX))

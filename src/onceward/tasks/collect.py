@@ -37,7 +37,10 @@ FAILURES_MAX = 10
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """What was found, and what became of it. A dry run counts with the same conditions and deletes nothing."""
+    """What was found, and what became of it. A dry run counts with the same conditions and deletes nothing.
+
+    What would not go, now or from the trash of an earlier run, is in `failed_count`; the next run tries it again.
+    """
 
     candidate_count: int
     deleted_count: int
@@ -118,7 +121,7 @@ def gc_blobs(
         orphans += _sweep(database, bin_, batch, dry_run=dry_run)
     if not dry_run:
         store.sweep_temporary(max(grace_seconds, orphan_seconds))
-        store.empty_trash(grace_seconds)
+        bin_.failed_count += store.empty_trash(grace_seconds).failed_count
     return Collected(found, deleted, bin_.failed_count, reclaimed, dry_run, expired, orphans)
 
 

@@ -24,6 +24,9 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 # RFC 3339: a date, a time and a zone; nothing is guessed.
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:[Zz]|[+-]\d{2}:\d{2})", re.ASCII)
 _DRIVE = re.compile(r"[A-Za-z]:")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+# What is found out about bytes; what a client says under these names counts for nothing.
+_OWN_META = frozenset({"sniffed_media_type", "archive"})
 
 
 @record(frozen=True, slots=True)
@@ -77,6 +80,11 @@ def meta_text(meta: dict[str, Json]) -> str | None:
     return text
 
 
+def said_meta(meta: dict[str, Json]) -> dict[str, Json]:
+    """What of it is the client's to say."""
+    return {name: value for name, value in meta.items() if name not in _OWN_META}
+
+
 def expiry(text: str | None, now: datetime.datetime) -> str | None:
     """When it ends: an RFC 3339 time with its zone, or a date, which means the end of that day in UTC."""
     if text is None or not text.strip():
@@ -113,6 +121,8 @@ def repo_path(path: str) -> str:
         raise refused("repo_path", "must not contain control characters")
     if path.startswith("/") or "\\" in path or _DRIVE.match(path):
         raise refused("repo_path", "must be relative, with / between its parts and no drive")
+    if _SCHEME.match(path):
+        raise refused("repo_path", "must be a path in a repository, not a URL")
     if ".." in path.split("/"):
         raise refused("repo_path", "must not lead out of its folder with ..")
     return path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass
 
-from sqlalchemy import bindparam, select, text
+from sqlalchemy import bindparam, select, text, tuple_
 
 from onceward.core.text import checked, refused
 from onceward.db.clock import now_text
@@ -32,6 +32,14 @@ class Task:
     updated_at: str
 
 
+@dataclass(frozen=True, slots=True)
+class TaskPage:
+    """Tasks, the newest first, and where the list goes on: `after` for the next page; None when this was the last."""
+
+    tasks: list[Task]
+    next: str | None
+
+
 _COLUMNS = (tasks.c.id, tasks.c.title, tasks.c.spec_id, tasks.c.created_at, tasks.c.updated_at)
 _INSERT = text("""
     INSERT INTO tasks (id, title, spec_id, created_at, updated_at, request_key)
@@ -43,6 +51,9 @@ _ASKED = select(*_COLUMNS).where(tasks.c.request_key == bindparam("request_key")
 _ONE = select(*_COLUMNS).where(tasks.c.id == bindparam("id"))
 _LOCK = text("SELECT id FROM tasks WHERE id = :id FOR UPDATE")
 _NEWEST = select(*_COLUMNS).order_by(tasks.c.created_at.desc(), tasks.c.id.desc()).limit(bindparam("limit"))
+_OLDER = _NEWEST.where(tuple_(tasks.c.created_at, tasks.c.id) < tuple_(bindparam("at"), bindparam("id")))
+# A cursor names a place, not a row: it holds when the task behind it is gone.
+_PLACE = re.compile(rf"(\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{{6}}Z)~({_ID.pattern})", re.ASCII)
 _DETACH = text("DELETE FROM attachments WHERE task_id = :id RETURNING id")
 _DELETE = text("DELETE FROM tasks WHERE id = :id")
 
@@ -81,9 +92,19 @@ def get_task(tx: Transaction, task_id: str) -> Task:
     return Task(*row)
 
 
-def list_tasks(tx: Transaction, limit: int) -> list[Task]:
-    """The newest first. What is attached to them is not even looked at."""
-    return [Task(*row) for row in tx.execute(_NEWEST, {"limit": min(limit, LIST_MAX)})]
+def list_tasks(tx: Transaction, limit: int, after: str = "") -> TaskPage:
+    """So many, but at most 500, behind the cursor. What is attached to them is not even looked at."""
+    limit = min(limit, LIST_MAX)
+    # One more than is wanted: whether there is more.
+    asked: dict[str, object] = {"limit": limit + 1}
+    if after:
+        place = _PLACE.fullmatch(after)
+        if place is None:
+            raise refused("after", "must be `next` of the page before")
+        asked |= {"at": place[1], "id": place[2]}
+    found = [Task(*row) for row in tx.execute(_OLDER if after else _NEWEST, asked)]
+    page = found[:limit]
+    return TaskPage(page, f"{page[-1].created_at}~{page[-1].id}" if len(found) > limit else None)
 
 
 def delete_task(tx: Transaction, task_id: str) -> int:

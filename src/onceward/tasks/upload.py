@@ -21,7 +21,6 @@ from onceward.blobs.archive import ArchiveLimits, inspect
 from onceward.blobs.media import is_allowed, settle, sniff
 from onceward.blobs.media.lattice import UNKNOWN
 from onceward.blobs.spool import Spool
-from onceward.core.canonical import Json
 from onceward.core.record import record
 from onceward.core.text import refused
 from onceward.db.clock import now_text
@@ -35,9 +34,6 @@ from onceward.tasks.check import LOCAL, holds
 from onceward.tasks.fields import NewAttachment
 from onceward.tasks.insert import Added, asked_before, insert
 from onceward.tasks.labels import normal_labels
-
-# What is found out here; what a client says under these names counts for nothing.
-_OWN_META = frozenset({"sniffed_media_type", "archive"})
 
 # Bytes that no row names are swept from an object store after an hour. Who stood still between seeing them there and
 # naming them, as a machine that sleeps does, cannot be sure of them any more.
@@ -119,7 +115,7 @@ def _draft(task_id: str, spool: Spool, new: NewAttachment, rules: UploadRules) -
     media_type = found.media_type or UNKNOWN
     if not is_allowed(media_type, rules.allowed_media_types):
         raise refused("media_type", f"{media_type} is not allowed here")
-    meta: dict[str, Json] = {name: value for name, value in new.meta.items() if name not in _OWN_META}
+    meta = fields.said_meta(new.meta)
     if found.sniffed_media_type is not None:
         meta["sniffed_media_type"] = found.sniffed_media_type
     summary = None if rules.archive is None else inspect(spool.path, media_type, rules.archive)
