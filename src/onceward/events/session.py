@@ -40,7 +40,8 @@ class Session:
         unsent: Callable[[], int] | None = None,
         visitor: Hashable = None,
     ) -> None:
-        self.cursor = start.after
+        # Behind a gap only when the client has heard of it.
+        self.cursor = start.after if start.missed is None else start.missed
         self.due = 0.0
         self.visitor = visitor
         self._feed = feed
@@ -54,7 +55,7 @@ class Session:
         self._ending: Ending | None = None
         self._waiter: asyncio.Future[None] | None = None
         # What the client knows of the cursor, and when it was last told something.
-        self._told = start.after
+        self._told = self.cursor
         self._told_at = 0.0
         self._progress_at = 0.0
         self._caught_up = False
@@ -137,7 +138,9 @@ class Session:
             log_epoch=extent.log_epoch,
         )
         if self._start.missed is not None:
-            await self._say("gap", after_event_id=self._start.missed, oldest_event_id=extent.oldest_event_id)
+            gap = {"after_event_id": self.cursor, "oldest_event_id": extent.oldest_event_id}
+            await self._put(self._wire.mark("gap", self._start.after, **gap))
+            self.cursor = self._told = self._start.after
 
     async def _follow(self) -> None:
         while not self._has_ended():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from onceward.core.canonical import Json
+from onceward.ingest.columns import PRIMARY, SECONDARY
 from onceward.ingest.date import ZONE, date_bucket
 from onceward.ingest.inserted import Inserted
 from onceward.ingest.payload import Payload
@@ -33,6 +34,8 @@ def how_keyed(payload: Payload) -> list[str]:
             return [f"primary: sha256 of the subject without prefixes, {subject_base(_text(payload.get('title')))!r}"]
         case "email_correspondence_thread_v2":
             return ["primary: sha256 of the first mail's Message-ID: References, In-Reply-To or its own"]
+        case None if not (payload.get(PRIMARY) or payload.get(SECONDARY)):
+            return ["it has no policy and no keys"]
         case _:
             return ["the keys came with the payload"]
 
@@ -53,6 +56,8 @@ def _secondary_of_newsletter(known: dict[str, Json]) -> str:
 def what_follows(told: Inserted) -> str:
     """Why the action is what it is."""
     if told.action == "inserted":
+        if told.row is not None and told.row["idempotency_policy_id"] is None:
+            return "it has no policy and no keys, and is inserted plainly, each time that it comes"
         return "no entry of its policy has one of its keys"
     found = f"an entry has its {told.matched_on} key"
     if told.split_with:

@@ -39,6 +39,10 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 
+# What a newsletter is known by without its Message-ID, and what is said of such a part that is there and tells nothing.
+_PARTS = ("from", "subject", "source.date")
+_UNREADABLE = ("has no address", "has nothing but prefixes and tags", "is no date that can be read")
+
 
 @dataclass(frozen=True, slots=True)
 class Keys:
@@ -69,10 +73,12 @@ def newsletter_keys(message_id: str | None, from_addr: str | None, subject: str 
     parts = (_from_addr(from_addr), subject_base(subject or ""), date_bucket(date))
     secondary = sha256_hex("|".join(map(str, parts))) if all(parts) else None
     if primary is None and secondary is None:
-        raise InvalidInput(
-            "a newsletter needs a Message-ID, or a sender, a subject and a date",
-            (("source.message_id", "is missing, and so is the sender, the subject or the date"),),
-        )
+        lacks = [("source.message_id", "is missing")]
+        for name, sent, part, why in zip(_PARTS, (from_addr, subject, date), parts, _UNREADABLE, strict=True):
+            if not part:
+                lacks.append((name, "is missing" if sent is None or not str(sent).strip() else why))
+        told = ", ".join(f"{name} {why}" for name, why in lacks)
+        raise InvalidInput(f"a newsletter needs a Message-ID, or a sender, a subject and a date: {told}", tuple(lacks))
     return Keys(EMAIL_NEWSLETTER, None if primary is None else stored(primary), secondary)
 
 

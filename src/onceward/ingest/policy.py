@@ -7,9 +7,9 @@ because entries refer to it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args
 
 from sqlalchemy import TextClause, text
 
@@ -73,11 +73,17 @@ _PUT = """
     INSERT INTO {policies}
         (policy_key, source, content_type, conflict_action, update_fields, enabled, secondary_role)
     VALUES (:policy_key, :source, :content_type, :conflict_action, :update_fields, :enabled, :secondary_role)
-    ON CONFLICT (policy_key) DO UPDATE SET
-        source = excluded.source, content_type = excluded.content_type, conflict_action = excluded.conflict_action,
-        update_fields = excluded.update_fields, enabled = excluded.enabled, secondary_role = excluded.secondary_role
+    ON CONFLICT (policy_key) DO UPDATE SET {changes}
     RETURNING policy_id
 """
+
+
+class Kept(TypedDict, total=False):
+    """What need not be said of a policy: it stays as it is. A new one is enabled, updates all, and has no hints."""
+
+    update_fields: Sequence[str] | None
+    enabled: bool
+    secondary_role: str
 
 
 def list_policies(tx: Transaction, schema: Schema) -> list[Policy]:
@@ -93,29 +99,26 @@ def put_policy(
     source: str,
     content_type: str,
     conflict_action: str,
-    update_fields: Sequence[str] | None = None,
-    enabled: bool = True,
-    secondary_role: str = "identity",
+    **kept: Unpack[Kept],
 ) -> Policy:
     """Make a policy, or make the one of this name as it is said here.
 
     `Conflict` when it has entries and would be about another source or other content types: these would no longer be
     what their policy says.
     """
-    values: dict[str, object] = {
-        "policy_key": checked("policy_key", _text("policy_key", policy_key), POLICY_KEY_BYTES_MAX),
+    policy_key = checked("policy_key", _text("policy_key", policy_key).strip(), POLICY_KEY_BYTES_MAX)
+    said: dict[str, object] = {
         "source": _plain("source", source),
         "content_type": "/".join(
             _plain("content_type", part) for part in _text("content_type", content_type).split("/")
         ),
         "conflict_action": _one_of("conflict_action", conflict_action, get_args(Action)),
-        "update_fields": _fields(update_fields),
-        "enabled": _flag("enabled", enabled),
-        "secondary_role": _one_of("secondary_role", secondary_role, get_args(Role)),
+        **{name: _CHECKS[name](value) for name, value in kept.items()},
     }
+    values = {"policy_key": policy_key, **_NEW, **said}
     # On PostgreSQL this waits for those who are inserting entries of the policy, whose foreign keys hold it.
     locked = "" if tx.dialect.name == "sqlite" else "FOR UPDATE"
-    there = tx.execute(_statement(tx, schema, _LOCK, locked), {"policy_key": policy_key}).one_or_none()
+    there = tx.execute(_statement(tx, schema, _LOCK, locked=locked), {"policy_key": policy_key}).one_or_none()
     if (
         there is not None
         and (there.source, there.content_type) != (values["source"], values["content_type"])
@@ -125,16 +128,18 @@ def put_policy(
             f"the policy {policy_key!r} has entries, so its source and content_type stay as they are;"
             " make another policy, and disable this one"
         )
-    policy_id = tx.execute(_statement(tx, schema, _PUT), values).scalar_one()
+    changes = ", ".join(f"{name} = excluded.{name}" for name in said)
+    policy_id = tx.execute(_statement(tx, schema, _PUT, changes=changes), values).scalar_one()
     return next(policy for policy in list_policies(tx, schema) if policy.policy_id == policy_id)
 
 
-def _statement(tx: Transaction, schema: Schema, statement: str, locked: str = "") -> TextClause:
+def _statement(tx: Transaction, schema: Schema, statement: str, **parts: str) -> TextClause:
     is_sqlite = tx.dialect.name == "sqlite"
-    policies = schema.table("idempotency_policies", is_sqlite=is_sqlite)
-    return text(
-        statement.format(policies=policies, entries=schema.table("entries", is_sqlite=is_sqlite), locked=locked)
-    )
+    tables = {
+        "policies": schema.table("idempotency_policies", is_sqlite=is_sqlite),
+        "entries": schema.table("entries", is_sqlite=is_sqlite),
+    }
+    return text(statement.format(**tables, **parts))
 
 
 def _read(row: Sequence[Any]) -> Policy:
@@ -177,3 +182,12 @@ def _fields(names: object) -> str | None:
         if name not in UPDATABLE:
             raise refused("update_fields", f"has {name[:64]!r}; an update can change {', '.join(UPDATABLE)}")
     return compact(list(dict.fromkeys(names)))
+
+
+# What a new policy has where nothing is said of it, and how it is checked where something is.
+_NEW: dict[str, object] = {"update_fields": None, "enabled": True, "secondary_role": "identity"}
+_CHECKS: dict[str, Callable[[object], object]] = {
+    "update_fields": _fields,
+    "enabled": lambda value: _flag("enabled", value),
+    "secondary_role": lambda value: _one_of("secondary_role", value, get_args(Role)),
+}

@@ -27,8 +27,8 @@ _STARTED = text("""
 _ENDED = text("""
     UPDATE turn_tools SET status = :status, receipt = :receipt, updated_at = :now WHERE seq = :seq
 """)
-# What an earlier run had begun and could not finish recording.
-_REPLAYED = text("""
+# What an earlier run had begun and could not finish recording: it is known now, or nobody knows.
+_FOUND = text("""
     UPDATE turn_tools SET status = :status, receipt = :receipt, updated_at = :now
     WHERE turn_group_id = :turn_group_id AND key = :key AND generation = :generation
       AND status IN ('started', 'unknown')
@@ -89,8 +89,8 @@ class TurnGate:
             values = {"status": _STATUSES[envelope.status], "receipt": receipt, "now": time_text(self._now())}
             if seq is not None:
                 tx.execute(_ENDED, {**values, "seq": seq})
-            elif envelope.status is CallStatus.REPLAYED:
+            elif envelope.status in {CallStatus.REPLAYED, CallStatus.UNKNOWN}:
                 same = {"turn_group_id": call.turn_group_id, "key": call.key, "generation": call.generation}
-                tx.execute(_REPLAYED, {**values, **same})
+                tx.execute(_FOUND, {**values, **same})
 
         await self._recorder.record("tool", shown, also)

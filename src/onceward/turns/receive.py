@@ -63,6 +63,7 @@ class Received:
                   joined a turn that still waits for more
     duplicate_of  the turn that a message which is known already belongs to
     interrupted   the turn whose run is over because of this message
+    tries_again   the failed turn whose messages the new one has
     """
 
     status: Status
@@ -73,6 +74,7 @@ class Received:
     duplicate_of: str | None = None
     interrupted: str | None = None
     event_id: int | None = None
+    tries_again: str | None = None
 
     @property
     def turn_id(self) -> str:
@@ -214,7 +216,7 @@ class _Receiving:
             raise Again
         moves.hand_over(self.tx, failed, turn.id)
         decision = Decision.QUEUE if busy else None
-        return self._told(Received(Status.NEW, turn, message_id, decision, reason))
+        return self._told(Received(Status.NEW, turn, message_id, decision, reason, tries_again=failed.id))
 
     # What is new.
 

@@ -30,6 +30,7 @@ _READ = text("""
     SELECT seq, event, data FROM turn_chunks
     WHERE turn_id = :id AND version = :version AND seq > :after ORDER BY seq LIMIT :limit
 """)
+_LAST = text("SELECT coalesce(max(seq), 0) FROM turn_chunks WHERE turn_id = :id AND version = :version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,11 @@ def read_chunks(tx: Transaction, turn_id: str, version: int, after: int = 0, lim
     """The chunks of one version that follow number `after`."""
     values = {"id": turn_id, "version": version, "after": after, "limit": min(limit, PAGE_MAX)}
     return [Chunk(*row) for row in tx.execute(_READ, values)]
+
+
+def last_number(tx: Transaction, turn_id: str, version: int) -> int:
+    """The number of the last chunk of one version; 0 when it has none."""
+    return int(tx.execute(_LAST, {"id": turn_id, "version": version}).scalar_one())
 
 
 def stream_page(

@@ -108,12 +108,17 @@ def test_a_pipe_is_read_once() -> None:
         ("messages", "\ufeff" + jsonl(TELEGRAM), "jsonl"),
         ("photo.png", b"\x89PNG\r\n\x1a\n", None),
         ("empty", "", None),
+        ("empty.mbox", "", "mbox"),
+        ("mbox", "\n", "mbox"),
+        ("photo.mbox", b"\x89PNG\r\n\x1a\n", None),
     ],
 )
 def test_a_file_is_known_by_how_it_begins(tmp_path: Path, name: str, content: str | bytes, kind: str | None) -> None:
     path = file(tmp_path, name, content)
 
     assert format_of(path) == kind
+    if not content and kind is not None:
+        assert items(open_source(path, Normalizing())) == []
     if kind is None:
         with pytest.raises(InvalidInput, match="say which with --format"):
             open_source(path, Normalizing())

@@ -68,6 +68,22 @@ def test_what_comes_before_the_break_is_found(tmp_path: Path) -> None:
     assert refs(found) == ["tg:5:1", "tg:5:2"]
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ({"messages": 5}, "messages must be a list"),
+        ({"messages": None}, "messages must be a list"),
+        ({"chats": []}, "chats must be an object"),
+        ({"left_chats": {"list": {}}}, "list must be a list"),
+        ({"chats": {"list": [{"messages": {}}]}}, "messages must be a list"),
+    ],
+    ids=str,
+)
+def test_what_is_no_export_is_refused_and_not_read_as_an_empty_one(tmp_path: Path, content: object, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        items(opened(tmp_path, json.dumps(content)))
+
+
 def test_a_type_may_be_said_for_all_of_them(tmp_path: Path) -> None:
     content = exported(message(1, "https://example.com/"))
     types = []

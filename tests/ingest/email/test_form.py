@@ -165,6 +165,17 @@ def test_a_newsletter_that_lacks_a_part_loses_only_its_secondary_key(changes: di
     assert cast("list[str]", payload["reasons"])[1].endswith(f"because it has no {missing} that can be read.")
 
 
+def test_a_newsletter_that_cannot_be_known_is_told_all_that_it_lacks() -> None:
+    error = refusal({**form(subject="[x]", content_type="newsletter", source={"date": "soon"}), "from": "nobody"})
+
+    assert error.fields == (
+        ("source.message_id", "is missing"),
+        ("from", "has no address"),
+        ("subject", "has nothing but prefixes and tags"),
+        ("source.date", "is no date that can be read"),
+    )
+
+
 def test_a_newsletter_without_message_id_has_only_its_secondary_key() -> None:
     payload = normalize_email(form(source={"date": 1771351200}))
 

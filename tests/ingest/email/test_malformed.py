@@ -162,13 +162,12 @@ def test_no_object_raises_anything_else(sent: dict[str, Json]) -> None:
         pytest.param(bytes(10 * MEGABYTE), id="junk"),
     ],
 )
-@pytest.mark.no_cover
 def test_ten_megabytes_of_anything_are_read_in_a_moment(raw: bytes) -> None:
     began = time.process_time()
 
     payload = check(lambda: normalize_mail(raw, backfill=True))
 
-    assert time.process_time() - began < 4
+    assert time.process_time() - began < 15  # on a slow machine; what grows with the square takes hours
     if payload is not None:
         shown = {**payload, "capture_text": None, "clean_text": None}
         assert len(compact(cast("Json", shown))) < 200_000

@@ -171,22 +171,27 @@ def test_a_newsletter_is_known_by_its_id_and_by_sender_subject_and_day() -> None
 
 
 @pytest.mark.parametrize(
-    "missing",
+    ("missing", "told"),
     [
-        {"from_addr": None},
-        {"from_addr": "Jane"},
-        {"subject": None},
-        {"subject": "Re: [x]"},
-        {"date": None},
-        {"date": "soon"},
+        ({"from_addr": None}, ("from", "is missing")),
+        ({"from_addr": "Jane"}, ("from", "has no address")),
+        ({"subject": None}, ("subject", "is missing")),
+        ({"subject": "Re: [x]"}, ("subject", "has nothing but prefixes and tags")),
+        ({"date": None}, ("source.date", "is missing")),
+        ({"date": " "}, ("source.date", "is missing")),
+        ({"date": "soon"}, ("source.date", "is no date that can be read")),
     ],
     ids=str,
 )
-def test_a_newsletter_that_lacks_a_part_loses_only_its_secondary_key(missing: dict[str, str | None]) -> None:
+def test_a_newsletter_that_lacks_a_part_loses_only_its_secondary_key(
+    missing: dict[str, str | None], told: tuple[str, str]
+) -> None:
     parts = {"from_addr": "sender@example.com", "subject": "Weekly", "date": DATE} | missing
 
     assert newsletter_keys("<a@b.example>", **parts) == keys.Keys("email_newsletter_v1", "<a@b.example>", None)
-    assert refusal(lambda: newsletter_keys(" ", **parts)).fields[0][0] == "source.message_id"
+    refused = refusal(lambda: newsletter_keys(" ", **parts))
+    assert refused.fields == (("source.message_id", "is missing"), told)
+    assert str(refused).endswith(f": source.message_id is missing, {' '.join(told)}")
 
 
 def test_a_newsletter_without_an_id_has_its_secondary_key() -> None:

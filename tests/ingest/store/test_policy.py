@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from typing import Any
 
@@ -63,6 +64,24 @@ def test_a_policy_is_made_and_changed_in_its_schema_alone(database: Database) ->
         "enabled": True,
         "secondary_role": "identity",
     }
+
+
+def test_blanks_around_a_name_are_no_part_of_it(database: Database) -> None:
+    made = put(database, " notes_v1\n")
+
+    assert (made.policy_key, put(database, "notes_v1").policy_id) == ("notes_v1", made.policy_id)
+    insert_entry(database, PKM, note("notes_v1", "p"))
+    with pytest.raises(Conflict, match="'notes_v1' has entries"):
+        put(database, " notes_v1 ", source="memos")
+
+
+def test_what_is_left_out_stays_and_what_is_said_is_put(database: Database) -> None:
+    full = put(database, "notes_v1", update_fields=["title"], enabled=False, secondary_role="hint")
+
+    assert put(database, "notes_v1") == full
+    assert put(database, "notes_v1", update_fields=None) == dataclasses.replace(full, update_fields=None)
+    assert put(database, "notes_v1", enabled=True) == dataclasses.replace(full, update_fields=None, enabled=True)
+    assert put(database, "notes_v1", secondary_role="identity").secondary_role == "identity"
 
 
 REFUSED: tuple[dict[str, Any], ...] = (

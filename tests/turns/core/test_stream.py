@@ -186,6 +186,39 @@ def test_what_a_run_could_not_finish_recording_is_recorded_by_the_run_that_repla
     asyncio.run(story())
 
 
+def test_a_call_that_is_found_in_doubt_is_recorded_so(database: Database) -> None:
+    calls: list[str] = []
+
+    @tool(effect="irreversible", key_fields=["order"])
+    def refund(order: str) -> str:
+        calls.append(order)
+        raise OSError("the line broke")
+
+    async def desk(context: Context) -> Json:
+        envelope = await context.call("refund", order="7")
+        if context.attempt == 1:
+            # What a process leaves that dies inside of its effect.
+            with database.write() as tx:
+                tx.execute(text("UPDATE turn_tools SET status = 'started'"))
+            raise RuntimeError("gone")
+        return envelope.json()
+
+    async def story() -> None:
+        with open_ledger("memory:") as ledger:
+            async with opened(House(database, ledger, Brain(desk, Toolbox([refund])))) as house:
+                turn_id = (await house.say("hello")).turn_id
+                await house.idle()
+
+                turn = house.turn(turn_id)
+                with database.read() as tx:
+                    (call,) = tools_of(tx, turn)
+                assert isinstance(turn.answer, dict)
+                assert (turn.answer["status"], calls) == ("unknown", ["7"])
+                assert (call.status, call.epoch, call.receipt) == ("unknown", 1, None)
+
+    asyncio.run(story())
+
+
 def test_a_context_has_what_the_turn_is_about(database: Database) -> None:
     seen: list[Context] = []
 

@@ -60,6 +60,8 @@ def format_of(path: Path) -> str | None:
         return _json_format(path, plain)
     if path.suffix in {".jsonl", ".ndjson"}:
         return "jsonl"
+    if not plain and (path.suffix == ".mbox" or path.name == "mbox"):
+        return "mbox"
     return "eml" if _HEADER.match(plain) or path.suffix == ".eml" else None
 
 

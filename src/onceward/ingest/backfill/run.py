@@ -51,10 +51,14 @@ class Trouble(NamedTuple):
 
 @dataclass(slots=True)
 class Summary:
-    """What became of all messages of a run, and why some failed. `finished` is False when it did not come to the end."""
+    """What became of all messages of a run, and why some failed. `finished` is False when it did not come to the end.
+
+    `plain` of those that were inserted have no policy and no keys: nothing knows them again.
+    """
 
     actions: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
+    plain: int = 0
     finished: bool = True
 
     @property
@@ -154,8 +158,9 @@ class Backfill:
 
     def _finish(self, chunk: _Chunk, inserted: Future[list[Result]]) -> None:
         summary = self.summary
-        for item, result in zip(chunk.items, inserted.result(), strict=True):
+        for item, payload, result in zip(chunk.items, chunk.payloads, inserted.result(), strict=True):
             summary.actions[result.action] += 1
+            summary.plain += result.action == "inserted" and payload.get("idempotency_policy_key") is None
             if result.why is not None:
                 self._fail(item, result.why)
         for item, why in chunk.troubles:

@@ -52,10 +52,12 @@ def _messages(reader: JsonReader) -> Iterator[tuple[dict[str, Json], Json]]:
     """Of the one chat that the file is, and of each that it lists."""
     about: dict[str, Json] = {}
     for name in reader.names():
-        if name == "messages" and reader.peek() == "[":
+        if name == "messages":
+            _check(reader, "[", name)
             for _ in reader.elements():
                 yield about, reader.value()
-        elif name in _CHATS and reader.peek() == "{":
+        elif name in _CHATS:
+            _check(reader, "{", name)
             yield from _chats(reader)
         else:
             about[name] = reader.value()
@@ -63,11 +65,19 @@ def _messages(reader: JsonReader) -> Iterator[tuple[dict[str, Json], Json]]:
 
 def _chats(reader: JsonReader) -> Iterator[tuple[dict[str, Json], Json]]:
     for name in reader.names():
-        if name == "list" and reader.peek() == "[":
+        if name == "list":
+            _check(reader, "[", name)
             for _ in reader.elements():
                 yield from _messages(reader)
         else:
             reader.value()
+
+
+def _check(reader: JsonReader, opening: str, name: str) -> None:
+    # At the end of a file that was cut off there is nothing, of which the reader tells.
+    if reader.peek() not in (opening, ""):
+        kind = "a list" if opening == "[" else "an object"
+        raise refused(name, f"must be {kind}, as it is in an export of Telegram")
 
 
 def _where(count: int, message: Json) -> str:

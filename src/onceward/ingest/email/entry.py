@@ -75,7 +75,7 @@ def payload_of(letter: Letter, said: Said) -> Payload:
     in_reply_to = next(iter(identifiers(first(letter.headers, "in-reply-to"))), None)
     sender = _address(letter.sender)
     if kind.content_type == NEWSLETTER:
-        keys = newsletter_keys(id_of_it, sender, letter.subject, letter.date)
+        keys = newsletter_keys(id_of_it, sender or letter.sender, letter.subject, letter.date)
         why = _why_newsletter(keys, sender, letter)
     elif said.thread_policy == EMAIL_THREAD:
         keys = thread_keys(letter.subject)
