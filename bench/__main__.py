@@ -1,6 +1,6 @@
 """Measure, print the tables, and save them as Markdown and SVG.
 
-python -m bench              everything, about fifteen minutes
+python -m bench              everything, about twenty minutes
 python -m bench --part http  only the middleware; saves nothing unless told where, and so does the next
 python -m bench --quick      a smoke test: memory and SQLite, no servers of stores, no peers
 """
@@ -25,6 +25,8 @@ from tests.servers.postgres import PostgresServer
 
 from bench import chart, names, table
 from bench.arena import Arena, arena
+from bench.blobs import collect, put, transfer
+from bench.blobs import table as blobs_table
 from bench.by_hand import ByHand
 from bench.contest import Figures, Unable, compete
 from bench.http import contest as http
@@ -59,6 +61,11 @@ class Plan:
     clients: int = 200
     fanout_seconds: float = 3.0
     starts: int = 5
+    blob_mib: int = 256
+    small_blobs: int = 300
+    blob_rounds: int = 5
+    transfer_mib: int = 2048
+    garbage: tuple[int, ...] = (1_000, 10_000, 100_000)
     messages: int = 10_000
     grown: tuple[int, ...] = (10_000, 100_000)
     # As long as 64 sessions need for several turns each.
@@ -81,6 +88,11 @@ QUICK = Plan(
     clients=5,
     fanout_seconds=0.1,
     starts=0,
+    blob_mib=1,
+    small_blobs=16,
+    blob_rounds=1,
+    transfer_mib=2,
+    garbage=(20, 40),
     messages=40,
     grown=(),
     turn_seconds=0.02,
@@ -90,6 +102,9 @@ QUICK = Plan(
 )
 
 
+PARTS = ("ledger", "http", "hub", "blobs", "ingest", "turns")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description="Onceward beside the raw ceiling and its peers."
@@ -97,18 +112,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a smoke test of a few seconds")
     parser.add_argument("--out", type=Path, help="folder for results.md and results.svg (default: bench/)")
     parser.add_argument("--store", action="append", choices=names.STORES, help="only this store; may be repeated")
-    parser.add_argument("--part", choices=("ledger", "http", "hub", "ingest", "turns"), help="only this table")
-    parser.add_argument("--million", action="store_true", help="let the entries grow to a million, too")
+    parser.add_argument("--part", choices=PARTS, help="only this table")
+    parser.add_argument("--million", action="store_true", help="let entries and garbage grow to a million, too")
     options = parser.parse_args(arguments)
     plan = QUICK if options.quick else Plan()
     if options.million:
-        plan = replace(plan, grown=(*plan.grown, 1_000_000))
+        plan = replace(plan, grown=(*plan.grown, 1_000_000), garbage=(*plan.garbage, 1_000_000))
     if options.store:
         chosen = tuple(options.store)
         plan = replace(plan, stores=chosen, http_stores=tuple(name for name in chosen if name in names.HTTP_STORES))
     partial = options.quick or options.store or options.part
     folder = options.out or (None if partial else ROOT / "bench")
-    python = _peers_python() if plan.peers and options.part not in {"hub", "ingest"} else None
+    python = _peers_python() if plan.peers and options.part not in {"hub", "blobs", "ingest"} else None
     # Not the system's folder for temporary files, which may live in memory, where syncing costs nothing.
     (ROOT / "build").mkdir(exist_ok=True)
     texts: list[str] = []
@@ -121,6 +136,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         texts.append(measure_http(plan, python))
     if options.part in {None, "hub"}:
         texts.append(measure_hub(plan))
+    if options.part in {None, "blobs"}:
+        texts.append(measure_blobs(plan))
     if options.part in {None, "ingest"}:
         texts.append(measure_ingest(plan))
     if options.part in {None, "turns"}:
@@ -192,6 +209,26 @@ def measure_hub(plan: Plan) -> str:
         started = startup.measure(folder, plan.starts) if plan.starts else {}
     figures = hub_table.HubFigures(rows, deliveries, started)
     return hub_table.render(figures, rounds=plan.rounds, seconds=plan.seconds, clients=plan.clients)
+
+
+def measure_blobs(plan: Plan) -> str:
+    """The tables of bytes."""
+    figures = blobs_table.BlobFigures()
+    with _scratch() as name:
+        folder = Path(name)
+        figures.puts = put.compete(folder, plan.blob_mib * 1024**2, plan.small_blobs, plan.blob_rounds, _tell)
+        _tell(f"an upload of {plan.transfer_mib} MiB")
+        figures.hub = transfer.measure(folder, plan.transfer_mib, plan.small_blobs)
+    for store in plan.databases:
+        took = figures.collected[store] = {}
+        with ExitStack() as stack:
+            folder = Path(stack.enter_context(_scratch()))
+            server = None if store == names.SQLITE else stack.enter_context(PostgresServer())
+            for count in plan.garbage:
+                _tell(f"{store}: a collection among {count:,} blobs")
+                url = f"sqlite:///{folder}/{count}.db" if server is None else server.create_database()
+                took[count] = collect.measure(url, folder, count)
+    return blobs_table.render(figures, rounds=plan.blob_rounds)
 
 
 def measure_ingest(plan: Plan) -> str:

@@ -70,6 +70,11 @@ def at_least(what: str, found: float | None, wanted: float) -> Goal:
     return Goal(what, f"≥ {_text(wanted)}", None if found is None else _text(found, ".2f"), reached)
 
 
+def at_most(what: str, found: float | None, wanted: float) -> Goal:
+    reached = None if found is None else found <= wanted
+    return Goal(what, f"≤ {_text(wanted)}", None if found is None else _text(found, ".2f"), reached)
+
+
 def _text(figure: float, small: str = "g") -> str:
     return f"{figure:,.0f}" if figure >= 100 else f"{figure:{small}}"  # rates, not ratios
 

@@ -1,35 +1,54 @@
 """Durable puts into a blob folder, beside the same steps by hand: hash while writing, fsync, link, fsync the folder.
+And small ones with what makes attachments of them: rows in SQLite, events, media types.
 
-    python -m bench.blobs.put [folder]
-
-One large blob in MB/s, and small ones per second from one thread and from sixteen. Rounds alternate between the two, so
-that both meet the same weather; the ratio is the median of the ratios of each round.
+One large blob in MB/s, and small ones per second from one thread and from sixteen. Rounds go through all contestants, so
+that all meet the same weather.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
+from typing import Protocol
 
+from bench.contest import Figures
+from onceward import tasks
 from onceward.blobs.folder import FolderBlobs
+from onceward.db.engine import open_database
+from onceward.db.migrate import migrate
 
-OURS, BY_HAND = "Onceward", "by hand"
-LARGE_BYTES = 256 * 1024 * 1024
+FOLDER = "folder"
+OURS, BY_HAND, WITH_ROWS = "Onceward", "by hand", "Onceward, with rows"
 # What an upload hands over at a time.
 PIECE = os.urandom(256 * 1024)
 SMALL_BYTES = 4 * 1024
-SMALL_COUNT = 300
-ROUNDS = 5
+MANY = 16
 
-Put = Callable[[bytes, int], None]
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """So many blobs of so many bytes, by so many threads."""
+
+    size_bytes: int
+    count: int
+    threads: int
+
+    def __str__(self) -> str:
+        if self.count == 1:
+            return f"one blob of {self.size_bytes // 1024**2} MiB, MB/s"
+        threads = "one thread" if self.threads == 1 else f"{self.threads} threads"
+        return f"blobs of {self.size_bytes // 1024} KiB, {threads}, puts/s"
+
+
+class Putter(Protocol):
+    def put(self, piece: bytes, times: int) -> None: ...
 
 
 class Ours:
@@ -42,6 +61,28 @@ class Ours:
                 spool.write(piece)
             spool.finish()
             self._blobs.put(spool, "bl-00000001")
+
+
+class WithRows:
+    """As a hub makes an attachment of an upload, without HTTP."""
+
+    def __init__(self, folder: Path) -> None:
+        self._blobs = FolderBlobs(folder / "blobs")
+        self._database = open_database(f"sqlite:///{folder}/hub.db")
+        migrate(self._database)
+        with self._database.write() as tx:
+            tasks.create_task(tx, "A task", task_id="t1")
+        self._new, self._rules = tasks.NewAttachment("artifact"), tasks.UploadRules()
+
+    def put(self, piece: bytes, times: int) -> None:
+        with self._blobs.spool() as spool:
+            for _ in range(times):
+                spool.write(piece)
+            spool.finish()
+            tasks.create_managed_attachment(self._database, self._blobs, "t1", spool, self._new, self._rules)
+
+    def close(self) -> None:
+        self._database.close()
 
 
 class ByHand:
@@ -84,48 +125,43 @@ def _sync(folder: Path) -> None:
     os.close(descriptor)
 
 
-def large(put: Put) -> float:
-    """MB/s."""
-    piece = os.urandom(16) + PIECE[16:]
-    started = time.perf_counter()
-    put(piece, LARGE_BYTES // len(piece))
-    return LARGE_BYTES / 1e6 / (time.perf_counter() - started)
+def loads(large_bytes: int, small_count: int) -> tuple[Load, Load, Load]:
+    """The large one, and the small ones of one thread and of sixteen."""
+    return Load(large_bytes, 1, 1), Load(SMALL_BYTES, small_count, 1), Load(SMALL_BYTES, small_count, MANY)
 
 
-def small(put: Put, threads: int) -> float:
-    """Puts per second, every one of other bytes."""
-    contents = [os.urandom(SMALL_BYTES) for _ in range(SMALL_COUNT)]
-    with ThreadPoolExecutor(threads) as pool:
+def compete(
+    scratch: Path, large_bytes: int, small_count: int, rounds: int, tell: Callable[[str], None] = lambda _: None
+) -> Figures:
+    """The large blob by two contestants, the small ones by all three; each goes first in turn."""
+    figures = Figures.empty()
+    figures.stores[FOLDER] = [OURS, BY_HAND, WITH_ROWS]
+    for number in range(rounds):
+        tell(f"puts: round {number + 1} of {rounds}")
+        for load in loads(large_bytes, small_count):
+            with tempfile.TemporaryDirectory(dir=scratch) as name, ExitStack() as stack:
+                folder = Path(name)
+                contestants: list[tuple[str, Putter]] = [
+                    (OURS, Ours(folder / "ours")),
+                    (BY_HAND, ByHand(folder / "by_hand")),
+                ]
+                if load.count > 1:
+                    contestants.append((WITH_ROWS, stack.enter_context(closing(WithRows(folder)))))
+                turn = number % len(contestants)
+                for who, contestant in contestants[turn:] + contestants[:turn]:
+                    figures.rates.setdefault((FOLDER, who, load), []).append(_rate(contestant, load))
+    return figures
+
+
+def _rate(contestant: Putter, load: Load) -> float:
+    """MB/s of one, or how many a second; every one has other bytes."""
+    if load.count == 1:
+        piece = os.urandom(16) + PIECE[16:]
         started = time.perf_counter()
-        list(pool.map(lambda content: put(content, 1), contents))
-        return SMALL_COUNT / (time.perf_counter() - started)
-
-
-SCENARIOS: dict[str, Callable[[Put], float]] = {
-    "one blob of 256 MiB, MB/s": large,
-    "blobs of 4 KiB, one thread, puts/s": lambda put: small(put, 1),
-    "blobs of 4 KiB, 16 threads, puts/s": lambda put: small(put, 16),
-}
-
-
-def main(where: Path | None) -> None:
-    print(f"| durable puts | {OURS} | {BY_HAND} | ratio |")
-    print("| --- | --- | --- | --- |")
-    for name, scenario in SCENARIOS.items():
-        ours: list[float] = []
-        by_hand: list[float] = []
-        for number in range(ROUNDS):
-            folder = Path(tempfile.mkdtemp(dir=where))
-            try:
-                contestants = [(ours, Ours(folder / "ours").put), (by_hand, ByHand(folder / "by_hand").put)]
-                # Each goes first every other time.
-                for figures, put in contestants[:: -1 if number % 2 else 1]:
-                    figures.append(scenario(put))
-            finally:
-                shutil.rmtree(folder)
-        ratio = median(mine / theirs for mine, theirs in zip(ours, by_hand, strict=True))
-        print(f"| {name} | {median(ours):,.0f} | {median(by_hand):,.0f} | {ratio:.2f} |")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
+        contestant.put(piece, load.size_bytes // len(piece))
+        return load.size_bytes / 1e6 / (time.perf_counter() - started)
+    contents = [os.urandom(load.size_bytes) for _ in range(load.count)]
+    with ThreadPoolExecutor(load.threads) as pool:
+        started = time.perf_counter()
+        list(pool.map(lambda content: contestant.put(content, 1), contents))
+        return load.count / (time.perf_counter() - started)

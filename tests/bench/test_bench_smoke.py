@@ -13,8 +13,6 @@ from bench.table import render
 from bench import names
 
 
-# Its figures are of our code, not of a tracer.
-@pytest.mark.no_cover
 def test_a_quick_run_prints_and_saves_every_row_with_its_ratios(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -44,6 +42,20 @@ def test_a_quick_run_prints_and_saves_every_row_with_its_ratios(
     for name in ["**Onceward, an empty brain**", "**Onceward, an idempotent tool**"]:
         assert "-[^" not in _cells(text, name)
     assert "| SQLite FULL | 3 | 10 |" in text
+    assert text.index("# What the hub costs") < text.index("# What bytes cost") < text.index("## Ingest")
+    for what in ["one thread", "16 threads"]:
+        assert text.count(f"| blobs of 4 KiB, {what}, puts/s |") == 2
+    for what in [
+        "one blob of 1 MiB, MB/s",
+        "upload of 2 MiB",
+        "download, second half by Range",
+        "uploads of 4 KiB, 16 clients, a new connection each",
+        "growth of the hub's memory while 2 MiB are uploaded",
+    ]:
+        assert f"\n| {what} | " in text
+    assert "| collection, µs for each collected blob | 20 blobs | 40 |" in text
+    for what in ["small uploads of 16 clients, with rows", "time for each collected blob at 40 blobs ÷ at 20, SQLite"]:
+        assert not _goal_in(text, what).endswith("| not measured |")
     drawn = ET.parse(tmp_path / "results.svg")  # noqa: S314  # our own file, written a moment ago
     labels = [element.text for element in drawn.iter() if element.tag.endswith("}text")]
     assert {"memory", "SQLite FULL", "Onceward, awaited", "two commits by hand"} <= set(labels)

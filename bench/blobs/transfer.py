@@ -1,8 +1,7 @@
-"""Uploads and downloads through a hub, in MB/s, and how much memory the hub needs for them.
+"""Uploads and downloads through a hub, and how much memory the hub needs for them.
 
-    python -m bench.tasks.transfer [MiB]
-
-A hub process on a folder, a client that sends from and reads into memory, piece by piece. Small uploads: 16 clients.
+A hub process on a folder, a client that sends from and reads into memory, piece by piece. Small uploads have a connection
+each.
 """
 
 from __future__ import annotations
@@ -10,20 +9,33 @@ from __future__ import annotations
 import http.client
 import os
 import re
-import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.hub.process import RunningHub, running_hub
+
+from bench.blobs.put import MANY, SMALL_BYTES
 
 PIECE = os.urandom(1024 * 1024)
 BOUNDARY = "a-boundary-that-does-not-occur"
 HEAD = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="kind"\r\n\r\nartifact\r\n--{BOUNDARY}\r\n'
 HEAD += 'Content-Disposition: form-data; name="content"; filename="x.bin"\r\n\r\n'
 TAIL = f"\r\n--{BOUNDARY}--\r\n"
-SMALL_BYTES, SMALL_COUNT, CLIENTS = 4096, 400, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Transferred:
+    """MiB/s of one large file, small uploads per second by how many clients, and how much memory the hub took."""
+
+    mib: int
+    upload: float
+    download: float
+    second_half: float
+    small: dict[int, float]
+    grown_mib: float
 
 
 def upload(port: int, pieces: int, piece: bytes = PIECE, mark: bytes = b"") -> str:
@@ -63,12 +75,11 @@ def peak_mib(hub: RunningHub) -> float:
     return int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) / 1024
 
 
-def measure(mib: int) -> dict[str, str]:
+def measure(scratch: Path, mib: int, small_count: int) -> Transferred:
+    limit = {"ONCEWARD_ATTACHMENTS__MAX_UPLOAD_BYTES": str(4 * 1024**3)}
     with (
-        tempfile.TemporaryDirectory(dir=Path(__file__).parents[2] / "build") as folder,
-        running_hub(
-            data_dir=Path(folder) / "data", env={"ONCEWARD_ATTACHMENTS__MAX_UPLOAD_BYTES": str(4 * 1024**3)}
-        ) as hub,
+        tempfile.TemporaryDirectory(dir=scratch) as folder,
+        running_hub(data_dir=Path(folder) / "data", env=limit) as hub,
     ):
         connection = http.client.HTTPConnection("127.0.0.1", hub.port)
         connection.request("POST", "/v1/tasks", '{"id":"t1","title":"T"}', {"Content-Type": "application/json"})
@@ -85,30 +96,14 @@ def measure(mib: int) -> dict[str, str]:
         began = time.perf_counter()
         half = download(hub.port, attachment_id, {"Range": f"bytes={mib * 512 * 1024}-"})
         part = time.perf_counter() - began
-        rates = [_small(hub.port, clients) for clients in (1, CLIENTS)]
-        return {
-            f"upload of {mib} MiB": f"{mib / sent:,.0f} MiB/s",
-            "download, whole": f"{mib / whole:,.0f} MiB/s",
-            "download, second half by Range": f"{half / 1024**2 / part:,.0f} MiB/s",
-            f"uploads of {SMALL_BYTES} bytes, one client": f"{rates[0]:,.0f}/s",
-            f"uploads of {SMALL_BYTES} bytes, {CLIENTS} clients": f"{rates[1]:,.0f}/s",
-            f"growth of the hub's memory, {mib} MiB uploaded": f"{grown:.1f} MiB",
-        }
+        small = {clients: _small(hub.port, clients, small_count) for clients in (1, MANY)}
+    return Transferred(mib, mib / sent, mib / whole, half / 1024**2 / part, small, grown)
 
 
-def _small(port: int, clients: int) -> float:
+def _small(port: int, clients: int, count: int) -> float:
     content = os.urandom(SMALL_BYTES - 16)
     began = time.perf_counter()
     with ThreadPoolExecutor(clients) as threads:
-        done = list(threads.map(lambda _: upload(port, 1, content, os.urandom(16)), range(SMALL_COUNT)))
-    assert len(set(done)) == SMALL_COUNT
-    return SMALL_COUNT / (time.perf_counter() - began)
-
-
-def main() -> None:
-    for name, figure in measure(int(sys.argv[1]) if len(sys.argv) > 1 else 2048).items():
-        print(f"{name:50}{figure:>16}")
-
-
-if __name__ == "__main__":
-    main()
+        done = list(threads.map(lambda _: upload(port, 1, content, os.urandom(16)), range(count)))
+    assert len(set(done)) == count
+    return count / (time.perf_counter() - began)

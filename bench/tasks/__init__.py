@@ -1,1 +1,0 @@
-"""What it costs to keep attachments in order."""
