@@ -88,6 +88,20 @@ def test_too_many_errors_end_the_run_and_the_next_one_goes_on(onceward: Onceward
     assert counts(anew) == {"unchanged": 4, "failed": 2}
 
 
+def test_messages_that_nothing_knows_again_are_told(onceward: Onceward, tmp_path: Path, chat: int) -> None:
+    keyed = json.dumps({"text": "x", "source": {"chat_id": chat, "message_id": 1}})
+    archive = file(tmp_path, "a.jsonl", "\n".join([keyed, *['{"source": "rss", "title": "a"}'] * 2]))
+
+    first, second = (onceward.json("ingest", "backfill", archive) for _ in range(2))
+    said = onceward.text("ingest", "backfill", archive)
+    without = onceward("ingest", "backfill", file(tmp_path, "b.jsonl", keyed)).out.decode()
+
+    assert (counts(first), first["without_keys"]) == ({"inserted": 3}, 2)
+    assert (counts(second), second["without_keys"]) == ({"inserted": 2, "unchanged": 1}, 2)
+    assert "2 of those inserted have no policy and no keys: another run inserts them again" in said
+    assert "no keys" not in without
+
+
 def test_standard_input_is_an_archive_of_lines(onceward: Onceward, chat: int) -> None:
     sent = json.dumps({"text": "x", "source": {"chat_id": chat, "message_id": 1}}).encode()
 
@@ -202,6 +216,15 @@ def test_one_message_is_explained_and_nothing_is_written(
     assert (before["insert"]["action"], before["entry"]["reasons"]) == ("inserted", after["entry"]["reasons"])
     assert (after["insert"]["action"] in {"updated", "skipped"}, after["insert"]["changed"]) == (True, False)
     assert f"idempotency_policy_key     {policy}\n" in printed
+
+
+def test_an_entry_without_keys_is_explained_as_one(folder: Onceward, tmp_path: Path) -> None:
+    folder.text("task", "add", "so that there is a database")
+
+    told = folder.json("ingest", "explain", file(tmp_path, "a.json", '{"source": "rss", "title": "a"}'))
+
+    assert told["keys"]["how"] == ["it has no policy and no keys"]
+    assert (told["insert"]["action"], "plainly, each time" in told["insert"]["because"]) == ("inserted", True)
 
 
 def test_what_cannot_be_an_entry_is_explained_too(folder: Onceward, tmp_path: Path) -> None:

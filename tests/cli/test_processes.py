@@ -89,31 +89,46 @@ def test_nobody_who_reads_is_no_reason_to_complain(tmp_path: Path) -> None:
             assert process.wait(SECONDS_MAX) == 1
 
 
+def on_a_terminal(*arguments: str, cwd: Path) -> str:
+    """All that it shows there."""
+    shown = b""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [*ONCEWARD, *arguments],
+        cwd=cwd,
+        env=environment({"TERM": "xterm", "COLUMNS": "120"}),
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+    ) as process:
+        os.close(theirs)
+        try:
+            while said := os.read(ours, 65_536):
+                shown += said
+        except OSError:
+            pass  # That is how a terminal ends on Linux.
+        finally:
+            os.close(ours)
+    assert process.returncode == 0
+    return shown.decode()
+
+
+def test_a_hub_that_tells_only_of_its_end_is_waited_for_by_the_clock(hub: tuple[str, Path], tmp_path: Path) -> None:
+    """No figure: none would say how far it is."""
+    for arguments in (("gc-blobs", "--dry-run"), ("fsck",), ("backfill-spec-attachments",)):
+        text = on_a_terminal("admin", *arguments, "--hub", hub[0], cwd=tmp_path)
+
+        assert "0:00:0" in text
+        assert "-:--:--" not in text
+        assert "bytes/s" not in text
+
+
 def test_a_terminal_gets_tables_and_bars(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello")
     assert run("task", "add", "Paint [red]", "--id", "shed", cwd=tmp_path).returncode == 0
-    shown = b""
-    for arguments in (["attach", "add", "shed", "a.txt", "--kind", "other"], ["task", "list"]):
-        ours, theirs = pty.openpty()
-        with subprocess.Popen(
-            [*ONCEWARD, *arguments],
-            cwd=tmp_path,
-            env=environment({"TERM": "xterm", "COLUMNS": "120"}),
-            stdin=subprocess.DEVNULL,
-            stdout=theirs,
-            stderr=theirs,
-        ) as process:
-            os.close(theirs)
-            try:
-                while said := os.read(ours, 65_536):
-                    shown += said
-            except OSError:
-                pass  # That is how a terminal ends on Linux.
-            finally:
-                os.close(ours)
-        assert process.returncode == 0
+    text = on_a_terminal("attach", "add", "shed", "a.txt", "--kind", "other", cwd=tmp_path)
+    text += on_a_terminal("task", "list", cwd=tmp_path)
 
-    text = shown.decode()
     assert "5/5 bytes" in text
     assert "Paint [red]" in text
     assert "│" in text

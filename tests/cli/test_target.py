@@ -65,12 +65,15 @@ def test_the_data_may_lie_on_servers(
 def test_the_settings_of_the_hub_hold_without_it(onceward: Onceward, tmp_path: Path) -> None:
     settings = '[attachments]\nmax_upload_bytes = 10\nallowed_media_types = ["text/*"]\ngc_grace = 0\n'
     (tmp_path / "onceward.toml").write_text(settings)
-    add = ("attach", "add", onceward.text("task", "add", "Settings"), "-", "--kind", "other")
+    task = onceward.text("task", "add", "Settings")
+    add = ("attach", "add", task, "-", "--kind", "other")
     large = onceward(*add, stdin=b"x" * 11)
     wrong = onceward(*add, stdin=b"\x89PNG\r\n\x1a\n")
+    linked = onceward("attach", "add-link", task, "--kind", "spec", "--repo-path", "a", "--media-type", "image/png")
     onceward.text("attach", "rm", onceward.text(*add, stdin=b"x" * 10))
 
     assert (large.code, large.err) == (1, "onceward: an upload is limited to 10 bytes\n")
     assert (wrong.code, wrong.err) == (2, "onceward: media_type image/png is not allowed here\n")
+    assert (linked.code, linked.err) == (wrong.code, wrong.err)
     assert onceward.json("admin", "gc-blobs", "--apply")["deleted_count"] == 1
     assert not [path for path in onceward.blobs.glob("sha256/??/??/*") if path.is_file()]

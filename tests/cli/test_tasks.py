@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Onceward
 
+from onceward import tasks
 from onceward.cli.attach import KINDS
+from onceward.db.engine import open_database
 from onceward.tasks import fields
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
@@ -25,6 +28,21 @@ def attached(onceward: Onceward, task: str) -> list[str]:
 
 def blobs(onceward: Onceward) -> set[Path]:
     return {path for path in onceward.blobs.glob("sha256/??/??/*") if path.is_file()}
+
+
+def test_all_tasks_are_listed_however_many_pages_they_are(onceward: Onceward) -> None:
+    onceward.text("task", "add", "First")
+    database_file = onceward.blobs.parent / "hub.db"
+    with closing(open_database(f"sqlite:///{database_file}")) as database, database.write() as tx:
+        made = [tasks.create_task(tx, "One of many").id for _ in range(1001)]
+    listed = [one["id"] for one in onceward.json("task", "list")["tasks"]]
+
+    assert listed[:1001] == made[::-1]
+    assert len(listed) == len(set(listed)) > 1001
+    assert len(onceward.text("task", "list").splitlines()) == len(listed) + 1
+    for limit in (1, 500, 501):
+        found = onceward.json("task", "list", "--limit", str(limit))["tasks"]
+        assert [one["id"] for one in found] == listed[:limit]
 
 
 def test_a_task_is_added_listed_shown_and_removed(onceward: Onceward) -> None:
@@ -208,8 +226,18 @@ def test_a_file_that_is_there_is_not_overwritten(onceward: Onceward, task: str, 
     assert (refused.code, refused.err) == (1, f"onceward: {str(there)!r} is already there; --force overwrites a file\n")
     assert before == b"mine"
     assert there.read_bytes() == b"theirs"
-    assert folder.code == 1
+    assert (folder.code, folder.err) == (1, f"onceward: {str(tmp_path)!r} is a folder\n")
     assert tmp_path.is_dir()
+
+
+def test_a_folder_that_is_not_there_is_named(onceward: Onceward, task: str, tmp_path: Path) -> None:
+    made = onceward.text("attach", "add", task, "-", "--kind", "other", stdin=b"theirs")
+    (tmp_path / "file").touch()
+    done = onceward("attach", "get", made, "--output", tmp_path / "nope" / "x")
+    in_file = onceward("attach", "get", made, "--output", tmp_path / "file" / "x")
+
+    assert (done.code, done.err) == (1, f"onceward: {tmp_path / 'nope'}: there is no such folder\n")
+    assert (in_file.code, in_file.err) == (1, f"onceward: {tmp_path / 'file' / 'x'}: Not a directory\n")
 
 
 def test_what_is_refused_leaves_nothing(onceward: Onceward, task: str, tmp_path: Path) -> None:

@@ -74,6 +74,16 @@ def test_only_the_token_itself_is_on_standard_output(capsys: pytest.CaptureFixtu
     assert (elsewhere / "there" / "hub.db").is_file()
 
 
+@pytest.mark.parametrize("command", [["list"], ["revoke", "ada"]], ids=lambda command: command[0])
+def test_nothing_is_made_where_no_hub_has_been(
+    capsys: pytest.CaptureFixture[str], elsewhere: Path, command: list[str]
+) -> None:
+    assert main(["token", *command, "--data-dir", "typo"]) == 1
+
+    assert "there is no data of a hub in" in capsys.readouterr().err
+    assert not (elsewhere / "typo").exists()
+
+
 def test_the_list_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("ada", "a-longer-name"):
         said_by(capsys, "create", name, "--scope", "read", "--scope", "admin")

@@ -17,6 +17,7 @@ from onceward.hub import tokens
 from onceward.hub.auth import Auth, principal_of
 from onceward.hub.scopes import scope_needed
 
+METHODS = ("GET", "PUT")
 # The rules are the same everywhere; on both databases run the tests in which tokens come and go.
 on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
@@ -43,7 +44,7 @@ on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
         ("DELETE", "/v1/tasks/1", "write"),
         ("MADEUP", "/api/v1/topics", "write"),
         ("get", "/api/v1/topics", "write"),
-        ("GET", "/test-mode", "read"),
+        ("GET", "/test-mode", "read or admin"),
         ("PUT", "/test-mode", "admin"),
         ("GET", "/policies", "admin"),
         ("PUT", "/policies", "admin"),
@@ -120,6 +121,18 @@ def test_a_scope_allows_itself_and_nothing_else(database: Database, scope: str) 
         answer = asked(database, method, path, bearer(text))
         assert answer.status == (200 if needed == scope else 403)
         assert needed == scope or (answer.code == "forbidden" and needed in answer.json["detail"])
+
+
+@on_sqlite
+def test_who_may_switch_the_test_mode_may_look_at_it_too(database: Database) -> None:
+    statuses = {
+        scope: [
+            asked(database, method, "/test-mode", bearer(made(database, scope, scope))).status for method in METHODS
+        ]
+        for scope in tokens.SCOPES
+    }
+
+    assert statuses == {"read": [200, 403], "write": [403, 403], "admin": [200, 200]}
 
 
 def test_a_revoked_token_is_refused_from_the_next_request_on(database: Database) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 import threading
 import uuid
 from collections.abc import Iterator
@@ -89,12 +91,12 @@ def session() -> str:
 
 
 def events(text: str) -> list[tuple[str, str, Any]]:
-    """Id, name and data of each event."""
+    """Id, name and data of each event; an empty id where there is none."""
     found = []
     for block in text.strip().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)
         if "event" in fields:
-            found.append((fields["id"], fields["event"], json.loads(fields["data"])))
+            found.append((fields.get("id", ""), fields["event"], json.loads(fields["data"])))
     return found
 
 
@@ -320,15 +322,71 @@ def test_a_stream_of_a_superseded_turn_is_not_gone_on_with_in_the_turn_that_took
     assert [name for _, name, _ in events(resumed.text)] == ["interrupted", "delta", "delta", "done"]
 
 
+def test_who_listens_to_a_turn_that_is_superseded_hears_which_one_took_its_place(desk: Desk, session: str) -> None:
+    fifo = desk.fifo()
+    first = desk.chat(f"say old\nhold {fifo}", session_key=session).json()
+    path = f"/turns/{first['turn_id']}/events"
+    text = ""
+    second: dict[str, Any] = {}
+    with desk.client.stream("GET", path) as live:
+        for part in live.iter_text():
+            text += part
+            if "event: delta" in text and not second:
+                second = desk.chat("say new", session_key=session).json()
+    fifo.release()
+
+    told = events(text)
+    assert [name for _, name, _ in told] == ["delta", "superseded"]
+    assert told[-1][2] == {"turn_id": first["turn_id"], "superseded_by": second["turn_id"]}
+    assert events(desk.client.get(path).text) == told[-1:]
+
+
 def test_an_id_of_an_earlier_attempt_is_interrupted_and_the_new_stream_follows(desk: Desk, session: str) -> None:
     told = desk.done("say one", session_key=session)
     path = f"/turns/{told['turn_id']}/events"
     whole = events(desk.client.get(path).text)
 
-    answer = desk.client.get(path, headers={"Last-Event-ID": "0.7"})
+    for last in ("0.7", "9.1"):
+        answer = desk.client.get(path, headers={"Last-Event-ID": last})
 
-    assert [name for _, name, _ in events(answer.text)] == ["interrupted", "delta", "done"]
-    assert events(answer.text)[1:] == whole
+        assert events(answer.text)[0] == (last, "interrupted", {"turn_id": told["turn_id"]})
+        assert events(answer.text)[1:] == whole
+
+
+@pytest.mark.parametrize("last", ["1.2", "1.3", "1.99"])
+def test_who_has_come_to_the_end_gets_the_last_event_under_its_own_id(desk: Desk, session: str, last: str) -> None:
+    told = desk.done("say one\nsay two", session_key=session)
+    path = f"/turns/{told['turn_id']}/events"
+
+    answer = desk.client.get(path, headers={"Last-Event-ID": last})
+
+    assert events(answer.text) == [("1.3", "done", told)]
+
+
+def test_a_new_message_is_followed_from_its_beginning_whatever_was_heard_before(desk: Desk, session: str) -> None:
+    for last in ("1.2", "7.1"):
+        told = events(stream(desk, f"say one\nsay {last}", last=last, session_key=session).text)
+
+        assert [(number, name) for number, name, _ in told] == [("1.1", "delta"), ("1.2", "delta"), ("1.3", "done")]
+
+
+def test_a_message_that_is_tried_again_begins_anew_for_who_heard_it_fail(desk: Desk, session: str) -> None:
+    broken = desk.folder / "broken"
+    broken.touch()
+    said: dict[str, Any] = {"session_key": session, "idempotency_key": f"k-{session}"}
+    failed = desk.chat("say one\nfail", wait=30, **said).json()
+    broken.unlink()
+
+    told = events(stream(desk, "say one\nfail", last="1.1", **said).text)
+
+    assert failed["status"] == "failed"
+    assert [name for _, name, _ in told] == ["interrupted", "delta", "done"]
+
+
+def _received(desk: Desk) -> int:
+    """How many messages are stored."""
+    with contextlib.closing(sqlite3.connect(desk.folder / "data" / "hub.db")) as database:
+        return int(database.execute("SELECT count(*) FROM turn_messages").fetchone()[0])
 
 
 @pytest.mark.parametrize(
@@ -342,20 +400,42 @@ def test_an_id_of_an_earlier_attempt_is_interrupted_and_the_new_stream_follows(d
         ({"message": "x", "colour": "red"}, "colour"),
         ({"message": "x", "metadata": []}, "metadata"),
         ({"message": "x", "session_key": "s" * 600}, "session_key"),
-        ({"message": "x", "channel": ""}, "channel"),
+        *(
+            ({"message": "x", name: blank}, name)
+            for name in ("tenant_id", "customer_id", "agent_id", "channel", "message_id", "session_key")
+            for blank in ("", " ")
+        ),
     ],
-    ids=["nothing", "empty", "number", "tenant", "long tenant", "unknown", "metadata", "session", "channel"],
 )
 @pytest.mark.parametrize("path", ["/chat", "/chat/stream"])
 def test_what_makes_no_sense_is_refused(desk: Desk, path: str, body: dict[str, Any], field: str) -> None:
+    stored = _received(desk)
+
     answer = desk.client.post(path, json=body)
 
     assert answer.status_code == 400, answer.text
     assert any(field in one["field"] for one in answer.json()["errors"]), answer.json()
+    assert _received(desk) == stored
+
+
+def test_what_is_null_is_filled_in_as_what_is_left_out(desk: Desk) -> None:
+    names = ("tenant_id", "customer_id", "agent_id", "channel", "message_id", "session_key", "idempotency_key")
+    told = desk.done(f"hello {uuid.uuid4()}", metadata=None, **dict.fromkeys(names))
+
+    assert desk.turn(told["turn_id"])["session_key"] == "local:default:local:api"
 
 
 def test_a_key_or_an_id_that_makes_no_sense_is_refused(desk: Desk, session: str) -> None:
-    assert desk.chat("x", idempotency_key="ü", session_key=session).status_code == 400
+    for field, headers, said in (
+        ("idempotency_key", {}, {"idempotency_key": "ü"}),
+        ("idempotency_key", {}, {"idempotency_key": ""}),
+        ("Idempotency-Key", {"Idempotency-Key": '"a'}, {"idempotency_key": "b"}),
+        ("Idempotency-Key", {"Idempotency-Key": "a", "X-Idempotency-Key": "b"}, {}),
+        ("X-Idempotency-Key", {"X-Idempotency-Key": "a b"}, {}),
+    ):
+        for path in ("/chat", "/chat/stream"):
+            refused = desk.client.post(path, json={"message": "x", "session_key": session, **said}, headers=headers)
+            assert (refused.status_code, [one["field"] for one in refused.json()["errors"]]) == (400, [field])
     assert stream(desk, "x", last="seven", session_key=session).status_code == 400
     assert desk.client.get("/turns/nobody").status_code == 404
     assert desk.client.get("/turns/nobody/events").status_code == 404

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,11 +12,13 @@ import pytest
 from sqlalchemy import text
 from tests.hub.inside import Client, hub_inside
 from tests.servers.postgres import PostgresServer
-from tests.waiting import until
+from tests.waiting import SECONDS_MAX, until
 
+from onceward.blobs.folder import FolderBlobs
 from onceward.db.engine import open_database
 from onceward.db.migrate import migrate
 from onceward.hub.config import Config, EventsSettings, HubSettings, IdempotencySettings
+from onceward.hub.routes import pages
 
 
 def migrated(config: Config) -> Config:
@@ -32,7 +35,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
 
 def test_a_hub_says_that_it_lives_and_that_its_stores_answer(client: Client) -> None:
     assert client.get("/healthz").json() == {"status": "ok"}
-    assert client.get("/readyz").json() == {"status": "ok", "checks": {"database": "ok", "ledger": "ok"}}
+    assert client.get("/readyz").json() == {"status": "ok", "checks": {"database": "ok", "ledger": "ok", "blobs": "ok"}}
 
 
 def test_a_hub_whose_stores_are_gone_lives_and_is_not_ready(tmp_path: Path) -> None:
@@ -46,9 +49,40 @@ def test_a_hub_whose_stores_are_gone_lives_and_is_not_ready(tmp_path: Path) -> N
 
             assert answer.status_code == 503
             assert answer.json()["status"] == "unavailable"
-            assert set(answer.json()["checks"]) == {"database", "ledger"}
-            assert "ok" not in answer.json()["checks"].values()
+            checks = answer.json()["checks"]
+            assert set(checks) == {"database", "ledger", "blobs"}
+            assert [name for name, said in checks.items() if said == "ok"] == ["blobs"]
             assert client.get("/healthz").status_code == 200
+
+
+def test_a_hub_whose_blob_folder_is_gone_is_not_ready_until_it_is_back(client: Client, tmp_path: Path) -> None:
+    blobs, away = tmp_path / "blobs", tmp_path / "away"
+    blobs.rename(away)
+    gone = client.get("/readyz")
+    away.rename(blobs)
+    back = client.get("/readyz")
+
+    assert (gone.status_code, back.status_code) == (503, 200)
+    assert gone.json()["checks"] == {"database": "ok", "ledger": "ok", "blobs": "store-unavailable"}
+
+
+def test_a_look_at_the_blobs_that_never_ends_keeps_neither_answers_nor_threads(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    let_go = threading.Event()
+
+    def look(_: object) -> None:
+        looks.append(1)
+        let_go.wait(SECONDS_MAX)
+
+    monkeypatch.setattr(FolderBlobs, "look", look)
+    monkeypatch.setattr(pages, "READY_SECONDS", 0.05)
+    answers = [client.get("/readyz") for _ in range(3)]
+    let_go.set()
+
+    assert [answer.status_code for answer in answers] == [503] * 3
+    assert len(looks) == 1
 
 
 def test_the_rules_for_agents_and_the_pages_for_people_are_served(client: Client) -> None:

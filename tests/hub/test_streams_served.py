@@ -4,6 +4,7 @@ and what is no request is answered, too.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
@@ -119,11 +120,13 @@ def test_a_client_is_told_that_its_token_is_gone(hub: tuple[RunningHub, Database
 
 def test_a_message_longer_than_a_body_may_be_closes_the_socket_unread(hub: tuple[RunningHub, Database]) -> None:
     with following(hub[0], None) as one:
-        one.send("x" * (HubSettings().max_body_bytes + 1))
+        with contextlib.suppress(ConnectionClosed):  # perhaps before all of it is sent
+            one.send("x" * (HubSettings().max_body_bytes + 1))
         with pytest.raises(ConnectionClosed):
             one.recv(SECONDS_MAX)
 
-        assert one.close_code == 1009
+        # What the hub says of it is lost where the line breaks under what it left unread.
+        assert one.close_code in (1009, 1006)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,20 @@ def test_a_task_is_made_looked_at_listed_and_deleted(client: Client) -> None:
     assert problem(client.get(f"/v1/tasks/{task['id']}"), 404)["code"] == "notFound"
 
 
+def test_a_list_of_tasks_goes_on_where_its_page_ended(client: Client) -> None:
+    for number in range(4):
+        assert client.post("/v1/tasks", json={"id": f"n{number}", "title": "N"}).status_code == 201
+    first = client.get("/v1/tasks?limit=2").json()
+    second = client.get("/v1/tasks", params={"limit": 2, "after": first["next"]}).json()
+    last = client.get("/v1/tasks", params={"limit": 2, "after": second["next"]}).json()
+
+    ids = [[one["id"] for one in page["tasks"]] for page in (first, second, last)]
+    assert ids == [["n3", "n2"], ["n1", "n0"], ["t1"]]
+    assert set(last) == set(client.get("/v1/tasks").json()) == {"tasks"}
+    assert set(client.get("/v1/tasks?limit=5").json()) == {"tasks"}
+    assert problem(client.get("/v1/tasks?after=n3"), 400)["errors"][0]["field"] == "after"
+
+
 def test_what_cannot_be_a_task_is_refused(client: Client) -> None:
     assert problem(client.post("/v1/tasks", json={"id": "t1", "title": "x"}), 409)["code"] == "conflict"
     for sent in ({}, {"title": " "}, {"title": 1}, {"title": "x", "id": "a/b"}, {"title": "x", "colour": "red"}):

@@ -12,7 +12,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from tests.blobs.archive.making import full_overlap, quoted_overlap
+from tests.blobs.media.packed import OOXML, office, zipped
 from tests.hub.inside import Client
 from tests.hub.tasks_hub import UPLOADS, Part, attach, form, left_over, problem, tasks_hub, upload
 from tests.tasks import places
@@ -105,6 +108,7 @@ def test_what_cannot_be_taken_is_refused_by_name_and_leaves_nothing(client: Clie
         said = problem(upload(client, *parts), 400)
         assert wrong.split()[0] in json.dumps(said), wrong
     assert problem(upload(client, KIND, FILE, ("meta", json.dumps({"k": "x" * 17_000}))), 413)
+    assert problem(upload(client, KIND, FILE, ("meta", "{")), 400)["detail"].startswith("meta is not JSON: ")
     assert problem(upload(client, KIND, FILE, ("title", "x" * 70_000)), 413)
     assert problem(upload(client, KIND, FILE, *[("labels", f"l{n}") for n in range(250)]), 400)
 
@@ -185,10 +189,29 @@ def test_a_promised_digest_is_kept_or_the_upload_refused(client: Client, tmp_pat
     lie = client.post(
         UPLOADS, content=body, headers={**keyed, "Idempotency-Key": "k2", "Content-Digest": promise(b"x")}
     )
-    assert problem(lie, 400)
+    assert [error["field"] for error in problem(lie, 400)["errors"]] == ["Content-Digest"]
 
     assert len(attached(client)) == 5
     assert left_over(tmp_path) == []
+
+
+@pytest.mark.parametrize("damage", [(b"12345", b"12x45"), (b"Content-Disposition", b"Content-Dispositiox")], ids=str)
+@pytest.mark.parametrize("name", ["Content-Digest", "Repr-Digest"])
+def test_a_keyed_upload_that_was_damaged_on_its_way_does_not_take_the_key(
+    client: Client, name: str, damage: tuple[bytes, bytes]
+) -> None:
+    body, headers = form([KIND, FILE])
+    # Of the whole body, or of the file, which is another fingerprint than that of what came.
+    meant = body if name == "Content-Digest" else b"12345"
+    promised = f"sha-256=:{base64.b64encode(hashlib.sha256(meant).digest()).decode()}:"
+    keyed = {**headers, "Idempotency-Key": "k1", name: promised}
+
+    damaged = client.post(UPLOADS, content=body.replace(*damage), headers=keyed)
+    whole, again = (client.post(UPLOADS, content=body, headers=keyed) for _ in range(2))
+
+    assert problem(damaged, 400)
+    assert (whole.status_code, again.text) == (201, whole.text)
+    assert len(attached(client)) == 1
 
 
 def test_a_keyed_retry_is_replayed_whatever_its_boundary(client: Client) -> None:
@@ -242,6 +265,8 @@ def test_what_follows_the_end_is_not_taken_for_ever(request: pytest.FixtureReque
     assert len(blob_files(tmp_path)) == 1
 
 
+DOCX = f"{OOXML}.wordprocessingml.document"
+_DOCX = zipped(office("word", "document.xml"))
 DECLARED: list[tuple[bytes, str, str | None, tuple[str, str] | None]] = [
     (b'{"a": 1}', "a", "application/json", ("application/json", "declared")),
     (b'{"a": 1}', "a.json", None, ("application/json", "sniffed")),
@@ -251,6 +276,9 @@ DECLARED: list[tuple[bytes, str, str | None, tuple[str, str] | None]] = [
     (b"words\n", "a", None, ("text/plain", "sniffed")),
     (PNG, "a.txt", None, ("image/png", "sniffed")),
     (b"PK\x05\x06" + bytes(18), "a", "application/x-zip", ("application/x-zip", "declared")),
+    (_DOCX, "a.docx", None, (DOCX, "sniffed")),
+    (_DOCX, "a.docx", DOCX, (DOCX, "declared")),
+    (_DOCX, "a.zip", "application/zip", None),
     (PNG, "a.png", "image/jpeg", None),
     (b"words\n", "a", "image/png", None),
     (b"<!doctype html><p>x", "a.txt", "text/plain", None),
@@ -288,6 +316,27 @@ def test_only_what_is_on_the_list_is_taken(request: pytest.FixtureRequest, tmp_p
             assert problem(upload(client, KIND, ("content", content, "a")), 400)["errors"][0]["field"] == "media_type"
 
 
+def test_what_is_declared_of_a_link_must_be_on_the_list_too(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """What only its name suggests is nobody's word, and nothing of it is kept here."""
+    settings = AttachmentsSettings(allowed_media_types=("image/*",))
+    with tasks_hub("sqlite-folder", request, tmp_path, settings) as client:
+
+        def link(**said: str) -> httpx.Response:
+            return client.post(f"{UPLOADS}/link", json={"kind": "spec", **said})
+
+        for target in ({"repo_path": "docs/a.png"}, {"external_url": "https://example.com/a.png"}):
+            said = problem(link(**target, media_type="Application/PDF"), 400)
+            assert said["errors"] == [{"field": "media_type", "message": "application/pdf is not allowed here"}]
+        assert attached(client) == []
+        for kept in ({"media_type": "IMAGE/PNG"}, {}, {"media_type": " "}):
+            assert link(repo_path="docs/a.pdf", **kept).status_code == 201
+        assert link(repo_path="docs/a").status_code == 201
+        kinds = [(one.get("media_type"), one["media_type_source"]) for one in attached(client)]
+
+    pdf = ("application/pdf", "inferred")
+    assert kinds == [(None, "unknown"), pdf, pdf, ("image/png", "declared")]
+
+
 def _zip(path: str = "a.txt", *, count: int = 1) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
@@ -313,6 +362,26 @@ def test_archives_are_looked_into_where_that_is_wanted(request: pytest.FixtureRe
         for bad in (_zip("../way/out"), _zip("x" * 2000), _zip(count=10_001), _zip()[:-30]):
             assert problem(upload(client, KIND, ("content", bad, "a.zip")), 400)
         assert len(attached(client)) == 2
+
+
+@pytest.mark.parametrize("bomb", [quoted_overlap(20, 10_000), full_overlap(20, 10_000)], ids=["quoted", "full"])
+def test_a_zip_whose_entries_overlap_is_refused_and_leaves_nothing(
+    request: pytest.FixtureRequest, tmp_path: Path, bomb: bytes
+) -> None:
+    with tasks_hub("sqlite-folder", request, tmp_path, AttachmentsSettings(enable_archive_inspection=True)) as client:
+        said = problem(upload(client, KIND, ("content", bomb, "a.zip")), 400)
+
+        assert "overlap" in json.dumps(said)
+        assert attached(client) == []
+    assert left_over(tmp_path) == []
+    assert blob_files(tmp_path) == []
+
+
+def test_a_document_is_an_archive_and_is_looked_into(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    with tasks_hub("sqlite-folder", request, tmp_path, AttachmentsSettings(enable_archive_inspection=True)) as client:
+        made = attach(client, _DOCX, name="a.docx")
+
+    assert (made["media_type"], made["meta"]["archive"]["entries"]) == (DOCX, 3)
 
 
 def test_archives_are_not_looked_into_unless_that_is_wanted(here: Client) -> None:

@@ -182,6 +182,8 @@ def get(target: Target, attachment_id: str, output: str, force: bool, as_json: b
             with new_file(Path(output), overwrite=force) as file:
                 got = target.download(attachment_id, file, update)
         except AlreadyThere as error:
+            if force or Path(output).is_dir():
+                raise
             raise AlreadyThere(f"{error}; --force overwrites a file") from None
     if as_json:
         say_json({"id": attachment_id, "output": output, **got})

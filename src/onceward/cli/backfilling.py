@@ -57,12 +57,16 @@ class Place(Protocol):
 
 @dataclass(slots=True)
 class Told:
-    """What became of all archives. `signalled` is the signal that ended it before its time."""
+    """What became of all archives. `signalled` is the signal that ended it before its time.
+
+    `plain` were inserted without keys, and are inserted again by another run.
+    """
 
     schema: str
     dry_run: bool
     actions: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
+    plain: int = 0
     seconds: float = 0.0
     signalled: int = 0
     note: str = ""
@@ -70,6 +74,7 @@ class Told:
     def add(self, summary: Summary) -> None:
         self.actions += summary.actions
         self.kinds += summary.reasons
+        self.plain += summary.plain
 
     @property
     def code(self) -> int:
@@ -97,6 +102,7 @@ class Told:
             "finished": not self.note,
             "seconds": round(self.seconds, 3),
             **{action: self.actions[action] for action in ACTIONS},
+            "without_keys": self.plain,
             "reasons": dict(self.reasons),
         }
 

@@ -97,6 +97,8 @@ def _say_told(told: Told, as_json: bool) -> None:
         say_json(told.shown())
         return
     say_fields(told.shown_counts())
+    if told.plain:
+        click.echo(f"{told.plain} of those inserted have no policy and no keys: another run inserts them again")
     if told.reasons:
         say_table(("COUNT", "REASON"), [(count, reason) for reason, count in told.reasons])
     if told.note:

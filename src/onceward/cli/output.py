@@ -67,7 +67,10 @@ def size_text(count: int | None) -> str:
 
 @contextlib.contextmanager
 def progress(title: str, *, in_bytes: bool, total: int | None = None) -> Iterator[Callable[[int, int | None], object]]:
-    """A bar on standard error while the block runs, if that is a terminal: call it with how many are done, of how many."""
+    """A bar on standard error while the block runs, if that is a terminal: call it with how many are done, of how many.
+
+    Until it is called, as when a hub tells only of its end, it shows no figure but how long it has been.
+    """
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
@@ -76,11 +79,13 @@ def progress(title: str, *, in_bytes: bool, total: int | None = None) -> Iterato
 
     amount = bars.DownloadColumn() if in_bytes else bars.TextColumn("{task.completed:.0f}")
     speed = [bars.TransferSpeedColumn()] if in_bytes else []
-    columns = [bars.TextColumn("{task.description}"), bars.BarColumn(), amount, *speed, bars.TimeRemainingColumn()]
-    with bars.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    named = (bars.TextColumn("{task.description}"), bars.BarColumn())
+    waiting, told = (*named, bars.TimeElapsedColumn()), (*named, amount, *speed, bars.TimeRemainingColumn())
+    with bars.Progress(*waiting, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(title, total=total)
 
         def update(done: int, of: int | None) -> None:
+            shown.columns = told
             shown.update(task, completed=done, total=of if of is not None else total)
 
         yield update

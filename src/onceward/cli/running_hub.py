@@ -31,7 +31,7 @@ class RunningHub:
         made = self._hub.create_task(title, task_id=task_id, spec_id=spec_id, idempotency_key=key)
         return _shown(made)
 
-    def tasks(self, limit: int) -> list[Shown]:
+    def tasks(self, limit: int | None) -> list[Shown]:
         return [_shown(task) for task in self._hub.tasks(limit=limit)]
 
     def task(self, task_id: str) -> Shown:

@@ -21,13 +21,14 @@ from onceward.hub.config import Config
 
 # Whom a hub without tokens takes everybody for.
 _LOCAL = "local"
+_PAGE_SIZE = 500
 
 
 @contextmanager
 def stored_data(config: Config, *, may_be_new: bool) -> Iterator[StoredData]:
-    folder = config.data_folder
-    if not may_be_new and not config.hub.database and not (folder / "hub.db").exists():
-        raise NotFound(f"there is no data of a hub in {str(folder)!r}; name it with --data-dir, or a hub with --hub")
+    if not may_be_new and not data.has_data(config):
+        folder = str(config.data_folder)
+        raise NotFound(f"there is no data of a hub in {folder!r}; name it with --data-dir, or a hub with --hub")
     with data.opened(config) as database:
         yield StoredData(config, database, open_blobs(config.blobs_url))
 
@@ -47,9 +48,15 @@ class StoredData:
             raise _reused()
         return _task(made)
 
-    def tasks(self, limit: int) -> list[Shown]:
-        with self._database.read() as tx:
-            return [_task(task) for task in tasks.list_tasks(tx, limit)]
+    def tasks(self, limit: int | None) -> list[Shown]:
+        found: list[Shown] = []
+        after: str | None = ""
+        while after is not None and len(found) != limit:
+            with self._database.read() as tx:
+                page = tasks.list_tasks(tx, _PAGE_SIZE if limit is None else limit - len(found), after)
+            found += map(_task, page.tasks)
+            after = page.next
+        return found
 
     def task(self, task_id: str) -> Shown:
         with self._database.read() as tx:
@@ -85,8 +92,11 @@ class StoredData:
         self, task_id: str, said: Said, key: str | None, *, external_url: str | None, repo_path: str | None
     ) -> Shown:
         link = {"external_url": external_url, "repo_path": repo_path}
+        allowed, request = self._config.attachments.allowed_media_types, self._request(key)
         with self._database.write() as tx:
-            added = tasks.create_link_attachment(tx, task_id, _new(said), **link, request=self._request(key)).attachment
+            added = tasks.create_link_attachment(
+                tx, task_id, _new(said), **link, allowed_media_types=allowed, request=request
+            ).attachment
         if (added.task_id, added.kind, added.external_url, added.repo_path) != (task_id, said.kind, *link.values()):
             raise _reused()
         return added.shown()

@@ -40,17 +40,15 @@ def add(target: Target, title: str, task_id: str | None, spec_id: str | None, ke
 
 
 @task.command("list")
-@click.option(
-    "--limit", type=click.IntRange(1, 500), default=50, show_default=True, metavar="N", help="At most so many."
-)
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most so many. [default: all]")
 @as_json
 @on_target
-def list_tasks(target: Target, limit: int, as_json: bool) -> None:
+def list_tasks(target: Target, limit: int | None, as_json: bool) -> None:
     """List tasks, the newest first.
 
     \b
     onceward task list
-    onceward task list --limit 500 --json
+    onceward task list --limit 20 --json
     """  # noqa: D301  # \b is click's mark for lines that stay as they are
     found = target.tasks(limit)
     if as_json:

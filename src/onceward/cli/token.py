@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +15,7 @@ from onceward.errors import NotFound
 from onceward.hub.config import Config
 
 if TYPE_CHECKING:
+    from onceward.db.engine import Database
     from onceward.hub.tokens import Token
 
 # As in `onceward.hub.tokens`, which is imported only when a command runs.
@@ -69,9 +72,9 @@ def list_tokens(config: Config, as_json: bool) -> None:
     onceward token list
     onceward token list --json
     """  # noqa: D301  # \b is click's mark for lines that stay as they are
-    from onceward.hub import data, tokens  # noqa: PLC0415
+    from onceward.hub import tokens  # noqa: PLC0415
 
-    with data.opened(config) as database, database.read() as tx:
+    with _there(config) as database, database.read() as tx:
         found = tokens.listed(tx)
     if as_json:
         click.echo(json.dumps({"tokens": [_shown(one) for one in found]}))
@@ -90,13 +93,24 @@ def revoke(config: Config, id_or_name: str, as_json: bool) -> None:
     \b
     onceward token revoke ada
     """  # noqa: D301  # \b is click's mark for lines that stay as they are
-    from onceward.hub import data, tokens  # noqa: PLC0415
+    from onceward.hub import tokens  # noqa: PLC0415
 
-    with data.opened(config) as database, database.write() as tx:
+    with _there(config) as database, database.write() as tx:
         count = tokens.revoke(tx, id_or_name)
     if not count:
         raise NotFound(f"there is no live token with the id or name {id_or_name!r}; see onceward token list")
     click.echo(json.dumps({"revoked": count}) if as_json else f"revoked: {count}")
+
+
+@contextmanager
+def _there(config: Config) -> Iterator[Database]:
+    """The database of a hub that has been there: whoever looks for tokens in an empty folder looks in the wrong one."""
+    from onceward.hub import data  # noqa: PLC0415
+
+    if not data.has_data(config):
+        raise NotFound(f"there is no data of a hub in {str(config.data_folder)!r}; name it with --data-dir")
+    with data.opened(config) as database:
+        yield database
 
 
 def _scopes(token: Token) -> str:

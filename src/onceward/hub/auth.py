@@ -24,7 +24,7 @@ from onceward.http.wire import App, Message, Receive, Send
 from onceward.hub import tokens
 from onceward.hub.hosts import is_loopback
 from onceward.hub.problems import refuse, unavailable
-from onceward.hub.scopes import Needed, scope_needed
+from onceward.hub.scopes import Needed, scope_needed, scopes_of
 from onceward.hub.tokens import Look
 
 SUBPROTOCOL = "onceward"
@@ -103,7 +103,7 @@ def verdict(needed: Needed, look: Look, sent: str | None, *, from_here: bool) ->
         return problem.problem(401, _NOT_LOCAL, headers=_CHALLENGE)
     else:
         principal = LOCAL
-    if needed not in principal.scopes:
+    if principal.scopes.isdisjoint(scopes_of(needed)):
         return problem.problem(403, f"This needs a token with the scope {needed}")
     return principal
 

@@ -6,15 +6,17 @@ at, and with who said so and why.
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from onceward.core.claim import Entry, Status
+from onceward.core.key import check_key, check_scope
 from onceward.core.outcome import INLINE_BYTES_MAX, pack, unpack
 from onceward.core.text import checked, refused
 from onceward.core.verdict import Committed, Final, NotCommitted
-from onceward.errors import Conflict, NotFound, OncewardError
+from onceward.errors import Conflict, InvalidKey, InvalidOption, NotFound, OncewardError
 from onceward.ledger import Ledger
 from onceward.store import PAGE_MAX
 
@@ -22,6 +24,7 @@ COMMITTED, NOT_COMMITTED = "committed", "not_committed"
 VERDICTS = (COMMITTED, NOT_COMMITTED)
 REASON_BYTES_MAX = 500
 
+_NO_CURSOR = "is not the `next` of a page before"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -29,20 +32,25 @@ async def list_claims(
     ledger: Ledger, scope: str | None, status: str | None, limit: int, *, oldest: bool = False, after: str = ""
 ) -> dict[str, Any]:
     """At most so many entries, and where the list goes on. The oldest first takes a look at all of them."""
+    _check_names(ledger, scope)
     if oldest:
         found = sorted(await _all(ledger, scope, status), key=lambda entry: (entry.created_at, entry.ref))
         return {"claims": [shown(ledger, entry) for entry in found[:limit]], "next": None}
-    page = await ledger.scan(scope, status, after=after, limit=limit)
+    try:
+        page = await ledger.scan(scope, status, after=_from_cursor(after), limit=limit)
+    except InvalidOption:
+        raise refused("after", _NO_CURSOR) from None
     entries = list(page.entries)
     # A page may be short, or empty, with more behind it.
     while page.next and len(entries) < limit:
         page = await ledger.scan(scope, status, after=page.next, limit=limit - len(entries))
         entries += page.entries
-    return {"claims": [shown(ledger, entry) for entry in entries], "next": page.next}
+    return {"claims": [shown(ledger, entry) for entry in entries], "next": _to_cursor(page.next)}
 
 
 async def show_claim(ledger: Ledger, scope: str, key: str) -> dict[str, Any]:
     """One entry with what is kept of its outcome."""
+    _check_names(ledger, scope, key)
     entry = await ledger.read(scope, key)
     if entry is None:
         raise NotFound(f"there is no claim with this key in the scope {scope!r}")
@@ -53,6 +61,7 @@ async def resolve_claim(
     ledger: Ledger, actor: str, *, scope: str, key: str, version: int, verdict: str, value: Any, reason: str
 ) -> dict[str, Any]:
     """End a doubt: it happened, with this value, or it did not and will not. Gives the entry as it is then."""
+    _check_names(ledger, scope, key)
     checked("reason", reason, REASON_BYTES_MAX)
     if verdict not in VERDICTS:
         raise refused("verdict", f"is {' or '.join(VERDICTS)}")
@@ -99,6 +108,33 @@ def shown(ledger: Ledger, entry: Entry) -> dict[str, Any]:
         "endpoint": entry.endpoint or None,
         "note": entry.note or None,
     }
+
+
+def _check_names(ledger: Ledger, scope: str | None, key: str | None = None) -> None:
+    """As the ledger does, and with the name of the field."""
+    full = f"{ledger.namespace}:{scope}" if scope else scope
+    for name, text, check in (("scope", full, check_scope), ("key", key, check_key)):
+        try:
+            if text is not None:
+                check(text)
+        except InvalidKey as error:
+            raise refused(name, str(error).removeprefix(f"the {name} ")) from None
+
+
+def _to_cursor(after: str) -> str | None:
+    """A store's cursor as text that an address can carry: some have NUL in them. None where there is no more."""
+    return base64.urlsafe_b64encode(after.encode()).decode().rstrip("=") or None
+
+
+def _from_cursor(text: str) -> str:
+    try:
+        after = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True).decode()
+    except ValueError:
+        raise refused("after", _NO_CURSOR) from None
+    # Nothing that is stored has NUL in it, and PostgreSQL cannot even be asked; a cursor has it between its two parts.
+    if after.count("\0") > 1 or (text and not after):
+        raise refused("after", _NO_CURSOR)
+    return after
 
 
 async def _all(ledger: Ledger, scope: str | None, status: str | None) -> list[Entry]:

@@ -27,6 +27,11 @@ def opened(config: Config, *, pool_size: int = 1) -> Iterator[Database]:
         database.close()
 
 
+def has_data(config: Config) -> bool:
+    """Whether a hub has been there, or its database is elsewhere; opening one would make it."""
+    return bool(config.hub.database) or (config.data_folder / "hub.db").exists()
+
+
 def ledger(config: Config) -> Ledger:
     """The ledger of a configuration. It connects on first use."""
     return open_ledger(

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from onceward.http.openapi import PROBLEM_MEDIA_TYPE, PROBLEM_SCHEMA
-from onceward.hub.scopes import scope_needed
+from onceward.hub.scopes import scope_needed, scopes_of
 
 # What FastAPI says of its own validation answers, which are never sent.
 _NOT_SENT = ("HTTPValidationError", "ValidationError")
@@ -34,8 +34,9 @@ def describe(document: dict[str, Any]) -> dict[str, Any]:
     content = {PROBLEM_MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for path, item in result.get("paths", {}).items():
         for method, operation in item.items():
-            needed = scope_needed(method.upper(), path)
-            operation["security"] = [] if needed == "open" else [{"token": [needed]}, {}]
+            scopes = scopes_of(scope_needed(method.upper(), path))
+            # Any one of these will do; the last is a hub without tokens.
+            operation["security"] = [*({"token": [scope]} for scope in scopes), {}] if scopes else []
             responses = operation["responses"]
             if "HTTPValidationError" in str(responses.get("422")):
                 del responses["422"]

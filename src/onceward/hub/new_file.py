@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 from collections.abc import Iterator
@@ -18,13 +19,21 @@ def new_file(path: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
 
     Without `overwrite` a file that is there is `AlreadyThere`, before anything is written and also if it came meanwhile.
     """
+    if path.is_dir():
+        raise AlreadyThere(f"{str(path)!r} is a folder")
     if os.path.lexists(path) and (not overwrite or (path.exists() and not path.is_file())):
         raise AlreadyThere(f"{str(path)!r} is already there")
     # A link is kept, and what it leads to is replaced.
     path = path.resolve()
     temporary = path.with_name(f".{path.name[:64]}.{secrets.token_hex(6)}.part")
     # Not `tempfile`: the file shall have the permissions that any new file gets.
-    with temporary.open("xb") as file:
+    try:
+        opened = temporary.open("xb")
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent)) from None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    with opened as file:
         try:
             yield file
             file.flush()

@@ -54,9 +54,7 @@ def answer_to(error: Exception) -> Answer:
             fields = [(_cut(name), _cut(message)) for name, message in error.fields[:ERRORS_MAX]]
             fields = fields or [("request", _cut(str(error)))]
             return problem.problem(400, _cut(str(error)), errors=tuple(fields))
-        case errors.InvalidKey():
-            return problem.problem(400, _cut(str(error)))
-        case errors.WriteRefused():
+        case errors.InvalidKey() | errors.WriteRefused():
             return problem.problem(400, _cut(str(error)), errors=(("request", _cut(str(error))),))
         case errors.NotFound():
             return problem.problem(404, _cut(str(error)))

@@ -38,6 +38,8 @@ class Hub:
             stall_seconds=config.events.stall_seconds,
         )
         self.blobs = open_blobs(config.blobs_url)
+        # Held by who looks whether they are there: a folder on a server that is gone may keep its thread for ever.
+        self.blobs_looked_at = threading.Lock()
         self.turns = Turns(config, self.database, self.ledger, self.blobs, self.feed.hint)
         # Set for threads that work beside the requests, and end between two of their steps.
         self.stopping = threading.Event()

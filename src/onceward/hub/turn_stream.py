@@ -6,9 +6,9 @@
     superseded   another turn took its place: {turn_id, superseded_by}; the last one
     interrupted  what came so far is no part of the answer: its producer died, failed or began anew
 
-Each has the id `<version>.<seq>`; the version is that of the attempt. A client that resumes behind an id of an earlier
-version gets `interrupted` and then the present one from its beginning. Who was listening while the version changed gets
-`interrupted` as the last event, and resumes.
+Each has the id `<version>.<seq>`; the version is that of the attempt. A client that resumes behind an id of another
+version gets `interrupted`, under the id that it came with, and then the present one from its beginning. One that resumes behind the end gets the last event again, under its own id. Who was listening while the
+version changed gets `interrupted` as the last event, and resumes; or `superseded`, if nothing is to come.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from onceward.core.canonical import Json
 from onceward.core.text import compact, refused
 from onceward.db.engine import Database
 from onceward.hub.turns import Turns
-from onceward.turns.stream import PAGE_MAX, StreamPage, stream_page
+from onceward.turns.stream import PAGE_MAX, StreamPage, last_number, stream_page
+from onceward.turns.threads import in_thread
 from onceward.turns.turn import State
 
 _PLACE = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})", re.ASCII)
@@ -46,16 +47,19 @@ async def events_of(
 ) -> AsyncIterator[bytes]:
     """The stream of the principal's turn, from behind this place or from its beginning, to its end."""
     version, after = behind or (0, 0)
+    is_resumed = behind is not None
     yield _RETRY
     silence = 0.0
     with turns.watching(turn_id) as watch:
-        heard = behind is not None
+        heard = is_resumed
         while not turns.is_stopping:
             look = functools.partial(_look, database, principal, turn_id, version, after)
             page, blocks = await turns.looks.see((principal, turn_id, version, after), look)
             if page.version != version:
-                if heard:
-                    yield _block(f"{version}.{after + 1}", "interrupted", {"turn_id": turn_id})
+                # Whoever was listening to a superseded turn is told so, and that what they have heard is no part of the
+                # answer goes without saying.
+                if heard and (behind is not None or page.turn.state is not State.SUPERSEDED):
+                    yield _block(f"{version}.{after + (not is_resumed)}", "interrupted", {"turn_id": turn_id})
                     if behind is None:
                         # Somebody was listening: what they have heard is no part of the answer. They come again.
                         return
@@ -68,6 +72,9 @@ async def events_of(
                 continue
             last = await _last(turns, principal, page)
             if last is not None:
+                if is_resumed:
+                    # Whatever number they came with: the last event has the one behind what is recorded.
+                    after = await in_thread(_recorded, database, turn_id, version)
                 yield _block(f"{version}.{after + 1}", *last)
                 return
             if page.chunks:
@@ -95,6 +102,11 @@ def _look(database: Database, principal: str, turn_id: str, version: int, after:
     with database.read() as tx:
         page = stream_page(tx, principal, turn_id, version, after)
     return page, b"".join(_text(f"{page.version}.{chunk.seq}", chunk.event, chunk.data) for chunk in page.chunks)
+
+
+def _recorded(database: Database, turn_id: str, version: int) -> int:
+    with database.read() as tx:
+        return last_number(tx, turn_id, version)
 
 
 def _block(event_id: str, event: str, data: dict[str, Json]) -> bytes:

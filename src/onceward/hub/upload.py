@@ -10,7 +10,7 @@ import binascii
 import contextlib
 import hashlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from urllib.parse import unquote_to_bytes
 
@@ -24,6 +24,7 @@ from onceward.blobs import BlobStore
 from onceward.blobs.spool import Spool
 from onceward.core.text import refused
 from onceward.errors import InvalidInput, TooLarge
+from onceward.http.operation import idempotency
 
 FILE_FIELD = "content"
 # What is said about a file is small; what is said in it is not.
@@ -60,43 +61,61 @@ class Upload:
 async def received(request: Request, store: BlobStore, bytes_max: int) -> AsyncIterator[Upload]:
     """The whole upload; its bytes are gone at the end of the block unless they were kept."""
     boundary = _boundary(request)
-    promised = _promised(request)
+    with _letting_go(request):
+        promised = _promised(request)
     length = request.headers.get("content-length", "0")
     body_bytes_max = bytes_max + FIELDS_BYTES_MAX
     if length.isdecimal() and int(length) > body_bytes_max:
         raise _too_large(bytes_max)
     with await anyio.to_thread.run_sync(store.spool) as spool:
         reader = _Reader(boundary, Upload(spool), bytes_max)
-        whole = hashlib.sha256() if promised else None
-        body_bytes = 0
-        try:
-            async for chunk in request.stream():
-                body_bytes += len(chunk)
-                if body_bytes > body_bytes_max:
-                    # Also what is neither file nor field: it may go on after the end, and for ever.
-                    raise _too_large(bytes_max)
-                if whole is not None:
-                    whole.update(chunk)
-                reader.feed(chunk)
-                if reader.waiting_bytes >= _WRITE_BYTES:
-                    await anyio.to_thread.run_sync(reader.write)
-        except ClientDisconnect:
-            # Nobody is left to be answered; what was written goes with the spool.
-            raise InvalidInput("the upload ended before its end") from None
-        reader.finish()
-        await anyio.to_thread.run_sync(_finish, reader, spool)
-        if whole is not None and not promised <= {whole.hexdigest(), spool.sha256}:
-            raise InvalidInput("the upload does not have the digest that it promised")
+        with _letting_go(request) if promised else contextlib.nullcontext():
+            sha256 = await _read(request, reader, body_bytes_max, hashes=bool(promised))
+            if not promised <= {sha256, spool.sha256}:
+                raise InvalidInput("the upload does not have the digest that it promised")
         yield reader.upload
+
+
+@contextlib.contextmanager
+def _letting_go(request: Request) -> Iterator[None]:
+    """What is not as it was promised was damaged on its way: its refusal must not be what a retry of the key gets."""
+    try:
+        yield
+    except InvalidInput:
+        idempotency(request).release()
+        raise
+
+
+async def _read(request: Request, reader: _Reader, body_bytes_max: int, *, hashes: bool) -> str:
+    """Write the file of the upload into its spool; gives the sha256 of the whole body, in hex, if it `hashes` that."""
+    whole = hashlib.sha256()
+    body_bytes = 0
+    try:
+        async for chunk in request.stream():
+            body_bytes += len(chunk)
+            if body_bytes > body_bytes_max:
+                # Also what is neither file nor field: it may go on after the end, and for ever.
+                raise _too_large(body_bytes_max - FIELDS_BYTES_MAX)
+            if hashes:
+                whole.update(chunk)
+            reader.feed(chunk)
+            if reader.waiting_bytes >= _WRITE_BYTES:
+                await anyio.to_thread.run_sync(reader.write)
+    except ClientDisconnect:
+        # Nobody is left to be answered; what was written goes with the spool.
+        raise InvalidInput("the upload ended before its end") from None
+    reader.finish()
+    await anyio.to_thread.run_sync(_finish, reader)
+    return whole.hexdigest()
 
 
 def _too_large(bytes_max: int) -> TooLarge:
     return TooLarge(f"an upload is limited to {bytes_max} bytes")
 
 
-def _finish(reader: _Reader, spool: Spool) -> None:
+def _finish(reader: _Reader) -> None:
     reader.write()
-    spool.finish()
+    reader.upload.spool.finish()
 
 
 def _boundary(request: Request) -> bytes:

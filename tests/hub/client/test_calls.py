@@ -124,7 +124,7 @@ def test_the_hub_says_that_it_lives_and_can_work(url: str, using: Using) -> None
 
         assert await hub.healthz()
         assert readiness.ready
-        assert readiness.checks == {"database": "ok", "ledger": "ok"}
+        assert readiness.checks == {"database": "ok", "ledger": "ok", "blobs": "ok"}
 
     using(url, use)
 

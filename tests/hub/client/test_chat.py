@@ -206,6 +206,22 @@ def test_who_listens_while_an_answer_begins_anew_is_told_and_hears_the_new_one(
     using(desk.url, use)
 
 
+def test_who_follows_behind_an_event_of_another_answer_hears_that_it_began_anew(
+    desk: Desk, using: Using, session: str
+) -> None:
+    async def use(hub: Hub) -> None:
+        done = await hub.chat.say("say one", wait_seconds=20, session_key=session)
+        heard = await _rest(hub.chat.follow(done.turn_id, after="0.7"))
+
+        assert [(event.id, event.name) for event in heard] == [
+            ("0.7", "interrupted"),
+            ("1.1", "delta"),
+            ("1.2", "done"),
+        ]
+
+    using(desk.url, use)
+
+
 def test_an_event_in_pieces_is_put_together_and_what_is_none_is_refused() -> None:
     large = "\u2028" + "x" * (1024 * 1024)
     bodies = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -107,7 +108,12 @@ def test_policies_and_the_mode_are_seen_and_changed(url: str) -> None:
         )
 
         assert (made.update_fields, made.enabled, made.secondary_role) == (("title",), True, "identity")
-        assert (changed.policy_id, changed.update_fields, changed.conflict_action) == (made.policy_id, None, "skip")
+        assert (changed.policy_id, changed.conflict_action) == (made.policy_id, "skip")
+        assert (changed.update_fields, changed.enabled, changed.secondary_role) == (("title",), False, "hint")
+        said: dict[str, Any] = {"source": "songs", "content_type": "song", "conflict_action": "skip"}
+        assert hub.ingest.put_policy(policy_key, **said) == changed
+        changed = hub.ingest.put_policy(policy_key, update_fields=None, **said)
+        assert (changed.update_fields, changed.enabled, changed.secondary_role) == (None, False, "hint")
         assert changed in hub.ingest.policies()
         assert changed not in hub.ingest.policies("pkm_test")
         assert hub.ingest.set_test_mode(enabled=True)

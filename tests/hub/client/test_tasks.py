@@ -15,7 +15,8 @@ import pytest
 from tests.hub.client.conftest import Using
 from tests.hub.client.line import Line
 
-from onceward import errors
+from onceward import errors, tasks
+from onceward.db.engine import open_database
 from onceward.hub.client import BlockingHub, Hub, TaskAttachment
 
 CONTENT = b'{"a": 1}\n'
@@ -66,6 +67,23 @@ def test_tasks_are_made_listed_and_deleted(url: str, using: Using) -> None:
             await hub.task(made.id)
         with pytest.raises(errors.NotFound):
             await hub.delete_task(made.id)
+
+    using(url, use)
+
+
+def test_more_tasks_than_a_page_has_come_page_by_page(url: str, using: Using, data_dir: Path) -> None:
+    with contextlib.closing(open_database(f"sqlite:///{data_dir}/hub.db")) as database, database.write() as tx:
+        made = [tasks.create_task(tx, "One of many").id for _ in range(1001)]
+    newest = made[::-1]
+
+    async def use(hub: Hub) -> None:
+        for limit in (1, 50, 500, 501, 1000, 1001):
+            assert [task.id for task in await hub.tasks(limit=limit)] == newest[:limit], limit
+        everything = await hub.tasks(limit=None)
+        assert [task.id for task in everything[:1001]] == newest
+        assert len(everything) == len({task.id for task in everything}) == len(await hub.tasks(limit=10_000))
+        with pytest.raises(errors.InvalidInput):
+            await hub.tasks(limit=0)
 
     using(url, use)
 

@@ -11,7 +11,7 @@ from onceward.db import tables
 from onceward.db.engine import Database, open_database
 from onceward.events.log import extent, page
 
-TABLES = (tables.topics, tables.messages, tables.topic_attachments, tables.events, tables.tokens)
+_RUNNING = sqlalchemy.text("SELECT count(*) FROM turns WHERE state IN ('accumulating', 'processing', 'committing')")
 
 
 @contextmanager
@@ -23,13 +23,17 @@ def looking_into(url: str) -> Iterator[Database]:
 def written(database: Database) -> dict[str, int]:
     """How many rows every table has, and where the log ends: what must not change when a request is refused."""
     with database.read() as tx:
-        ours = tables.metadata_on(is_sqlite=database.is_sqlite).tables
-        ingest = [table for name, table in ours.items() if name.startswith("pkm")]
         counts = {
             table.fullname: tx.execute(sqlalchemy.select(sqlalchemy.func.count()).select_from(table)).scalar_one()
-            for table in (*TABLES, *ingest)
+            for table in tables.metadata_on(is_sqlite=database.is_sqlite).tables.values()
         }
         return {**counts, "last event": extent(tx).last_event_id}
+
+
+def at_rest(database: Database) -> bool:
+    """Whether no turn is under way: one that was begun by an earlier request writes when it is ready to."""
+    with database.read() as tx:
+        return tx.execute(_RUNNING).scalar_one() == 0
 
 
 def event_ids(database: Database) -> list[int]:

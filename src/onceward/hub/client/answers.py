@@ -200,8 +200,9 @@ def task(said: Any) -> Task:
     return Task(said["id"], said["title"], said.get("spec_id"), *moments)
 
 
-def task_list(said: Any) -> list[Task]:
-    return [task(one) for one in said["tasks"]]
+def task_page(said: Any) -> tuple[list[Task], str | None]:
+    """Tasks, and where the list goes on, if it does."""
+    return [task(one) for one in said["tasks"]], said.get("next")
 
 
 def task_attachment(said: Any) -> TaskAttachment:

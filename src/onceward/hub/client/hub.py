@@ -205,9 +205,16 @@ class Hub:
         sent = {"id": task_id, "title": title, "spec_id": spec_id}
         return await self._wire.change("POST", "/v1/tasks", sent, idempotency_key, answers.task)
 
-    async def tasks(self, *, limit: int = LIMIT) -> list[Task]:
-        """The newest first."""
-        return await self._wire.look("/v1/tasks", {"limit": limit}, answers.task_list)
+    async def tasks(self, *, limit: int | None = LIMIT) -> list[Task]:
+        """The newest first, in as many pages as it takes; with None, all there are."""
+        found: list[Task] = []
+        after: str | None = None
+        while True:
+            wanted = _PAGE if limit is None else min(_PAGE, limit - len(found))
+            page, after = await self._wire.look("/v1/tasks", {"limit": wanted, "after": after}, answers.task_page)
+            found += page
+            if after is None or len(found) == limit:
+                return found
 
     async def task(self, task_id: str) -> Task:
         return await self._wire.look(_task(task_id), {}, answers.task)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import EllipsisType
 from typing import Any
 
 from onceward.core.canonical import Json
@@ -139,21 +140,25 @@ class Ingest:
         source: str,
         content_type: str,
         conflict_action: str,
-        update_fields: Iterable[str] | None = None,
-        enabled: bool = True,
-        secondary_role: str = "identity",
+        update_fields: Iterable[str] | EllipsisType | None = ...,
+        enabled: bool | None = None,
+        secondary_role: str | None = None,
         idempotency_key: str | None = None,
     ) -> Policy:
-        """Make a policy in the active schema, or make the one of this name as it is said here."""
-        sent = {
+        """Make a policy in the active schema, or make the one of this name as it is said here.
+
+        What is not said stays as it is; of `update_fields` None says something: all that may be updated are.
+        """
+        sent: dict[str, object] = {
             "policy_key": policy_key,
             "source": source,
             "content_type": content_type,
             "conflict_action": conflict_action,
-            "update_fields": None if update_fields is None else list(update_fields),
-            "enabled": enabled,
-            "secondary_role": secondary_role,
         }
+        if not isinstance(update_fields, EllipsisType):
+            sent["update_fields"] = None if update_fields is None else list(update_fields)
+        said = {"enabled": enabled, "secondary_role": secondary_role}
+        sent |= {name: value for name, value in said.items() if value is not None}
         return await self._wire.change("PUT", "/policies", sent, idempotency_key, _policy)
 
     async def test_mode(self) -> bool:

@@ -16,6 +16,7 @@ from starlette.responses import StreamingResponse
 from onceward.core.canonical import Json
 from onceward.core.request import key_of, wait_seconds_of
 from onceward.core.text import written
+from onceward.errors import InvalidInput, InvalidKey
 from onceward.events.stream import HEADERS
 from onceward.http import problem
 from onceward.http.problem import Answer
@@ -41,13 +42,16 @@ LastEventId = Annotated[str | None, Header(description="Go on behind this event 
 
 class ChatSent(Sent):
     message: str = Field(description="What the user says. At most 64 KiB.")
-    tenant_id: str | None = Field(None, description="1 to 64 of A-Z a-z 0-9 . _ -; without it, whose token it is.")
-    customer_id: str | None = None
+    # What is empty is not left out: nobody's tenant is filled in for a name that got lost.
+    tenant_id: str | None = Field(
+        None, description="1 to 64 of A-Z a-z 0-9 . _ -; without it, whose token it is.", min_length=1
+    )
+    customer_id: str | None = Field(None, min_length=1)
     agent_id: str | None = None
     channel: str | None = Field(None, description="How long to wait for more: web, whatsapp, …; api does not wait.")
     message_id: str | None = Field(None, description="The channel's own id. What was stored under it is a duplicate.")
     session_key: str | None = Field(
-        None, description="Which conversation. Without it: tenant, agent, customer, channel."
+        None, description="Which conversation. Without it: tenant, agent, customer, channel.", min_length=1
     )
     idempotency_key: str | None = Field(None, description="The header Idempotency-Key counts more.")
     metadata: dict[str, Any] | None = None
@@ -142,6 +146,9 @@ async def chat_stream(
         return _answered(problem.mismatch())
     if received.status is Status.COMPLETE and behind is None and not replay:
         return _answered(problem.problem(409, _COMPLETED))
+    if received.status is Status.NEW and received.tries_again is None:
+        # Nothing of it was heard before: the id is one of another stream.
+        behind = None
     return _stream(hub, principal, received.turn_id, behind)
 
 
@@ -196,9 +203,13 @@ _FOUND = {
 
 def _key(sent: ChatSent, request: Request) -> str | None:
     draft, older = (request.headers.getlist(name) for name in ("idempotency-key", "x-idempotency-key"))
-    if draft or older:
-        return key_of(draft, older)
-    return None if sent.idempotency_key is None else key_of([sent.idempotency_key], [])
+    try:
+        if draft or older:
+            return key_of(draft, older)
+        return None if sent.idempotency_key is None else key_of([sent.idempotency_key], [])
+    except InvalidKey as error:
+        field = "Idempotency-Key" if draft else "X-Idempotency-Key" if older else "idempotency_key"
+        raise InvalidInput(str(error), ((field, str(error)),)) from error
 
 
 def _stream(hub: Hub, principal: str, turn_id: str, behind: tuple[int, int] | None) -> Response:

@@ -116,6 +116,8 @@ class BatchShown(BaseModel):
 
 
 class PolicySent(Sent):
+    """A field that has a default need not be sent. It then stays as it is, and has the default in a new policy."""
+
     policy_key: str
     source: str
     content_type: str = Field(description="One, or several with a slash between them.")
@@ -211,7 +213,7 @@ def get_policies(
 def change_policy(sent: PolicySent, request: Request) -> Response:
     active = schema_of(request)
     with hub_of(request).database.write() as tx:
-        return _json(put_policy(tx, active, **sent.model_dump()).json())
+        return _json(put_policy(tx, active, **sent.model_dump(exclude_unset=True)).json())
 
 
 @router.get("/test-mode", response_model=TestMode, summary="Whether entries go to the schema for tests")

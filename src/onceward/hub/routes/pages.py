@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import importlib.resources
 from typing import Annotated
@@ -11,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from pydantic import BaseModel, Field
 
-from onceward.errors import OncewardError
+from onceward.errors import OncewardError, StoreUnavailable
 from onceward.events import log
 from onceward.hub.state import Hub, hub_of
 
@@ -44,7 +45,8 @@ async def healthz() -> Response:
 )
 async def readyz(request: Request) -> Response:
     hub = hub_of(request)
-    checks = {"database": await _database(hub), "ledger": await _ledger(hub)}
+    names = ("database", "ledger", "blobs")
+    checks = dict(zip(names, await asyncio.gather(_database(hub), _ledger(hub), _blobs(hub)), strict=True))
     ready = all(said == OK for said in checks.values())
     return JSONResponse({"status": OK if ready else "unavailable", "checks": checks}, 200 if ready else 503)
 
@@ -67,6 +69,24 @@ async def _ledger(hub: Hub) -> str:
     with anyio.move_on_after(READY_SECONDS):
         try:
             await hub.ledger.read("hub", "readyz")
+        except OncewardError as error:
+            return error.code
+        return OK
+    return "no answer"
+
+
+async def _blobs(hub: Hub) -> str:
+    def look() -> None:
+        if not hub.blobs_looked_at.acquire(timeout=READY_SECONDS):
+            raise StoreUnavailable("somebody still waits for an answer")
+        try:
+            hub.blobs.look()
+        finally:
+            hub.blobs_looked_at.release()
+
+    with anyio.move_on_after(READY_SECONDS):
+        try:
+            await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
         except OncewardError as error:
             return error.code
         return OK

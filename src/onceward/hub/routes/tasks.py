@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -95,6 +95,7 @@ class TaskShown(BaseModel):
 
 class TaskList(BaseModel):
     tasks: list[TaskShown]
+    next: str | None = Field(None, description="Only where there is more: pass it as `after`.")
 
 
 class AttachmentShown(BaseModel):
@@ -138,11 +139,14 @@ def make_task(sent: TaskSent, request: Request) -> Response:
 
 @router.get("/tasks", response_model=TaskList, summary="List tasks, the newest first")
 def list_tasks(
-    request: Request, limit: Annotated[int, Query(ge=1, le=500, description="At most so many.")] = 50
+    request: Request,
+    limit: Annotated[int, Query(ge=1, le=500, description="At most so many.")] = 50,
+    after: Annotated[str, Query(description="`next` of the page before.", max_length=255)] = "",
 ) -> Response:
     with hub_of(request).database.read() as tx:
-        found = tasks.list_tasks(tx, limit)
-    return _json({"tasks": [_task(task) for task in found]})
+        page = tasks.list_tasks(tx, limit, after)
+    more = {} if page.next is None else {"next": page.next}
+    return _json({"tasks": [_task(task) for task in page.tasks], **more})
 
 
 @router.get("/tasks/{task_id}", response_model=TaskShown, summary="Look at a task")
@@ -206,6 +210,7 @@ def link_attachment(task_id: TaskId, sent: LinkSent, request: Request) -> Respon
             new,
             external_url=sent.external_url,
             repo_path=sent.repo_path,
+            allowed_media_types=hub.upload_rules.allowed_media_types,
             request=request_key_of(request),
         )
     hub.feed.hint()
@@ -347,7 +352,7 @@ def _meta(text: str | None) -> dict[str, Json]:
     try:
         said = parse(text.encode())
     except InvalidInput as error:
-        raise refused("meta", f"cannot be read: {error}") from None
+        raise refused("meta", str(error).removeprefix("The body ")) from None
     if not isinstance(said, dict):
         raise refused("meta", "must be an object")
     return said
