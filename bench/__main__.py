@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tests.servers.postgres import PostgresServer
 
-from bench import chart, names, table
+from bench import chart, names, slow_disk, table
 from bench.arena import Arena, arena
 from bench.blobs import collect, put, transfer
 from bench.blobs import table as blobs_table
@@ -51,6 +51,8 @@ class Plan:
     stores: tuple[str, ...] = names.STORES
     rounds: int = 8
     seconds: float = 0.12
+    # With slower syncs a round has fewer calls.
+    slow_rounds: int = 16
     peers: bool = True
     http_stores: tuple[str, ...] = names.HTTP_STORES
     http_connections: int = CONNECTIONS_MAX
@@ -79,6 +81,7 @@ QUICK = Plan(
     names.EMBEDDED,
     rounds=1,
     seconds=0.02,
+    slow_rounds=1,
     peers=False,
     http_stores=(names.SQLITE,),
     http_connections=8,
@@ -165,6 +168,8 @@ def measure(plan: Plan, python: Path | None) -> tuple[Figures, dict[str, str]]:
             figures.merge(compete(store, contestants, plan.rounds, plan.seconds, _tell))
             figures.trips |= {(store, name): trips for name, trips in ground.trips(python).items()}
             versions |= {peer.name: peer.version for peer in contestants if isinstance(peer, PeerProcess)}
+            if store == names.SQLITE:
+                figures.merge(slow_disk.measure(folder, plan.slow_rounds, plan.seconds))
     return figures, {name: version for name, version in versions.items() if name != names.DBOS_WAL}
 
 

@@ -62,13 +62,6 @@ class Figures:
         ratios = [top / bottom for top, bottom in zip(tops, bottoms, strict=False) if bottom]
         return statistics.median(ratios) if ratios else None
 
-    def own_seconds(self, store: str, above: tuple[str, Hashable], below: tuple[str, Hashable]) -> float | None:
-        """How much longer a call of the first takes than one of the second: the median of the rounds."""
-        tops = self.rates.get((store, *above), [])
-        bottoms = self.rates.get((store, *below), [])
-        longer = [1 / top - 1 / bottom for top, bottom in zip(tops, bottoms, strict=False) if top and bottom]
-        return statistics.median(longer) if longer else None
-
     def merge(self, other: Figures) -> None:
         self.stores |= other.stores
         self.rates |= other.rates

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 MEMORY = "memory"
 SQLITE = "SQLite FULL"
+SQLITE_SLOW = "SQLite FULL, syncs slowed"
 POSTGRES = "PostgreSQL"
 REDIS_ALWAYS = "Redis, AOF always"
 REDIS_EVERYSEC = "Redis, AOF everysec"

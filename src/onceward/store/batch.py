@@ -29,7 +29,7 @@ from typing import Generic, TypeVar
 from onceward.core.claim import Answer, Entry, Move, Ref, Status, Verb, Write
 from onceward.errors import OncewardError, StoreClosed, StoreUnavailable, WriteRefused
 from onceward.store import BATCH_WRITES_MAX, PAGE_MAX, BatchFailed, Reading, Store
-from onceward.store.pending import ANSWER_SECONDS, Pending, tell
+from onceward.store.pending import ANSWER_SECONDS, Pending, tell, tell_one
 from onceward.store.queue import Queue, Sent, release_for
 from onceward.store.upkeep import Keep, Seen, Upkeep, Watch
 from onceward.store.write_id import write_id
@@ -297,7 +297,7 @@ class Batcher:
         with self.mutex:
             if sent.abandoned or self._queue or self._upkeep.watching:
                 return False
-            tell([(sent, answer, None)])
+            tell_one(sent, answer)
             return True
 
     def _answer_calls(self, calls: Iterable[Call[object]]) -> None:

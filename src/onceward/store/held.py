@@ -20,13 +20,17 @@ class Held:
 
     def note(self, refs: Iterable[Ref], answers: Iterable[Answer]) -> None:
         """Keep in mind what was claimed until it is settled."""
+        for ref, answer in zip(refs, answers, strict=True):
+            self.note_one(ref, answer)
+
+    def note_one(self, ref: Ref, answer: Answer) -> None:
+        entry = answer.entry
+        if not answer.applied or entry is None or entry.status is not Status.IN_PROGRESS:
+            self._entries.pop(ref, None)
+            return
         if len(self._entries) > HELD_MAX:
             self.clear()
-        for ref, answer in zip(refs, answers, strict=True):
-            if answer.applied and answer.entry is not None and answer.entry.status is Status.IN_PROGRESS:
-                self._entries[ref] = answer.entry
-            else:
-                self._entries.pop(ref, None)
+        self._entries[ref] = entry
 
     def write_id(self, write: Write) -> str:
         """The last write of the entry that this one moves, as it is remembered; "" where nothing is. With that to compare,

@@ -8,9 +8,10 @@ pending object itself to the driver, which waits as it sees fit.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from onceward.errors import StoreUnavailable
@@ -44,11 +45,8 @@ def driven() -> bool:
     return getattr(_driver, "loop", _NOBODY) is running_loop()
 
 
-def running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
+# As `asyncio.get_running_loop`, without an exception where there is none.
+running_loop: Callable[[], asyncio.AbstractEventLoop | None] = asyncio._get_running_loop  # noqa: SLF001  # exported, for loops
 
 
 _NOBODY = object()
@@ -201,10 +199,20 @@ def tell(results: Sequence[tuple[Pending[T], T | None, Exception | None]]) -> No
         if loop is not None and pending.future is not None:
             loops.setdefault(loop, []).append(pending.future)
     for loop, futures in loops.items():
-        try:
-            loop.call_soon_threadsafe(wake, *futures)
-        except RuntimeError:
-            continue  # the loop was closed with its callers; the answers are recorded in the store
+        _wake_on(loop, futures)
+
+
+def tell_one(pending: Pending[T], result: T) -> None:
+    """As `tell`, for one answer alone."""
+    loop = pending.resolve(result, None)
+    if loop is not None and pending.future is not None:
+        _wake_on(loop, (pending.future,))
+
+
+def _wake_on(loop: asyncio.AbstractEventLoop, futures: Iterable[asyncio.Future[None]]) -> None:
+    # A loop that was closed with its callers hears of nothing; the answers are recorded in the store.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(wake, *futures)
 
 
 def wake(*futures: asyncio.Future[None]) -> None:

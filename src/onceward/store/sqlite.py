@@ -75,12 +75,14 @@ class SqliteStore:
             raise self._ours(error) from error
 
     def _commit(self, db: sqlite3.Connection, writes: Sequence[Write]) -> list[Answer]:
-        refs = [Ref(write.scope, write.key) for write in writes]
         if len(writes) == 1:
-            answer = write_alone(db, writes[0], self._held.get(refs[0]), self._floor, self._clock)
+            write = writes[0]
+            ref = Ref(write.scope, write.key)
+            answer = write_alone(db, write, self._held.get(ref), self._floor, self._clock)
             if answer is not None:
-                self._held.note(refs, [answer])
+                self._held.note_one(ref, answer)
                 return [answer]
+        refs = [Ref(write.scope, write.key) for write in writes]
         entries, remembered = self._look(db, refs)
         answers = self._decide(entries, writes)
         if remembered and not any(answer.applied for answer in answers):

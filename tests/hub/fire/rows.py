@@ -33,7 +33,8 @@ def written(database: Database) -> dict[str, int]:
 def at_rest(database: Database) -> bool:
     """Whether no turn is under way: one that was begun by an earlier request writes when it is ready to."""
     with database.read() as tx:
-        return tx.execute(_RUNNING).scalar_one() == 0
+        running: int = tx.execute(_RUNNING).scalar_one()
+    return not running
 
 
 def event_ids(database: Database) -> list[int]:
