@@ -21,6 +21,8 @@ Puts: the medians of {rounds} rounds. Every round goes through all contestants, 
 the median of the ratios of each round.
 
 * **By hand**: hash while writing, fsync, link, fsync the folder, without checks and locks.
+* **Blobs of 4 KiB** begin as a PNG does, and are random behind that. Bytes of no known type take about 0.3 ms longer with rows,
+  for which libmagic looks at them.
 * **With rows**: `create_managed_attachment` on SQLite, called from threads of one process: the same puts, and media types,
   rows and events.
 * **Through a hub**: one hub process; a new connection for each small upload.

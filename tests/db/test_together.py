@@ -301,3 +301,28 @@ def test_postgresql_has_many_writers_and_shares_nothing(servers: Servers) -> Non
         found = list(pool.map(lambda name: database.together(both, nothing, noting(name)), "ab"))
 
     assert found == ["a", "b"]
+
+
+def test_a_commit_that_fails_is_not_tried_again(company: Company) -> None:
+    with company.database.write() as tx:
+        tx.execute(text("CREATE TABLE quotes (id TEXT REFERENCES notes DEFERRABLE INITIALLY DEFERRED)"))
+    ran: list[str] = []
+
+    def dangling(tx: Transaction) -> None:
+        ran.append("dangling")
+        tx.execute(text("INSERT INTO quotes VALUES ('nobody')"))
+
+    def sound(tx: Transaction) -> None:
+        ran.append("sound")
+        noting("b")(tx)
+
+    first = company.first(noting("a"))
+    others = company.others(sound, dangling)
+    company.door.open.set()
+
+    first.result(SECONDS_MAX)
+    for one in others:
+        with pytest.raises(Exception, match=r"FOREIGN KEY|shared with others"):
+            one.result(SECONDS_MAX)
+    assert ran == ["sound", "dangling"]
+    assert company.kept() == ["a"]

@@ -10,6 +10,7 @@ from sqlalchemy import event
 
 from onceward.blobs import BlobStore
 from onceward.db.engine import Database
+from onceward.db.plain import Plain
 
 Act = Callable[[], object]
 
@@ -85,10 +86,26 @@ def at_statement(database: Database, words: str, act: Act, *, moment: str = "aft
         if waiting and words in statement:
             waiting.pop()()
 
+    def overheard(run: Callable[..., Any]) -> Callable[..., Any]:
+        def plainly(self: Plain, *given: Any) -> Any:
+            if moment == "before":
+                hear(None, None, self.sql)
+            found = run(self, *given)
+            if moment == "after":
+                hear(None, None, self.sql)
+            return found
+
+        return plainly
+
     name = f"{moment}_cursor_execute"
     event.listen(database.engine, name, hear)
+    ways = {way: getattr(Plain, way) for way in ("rows_on", "count", "new_id", "each")}
+    for way, run in ways.items():
+        setattr(Plain, way, overheard(run))
     try:
         yield
     finally:
         event.remove(database.engine, name, hear)
+        for way, run in ways.items():
+            setattr(Plain, way, run)
     assert not waiting, f"nobody said {words!r}"

@@ -119,18 +119,8 @@ class FolderBlobs:
         spool.require_finished()
         if blob_key != content_key(spool.sha256):
             raise InvalidInput("these bytes do not belong under this key")
-        if spool.placed_as != blob_key or not self._leads_to(spool, blob_key):
+        if not spool.is_placed(blob_key, spool.sha256):
             self._place(spool, blob_key, verify=verify)
-
-    def _leads_to(self, spool: Spool, key: str) -> bool:
-        """Whether the name is still that of this very file: then nobody has touched it since it was linked and synced."""
-        first, second, name = _parts(key)
-        try:
-            with self._opened("sha256", first, second) as folder:
-                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        except OSError:
-            return False
-        return found.st_ino == os.fstat(spool.descriptor).st_ino
 
     def size(self, blob_key: str) -> int | None:
         try:
@@ -267,13 +257,12 @@ class FolderBlobs:
                 raise StoreUnavailable(f"the blob {key} is taken away again and again")
             # Also when another writer linked the name: it may not have come as far as this.
             os.fsync(folder)
-            spool.placed_as = key
+            spool.placed(key, folder)
 
     def _link(self, spool: Spool, folder: int, name: str) -> None:
         """After this there is something under the name, ours or another's."""
         try:
-            with self._opened("tmp") as temporary:
-                os.link(spool.name, name, src_dir_fd=temporary, dst_dir_fd=folder, follow_symlinks=False)
+            os.link(spool.name, name, src_dir_fd=spool.folder, dst_dir_fd=folder, follow_symlinks=False)
         except FileExistsError:
             return
         except OSError as error:
@@ -292,7 +281,7 @@ class FolderBlobs:
             raise StoreUnavailable(f"the blob {name} is not a regular file")
         if found.st_size != spool.size:
             return False
-        if not verify or found.st_ino == os.fstat(spool.descriptor).st_ino:
+        if not verify or found.st_ino == spool.inode:
             return True
         with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder), "rb") as blob:
             return hashlib.file_digest(blob, "sha256").hexdigest() == spool.sha256

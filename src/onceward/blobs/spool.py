@@ -27,7 +27,9 @@ _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Spool:
-    """Made by a store's `spool()`. `sha256` and `size` are those of what was written so far."""
+    """Made by a store's `spool()`. `sha256` and `size` are those of what was written so far; `folder` is open, and has
+    its name.
+    """
 
     def __init__(self, folder: Path, *, durable: bool) -> None:
         self._durable = durable
@@ -36,14 +38,15 @@ class Spool:
         self._usable = True
         self.finished = False
         self.size = 0
-        # The key under which a folder has these bytes, with the name on the disk.
+        # The key under which a folder has these bytes, with the name on the disk, and that folder.
         self.placed_as = ""
+        self._placed_in = -1
         with failing_as(f"no temporary file can be made in {folder}"):
-            self._folder = os.open(folder, FOLDER_FLAGS | os.O_NOFOLLOW)
+            self.folder = os.open(folder, FOLDER_FLAGS | os.O_NOFOLLOW)
             try:
-                self.name, self.descriptor = _locked_file(self._folder)
+                self.name, self.descriptor, self.inode = _locked_file(self.folder)
             except BaseException:
-                os.close(self._folder)
+                os.close(self.folder)
                 raise
         self.path = folder / self.name
 
@@ -82,18 +85,39 @@ class Spool:
         if not self.finished:
             raise ValueError("finish the spool before it is put")
 
+    def placed(self, key: str, folder: int) -> None:
+        """The name in this folder leads to these bytes, and is on the disk."""
+        self._leave_place()
+        self._placed_in = os.dup(folder)
+        self.placed_as = key
+
+    def is_placed(self, key: str, name: str) -> bool:
+        """Whether the name is still that of this very file: then nobody has touched it since it was placed there."""
+        if self.placed_as != key:
+            return False
+        try:
+            return os.stat(name, dir_fd=self._placed_in, follow_symlinks=False).st_ino == self.inode
+        except OSError:
+            return False
+
+    def _leave_place(self) -> None:
+        if self._placed_in >= 0:
+            os.close(self._placed_in)
+            self._placed_in = -1
+
     def close(self) -> None:
         """Take the temporary name away and let go of the file. A blob that was linked from it stays."""
-        if self._folder < 0:
+        if self.folder < 0:
             return
         self._usable = False
         self._gathered.clear()
         with suppress(OSError):
             # What cannot be removed now is the sweeper's: nobody holds its lock any more.
-            os.unlink(self.name, dir_fd=self._folder)
+            os.unlink(self.name, dir_fd=self.folder)
         os.close(self.descriptor)
-        os.close(self._folder)
-        self._folder = self.descriptor = -1
+        os.close(self.folder)
+        self._leave_place()
+        self.folder = self.descriptor = -1
 
     def __enter__(self) -> Self:
         return self
@@ -162,15 +186,17 @@ def failing_as(what: str) -> Iterator[None]:
         raise StoreUnavailable(f"{what}: {error.strerror or error}") from error
 
 
-def _locked_file(folder: int) -> tuple[str, int]:
+def _locked_file(folder: int) -> tuple[str, int, int]:
+    """Its name, descriptor and inode."""
     while True:
         name = f"{secrets.token_hex(16)}.part"
         descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=folder)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             # The sweeper may have found the file before it was locked.
-            if os.fstat(descriptor).st_nlink:
-                return name, descriptor
+            found = os.fstat(descriptor)
+            if found.st_nlink:
+                return name, descriptor, found.st_ino
         except BaseException:
             os.close(descriptor)
             raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -18,6 +18,7 @@ import sqlalchemy
 from sqlalchemy import event
 
 from onceward.db.copying import Copying
+from onceward.db.plain import Plain, own
 from onceward.db.together import Together
 from onceward.errors import InvalidStoreUrl, StoreUnavailable
 
@@ -92,6 +93,14 @@ class Database:
         with _spoken(), self._reading.connect() as connection, connection.begin():
             yield connection
 
+    def rows(self, statement: Plain, values: Mapping[str, object]) -> Sequence[Sequence[Any]]:
+        """What one statement finds."""
+        if not self.is_sqlite:
+            with self.read() as tx:
+                return statement.rows(tx, values)
+        with _spoken(), contextlib.closing(self.engine.raw_connection()) as connection:
+            return statement.rows_on(own(connection), values)
+
     @contextlib.contextmanager
     def write(self) -> Iterator[Transaction]:
         """Change the data: all of it when the block ends, nothing when it raises."""
@@ -139,7 +148,7 @@ class Database:
 def _changed(connection: sqlalchemy.Connection) -> int:
     """How many rows this SQLite connection has changed since it was last asked."""
     before: int = connection.info.get(_CHANGES, 0)
-    now: int = connection.connection.driver_connection.total_changes  # type: ignore[union-attr]  # it is there
+    now = own(connection.connection).total_changes
     connection.info[_CHANGES] = now
     return now - before
 

@@ -21,6 +21,10 @@ T = TypeVar("T")
 SHARED_MAX = 64
 
 
+class _OneRaisedError(Exception):
+    """One of several pieces of work did."""
+
+
 class _Seat(Generic[T]):
     """One piece of work and its caller, who sleeps until it is done or is to lead."""
 
@@ -57,7 +61,9 @@ class Together:
         self._led = False
 
     def do(self, first: Callable[[], object], work: Callable[[sqlalchemy.Connection], T]) -> T:
-        """What the work gives, once it is committed. Both may run on the thread of another caller."""
+        """What the work gives, once it is committed. Both may run on the thread of another caller, and the work may be
+        undone and run again.
+        """
         seat = _Seat(first, work)
         with self._lock:
             self._waiting.append(seat)  # type: ignore[arg-type]  # seats of every kind
@@ -88,12 +94,12 @@ class Together:
         try:
             with self._within():
                 ready = _begun(batch)
-                if ready:
+                if batch == ready == [own]:
                     with self._write() as transaction:
-                        if batch == [own]:
-                            own.result = own.work(transaction)
-                        else:
-                            self._work(transaction, ready)
+                        own.result = own.work(transaction)
+                elif ready and not self._work_at_once(ready):
+                    with self._write() as transaction:
+                        self._work(transaction, ready)
         except BaseException as error:  # noqa: BLE001  # it is raised again where it belongs: by each caller
             failure = error
         with self._lock:
@@ -104,6 +110,21 @@ class Together:
                 if seat is not own:
                     seat.bell.release()
             self._pass_on()
+
+    def _work_at_once(self, batch: Sequence[_Seat[object]]) -> bool:
+        """Nearly always all of them do their work, and nothing needs to keep them apart. False when one did not: then
+        nothing has happened.
+        """
+        try:
+            with self._write() as transaction:
+                for seat in batch:
+                    try:
+                        seat.result = seat.work(transaction)
+                    except Exception as error:
+                        raise _OneRaisedError from error
+        except _OneRaisedError:
+            return False
+        return True
 
     def _work(self, transaction: sqlalchemy.Connection, batch: Sequence[_Seat[object]]) -> None:
         """Each for itself."""

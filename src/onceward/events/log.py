@@ -18,6 +18,7 @@ from sqlalchemy import bindparam, select, text
 from onceward.core.text import written
 from onceward.db.clock import now_text
 from onceward.db.engine import Transaction
+from onceward.db.plain import Plain
 from onceward.db.request import RequestKey
 from onceward.db.tables import events
 from onceward.errors import TransactionConflict
@@ -89,13 +90,16 @@ class Extent:
     log_epoch: str
 
 
-# Past SQLAlchemy's own statements: one that runs a thousand times at once costs less than three of those.
-_APPEND_SQLITE = """
+_APPEND_SQLITE = Plain("""
     INSERT INTO events (event_id, name, topic_id, entity_type, entity_id, data, created_at, request_key)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-"""
+""")
+_APPEND_ONE_SQLITE = Plain("""
+    INSERT INTO events (name, topic_id, entity_type, entity_id, data, created_at, request_key)
+    VALUES (?, ?, ?, ?, ?, ?, ?)
+""")
 # The last id that was ever given out, of deleted events too. The write lock keeps it from moving.
-_LAST_SQLITE = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)"
+_LAST_SQLITE = Plain("SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)")
 
 # The lock comes first: an id is drawn for a row only when the row above it has been read.
 _APPEND_POSTGRES = """
@@ -137,12 +141,12 @@ def append(tx: Transaction, new: Sequence[NewEvent], request: RequestKey | None 
 def _append(tx: Transaction, new: Sequence[NewEvent], mark: str | None) -> list[int]:
     at = now_text()
     if tx.dialect.name == "sqlite":
-        first = int(tx.exec_driver_sql(_LAST_SQLITE).scalar_one()) + 1
+        if len(new) == 1:
+            return [_APPEND_ONE_SQLITE.new_id(tx, (*new[0], at, mark))]
+        first = int(_LAST_SQLITE.rows(tx)[0][0]) + 1
         ids = range(first, first + len(new))
-        tx.exec_driver_sql(
-            _APPEND_SQLITE,
-            [(number, *one, at, mark if number == first else None) for number, one in zip(ids, new, strict=True)],
-        )
+        numbered = zip(ids, new, strict=True)
+        _APPEND_SQLITE.each(tx, [(number, *one, at, mark if number == first else None) for number, one in numbered])
         return list(ids)
     rows = tx.exec_driver_sql(
         _APPEND_POSTGRES,

@@ -10,6 +10,7 @@ from onceward.core.record import record
 from onceward.core.text import compact
 from onceward.db.clock import now_text
 from onceward.db.engine import Transaction
+from onceward.db.plain import Plain
 from onceward.db.request import RequestKey
 from onceward.db.short_id import short_ids
 from onceward.events.log import append
@@ -27,9 +28,9 @@ _INSERT = """
     FROM tasks WHERE tasks.id = :task_id {locked}
     ON CONFLICT DO NOTHING
 """
-_INSERT_SQLITE = text(_INSERT.format(locked=""))
+_INSERT_SQLITE = Plain(_INSERT.format(locked=""))
 # Whoever is deleting the task is waited for here; its foreign key would wait as well, and then be an error.
-_INSERT_POSTGRES = text(_INSERT.format(locked="FOR KEY SHARE"))
+_INSERT_POSTGRES = Plain(_INSERT.format(locked="FOR KEY SHARE"))
 _FREE = text("UPDATE attachments SET request_key = NULL WHERE request_key = :request_key AND created_at < :kept_since")
 _ASKED = text("SELECT id FROM attachments WHERE request_key = :request_key")
 
@@ -61,7 +62,7 @@ def insert(tx: Transaction, draft: Attachment, request: RequestKey | None) -> Ad
     for one in short_ids("at"):
         at = now_text()
         attachment = dataclasses.replace(draft, id=one, created_at=at, updated_at=at)
-        if tx.execute(statement, _row(attachment, request)).rowcount == 1:
+        if statement.count(tx, _row(attachment, request)) == 1:
             label_all(tx, attachment.id, attachment.labels)
             append(tx, [added_event(attachment)])
             return Added(attachment, is_new=True)

@@ -25,11 +25,12 @@ from onceward.core.record import record
 from onceward.core.text import refused
 from onceward.db.clock import now_text
 from onceward.db.engine import Database, Transaction
+from onceward.db.plain import Plain
 from onceward.db.request import RequestKey
 from onceward.db.short_id import short_ids
 from onceward.errors import OncewardError
 from onceward.tasks import fields
-from onceward.tasks.attachment import MANAGED, Attachment, require_task
+from onceward.tasks.attachment import MANAGED, Attachment, no_task
 from onceward.tasks.check import LOCAL, holds
 from onceward.tasks.fields import NewAttachment
 from onceward.tasks.insert import Added, asked_before, insert
@@ -60,8 +61,13 @@ class _Blob:
     key: str
 
 
-_FIND = text("SELECT id, storage_backend, blob_key FROM blobs WHERE sha256 = :sha256")
-_INSERT = text("""
+# The task, and the blob with these bytes if there is one.
+_LOOK = Plain("""
+    SELECT blobs.id, blobs.storage_backend, blobs.blob_key
+    FROM tasks LEFT JOIN blobs ON blobs.sha256 = :sha256
+    WHERE tasks.id = :task_id
+""")
+_INSERT = Plain("""
     INSERT INTO blobs (id, sha256, size_bytes, storage_backend, blob_key, created_at, uploaded_at)
     VALUES (:id, :sha256, :size_bytes, :backend, :key, :at, :at)
     ON CONFLICT DO NOTHING
@@ -89,18 +95,16 @@ def create_managed_attachment(
 ) -> Added:
     """Attach the bytes of a finished spool. When it raises there is no row, and nothing that anyone can see."""
     draft = _draft(task_id, spool, new, rules)
-    with database.write() if request is not None else database.read() as tx:
-        there = asked_before(tx, request)
+    if request is not None:
+        with database.write() as tx:
+            there = asked_before(tx, request)
         if there is not None:
             return Added(there, is_new=False)
-        require_task(tx, task_id)
-        known = _find(tx, spool.sha256)
     for blob_id in short_ids("bl"):
+        known = _known(database, task_id, spool.sha256)
         added = _keep(database, store, spool, draft, blob_id, known, request)
         if added is not None:
             return added
-        with database.read() as tx:
-            known = _find(tx, spool.sha256)
     raise AssertionError  # `short_ids` raises by itself
 
 
@@ -201,9 +205,12 @@ def _is_whole(store: BlobStore, key: str, spool: Spool) -> bool:
     return False
 
 
-def _find(tx: Transaction, sha256: str) -> _Blob | None:
-    row = tx.execute(_FIND, {"sha256": sha256}).one_or_none()
-    return None if row is None else _Blob(*row)
+def _known(database: Database, task_id: str, sha256: str) -> _Blob | None:
+    """`NotFound` when there is no such task."""
+    found = database.rows(_LOOK, {"task_id": task_id, "sha256": sha256})
+    if not found:
+        raise no_task(task_id)
+    return None if found[0][0] is None else _Blob(*found[0])
 
 
 def _use(tx: Transaction, new: _Blob, spool: Spool, broken: str, *, may_insert: bool) -> _Blob | None:
@@ -215,7 +222,7 @@ def _use(tx: Transaction, new: _Blob, spool: Spool, broken: str, *, may_insert: 
         "key": new.key,
         "at": now_text(),
     }
-    if may_insert and not broken and tx.execute(_INSERT, values).rowcount == 1:
+    if may_insert and not broken and _INSERT.count(tx, values) == 1:
         return new
     row = tx.execute(_USE, {**values, "broken": broken}).one_or_none()
     return None if row is None else _Blob(*row)
