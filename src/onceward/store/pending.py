@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -52,6 +53,53 @@ running_loop: Callable[[], asyncio.AbstractEventLoop | None] = asyncio._get_runn
 _NOBODY = object()
 
 
+class Waiter:
+    """What a task waits for here, in place of a future of its loop: who brings the answer steps the task at once, where a
+    future has it stepped a turn later, and every request that is under way in between pushes it out of the caches.
+
+    One task waits for it, once. This much of a future is what asyncio's tasks need.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_cancelled", "_context", "_loop", "_step")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._asyncio_future_blocking = True
+        self._loop = loop
+        self._step: Callable[[Waiter], object] | None = None
+        self._context: contextvars.Context | None = None
+        self._cancelled = False
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def add_done_callback(
+        self, step: Callable[[Waiter], object], *, context: contextvars.Context | None = None
+    ) -> None:
+        self._step, self._context = step, context
+
+    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002  # as tasks call it
+        if self._step is None:
+            return False
+        self._cancelled = True
+        self._loop.call_soon(self.wake)
+        return True
+
+    def result(self) -> None:
+        """Asked for by the task that is stepped."""
+        if self._cancelled:
+            raise asyncio.CancelledError
+
+    def done(self) -> bool:
+        return self._step is None
+
+    def wake(self) -> None:
+        """Step the task that waits, unless it has been."""
+        step, context = self._step, self._context
+        if step is not None and context is not None:
+            self._step = self._context = None
+            context.run(step, self)
+
+
 class Patience:
     """Ends waits for an answer that last too long. One timer of a loop serves all of them: nearly every answer comes
     long before, and setting and cancelling a timer for each costs more than the wait itself.
@@ -61,26 +109,28 @@ class Patience:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._waits: deque[tuple[float, asyncio.Future[None]]] = deque()
+        self._waits: deque[tuple[float, Waiter]] = deque()
         self._armed = False
 
-    def lend(self, future: asyncio.Future[None]) -> None:
-        """Wake the future when its time is up, if nothing did before."""
+    def lend(self, waiter: Waiter) -> None:
+        """Wake it when its time is up, if nothing did before."""
         waits = self._waits
         while waits and waits[0][1].done():
             waits.popleft()
-        waits.append((self.loop.time() + ANSWER_SECONDS, future))
+        waits.append((self.loop.time() + ANSWER_SECONDS, waiter))
         if not self._armed:
             self._armed = True
             self.loop.call_later(ANSWER_SECONDS, self._run_out)
 
     def _run_out(self) -> None:
         waits, now = self._waits, self.loop.time()
+        over: list[Waiter] = []
         while waits and (waits[0][0] <= now or waits[0][1].done()):
-            wake(waits.popleft()[1])
+            over.append(waits.popleft()[1])
         self._armed = bool(waits)
         if waits:
             self.loop.call_later(waits[0][0] - now, self._run_out)
+        wake(*over)
 
 
 def _patience_of(loop: asyncio.AbstractEventLoop) -> Patience:
@@ -94,7 +144,7 @@ def _patience_of(loop: asyncio.AbstractEventLoop) -> Patience:
 class Pending(Generic[T]):
     """One answer for one waiter. `patience` bounds the wait; running out of it leaves the pending alive."""
 
-    __slots__ = ("_error", "_future", "_lock", "_loop", "_mutex", "_result", "abandoned", "done", "patience")
+    __slots__ = ("_error", "_lock", "_loop", "_mutex", "_result", "abandoned", "done", "patience", "waiter")
 
     def __init__(self, mutex: threading.Lock, patience: float) -> None:
         self._mutex = mutex
@@ -104,7 +154,7 @@ class Pending(Generic[T]):
         self._result: T | None = None
         self._error: Exception | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._future: asyncio.Future[None] | None = None
+        self.waiter: Waiter | None = None
         self._lock: threading.Lock | None = None
 
     def __await__(self) -> Generator[Any, Any, T]:
@@ -117,19 +167,19 @@ class Pending(Generic[T]):
         return self.result()
 
     def _on_loop(self, loop: asyncio.AbstractEventLoop) -> Generator[Any, Any, None]:
-        future = loop.create_future()
+        waiter = Waiter(loop)
         with self._mutex:
             if self.done:
                 return
-            self._loop, self._future = loop, future
+            self._loop, self.waiter = loop, waiter
         self.on_loop(loop)
         timer = None
         if self.patience == ANSWER_SECONDS:
-            _patience_of(loop).lend(future)
+            _patience_of(loop).lend(waiter)
         else:
-            timer = loop.call_later(self.patience, wake, future)
+            timer = loop.call_later(self.patience, waiter.wake)
         try:
-            yield from future
+            yield waiter
         except BaseException:
             self.abandon()
             raise
@@ -186,37 +236,38 @@ class Pending(Generic[T]):
             self._lock.release()
         return self._loop
 
-    @property
-    def future(self) -> asyncio.Future[None] | None:
-        return self._future
-
 
 def tell(results: Sequence[tuple[Pending[T], T | None, Exception | None]]) -> None:
     """Hand over answers, waking each event loop once. The caller holds the pendings' mutex."""
-    loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    loops: dict[asyncio.AbstractEventLoop, list[Waiter]] = {}
     for pending, result, error in results:
         loop = pending.resolve(result, error)
-        if loop is not None and pending.future is not None:
-            loops.setdefault(loop, []).append(pending.future)
-    for loop, futures in loops.items():
-        _wake_on(loop, futures)
+        if loop is not None and pending.waiter is not None:
+            loops.setdefault(loop, []).append(pending.waiter)
+    for loop, waiters in loops.items():
+        _wake_on(loop, waiters)
 
 
 def tell_one(pending: Pending[T], result: T) -> None:
     """As `tell`, for one answer alone."""
     loop = pending.resolve(result, None)
-    if loop is not None and pending.future is not None:
-        _wake_on(loop, (pending.future,))
+    if loop is not None and pending.waiter is not None:
+        _wake_on(loop, (pending.waiter,))
 
 
-def _wake_on(loop: asyncio.AbstractEventLoop, futures: Iterable[asyncio.Future[None]]) -> None:
+def _wake_on(loop: asyncio.AbstractEventLoop, waiters: Iterable[Waiter]) -> None:
     # A loop that was closed with its callers hears of nothing; the answers are recorded in the store.
     with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(wake, *futures)
+        loop.call_soon_threadsafe(wake, *waiters)
 
 
-def wake(*futures: asyncio.Future[None]) -> None:
-    """Runs on the futures' own loop."""
-    for future in futures:
-        if not future.done():
-            future.set_result(None)
+def wake(*waiters: Waiter) -> None:
+    """Runs on their own loop."""
+    for number, waiter in enumerate(waiters, 1):
+        try:
+            waiter.wake()
+        except BaseException:
+            # Ctrl-C while a task was stepped goes on to the loop; the others are not to wait for ever.
+            if number < len(waiters):
+                waiter.get_loop().call_soon(wake, *waiters[number:])
+            raise
