@@ -312,7 +312,13 @@ def pack(*arguments: Argument) -> Command:
     """A command as the server reads it. The driver's own packer takes most of a batch's time."""
     measured: list[int | bytes] = []
     for argument in arguments:
-        data = str(argument).encode() if isinstance(argument, str | int) else bytes(argument)
+        # One kind asked for after the other: a union of them would be made anew each time.
+        if isinstance(argument, str):
+            data = argument.encode()
+        elif isinstance(argument, int):
+            data = b"%d" % argument
+        else:
+            data = bytes(argument)  # itself, where it is that already
         measured += (len(data), data)
     return _form(len(arguments)) % tuple(measured)
 
