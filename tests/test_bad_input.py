@@ -46,6 +46,37 @@ def test_bad_keys(ledger: Ledger, key: Any) -> None:
     assert blocking.value.code == "invalid-key"
 
 
+BAD_SCOPES: dict[str, Any] = {"a number": 5, "bytes": b"x", "a list": ["a"], "nothing": None, "empty": ""}
+
+
+@pytest.mark.parametrize("scope", BAD_SCOPES.values(), ids=BAD_SCOPES)
+def test_bad_scopes(ledger: Ledger, scope: Any) -> None:
+    with pytest.raises(errors.InvalidKey):
+        ledger.blocking.begin(scope, "key", repeatable=True)
+    with pytest.raises(errors.InvalidKey):
+        ledger.blocking.read(scope, "key")
+
+
+def test_bad_labels_and_pages(ledger: Ledger) -> None:
+    blocking: Any = ledger.blocking
+    labels: list[dict[str, Any]] = [{"user_id": None}, {"endpoint": 5}]
+    for label in labels:
+        with pytest.raises(errors.InvalidKey, match="must be text"):
+            blocking.begin("s", "key", repeatable=True, **label)
+    pages: list[dict[str, Any]] = [{"limit": "a"}, {"limit": True}, {"after": 5}]
+    for page in pages:
+        with pytest.raises(errors.InvalidOption):
+            blocking.scan(**page)
+    with pytest.raises(errors.InvalidOption):
+        blocking.purge("a")
+
+
+@pytest.mark.parametrize("undo", [max, dict.clear])
+def test_an_undo_whose_arguments_nobody_knows_is_refused_when_it_is_declared(undo: Any) -> None:
+    with open_ledger("memory:") as ledger, pytest.raises(errors.InvalidOption, match="undo="):
+        ledger.once(key="k", effect="compensatable", undo=undo)(never)
+
+
 def yields() -> Iterator[None]:
     never()
     yield
@@ -233,11 +264,13 @@ BAD_URLS = [
     "", None, 5, "payments.db", "mysql://host/db", "file:///x.db", "://", "memory:name", "sqlite:", "sqlite://", "sqlite:///",
     "sqlite://host/x.db", "sqlite:///x.db?mode=ro", "sqlite:///x.db#part", "sqlite:///:memory:", "postgresql://host:port/db",
     "postgresql://host/db?no_such_option=1", "redis://host:port", "redis://host/name", "redis://host?no_such_option=1",
-    "redis://host?volatile=maybe", "redis://", "redis+cluster://host/1",
+    "redis://host?volatile=maybe", "redis://", "redis+cluster://host/1", "redis://host/-1", "sqlite://[", "sqlite://[x]/a",
+    "sqlite:///a%00b", "sqlite:///\ud800.db", "sqlite:///a\nb.db", "sqlite:///" + "n" * 300, "postgresql://\ud800/x",
+    "postgresql://host:99999/x", "redis://\ud800", "memory:\n",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("url", BAD_URLS)
+@pytest.mark.parametrize("url", BAD_URLS, ids=ascii)
 @pytest.mark.parametrize("open_it", [open_ledger, open_store])
 def test_bad_store_urls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: Any, open_it: Callable[[str], object]

@@ -113,3 +113,25 @@ def test_another_database(servers: Servers, tmp_path: Path) -> None:
         pytest.raises(errors.InvalidOption, match="own database"),
     ):
         ledger.blocking.run("sale", effect, effect="idempotent")
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_transaction_that_has_ended(urls: tuple[str, str, str], end: str) -> None:
+    """What was done in it is done, or not, and its outcome cannot be added afterwards."""
+    engine = sqlalchemy.create_engine(urls[1])
+
+    def effect() -> None:
+        with engine.connect() as connection:
+            bound: Any = current_claim().bind(connection)
+            connection.execute(INSERT)
+            getattr(connection, end)()
+            bound.settle("sold")
+
+    with open_ledger(urls[0]) as ledger:
+        with pytest.raises(errors.TransactionConflict, match="has ended"):
+            ledger.blocking.run("sale", effect, effect="idempotent")
+        entry = ledger.blocking.read("call", "sale")
+    engine.dispose()
+
+    assert entry is not None
+    assert entry.status == "failed"

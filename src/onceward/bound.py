@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from onceward.core.claim import Entry
 from onceward.core.outcome import INLINE_BYTES_MAX, Outcome, cut, pack
-from onceward.errors import InsideBoundTransaction, InvalidOption
+from onceward.errors import InsideBoundTransaction, InvalidOption, TransactionConflict
 from onceward.store.bind import Binding, Steps
 from onceward.store.write_id import write_id
 
@@ -102,6 +102,10 @@ class Bound:
             self._locked = True
 
     def _settle(self, outcome: Outcome, chunks: tuple[bytes, ...]) -> Steps:
+        if self._locked and not self.open:
+            raise TransactionConflict(
+                "the transaction that the claim was bound to has ended; settle before its commit, so that both are one"
+            )
         yield from self._lock()
         yield from self._binding.settle(self._entry, outcome, chunks, write_id(), self.retain)
         self.settled = True

@@ -231,3 +231,11 @@ class Expired(OncewardError):
     """It was there, and its time is over."""
 
     code = "expired"
+
+
+def described(error: BaseException) -> str:
+    """The kind of an exception and what it says. Its own code may fail at that, which must not hide what it means."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  # whatever it is
+        return type(error).__name__

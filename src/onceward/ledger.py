@@ -199,8 +199,9 @@ class Ledger:
         self, scope: str | None = None, status: Status | str | None = None, *, after: str = "", limit: int = 100
     ) -> Page:
         """A page of entries of this ledger's namespace (perhaps a short one); `page.next` continues it."""
-        if not 1 <= limit <= PAGE_MAX:
-            raise InvalidOption(f"limit is 1 to {PAGE_MAX}, not {limit}")
+        _check_limit(limit)
+        if not isinstance(after, str):
+            raise InvalidOption(f"after= is what page.next was, not {after!r}")
         try:
             wanted = None if status is None else Status(status)
         except ValueError as error:
@@ -235,8 +236,7 @@ class Ledger:
 
     async def purge(self, limit: int = PAGE_MAX) -> int:
         """Delete at most `limit` entries whose retention is over; repeat until it says 0."""
-        if not 1 <= limit <= PAGE_MAX:
-            raise InvalidOption(f"limit is 1 to {PAGE_MAX}, not {limit}")
+        _check_limit(limit)
         return await self.line.call(lambda store: store.purge(limit))
 
     def purge_every(self, seconds: float) -> None:
@@ -334,7 +334,9 @@ class Ledger:
         return span("retain_seconds", seconds)
 
     def _scope(self, scope: str) -> str:
-        return check_scope(f"{self.namespace}:{scope}") if scope else check_scope(scope)
+        if not scope or not isinstance(scope, str):
+            return check_scope(scope)
+        return check_scope(f"{self.namespace}:{scope}")
 
     async def _move(
         self, claim: Claim, verb: Verb, *, lease: int = 0, retain: int = 0, outcome: Outcome = NOTHING, note: str = ""
@@ -385,6 +387,11 @@ class Ledger:
                 self.line.call(lambda store: give_back(store, write, answer))
             elif sent.failed:
                 self.line.call(lambda store: store.commit([write]))
+
+
+def _check_limit(limit: object) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= PAGE_MAX:
+        raise InvalidOption(f"limit is 1 to {PAGE_MAX}, not {limit!r}")
 
 
 # A write of this many chunks fills a batch.

@@ -26,6 +26,9 @@ CACHE_SCOPE = "cache"
 
 
 def once(ledger: Ledger, key: str | Callable[..., str], ignore: Sequence[str], terms: Terms) -> Callable[[F], F]:
+    if terms.undo is not None:
+        _check_undo(terms.undo)
+
     def decorate(function: F) -> F:
         wanted = _Call(function, key, ignore)
         known = terms if terms.returns is not None else replace(terms, returns=_declared_return(function))
@@ -38,6 +41,15 @@ def once(ledger: Ledger, key: str | Callable[..., str], ignore: Sequence[str], t
         return _wrap(ledger, function, start, known, run.SCOPE)
 
     return decorate
+
+
+def _check_undo(undo: Callable[..., object]) -> None:
+    try:
+        inspect.signature(undo)
+    except (TypeError, ValueError):
+        raise InvalidOption(
+            f"nobody can tell which arguments undo={undo!r} takes; wrap it in a def of its own"
+        ) from None
 
 
 def _with_undo_of(terms: Terms, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Terms:

@@ -275,7 +275,7 @@ async def _after_exception(
     if inside_bound() or (bound is not None and bound.open):
         return None  # The transaction decides: rolled back, the lease lapses and the key may run again.
     current.suspend()
-    note = f"{type(error).__name__}: {error}"
+    note = errors.described(error)
     try:
         if bound is not None and bound.settled and not await ledger.renew(claim, terms.lease_seconds):
             # COMMIT raised, and did commit: its answer was lost, the outcome was not. A renewal tells for sure,
@@ -328,7 +328,7 @@ async def _undo(ledger: Ledger, claim: Claim, attempt: int, terms: Terms) -> Non
     except (errors.StoreUnavailable, errors.Busy, errors.ClaimLost):
         raise
     except Exception as failure:
-        await ledger.doubt(claim, f"undo failed: {type(failure).__name__}: {failure}")
+        await ledger.doubt(claim, f"undo failed: {errors.described(failure)}")
         raise
 
 

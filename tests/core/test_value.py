@@ -347,3 +347,15 @@ def test_nesting_up_to_the_limit_is_kept() -> None:
 def test_plain_json_is_kept_as_it_is() -> None:
     assert encode({"a": [1, "x", None, True, 1.5]}) == b'{"a":[1,"x",null,true,1.5]}'
     assert encode(decimal.Decimal("1.10")) == b'{"' + TAG.encode() + b'":"decimal","v":"1.10"}'
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        datetime.datetime(1, 1, 1, tzinfo=zoneinfo.ZoneInfo("Europe/Berlin")),
+        datetime.datetime.max.replace(tzinfo=zoneinfo.ZoneInfo("America/New_York")),
+    ],
+    ids=str,
+)
+def test_the_first_and_the_last_moment_of_a_zone_are_kept(moment: datetime.datetime) -> None:
+    assert decode(encode(moment)) == moment

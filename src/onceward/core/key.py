@@ -68,6 +68,8 @@ def shown(key: str) -> str:
 
 def clip(text: str, bytes_max: int) -> str:
     """A label cut to what its column holds, never in the middle of a character."""
+    if not isinstance(text, str):
+        raise InvalidKey(f"a label must be text, not {type(text).__name__}")
     if text.isascii() and len(text) <= bytes_max and "\x00" not in text:
         return text
     text = text.replace("\x00", "")

@@ -42,12 +42,13 @@ def _date_text(value: object) -> str:
 def _datetime_text(value: object) -> str:
     moment = cast("datetime.datetime", value)
     if moment.tzinfo is not None and not isinstance(moment.tzinfo, datetime.timezone):
-        # A named zone becomes its offset at that moment: equal as a point in time, which is what == compares.
-        moment = moment.astimezone(datetime.timezone(moment.utcoffset() or datetime.timedelta()))
+        # A named zone becomes its offset at that moment: equal as a point in time, which is what == compares (but in the
+        # hour that a clock shows twice, when Python calls no two zones equal).
+        moment = moment.replace(tzinfo=datetime.timezone(moment.utcoffset() or datetime.timedelta()))
     return f"{moment.fold}{moment.isoformat()}"
 
 
-def _datetime_from_text(text: str) -> object:
+def _datetime_from_text(text: str) -> datetime.datetime:
     return datetime.datetime.fromisoformat(text[1:]).replace(fold=int(text[0]))
 
 

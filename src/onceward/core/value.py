@@ -11,6 +11,7 @@ a class keeps beside its fields is its own business.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import json
@@ -38,6 +39,7 @@ class _Model(Protocol):
 
     model_fields_set: set[str]
     model_extra: dict[str, object] | None
+    __pydantic_private__: dict[str, object] | None
 
 
 # Made once: `json.dumps` with options makes one for each call.
@@ -155,8 +157,18 @@ def _object_to_json(value: object, inside: Callable[[object], Json]) -> Json:
             "v": _fields_to_json(value, _field_names(kind), inside),
             "set": cast("list[Json]", sorted(model.model_fields_set)),
             "extra": inside(model.model_extra),
+            **_private_to_json(model, inside),
         }
     raise Unkeepable(f"{name} has no form that can be kept")
+
+
+def _private_to_json(model: _Model, inside: Callable[[object], Json]) -> dict[str, Json]:
+    """What of it is private, as far as it has a form: the rest is made anew, as it was the first time."""
+    kept: dict[str, Json] = {}
+    for name, value in (model.__pydantic_private__ or {}).items():
+        with contextlib.suppress(Unkeepable):
+            kept[name] = inside(value)
+    return {"private": kept} if kept else {}
 
 
 def _fields_to_json(value: object, names: list[str], inside: Callable[[object], Json]) -> Json:
@@ -198,7 +210,7 @@ def _rebuild(shape: str, kind: type, found: dict[str, Json]) -> object:
             case "dataclass":
                 return _rebuild_dataclass(kind, cast("dict[str, object]", value))
             case "namedtuple":
-                return kind(*cast("list[object]", value))
+                return kind._make(cast("list[object]", value))  # type: ignore[attr-defined]  # of a named tuple
             case _:
                 return _rebuild_model(kind, found)
     except Exception as error:  # The class's own code runs here and may raise anything.
@@ -208,11 +220,31 @@ def _rebuild(shape: str, kind: type, found: dict[str, Json]) -> object:
 def _rebuild_dataclass(kind: type, values: dict[str, object]) -> object:
     _check_names(values, _field_names(kind))
     fields = dataclasses.fields(kind)
-    made = kind(**{field.name: values[field.name] for field in fields if field.init and field.name in values})
+    if _takes_its_fields(kind):
+        made = kind(**{field.name: values[field.name] for field in fields if field.init and field.name in values})
+    else:
+        made = object.__new__(kind)
+        for field in fields:
+            if field.name not in values:
+                object.__setattr__(made, field.name, _default(field))
     # Again one by one: what `__post_init__` changed on the first way in it would change a second time.
     for name, value in values.items():
         object.__setattr__(made, name, value)
     return made
+
+
+def _takes_its_fields(kind: Any) -> bool:
+    """Whether its constructor takes them by their names, and nothing else."""
+    own = kind.__dataclass_params__.init and not hasattr(kind, "__pydantic_validator__")
+    return own and len(kind.__dataclass_fields__) == len(dataclasses.fields(kind))  # else there are InitVars
+
+
+def _default(field: dataclasses.Field[Any]) -> object:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    if field.default is dataclasses.MISSING:
+        raise ValueError(f"no value for the field {field.name!r}")
+    return field.default
 
 
 def _rebuild_model(kind: Any, found: dict[str, Json]) -> object:
@@ -232,7 +264,8 @@ def _rebuild_model(kind: Any, found: dict[str, Json]) -> object:
     if kind.__pydantic_post_init__:  # private attributes are made there
         made.model_post_init(None)
         # Again: what it changed when the model was first made it would change a second time.
-        made.__setstate__({**state, "__dict__": fields, "__pydantic_private__": made.__pydantic_private__})
+        private = {**(made.__pydantic_private__ or {}), **cast("dict[str, object]", found.get("private", {}))}
+        made.__setstate__({**state, "__dict__": fields, "__pydantic_private__": private or None})
     return made
 
 

@@ -64,6 +64,8 @@ def open_database(url: str, *, pool_size: int | None = None) -> Database:
                 )
             if not Path(address.database).parent.is_dir():
                 raise InvalidStoreUrl(f"there is no folder for {address.database!r}; make it first")
+            # Where it is now: a connection that is opened later must not look for it elsewhere.
+            address = address.set(database=str(Path(address.database).absolute()))
             return Database(_sqlite(address, pool_size or SQLITE_CONNECTIONS), writers=1)
         case "postgresql" | "postgres":
             pool_size = pool_size or POSTGRES_CONNECTIONS

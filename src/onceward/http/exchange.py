@@ -12,7 +12,7 @@ import logging
 from typing import Any
 
 from onceward.core.response import BODILESS_STATUSES, CONTENT_LENGTH
-from onceward.errors import ClaimLost, StoreUnavailable
+from onceward.errors import ClaimLost, StoreUnavailable, described
 from onceward.http import problem
 from onceward.http.ending import Ending
 from onceward.http.events import Events
@@ -107,7 +107,7 @@ class Exchange:
             await self._end_after_all()
             if self._complete:
                 raise
-            instead = await self._ending.raised(f"{type(error).__name__}: {error}") or self._incoming.broken
+            instead = await self._ending.raised(described(error)) or self._incoming.broken
             if instead is None or self._sent:
                 raise
             await self._replace(instead)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from uuid import uuid4
 
 from onceward.core.key import KEY_BYTES_MAX, check_text, shown
@@ -63,9 +64,10 @@ class Intents:
         retain_seconds: float = RETAIN_SECONDS,
         clock: Callable[[], int] = lambda: time.time_ns() // 1000,
     ) -> None:
-        self._path = os.fspath(path)
-        if self._path in {"", ":memory:"}:
+        if os.fspath(path) in {"", ":memory:"}:
             raise InvalidOption("Intents need a file: what is kept in memory does not outlive the process")
+        # Where it is now: every call opens it again, and the process may have gone elsewhere.
+        self._path = Path(path).absolute()
         self._retain_seconds = check_seconds("retain_seconds", retain_seconds, RETAIN_SECONDS_MAX)
         self._clock = clock
 

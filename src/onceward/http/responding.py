@@ -15,7 +15,7 @@ from onceward.blocking import wait
 from onceward.bound import forget_bound
 from onceward.core.request import length_of
 from onceward.core.response import BODILESS_STATUSES, CONTENT_LENGTH
-from onceward.errors import ClaimLost, InvalidOption, StoreUnavailable
+from onceward.errors import ClaimLost, InvalidOption, StoreUnavailable, described
 from onceward.http import problem
 from onceward.http.ending import Ending
 from onceward.http.events import Events
@@ -263,7 +263,7 @@ class Responding:
         yield answer.body
 
     def _raised(self, error: BaseException) -> Answer | None:
-        note = f"{type(error).__name__}: {error}"
+        note = described(error)
         if isinstance(error, Exception):
             return wait(self._ending.raised(note))
         wait(self._ending.unknown(note))

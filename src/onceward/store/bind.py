@@ -187,7 +187,9 @@ def session_for(connection: object, dialect: str) -> Session:
 
 def _sqlite3(connection: sqlite3.Connection) -> Session:
     def execute(sql: str, values: Mapping[str, object]) -> Rows:
-        return connection.execute(sql, dict(values)).fetchall()
+        cursor = connection.cursor()
+        cursor.row_factory = None  # the connection's own may give anything
+        return cursor.execute(sql, dict(values)).fetchall()
 
     return Session(execute, lambda: _open_sqlite(connection), is_async=False, driver=lambda: connection)
 
@@ -202,12 +204,16 @@ def _open_sqlite(connection: sqlite3.Connection) -> bool:
 def _psycopg(connection: Any) -> Session:
     is_async = any(kind.__name__ == "AsyncConnection" for kind in type(connection).__mro__)
 
+    def cursor() -> Any:
+        # Of tuples, whatever the connection's own give; the module is there since the connection is.
+        return connection.cursor(row_factory=sys.modules["psycopg.rows"].tuple_row)
+
     def execute(sql: str, values: Mapping[str, object]) -> Rows:
-        rows: Rows = connection.execute(_PARAMETER.sub(r"%(\1)s", sql), values).fetchall()
+        rows: Rows = cursor().execute(_PARAMETER.sub(r"%(\1)s", sql), values).fetchall()
         return rows
 
     async def aexecute(sql: str, values: Mapping[str, object]) -> Rows:
-        found = await connection.execute(_PARAMETER.sub(r"%(\1)s", sql), values)
+        found = await cursor().execute(_PARAMETER.sub(r"%(\1)s", sql), values)
         rows: Rows = await found.fetchall()
         return rows
 

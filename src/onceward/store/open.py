@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from urllib.parse import unquote, urlsplit
 
 from onceward.errors import InvalidStoreUrl
 from onceward.store import Clock, Store
 
+# Of Linux, macOS and Windows.
+_NAME_BYTES_MAX = 255
 _KNOWN = "memory: · sqlite:///relative.db · sqlite:////absolute.db · postgresql://… · redis://… · redis+cluster://…"
 
 
@@ -14,6 +17,8 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     """`clock` replaces the store's own clock, in microseconds since 1970; tests pin time with it."""
     if not isinstance(url, str) or not url:
         raise InvalidStoreUrl(f"a store URL is text, one of: {_KNOWN}")
+    if not url.isprintable():
+        raise InvalidStoreUrl(f"a store URL has no line breaks or other control characters; it is one of: {_KNOWN}")
     scheme, separator, rest = url.partition(":")
     if not separator:
         raise InvalidStoreUrl(f"{url!r} has no scheme; a store URL is one of: {_KNOWN}")
@@ -41,8 +46,14 @@ def _memory(rest: str, clock: Clock | None) -> Store:
 def _sqlite(url: str, clock: Clock | None) -> Store:
     from onceward.store.sqlite import SqliteStore  # noqa: PLC0415
 
-    parts = urlsplit(url)
-    path = unquote(parts.path)[1:]
+    try:
+        parts = urlsplit(url)
+        path = unquote(parts.path)[1:]
+        names = os.fsencode(path).split(b"/")
+    except ValueError:  # also half a character
+        raise InvalidStoreUrl(f"this is no URL; a store URL is one of: {_KNOWN}") from None
+    if "\x00" in path or max(map(len, names)) > _NAME_BYTES_MAX:
+        raise InvalidStoreUrl("no file can have the name in this sqlite: URL")
     if parts.netloc or not url.lower().startswith("sqlite:///") or not path or path == ":memory:":
         raise InvalidStoreUrl("write sqlite:///relative.db or sqlite:////absolute/path.db; for no file, memory:")
     if parts.query or parts.fragment:

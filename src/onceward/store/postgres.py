@@ -259,11 +259,15 @@ def _parameters(url: str) -> dict[str, str]:
         raise malformed
     try:
         found = {name: str(value) for name, value in conninfo_to_dict(url).items()}
-    except psycopg.Error:
+    except (psycopg.Error, UnicodeError):
         raise malformed from None
-    if not all(number.isdecimal() for number in _numbers(found)):
+    if not all(number.isdecimal() and int(number) <= _NUMBER_MAX for number in _numbers(found)):
         raise malformed
     return _CONNECT | found
+
+
+# The largest port; nobody waits longer than that for a connection, either.
+_NUMBER_MAX = 65_535
 
 
 def _numbers(found: dict[str, str]) -> list[str]:

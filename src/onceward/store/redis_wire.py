@@ -73,7 +73,8 @@ def parse_target(url: str) -> Target:
         query = {name: values[-1] for name, values in parse_qs(parts.query, strict_parsing=bool(parts.query)).items()}
         login, at, hosts = parts.netloc.rpartition("@")
         nodes = tuple(_address(host) for host in hosts.split(","))
-        database = int(parts.path.strip("/") or 0)
+        database = _whole(parts.path.strip("/") or "0")
+        parts.netloc.encode()  # half a character is no text
     except ValueError:
         # Whatever could not be read may be a piece of a password, so that it is not shown.
         raise InvalidStoreUrl(f"a Redis store URL is {_FORM}") from None
@@ -106,6 +107,12 @@ def parse_target(url: str) -> Target:
     except (TypeError, ValueError, RedisError):
         raise InvalidStoreUrl("the options of the Redis store URL do not fit together") from None
     return target
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError("not a number")
+    return int(text)
 
 
 def _address(host: str) -> Address:

@@ -56,7 +56,8 @@ class SqliteStore:
     """A ledger in a file. Several processes may open the same file; SQLite lets one write at a time."""
 
     def __init__(self, path: str | Path, clock: Clock | None = None) -> None:
-        self.path = Path(path)
+        # Where it is now: the process may go elsewhere, and a fork makes it open its file again.
+        self.path = Path(path).absolute()
         self._clock = clock or wall_clock
         self._db: sqlite3.Connection | None = None
         self._data_version = -1  # as of our last commit, with the version floor of that moment

@@ -7,6 +7,7 @@ from typing import Any
 
 from onceward.core.scalar import Unkeepable
 from onceward.db.clock import now_text
+from onceward.errors import described
 from onceward.turns.call import Call
 from onceward.turns.envelope import CallStatus, Envelope
 from onceward.turns.plain import plain
@@ -67,4 +68,4 @@ def told(call: Call, status: CallStatus, detail: str, *, may_retry: bool = False
 
 def words(error: BaseException) -> str:
     """What a model is told of an exception."""
-    return f"{type(error).__name__}: {error}"[:_DETAIL_LENGTH_MAX]
+    return described(error)[:_DETAIL_LENGTH_MAX]

@@ -32,7 +32,7 @@ from onceward.core.claim import Busy, Claim, Replay
 from onceward.core.text import compact
 from onceward.db.clock import time_text
 from onceward.db.engine import Database
-from onceward.errors import OncewardError, StoreUnavailable, Superseded
+from onceward.errors import OncewardError, StoreUnavailable, Superseded, described
 from onceward.ledger import Ledger
 from onceward.turns.brain import Brain
 from onceward.turns.deliver import ChannelAdapter, deliver
@@ -244,7 +244,7 @@ class Engine:
             raise
         except Exception as error:  # noqa: BLE001  # the brain's own, which may be anything
             _log.exception("a brain failed", extra={"turn_id": run.turn.id, "attempt": run.turn.attempts})
-            return await self._fail(run, f"{type(error).__name__}: {error}")
+            return await self._fail(run, described(error))
         await self._step("answered", run.turn)
         done = await in_thread(self._rows.respond, run.turn, response)
         if done is None:
