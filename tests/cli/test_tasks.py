@@ -286,3 +286,23 @@ def test_text_that_others_wrote_does_not_command_the_terminal(onceward: Onceward
 
 def test_the_kinds_are_those_of_the_service() -> None:
     assert KINDS == fields.KINDS
+
+
+@pytest.mark.parametrize("arguments", [("task", "show"), ("attach", "show"), ("task", "rm")])
+@pytest.mark.usefixtures("task")
+def test_an_id_that_is_no_text_is_told_in_one_line(onceward: Onceward, arguments: tuple[str, ...]) -> None:
+    done = onceward(*arguments, "\udcff")
+
+    assert (done.code != 0, done.out, done.err.count("\n")) == (True, b"", 1)
+
+
+def test_meta_that_is_nested_too_deeply_is_told_in_one_line(onceward: Onceward, task: str, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("note")
+
+    for levels in (70, 100_000):
+        meta = '{"a":' * levels + "1" + "}" * levels
+        done = onceward("attach", "add", task, tmp_path / "note.txt", "--kind", "other", "--meta", meta)
+
+        assert (done.code, done.out, done.err.count("\n")) == (2, b"", 1)
+        assert "nested" in done.err
+    assert attached(onceward, task) == []

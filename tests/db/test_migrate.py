@@ -59,7 +59,7 @@ def test_the_indexes_of_keys_are_about_the_rows_that_have_one(database: Database
             assert str(found).strip("()") == str(index.dialect_kwargs["sqlite_where"])
             assert bool(there["unique"]) is index.unique
 
-    assert len(known) == 6
+    assert len(known) == 7
 
 
 def test_a_database_that_is_current_is_only_looked_at(database: Database) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import secrets
@@ -11,6 +12,7 @@ import pytest
 from tests.tasks.meddling import meddled
 from tests.tasks.test_task import keyed
 from tests.tasks.vault import SOUND, Vault
+from tests.waiting import until
 
 from onceward import tasks
 from onceward.blobs.archive import ArchiveLimits
@@ -237,3 +239,15 @@ def test_what_is_refused_leaves_no_row_and_no_bytes(vault: Vault) -> None:
     assert vault.attach(png, rules=only_images).media_type == "image/png"
     assert vault.count("attachments") == vault.count("blobs") == len(vault.keys()) == 1
     assert vault.store.sweep_temporary(0) == 0
+
+
+def test_what_expires_while_it_waits_to_be_attached_is_refused(vault: Vault) -> None:
+    soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=0.5)
+
+    def wait() -> None:
+        until(lambda: datetime.datetime.now(datetime.UTC) > soon)
+
+    with pytest.raises(InvalidInput, match="expires_at"):
+        vault.attach(b"late", expires_at=soon.isoformat(), store=meddled(vault.store, after_put=wait))
+
+    assert (vault.count("attachments"), vault.count("blobs"), vault.events()) == (0, 0, [])

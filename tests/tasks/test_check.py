@@ -190,3 +190,43 @@ def test_the_check_tells_how_far_it_is(vault: Vault) -> None:
 
     assert list(tasks.check_blobs(vault.database, vault.store, quarantine=False, progress=seen.append)) == []
     assert sorted(seen) == sorted([len(CONTENT), len(OTHER)])
+
+
+@pytest.mark.parametrize("place", ["sqlite-folder", "postgresql-folder"])
+def test_a_changed_file_that_no_row_knows_is_not_taken_for_what_it_was(vault: Vault) -> None:
+    with vault.store.spool() as spool:
+        spool.write(CONTENT)
+        spool.finish()
+        key = vault.store.put(spool, "bl-orphan00")
+    flip(vault, key)
+
+    made = vault.attach(CONTENT)
+
+    assert vault.content(made.id) == CONTENT
+    assert vault.damage() == {}
+
+
+@pytest.mark.parametrize("place", ["sqlite-folder", "postgresql-folder"])
+def test_a_file_that_was_cut_short_is_told_before_any_of_it_is_given(vault: Vault) -> None:
+    made = vault.attach(CONTENT)
+    truncate(vault, key_of(vault, made.blob_id))
+
+    with vault.database.read() as tx:
+        content = tasks.open_content(tx, made.id)
+
+    with pytest.raises(StoreUnavailable, match="damaged"):
+        content.read(vault.store)
+
+
+@pytest.mark.parametrize("place", ["sqlite-folder", "postgresql-folder"])
+def test_a_folder_that_is_put_elsewhere_between_bytes_and_row_costs_nothing(vault: Vault) -> None:
+    blobs = vault.blobs_folder
+
+    def move() -> None:
+        (blobs / "sha256").rename(blobs / "moved")
+        (blobs / "sha256").mkdir()
+
+    made = vault.attach(CONTENT, store=meddled(vault.store, after_put=move))
+
+    assert vault.content(made.id) == CONTENT
+    assert vault.damage() == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from typing import Any
 
 import pytest
 
@@ -138,3 +139,21 @@ def test_an_external_url_is_http_or_https(url: str) -> None:
     with pytest.raises(InvalidInput, match="external_url"):
         fields.web_url(url)
     assert fields.web_url("HTTPS://Example.com:8443/a?b#c") == "HTTPS://Example.com:8443/a?b#c"
+
+
+@pytest.mark.parametrize("levels", [65, 5000])
+def test_meta_that_is_nested_too_deeply_is_refused(levels: int) -> None:
+    meta: Any = {}
+    for _ in range(levels - 1):
+        meta = {"a": meta}
+
+    with pytest.raises(InvalidInput, match=r"nested|no JSON form"):
+        fields.meta_text(meta)
+
+
+def test_meta_of_64_levels_is_not() -> None:
+    meta: Any = {}
+    for _ in range(63):
+        meta = {"a": meta}
+
+    assert fields.meta_text(meta) is not None

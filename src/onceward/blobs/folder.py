@@ -77,7 +77,8 @@ class FolderBlobs:
     def put(self, spool: Spool, blob_id: str) -> str:  # noqa: ARG002  # a folder's key is the content alone
         spool.require_finished()
         key = content_key(spool.sha256)
-        self._place(spool, key, verify=False)
+        # What lies there already may be damaged, and no row may know of it; such a one is replaced.
+        self._place(spool, key, verify=True)
         return key
 
     def guarded(self) -> AbstractContextManager[None]:
@@ -119,8 +120,18 @@ class FolderBlobs:
         spool.require_finished()
         if blob_key != content_key(spool.sha256):
             raise InvalidInput("these bytes do not belong under this key")
-        if not spool.is_placed(blob_key, spool.sha256):
+        if spool.placed_as != blob_key or not self._leads_to(spool, blob_key):
             self._place(spool, blob_key, verify=verify)
+
+    def _leads_to(self, spool: Spool, key: str) -> bool:
+        """Whether the name is still that of this very file: then nobody has touched it since it was linked and synced.
+
+        By its whole path, in one step: what leads to this file, by whatever way, leads to these bytes.
+        """
+        try:
+            return (self._root / key).lstat().st_ino == spool.inode
+        except OSError:
+            return False
 
     def size(self, blob_key: str) -> int | None:
         try:
@@ -257,7 +268,7 @@ class FolderBlobs:
                 raise StoreUnavailable(f"the blob {key} is taken away again and again")
             # Also when another writer linked the name: it may not have come as far as this.
             os.fsync(folder)
-            spool.placed(key, folder)
+            spool.placed_as = key
 
     def _link(self, spool: Spool, folder: int, name: str) -> None:
         """After this there is something under the name, ours or another's."""

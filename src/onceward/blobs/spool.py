@@ -38,9 +38,8 @@ class Spool:
         self._usable = True
         self.finished = False
         self.size = 0
-        # The key under which a folder has these bytes, with the name on the disk, and that folder.
+        # The key under which a folder has these bytes, with the name on the disk.
         self.placed_as = ""
-        self._placed_in = -1
         with failing_as(f"no temporary file can be made in {folder}"):
             self.folder = os.open(folder, FOLDER_FLAGS | os.O_NOFOLLOW)
             try:
@@ -85,26 +84,6 @@ class Spool:
         if not self.finished:
             raise ValueError("finish the spool before it is put")
 
-    def placed(self, key: str, folder: int) -> None:
-        """The name in this folder leads to these bytes, and is on the disk."""
-        self._leave_place()
-        self._placed_in = os.dup(folder)
-        self.placed_as = key
-
-    def is_placed(self, key: str, name: str) -> bool:
-        """Whether the name is still that of this very file: then nobody has touched it since it was placed there."""
-        if self.placed_as != key:
-            return False
-        try:
-            return os.stat(name, dir_fd=self._placed_in, follow_symlinks=False).st_ino == self.inode
-        except OSError:
-            return False
-
-    def _leave_place(self) -> None:
-        if self._placed_in >= 0:
-            os.close(self._placed_in)
-            self._placed_in = -1
-
     def close(self) -> None:
         """Take the temporary name away and let go of the file. A blob that was linked from it stays."""
         if self.folder < 0:
@@ -116,7 +95,6 @@ class Spool:
             os.unlink(self.name, dir_fd=self.folder)
         os.close(self.descriptor)
         os.close(self.folder)
-        self._leave_place()
         self.folder = self.descriptor = -1
 
     def __enter__(self) -> Self:

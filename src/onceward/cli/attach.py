@@ -40,6 +40,8 @@ def _read_meta(_context: click.Context, _parameter: click.Parameter, value: str 
         meta = json.loads(value or "{}", object_pairs_hook=_each_once)
     except ValueError as error:
         raise click.BadParameter(f"this is not JSON: {error}") from None
+    except RecursionError:
+        raise click.BadParameter("it is nested too deeply") from None
     if not isinstance(meta, dict):
         raise click.BadParameter("this is not an object of JSON")
     return meta

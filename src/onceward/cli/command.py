@@ -64,6 +64,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _say(str(error), MISUSED)
     except OncewardError as error:
         return _say(str(error), FAILED)
+    except UnicodeEncodeError:
+        return _say("an argument is no text: it is not valid UTF-8", MISUSED)
     except OSError as error:
         return _say(f"{error.filename or 'input or output'}: {error.strerror or error}", FAILED)
     except (click.Abort, KeyboardInterrupt):

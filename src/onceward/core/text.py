@@ -65,5 +65,14 @@ def has_nul(value: Json) -> bool:
     return isinstance(value, list) and any(map(has_nul, value))
 
 
+def depth(value: Json) -> int:
+    """How many levels of objects and lists there are."""
+    if isinstance(value, dict):
+        return 1 + max(map(depth, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(depth, value), default=0)
+    return 0
+
+
 def refused(name: str, why: str) -> InvalidInput:
     return InvalidInput(f"{name} {why}", ((name, why),))

@@ -160,3 +160,5 @@ def _artifacts(into: MetaData) -> None:
         Column("expires_at", Text),
     )
     Index("idx_artifacts_expires_at", artifacts.c.expires_at)
+    has_blob = text("blob_sha256 IS NOT NULL")
+    Index("idx_artifacts_blob_sha256", artifacts.c.blob_sha256, sqlite_where=has_blob, postgresql_where=has_blob)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from onceward.core.canonical import Json
-from onceward.core.text import bytes_of, checked, compact, has_nul, refused
+from onceward.core.text import bytes_of, checked, compact, depth, has_nul, refused
 from onceward.errors import InvalidInput, OncewardError
 from onceward.ingest.columns import (
     COLUMNS,
@@ -116,7 +116,7 @@ def metadata_text(metadata: Json) -> str:
         raise refused("metadata", f"is limited to {METADATA_BYTES_MAX} bytes of compact JSON and has {size}")
     if "\\u0000" in text and has_nul(metadata):
         raise refused("metadata", "must not contain the character NUL")
-    if text.count("{") + text.count("[") > NESTING_MAX and _depth(metadata) > NESTING_MAX:
+    if text.count("{") + text.count("[") > NESTING_MAX and depth(metadata) > NESTING_MAX:
         raise refused("metadata", f"is nested deeper than {NESTING_MAX} levels")
     return text
 
@@ -193,11 +193,3 @@ def _policy(
 def _fits(its_source: str, its_types: str, source: str, content_type: str | None) -> bool:
     kind = (content_type or "").strip().lower()
     return source.strip().lower() == its_source and kind in its_types.split("/")
-
-
-def _depth(value: Json) -> int:
-    if isinstance(value, dict):
-        return 1 + max(map(_depth, value.values()), default=0)
-    if isinstance(value, list):
-        return 1 + max(map(_depth, value), default=0)
-    return 0

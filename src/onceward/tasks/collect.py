@@ -54,11 +54,14 @@ class Collected:
         return asdict(self)
 
 
-# What is collected: of this store, old enough, and without an attachment that still counts.
+# What is collected: of this store, old enough, without an attachment that still counts, and with bytes that are no
+# artifact's as well.
 _COLLECTABLE = """
     blobs.storage_backend = :backend AND blobs.uploaded_at < :before AND NOT EXISTS (
         SELECT 1 FROM attachments WHERE attachments.blob_id = blobs.id
         AND (attachments.expires_at IS NULL OR attachments.expires_at > :now)
+    ) AND NOT EXISTS (
+        SELECT 1 FROM artifacts WHERE artifacts.blob_sha256 = blobs.sha256 AND artifacts.blob_key = blobs.blob_key
     )
 """
 _PAGE = text(f"""
@@ -143,13 +146,17 @@ class _Bin:
     def __init__(self, store: BlobStore) -> None:
         self.store = store
         self.failed_count = 0
+        self._failed: set[str] = set()
         self._in_a_row = 0
 
     def take(self, blob_key: str) -> bool:
+        if blob_key in self._failed:
+            return False
         try:
             self.store.discard(blob_key)
         except OncewardError:
-            # No row names it; the sweep of the next run finds it again.
+            # No row names it, so that the sweep of this run finds it, and that of the next.
+            self._failed.add(blob_key)
             self.failed_count += 1
             self._in_a_row += 1
             if self._in_a_row >= FAILURES_MAX:

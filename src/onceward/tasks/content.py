@@ -10,8 +10,9 @@ from sqlalchemy import text
 from onceward.blobs import BlobStore
 from onceward.db.clock import now_text
 from onceward.db.engine import Transaction
-from onceward.errors import Expired, InvalidInput, NotFound
+from onceward.errors import Expired, InvalidInput, NotFound, StoreUnavailable
 from onceward.tasks.attachment import MANAGED, Attachment, get_attachment
+from onceward.tasks.check import LOCAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +26,14 @@ class Content:
     blob_key: str
 
     def read(self, store: BlobStore, start: int = 0, end: int | None = None) -> Generator[bytes]:
-        """The bytes from `start` up to `end`, in pieces. `NotFound`, from this call, when the store does not have them."""
+        """The bytes from `start` up to `end`, in pieces. From this call: `NotFound` when the store does not have them, and
+        `StoreUnavailable` when they are not as many as they were.
+        """
         if self.storage_backend != store.backend:
             raise NotFound(f"the bytes lie in {self.storage_backend}, and this hub keeps its own in {store.backend}")
+        # Only for a folder, where it costs nothing: there anybody may have cut a file short.
+        if store.backend == LOCAL and store.size(self.blob_key) not in {None, self.size_bytes}:
+            raise StoreUnavailable(f"the bytes of {self.attachment.id} are damaged; see onceward admin fsck")
         return store.read(self.blob_key, start, end)
 
 

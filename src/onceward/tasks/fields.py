@@ -8,16 +8,18 @@ from dataclasses import field
 
 from onceward.core.canonical import Json
 from onceward.core.record import record
-from onceward.core.text import CONTROL, bytes_of, checked, compact, has_nul, refused
+from onceward.core.text import CONTROL, bytes_of, checked, compact, depth, has_nul, refused
 from onceward.core.web_url import LENGTH_MAX as URL_LENGTH_MAX
 from onceward.core.web_url import is_web_url
 from onceward.db.clock import time_text
-from onceward.errors import TooLarge
+from onceward.errors import InvalidInput, TooLarge
 
 KINDS = ("spec", "diagram", "artifact", "diagnostic", "archive", "other")
 TITLE_BYTES_MAX = 512
 FILENAME_BYTES_MAX = 255
 META_BYTES_MAX = 16 * 1024
+# As in the bodies that a hub takes.
+NESTING_MAX = 64
 PATH_BYTES_MAX = 1024
 
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -73,6 +75,8 @@ def meta_text(meta: dict[str, Json]) -> str | None:
     if not meta:
         return None
     text = compact(meta)
+    if text.count("{") + text.count("[") > NESTING_MAX and depth(meta) > NESTING_MAX:
+        raise refused("meta", f"is nested deeper than {NESTING_MAX} levels")
     if bytes_of("meta", text) > META_BYTES_MAX:
         raise TooLarge(f"meta is limited to {META_BYTES_MAX} bytes of compact JSON")
     if has_nul(meta):
@@ -101,8 +105,12 @@ def expiry(text: str | None, now: datetime.datetime) -> str | None:
     except (ValueError, OverflowError):
         raise refused("expires_at", "is no day or time that there is") from None
     if end <= now:
-        raise refused("expires_at", "must be in the future")
+        raise past()
     return time_text(end)
+
+
+def past() -> InvalidInput:
+    return refused("expires_at", "must be in the future")
 
 
 def web_url(url: str) -> str:

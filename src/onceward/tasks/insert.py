@@ -14,6 +14,7 @@ from onceward.db.plain import Plain
 from onceward.db.request import RequestKey
 from onceward.db.short_id import short_ids
 from onceward.events.log import append
+from onceward.tasks import fields
 from onceward.tasks.attachment import Attachment, added_event, get_attachment, label_all, require_task
 
 _INSERT = """
@@ -61,6 +62,8 @@ def insert(tx: Transaction, draft: Attachment, request: RequestKey | None) -> Ad
     statement = _INSERT_SQLITE if tx.dialect.name == "sqlite" else _INSERT_POSTGRES
     for one in short_ids("at"):
         at = now_text()
+        if draft.is_expired(at):  # it was not when it came; it has waited since
+            raise fields.past()
         attachment = dataclasses.replace(draft, id=one, created_at=at, updated_at=at)
         if statement.count(tx, _row(attachment, request)) == 1:
             label_all(tx, attachment.id, attachment.labels)

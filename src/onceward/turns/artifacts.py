@@ -200,14 +200,18 @@ class Artifacts:
                 with self._blobs.spool() as spool:
                     spool.write(body)
                     spool.finish()
-                    row |= {"blob_sha256": spool.sha256, "blob_key": self._blobs.put(spool, new_id("art"))}
+                    key = self._blobs.put(spool, new_id("art"))
+                    with self._blobs.guarded():
+                        # The collection may have been here, and waits from now on until the row is.
+                        self._blobs.ensure(spool, key)
+                        with self._database.write() as tx:
+                            tx.execute(_PUT, {**row, "blob_sha256": spool.sha256, "blob_key": key})
             except OncewardError as error:
                 # A turn does not fail because something that can be computed again has no place to lie.
                 return f"; its value could not be kept: {error}"
-        else:
-            row["value"] = body.decode("ascii")
+            return ""
         with self._database.write() as tx:
-            tx.execute(_PUT, row)
+            tx.execute(_PUT, {**row, "value": body.decode("ascii")})
         return ""
 
 
