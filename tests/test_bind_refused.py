@@ -16,8 +16,8 @@ from tests.backends import BACKENDS, Servers
 from onceward import current_claim, errors, open_ledger
 
 DRIVERS = {"sqlite": ("sqlite", "sqlite+aiosqlite"), "postgres": ("postgresql+psycopg", "postgresql+psycopg")}
-CREATE = "CREATE TABLE IF NOT EXISTS sales (n integer)"
-INSERT = sqlalchemy.text("INSERT INTO sales VALUES (1)")
+CREATE = "CREATE TABLE IF NOT EXISTS refused_sales (n integer)"
+INSERT = sqlalchemy.text("INSERT INTO refused_sales VALUES (1)")
 
 
 @pytest.fixture(params=DRIVERS)
@@ -29,7 +29,7 @@ def urls(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> tu
     engine = sqlalchemy.create_engine(f"{sync}://{rest}")
     with engine.begin() as connection:
         connection.exec_driver_sql(CREATE)
-        connection.exec_driver_sql("DELETE FROM sales")
+        connection.exec_driver_sql("DELETE FROM refused_sales")
     engine.dispose()
     return url, f"{sync}://{rest}", f"{asynchronous}://{rest}"
 
@@ -37,7 +37,7 @@ def urls(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> tu
 def sales(url: str) -> int:
     engine = sqlalchemy.create_engine(url)
     with engine.connect() as connection:
-        count: int = connection.exec_driver_sql("SELECT count(*) FROM sales").scalar_one()
+        count: int = connection.exec_driver_sql("SELECT count(*) FROM refused_sales").scalar_one()
     engine.dispose()
     return count
 

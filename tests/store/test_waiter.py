@@ -117,3 +117,13 @@ def test_a_task_keeps_its_own_context(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_until_complete(asyncio.gather(*tasks))
 
     assert seen == ["ada", "bob"]
+
+
+def test_an_answer_that_comes_in_the_turn_in_which_patience_ends_is_taken(loop: asyncio.AbstractEventLoop) -> None:
+    """As after a long sleep of the machine, when everything is due at once."""
+    one = pending(patience=0.001)
+    (task,) = waiting(loop, one)
+    loop.call_later(0.002, tell, [(one, 1, None)])
+    threading.Event().wait(0.01)  # the loop stands still meanwhile
+
+    assert loop.run_until_complete(task) == 1

@@ -130,7 +130,8 @@ class Patience:
         self._armed = bool(waits)
         if waits:
             self.loop.call_later(waits[0][0] - now, self._run_out)
-        wake(*over)
+        # A turn later: after a long sleep of the machine an answer may be there in this one.
+        self.loop.call_soon(wake, *over)
 
 
 def _patience_of(loop: asyncio.AbstractEventLoop) -> Patience:
@@ -177,7 +178,7 @@ class Pending(Generic[T]):
         if self.patience == ANSWER_SECONDS:
             _patience_of(loop).lend(waiter)
         else:
-            timer = loop.call_later(self.patience, waiter.wake)
+            timer = loop.call_later(self.patience, loop.call_soon, waiter.wake)
         try:
             yield waiter
         except BaseException:
