@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from onceward import open_ledger
+from onceward import IdempotencyMiddleware, open_ledger
 from onceward.core.claim import Status
 
 
@@ -44,3 +45,23 @@ def test_an_undo_that_fails_so_leaves_a_doubt() -> None:
 
     assert entry is not None
     assert (entry.status, entry.note) == (Status.IN_DOUBT, "undo failed: NamelessError")
+
+
+def test_a_handler_that_raises_it_has_failed_and_its_key_is_free() -> None:
+    async def handler(_scope: Any, _receive: Any, _send: Any) -> None:
+        raise NamelessError
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def send(_message: Any) -> None:
+        raise AssertionError("nothing is sent")
+
+    with open_ledger("memory:") as ledger:
+        headers = [(b"idempotency-key", b"key"), (b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}
+        with pytest.raises(NamelessError):
+            asyncio.run(IdempotencyMiddleware(handler, ledger)(scope, receive, send))
+        (entry,) = ledger.blocking.scan().entries
+
+    assert (entry.status, entry.note) == (Status.FAILED, "NamelessError")
