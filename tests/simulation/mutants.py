@@ -303,7 +303,7 @@ MUTANTS = (
     Mutant(
         "a failed undo counts as done",
         ((run_module, "_undo", _undo_always_succeeds),),
-        Focus((Fault.CRASH, Fault.CLOCK_FORWARD), {"kinds": (Effect.COMPENSATABLE,), "undo_fails": True}),
+        Focus((Fault.FREEZE, Fault.CLOCK_FORWARD), {"kinds": (Effect.COMPENSATABLE,), "undo_fails": True}),
     ),
     Mutant(
         "an abandoned takeover is released",
