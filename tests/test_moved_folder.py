@@ -45,6 +45,8 @@ def test_an_effect_is_not_repeated_because_its_process_went_elsewhere(folders: t
 def test_a_ledger_and_a_database_open_where_they_were_named(folders: tuple[Path, Path]) -> None:
     here, there = folders
     with open_ledger("sqlite:///ledger.db") as ledger, closing(open_database("sqlite:///hub.db")) as database:
+        # Whoever copies its log back opens the file by this.
+        assert database.engine.url.database == str(here / "hub.db")
         os.chdir(there)
         ledger.blocking.run("a", lambda: 1, effect="pure")
         with database.write() as tx:

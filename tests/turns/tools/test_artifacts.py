@@ -8,12 +8,14 @@ import datetime
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from sqlalchemy import text
 
+from onceward.blobs import BlobStore
 from onceward.blobs.folder import FolderBlobs
+from onceward.blobs.spool import Spool
 from onceward.db.engine import Database
 from onceward.errors import InvalidOption
 from onceward.turns.artifacts import INLINE_BYTES_MAX, Artifacts, purge_artifacts
@@ -267,6 +269,25 @@ def test_a_place_that_is_full_does_not_stop_a_turn(session: Session, tmp_path: P
 
     assert session.get(run, "parsing", LARGE) == LARGE
     assert "could not be kept" in why(run)[1]
+
+
+@embedded
+def test_bytes_that_a_collection_took_before_their_row_was_there_are_put_again(session: Session) -> None:
+    class Collected:
+        """A collection comes by right after the bytes were put."""
+
+        def put(self, spool: Spool, blob_id: str) -> str:
+            key = session.blobs.put(spool, blob_id)
+            session.blobs.discard(key)
+            return key
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(session.blobs, name)
+
+    session.get(session.run(blobs=cast("BlobStore", Collected())), "parsing", LARGE)
+
+    assert session.get(session.run(), "parsing") == LARGE
+    assert session.computed == 1
 
 
 @embedded
