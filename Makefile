@@ -23,8 +23,9 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	@echo "onceward: making $(VENV) and installing the pinned requirements (about half a minute)"
 	@$(PYTHON) -c 'import sys; sys.exit("onceward needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip --disable-pip-version-check check
 	@touch $@
 
 venv: $(STAMP) ## Make .venv with everything pinned in it.

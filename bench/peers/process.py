@@ -26,7 +26,7 @@ def make_environment() -> Path:
     if stamp.exists() and stamp.read_text("utf-8") == REQUIREMENTS.read_text("utf-8"):
         return python
     print("bench: making .venv-peers and installing the peers' pinned requirements", file=sys.stderr)
-    quietly = ("--quiet", "--disable-pip-version-check", "--require-hashes")
+    quietly = ("--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps")
     try:
         subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=True, capture_output=True)
         install: list[str | Path] = [python, "-m", "pip", "install", *quietly, "-r", REQUIREMENTS]
