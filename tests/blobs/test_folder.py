@@ -295,6 +295,26 @@ def test_a_pipe_in_place_of_a_blob_is_not_waited_for(in_folder: FolderBlobs, fol
     assert kept(in_folder) == {}
 
 
+def test_a_name_that_is_taken_away_while_it_is_looked_at_is_linked_again(
+    in_folder: FolderBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep(in_folder, b"again")
+    path = path_of(folder, b"again")
+    look = os.stat
+
+    def collected_after_the_look(name: str, **options: object) -> os.stat_result:
+        found = look(name, **options)  # type: ignore[arg-type]
+        if name == path.name:
+            monkeypatch.setattr(os, "stat", look)
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(os, "stat", collected_after_the_look)
+    keep(in_folder, b"again")
+
+    assert path.read_bytes() == b"again"
+
+
 def test_strange_names_in_the_folder_are_neither_listed_nor_touched(in_folder: FolderBlobs, folder: Path) -> None:
     key = keep(in_folder, b"known")
     strange = path_of(folder, b"known").parent / "note.txt"

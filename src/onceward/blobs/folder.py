@@ -44,6 +44,8 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSY
 # Each further round needs a collector that takes the name away right after we saw it.
 _ROUNDS_MAX = 100
 _OWNER = "owner"
+# Without O_NONBLOCK a planted pipe would be waited for.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 OWNER_BYTES_MAX = 256
 
 
@@ -103,9 +105,7 @@ class FolderBlobs:
         """Empty when there is none yet, or only an empty file: an earlier version was killed before it wrote to it."""
         with failing_as("the owner of the blob folder cannot be read"), self._opened() as folder:
             try:
-                # Without O_NONBLOCK a planted pipe would be waited for.
-                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-                descriptor = os.open(_OWNER, flags, dir_fd=folder)
+                descriptor = os.open(_OWNER, _READ, dir_fd=folder)
             except FileNotFoundError:
                 return ""
             try:
@@ -245,9 +245,7 @@ class FolderBlobs:
         with failing_as(f"the blob {blob_key} cannot be opened"):
             try:
                 with self._opened("sha256", first, second) as folder:
-                    # Without O_NONBLOCK a planted pipe would be waited for.
-                    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-                    descriptor = os.open(name, flags, dir_fd=folder)
+                    descriptor = os.open(name, _READ, dir_fd=folder)
             except FileNotFoundError:
                 raise BlobMissing(f"there are no bytes under {blob_key}") from None
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -285,17 +283,17 @@ class FolderBlobs:
     def _is_whole(self, spool: Spool, folder: int, name: str, *, verify: bool) -> bool:
         try:
             found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if not stat.S_ISREG(found.st_mode):
+                raise StoreUnavailable(f"the blob {name} is not a regular file")
+            if found.st_size != spool.size:
+                return False
+            if not verify or found.st_ino == spool.inode:
+                return True
+            with os.fdopen(os.open(name, _READ, dir_fd=folder), "rb") as blob:
+                return hashlib.file_digest(blob, "sha256").hexdigest() == spool.sha256
         except FileNotFoundError:
             # A collector was here; the next round links it again.
             return False
-        if not stat.S_ISREG(found.st_mode):
-            raise StoreUnavailable(f"the blob {name} is not a regular file")
-        if found.st_size != spool.size:
-            return False
-        if not verify or found.st_ino == spool.inode:
-            return True
-        with os.fdopen(os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder), "rb") as blob:
-            return hashlib.file_digest(blob, "sha256").hexdigest() == spool.sha256
 
     def _replace(self, spool: Spool, folder: int, name: str) -> None:
         """Put these bytes under the name in one step, whatever was there."""
