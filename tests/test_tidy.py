@@ -35,7 +35,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "rfc8785": ("core/canonical.py",),
     "multipart": ("http/parts.py",),
     "httpx": ("http/client.py", "hub/client/"),
-    "psycopg": ("store/postgres.py",),
+    "psycopg": ("store/postgres_wire.py",),
     "redis": ("store/redis_wire.py",),
     "cryptography": ("http/seal.py",),
     "prometheus_client": ("http/metrics.py", "hub/metrics.py"),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Iterator
+from typing import cast
 
 import pytest
 from tests.backends import BACKENDS, Opener
 
 import onceward.store
-from onceward.testing import StoreContract
+from onceward.store import Clock, Store
+from onceward.testing import FlownStore, StoreContract
 from onceward.testing.caller import OpenStore
 
 
@@ -18,6 +21,23 @@ class TestContract(StoreContract):
     @pytest.fixture
     def make_store(self, make_store: Opener) -> OpenStore:
         return make_store
+
+
+@pytest.mark.parametrize("backend", ["postgres", "redis"], indirect=True)
+class TestContractInFlight(StoreContract):
+    """The same for batches that an event loop sends."""
+
+    @pytest.fixture
+    def make_store(self, make_store: Opener) -> Iterator[OpenStore]:
+        opened: list[FlownStore] = []
+
+        def open_flown(clock: Clock) -> Store:
+            opened.append(FlownStore(make_store(clock)))
+            opened[-1].read([])  # nothing flies before it is connected
+            return cast("Store", opened[-1])
+
+        yield open_flown
+        assert all(store.flown or not store.grounded for store in opened)
 
 
 def test_every_test_of_the_contract_names_its_rule_and_every_rule_has_a_test() -> None:

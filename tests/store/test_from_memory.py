@@ -95,7 +95,7 @@ def test_nothing_is_remembered_across_a_connection_that_was_lost(
     if how == "hung-up" and isinstance(store, RedisStore):
         store._hang_up()
     elif how == "hung-up" and isinstance(store, PostgresStore):
-        store._drop()
+        store.wire.drop()
     else:
         lost = getattr(store, "_wire", None) or getattr(store, "_connection", None)
         store.abandon()

@@ -48,8 +48,8 @@ def own_server() -> Iterator[PostgresServer]:
 def session(store: PostgresStore) -> psycopg.Connection:
     """The store's own connection."""
     store.read([])
-    assert store._connection is not None
-    return store._connection
+    assert store.wire.connection is not None
+    return store.wire.connection
 
 
 def value(connection: psycopg.Connection, query: str) -> object:
@@ -153,7 +153,7 @@ def test_text_that_postgresql_cannot_store_fails_the_batch_whole_and_leaves_the_
 
     assert not failure.value.transient
     assert store.read([Ref(SCOPE, "good"), Ref(SCOPE, "bad")]).entries == (None, None)
-    assert store._connection is connection
+    assert store.wire.connection is connection
 
 
 # Opening.
@@ -342,8 +342,8 @@ def test_a_frozen_server_is_given_up_and_the_write_id_tells_later_what_became_of
     held = entry_of(store.commit([begin()])[0], applied=True)
     settle = move(Verb.SETTLE, held.version, outcome=Outcome(body=b"paid"))
     pid = session(store).info.backend_pid
-    assert store._connection is not None
-    store._connection.seconds = 0.2
+    assert store.wire.connection is not None
+    store.wire.connection.seconds = 0.2
 
     with frozen(pid), pytest.raises(errors.StoreUnavailable, match="does not answer"):
         store.commit([settle])
@@ -383,7 +383,7 @@ from onceward.store.postgres import PostgresStore
 from onceward.testing.caller import begin
 store = PostgresStore(sys.argv[1])
 store.commit([begin("parent")])
-session = store._connection.info.backend_pid
+session = store.wire.connection.info.backend_pid
 child = os.fork()
 if child == 0:
     store.abandon()
@@ -392,7 +392,7 @@ if child == 0:
     sys.exit([answer.applied for answer in answers] != [False, True])
 assert os.waitpid(child, 0)[1] == 0
 assert [answer.applied for answer in store.commit([begin("child"), begin("after")])] == [False, True]
-assert store._connection.info.backend_pid == session
+assert store.wire.connection.info.backend_pid == session
 store.close()
 """
 

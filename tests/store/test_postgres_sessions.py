@@ -67,8 +67,8 @@ def hold(store: PostgresStore, key: str, *, repeatable: bool = True) -> Entry:
 def impatient(store: PostgresStore) -> None:
     """A lock is waited for only as long as it takes to see that it is waited for."""
     store.read([])
-    assert store._connection is not None
-    store._connection.execute("SET lock_timeout = '50ms'")
+    assert store.wire.connection is not None
+    store.wire.connection.execute("SET lock_timeout = '50ms'")
 
 
 # A locked row.
@@ -130,8 +130,8 @@ def stopped_in_the_middle(
     """Commit the writes and a begin of "rival", which `other` inserts first; returns when the batch waits for that."""
     other.execute(_INSERT, (SCOPE, "rival"))
     store.read([])
-    assert store._connection is not None
-    pid = store._connection.info.backend_pid
+    assert store.wire.connection is not None
+    pid = store.wire.connection.info.backend_pid
     future = pool.submit(store.commit, [*writes, begin("rival")])
     waiting = "SELECT FROM pg_locks WHERE pid = %s AND NOT granted"
     while other.execute(waiting, (pid,)).fetchone() is None:
@@ -254,16 +254,16 @@ def test_purge_waits_for_inserts_under_way_and_inserts_wait_for_purge(
         impatient(each)
     first = hold(store, "purged")
     clock.advance(LEASE_SECONDS + RETAIN_SECONDS)
-    assert inserting._connection is not None
-    with inserting._connection.transaction():
+    assert inserting.wire.connection is not None
+    with inserting.wire.connection.transaction():
         hold(inserting, "inserted")
 
         with pytest.raises(BatchFailed) as purge_refused:
             purging.purge(10)
 
     assert purge_refused.value.transient
-    assert purging._connection is not None
-    with purging._connection.transaction():
+    assert purging.wire.connection is not None
+    with purging.wire.connection.transaction():
         assert purging.purge(10) == 1
         with pytest.raises(BatchFailed) as insert_refused:
             inserting.commit([begin("new")])
@@ -279,8 +279,8 @@ def test_a_purge_with_nothing_to_do_waits_for_nobody(store: PostgresStore, make:
     purging = make()
     impatient(purging)
     store.read([])
-    assert store._connection is not None
-    with store._connection.transaction():
+    assert store.wire.connection is not None
+    with store.wire.connection.transaction():
         hold(store, "inserted")
 
         assert purging.purge(10) == 0

@@ -22,6 +22,9 @@ then run `onceward.testing.StoreContract` against it. Each rule below has its te
 A batch holds at most one write of each key. A batch that cannot be committed because of the data of some write (or a
 lock that it could not get) raises `BatchFailed`, and nothing of it was applied: the batcher halves it until the
 culprit stands alone.
+
+A store that waits for a server may also have `start` (`store/flight.py`): event loops then send batches themselves and go
+on with other work until the answers come. `onceward.testing.FlownStore` runs this contract that way.
 """
 
 from __future__ import annotations

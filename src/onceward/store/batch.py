@@ -1,9 +1,9 @@
 """The batcher: every write of the process, from any loop or thread, goes to the store in shared batches.
 
-While one batch is in flight the next one gathers; a batch never waits for a timer. One thread owns the store, so a
-caller whose loop is blocked still has its claims renewed; a thread that waits for its own answer anyway, and finds
-the store idle, commits the batch itself and saves two thread switches. Rules, with a test each in
-`tests/store/test_batch.py`:
+While one batch is in flight the next one gathers; a batch never waits for a timer. A thread of the batcher's own serves
+the store, so that a caller whose loop is blocked still has its claims renewed; a thread that waits for its own answer
+anyway, and finds the store idle, commits the batch itself and saves two thread switches; and where the store can, an
+event loop sends its batches itself (`store/flight.py`). Rules, with a test each in `tests/store/test_batch.py`:
 
 * One write of a key in a batch; later ones wait in arrival order. When the entry that came back refuses a waiting
   `begin`, that is its answer: a flood of duplicates costs one write.
@@ -29,6 +29,7 @@ from typing import Generic, TypeVar
 from onceward.core.claim import Answer, Entry, Move, Ref, Status, Verb, Write
 from onceward.errors import OncewardError, StoreClosed, StoreUnavailable, WriteRefused
 from onceward.store import BATCH_WRITES_MAX, PAGE_MAX, BatchFailed, Reading, Store
+from onceward.store.flight import Flights
 from onceward.store.pending import ANSWER_SECONDS, Pending, tell, tell_one
 from onceward.store.queue import Queue, Sent, release_for
 from onceward.store.upkeep import Keep, Seen, Upkeep, Watch
@@ -68,7 +69,7 @@ class Batcher:
 
     def _reset(self) -> None:
         self.mutex = threading.Lock()  # guards everything below
-        self._store_lock = threading.Lock()  # held by whoever speaks to the store; taken before the mutex
+        self._flights = Flights(self.store, self)
         self._bell = threading.Lock()
         self._bell.acquire()
         self._asleep_until = -math.inf  # when the thread wakes by itself; in the past while it is awake
@@ -156,7 +157,7 @@ class Batcher:
                 self._ring(-math.inf)
         if thread is not None and thread is not threading.current_thread():
             thread.join(ANSWER_SECONDS)
-        with self._store_lock:
+        with self._flights.store_to_oneself():
             self.store.close()
 
     def after_fork(self) -> None:
@@ -167,24 +168,33 @@ class Batcher:
     # How a queued write gets going.
 
     def nudge(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wake the thread once for all that this turn of the loop queues, not once for each."""
+        """Send once for all that this turn of the loop queues, not once for each; twice when that is much."""
         if loop not in self._nudged:
             self._nudged.add(loop)
-            loop.call_soon(self._wake_thread, loop)
+            loop.call_soon(self._end_of_turn, loop)
+        elif self._flights.is_early(len(self._queue)):
+            self._flights.launch(loop)
 
-    def _wake_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _end_of_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._nudged.discard(loop)
+        self.set_going(loop)
+
+    def set_going(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From this loop itself, where the store can; otherwise by the thread."""
+        if self._queue and not self._flights.launch(loop):
+            self.call_thread()
+
+    def call_thread(self) -> None:
         with self.mutex:
-            self._nudged.discard(loop)
-            if self._queue:
-                self._ring(-math.inf)
+            self._ring(-math.inf)
 
     def help(self) -> None:
         """Commit a batch on the calling thread if nobody else speaks to the store; otherwise the thread is rung."""
-        if self._store_lock.acquire(blocking=False):
+        if self._flights.lock.acquire(blocking=False):
             try:
                 self._serve()
             finally:
-                self._store_lock.release()
+                self._flights.lock.release()
         with self.mutex:
             # In a forked child nobody else may ever start the thread that purges.
             if self._queue or (self._thread is None and self._purge_at < math.inf):
@@ -208,7 +218,7 @@ class Batcher:
 
     def _work(self) -> None:
         while True:
-            with self._store_lock:
+            with self._flights.store_to_oneself():
                 # Taken before the batch is gathered, so that a read does not overtake a write queued before it.
                 with self.mutex:
                     calls, self._calls = self._calls, deque()
@@ -248,31 +258,45 @@ class Batcher:
     def _serve(self) -> bool:
         """Commit what is queued, once; the caller holds the store lock. False when there was nothing."""
         with self.mutex:
-            batch = self._queue.gather()
+            batch = self.gather()
         if not batch:
             return False
         try:
             self._commit(batch)
         except BaseException:
             # An interrupt on a caller's thread: the others must not wait for an answer that nobody will bring.
-            self._fail(batch, StoreUnavailable("the commit was interrupted"))
+            self.fail(batch, StoreUnavailable("the commit was interrupted"))
             raise
         return True
 
+    def gather(self) -> list[Sent]:
+        return self._queue.gather()
+
+    def restore(self, batch: list[Sent]) -> None:
+        with self.mutex:
+            self._queue.restore(batch)
+
     def _commit(self, batch: list[Sent]) -> None:
+        self.bring(batch, lambda: self.store.commit([sent.write for sent in batch]), self.halve)
+
+    def halve(self, batch: list[Sent]) -> None:
+        middle = len(batch) // 2
+        self._commit(batch[:middle])
+        self._commit(batch[middle:])
+
+    def bring(self, batch: list[Sent], ask: Callable[[], list[Answer]], apart: Callable[[list[Sent]], None]) -> None:
+        """Ask for the answers and hand them out. A batch that fails because of its data is taken `apart`."""
         try:
-            answers = self.store.commit([sent.write for sent in batch])
+            answers = ask()
         except BatchFailed as error:
             if len(batch) > 1:
-                middle = len(batch) // 2
-                self._commit(batch[:middle])
-                self._commit(batch[middle:])
+                apart(batch)
                 return
-            self._fail(batch, StoreUnavailable(str(error)) if error.transient else WriteRefused(str(error)))
+            self.fail(batch, StoreUnavailable(str(error)) if error.transient else WriteRefused(str(error)))
         except OncewardError as error:
-            self._fail(batch, error)
+            self.fail(batch, error)
         except Exception as error:  # noqa: BLE001  # a store's bug must not end the thread; nobody knows what was applied
-            self._fail(batch, StoreUnavailable(f"the store failed unexpectedly: {error!r}"))
+            self.fail(batch, StoreUnavailable(f"the store failed unexpectedly: {error!r}"))
         else:
             self._answer(batch, answers)
 
@@ -313,7 +337,7 @@ class Batcher:
             with self.mutex:
                 tell([(call, result, failure)])
 
-    def _fail(self, batch: Iterable[Pending[T]], error: OncewardError) -> None:
+    def fail(self, batch: Iterable[Pending[T]], error: OncewardError) -> None:
         # Each waiter raises an exception of its own: a shared one would collect the tracebacks of all.
         with self.mutex:
             tell([(sent, None, type(error)(*error.args)) for sent in batch])
@@ -349,7 +373,7 @@ class Batcher:
         try:
             reading = self.store.read(refs)
         except OncewardError as error:
-            self._fail(due, error)
+            self.fail(due, error)
             return
         seen = {ref: self._look(entry, reading.now) for ref, entry in zip(refs, reading.entries, strict=True)}
         with self.mutex:

@@ -259,7 +259,10 @@ def tell_one(pending: Pending[T], result: T) -> None:
 def _wake_on(loop: asyncio.AbstractEventLoop, waiters: Iterable[Waiter]) -> None:
     # A loop that was closed with its callers hears of nothing; the answers are recorded in the store.
     with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(wake, *waiters)
+        if running_loop() is loop:
+            loop.call_soon(wake, *waiters)
+        else:
+            loop.call_soon_threadsafe(wake, *waiters)
 
 
 def wake(*waiters: Waiter) -> None:

@@ -43,8 +43,8 @@ class Queue:
     def __init__(self) -> None:
         self._waiting: deque[Sent] = deque()
 
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def append(self, sent: Sent) -> None:
         self._waiting.append(sent)
@@ -52,6 +52,10 @@ class Queue:
     def push(self, sent: Sent) -> None:
         """Ahead of everyone: a release, so that those behind it find the key free."""
         self._waiting.appendleft(sent)
+
+    def restore(self, batch: list[Sent]) -> None:
+        """Put back what was gathered, in its order."""
+        self._waiting.extendleft(reversed(batch))
 
     def gather(self) -> list[Sent]:
         """The next batch: at most one write of each key; the others keep their order."""

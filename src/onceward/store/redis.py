@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import resources
 from typing import NamedTuple, TypeAlias, cast
 
-from onceward.core.claim import FINISHED, UNFINISHED, Answer, Append, Begin, Entry, Move, Ref, Status, Write, apply
+from onceward.core.claim import UNFINISHED, Answer, Append, Begin, Entry, Move, Ref, Status, Write
 from onceward.core.outcome import Outcome
-from onceward.errors import InvalidOption, NotDurable, SchemaTooNew, StoreClosed, StoreUnavailable
+from onceward.errors import InvalidOption, NotDurable, SchemaTooNew, StoreClosed
 from onceward.store import PAGE_MAX, SCHEMA_VERSION, BatchFailed, Clock, Page, Reading
+from onceward.store.flight import Flight
 from onceward.store.held import Held
+from onceward.store.redis_parcel import Parcel
+from onceward.store.redis_rows import split, to_answer, to_entry
 from onceward.store.redis_wire import BUCKETS, Argument, Call, Wire, pack, parse_target
 
 # A scan that finds little among many stops after so many pages and hands out its cursor: other callers wait.
@@ -57,13 +60,9 @@ class RedisStore:
         self._warned = False
 
     def commit(self, writes: Sequence[Write]) -> list[Answer]:
-        now = self._now()
-        irreversible = any(isinstance(write, Begin) and not write.repeatable for write in writes)
-        refs = [Ref(write.scope, write.key) for write in writes]
-        # As they are now: should the connection turn out to be lost, a new one is asked with what was known before.
-        held = [self._held.get(ref) for ref in refs]
+        known = self.known(writes)
         try:
-            replies = self._send([self._write(write, now) for write in writes], durable=irreversible)
+            replies = self._send(self._calls(writes), durable=_is_irreversible(writes))
         except NotDurable:
             if len(writes) == 1:
                 raise
@@ -71,8 +70,35 @@ class RedisStore:
             raise BatchFailed("a write of this batch needs a Redis that does not forget") from None
         except UnicodeEncodeError as error:
             raise BatchFailed(f"a write of this batch has a lone surrogate, which is not text: {error}") from None
-        answers = [_answer(*each) for each in zip(writes, replies, held, strict=True)]
-        self._held.note(refs, answers)
+        return self.told(writes, known, replies)
+
+    def start(self, writes: Sequence[Write]) -> Flight | None:
+        wire = self._wire
+        if wire is None or wire.is_stale():
+            return None
+        try:
+            calls = self._calls(writes)
+        except UnicodeEncodeError:
+            return None
+        parcel = wire.depart(calls, durable=_is_irreversible(writes))
+        return None if parcel is None else _Flight(self, wire, writes, calls, parcel)
+
+    def _calls(self, writes: Sequence[Write]) -> list[Call]:
+        now = self._now()
+        return [self._write(write, now) for write in writes]
+
+    def known(self, writes: Sequence[Write]) -> list[tuple[Ref, Entry | None]]:
+        """As they are now: should the connection turn out to be lost, a new one is asked with what was known before."""
+        refs = [Ref(write.scope, write.key) for write in writes]
+        return [(ref, self._held.get(ref)) for ref in refs]
+
+    def told(
+        self, writes: Sequence[Write], known: Sequence[tuple[Ref, Entry | None]], replies: Sequence[object]
+    ) -> list[Answer]:
+        answers = [
+            to_answer(write, reply, held) for write, reply, (_, held) in zip(writes, replies, known, strict=True)
+        ]
+        self._held.note((ref for ref, _ in known), answers)
         return answers
 
     def read(self, refs: Sequence[Ref]) -> Reading:
@@ -138,8 +164,14 @@ class RedisStore:
     def _send(self, calls: Sequence[Call], *, durable: bool = False) -> list[object]:
         if self._wire is not None and self._wire.is_stale():
             self._hang_up()
-        try:
+        with self.hanging_up():
             return (self._wire or self._open()).send(calls, durable=durable)
+
+    @contextmanager
+    def hanging_up(self) -> Iterator[None]:
+        """When anything fails."""
+        try:
+            yield
         except NotDurable:
             raise
         except BaseException:
@@ -206,8 +238,8 @@ class RedisStore:
         for (_, member), reply in zip(places, self._send(calls), strict=True):
             if reply is not None:
                 scope, _, key = member.decode().partition("\x00")
-                head, body = _split(reply)
-                found.append((int(head[19]), _entry(scope, key, head, body)))
+                head, body = split(reply)
+                found.append((int(head[19]), to_entry(scope, key, head, body)))
             else:
                 found.append((0, None))
         return found
@@ -242,6 +274,41 @@ class RedisStore:
         return []
 
 
+class _Flight:
+    """A batch that the server works on; see `store/flight.py`."""
+
+    __slots__ = ("_calls", "_known", "_parcel", "_store", "_wire", "_writes")
+
+    def __init__(
+        self, store: RedisStore, wire: Wire, writes: Sequence[Write], calls: Sequence[Call], parcel: Parcel
+    ) -> None:
+        self._store = store
+        self._wire = wire
+        self._writes = writes
+        self._calls = calls
+        self._parcel = parcel
+        self._known = store.known(writes)
+
+    @property
+    def grounded(self) -> bool:
+        return self._parcel.stuck
+
+    def fileno(self) -> int:
+        return self._parcel.fileno()
+
+    def poll(self) -> bool:
+        return self._parcel.poll()
+
+    def finish(self) -> list[Answer]:
+        with self._store.hanging_up():
+            replies = self._wire.arrived(self._calls, self._parcel)
+        return self._store.told(self._writes, self._known, replies)
+
+
+def _is_irreversible(writes: Sequence[Write]) -> bool:
+    return any(isinstance(write, Begin) and not write.repeatable for write in writes)
+
+
 def _check_schema(wire: Wire, name: str) -> None:
     """Look first. One of many that open an empty store at once writes the version, and all read the same."""
     (stored,) = wire.send([(0, pack("GET", name))])
@@ -269,64 +336,6 @@ def _script(bucket: int, keys: Sequence[bytes], *arguments: Argument) -> Call:
 def _outcome(outcome: Outcome) -> list[Argument]:
     parts = (("code", outcome.code), ("headers", outcome.headers), ("body", outcome.body), ("chunks", outcome.chunks))
     return [argument for name, value in parts if value is not None for argument in (name, value)]
-
-
-def _answer(write: Write, reply: object, held: Entry | None) -> Answer:
-    if not cast("bytes", reply).startswith(b"["):
-        return _brief(write, cast("bytes", reply), held)
-    head, body = _split(reply)
-    applied = bool(head[17])
-    # The outcome of a move that finished the entry is the one that was sent.
-    sent = write.outcome if applied and isinstance(write, Move) and head[1] in FINISHED else None
-    before = Status(head[18]) if head[18] else None
-    return Answer(applied, _entry(write.scope, write.key, head, body, sent), int(head[19]), before)
-
-
-def _brief(write: Write, reply: bytes, held: Entry | None) -> Answer:
-    """An applied write of which everything is known but the time and, of a new entry, its version."""
-    time, _, word = reply.partition(b" ")
-    now = int(time)
-    if isinstance(write, Begin):
-        entry, before = apply(None, write, now, int(word)), None
-    else:
-        entry, before = apply(held, write, now, 0), Status(word.decode())
-    if entry is None:
-        raise StoreUnavailable("the Redis store answered less than it was asked for")
-    return Answer(True, entry, now, before)
-
-
-def _split(reply: object) -> tuple[list[str], bytes | None]:
-    head, has_body, body = cast("bytes", reply).partition(b"\n")
-    return json.loads(head.decode()), body if has_body else None
-
-
-def _entry(scope: str, key: str, head: list[str], body: bytes | None, outcome: Outcome | None = None) -> Entry | None:
-    (fingerprint, status, version, attempt, write_id, holder, repeatable, lease_until, expires_at) = head[:9]
-    (created_at, completed_at, user_id, endpoint, note, code, headers, chunks) = head[9:17]
-    if not status:
-        return None
-    if outcome is None:
-        headers_or_none = headers if isinstance(headers, str) else None
-        outcome = Outcome(int(code) if code else None, headers_or_none, body, int(chunks))
-    return Entry(
-        scope=scope,
-        key=key,
-        fingerprint=fingerprint,
-        status=Status(status),
-        version=int(version),
-        attempt=int(attempt),
-        write_id=write_id,
-        holder=holder,
-        repeatable=repeatable == "1",
-        lease_until=int(lease_until),
-        expires_at=int(expires_at) if expires_at else None,
-        created_at=int(created_at),
-        completed_at=int(completed_at) if completed_at else None,
-        user_id=user_id,
-        endpoint=endpoint,
-        note=note,
-        outcome=outcome,
-    )
 
 
 def _to_cursor(place: Place) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
+import socket
 from binascii import crc_hqx
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from redis.exceptions import ConnectionError as ConnectionRefused
 
 from onceward.errors import InvalidStoreUrl, NotDurable, StoreUnavailable
 from onceward.store import BatchFailed
+from onceward.store.redis_parcel import Parcel, Refusal
 
 BUCKETS = 256
 # A server that has not answered by then is unavailable; the callers' own patience is as long.
@@ -159,6 +161,7 @@ class Wire:
         self._lines: dict[Address, Line] = {}
         self._owners: list[Address | None] = []
         self._durable = True
+        self._is_alone = False
 
     def open(self, nodes: Sequence[Address]) -> list[Address]:
         """Reach the first of these nodes that takes a connection, and learn who owns which bucket: the nodes now."""
@@ -166,7 +169,8 @@ class Wire:
         is_cluster = info.get("cluster_enabled", "1" if self._target.cluster else "0") == "1"
         if self._target.cluster and not is_cluster:
             raise InvalidStoreUrl("the store URL says +cluster, but this Redis is a single server")
-        if not is_cluster:
+        self._is_alone = not is_cluster
+        if self._is_alone:
             self._owners = [address] * BUCKETS
             return list(nodes)
         try:
@@ -195,13 +199,40 @@ class Wire:
         `durable` refuses, before anything is sent, a server that may forget.
         """
         errands = [_Errand(call, self._owner(call[0])) for call in calls]
-        waiting = errands
+        return self._answers(errands, errands, durable=durable)
+
+    def depart(self, calls: Sequence[Call], *, durable: bool) -> Parcel | None:
+        """As `send`, up to the wait. None, with nothing sent, where that takes more than one plain connection."""
+        if not self._is_alone or self._target.secure or (durable and not self._durable):
+            return None
+        (line,) = self._lines.values()
+        plug: socket.socket | None = getattr(line, "_sock", None)
+        seconds = plug.gettimeout() if plug is not None else None
+        if plug is None or not seconds:
+            return None
+        try:
+            return Parcel(plug, [command for _, command in calls], seconds)
+        except OSError:
+            return None
+
+    def arrived(self, calls: Sequence[Call], parcel: Parcel) -> list[object]:
+        """The answers to what departed. What the server did not run is sent again."""
+        try:
+            replies = parcel.replies()
+        except OSError as error:
+            raise _silence(error) from error
+        errands = [_Errand(call, self._owner(call[0])) for call in calls]
+        for errand, reply in zip(errands, replies, strict=True):
+            errand.reply = _error(reply) if isinstance(reply, Refusal) else reply
+        return self._answers(errands, [errand for errand in errands if self._goes_on(errand)])
+
+    def _answers(self, errands: list[_Errand], waiting: list[_Errand], *, durable: bool = False) -> list[object]:
         try:
             for _ in range(HOPS_MAX):
-                self._trip(waiting, durable=durable)
-                waiting = [errand for errand in waiting if self._goes_on(errand)]
                 if not waiting:
                     break
+                self._trip(waiting, durable=durable)
+                waiting = [errand for errand in waiting if self._goes_on(errand)]
         except (RedisError, OSError) as error:
             raise _silence(error) from error
         for errand in errands:
@@ -340,6 +371,10 @@ def _read(line: Line) -> object:
         return line.read_response()
     except ResponseError as error:
         return error
+
+
+def _error(refusal: Refusal) -> ResponseError:
+    return NoScriptError(refusal) if refusal.startswith("NOSCRIPT") else ResponseError(refusal)
 
 
 def _silence(error: Exception) -> StoreUnavailable:

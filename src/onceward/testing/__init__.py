@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 from onceward.testing.clock import PinnedClock
 from onceward.testing.faults import FaultyStore, crash, fault_at, freeze, reached, thaw, wait_until_frozen
+from onceward.testing.flown import FlownStore
 
 if TYPE_CHECKING:
     from onceward.testing.contract import StoreContract
 
 __all__ = [
     "FaultyStore",
+    "FlownStore",
     "PinnedClock",
     "StoreContract",
     "crash",

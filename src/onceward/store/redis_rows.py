@@ -1,0 +1,68 @@
+"""Entries and answers from what the script says; its layout is that of `redis.lua`."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from onceward.core.claim import FINISHED, Answer, Begin, Entry, Move, Status, Write, apply
+from onceward.core.outcome import Outcome
+from onceward.errors import StoreUnavailable
+
+
+def to_answer(write: Write, reply: object, held: Entry | None) -> Answer:
+    if not cast("bytes", reply).startswith(b"["):
+        return _brief(write, cast("bytes", reply), held)
+    head, body = split(reply)
+    applied = bool(head[17])
+    # The outcome of a move that finished the entry is the one that was sent.
+    sent = write.outcome if applied and isinstance(write, Move) and head[1] in FINISHED else None
+    before = Status(head[18]) if head[18] else None
+    return Answer(applied, to_entry(write.scope, write.key, head, body, sent), int(head[19]), before)
+
+
+def _brief(write: Write, reply: bytes, held: Entry | None) -> Answer:
+    """An applied write of which everything is known but the time and, of a new entry, its version."""
+    time, _, word = reply.partition(b" ")
+    now = int(time)
+    if isinstance(write, Begin):
+        entry, before = apply(None, write, now, int(word)), None
+    else:
+        entry, before = apply(held, write, now, 0), Status(word.decode())
+    if entry is None:
+        raise StoreUnavailable("the Redis store answered less than it was asked for")
+    return Answer(True, entry, now, before)
+
+
+def split(reply: object) -> tuple[list[str], bytes | None]:
+    head, has_body, body = cast("bytes", reply).partition(b"\n")
+    return json.loads(head.decode()), body if has_body else None
+
+
+def to_entry(scope: str, key: str, head: list[str], body: bytes | None, outcome: Outcome | None = None) -> Entry | None:
+    (fingerprint, status, version, attempt, write_id, holder, repeatable, lease_until, expires_at) = head[:9]
+    (created_at, completed_at, user_id, endpoint, note, code, headers, chunks) = head[9:17]
+    if not status:
+        return None
+    if outcome is None:
+        headers_or_none = headers if isinstance(headers, str) else None
+        outcome = Outcome(int(code) if code else None, headers_or_none, body, int(chunks))
+    return Entry(
+        scope=scope,
+        key=key,
+        fingerprint=fingerprint,
+        status=Status(status),
+        version=int(version),
+        attempt=int(attempt),
+        write_id=write_id,
+        holder=holder,
+        repeatable=repeatable == "1",
+        lease_until=int(lease_until),
+        expires_at=int(expires_at) if expires_at else None,
+        created_at=int(created_at),
+        completed_at=int(completed_at) if completed_at else None,
+        user_id=user_id,
+        endpoint=endpoint,
+        note=note,
+        outcome=outcome,
+    )

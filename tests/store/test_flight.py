@@ -1,0 +1,396 @@
+"""Batches that a loop sends itself: who sends, who brings them home, and that nobody waits for a loop that is busy."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+import pytest
+from tests.store.gate import GateStore, begin, block, refuse_key, settle
+from tests.waiting import soon, until
+
+from onceward import errors
+from onceward.core.claim import Answer, Ref, Status, Write
+from onceward.store.batch import Batcher
+from onceward.store.flight import EARLY_MIN
+from onceward.store.pending import Pending
+
+
+class GateFlight:
+    """Lands when its store lets it: one byte on a socket."""
+
+    def __init__(self, store: FlyingStore, writes: Sequence[Write]) -> None:
+        self._store = store
+        self._writes = writes
+        self._here, self.there = socket.socketpair()
+        self._here.setblocking(False)
+        self.grounded = store.grounds
+        self.polls = 0
+
+    def fileno(self) -> int:
+        return self._here.fileno()
+
+    def poll(self) -> bool:
+        self.polls += 1
+        try:
+            return bool(self._here.recv(1)) and self.polls >= self._store.pieces
+        except BlockingIOError:
+            return False
+
+    def land(self) -> None:
+        self.there.send(b".")
+
+    def finish(self) -> list[Answer]:
+        self._here.close()
+        self.there.close()
+        self._store.finished.append(threading.current_thread().name)
+        return self._store.decide(self._writes)
+
+
+class FlyingStore(GateStore):
+    """As the gate store, for loops. A flight lands at once unless `lands` is taken back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flights: list[GateFlight] = []
+        self.sizes: list[int] = []
+        self.finished: list[str] = []
+        self.lands = True
+        self.grounds = False
+        self.connected = True
+        self.pieces = 1
+        self.raises: Exception | None = None
+
+    def start(self, writes: Sequence[Write]) -> GateFlight | None:
+        if not self.connected:
+            return None
+        if self.raises is not None:
+            raise self.raises
+        flight = GateFlight(self, writes)
+        self.flights.append(flight)
+        self.sizes.append(len(writes))
+        for _ in range(self.pieces if self.lands else 0):
+            flight.land()
+        return flight
+
+    def decide(self, writes: Sequence[Write]) -> list[Answer]:
+        self.spoil(writes)
+        return super(GateStore, self).commit(writes)
+
+
+@pytest.fixture
+def store() -> FlyingStore:
+    return FlyingStore()
+
+
+@pytest.fixture
+def line(store: FlyingStore) -> Iterator[Batcher]:
+    batcher = Batcher(store, lambda _: False)
+    yield batcher
+    store.let_go()
+    batcher.close()
+
+
+async def answer_of(pending: Pending[Answer]) -> Answer:
+    return await pending
+
+
+def run(main: Callable[[], Awaitable[object]]) -> None:
+    async def awaited() -> None:
+        await asyncio.wait_for(main(), 20)
+
+    asyncio.run(awaited())
+
+
+def test_a_loop_sends_and_takes_in_without_a_thread(store: FlyingStore, line: Batcher) -> None:
+    async def main() -> None:
+        for number in range(3):
+            assert (await answer_of(line.write(begin(f"k{number}")))).applied
+
+    run(main)
+
+    assert store.finished == ["MainThread"] * 3
+    assert store.batches == []
+    assert line._thread is None
+
+
+def test_a_crowd_is_sent_in_two_parts_so_that_server_and_callers_work_at_the_same_time(
+    store: FlyingStore, line: Batcher
+) -> None:
+    async def twice(number: int) -> None:
+        first = await answer_of(line.write(begin(f"k{number}")))
+        assert first.entry is not None
+        await answer_of(line.write(settle(f"k{number}", first.entry.version)))
+
+    async def main() -> None:
+        await asyncio.gather(*(twice(number) for number in range(64)))
+
+    run(main)
+
+    assert store.sizes[:2] == [EARLY_MIN, 64 - EARLY_MIN]
+    assert sum(store.sizes) == 128
+    assert len(store.sizes) <= 6
+
+
+def test_what_comes_in_pieces_is_taken_in_piece_by_piece(store: FlyingStore, line: Batcher) -> None:
+    store.pieces = 3
+
+    async def main() -> None:
+        assert (await answer_of(line.write(begin("k")))).applied
+
+    run(main)
+
+    assert store.flights[0].polls == 3
+
+
+def test_a_flight_whose_loop_is_busy_is_brought_home_by_the_thread(store: FlyingStore, line: Batcher) -> None:
+    store.lands = False
+    answers: list[Answer] = []
+
+    async def main() -> None:
+        first = asyncio.ensure_future(answer_of(line.write(begin("first"))))
+        await soon(lambda: bool(store.flights))
+        other = threading.Thread(target=lambda: answers.append(block(line.write(begin("second")))))
+        other.start()
+        other.join(10)  # the loop does nothing else meanwhile
+        assert answers[0].applied
+        assert (await first).applied
+        # The loop hears of it, and lets go of its ear.
+        store.lands = True
+        assert (await answer_of(line.write(begin("third")))).applied
+
+    run(main)
+
+    assert store.finished[0] == "onceward-store"
+
+
+def test_a_claim_is_renewed_while_the_loop_that_sent_something_is_busy(store: FlyingStore, line: Batcher) -> None:
+    async def main() -> None:
+        held = await answer_of(line.write(begin("held")))
+        assert held.entry is not None
+        store.lands = False
+        asyncio.ensure_future(answer_of(line.write(begin("other"))))  # noqa: RUF006  # ends with the loop
+        await soon(lambda: len(store.flights) == 2)
+        kept = line.keep(held.entry, lease=150_000, retain=1_000_000, seconds=60)
+        deadline = time.monotonic() + 10
+        while not store.writes_of("held") and time.monotonic() < deadline:
+            time.sleep(0.01)  # noqa: ASYNC251  # as a handler that computes
+        line.drop(kept)
+
+    run(main)
+
+    assert store.writes_of("held"), "nobody renewed it"
+
+
+def test_a_flight_whose_loop_was_closed_is_brought_home_before_the_next(store: FlyingStore, line: Batcher) -> None:
+    store.lands = False
+
+    async def leave() -> None:
+        asyncio.ensure_future(answer_of(line.write(begin("left"))))  # noqa: RUF006  # nobody waits for it
+        await soon(lambda: bool(store.flights))
+
+    async def come() -> None:
+        store.lands = True
+        began = time.monotonic()
+        assert (await answer_of(line.write(begin("next")))).applied
+        assert time.monotonic() - began < 5
+
+    run(leave)
+    run(come)
+
+    # Its caller was cancelled with the loop: what it claimed is free again.
+    until(lambda: [write.__class__.__name__ for write in store.writes_of("left")] == ["Move"])
+    (entry,) = store.read([Ref("s", "left")]).entries
+    assert entry is None or entry.status is not Status.IN_PROGRESS
+
+
+def test_what_spoils_a_flight_is_found_by_the_thread(store: FlyingStore, line: Batcher) -> None:
+    store.spoil = refuse_key("k3")
+
+    async def main() -> list[object]:
+        return await asyncio.gather(
+            *(answer_of(line.write(begin(f"k{number}"))) for number in range(EARLY_MIN)), return_exceptions=True
+        )
+
+    answers: list[object] = []
+
+    async def gathered() -> None:
+        answers.extend(await main())
+
+    run(gathered)
+
+    assert [type(answer) for answer in answers] == [
+        errors.WriteRefused if number == 3 else Answer for number in range(EARLY_MIN)
+    ]
+    assert store.finished == ["MainThread"]
+    assert store.batches, "the thread takes it apart"
+
+
+def test_a_lone_write_that_is_refused_in_flight_is_told(store: FlyingStore, line: Batcher) -> None:
+    store.spoil = refuse_key("bad")
+
+    async def main() -> None:
+        with pytest.raises(errors.WriteRefused, match="the data of bad is bad"):
+            await answer_of(line.write(begin("bad")))
+        assert (await answer_of(line.write(begin("good")))).applied
+
+    run(main)
+
+
+@pytest.mark.parametrize("error", [errors.StoreUnavailable("gone"), ValueError("a bug")])
+def test_each_aboard_hears_what_went_wrong(store: FlyingStore, line: Batcher, error: Exception) -> None:
+    def spoil(_: object) -> None:
+        raise error
+
+    async def main() -> None:
+        store.spoil = spoil
+        failed = await asyncio.gather(
+            *(answer_of(line.write(begin(f"k{number}"))) for number in range(3)), return_exceptions=True
+        )
+        assert {type(one) for one in failed} == {errors.StoreUnavailable}
+        assert len({id(one) for one in failed}) == 3
+        store.spoil = lambda _: None
+        assert (await answer_of(line.write(begin("k")))).applied
+
+    run(main)
+
+
+@pytest.mark.parametrize("error", [errors.StoreUnavailable("gone"), ValueError("a bug")])
+def test_what_cannot_be_sent_is_told_and_the_store_is_free(store: FlyingStore, line: Batcher, error: Exception) -> None:
+    async def main() -> None:
+        store.raises = error
+        with pytest.raises(errors.StoreUnavailable):
+            await answer_of(line.write(begin("k")))
+        store.raises = None
+        assert (await answer_of(line.write(begin("k", "again")))).applied
+
+    run(main)
+
+
+def test_an_interrupt_while_sending_leaves_the_store_free(store: FlyingStore, line: Batcher) -> None:
+    async def main() -> None:
+        store.raises = KeyboardInterrupt()  # type: ignore[assignment]
+        await answer_of(line.write(begin("k")))
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    store.raises = None
+
+    async def after() -> None:
+        assert (await answer_of(line.write(begin("k", "again")))).applied
+
+    run(after)
+
+
+def test_what_has_to_wait_first_goes_through_the_thread(store: FlyingStore, line: Batcher) -> None:
+    store.connected = False
+
+    async def main() -> None:
+        assert (await answer_of(line.write(begin("k0")))).applied
+        many = await asyncio.gather(*(answer_of(line.write(begin(f"n{number}"))) for number in range(100)))
+        assert all(answer.applied for answer in many)
+        store.connected = True
+        number = 0
+        while not store.sizes:  # the thread may be awake still, and serve some
+            number += 1
+            assert (await answer_of(line.write(begin(f"k{number}")))).applied
+
+    run(main)
+
+    assert [len(batch) for batch in store.batches][:2] == [1, 100]
+
+
+def test_a_flight_that_has_to_wait_for_more_is_finished_by_the_thread(store: FlyingStore, line: Batcher) -> None:
+    store.grounds = True
+
+    async def main() -> None:
+        assert (await answer_of(line.write(begin("k0")))).applied
+        assert (await answer_of(line.write(begin("k1")))).applied
+
+    run(main)
+
+    assert set(store.finished) == {"onceward-store"}
+
+
+def test_a_loop_without_readers_leaves_its_flights_to_the_thread(store: FlyingStore, line: Batcher) -> None:
+    async def main() -> None:
+        def no_readers(*_: object) -> None:
+            raise NotImplementedError
+
+        asyncio.get_running_loop().add_reader = no_readers  # type: ignore[assignment, method-assign]
+        assert (await answer_of(line.write(begin("k")))).applied
+
+    run(main)
+
+    assert store.finished == ["onceward-store"]
+
+
+def test_who_is_cancelled_in_the_air_gives_its_claim_back(store: FlyingStore, line: Batcher) -> None:
+    store.lands = False
+
+    async def main() -> None:
+        task = asyncio.ensure_future(answer_of(line.write(begin("k"))))
+        await soon(lambda: bool(store.flights))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        store.lands = True
+        store.flights[0].land()
+        await soon(lambda: store.read([Ref("s", "k")]).entries == (None,))
+
+    run(main)
+
+
+def test_a_read_does_not_overtake_a_flight(line: Batcher) -> None:
+    async def main() -> None:
+        written = asyncio.ensure_future(answer_of(line.write(begin("k"))))
+        await asyncio.sleep(0)
+        reading = await line.read([Ref("s", "k")])
+        assert reading.entries[0] is not None
+        assert (await written).applied
+
+    run(main)
+
+
+def test_a_thread_gets_the_store_from_loops_that_never_rest(line: Batcher) -> None:
+    over = threading.Event()
+    waited: list[float] = []
+
+    def blocking() -> None:
+        for number in range(20):
+            began = time.monotonic()
+            block(line.write(begin(f"thread-{number}")))
+            waited.append(time.monotonic() - began)
+        over.set()
+
+    async def busy(caller: int) -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            await answer_of(line.write(begin(f"loop-{caller}-{number}")))
+
+    async def main() -> None:
+        thread = threading.Thread(target=blocking)
+        thread.start()
+        await asyncio.gather(*(busy(caller) for caller in range(32)))
+        thread.join()
+
+    run(main)
+
+    assert len(waited) == 20
+    assert sorted(waited)[10] < 1
+
+
+def test_closing_waits_for_what_is_in_the_air(store: FlyingStore, line: Batcher) -> None:
+    store.lands = False
+
+    async def main() -> None:
+        task = asyncio.ensure_future(answer_of(line.write(begin("k"))))
+        await soon(lambda: bool(store.flights))
+        await asyncio.to_thread(line.close)
+        assert (await task).applied
+
+    run(main)

@@ -1,0 +1,256 @@
+"""Flights on real servers: answers that are lost, scripts that are forgotten, batches that no network takes at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing
+
+import psycopg
+import pytest
+from tests.backends import Servers
+from tests.servers.redis import RedisServer
+from tests.store.tap import Tap
+
+from onceward import errors
+from onceward.core.claim import Answer, Ref, Verb, Write
+from onceward.core.outcome import Outcome
+from onceward.store import Store
+from onceward.store.batch import Batcher
+from onceward.store.flight import Flight
+from onceward.store.postgres import PostgresStore
+from onceward.store.redis import RedisStore
+from onceward.testing.caller import SCOPE, begin, entry_of, move
+
+# Nearly as much as a batch may hold.
+BODIES = 60
+BODY = b"x" * 64_000
+
+
+@pytest.fixture
+def url(redis_server: RedisServer) -> str:
+    return redis_server.fresh_url()
+
+
+@pytest.fixture
+def redis(url: str) -> Iterator[RedisStore]:
+    with closing(RedisStore(url)) as store:
+        store.read([])
+        yield store
+
+
+@pytest.fixture
+def postgres(servers: Servers) -> Iterator[PostgresStore]:
+    with closing(PostgresStore(servers.emptied_database())) as store:
+        store.read([])
+        yield store
+
+
+@pytest.fixture(params=["redis", "postgres"])
+def either(request: pytest.FixtureRequest) -> RedisStore | PostgresStore:
+    store: RedisStore | PostgresStore = request.getfixturevalue(request.param)
+    return store
+
+
+def departed(flight: Flight | None) -> Flight:
+    assert flight is not None, "nothing was sent"
+    return flight
+
+
+def narrow(store: RedisStore | PostgresStore) -> None:
+    """Let its connection hold but little of what is sent and not read yet."""
+    flight = departed(store.start([begin("narrow")]))
+    with socket.socket(fileno=os.dup(flight.fileno())) as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    flight.finish()
+
+
+def on_loop(store: Store, main: Callable[[Batcher], Awaitable[None]]) -> None:
+    async def awaited() -> None:
+        line = Batcher(store, lambda _: False)
+        try:
+            await asyncio.wait_for(main(line), 30)
+        finally:
+            await asyncio.to_thread(line.close)
+
+    asyncio.run(awaited())
+
+
+async def written(line: Batcher, write: Write) -> Answer:
+    return await line.write(write)
+
+
+def test_nothing_flies_before_it_is_connected(url: str, servers: Servers) -> None:
+    with closing(RedisStore(url)) as redis, closing(PostgresStore(servers.emptied_database())) as postgres:
+        assert redis.start([begin()]) is None
+        assert postgres.start([begin()]) is None
+
+
+def test_what_the_network_does_not_take_at_once_is_sent_by_one_who_can_wait(
+    either: RedisStore | PostgresStore,
+) -> None:
+    held = either.commit([begin(f"k{n}") for n in range(BODIES)])
+    settles = [
+        move(Verb.SETTLE, entry_of(answer, applied=True).version, f"k{n}", outcome=Outcome(200, "[]", BODY))
+        for n, answer in enumerate(held)
+    ]
+
+    narrow(either)
+    flight = departed(either.start(settles))
+    assert flight.grounded
+    answers = flight.finish()
+
+    assert all(answer.applied for answer in answers)
+    entries = either.read([Ref(SCOPE, f"k{n}") for n in range(BODIES)]).entries
+    assert [entry.outcome.body for entry in entries if entry is not None] == [BODY] * BODIES
+
+
+def test_large_batches_of_a_loop_arrive_whole(either: RedisStore | PostgresStore) -> None:
+    narrow(either)
+
+    async def main(line: Batcher) -> None:
+        held = await asyncio.gather(*(written(line, begin(f"k{n}")) for n in range(BODIES)))
+        answers = await asyncio.gather(
+            *(
+                written(
+                    line, move(Verb.SETTLE, entry_of(one, applied=True).version, f"k{n}", outcome=Outcome(body=BODY))
+                )
+                for n, one in enumerate(held)
+            )
+        )
+        assert all(answer.applied for answer in answers)
+
+    on_loop(either, main)
+
+
+def test_a_script_that_the_server_forgot_is_loaded_and_what_was_not_run_is_sent_again(
+    redis: RedisStore, redis_server: RedisServer
+) -> None:
+    redis.commit([begin("before")])
+    redis_server.ask("SCRIPT", "FLUSH")
+
+    flight = departed(redis.start([begin("a"), begin("b")]))
+    while not flight.poll():
+        pass
+
+    assert flight.grounded
+    assert [answer.applied for answer in flight.finish()] == [True, True]
+    assert departed(redis.start([begin("c")])).finish()[0].applied
+
+
+def test_a_loop_does_not_notice_that_the_server_forgot_the_script(redis: RedisStore, redis_server: RedisServer) -> None:
+    async def main(line: Batcher) -> None:
+        assert (await written(line, begin("a"))).applied
+        redis_server.ask("SCRIPT", "FLUSH")
+        answers = await asyncio.gather(*(written(line, begin(f"k{n}")) for n in range(20)))
+        assert all(answer.applied for answer in answers)
+
+    on_loop(redis, main)
+
+
+def test_a_connection_that_the_server_closed_meanwhile_costs_no_caller_of_a_loop_anything(
+    redis: RedisStore, redis_server: RedisServer
+) -> None:
+    async def main(line: Batcher) -> None:
+        assert (await written(line, begin("a"))).applied
+        redis_server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        assert (await written(line, begin("b"))).applied
+
+    on_loop(redis, main)
+
+
+def test_an_answer_that_is_lost_in_flight_is_told_and_the_repeated_write_knows_itself(
+    tapped: RedisStore, tap: Tap
+) -> None:
+    async def main(line: Batcher) -> None:
+        write = begin()
+        tap.lose_answers()
+        with pytest.raises(errors.StoreUnavailable):
+            await written(line, write)
+        tap.heal()
+        entry = entry_of(await written(line, write), applied=False)
+        assert entry.write_id == write.write_id
+        settle = move(Verb.SETTLE, entry.version)
+        tap.lose_answers()
+        with pytest.raises(errors.StoreUnavailable):
+            await written(line, settle)
+        tap.heal()
+        assert entry_of(await written(line, settle), applied=False).write_id == settle.write_id
+
+    on_loop(tapped, main)
+
+
+def test_a_frozen_server_is_given_up_by_the_thread_when_others_want_the_store() -> None:
+    with RedisServer() as own_server:
+
+        async def main(line: Batcher) -> None:
+            own_server.freeze()
+            try:
+                first = asyncio.ensure_future(written(line, begin("first")))
+                await asyncio.sleep(0.1)
+                began = time.monotonic()
+                second = asyncio.ensure_future(written(line, begin("second")))
+                with pytest.raises(errors.StoreUnavailable):
+                    await first
+                assert time.monotonic() - began < 3
+            finally:
+                own_server.thaw()
+            # Sent on a new connection, whichever way the freeze ended for it.
+            await asyncio.gather(second, return_exceptions=True)
+            assert (await written(line, begin("third"))).applied
+
+        with closing(RedisStore(f"{own_server.fresh_url()}&socket_timeout=0.5")) as store:
+            store.read([])
+            on_loop(store, main)
+
+
+def test_a_refused_command_spoils_only_its_own_write(redis: RedisStore, redis_server: RedisServer) -> None:
+    async def main(line: Batcher) -> None:
+        await written(line, begin("foreign"))
+        (name,) = redis_server.ask("KEYS", "*:e:*foreign*")[-1:]
+        redis_server.ask("SET", name, "something else")
+        answers = await asyncio.gather(
+            written(line, begin("foreign")), written(line, begin("neighbour")), return_exceptions=True
+        )
+        assert isinstance(answers[0], errors.WriteRefused)
+        assert isinstance(answers[1], Answer)
+        assert answers[1].entry is not None
+
+    on_loop(redis, main)
+
+
+@pytest.mark.parametrize("key", ["lone \ud800 surrogate", "with \x00 in it"])
+def test_text_that_cannot_be_stored_spoils_only_its_own_write(either: Store, key: str) -> None:
+    """Of the two stores each takes some of it; none takes it for another text."""
+
+    async def main(line: Batcher) -> None:
+        bad, good = await asyncio.gather(
+            written(line, begin(key)), written(line, begin("good")), return_exceptions=True
+        )
+        assert isinstance(good, Answer)
+        assert good.applied
+        assert isinstance(bad, errors.WriteRefused) or (
+            isinstance(bad, Answer) and entry_of(bad, applied=True).key == key
+        )
+
+    on_loop(either, main)
+
+
+def test_a_session_that_is_ended_in_flight_is_told_and_the_next_write_opens_another(
+    postgres: PostgresStore, servers: Servers
+) -> None:
+    assert postgres.wire.connection is not None
+    pid = postgres.wire.connection.info.backend_pid
+
+    async def main(line: Batcher) -> None:
+        entry_of(await written(line, begin("k")), applied=True)
+        with psycopg.connect(servers.emptied_database(), autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
+        with pytest.raises(errors.StoreUnavailable):
+            await written(line, begin("lost"))
+        assert (await written(line, begin("next"))).applied
+
+    on_loop(postgres, main)
