@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
 
 import pytest
 from tests.servers.redis import RedisServer, prefix_of
@@ -15,7 +14,6 @@ from onceward import errors
 from onceward.core.claim import Ref, Status, Verb, Write
 from onceward.core.outcome import Outcome
 from onceward.store.redis import RedisStore
-from onceward.store.redis_wire import pack
 from onceward.testing import PinnedClock
 from onceward.testing.caller import SCOPE, append, begin, entry_of, move
 
@@ -105,11 +103,6 @@ def test_a_refused_batch_writes_nothing(store: RedisStore, redis_server: RedisSe
 
     assert not any(answer.applied for answer in answers)
     assert changes(redis_server) == before
-
-
-@pytest.mark.parametrize("data", [bytearray(b"hi"), memoryview(b"hi")], ids=["a bytearray", "a view"])
-def test_what_holds_bytes_is_sent_as_those_bytes(data: Any) -> None:
-    assert pack("SET", "k", data) == pack("SET", "k", b"hi") == b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2\r\nhi\r\n"
 
 
 def test_a_forgotten_script_costs_one_more_round_trip(tapped: RedisStore, tap: Tap, redis_server: RedisServer) -> None:

@@ -13,17 +13,17 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
-from typing import NamedTuple, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from onceward.core.claim import UNFINISHED, Answer, Append, Begin, Entry, Move, Ref, Status, Write
-from onceward.core.outcome import Outcome
 from onceward.errors import InvalidOption, NotDurable, SchemaTooNew, StoreClosed
 from onceward.store import PAGE_MAX, SCHEMA_VERSION, BatchFailed, Clock, Page, Reading
 from onceward.store.flight import Flight
 from onceward.store.held import Held
+from onceward.store.redis_pack import Argument, Names, bucket_of, pack, pack_begin, pack_move
 from onceward.store.redis_parcel import Parcel
 from onceward.store.redis_rows import split, to_answer, to_entry
-from onceward.store.redis_wire import BUCKETS, Argument, Call, Wire, pack, parse_target
+from onceward.store.redis_wire import BUCKETS, Call, Wire, parse_target
 
 # A scan that finds little among many stops after so many pages and hands out its cursor: other callers wait.
 SCAN_STEPS_MAX = 20
@@ -35,23 +35,13 @@ _log = logging.getLogger("onceward.store.redis")
 Place: TypeAlias = tuple[int, bytes]  # a bucket, and a member of its indexes: scope NUL key
 
 
-class _Names(NamedTuple):
-    """The names of one bucket's data."""
-
-    entry: bytes  # with the member behind it
-    chunks: bytes  # likewise
-    all: bytes
-    open: bytes
-    due: bytes
-    version: bytes
-
-
 class RedisStore:
     """A ledger in Redis 6.2 or newer, or in a cluster of them; as durable as the server is (see `?volatile=ok`)."""
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
         self._target = parse_target(url)
         self._names = [_names(self._target.prefix, bucket) for bucket in range(BUCKETS)]
+        self._buckets = [bucket_of(names, _SHA) for names in self._names]
         self._clock = clock
         self._nodes = list(self._target.nodes)
         self._wire: Wire | None = None
@@ -157,9 +147,9 @@ class RedisStore:
         self._closed = True
         self._hang_up()
 
-    def _now(self) -> Argument:
+    def _now(self) -> str:
         """The pinned time, or nothing for the server's own."""
-        return "" if self._clock is None else self._clock()
+        return "" if self._clock is None else str(self._clock())
 
     def _send(self, calls: Sequence[Call], *, durable: bool = False) -> list[object]:
         if self._wire is not None and self._wire.is_stale():
@@ -208,28 +198,19 @@ class RedisStore:
                 server,
             )
 
-    def _write(self, write: Write, now: Argument) -> Call:
-        bucket, member = _place(write.scope, write.key)
-        names = self._names[bucket]
-        entry, chunks = names.entry + member, names.chunks + member
+    def _write(self, write: Write, now: str) -> Call:
+        member = f"{write.scope}\x00{write.key}"
+        number = _bucket(member.encode())
         match write:
             case Begin():
-                return _script(
-                    *(bucket, [entry, chunks, *names[2:]], "begin", now, member, write.write_id, write.fingerprint),
-                    *(write.holder, int(write.repeatable), write.lease, write.retain, write.dead),
-                    *(write.user_id, write.endpoint),
-                )
+                return number, pack_begin(self._buckets[number], member, now, write)
             case Move():
-                return _script(
-                    *(bucket, [entry, names.open, names.due], write.verb.value, now, member, write.write_id),
-                    *(write.version, write.lease, write.retain, write.note, self._held.write_id(write)),
-                    *_outcome(write.outcome),
-                )
+                return number, pack_move(self._buckets[number], member, now, write, self._held.write_id(write))
             case Append():
-                return _script(
-                    *(bucket, [entry, chunks], "append", now, member, write.write_id, write.version, write.seq),
-                    *write.chunks,
-                )
+                names, place = self._names[number], member.encode()
+                keys = [names.entry + place, names.chunks + place]
+                written = (write.write_id, write.version, write.seq)
+                return _script(number, keys, "append", now, place, *written, *write.chunks)
 
     def _read(self, places: Sequence[Place], status: str) -> list[tuple[int, Entry | None]]:
         now = self._now()
@@ -319,23 +300,22 @@ def _check_schema(wire: Wire, name: str) -> None:
         raise SchemaTooNew("this Redis store was written by a newer Onceward; upgrade this one")
 
 
-def _names(prefix: str, bucket: int) -> _Names:
+def _names(prefix: str, bucket: int) -> Names:
     words = ("e:", "c:", "all", "open", "due", "version")
-    return _Names(*(f"{prefix}:{{{bucket:02x}}}:{word}".encode() for word in words))
+    return Names(*(f"{prefix}:{{{bucket:02x}}}:{word}".encode() for word in words))
 
 
 def _place(scope: str, key: str) -> Place:
     member = f"{scope}\x00{key}".encode()
-    return hashlib.sha256(member).digest()[0], member
+    return _bucket(member), member
+
+
+def _bucket(member: bytes) -> int:
+    return hashlib.sha256(member).digest()[0]
 
 
 def _script(bucket: int, keys: Sequence[bytes], *arguments: Argument) -> Call:
     return bucket, pack(b"EVALSHA", _SHA, len(keys), *keys, *arguments)
-
-
-def _outcome(outcome: Outcome) -> list[Argument]:
-    parts = (("code", outcome.code), ("headers", outcome.headers), ("body", outcome.body), ("chunks", outcome.chunks))
-    return [argument for name, value in parts if value is not None for argument in (name, value)]
 
 
 def _to_cursor(place: Place) -> str:

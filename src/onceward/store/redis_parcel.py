@@ -25,7 +25,7 @@ class Refusal(str):
 class Parcel:
     """Commands on a socket that has a timeout, so that its number can be read and written without waiting."""
 
-    __slots__ = ("_at", "_came", "_data", "_deadline", "_line", "_rest", "_wanted", "_went_wrong")
+    __slots__ = ("_at", "_came", "_data", "_deadline", "_is_refused", "_line", "_rest", "_wanted", "_went_wrong")
 
     def __init__(self, line: socket.socket, commands: Iterable[bytes], seconds: float) -> None:
         """Sends them. An `OSError` says that nothing was sent."""
@@ -39,12 +39,13 @@ class Parcel:
         self._data = b""
         self._at = 0
         self._came: list[bytes | Refusal] = []
+        self._is_refused = False
         self._went_wrong: OSError | None = None
 
     @property
     def stuck(self) -> bool:
         """One who can wait has to go on: the network did not take everything at once, or something was refused."""
-        return bool(self._rest) or (self._over and any(type(reply) is Refusal for reply in self._came))
+        return self._is_refused or bool(self._rest)
 
     @property
     def _over(self) -> bool:
@@ -80,6 +81,7 @@ class Parcel:
                 self._came.append(data[start:end])
                 at = end + 2
             elif kind == _ERROR:
+                self._is_refused = True
                 self._came.append(Refusal(data[at + 1 : end].decode("utf-8", "replace")))
                 at = start
             else:

@@ -9,7 +9,6 @@ A wire is thrown away when anything fails; its owner makes another.
 
 from __future__ import annotations
 
-import functools
 import re
 import socket
 from binascii import crc_hqx
@@ -24,6 +23,7 @@ from redis.exceptions import ConnectionError as ConnectionRefused
 
 from onceward.errors import InvalidStoreUrl, NotDurable, StoreUnavailable
 from onceward.store import BatchFailed
+from onceward.store.redis_pack import Command, pack
 from onceward.store.redis_parcel import Parcel, Refusal
 
 BUCKETS = 256
@@ -41,8 +41,6 @@ _OPTIONS = (
 _FORM = "redis://[user:password@]host[:port][/db][?option=value], with what is special in the password percent-encoded"
 _PREFIX = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
-Argument: TypeAlias = bytes | str | int
-Command: TypeAlias = bytes  # as the server reads it
 Call: TypeAlias = tuple[int, Command]  # the bucket whose data the command touches, and the command
 Address: TypeAlias = tuple[str, int]
 
@@ -221,6 +219,8 @@ class Wire:
             replies = parcel.replies()
         except OSError as error:
             raise _silence(error) from error
+        if not parcel.stuck:
+            return list(replies)
         errands = [_Errand(call, self._owner(call[0])) for call in calls]
         for errand, reply in zip(errands, replies, strict=True):
             errand.reply = _error(reply) if isinstance(reply, Refusal) else reply
@@ -344,26 +344,6 @@ def _info(line: Line) -> dict[str, str]:
 def _ask(line: Line, command: Command) -> object:
     line.send_packed_command([command])
     return _read(line)
-
-
-def pack(*arguments: Argument) -> Command:
-    """A command as the server reads it. The driver's own packer takes most of a batch's time."""
-    measured: list[int | bytes] = []
-    for argument in arguments:
-        # One kind asked for after the other: a union of them would be made anew each time.
-        if isinstance(argument, str):
-            data = argument.encode()
-        elif isinstance(argument, int):
-            data = b"%d" % argument
-        else:
-            data = bytes(argument)  # itself, where it is that already
-        measured += (len(data), data)
-    return _form(len(arguments)) % tuple(measured)
-
-
-@functools.cache
-def _form(count: int) -> bytes:
-    return b"*%d\r\n" % count + b"$%d\r\n%b\r\n" * count
 
 
 def _read(line: Line) -> object:
