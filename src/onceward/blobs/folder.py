@@ -129,7 +129,7 @@ class FolderBlobs:
         By its whole path, in one step: what leads to this file, by whatever way, leads to these bytes.
         """
         try:
-            return (self._root / key).lstat().st_ino == spool.inode
+            return os.lstat(f"{self._root}/{key}").st_ino == spool.inode
         except OSError:
             return False
 

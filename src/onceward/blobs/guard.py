@@ -29,7 +29,7 @@ class FolderGuard:
     """It ends with its process, however that ends."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._lock, self._gate = folder / "lock", folder / "tmp"
         self._mine = threading.local()
         # Threads of this process queue here, so that only one of them looks again and again whether another let go.
         self.turn = threading.Lock()
@@ -45,8 +45,8 @@ class FolderGuard:
         try:
             with ExitStack() as stack:
                 with failing_as("the blob folder cannot be locked"):
-                    lock = stack.enter_context(_locking(self._folder / "lock", _FILE))
-                    with _locking(self._folder / "tmp", FOLDER_FLAGS | os.O_NOFOLLOW) as gate:
+                    lock = stack.enter_context(_locking(self._lock, _FILE))
+                    with _locking(self._gate, FOLDER_FLAGS | os.O_NOFOLLOW) as gate:
                         with suppress(OSError):  # on a disk of another host a folder may have no lock
                             _lock_soon(gate, until)
                         _lock_soon(lock, until)

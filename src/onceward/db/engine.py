@@ -19,6 +19,7 @@ from sqlalchemy import event
 
 from onceward.db.copying import Copying
 from onceward.db.plain import Plain, own
+from onceward.db.readers import Readers
 from onceward.db.together import Together
 from onceward.errors import InvalidStoreUrl, StoreUnavailable
 
@@ -87,6 +88,7 @@ class Database:
         # SQLite's own waiting starves some writers; writers of one process queue here instead.
         self._writers = threading.BoundedSemaphore(writers)
         self._copying = Copying(str(engine.url.database)) if self.is_sqlite else None
+        self._readers = Readers(engine)
         self._together: dict[Callable[[], AbstractContextManager[None]], Together] = {}
 
     @contextlib.contextmanager
@@ -100,8 +102,8 @@ class Database:
         if not self.is_sqlite:
             with self.read() as tx:
                 return statement.rows(tx, values)
-        with _spoken(), contextlib.closing(self.engine.raw_connection()) as connection:
-            return statement.rows_on(own(connection), values)
+        with _spoken(), self._readers.lent() as connection:
+            return statement.rows_on(connection, values)
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Transaction]:
@@ -144,6 +146,7 @@ class Database:
     def close(self) -> None:
         if self._copying is not None:
             self._copying.close()
+        self._readers.close()
         self.engine.dispose()
 
 

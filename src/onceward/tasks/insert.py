@@ -54,7 +54,7 @@ def asked_before(tx: Transaction, request: RequestKey | None) -> Attachment | No
     return None if found is None else get_attachment(tx, found)
 
 
-def insert(tx: Transaction, draft: Attachment, request: RequestKey | None) -> Added:
+def insert(tx: Transaction, draft: Attachment, request: RequestKey | None, blob_id: str | None = None) -> Added:
     """Insert it under a free id, with its labels and its event: the last step of the transaction."""
     there = asked_before(tx, request)
     if there is not None:
@@ -64,7 +64,7 @@ def insert(tx: Transaction, draft: Attachment, request: RequestKey | None) -> Ad
         at = now_text()
         if draft.is_expired(at):  # it was not when it came; it has waited since
             raise fields.past()
-        attachment = dataclasses.replace(draft, id=one, created_at=at, updated_at=at)
+        attachment = dataclasses.replace(draft, id=one, created_at=at, updated_at=at, blob_id=blob_id)
         if statement.count(tx, _row(attachment, request)) == 1:
             label_all(tx, attachment.id, attachment.labels)
             append(tx, [added_event(attachment)])

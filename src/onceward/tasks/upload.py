@@ -9,7 +9,6 @@ which only the row of that put can make known.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import time
 from collections.abc import Sequence
@@ -166,7 +165,7 @@ def _keep(
 
     def name_it(tx: Transaction) -> tuple[_Blob | None, Added | None]:
         blob = _use(tx, _Blob(blob_id, store.backend, key), spool, broken, may_insert=not usable)
-        added = None if blob is None else insert(tx, dataclasses.replace(draft, blob_id=blob.id), request)
+        added = None if blob is None else insert(tx, draft, request, blob.id)
         if time.time() - asked_at > SURE_SECONDS:
             raise _TooLateError
         return blob, added
