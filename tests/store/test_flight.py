@@ -3,82 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
-from tests.store.gate import GateStore, begin, block, refuse_key, settle
+from tests.store.flying import FlyingStore, answer_of, run
+from tests.store.gate import begin, block, refuse_key, settle
 from tests.waiting import soon, until
 
 from onceward import errors
-from onceward.core.claim import Answer, Ref, Status, Write
+from onceward.core.claim import Answer, Ref, Status
 from onceward.store.batch import Batcher
 from onceward.store.flight import EARLY_MIN
-from onceward.store.pending import Pending
-
-
-class GateFlight:
-    """Lands when its store lets it: one byte on a socket."""
-
-    def __init__(self, store: FlyingStore, writes: Sequence[Write]) -> None:
-        self._store = store
-        self._writes = writes
-        self._here, self.there = socket.socketpair()
-        self._here.setblocking(False)
-        self.grounded = store.grounds
-        self.polls = 0
-
-    def fileno(self) -> int:
-        return self._here.fileno()
-
-    def poll(self) -> bool:
-        self.polls += 1
-        try:
-            return bool(self._here.recv(1)) and self.polls >= self._store.pieces
-        except BlockingIOError:
-            return False
-
-    def land(self) -> None:
-        self.there.send(b".")
-
-    def finish(self) -> list[Answer]:
-        self._here.close()
-        self.there.close()
-        self._store.finished.append(threading.current_thread().name)
-        return self._store.decide(self._writes)
-
-
-class FlyingStore(GateStore):
-    """As the gate store, for loops. A flight lands at once unless `lands` is taken back."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.flights: list[GateFlight] = []
-        self.sizes: list[int] = []
-        self.finished: list[str] = []
-        self.lands = True
-        self.grounds = False
-        self.connected = True
-        self.pieces = 1
-        self.raises: Exception | None = None
-
-    def start(self, writes: Sequence[Write]) -> GateFlight | None:
-        if not self.connected:
-            return None
-        if self.raises is not None:
-            raise self.raises
-        flight = GateFlight(self, writes)
-        self.flights.append(flight)
-        self.sizes.append(len(writes))
-        for _ in range(self.pieces if self.lands else 0):
-            flight.land()
-        return flight
-
-    def decide(self, writes: Sequence[Write]) -> list[Answer]:
-        self.spoil(writes)
-        return super(GateStore, self).commit(writes)
 
 
 @pytest.fixture
@@ -94,17 +31,6 @@ def line(store: FlyingStore) -> Iterator[Batcher]:
     batcher.close()
 
 
-async def answer_of(pending: Pending[Answer]) -> Answer:
-    return await pending
-
-
-def run(main: Callable[[], Awaitable[object]]) -> None:
-    async def awaited() -> None:
-        await asyncio.wait_for(main(), 20)
-
-    asyncio.run(awaited())
-
-
 def test_a_loop_sends_and_takes_in_without_a_thread(store: FlyingStore, line: Batcher) -> None:
     async def main() -> None:
         for number in range(3):
@@ -114,7 +40,6 @@ def test_a_loop_sends_and_takes_in_without_a_thread(store: FlyingStore, line: Ba
 
     assert store.finished == ["MainThread"] * 3
     assert store.batches == []
-    assert line._thread is None
 
 
 def test_a_crowd_is_sent_in_two_parts_so_that_server_and_callers_work_at_the_same_time(
@@ -394,3 +319,53 @@ def test_closing_waits_for_what_is_in_the_air(store: FlyingStore, line: Batcher)
         assert (await task).applied
 
     run(main)
+
+
+@pytest.mark.parametrize("number", [1, EARLY_MIN - 1, EARLY_MIN, EARLY_MIN + 1])
+@pytest.mark.parametrize("readers", [True, False], ids=["", "no readers"])
+def test_as_many_as_are_sent_early_do_not_wait_when_the_thread_has_to_finish(
+    store: FlyingStore, line: Batcher, number: int, readers: bool
+) -> None:
+    store.grounds = readers
+
+    async def main() -> None:
+        if not readers:
+            asyncio.get_running_loop().add_reader = refused  # type: ignore[assignment, method-assign]
+        began = time.monotonic()
+        await asyncio.gather(*(answer_of(line.write(begin(f"k{n}"))) for n in range(number)))
+        assert time.monotonic() - began < 3
+
+    def refused(*_: object) -> None:
+        raise NotImplementedError
+
+    run(main)
+
+
+def test_a_thread_that_waits_for_the_store_comes_before_the_next_flight(store: FlyingStore, line: Batcher) -> None:
+    async def main() -> None:
+        store.lands = False
+        first = asyncio.ensure_future(answer_of(line.write(begin("first"))))
+        await soon(lambda: bool(store.flights))
+        reading = line.read([Ref("s", "first")])
+        await soon(lambda: line._flights._wanted == 1)
+        second = asyncio.ensure_future(answer_of(line.write(begin("second"))))
+        await asyncio.sleep(0)
+        store.lands = True
+        store.flights[0].land()
+        assert (await first).applied
+        assert (await second).applied
+        assert (await reading).entries[0] is not None
+
+    run(main)
+
+    assert [write.key for batch in store.batches for write in batch] == ["second"]
+    assert store.sizes == [1]
+
+
+def test_what_was_put_back_keeps_its_order(line: Batcher) -> None:
+    sent = [line.write(begin(f"k{number}")) for number in range(5)]
+
+    line.restore(line.gather())
+
+    assert line.gather() == sent
+    line.restore(sent)

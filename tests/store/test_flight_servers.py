@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
+from typing import cast
 
 import psycopg
 import pytest
@@ -18,11 +20,13 @@ from tests.store.tap import Tap
 from onceward import errors
 from onceward.core.claim import Answer, Ref, Verb, Write
 from onceward.core.outcome import Outcome
-from onceward.store import Store
+from onceward.store import BatchFailed, Store
 from onceward.store.batch import Batcher
 from onceward.store.flight import Flight
 from onceward.store.postgres import PostgresStore
 from onceward.store.redis import RedisStore
+from onceward.store.redis_parcel import Parcel
+from onceward.store.redis_wire import Line, Wire, parse_target
 from onceward.testing.caller import SCOPE, begin, entry_of, move
 
 # Nearly as much as a batch may hold.
@@ -254,3 +258,108 @@ def test_a_session_that_is_ended_in_flight_is_told_and_the_next_write_opens_anot
         assert (await written(line, begin("next"))).applied
 
     on_loop(postgres, main)
+
+
+def test_an_interrupt_behind_the_sending_leaves_no_answer_for_the_next_one(
+    redis: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(redis, "known", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            redis.start([begin("interrupted")])
+
+    assert redis._wire is None, "its answer is still to come"
+    assert redis.commit([begin("interrupted")])[0].entry is not None
+
+
+def test_a_flight_that_is_given_up_leaves_no_answer_for_the_next_one(either: RedisStore | PostgresStore) -> None:
+    departed(either.start([begin("given up")])).give_up()
+
+    assert entry_of(either.commit([begin("next")])[0], applied=True).key == "next"
+
+
+def test_a_flight_that_fails_closes_its_connection(redis: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost(_: Parcel) -> None:
+        raise ConnectionResetError("gone")
+
+    flight = departed(redis.start([begin("k")]))
+    monkeypatch.setattr(Parcel, "replies", lost)
+    with pytest.raises(errors.StoreUnavailable, match="gone"):
+        flight.finish()
+
+    assert redis._wire is None
+
+
+def test_irreversible_claims_do_not_fly_to_a_server_that_forgets() -> None:
+    with RedisServer(durable=False) as forgetful, closing(RedisStore(forgetful.fresh_url())) as store:
+        store.read([])
+
+        assert store.start([begin("irreversible", repeatable=False)]) is None
+        departed(store.start([begin("repeatable", repeatable=True)])).finish()
+
+
+@pytest.mark.parametrize("scheme", ["redis", "rediss"])
+def test_only_a_plain_connection_to_one_server_that_says_so_is_flown_on(scheme: str) -> None:
+    wire = Wire(parse_target(f"{scheme}://localhost"), "", lambda _: None)
+    wire._lines = {("localhost", 1): cast("Line", None)}
+    assert not wire.can_depart(durable=False), "nobody said that it is alone"
+    wire._is_alone = True
+    assert wire.can_depart(durable=False) == (scheme == "redis")
+    wire._lines[("localhost", 2)] = cast("Line", None)
+    assert not wire.can_depart(durable=False)
+
+
+def test_what_goes_wrong_in_the_server_while_a_batch_flies_is_told_by_its_end(servers: Servers) -> None:
+    url = servers.postgres.create_database()
+    with closing(PostgresStore(url)) as store:
+        store.read([])
+        with psycopg.connect(url, autocommit=True) as other:
+            other.execute("DROP FUNCTION onceward_commit_v2")
+        flight = departed(store.start([begin("k")]))
+        while not flight.poll():
+            pass
+        with pytest.raises(errors.StoreUnavailable):
+            flight.finish()
+        assert store.wire.connection is None
+
+
+def test_what_postgres_cannot_be_sent_leaves_the_connection_as_it_was(postgres: PostgresStore) -> None:
+    with pytest.raises(BatchFailed):
+        postgres.start([begin("with \x00 in it")])
+
+    assert postgres.read([Ref(SCOPE, "k")]).entries == (None,)
+    assert postgres.commit([begin("k")])[0].applied
+
+
+def test_a_begin_that_has_to_be_asked_again_is_left_to_one_who_can_wait(
+    postgres: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = postgres.told
+    flight = departed(postgres.start([begin("k")]))
+    with monkeypatch.context() as patched:
+        # As for an entry that was purged between the look and the lock.
+        patched.setattr(postgres, "told", lambda *said: [Answer(applied=False, entry=None, now=told(*said)[0].now)])
+        while not flight.poll():
+            pass
+    assert flight.grounded
+
+    assert flight.finish()[0].entry is not None
+
+
+def test_silence_is_counted_from_the_sending(postgres: PostgresStore) -> None:
+    assert postgres.wire.connection is not None
+    pid = postgres.wire.connection.info.backend_pid
+    postgres.wire.connection.seconds = 0.2
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        flight = departed(postgres.start([begin("k")]))
+        time.sleep(0.2)
+        began = time.monotonic()
+        with pytest.raises(errors.StoreUnavailable, match="does not answer"):
+            flight.finish()
+        assert time.monotonic() - began < 0.15
+    finally:
+        os.kill(pid, signal.SIGCONT)

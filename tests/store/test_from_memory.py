@@ -93,7 +93,7 @@ def test_nothing_is_remembered_across_a_connection_that_was_lost(
     other.commit([move(Verb.RENEW, held.version)])
     lost = None
     if how == "hung-up" and isinstance(store, RedisStore):
-        store._hang_up()
+        store.hang_up()
     elif how == "hung-up" and isinstance(store, PostgresStore):
         store.wire.drop()
     else:

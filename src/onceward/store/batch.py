@@ -29,6 +29,7 @@ from typing import Generic, TypeVar
 from onceward.core.claim import Answer, Entry, Move, Ref, Status, Verb, Write
 from onceward.errors import OncewardError, StoreClosed, StoreUnavailable, WriteRefused
 from onceward.store import BATCH_WRITES_MAX, PAGE_MAX, BatchFailed, Reading, Store
+from onceward.store.bell import Bell
 from onceward.store.flight import Flights
 from onceward.store.pending import ANSWER_SECONDS, Pending, tell, tell_one
 from onceward.store.queue import Queue, Sent, release_for
@@ -69,10 +70,9 @@ class Batcher:
 
     def _reset(self) -> None:
         self.mutex = threading.Lock()  # guards everything below
-        self._flights = Flights(self.store, self)
-        self._bell = threading.Lock()
-        self._bell.acquire()
-        self._asleep_until = -math.inf  # when the thread wakes by itself; in the past while it is awake
+        self._flights = Flights(self.store)
+        self._look_at = math.inf  # when the thread looks after flights
+        self._bell = Bell()
         self._thread: threading.Thread | None = None
         self._queue = Queue()
         self._calls: deque[Call[object]] = deque()
@@ -157,7 +157,9 @@ class Batcher:
                 self._ring(-math.inf)
         if thread is not None and thread is not threading.current_thread():
             thread.join(ANSWER_SECONDS)
-        with self._flights.store_to_oneself():
+        with self._flights.store_to_oneself(self):
+            while self._serve():
+                pass
             self.store.close()
 
     def after_fork(self) -> None:
@@ -173,7 +175,7 @@ class Batcher:
             self._nudged.add(loop)
             loop.call_soon(self._end_of_turn, loop)
         elif self._flights.is_early(len(self._queue)):
-            self._flights.launch(loop)
+            self._flights.launch(self, loop)
 
     def _end_of_turn(self, loop: asyncio.AbstractEventLoop) -> None:
         self._nudged.discard(loop)
@@ -181,12 +183,18 @@ class Batcher:
 
     def set_going(self, loop: asyncio.AbstractEventLoop) -> None:
         """From this loop itself, where the store can; otherwise by the thread."""
-        if self._queue and not self._flights.launch(loop):
-            self.call_thread()
+        if self._queue:
+            self._flights.launch(self, loop)
 
     def call_thread(self) -> None:
         with self.mutex:
             self._ring(-math.inf)
+
+    def look_again(self, seconds: float) -> None:
+        moment = time.monotonic() + seconds
+        if moment < self._look_at:
+            self._look_at = moment
+            self._ring(moment)
 
     def help(self) -> None:
         """Commit a batch on the calling thread if nobody else speaks to the store; otherwise the thread is rung."""
@@ -203,12 +211,9 @@ class Batcher:
     def _ring(self, moment: float) -> None:
         """Make sure that the thread is awake at this moment (at once: minus infinity). The caller holds the mutex."""
         if self._thread is None:
-            self._asleep_until = -math.inf
             self._thread = threading.Thread(target=self._work, name="onceward-store", daemon=True)
             self._thread.start()
-        elif moment < self._asleep_until:
-            self._asleep_until = -math.inf
-            self._bell.release()
+        self._bell.ring(moment)
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -217,43 +222,41 @@ class Batcher:
     # What the I/O thread does.
 
     def _work(self) -> None:
-        while True:
-            with self._flights.store_to_oneself():
+        while self._rest():
+            with self._flights.store_to_oneself(self):
                 # Taken before the batch is gathered, so that a read does not overtake a write queued before it.
                 with self.mutex:
                     calls, self._calls = self._calls, deque()
-                served = self._serve()
+                    self._look_at, self._bell.called = math.inf, False
+                self._serve()
                 self._answer_calls(calls)
                 self._poll()
                 self._purge()
             self._renew()
-            if not served and not calls and not self._rest():
-                return
 
     def _rest(self) -> bool:
         """Sleep until there is something to do; false when the thread is to end."""
-        with self.mutex:
-            if self._queue or self._calls:
-                return True
-            if self._closed:
-                tell([(one, None, StoreClosed("the ledger was closed")) for one in self._upkeep.stop()])
-                self._thread = None
-                return False
-            until = min(self._upkeep.next_at(), self._purge_at)
-            now = time.monotonic()
-            self._asleep_until = min(until, now + IDLE_SECONDS)
-            seconds = max(0.0, self._asleep_until - now)
-        if self._bell.acquire(timeout=seconds):
-            return True
-        with self.mutex:
-            if self._asleep_until == -math.inf:
-                self._bell.acquire()  # rung between the timeout and here
-                return True
-            self._asleep_until = -math.inf
-            if min(self._upkeep.next_at(), self._purge_at) < math.inf or self._queue or self._calls:
-                return True
-            self._thread = None
-            return False
+        rested = handed_over = False
+        while True:
+            with self.mutex:
+                if self._bell.called or self._calls:
+                    return True
+                if self._queue and not handed_over:
+                    if self._closed or not self._flights.hand_over(self, self._queue.loop()):
+                        return True
+                    handed_over = True
+                if self._closed:
+                    tell([(one, None, StoreClosed("the ledger was closed")) for one in self._upkeep.stop()])
+                    self._thread = None
+                    return False
+                due, now = min(self._upkeep.next_at(), self._purge_at, self._look_at), time.monotonic()
+                if due <= now:
+                    return True
+                if rested and due == math.inf:
+                    self._thread = None
+                    return False
+                seconds = self._bell.lie_down(min(due, now + IDLE_SECONDS))
+            rested = not self._bell.sleep(seconds, self.mutex)
 
     def _serve(self) -> bool:
         """Commit what is queued, once; the caller holds the store lock. False when there was nothing."""

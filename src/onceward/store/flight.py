@@ -6,11 +6,15 @@ work and hear of the answers from its selector. Half of the callers compute whil
 
 The thread remains for all that has to wait (connecting, sending again, reading, purging), and it brings home a flight
 whose loop does not: a loop that is busy, or was closed, must not keep others from the store.
+
+The store lock is held by whoever speaks to the store, and by a flight from its launch to its landing. An interrupt may
+come anywhere on the main thread: what it breaks off is told to those aboard, and the lock is given back.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import threading
 import time
@@ -23,8 +27,10 @@ from onceward.errors import OncewardError, StoreUnavailable
 from onceward.store import BatchFailed, Store
 from onceward.store.queue import Sent
 
-# So long a loop may take to come for its flight while others want the store.
+# So long a loop may take to come for its flight while others want the store, or are aboard.
 PATROL_SECONDS = 0.05
+# So often the thread looks whether a flight was forgotten by a loop that is gone.
+LOOK_SECONDS = 1.0
 # Fewer are not worth a batch of their own in the middle of a loop's turn.
 EARLY_MIN = 8
 
@@ -47,6 +53,10 @@ class Flight(Protocol):
 
     def finish(self) -> list[Answer]:
         """The answers, waiting for what has not come; raises what `commit` raises."""
+        ...
+
+    def give_up(self) -> None:
+        """Nobody will take in what comes: it must not be taken for the answers to something else."""
         ...
 
 
@@ -83,7 +93,7 @@ class Crew(Protocol):
         ...
 
     def fail(self, batch: list[Sent], error: OncewardError) -> None:
-        """Tell everyone aboard."""
+        """Tell everyone aboard who has not been answered."""
         ...
 
     def set_going(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -91,153 +101,215 @@ class Crew(Protocol):
         ...
 
     def call_thread(self) -> None:
-        """Wake the store's thread."""
+        """Have the store's thread awake at once."""
+        ...
+
+    def look_again(self, seconds: float) -> None:
+        """Have the thread look after flights in so many seconds. The caller holds the mutex."""
         ...
 
 
 class Journey:
     """A flight, the writes aboard, and the loop that hears of its landing."""
 
-    __slots__ = ("_ear", "batch", "flight", "lock", "loop", "over", "since")
+    __slots__ = ("_ear", "batch", "crew", "flight", "lock", "loop", "over", "since")
 
-    def __init__(self, flight: Flight, batch: list[Sent], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, flight: Flight, batch: list[Sent], loop: asyncio.AbstractEventLoop, crew: Crew) -> None:
+        self._ear = -1
         self.flight = flight
         self.batch = batch
         self.loop = loop
+        self.crew = crew
         self.since = time.monotonic()
-        self.lock = threading.Lock()  # held while what has come is taken in, and while `over` is decided
-        self.over = False
-        self._ear = -1
+        self.lock = threading.Lock()  # held for moments: while what has come is taken in, and while `over` is decided
+        self.over = False  # somebody ends it; nobody else may
 
     def listen(self, heard: Callable[[Journey], None]) -> None:
-        """Have the loop call back. Its ear is a copy: a loop must not be left with a number that the store has closed."""
-        self._ear = os.dup(self.flight.fileno())
-        self.loop.add_reader(self._ear, heard, self)
+        """Where there are no readers, or no number is left, nobody hears of it, and the thread brings it home."""
+        if self.flight.grounded:
+            return
+        try:
+            # A copy: a loop must not be left with a number that the store has closed.
+            self._ear = os.dup(self.flight.fileno())
+            self.loop.add_reader(self._ear, heard, self)
+        except Exception:  # noqa: BLE001
+            self._close_ear()
+
+    @property
+    def is_stranded(self) -> bool:
+        """Nobody will bring it home but a thread."""
+        return not self.over and (self.flight.grounded or self._ear < 0 or self.loop.is_closed())
 
     def deafen(self) -> None:
         """On the loop's own thread."""
-        ear, self._ear = self._ear, -1
-        if ear >= 0:
-            self.loop.remove_reader(ear)
-            os.close(ear)
+        if self._ear >= 0:
+            try:
+                self.loop.remove_reader(self._ear)
+            finally:
+                self._close_ear()
 
     def deafen_from_afar(self) -> None:
         try:
             self.loop.call_soon_threadsafe(self.deafen)
         except RuntimeError:  # closed, and its selector with it
-            ear, self._ear = self._ear, -1
-            if ear >= 0:
-                os.close(ear)
+            self._close_ear()
 
-    @property
-    def is_stranded(self) -> bool:
-        """Nobody will bring it home but a thread."""
-        return self.flight.grounded or self._ear < 0 or self.loop.is_closed()
+    def _close_ear(self) -> None:
+        ear, self._ear = self._ear, -1
+        if ear >= 0:
+            os.close(ear)
+
+    def __del__(self) -> None:
+        if getattr(self, "_ear", -1) >= 0:  # of a loop that was closed before it could hear
+            self._close_ear()
 
 
 class Flights:
     """Who speaks to the store: a thread that has it to itself, or one flight in the air."""
 
-    def __init__(self, store: Store, crew: Crew) -> None:
+    def __init__(self, store: Store) -> None:
         # Asked of the class: a stand-in that hands on what it does not know has not said that it can.
         self._start = cast("Starts", store).start if hasattr(type(store), "start") else None
-        self._crew = crew
         self.lock = threading.Lock()  # held while anyone speaks to the store; taken before the crew's mutex
         self._journey: Journey | None = None
-        self._wanted = 0  # so many threads want the store: no loop goes before them
+        self._wanted = 0  # so many threads want or have the store: no loop goes before them
         self._thread_first = False  # what is queued needs the thread
         self._early = EARLY_MIN
 
     def is_early(self, queued: int) -> bool:
         """Whether so many are worth sending before the loop has come to the end of its turn."""
-        return queued >= self._early and self._start is not None and not self.lock.locked()
+        return queued >= self._early and self._start is not None and not self._thread_first and not self.lock.locked()
 
-    def launch(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Send what is queued from this loop. False when the thread is needed for it."""
+    def launch(self, crew: Crew, loop: asyncio.AbstractEventLoop) -> None:
+        """Send what is queued from this loop, or have the thread do it."""
         if self._start is None or self._thread_first:
+            crew.call_thread()
+        elif self.lock.locked():
+            if not self._comes_home_to(loop):
+                crew.call_thread()
+        else:
+            journey = self._depart(crew, loop)
+            if journey is None or journey.is_stranded:
+                crew.call_thread()
+                return
+            # A loop that never comes is found out, sooner where it has others aboard.
+            alone = all(sent.loop is loop for sent in journey.batch)
+            with crew.mutex:
+                crew.look_again(LOOK_SECONDS if alone else PATROL_SECONDS)
+
+    def _comes_home_to(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether a flight in the air lands here soon: then what is queued follows it."""
+        journey = self._journey
+        if journey is None or journey.loop is not loop or journey.is_stranded:
             return False
-        if not self.lock.acquire(blocking=False):
-            journey = self._journey
-            if journey is None or journey.loop is not loop or journey.is_stranded:
-                return False
-            return time.monotonic() - journey.since < PATROL_SECONDS
+        return time.monotonic() - journey.since < PATROL_SECONDS
+
+    def _depart(self, crew: Crew, loop: asyncio.AbstractEventLoop) -> Journey | None:
+        """The store lock goes with the journey, or is given back."""
         batch: list[Sent] = []
         flight: Flight | None = None
+        journey: Journey | None = None
+        is_ours = False
         try:
-            with self._crew.mutex:
-                if not self._wanted:
-                    batch = self._crew.gather()
-            if batch:
+            is_ours = self.lock.acquire(blocking=False)
+            with crew.mutex:
+                if is_ours and not self._wanted:
+                    batch = crew.gather()
+            if batch and self._start is not None:
                 flight = self._start([sent.write for sent in batch])
+            if flight is not None:
+                journey = Journey(flight, batch, loop, crew)
+                journey.listen(self._land)
+                self._journey = journey
         except BatchFailed:
             flight = None  # the thread finds out whose fault it is
-        except OncewardError as error:
-            self._crew.fail(batch, error)
-            batch = []
         except BaseException as error:
-            self._crew.fail(batch, StoreUnavailable(f"the store failed unexpectedly: {error!r}"))
+            if journey is not None:
+                journey.over = True
+                journey.deafen()
+                journey = None
+            if flight is not None:
+                flight.give_up()
+            crew.fail(batch, _told(error))
             batch = []
             if not isinstance(error, Exception):  # an interrupt goes on to the loop
                 raise
         finally:
-            if flight is None:
+            if is_ours and journey is None:
                 self._thread_first = bool(batch)
-                self._crew.restore(batch)
+                crew.restore(batch)
                 self.lock.release()
-        if flight is None:
-            return False
-        self._journey = journey = Journey(flight, batch, loop)
-        if not flight.grounded:
-            try:
-                journey.listen(self._land)
-            except (RuntimeError, OSError):  # a loop without readers, or no number left
-                return False
-        return not flight.grounded
+        return journey
 
     def _land(self, journey: Journey) -> None:
         """On the loop: something has come."""
-        if not journey.lock.acquire(blocking=False):  # a thread is bringing it home
+        crew, is_ours = journey.crew, False
+        try:
+            with journey.lock:
+                if not journey.over:
+                    if not journey.flight.poll():
+                        return
+                    if not journey.flight.grounded:
+                        is_ours = journey.over = True
+            if is_ours:
+                crew.bring(journey.batch, journey.flight.finish, functools.partial(self._take_apart_later, crew))
+            else:
+                journey.deafen()
+                crew.call_thread()
+        except BaseException as error:
+            with journey.lock:
+                is_ours = is_ours or not journey.over
+                journey.over = True
+            if is_ours:
+                self._lose(journey, error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            if is_ours:
+                self._journey = None
+                self.lock.release()
+        if is_ours:
             journey.deafen()
-            return
-        try:
-            if not journey.over and not journey.flight.poll():
-                return
-            is_ours = not journey.over and not journey.flight.grounded
-            journey.over = journey.over or is_ours
-        finally:
-            journey.lock.release()
-        journey.deafen()
-        if not is_ours:
-            self._crew.call_thread()
-            return
-        try:
-            self._crew.bring(journey.batch, journey.flight.finish, self._take_apart_later)
-        finally:
             self._early = max(EARLY_MIN, len(journey.batch) // 2)
-            self._journey = None
-            self.lock.release()
-        self._crew.set_going(journey.loop)
+            crew.set_going(journey.loop)
 
-    def _take_apart_later(self, batch: list[Sent]) -> None:
+    def _take_apart_later(self, crew: Crew, batch: list[Sent]) -> None:
         self._thread_first = True
-        self._crew.restore(batch)
+        crew.restore(batch)
+
+    def _lose(self, journey: Journey, error: BaseException) -> None:
+        journey.flight.give_up()
+        journey.crew.fail(journey.batch, _told(error))
 
     @contextmanager
-    def store_to_oneself(self) -> Iterator[None]:
+    def store_to_oneself(self, crew: Crew) -> Iterator[None]:
         """Wait for the store, on a thread. A flight in the air lands first, by its loop or else from here."""
-        with self._crew.mutex:
+        with crew.mutex:
             self._wanted += 1
+        is_ours = False
         try:
-            while not self._take():
-                pass
-        finally:
-            with self._crew.mutex:
-                self._wanted -= 1
-                self._thread_first = False
-        try:
+            while not is_ours:
+                is_ours = self._take()
+            self._thread_first = False
             yield
         finally:
-            self.lock.release()
+            with crew.mutex:
+                self._wanted -= 1
+            if is_ours:
+                self.lock.release()
+
+    def hand_over(self, crew: Crew, loop: asyncio.AbstractEventLoop | None) -> bool:
+        """Leave what is queued to this loop, if it can send; should it be busy, the thread is back soon. The caller holds
+        the mutex, and not the store.
+        """
+        if self._start is None or self._thread_first or loop is None:
+            return False
+        try:
+            loop.call_soon_threadsafe(crew.set_going, loop)
+        except RuntimeError:  # closed with its callers
+            return False
+        crew.look_again(PATROL_SECONDS)
+        return True
 
     def _take(self) -> bool:
         journey = self._journey
@@ -249,17 +321,27 @@ class Flights:
 
     def _bring_home(self, journey: Journey) -> bool:
         """False when its loop was faster. Otherwise the store is now ours: the flight had it."""
-        with journey.lock:
-            if journey.over:
-                return False
-            journey.over = True
-        journey.deafen_from_afar()
+        is_ours = False
         try:
-            self._crew.bring(journey.batch, journey.flight.finish, self._crew.halve)
-        except BaseException:
-            self._crew.fail(journey.batch, StoreUnavailable("the commit was interrupted"))
+            with journey.lock:
+                if journey.over:
+                    return False
+                is_ours = journey.over = True
+            journey.deafen_from_afar()
+            journey.crew.bring(journey.batch, journey.flight.finish, journey.crew.halve)
             self._journey = None
-            self.lock.release()
+        except BaseException as error:
+            if is_ours:
+                self._lose(journey, error)
+                self._journey = None
+                self.lock.release()
             raise
-        self._journey = None
         return True
+
+
+def _told(error: BaseException) -> OncewardError:
+    if isinstance(error, OncewardError):
+        return error
+    if isinstance(error, Exception):
+        return StoreUnavailable(f"the store failed unexpectedly: {error!r}")
+    return StoreUnavailable("the commit was interrupted")

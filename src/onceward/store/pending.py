@@ -145,7 +145,7 @@ def _patience_of(loop: asyncio.AbstractEventLoop) -> Patience:
 class Pending(Generic[T]):
     """One answer for one waiter. `patience` bounds the wait; running out of it leaves the pending alive."""
 
-    __slots__ = ("_error", "_lock", "_loop", "_mutex", "_result", "abandoned", "done", "patience", "waiter")
+    __slots__ = ("_error", "_lock", "_mutex", "_result", "abandoned", "done", "loop", "patience", "waiter")
 
     def __init__(self, mutex: threading.Lock, patience: float) -> None:
         self._mutex = mutex
@@ -154,7 +154,7 @@ class Pending(Generic[T]):
         self.abandoned = False
         self._result: T | None = None
         self._error: Exception | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None  # of the task that waits
         self.waiter: Waiter | None = None
         self._lock: threading.Lock | None = None
 
@@ -172,7 +172,7 @@ class Pending(Generic[T]):
         with self._mutex:
             if self.done:
                 return
-            self._loop, self.waiter = loop, waiter
+            self.loop, self.waiter = loop, waiter
         self.on_loop(loop)
         timer = None
         if self.patience == ANSWER_SECONDS:
@@ -235,7 +235,7 @@ class Pending(Generic[T]):
         self.done = True  # the last: a thread may look at it without the mutex
         if self._lock is not None:
             self._lock.release()
-        return self._loop
+        return self.loop
 
 
 def tell(results: Sequence[tuple[Pending[T], T | None, Exception | None]]) -> None:

@@ -163,3 +163,6 @@ class _Flight:
 
     def _told(self) -> list[Answer]:
         return self._store.told(self._writes, self._refs, self._store.wire.rows(self._asked))
+
+    def give_up(self) -> None:
+        self._store.wire.drop()

@@ -46,6 +46,10 @@ class Queue:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop on which the first in line is waited for, if it is one."""
+        return self._waiting[0].loop
+
     def append(self, sent: Sent) -> None:
         self._waiting.append(sent)
 

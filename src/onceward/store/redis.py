@@ -63,15 +63,16 @@ class RedisStore:
         return self.told(writes, known, replies)
 
     def start(self, writes: Sequence[Write]) -> Flight | None:
-        wire = self._wire
-        if wire is None or wire.is_stale():
+        wire, durable = self._wire, _is_irreversible(writes)
+        if wire is None or not wire.can_depart(durable=durable) or wire.is_stale():
             return None
         try:
             calls = self._calls(writes)
         except UnicodeEncodeError:
             return None
-        parcel = wire.depart(calls, durable=_is_irreversible(writes))
-        return None if parcel is None else _Flight(self, wire, writes, calls, parcel)
+        with self.hanging_up():
+            parcel = wire.depart(calls)
+            return None if parcel is None else _Flight(self, wire, writes, calls, parcel)
 
     def _calls(self, writes: Sequence[Write]) -> list[Call]:
         now = self._now()
@@ -145,7 +146,7 @@ class RedisStore:
 
     def close(self) -> None:
         self._closed = True
-        self._hang_up()
+        self.hang_up()
 
     def _now(self) -> str:
         """The pinned time, or nothing for the server's own."""
@@ -153,7 +154,7 @@ class RedisStore:
 
     def _send(self, calls: Sequence[Call], *, durable: bool = False) -> list[object]:
         if self._wire is not None and self._wire.is_stale():
-            self._hang_up()
+            self.hang_up()
         with self.hanging_up():
             return (self._wire or self._open()).send(calls, durable=durable)
 
@@ -166,7 +167,7 @@ class RedisStore:
             raise
         except BaseException:
             # Answers may be left unread, also when an interrupt ends the call: nobody may take them for his own.
-            self._hang_up()
+            self.hang_up()
             # Should the first of a cluster's nodes be the trouble, the next one is asked next time.
             self._nodes = [*self._nodes[1:], self._nodes[0]]
             raise
@@ -184,7 +185,7 @@ class RedisStore:
         self._wire = wire
         return wire
 
-    def _hang_up(self) -> None:
+    def hang_up(self) -> None:
         self._held.clear()
         wire, self._wire = self._wire, None
         if wire is not None:
@@ -284,6 +285,9 @@ class _Flight:
         with self._store.hanging_up():
             replies = self._wire.arrived(self._calls, self._parcel)
         return self._store.told(self._writes, self._known, replies)
+
+    def give_up(self) -> None:
+        self._store.hang_up()
 
 
 def _is_irreversible(writes: Sequence[Write]) -> bool:

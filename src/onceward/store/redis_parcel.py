@@ -57,17 +57,20 @@ class Parcel:
     def poll(self) -> bool:
         """Take in what has come; true when that is all, or nothing more will come."""
         try:
-            data = os.read(self._line.fileno(), _READ_BYTES)
-            if not data:
-                raise ConnectionResetError("the server closed the connection")
-            self._take(self._data[self._at :] + data if self._at < len(self._data) else data)
+            self._take(os.read(self._line.fileno(), _READ_BYTES))
         except BlockingIOError:
             return False
         except OSError as error:
             self._went_wrong = error
+        except Exception as error:  # noqa: BLE001  # raised by `replies`
+            self._went_wrong = ConnectionAbortedError(f"the server says what cannot be read: {error}")
         return self._over
 
     def _take(self, data: bytes) -> None:
+        if not data:
+            raise ConnectionResetError("the server closed the connection")
+        if self._at < len(self._data):
+            data = self._data[self._at :] + data
         at, size = 0, len(data)
         while len(self._came) < self._wanted:
             end = data.find(b"\r\n", at)
@@ -75,7 +78,10 @@ class Parcel:
                 break
             kind, start = data[at], end + 2
             if kind == _STRING:
-                end = start + int(data[at + 1 : start - 2])
+                length = int(data[at + 1 : end])
+                end = start + length
+                if length < 0:
+                    raise ConnectionAbortedError("the server says nothing")
                 if end + 2 > size:
                     break
                 self._came.append(data[start:end])
@@ -86,6 +92,8 @@ class Parcel:
                 at = start
             else:
                 raise ConnectionAbortedError("the server says what nobody asked for")
+        if at < size and len(self._came) == self._wanted:
+            raise ConnectionAbortedError("the server says more than was asked for")
         self._data, self._at = data, at
 
     def replies(self) -> list[bytes | Refusal]:

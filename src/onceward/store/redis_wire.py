@@ -167,8 +167,8 @@ class Wire:
         is_cluster = info.get("cluster_enabled", "1" if self._target.cluster else "0") == "1"
         if self._target.cluster and not is_cluster:
             raise InvalidStoreUrl("the store URL says +cluster, but this Redis is a single server")
-        self._is_alone = not is_cluster
-        if self._is_alone:
+        self._is_alone = info.get("cluster_enabled") == "0"
+        if not is_cluster:
             self._owners = [address] * BUCKETS
             return list(nodes)
         try:
@@ -199,10 +199,12 @@ class Wire:
         errands = [_Errand(call, self._owner(call[0])) for call in calls]
         return self._answers(errands, errands, durable=durable)
 
-    def depart(self, calls: Sequence[Call], *, durable: bool) -> Parcel | None:
-        """As `send`, up to the wait. None, with nothing sent, where that takes more than one plain connection."""
-        if not self._is_alone or self._target.secure or (durable and not self._durable):
-            return None
+    def can_depart(self, *, durable: bool) -> bool:
+        """Whether all goes through one plain connection, to a server that keeps what has to be kept."""
+        return self._is_alone and len(self._lines) == 1 and not self._target.secure and (self._durable or not durable)
+
+    def depart(self, calls: Sequence[Call]) -> Parcel | None:
+        """As `send`, up to the wait. None when nothing could be sent."""
         (line,) = self._lines.values()
         plug: socket.socket | None = getattr(line, "_sock", None)
         seconds = plug.gettimeout() if plug is not None else None

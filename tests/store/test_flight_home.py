@@ -1,0 +1,306 @@
+"""Flights whose loop is busy, closed or interrupted: somebody brings them home, and nothing of them is left."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from tests.store.flying import FlyingStore, answer_of, run
+from tests.store.gate import begin, block, settle
+from tests.waiting import soon, until
+
+import onceward.store.flight
+from onceward import errors
+from onceward.core.claim import Answer, Ref, Status
+from onceward.store.batch import Batcher
+from onceward.store.flight import Journey
+
+
+@pytest.fixture
+def store() -> FlyingStore:
+    return FlyingStore()
+
+
+@pytest.fixture
+def line(store: FlyingStore) -> Iterator[Batcher]:
+    batcher = Batcher(store, lambda _: False)
+    yield batcher
+    store.let_go()
+    batcher.close()
+
+
+def numbers() -> int:
+    """How many files and sockets this process has open."""
+    gc.collect()
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def status_of(store: FlyingStore, key: str) -> Status | None:
+    (entry,) = store.read([Ref("s", key)]).entries
+    return None if entry is None else entry.status
+
+
+def answered(asks: Callable[[], Answer]) -> tuple[threading.Thread, list[Answer]]:
+    answers: list[Answer] = []
+    thread = threading.Thread(target=lambda: answers.append(asks()))
+    thread.start()
+    return thread, answers
+
+
+def test_a_thread_aboard_the_flight_of_a_busy_loop_is_answered(store: FlyingStore, line: Batcher) -> None:
+    async def main() -> None:
+        sent = line.write(begin("of a thread"))  # queued, and about to wait
+        own = asyncio.ensure_future(answer_of(line.write(begin("of the loop"))))
+        await soon(lambda: bool(store.flights))
+        thread, answers = answered(lambda: block(sent))
+        thread.join(4)  # the loop does nothing else meanwhile
+        assert answers[0].applied
+        assert (await own).applied
+
+    store.lands = False
+    run(main)
+
+    assert store.sizes == [2]
+
+
+@pytest.mark.parametrize("aboard", [True, False])
+def test_another_loop_does_not_wait_for_one_that_is_busy(store: FlyingStore, line: Batcher, aboard: bool) -> None:
+    sent, busy = threading.Event(), threading.Event()
+
+    def other_loop() -> Answer:
+        async def main() -> Answer:
+            task = asyncio.ensure_future(answer_of(line.write(begin("b"))))
+            if aboard:
+                asyncio.get_running_loop().call_soon(sent.set)
+                asyncio.get_running_loop().call_soon(busy.wait, 5)
+            return await task
+
+        if not aboard:
+            busy.wait(5)
+        return asyncio.run(main())
+
+    async def main() -> None:
+        thread, answers = answered(other_loop)
+        if aboard:
+            sent.wait(5)
+        own = asyncio.ensure_future(answer_of(line.write(begin("a"))))
+        await soon(lambda: bool(store.flights))
+        busy.set()
+        thread.join(4)  # the loop does nothing else meanwhile
+        assert answers[0].applied
+        assert (await own).applied
+
+    store.lands = False
+    run(main)
+
+
+def test_what_is_queued_behind_a_flight_is_written_when_its_loop_is_gone(store: FlyingStore, line: Batcher) -> None:
+    async def main() -> None:
+        held = await answer_of(line.write(begin("k")))
+        assert held.entry is not None
+        store.lands = False
+        leave(line.write(begin("other")))
+        await soon(lambda: len(store.flights) == 2)
+        leave(line.write(settle("k", held.entry.version)))
+        await asyncio.sleep(0)
+
+    def leave(pending: object) -> None:
+        asyncio.ensure_future(answer_of(pending))  # type: ignore[arg-type]  # noqa: RUF006  # nobody waits for it
+
+    run(main)
+
+    until(lambda: status_of(store, "k") is Status.COMPLETED)
+    # Its caller was cancelled with the loop.
+    until(lambda: status_of(store, "other") is not Status.IN_PROGRESS)
+
+
+def test_closing_writes_what_is_queued_behind_a_flight(store: FlyingStore) -> None:
+    line = Batcher(store, lambda _: False)
+
+    async def main() -> None:
+        held = await answer_of(line.write(begin("k")))
+        assert held.entry is not None
+        store.lands = False
+        first = asyncio.ensure_future(answer_of(line.write(begin("other"))))
+        await soon(lambda: len(store.flights) == 2)
+        behind = asyncio.ensure_future(answer_of(line.write(settle("k", held.entry.version))))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(line.close)
+        assert (await first).applied
+        assert (await behind).applied
+
+    run(main)
+
+    assert status_of(store, "k") is Status.COMPLETED
+
+
+def test_a_thread_that_wants_the_store_sleeps_while_a_loop_hands_out_answers(store: FlyingStore, line: Batcher) -> None:
+    let_go = threading.Event()
+    looked = 0
+
+    def slow(_: object) -> None:
+        let_go.wait(5)
+
+    async def main() -> None:
+        await answer_of(line.write(begin("k")))
+
+    take = line._flights._take
+
+    def counted() -> bool:
+        nonlocal looked
+        looked += 1
+        return take()
+
+    line._flights._take = counted  # type: ignore[method-assign]
+    store.spoil = slow
+    reading = threading.Timer(0.05, lambda: line.read([Ref("s", "k")]))
+    reading.start()
+    threading.Timer(0.4, let_go.set).start()
+    run(main)
+    reading.join()
+
+    assert 1 <= looked < 30
+
+
+def test_nothing_is_left_open_whoever_brings_a_flight_home() -> None:
+    before = numbers()
+    for _ in range(3):
+        store = FlyingStore()
+        store.lands = False
+        line = Batcher(store, lambda _: False)
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(answer_of(line.write(begin("k"))))
+        loop.run_until_complete(asyncio.sleep(0.01))
+        assert store.flights
+        line.close()  # brings it home; the loop would hear of it in its next turn
+        task.cancel()
+        loop.close()
+        del store, line, loop, task
+
+    assert numbers() == before
+
+
+def test_a_loop_lets_go_of_a_flight_that_a_thread_brought_home(store: FlyingStore, line: Batcher) -> None:
+    async def main() -> None:
+        store.lands = False
+        own = asyncio.ensure_future(answer_of(line.write(begin("own"))))
+        await soon(lambda: bool(store.flights))
+        before = numbers()
+        thread, answers = answered(lambda: block(line.write(begin("other"))))
+        thread.join(10)
+        assert answers[0].applied
+        assert (await own).applied
+        await asyncio.sleep(0)
+        # The two ends of the flight itself, and the ear.
+        assert numbers() == before - 3
+
+    run(main)
+
+
+def test_a_flight_that_is_over_is_nobody_elses() -> None:
+    store = FlyingStore()
+    line = Batcher(store, lambda _: False)
+    flight = store.start([begin("k")])
+    assert flight is not None
+    journey = Journey(flight, [], asyncio.new_event_loop(), line)
+    journey.over = True
+
+    assert not line._flights._bring_home(journey)
+    assert store.finished == []
+    journey.loop.close()
+    line.close()
+
+
+def test_a_thread_that_is_interrupted_while_it_brings_one_home_leaves_the_store_free(
+    store: FlyingStore, line: Batcher
+) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        store.lands = False
+        own = asyncio.ensure_future(answer_of(line.write(begin("own"))))
+        await soon(lambda: bool(store.flights))
+        store.spoil = interrupt
+        with pytest.raises(KeyboardInterrupt), line._flights.store_to_oneself(line):
+            pass
+        with pytest.raises(errors.StoreUnavailable, match="interrupted"):
+            await own
+        store.spoil = lambda _: None
+        store.lands = True
+        assert (await answer_of(line.write(begin("next")))).applied
+
+    run(main)
+
+    assert store.given_up == 1
+
+
+def test_a_forgotten_batcher_is_freed_at_once() -> None:
+    gc.disable()
+    try:
+        batcher = Batcher(FlyingStore(), lambda _: False)
+        seen = weakref.ref(batcher)
+        del batcher
+        assert seen() is None
+    finally:
+        gc.enable()
+
+
+# One that comes while an object is freed is Python's own to tell.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_anywhere_leaves_the_store_to_others() -> None:
+    """Raised where CPython looks for signals: when a function begins, and when one written in C returns.
+
+    One place is left out: between taking a lock and knowing it nothing can be done, as with every lock.
+    """
+    point = 1
+    while interrupted_at(point):
+        point += 1
+
+    assert point > 25
+
+
+def interrupted_at(point: int) -> str | None:
+    store = FlyingStore()
+    line = Batcher(store, lambda _: False)
+    passed = 0
+    where: str | None = None
+
+    def watch(frame: FrameType, event: str, what: object) -> None:
+        nonlocal passed, where
+        inside = frame if event == "c_return" else frame.f_back
+        if where is not None or event not in {"call", "c_return"} or inside is None:
+            return
+        if inside.f_code.co_filename != onceward.store.flight.__file__ or getattr(what, "__name__", "") == "acquire":
+            return
+        passed += 1
+        if passed == point:
+            where = f"{inside.f_code.co_name}:{inside.f_lineno}"
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    async def main() -> None:
+        sys.setprofile(watch)
+        await answer_of(line.write(begin("interrupted")))
+
+    before = sys.getprofile()
+    try:
+        asyncio.run(main())
+    except (KeyboardInterrupt, errors.StoreUnavailable):
+        pass
+    finally:
+        sys.setprofile(before)
+    if where is not None:
+        thread, answers = answered(lambda: block(line.write(begin("other"))))
+        thread.join(3)
+        assert answers, where
+        assert answers[0].applied, where
+    line.close()
+    return where
