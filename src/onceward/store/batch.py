@@ -71,7 +71,6 @@ class Batcher:
     def _reset(self) -> None:
         self.mutex = threading.Lock()  # guards everything below
         self._flights = Flights(self.store)
-        self._look_at = math.inf  # when the thread looks after flights
         self._bell = Bell()
         self._thread: threading.Thread | None = None
         self._queue = Queue()
@@ -190,10 +189,8 @@ class Batcher:
         with self.mutex:
             self._ring(-math.inf)
 
-    def look_again(self, seconds: float) -> None:
-        moment = time.monotonic() + seconds
-        if moment < self._look_at:
-            self._look_at = moment
+    def call_thread_at(self, moment: float) -> None:
+        with self.mutex:
             self._ring(moment)
 
     def help(self) -> None:
@@ -227,7 +224,7 @@ class Batcher:
                 # Taken before the batch is gathered, so that a read does not overtake a write queued before it.
                 with self.mutex:
                     calls, self._calls = self._calls, deque()
-                    self._look_at, self._bell.called = math.inf, False
+                    self._bell.called = False
                 self._serve()
                 self._answer_calls(calls)
                 self._poll()
@@ -249,7 +246,8 @@ class Batcher:
                     tell([(one, None, StoreClosed("the ledger was closed")) for one in self._upkeep.stop()])
                     self._thread = None
                     return False
-                due, now = min(self._upkeep.next_at(), self._purge_at, self._look_at), time.monotonic()
+                look_at = self._flights.look_at(queued=bool(self._queue))
+                due, now = min(self._upkeep.next_at(), self._purge_at, look_at), time.monotonic()
                 if due <= now:
                     return True
                 if rested and due == math.inf:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import os
 import threading
 import time
@@ -104,15 +105,15 @@ class Crew(Protocol):
         """Have the store's thread awake at once."""
         ...
 
-    def look_again(self, seconds: float) -> None:
-        """Have the thread look after flights in so many seconds. The caller holds the mutex."""
+    def call_thread_at(self, moment: float) -> None:
+        """Have it look after flights then (`Flights.look_at`)."""
         ...
 
 
 class Journey:
     """A flight, the writes aboard, and the loop that hears of its landing."""
 
-    __slots__ = ("_ear", "batch", "crew", "flight", "lock", "loop", "over", "since")
+    __slots__ = ("_ear", "batch", "crew", "flight", "late_at", "lock", "loop", "over", "since")
 
     def __init__(self, flight: Flight, batch: list[Sent], loop: asyncio.AbstractEventLoop, crew: Crew) -> None:
         self._ear = -1
@@ -121,6 +122,9 @@ class Journey:
         self.loop = loop
         self.crew = crew
         self.since = time.monotonic()
+        # A loop that never comes is found out, sooner where it has others aboard.
+        alone = all(sent.loop is loop for sent in batch)
+        self.late_at = self.since + (LOOK_SECONDS if alone else PATROL_SECONDS)
         self.lock = threading.Lock()  # held for moments: while what has come is taken in, and while `over` is decided
         self.over = False  # somebody ends it; nobody else may
 
@@ -174,6 +178,7 @@ class Flights:
         self._journey: Journey | None = None
         self._wanted = 0  # so many threads want or have the store: no loop goes before them
         self._thread_first = False  # what is queued needs the thread
+        self._handed_over_at = -math.inf
         self._early = EARLY_MIN
 
     def is_early(self, queued: int) -> bool:
@@ -184,6 +189,8 @@ class Flights:
         """Send what is queued from this loop, or have the thread do it."""
         if self._start is None or self._thread_first:
             crew.call_thread()
+        elif self._wanted:
+            return  # who has the store then, or is about to, looks at the queue when that is done
         elif self.lock.locked():
             if not self._comes_home_to(loop):
                 crew.call_thread()
@@ -191,18 +198,22 @@ class Flights:
             journey = self._depart(crew, loop)
             if journey is None or journey.is_stranded:
                 crew.call_thread()
-                return
-            # A loop that never comes is found out, sooner where it has others aboard.
-            alone = all(sent.loop is loop for sent in journey.batch)
-            with crew.mutex:
-                crew.look_again(LOOK_SECONDS if alone else PATROL_SECONDS)
+            else:
+                crew.call_thread_at(journey.late_at)
 
     def _comes_home_to(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether a flight in the air lands here soon: then what is queued follows it."""
         journey = self._journey
         if journey is None or journey.loop is not loop or journey.is_stranded:
             return False
-        return time.monotonic() - journey.since < PATROL_SECONDS
+        return time.monotonic() < journey.since + PATROL_SECONDS
+
+    def look_at(self, *, queued: bool) -> float:
+        """When the thread has to see whether the loops come for their flights, and for what is queued."""
+        journey = self._journey
+        if journey is not None:
+            return journey.late_at
+        return self._handed_over_at + PATROL_SECONDS if queued else math.inf
 
     def _depart(self, crew: Crew, loop: asyncio.AbstractEventLoop) -> Journey | None:
         """The store lock goes with the journey, or is given back."""
@@ -308,7 +319,7 @@ class Flights:
             loop.call_soon_threadsafe(crew.set_going, loop)
         except RuntimeError:  # closed with its callers
             return False
-        crew.look_again(PATROL_SECONDS)
+        self._handed_over_at = time.monotonic()
         return True
 
     def _take(self) -> bool:
