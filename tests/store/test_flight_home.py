@@ -36,6 +36,12 @@ def line(store: FlyingStore) -> Iterator[Batcher]:
     batcher.close()
 
 
+@pytest.fixture
+def no_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody finds a flight by looking after it now and then."""
+    monkeypatch.setattr(onceward.store.flight, "LOOK_SECONDS", 3600.0)
+
+
 def numbers() -> int:
     """How many files and sockets this process has open."""
     gc.collect()
@@ -54,6 +60,7 @@ def answered(asks: Callable[[], Answer]) -> tuple[threading.Thread, list[Answer]
     return thread, answers
 
 
+@pytest.mark.usefixtures("no_look")
 def test_a_thread_aboard_the_flight_of_a_busy_loop_is_answered(store: FlyingStore, line: Batcher) -> None:
     async def main() -> None:
         sent = line.write(begin("of a thread"))  # queued, and about to wait
@@ -70,6 +77,7 @@ def test_a_thread_aboard_the_flight_of_a_busy_loop_is_answered(store: FlyingStor
     assert store.sizes == [2]
 
 
+@pytest.mark.usefixtures("no_look")
 @pytest.mark.parametrize("aboard", [True, False])
 def test_another_loop_does_not_wait_for_one_that_is_busy(store: FlyingStore, line: Batcher, aboard: bool) -> None:
     sent, busy = threading.Event(), threading.Event()
@@ -167,6 +175,80 @@ def test_a_thread_that_wants_the_store_sleeps_while_a_loop_hands_out_answers(sto
     reading.join()
 
     assert 1 <= looked < 30
+
+
+def test_a_thread_that_wants_the_store_sleeps_while_another_brings_a_flight_home(
+    store: FlyingStore, line: Batcher
+) -> None:
+    let_go = threading.Event()
+    store.grounds = True
+
+    def slow(_: object) -> None:
+        let_go.wait(5)
+
+    store.spoil = slow
+    looked = 0
+    take = line._flights._take
+
+    def counted() -> bool:
+        nonlocal looked
+        looked += 1
+        return take()
+
+    async def main() -> None:
+        own = asyncio.ensure_future(answer_of(line.write(begin("k"))))
+        await soon(lambda: bool(store.finished))
+        line._flights._take = counted  # type: ignore[method-assign]
+        thread, _ = answered(want)
+        await asyncio.sleep(0.2)
+        let_go.set()
+        await own
+        thread.join()
+
+    def want() -> Answer:
+        with line._flights.store_to_oneself(line):
+            return Answer(applied=False, entry=None, now=0)
+
+    run(main)
+
+    assert 1 <= looked < 30
+
+
+def test_what_is_queued_while_a_thread_has_the_store_is_sent_by_its_loop(store: FlyingStore, line: Batcher) -> None:
+    let_go = threading.Event()
+
+    async def main() -> None:
+        working = line.call(lambda _: let_go.wait(5))
+        await soon(line._flights.lock.locked)
+        own = [asyncio.ensure_future(answer_of(line.write(begin(f"k{number}")))) for number in range(3)]
+        await asyncio.sleep(0.01)
+        let_go.set()
+        assert await working
+        assert all(answer.applied for answer in await asyncio.gather(*own))
+
+    run(main)
+
+    assert (store.sizes, store.batches) == ([3], [])
+
+
+def test_a_loop_that_is_busy_when_it_is_to_send_keeps_no_renewal_waiting(store: FlyingStore, line: Batcher) -> None:
+    let_go = threading.Event()
+
+    async def main() -> None:
+        held = await answer_of(line.write(begin("held")))
+        assert held.entry is not None
+        working = line.call(lambda _: let_go.wait(5))
+        await soon(line._flights.lock.locked)
+        kept = line.keep(held.entry, lease=3_000, retain=1_000_000, seconds=60)
+        own = asyncio.ensure_future(answer_of(line.write(begin("own"))))
+        await asyncio.sleep(0)
+        let_go.set()
+        until(lambda: store.writes_of("held"), "nobody renewed it", seconds=5)  # the loop does nothing else meanwhile
+        line.drop(kept)
+        assert await working
+        assert (await own).applied
+
+    run(main)
 
 
 def test_nothing_is_left_open_whoever_brings_a_flight_home() -> None:
@@ -290,17 +372,27 @@ def interrupted_at(point: int) -> str | None:
         sys.setprofile(watch)
         await answer_of(line.write(begin("interrupted")))
 
+    loop = asyncio.new_event_loop()
+    broken: list[str] = []
+    loop.set_exception_handler(lambda _, said: broken.append(f"{said['message']}: {said.get('exception')!r}"))
     before = sys.getprofile()
+    task = loop.create_task(main())
     try:
-        asyncio.run(main())
+        loop.run_until_complete(task)
     except (KeyboardInterrupt, errors.StoreUnavailable):
         pass
     finally:
         sys.setprofile(before)
     if where is not None:
+        loop.run_until_complete(asyncio.sleep(0.002))  # what was interrupted does not come up again
+        assert [said for said in broken if "KeyboardInterrupt" not in said] == [], where
+        assert len(store.finished) + store.given_up >= len(store.flights), where
         thread, answers = answered(lambda: block(line.write(begin("other"))))
         thread.join(3)
         assert answers, where
         assert answers[0].applied, where
+    task.cancel()
+    loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+    loop.close()
     line.close()
     return where

@@ -363,3 +363,15 @@ def test_silence_is_counted_from_the_sending(postgres: PostgresStore) -> None:
         assert time.monotonic() - began < 0.15
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def test_where_nobody_may_say_whether_there_are_more_servers_nothing_flies(redis_server: RedisServer) -> None:
+    redis_server.ask("ACL", "SETUSER", "shy", "on", ">secret", "~*", "+@all", "-info")
+    try:
+        url = redis_server.fresh_url().replace("redis://", "redis://shy:secret@")
+        with closing(RedisStore(f"{url}&volatile=ok")) as store:
+            store.read([])
+            assert store.start([begin("k")]) is None
+            assert store.commit([begin("k")])[0].applied
+    finally:
+        redis_server.ask("ACL", "DELUSER", "shy")
