@@ -64,7 +64,7 @@ class RedisStore:
 
     def start(self, writes: Sequence[Write]) -> Flight | None:
         wire, durable = self._wire, _is_irreversible(writes)
-        if wire is None or not wire.can_depart(durable=durable) or wire.is_stale():
+        if not writes or wire is None or not wire.can_depart(durable=durable) or wire.is_stale():
             return None
         try:
             calls = self._calls(writes)
