@@ -25,7 +25,7 @@ class FlownStore:
     def commit(self, writes: Sequence[Write]) -> list[Answer]:
         flight = self._starts.start(writes)
         if flight is None:
-            self.grounded += 1
+            self.grounded += bool(writes)
             answers: list[Answer] = self._store.commit(writes)
             return answers
         self.flown += 1
