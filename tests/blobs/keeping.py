@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 from onceward.blobs import BlobStore
@@ -26,3 +29,18 @@ def kept(blobs: BlobStore) -> dict[str, int]:
 def open_files() -> int:
     """How many descriptors this process holds."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def path_of(folder: Path, content: bytes) -> Path:
+    """Where a folder has this content."""
+    sha256 = hashlib.sha256(content).hexdigest()
+    return folder / "sha256" / sha256[:2] / sha256[2:4] / sha256
+
+
+def failing(number: int) -> Callable[..., None]:
+    """A function of the operating system that always fails so."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    return fail

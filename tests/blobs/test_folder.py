@@ -9,23 +9,18 @@ import os
 import resource
 import stat
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.blobs.keeping import keep, kept, open_files, whole
+from tests.blobs.keeping import failing, keep, kept, open_files, path_of, whole
 
 from onceward.blobs import BlobStore, Emptied
 from onceward.blobs.folder import FolderBlobs
 from onceward.blobs.spool import Spool
 from onceward.errors import OncewardError, StoreUnavailable
-
-
-def path_of(folder: Path, content: bytes) -> Path:
-    sha256 = hashlib.sha256(content).hexdigest()
-    return folder / "sha256" / sha256[:2] / sha256[2:4] / sha256
 
 
 def test_a_blob_is_its_owners_alone_and_read_only(in_folder: FolderBlobs, folder: Path) -> None:
@@ -95,13 +90,6 @@ def test_a_new_blob_folder_is_on_the_disk_with_all_its_parents(
     FolderBlobs(tmp_path / "one" / "two" / "blobs")
 
     assert witness.seen == ["fsync .", "fsync one", "fsync one/two", *["fsync one/two/blobs"] * 4]
-
-
-def failing(number: int) -> Callable[..., None]:
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    return fail
 
 
 def test_a_failing_fsync_is_no_success_and_a_second_try_is_not_believed(
@@ -342,56 +330,6 @@ def test_where_there_are_no_links_a_copy_is_renamed(
 
     assert whole(in_folder, key) == b"on a memory stick"
     assert in_folder.sweep_temporary(0) == 0
-
-
-def test_what_is_discarded_lies_in_the_trash_for_a_while(in_folder: FolderBlobs, folder: Path) -> None:
-    key = keep(in_folder, b"thrown away")
-    in_folder.discard(key)
-
-    assert [path.read_bytes() for path in (folder / "trash").iterdir()] == [b"thrown away"]
-    assert in_folder.empty_trash(3600) == Emptied()
-    assert in_folder.empty_trash(0) == Emptied(removed_count=1)
-    assert list((folder / "trash").iterdir()) == []
-
-
-def test_what_cannot_be_removed_from_the_trash_keeps_nothing_else_there_and_is_told(
-    in_folder: FolderBlobs, folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    before, planted, after = (keep(in_folder, content) for content in (b"before", b"planted", b"after"))
-    in_folder.discard(before)
-    path_of(folder, b"planted").unlink()
-    path_of(folder, b"planted").mkdir()
-    in_folder.discard(planted)
-    in_folder.discard(after)
-
-    assert in_folder.empty_trash(0) == Emptied(removed_count=2, failed_count=1)
-    (left,) = (folder / "trash").iterdir()
-    assert left.is_dir()
-    assert in_folder.empty_trash(3600) == Emptied()
-    (said,) = caplog.records
-    assert (said.name, said.levelname) == ("onceward.blobs", "WARNING")
-    assert f"first {left}: {os.strerror(errno.EISDIR)}" in said.getMessage()
-
-
-def test_however_much_stays_in_the_trash_it_is_told_once_in_each_run(
-    in_folder: FolderBlobs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(3):
-        in_folder.discard(keep(in_folder, b"%d" % number))
-    monkeypatch.setattr(os, "unlink", failing(errno.EROFS))
-
-    assert [in_folder.empty_trash(0) for _ in range(2)] == [Emptied(failed_count=3)] * 2
-    assert [said.getMessage().startswith("3 in the trash") for said in caplog.records] == [True, True]
-
-
-def test_what_another_has_just_removed_from_the_trash_did_not_fail(
-    in_folder: FolderBlobs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    in_folder.discard(keep(in_folder, b"raced"))
-    monkeypatch.setattr(os, "unlink", failing(errno.ENOENT))
-
-    assert in_folder.empty_trash(0) == Emptied()
-    assert caplog.records == []
 
 
 def test_keys_come_in_order(in_folder: FolderBlobs) -> None:

@@ -7,11 +7,11 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import FrameType
 
 import pytest
+from tests.blobs.keeping import open_files
 from tests.store.flying import FlyingStore, answer_of, run
 from tests.store.gate import begin, block, settle
 from tests.waiting import soon, until
@@ -29,28 +29,20 @@ def store() -> FlyingStore:
 
 
 @pytest.fixture
-def line(store: FlyingStore) -> Iterator[Batcher]:
-    batcher = Batcher(store, lambda _: False)
-    yield batcher
-    store.let_go()
-    batcher.close()
-
-
-@pytest.fixture
 def no_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody finds a flight by looking after it now and then."""
     monkeypatch.setattr(onceward.store.flight, "LOOK_SECONDS", 3600.0)
 
 
-def numbers() -> int:
-    """How many files and sockets this process has open."""
-    gc.collect()
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
-
-
 def status_of(store: FlyingStore, key: str) -> Status | None:
     (entry,) = store.read([Ref("s", key)]).entries
     return None if entry is None else entry.status
+
+
+def occupy(has_it: threading.Event, let_go: threading.Event) -> bool:
+    """What a thread does that has the store for a while."""
+    has_it.set()
+    return let_go.wait(5)
 
 
 def answered(asks: Callable[[], Answer]) -> tuple[threading.Thread, list[Answer]]:
@@ -150,15 +142,7 @@ def test_closing_writes_what_is_queued_behind_a_flight(store: FlyingStore) -> No
 
 
 def test_a_thread_that_wants_the_store_sleeps_while_a_loop_hands_out_answers(store: FlyingStore, line: Batcher) -> None:
-    let_go = threading.Event()
     looked = 0
-
-    def slow(_: object) -> None:
-        let_go.wait(5)
-
-    async def main() -> None:
-        await answer_of(line.write(begin("k")))
-
     take = line._flights._take
 
     def counted() -> bool:
@@ -166,15 +150,18 @@ def test_a_thread_that_wants_the_store_sleeps_while_a_loop_hands_out_answers(sto
         looked += 1
         return take()
 
+    def slow(_: object) -> None:
+        line.read([Ref("s", "k")])  # done by the thread
+        until(lambda: looked >= 2)
+
+    async def main() -> None:
+        await answer_of(line.write(begin("k")))
+
     line._flights._take = counted  # type: ignore[method-assign]
     store.spoil = slow
-    reading = threading.Timer(0.05, lambda: line.read([Ref("s", "k")]))
-    reading.start()
-    threading.Timer(0.4, let_go.set).start()
     run(main)
-    reading.join()
 
-    assert 1 <= looked < 30
+    assert 2 <= looked < 30
 
 
 def test_a_thread_that_wants_the_store_sleeps_while_another_brings_a_flight_home(
@@ -200,7 +187,7 @@ def test_a_thread_that_wants_the_store_sleeps_while_another_brings_a_flight_home
         await soon(lambda: bool(store.finished))
         line._flights._take = counted  # type: ignore[method-assign]
         thread, _ = answered(want)
-        await asyncio.sleep(0.2)
+        await soon(lambda: looked >= 2)
         let_go.set()
         await own
         thread.join()
@@ -211,17 +198,17 @@ def test_a_thread_that_wants_the_store_sleeps_while_another_brings_a_flight_home
 
     run(main)
 
-    assert 1 <= looked < 30
+    assert 2 <= looked < 30
 
 
 def test_what_is_queued_while_a_thread_has_the_store_is_sent_by_its_loop(store: FlyingStore, line: Batcher) -> None:
-    let_go = threading.Event()
+    has_it, let_go = threading.Event(), threading.Event()
 
     async def main() -> None:
-        working = line.call(lambda _: let_go.wait(5))
-        await soon(line._flights.lock.locked)
+        working = line.call(lambda _: occupy(has_it, let_go))
+        await soon(has_it.is_set)
         own = [asyncio.ensure_future(answer_of(line.write(begin(f"k{number}")))) for number in range(3)]
-        await asyncio.sleep(0.01)
+        await soon(lambda: len(line._queue) == len(own))
         let_go.set()
         assert await working
         assert all(answer.applied for answer in await asyncio.gather(*own))
@@ -232,13 +219,13 @@ def test_what_is_queued_while_a_thread_has_the_store_is_sent_by_its_loop(store: 
 
 
 def test_a_loop_that_is_busy_when_it_is_to_send_keeps_no_renewal_waiting(store: FlyingStore, line: Batcher) -> None:
-    let_go = threading.Event()
+    has_it, let_go = threading.Event(), threading.Event()
 
     async def main() -> None:
         held = await answer_of(line.write(begin("held")))
         assert held.entry is not None
-        working = line.call(lambda _: let_go.wait(5))
-        await soon(line._flights.lock.locked)
+        working = line.call(lambda _: occupy(has_it, let_go))
+        await soon(has_it.is_set)
         kept = line.keep(held.entry, lease=3_000, retain=1_000_000, seconds=60)
         own = asyncio.ensure_future(answer_of(line.write(begin("own"))))
         await asyncio.sleep(0)
@@ -252,21 +239,22 @@ def test_a_loop_that_is_busy_when_it_is_to_send_keeps_no_renewal_waiting(store: 
 
 
 def test_nothing_is_left_open_whoever_brings_a_flight_home() -> None:
-    before = numbers()
+    gc.collect()
+    before = open_files()
     for _ in range(3):
         store = FlyingStore()
         store.lands = False
         line = Batcher(store, lambda _: False)
         loop = asyncio.new_event_loop()
         task = loop.create_task(answer_of(line.write(begin("k"))))
-        loop.run_until_complete(asyncio.sleep(0.01))
-        assert store.flights
+        loop.run_until_complete(soon(lambda made=store.flights: bool(made)))
         line.close()  # brings it home; the loop would hear of it in its next turn
-        task.cancel()
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # as meant
         loop.close()
         del store, line, loop, task
 
-    assert numbers() == before
+    gc.collect()
+    assert open_files() == before
 
 
 def test_a_loop_lets_go_of_a_flight_that_a_thread_brought_home(store: FlyingStore, line: Batcher) -> None:
@@ -274,14 +262,14 @@ def test_a_loop_lets_go_of_a_flight_that_a_thread_brought_home(store: FlyingStor
         store.lands = False
         own = asyncio.ensure_future(answer_of(line.write(begin("own"))))
         await soon(lambda: bool(store.flights))
-        before = numbers()
+        before = open_files()
         thread, answers = answered(lambda: block(line.write(begin("other"))))
         thread.join(10)
         assert answers[0].applied
         assert (await own).applied
         await asyncio.sleep(0)
         # The two ends of the flight itself, and the ear.
-        assert numbers() == before - 3
+        assert open_files() == before - 3
 
     run(main)
 
@@ -349,6 +337,11 @@ def test_an_interrupt_anywhere_leaves_the_store_to_others() -> None:
     assert point > 25
 
 
+async def turns(number: int) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
 def interrupted_at(point: int) -> str | None:
     store = FlyingStore()
     line = Batcher(store, lambda _: False)
@@ -384,7 +377,7 @@ def interrupted_at(point: int) -> str | None:
     finally:
         sys.setprofile(before)
     if where is not None:
-        loop.run_until_complete(asyncio.sleep(0.002))  # what was interrupted does not come up again
+        loop.run_until_complete(turns(10))  # what was interrupted does not come up again
         assert [said for said in broken if "KeyboardInterrupt" not in said] == [], where
         assert len(store.finished) + store.given_up >= len(store.flights), where
         thread, answers = answered(lambda: block(line.write(begin("other"))))

@@ -16,13 +16,14 @@ import pytest
 from tests.backends import Servers
 from tests.servers.redis import RedisServer
 from tests.store.tap import Tap
+from tests.waiting import soon, until
 
 from onceward import errors
 from onceward.core.claim import Answer, Ref, Verb, Write
 from onceward.core.outcome import Outcome
 from onceward.store import BatchFailed, Store
 from onceward.store.batch import Batcher
-from onceward.store.flight import Flight
+from onceward.store.flight import PATROL_SECONDS, Flight
 from onceward.store.postgres import PostgresStore
 from onceward.store.redis import RedisStore
 from onceward.store.redis_parcel import Parcel
@@ -81,6 +82,11 @@ def on_loop(store: Store, main: Callable[[Batcher], Awaitable[None]]) -> None:
             await asyncio.to_thread(line.close)
 
     asyncio.run(awaited())
+
+
+def is_late(line: Batcher) -> bool:
+    journey = line._flights._journey
+    return journey is not None and time.monotonic() > journey.since + PATROL_SECONDS
 
 
 async def written(line: Batcher, write: Write) -> Answer:
@@ -194,7 +200,7 @@ def test_a_frozen_server_is_given_up_by_the_thread_when_others_want_the_store() 
             own_server.freeze()
             try:
                 first = asyncio.ensure_future(written(line, begin("first")))
-                await asyncio.sleep(0.1)
+                await soon(lambda: is_late(line))
                 began = time.monotonic()
                 second = asyncio.ensure_future(written(line, begin("second")))
                 with pytest.raises(errors.StoreUnavailable):
@@ -356,7 +362,8 @@ def test_silence_is_counted_from_the_sending(postgres: PostgresStore) -> None:
     os.kill(pid, signal.SIGSTOP)
     try:
         flight = departed(postgres.start([begin("k")]))
-        time.sleep(0.2)
+        sent_at = time.monotonic()
+        until(lambda: time.monotonic() > sent_at + 0.2)
         began = time.monotonic()
         with pytest.raises(errors.StoreUnavailable, match="does not answer"):
             flight.finish()

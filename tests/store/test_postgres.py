@@ -375,29 +375,3 @@ def test_a_closed_store_stays_closed(store: PostgresStore) -> None:
 
     with pytest.raises(errors.StoreClosed):
         store.commit([begin("another")])
-
-
-_FORK = """
-import gc, os, sys
-from onceward.store.postgres import PostgresStore
-from onceward.testing.caller import begin
-store = PostgresStore(sys.argv[1])
-store.commit([begin("parent")])
-session = store.wire.connection.info.backend_pid
-child = os.fork()
-if child == 0:
-    store.abandon()
-    gc.collect()
-    answers = store.commit([begin("parent"), begin("child")])
-    sys.exit([answer.applied for answer in answers] != [False, True])
-assert os.waitpid(child, 0)[1] == 0
-assert [answer.applied for answer in store.commit([begin("child"), begin("after")])] == [False, True]
-assert store.wire.connection.info.backend_pid == session
-store.close()
-"""
-
-
-def test_a_forked_child_opens_its_own_session_and_leaves_the_parents_alone(url: str) -> None:
-    done = subprocess.run([sys.executable, "-c", _FORK, url], capture_output=True, text=True, check=False, timeout=60)
-
-    assert (done.returncode, done.stderr) == (0, "")
