@@ -13,6 +13,7 @@ from tests.servers.redis import RedisServer
 from tests.store.gate import GateStore
 from tests.store.tap import Tap
 
+from onceward.store import flight
 from onceward.store.batch import Batcher
 from onceward.store.redis import RedisStore
 
@@ -28,6 +29,13 @@ def line(store: GateStore) -> Iterator[Batcher]:
     yield batcher
     store.let_go()
     batcher.close()
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, nobody takes a loop for busy."""
+    monkeypatch.setattr(flight, "PATROL_SECONDS", 3600.0)
+    monkeypatch.setattr(flight, "LOOK_SECONDS", 3600.0)
 
 
 @pytest.fixture

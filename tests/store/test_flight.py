@@ -22,6 +22,7 @@ def store() -> FlyingStore:
     return FlyingStore()
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_loop_sends_and_takes_in_without_a_thread(store: FlyingStore, line: Batcher) -> None:
     async def main() -> None:
         for number in range(3):
@@ -33,6 +34,7 @@ def test_a_loop_sends_and_takes_in_without_a_thread(store: FlyingStore, line: Ba
     assert store.batches == []
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_crowd_is_sent_in_two_parts_so_that_server_and_callers_work_at_the_same_time(
     store: FlyingStore, line: Batcher
 ) -> None:
@@ -330,6 +332,7 @@ def test_as_many_as_are_sent_early_do_not_wait_when_the_thread_has_to_finish(
     run(main)
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_thread_that_waits_for_the_store_comes_before_the_next_flight(store: FlyingStore, line: Batcher) -> None:
     async def main() -> None:
         store.lands = False

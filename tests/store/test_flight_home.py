@@ -201,6 +201,7 @@ def test_a_thread_that_wants_the_store_sleeps_while_another_brings_a_flight_home
     assert 2 <= looked < 30
 
 
+@pytest.mark.usefixtures("patient")
 def test_what_is_queued_while_a_thread_has_the_store_is_sent_by_its_loop(store: FlyingStore, line: Batcher) -> None:
     has_it, let_go = threading.Event(), threading.Event()
 
