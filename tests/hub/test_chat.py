@@ -290,19 +290,16 @@ def test_who_asks_while_it_runs_joins_from_the_beginning(desk: Desk, session: st
     said: dict[str, Any] = {"session_key": session, "idempotency_key": f"k-{session}"}
     message = f"say one\nhold {fifo}\nsay two"
     turn_id = desk.chat(message, **said).json()["turn_id"]
-    joined: list[httpx.Response] = []
-    threads = [
-        threading.Thread(target=lambda last=last: joined.append(stream(desk, message, last=last, **said)))
-        for last in ("", "1.1")
-    ]
-    for thread in threads:
-        thread.start()
-    fifo.release()
-    for thread in threads:
-        thread.join()
+    asked = {"message": message, **said}
+    with (
+        desk.client.stream("POST", "/chat/stream", json=asked) as from_the_beginning,
+        desk.client.stream("POST", "/chat/stream", json=asked, headers={"Last-Event-ID": "1.1"}) as from_the_second,
+    ):
+        fifo.release()  # both have joined: their answers have begun
+        heard = [events(one.read().decode()) for one in (from_the_beginning, from_the_second)]
 
     whole = events(desk.client.get(f"/turns/{turn_id}/events").text)
-    assert sorted((events(one.text) for one in joined), key=len) == [whole[1:], whole]
+    assert heard == [whole, whole[1:]]
 
 
 def test_a_stream_of_a_superseded_turn_is_not_gone_on_with_in_the_turn_that_took_its_place(

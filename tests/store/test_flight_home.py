@@ -209,7 +209,7 @@ def test_what_is_queued_while_a_thread_has_the_store_is_sent_by_its_loop(store: 
         working = line.call(lambda _: occupy(has_it, let_go))
         await soon(has_it.is_set)
         own = [asyncio.ensure_future(answer_of(line.write(begin(f"k{number}")))) for number in range(3)]
-        await soon(lambda: len(line._queue) == len(own))
+        await soon(lambda: line._queue.loop() is not None and not line._nudged)  # they wait, and the loop tried to send
         let_go.set()
         assert await working
         assert all(answer.applied for answer in await asyncio.gather(*own))
