@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -21,6 +21,12 @@ from onceward.store.pending import Pending, driving
 
 async def entered(store: GateStore) -> None:
     assert await asyncio.to_thread(store.entered.acquire, timeout=10)
+
+
+def queued_together(line: Batcher, writes: Iterable[Write]) -> list[Awaitable[Answer]]:
+    """The thread may be awake still, and would take the first of them alone."""
+    with line._flights.lock:
+        return [_answer(line.write(write)) for write in writes]
 
 
 def test_writes_gather_while_a_batch_is_in_flight(store: GateStore, line: Batcher) -> None:
@@ -299,7 +305,7 @@ def test_a_batch_is_bounded_in_writes_and_bytes(store: GateStore, line: Batcher)
         chunk = b"x" * 65536
         versions = [answer.entry.version for answer in answers if answer.entry]
         big = [Append("s", f"k{n}", f"a{n}", versions[n], 1, (chunk,) * 32) for n in range(4)]
-        await asyncio.gather(*(_answer(line.write(write)) for write in big))
+        await asyncio.gather(*queued_together(line, big))
 
     asyncio.run(main())
 
@@ -311,7 +317,7 @@ def test_no_write_makes_a_batch_larger_than_it_may_be(store: GateStore, line: Ba
         answers = await asyncio.gather(*(_answer(line.write(begin(f"k{n}"))) for n in range(3)))
         versions = [answer.entry.version for answer in answers if answer.entry]
         big = [Append("s", f"k{n}", f"a{n}", versions[n], 1, (b"x" * 65536,) * 31) for n in range(3)]
-        await asyncio.gather(*(_answer(line.write(write)) for write in big))
+        await asyncio.gather(*queued_together(line, big))
 
     asyncio.run(main())
 
