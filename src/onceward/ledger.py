@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack, overload
 
 from onceward import once, run
 from onceward.bound import refuse_inside_bound
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+# To be awaited. Not made by a coroutine around another one: each is a frame that waits for the store, too.
+Moving: TypeAlias = Coroutine[Any, Any, bool]
 
 # Two slow requests' worth: long enough that a busy process renews in time, short enough that a crash is noticed.
 LEASE_SECONDS = 30.0
@@ -116,25 +118,25 @@ class Ledger:
             found = machine.found(write, await self._write(write, min(BEGIN_SECONDS, self._patience)))
         return found
 
-    async def renew(self, claim: Claim, lease_seconds: float | None = None) -> bool:
+    def renew(self, claim: Claim, lease_seconds: float | None = None) -> Moving:
         """Extend the lease; false when the claim is lost."""
-        return await self._move(claim, Verb.RENEW, lease=self.lease(lease_seconds), retain=self.retain(None))
+        return self._move(claim, Verb.RENEW, lease=self.lease(lease_seconds), retain=self.retain(None))
 
-    async def lapse(self, claim: Claim) -> bool:
+    def lapse(self, claim: Claim) -> Moving:
         """Let go of the claim without a word on what happened: the lease ends, and whoever comes next takes over."""
-        return await self._move(claim, Verb.RENEW, lease=0, retain=self.retain(None))
+        return self._move(claim, Verb.RENEW, lease=0, retain=self.retain(None))
 
-    async def settle(self, claim: Claim, outcome: Outcome, retain_seconds: float | None = None) -> bool:
+    def settle(self, claim: Claim, outcome: Outcome, retain_seconds: float | None = None) -> Moving:
         """Record the outcome; false when the claim is lost, and then this outcome is nobody's."""
-        return await self._move(claim, Verb.SETTLE, retain=self.retain(retain_seconds), outcome=inline(outcome))
+        return self._move(claim, Verb.SETTLE, retain=self.retain(retain_seconds), outcome=inline(outcome))
 
-    async def fail(self, claim: Claim, note: str = "", retain_seconds: float | None = None) -> bool:
+    def fail(self, claim: Claim, note: str = "", retain_seconds: float | None = None) -> Moving:
         """Record that the attempt failed and may be repeated."""
-        return await self._move(claim, Verb.FAIL, retain=self.retain(retain_seconds), note=note)
+        return self._move(claim, Verb.FAIL, retain=self.retain(retain_seconds), note=note)
 
-    async def doubt(self, claim: Claim, note: str = "") -> bool:
+    def doubt(self, claim: Claim, note: str = "") -> Moving:
         """Record that nobody knows whether the effect happened, and that it may not be repeated."""
-        return await self._move(claim, Verb.DOUBT, note=note)
+        return self._move(claim, Verb.DOUBT, note=note)
 
     async def release(self, claim: Claim) -> bool:
         """Give the key back as if it had never been asked for.

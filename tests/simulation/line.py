@@ -97,7 +97,7 @@ class SimLine:
         self._refuse_dead()
         now = self.monotonic()
         every = lease / 3_000_000
-        kept = Keep(entry.ref, entry.version, lease, retain, every, now + every, now + seconds)
+        kept = Keep(entry, lease, retain, every, now + every, now + seconds)
         self._upkeep.keep(kept)
         self._tick_by(kept.next_at)
         return kept
@@ -250,8 +250,7 @@ class SimLine:
         self._tick_at = math.inf
         now = self.monotonic()
         for kept in self._upkeep.renewals(now):
-            move = Move(*kept.ref, write_id(), Verb.RENEW, kept.version, lease=kept.lease, retain=kept.retain)
-            kept.renewal = sent = Sent(move, self.mutex, self)
+            kept.renewal = sent = Sent(kept.move(write_id()), self.mutex, self)
             self._queue.append(sent)
             self._ring()
         tell([(nap, None, None) for nap in self._upkeep.rested(now)])

@@ -246,7 +246,7 @@ def _releases_takeover(write: Write, answer: Answer) -> Move | None:
 
 
 def _does_not_keep(line: SimLine, entry: Entry, lease: int, retain: int, _seconds: float) -> Keep:
-    return Keep(entry.ref, entry.version, lease, retain, every=1.0, next_at=0.0, until=line.monotonic())
+    return Keep(entry, lease, retain, every=1.0, next_at=0.0, until=line.monotonic())
 
 
 MUTANTS = (

@@ -218,22 +218,24 @@ def _goes_in_doubt(entry: Entry | None, write: Begin, now: int) -> bool:
 
 
 def _held(write: Begin, now: int, version: int, attempt: int, created_at: int, note: str) -> Entry:
+    lease_until = now + write.lease
     return Entry(
-        scope=write.scope,
-        key=write.key,
-        fingerprint=write.fingerprint,
-        status=Status.IN_PROGRESS,
-        version=version,
-        attempt=attempt,
-        write_id=write.write_id,
-        holder=write.holder,
-        repeatable=write.repeatable,
-        lease_until=now + write.lease,
-        expires_at=now + write.lease + write.retain if write.repeatable else None,
-        created_at=created_at,
-        user_id=write.user_id,
-        endpoint=write.endpoint,
-        note=note,
+        write.scope,
+        write.key,
+        write.fingerprint,
+        Status.IN_PROGRESS,
+        version,
+        attempt,
+        write.write_id,
+        write.holder,
+        write.repeatable,
+        lease_until,
+        lease_until + write.retain if write.repeatable else None,
+        created_at,
+        None,
+        write.user_id,
+        write.endpoint,
+        note,
     )
 
 

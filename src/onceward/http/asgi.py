@@ -52,18 +52,23 @@ class IdempotencyMiddleware:
         self._guard = guard = Guard(store, options)
         self._methods = guard.methods if guard.enabled else frozenset()
         self._tasks: dict[asyncio.Task[None], asyncio.Future[None]] = {}
+        self._when_done = self._done
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if kind == "http":
             if scope["method"] in self._methods and self._guard.covers(scope["path"]):
+                keyed = False
                 for name, _ in scope["headers"]:
                     if name == b"idempotency-key" or name == b"x-idempotency-key":  # noqa: PLR1714  # twice as fast
-                        # A middleware around this one may have it in hand.
-                        inner = self._keyed if operation_around(scope, SCOPE_KEY) is None else self.app
-                        await inner(scope, receive, send)
-                        return
-                if self._guard.may_require and self._rule(scope).required:
+                        keyed = True
+                        break
+                if keyed and operation_around(scope, SCOPE_KEY) is None:  # else one around this has it in hand
+                    exchange = await self._admit(scope, receive, send)
+                    if exchange is not None:
+                        await self._run(exchange, scope, receive)
+                    return
+                if not keyed and self._guard.may_require and self._rule(scope).required:
                     await answer(send, problem.key_required())
                     return
         elif kind == "lifespan":
@@ -73,20 +78,21 @@ class IdempotencyMiddleware:
     def _rule(self, scope: Any) -> Rule:
         return self._guard.rule(asgi_rule(scope, self.app), scope["path"])
 
-    async def _keyed(self, scope: Any, receive: Receive, send: Send) -> None:
+    async def _admit(self, scope: Any, receive: Receive, send: Send) -> Exchange | None:
+        """A claim that is to be run; None when the request was answered. What admitting took is not kept meanwhile."""
         headers = Headers(scope["headers"])
         rule = self._rule(scope)
         try:
             key = key_of(headers.all(b"idempotency-key"), headers.all(b"x-idempotency-key"))
         except InvalidKey as error:
             await answer(send, problem.bad_key(str(error)))
-            return
+            return None
         incoming = await bodies.read(headers, rule, receive)
         if incoming is None:
-            return
+            return None
         if isinstance(incoming, Answer):
             await answer(send, incoming)
-            return
+            return None
         owned: Incoming | None = incoming
         try:
             asked = await self._asked(scope, headers, rule, key, incoming.digest)
@@ -94,15 +100,16 @@ class IdempotencyMiddleware:
                 found = await self._guard.admit(asked)
             except StoreUnavailable:
                 await answer(send, problem.unavailable())
-                return
+                return None
             if isinstance(found, Claim):
                 exchange = self._exchange(scope, headers, asked, found, incoming, receive, send)
                 owned = None  # the exchange has the body now, and may outlast this call
-                await self._run(exchange, scope, receive)
-            elif found is None:
+                return exchange
+            if found is None:
                 await self.app(scope, bodies.given_again(incoming, receive), send)
             else:
                 await self._answer(found, headers, receive, send)
+            return None
         finally:
             if owned is not None:
                 owned.close()
@@ -179,7 +186,7 @@ class IdempotencyMiddleware:
         # Not the task itself is awaited: who is cancelled while waiting for a task cancels it.
         exchange.caller = caller = loop.create_future()
         self._tasks[task] = caller
-        task.add_done_callback(self._done, context=_CONTEXT)
+        task.add_done_callback(self._when_done, context=_CONTEXT)
         try:
             await caller
         except asyncio.CancelledError:

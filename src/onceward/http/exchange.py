@@ -20,7 +20,7 @@ from onceward.http.guard import Asked, Guard
 from onceward.http.incoming import Incoming
 from onceward.http.problem import Answer
 from onceward.http.recording import BACKLOG_BYTES_MAX
-from onceward.http.replay import answer, has_events, replay, until_gone
+from onceward.http.replay import answer, replay, told_of_body, until_gone
 from onceward.http.winner import outcome_of_winner
 from onceward.http.wire import App, Message, Receive, Send
 
@@ -67,7 +67,7 @@ class Exchange:
         self._over: asyncio.Event | None = None
         self._complete = False  # the response has come to its end, and the ledger knows
         self._withholds = False  # what the bound transaction settled is sent, if it did commit
-        self._withheld: list[bytes] = []
+        self._withheld: tuple[bytes, ...] = ()
         # The client was told 503, but the response may still be recorded.
         self._late: asyncio.Task[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -88,7 +88,10 @@ class Exchange:
         self._task = asyncio.current_task()
         try:
             await app(scope, self.receive, self.send)
-            await self._end()
+            if self._finishing is not None:
+                await self._end()
+            elif (message := self._take_last()) is not None:  # spelled out: a frame less while the store works
+                await self._finish(message)
             if not self._complete:
                 broken = self._incoming.broken
                 if broken is None or self._sent:
@@ -129,16 +132,20 @@ class Exchange:
 
     async def _end(self) -> None:
         """Settle the response that the handler gave, and pass its end on, unless that is under way."""
-        if self._soon is not None:
-            self._soon.cancel()
-            self._soon = None
+        message = self._take_last()
         if self._finishing is not None:
             await asyncio.wait({self._finishing})  # who is cancelled here does not cancel it
             finishing, self._finishing = self._finishing, None
             finishing.result()
-        message, self._last = self._last, None
         if message is not None:
             await self._finish(message)
+
+    def _take_last(self) -> Message | None:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        message, self._last = self._last, None
+        return message
 
     async def _end_after_all(self) -> None:
         """The handler did not end well, but it may have given a whole response before."""
@@ -205,10 +212,7 @@ class Exchange:
 
     async def _begin(self, message: Message) -> None:
         headers = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
-        for name, value in headers:
-            if name.lower() == CONTENT_LENGTH and value.isdigit():
-                self._length = int(value)
-        events = has_events(headers)
+        self._length, events = told_of_body(tuple(headers))
         if events:
             self._events = Events()
             if self._length is not None:  # ids will be added to it
@@ -265,7 +269,7 @@ class Exchange:
         else:
             self._recording.add(data)
         if self._withholds:
-            self._withheld.append(data)
+            self._withheld += (data,)
             return
         await self._pass_start()
         await self._pass({**message, "body": data})
@@ -296,8 +300,18 @@ class Exchange:
             data = b"".join([self._recording.add_event(block) for block in blocks])
         else:
             self._recording.add(data)
+        broken, instead = self._incoming.broken, None
         try:
-            instead = await self._settle()
+            if broken is not None and not self._sent:
+                instead = await self._ending.raised(_BROKEN) or broken
+            else:
+                if self._timer is not None:
+                    self._timer.cancel()
+                if self._letting_go is not None:
+                    await self._letting_go
+                if self._writer is not None:
+                    await self._writer
+                instead = await self._ending.settle(self._status, sent=self._sent)
         except StoreUnavailable:
             if self._sent:
                 raise
@@ -317,18 +331,6 @@ class Exchange:
         self._completed()
         await self._pass_start()
         await self._pass({**message, "body": b"".join([*self._withheld, data]) if self._withheld else data})
-
-    async def _settle(self) -> Answer | None:
-        broken = self._incoming.broken
-        if broken is not None and not self._sent:
-            return await self._ending.raised(_BROKEN) or broken
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._letting_go is not None:
-            await self._letting_go
-        if self._writer is not None:
-            await self._writer
-        return await self._ending.settle(self._status, sent=self._sent)
 
     async def _send_outcome_of_winner(self) -> None:
         """The claim was taken over: whoever has it now decides what everyone gets."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypedDict, cast
 
 from onceward.core.claim import Busy, Claim, Found, InDoubt, Mismatch, Replay
@@ -193,8 +193,13 @@ class Guard:
     async def admit(self, asked: Asked) -> Found | None:
         """Ask for the key, waiting for a running duplicate as long as the request would. None: proceed unprotected."""
         start = time.monotonic()
+        if self._purge_seconds and not self._purges:
+            self._purges = True
+            self.ledger.purge_every(self._purge_seconds)
         try:
             found = await self._begin(asked)
+            if isinstance(found, Busy) and asked.wait_seconds > 0:
+                found = await self._wait(asked, found)
         except StoreUnavailable:
             self.observer.store_failed(asked.key, proceeded=self.proceeds)
             if self.proceeds:
@@ -205,35 +210,32 @@ class Guard:
         self.observer.checked(asked.key, status, cached=cached, seconds=time.monotonic() - start)
         return found
 
-    async def _begin(self, asked: Asked) -> Found:
-        if self._purge_seconds and not self._purges:
-            self._purges = True
-            self.ledger.purge_every(self._purge_seconds)
-        ledger, rule = self.ledger, asked.rule
-        deadline = None
+    def _begin(self, asked: Asked) -> Coroutine[Any, Any, Found]:
+        rule = asked.rule
+        return self.ledger.begin(
+            asked.principal.scope,
+            asked.key,
+            asked.fingerprint,
+            repeatable=rule.repeatable,
+            lease_seconds=rule.lease_seconds,
+            retain_seconds=rule.retain_seconds,
+            user_id=asked.principal.name,
+            endpoint=asked.endpoint,
+        )
+
+    async def _wait(self, asked: Asked, found: Found) -> Found:
+        """For the end of the running one, or for the beginning of its stream, and ask again."""
+        line = self.ledger.line
+        deadline = line.monotonic() + asked.wait_seconds
         pause = POLL_SECONDS_MIN
-        while True:
-            found = await ledger.begin(
-                asked.principal.scope,
-                asked.key,
-                asked.fingerprint,
-                repeatable=rule.repeatable,
-                lease_seconds=rule.lease_seconds,
-                retain_seconds=rule.retain_seconds,
-                user_id=asked.principal.name,
-                endpoint=asked.endpoint,
-            )
-            if not isinstance(found, Busy) or found.entry.outcome.chunks or asked.wait_seconds <= 0:
-                return found
-            now = ledger.line.monotonic()
-            deadline = now + asked.wait_seconds if deadline is None else deadline
-            if now >= deadline:
-                return found
+        while isinstance(found, Busy) and not found.entry.outcome.chunks and (now := line.monotonic()) < deadline:
             if found.locked:
-                await ledger.line.sleep(min(pause, deadline - now))
+                await line.sleep(min(pause, deadline - now))
                 pause = min(pause * 2, POLL_SECONDS_MAX)
             else:
-                await ledger.wait(found.entry, deadline - now)
+                await self.ledger.wait(found.entry, deadline - now)
+            found = await self._begin(asked)
+        return found
 
     async def unknown(self, asked: Asked, claim: Claim, note: str) -> None:
         """Nobody knows what happened. Where it may be repeated, the next one takes over; elsewhere it is a doubt."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any
 
 from onceward.core.claim import Claim
 from onceward.core.outcome import Outcome
@@ -36,7 +37,7 @@ class Recording:
         self._status = 0
         self._headers: Iterable[tuple[bytes, bytes]] = ()
         self._waiting: list[bytes] = []
-        self._cut: list[bytes] = []  # chunks that are not known to be in the ledger yet
+        self._cut: Sequence[bytes] = ()  # chunks that are not known to be in the ledger yet
         self._size = 0
         self._appended = 0  # chunks in the ledger, the head included
         self._numbered = HEAD_SEQ  # chunks that the events given so far take up
@@ -73,7 +74,7 @@ class Recording:
     def forget(self) -> None:
         """Keep nothing but that it happened."""
         self.keeps = False
-        self._waiting, self._cut, self.backlog = [], [], 0
+        self._waiting, self._cut, self.backlog = [], (), 0
 
     @property
     def due(self) -> bool:
@@ -93,7 +94,7 @@ class Recording:
             part = self._cut[:CHUNKS_PER_WRITE]
             await self._ledger.append(self._claim, self._appended + 1, part)
             self._appended += len(part)
-            del self._cut[: len(part)]
+            self._cut = self._cut[len(part) :]
 
     def _cut_up(self) -> None:
         entry, form = self._claim.entry, self._form
@@ -101,21 +102,22 @@ class Recording:
         pieces = (
             [piece for block in waiting for piece in form.cut(block)] if self._events else form.cut(b"".join(waiting))
         )
+        head = []
         if self._appended == 0:
             try:
-                self._cut.append(form.head(self._status, form.headers(entry, self._headers)))
+                head = [form.head(self._status, form.headers(entry, self._headers))]
             except OutcomeNotKept:
                 self.forget()
                 return
-        self._cut += form.chunks(entry, self._appended + len(self._cut) + 1, pieces)
+        self._cut = head + form.chunks(entry, self._appended + len(head) + 1, pieces)
 
-    async def finish(self, retain_seconds: float | None) -> bool:
+    def finish(self, retain_seconds: float | None) -> Coroutine[Any, Any, bool]:
         """Record what became of the request; false when the claim is lost, and then another's outcome counts."""
         ledger, claim, form = self._ledger, self._claim, self._form
         if not self._keeps_status(self._status):
-            return await self._not_kept()
+            return self._not_kept()
         if not self.keeps:
-            return await ledger.settle(claim, Outcome(code=self._status), retain_seconds)
+            return ledger.settle(claim, Outcome(code=self._status), retain_seconds)
         begun = self._appended > 0 or self._cut or (self._events and self._waiting)
         if not begun and self.backlog <= form.inline_bytes_max:
             entry = claim.entry
@@ -124,15 +126,19 @@ class Recording:
                 outcome = Outcome(self._status, form.headers(entry, self._headers), form.inline(entry, bytes(body)))
             except OutcomeNotKept:
                 outcome = Outcome(self._status)
-            return await ledger.settle(claim, outcome, retain_seconds)
+            return ledger.settle(claim, outcome, retain_seconds)
+        return self._finish_log(retain_seconds)
+
+    async def _finish_log(self, retain_seconds: float | None) -> bool:
         try:
             await self.append()
         except ClaimLost:
             return False
         outcome = Outcome(self._status)
         if self.keeps:
-            outcome = Outcome(self._status, form.headers(claim.entry, self._headers), None, self._appended)
-        return await ledger.settle(claim, outcome, retain_seconds)
+            headers = self._form.headers(self._claim.entry, self._headers)
+            outcome = Outcome(self._status, headers, None, self._appended)
+        return await self._ledger.settle(self._claim, outcome, retain_seconds)
 
     async def _not_kept(self) -> bool:
         """A status that says "try again": the next one runs. Where that is not allowed, a server error is a doubt."""

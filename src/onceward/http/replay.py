@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import Iterable
 from typing import Any
 
 from onceward.core.claim import Entry
+from onceward.core.response import CONTENT_LENGTH, Headers
 from onceward.errors import ClaimLost, OutcomeNotKept, StoreUnavailable
 from onceward.http import problem
 from onceward.http.events import interrupted, is_event_stream
@@ -93,6 +95,14 @@ async def _page(recorded: Recorded, gone: asyncio.Future[None]) -> list[bytes]:
         return page.result() if page.done() else []
     finally:
         page.cancel()
+
+
+# Most responses of a route have the same headers; that many are remembered.
+@functools.lru_cache(maxsize=256)
+def told_of_body(headers: Headers) -> tuple[int | None, bool]:
+    """Its length, if that is told, and `has_events`."""
+    lengths = [int(value) for name, value in headers if name.lower() == CONTENT_LENGTH and value.isdigit()]
+    return lengths[-1] if lengths else None, has_events(headers)
 
 
 def has_events(headers: Iterable[tuple[bytes, bytes]]) -> bool:

@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from onceward.core.claim import Answer, Entry, Move, Ref, Status, Verb, Write
+from onceward.core.claim import Answer, Entry, Ref, Status, Write
 from onceward.errors import OncewardError, StoreClosed, StoreUnavailable, WriteRefused
 from onceward.store import BATCH_WRITES_MAX, PAGE_MAX, BatchFailed, Reading, Store
 from onceward.store.bell import Bell
@@ -125,7 +125,7 @@ class Batcher:
         """Renew this claim in the background, for at most `seconds`."""
         now = time.monotonic()
         every = lease / 3_000_000
-        kept = Keep(entry.ref, entry.version, lease, retain, every, now + every, now + seconds)
+        kept = Keep(entry, lease, retain, every, now + every, now + seconds)
         with self.mutex:
             self._refuse_closed()
             self._upkeep.keep(kept)
@@ -347,8 +347,7 @@ class Batcher:
         now = time.monotonic()
         with self.mutex:
             for kept in self._upkeep.renewals(now):
-                move = Move(*kept.ref, write_id(), Verb.RENEW, kept.version, lease=kept.lease, retain=kept.retain)
-                kept.renewal = sent = Sent(move, self.mutex, self)
+                kept.renewal = sent = Sent(kept.move(write_id()), self.mutex, self)
                 self._queue.append(sent)
             tell([(nap, None, None) for nap in self._upkeep.rested(now)])
 

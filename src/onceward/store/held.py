@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from onceward.core.claim import MOVES, Answer, Entry, Move, Ref, Status, Write
+from onceward.core.claim import MOVES, Answer, Entry, Move, Status, Write
 
 # Far more than one process has at a time.
 HELD_MAX = 4096
@@ -14,16 +14,17 @@ class Held:
     """Remembered, and so perhaps out of date: a store guards its write, and asks when the guard says no."""
 
     def __init__(self) -> None:
-        self._entries: dict[Ref, Entry] = {}
+        # By plain pairs: the collector forgets those, and walks through a `Ref` again and again.
+        self._entries: dict[tuple[str, str], Entry] = {}
         self.get = self._entries.get
         self.clear = self._entries.clear
 
-    def note(self, refs: Iterable[Ref], answers: Iterable[Answer]) -> None:
+    def note(self, refs: Iterable[tuple[str, str]], answers: Iterable[Answer]) -> None:
         """Keep in mind what was claimed until it is settled."""
         for ref, answer in zip(refs, answers, strict=True):
             self.note_one(ref, answer)
 
-    def note_one(self, ref: Ref, answer: Answer) -> None:
+    def note_one(self, ref: tuple[str, str], answer: Answer) -> None:
         entry = answer.entry
         if not answer.applied or entry is None or entry.status is not Status.IN_PROGRESS:
             self._entries.pop(ref, None)
@@ -38,7 +39,7 @@ class Held:
         """
         if not isinstance(write, Move):
             return ""
-        entry = self.get(Ref(write.scope, write.key))
+        entry = self.get((write.scope, write.key))
         if entry is None or entry.version != write.version or entry.status not in MOVES[write.verb][0]:
             return ""
         return entry.write_id

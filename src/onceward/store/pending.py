@@ -159,34 +159,36 @@ class Pending(Generic[T]):
         self._lock: threading.Lock | None = None
 
     def __await__(self) -> Generator[Any, Any, T]:
-        if not self.done:
-            loop = running_loop()
-            if getattr(_driver, "loop", _NOBODY) is loop:  # as `driven()`
-                yield self
-            else:
-                yield from self._on_loop(loop or asyncio.get_running_loop())
+        if self.done:
+            return self.result()
+        loop = running_loop()
+        if getattr(_driver, "loop", _NOBODY) is loop:  # as `driven()`
+            yield self
+            return self.result()
+        waiter, timer = self._wait_on(loop or asyncio.get_running_loop())
+        if waiter is not None:
+            try:
+                yield waiter
+            except BaseException:
+                self.abandon()
+                raise
+            finally:
+                if timer is not None:
+                    timer.cancel()
         return self.result()
 
-    def _on_loop(self, loop: asyncio.AbstractEventLoop) -> Generator[Any, Any, None]:
+    def _wait_on(self, loop: asyncio.AbstractEventLoop) -> tuple[Waiter | None, asyncio.TimerHandle | None]:
+        """What is to be waited for, unless the answer has come, and a timer of its own, if it has one."""
         waiter = Waiter(loop)
         with self._mutex:
             if self.done:
-                return
+                return None, None
             self.loop, self.waiter = loop, waiter
         self.on_loop(loop)
-        timer = None
-        if self.patience == ANSWER_SECONDS:
-            _patience_of(loop).lend(waiter)
-        else:
-            timer = loop.call_later(self.patience, loop.call_soon, waiter.wake)
-        try:
-            yield waiter
-        except BaseException:
-            self.abandon()
-            raise
-        finally:
-            if timer is not None:
-                timer.cancel()
+        if self.patience != ANSWER_SECONDS:
+            return waiter, loop.call_later(self.patience, loop.call_soon, waiter.wake)
+        _patience_of(loop).lend(waiter)
+        return waiter, None
 
     def block(self) -> None:
         """Wait on this thread, at most as long as patience lasts."""

@@ -62,7 +62,7 @@ class PostgresStore:
         refs, arguments = self.parcel(writes)
         return self.told(writes, refs, self.wire.ask(_COMMIT, arguments))
 
-    def parcel(self, writes: Sequence[Write]) -> tuple[list[Ref], tuple[object, ...]]:
+    def parcel(self, writes: Sequence[Write]) -> tuple[list[tuple[str, str]], tuple[object, ...]]:
         """The writes as arguments of `_COMMIT`."""
         records: list[str] = []
         data: list[bytes] = []
@@ -72,12 +72,12 @@ class PostgresStore:
             for piece in pieces(write):
                 data.append(piece)
                 size += len(piece)
-        return [Ref(write.scope, write.key) for write in writes], self._arguments(records, b"".join(data))
+        return [(write.scope, write.key) for write in writes], self._arguments(records, b"".join(data))
 
     def _arguments(self, records: list[str], data: bytes) -> tuple[object, ...]:
         return self._now(), f"{{{','.join(records)}}}", data
 
-    def told(self, writes: Sequence[Write], refs: list[Ref], rows: list[Row]) -> list[Answer]:
+    def told(self, writes: Sequence[Write], refs: list[tuple[str, str]], rows: list[Row]) -> list[Answer]:
         answers: list[Answer | None] = [None] * len(writes)
         for row in rows:
             n = row[0]

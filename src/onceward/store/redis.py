@@ -32,6 +32,7 @@ _SCRIPT = resources.files("onceward.store").joinpath("redis.lua").read_text("utf
 _SHA = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest().encode()
 _log = logging.getLogger("onceward.store.redis")
 
+Known: TypeAlias = tuple[tuple[str, str], Entry | None]  # of a key, as in `Held`
 Place: TypeAlias = tuple[int, bytes]  # a bucket, and a member of its indexes: scope NUL key
 
 
@@ -78,14 +79,12 @@ class RedisStore:
         now = self._now()
         return [self._write(write, now) for write in writes]
 
-    def known(self, writes: Sequence[Write]) -> list[tuple[Ref, Entry | None]]:
+    def known(self, writes: Sequence[Write]) -> list[Known]:
         """As they are now: should the connection turn out to be lost, a new one is asked with what was known before."""
-        refs = [Ref(write.scope, write.key) for write in writes]
+        refs = [(write.scope, write.key) for write in writes]
         return [(ref, self._held.get(ref)) for ref in refs]
 
-    def told(
-        self, writes: Sequence[Write], known: Sequence[tuple[Ref, Entry | None]], replies: Sequence[object]
-    ) -> list[Answer]:
+    def told(self, writes: Sequence[Write], known: Sequence[Known], replies: Sequence[object]) -> list[Answer]:
         answers = [
             to_answer(write, reply, held) for write, reply, (_, held) in zip(writes, replies, known, strict=True)
         ]

@@ -78,7 +78,7 @@ class SqliteStore:
     def _commit(self, db: sqlite3.Connection, writes: Sequence[Write]) -> list[Answer]:
         if len(writes) == 1:
             write = writes[0]
-            ref = Ref(write.scope, write.key)
+            ref = (write.scope, write.key)
             answer = write_alone(db, write, self._held.get(ref), self._floor, self._clock)
             if answer is not None:
                 self._held.note_one(ref, answer)

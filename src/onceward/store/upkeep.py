@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from onceward.core.claim import Answer, Entry, Ref, Status
+from onceward.core.claim import Answer, Entry, Move, Ref, Status, Verb
 from onceward.core.record import record
 from onceward.errors import OncewardError
 from onceward.store.pending import Pending
@@ -55,14 +55,17 @@ class Watch(Pending[Seen]):
 class Keep:
     """A claim to be renewed every third of its lease, until `until`."""
 
-    ref: Ref
-    version: int
+    entry: Entry
     lease: int
     retain: int
     every: float
     next_at: float
     until: float
     renewal: Pending[Answer] | None = None
+
+    def move(self, write_id: str) -> Move:
+        entry = self.entry
+        return Move(entry.scope, entry.key, write_id, Verb.RENEW, entry.version, lease=self.lease, retain=self.retain)
 
 
 class Upkeep:
