@@ -6,7 +6,6 @@ same transaction; no SQL repeats its rules.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import sqlite3
@@ -32,14 +31,16 @@ from onceward.store.sqlite_rows import (
     DELETE_CHUNKS,
     DOOMED_ABANDONED,
     DOOMED_FINISHED,
-    INSERT,
     INSERT_CHUNK,
     MOVE,
-    SELECT_MANY,
     SELECT_ONE,
     SELECT_PAGE,
     Row,
+    insert_many,
+    move_many,
     moved,
+    pages,
+    select_many,
     to_entry,
     to_row,
 )
@@ -48,6 +49,9 @@ from onceward.store.sqlite_rows import (
 BUSY_SECONDS = 5.0
 # Several processes may create the file at once; switching to WAL does not wait by itself.
 OPEN_SECONDS = 30.0
+
+# Since SQLite 3.33; some systems have an older one.
+UPDATES_FROM = sqlite3.sqlite_version_info >= (3, 33)
 
 _T = TypeVar("_T")
 
@@ -137,8 +141,13 @@ class SqliteStore:
             for entry, write, answer in zip(entries, writes, answers, strict=True):
                 if answer.applied and answer.entry is not None:
                     _put(db, entry, write, answer.entry, begun, changed)
-            db.executemany(INSERT, begun)
-            db.executemany(MOVE, changed)
+            for statement, values in pages(insert_many, begun):
+                db.execute(statement, values)
+            if UPDATES_FROM:
+                for statement, values in pages(move_many, changed):
+                    db.execute(statement, values)
+            else:
+                db.executemany(MOVE, changed)
             db.execute("COMMIT")
         except BaseException:
             self._held.clear()
@@ -249,7 +258,9 @@ class SqliteStore:
         if self.path.is_dir():
             raise InvalidStoreUrl(f"{self.path} is a folder; a SQLite ledger is a file")
         # The batcher's thread opens it, and a later one may close it: never two at once.
-        db = sqlite3.connect(self.path, isolation_level=None, timeout=BUSY_SECONDS, check_same_thread=False)
+        db = sqlite3.connect(
+            self.path, isolation_level=None, timeout=BUSY_SECONDS, check_same_thread=False, cached_statements=256
+        )
         try:
             db.create_function("onceward_now", 0, self._clock)
             _prepare(db)
@@ -328,8 +339,8 @@ def _lookup(db: sqlite3.Connection, refs: list[Ref]) -> list[Entry | None]:
     if len(refs) == 1:
         row = db.execute(SELECT_ONE, refs[0]).fetchone()
         return [None if row is None else to_entry(row)]
-    rows = db.execute(SELECT_MANY, (json.dumps(refs, ensure_ascii=False),)).fetchall()
-    found = {Ref(row[0], row[1]): to_entry(row) for row in rows}
+    rows = [row for statement, values in pages(select_many, refs) for row in db.execute(statement, values)]
+    found = {(row[0], row[1]): to_entry(row) for row in rows}
     return [found.get(ref) for ref in refs]
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
 from onceward.core.claim import Entry, Status
 from onceward.core.moment import from_text, to_text
 from onceward.core.outcome import NOTHING, Outcome
@@ -13,26 +17,34 @@ COLUMNS = (
 SELECT = f"SELECT {COLUMNS} FROM platform_idempotency_keys"  # noqa: S608  # a constant
 SELECT_ONE = f"{SELECT} WHERE scope = ? AND key = ?"
 # CROSS JOIN makes SQLite walk the wanted keys and look each one up, never the other way round.
-SELECT_MANY = (
-    f"SELECT {COLUMNS}"  # noqa: S608
-    " FROM (SELECT json_extract(value, '$[0]') AS s, json_extract(value, '$[1]') AS k FROM json_each(?))"
+_SELECT_MANY = (
+    f"WITH w(s, k) AS (VALUES {{}}) SELECT {COLUMNS} FROM w"  # noqa: S608
     " CROSS JOIN platform_idempotency_keys ON scope = s AND key = k"
 )
 SELECT_PAGE = f"{SELECT} WHERE (scope, key) > (?, ?)"
-INSERT = (
-    f"INSERT INTO platform_idempotency_keys ({COLUMNS})"  # noqa: S608
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
 # Without the columns that only `begin` writes, so that the indexes on them are left alone.
 MOVE = (
     "UPDATE platform_idempotency_keys SET status = ?, write_id = ?, lease_until = ?, expires_at = ?, completed_at = ?,"
     " note = ?, response_status = ?, response_headers = ?, response_body = ?, response_chunks = ?"
     " WHERE scope = ? AND key = ?"
 )
+# Many rows in one statement, during which the interpreter's lock is free. `OR FAIL` because whoever fails here rolls
+# back everything: SQLite would keep a journal of its own for each such statement, which costs more than they save.
+_INSERT_MANY = f"INSERT OR FAIL INTO platform_idempotency_keys ({COLUMNS}) VALUES "  # noqa: S608
+_MOVED = (
+    "status", "write_id", "lease_until", "expires_at", "completed_at", "note", "response_status", "response_headers",
+    "response_body", "response_chunks",
+)  # fmt: skip
+_MOVE_MANY = (
+    "WITH w({}, scope, key) AS (VALUES {}) UPDATE OR FAIL platform_idempotency_keys AS e SET {} FROM w"
+    " WHERE e.scope = w.scope AND e.key = w.key"
+)
+# With 20 columns fewer than the 999 parameters that every SQLite takes; a statement for each number is kept prepared.
+ROWS_MAX = 32
 # With the guards in the statement, for a write that needs no transaction around it. The last is the clock, asked once the
 # file's lock is ours: what was decided before may be too old by then.
 INSERT_ALONE = (
-    f"INSERT INTO platform_idempotency_keys ({COLUMNS})"  # noqa: S608
+    f"INSERT OR FAIL INTO platform_idempotency_keys ({COLUMNS})"  # noqa: S608
     " SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM platform_idempotency_meta"
     " WHERE version_floor = ? AND onceward_now() <= ? ON CONFLICT DO NOTHING"
 )
@@ -53,6 +65,38 @@ Row = tuple[  # one row of COLUMNS
     str, str, str, str, int, int, str, str, int, str, str | None, str, str | None, str, str, str,
     int | None, str | None, bytes | None, int,
 ]  # fmt: skip
+
+
+@functools.cache
+def select_many(rows: int) -> str:
+    """Takes that many scopes and keys, one behind the other."""
+    return _SELECT_MANY.format(_marks(2, rows))
+
+
+@functools.cache
+def insert_many(rows: int) -> str:
+    """Takes that many rows of COLUMNS, one behind the other."""
+    return _INSERT_MANY + _marks(len(COLUMNS.split(", ")), rows)
+
+
+@functools.cache
+def move_many(rows: int) -> str:
+    """Takes the values of `moved` for that many entries, one behind the other."""
+    columns, assignments = ", ".join(_MOVED), ", ".join(f"{name} = w.{name}" for name in _MOVED)
+    return _MOVE_MANY.format(columns, _marks(len(_MOVED) + 2, rows), assignments)
+
+
+def pages(
+    statement: Callable[[int], str], rows: Sequence[Sequence[object]]
+) -> Iterator[tuple[str, tuple[object, ...]]]:
+    """The rows as values of one of the statements above, or of several where they are too many."""
+    for start in range(0, len(rows), ROWS_MAX):
+        page = rows[start : start + ROWS_MAX]
+        yield statement(len(page)), tuple(itertools.chain.from_iterable(page))
+
+
+def _marks(columns: int, rows: int) -> str:
+    return ", ".join([f"({', '.join('?' * columns)})"] * rows)
 
 
 def to_row(entry: Entry) -> Row:
