@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from tests.store.gate import GateStore
 
 from onceward.core.claim import Answer, Write
+from onceward.store.batch import Batcher
 from onceward.store.pending import Pending
 
 
@@ -22,6 +23,7 @@ class GateFlight:
         self._here, self.there = socket.socketpair()
         self._here.setblocking(False)
         self.grounded = store.grounds
+        self.received = False
         self.polls = 0
 
     def fileno(self) -> int:
@@ -30,9 +32,10 @@ class GateFlight:
     def poll(self) -> bool:
         self.polls += 1
         try:
-            return bool(self._here.recv(1)) and self.polls >= self._store.pieces
+            self.received = bool(self._here.recv(1)) and self.polls >= self._store.pieces
         except BlockingIOError:
             return False
+        return self.received
 
     def land(self) -> None:
         self.there.send(b".")
@@ -47,7 +50,9 @@ class GateFlight:
     def finish(self) -> list[Answer]:
         self.close()
         self._store.finished.append(threading.current_thread().name)
-        return self._store.decide(self._writes)
+        answers = self._store.decide(self._writes)
+        self.received = True
+        return answers
 
 
 class FlyingStore(GateStore):
@@ -85,6 +90,11 @@ class FlyingStore(GateStore):
     def decide(self, writes: Sequence[Write]) -> list[Answer]:
         self.spoil(writes)
         return super(GateStore, self).commit(writes)
+
+
+async def write_on(line: Batcher, write: Write) -> Answer:
+    """Queued and waited for in one step: in between, a thread that happens to be awake might take it."""
+    return await line.write(write)
 
 
 async def answer_of(pending: Pending[Answer]) -> Answer:

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from tests.store.flying import FlyingStore, answer_of, run
+from tests.store.flying import FlyingStore, run, write_on
 from tests.store.gate import begin, block, refuse_key, settle
 from tests.waiting import soon, until
 
@@ -26,7 +26,7 @@ def store() -> FlyingStore:
 def test_a_loop_sends_and_takes_in_without_a_thread(store: FlyingStore, line: Batcher) -> None:
     async def main() -> None:
         for number in range(3):
-            assert (await answer_of(line.write(begin(f"k{number}")))).applied
+            assert (await write_on(line, begin(f"k{number}"))).applied
 
     run(main)
 
@@ -39,25 +39,110 @@ def test_a_crowd_is_sent_in_two_parts_so_that_server_and_callers_work_at_the_sam
     store: FlyingStore, line: Batcher
 ) -> None:
     async def twice(number: int) -> None:
-        first = await answer_of(line.write(begin(f"k{number}")))
+        first = await write_on(line, begin(f"k{number}"))
         assert first.entry is not None
-        await answer_of(line.write(settle(f"k{number}", first.entry.version)))
+        await write_on(line, settle(f"k{number}", first.entry.version))
 
     async def main() -> None:
         await asyncio.gather(*(twice(number) for number in range(64)))
 
     run(main)
 
-    assert store.sizes[:2] == [EARLY_MIN, 64 - EARLY_MIN]
+    assert store.sizes[:3] == [EARLY_MIN, 32, 32]
     assert sum(store.sizes) == 128
-    assert len(store.sizes) <= 6
+    assert len(store.sizes) <= 7
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_is_queued_departs_before_the_answers_of_the_flight_before_it_are_worked_out(
+    store: FlyingStore, line: Batcher
+) -> None:
+    departed_before = []
+    store.lands = False
+
+    async def main() -> None:
+        first = asyncio.ensure_future(write_on(line, begin("first")))
+        await soon(lambda: bool(store.flights))
+        behind = asyncio.ensure_future(write_on(line, begin("behind")))
+        await soon(lambda: bool(line._queue) and not line._nudged)
+        store.spoil = lambda writes: departed_before.append((writes[0].key, len(store.flights)))
+        store.flights[0].land()
+        assert (await first).applied
+        store.flights[1].land()
+        assert (await behind).applied
+
+    run(main)
+
+    assert departed_before == [("first", 2), ("behind", 2)]
+    assert store.finished == ["MainThread"] * 2
+
+
+@pytest.mark.usefixtures("patient")
+def test_what_hangs_on_those_answers_waits_for_them(store: FlyingStore, line: Batcher) -> None:
+    """A second `begin` of the same key is refused by the answer to the first: it is never sent."""
+    store.lands = False
+
+    async def main() -> None:
+        first = asyncio.ensure_future(write_on(line, begin("k")))
+        await soon(lambda: bool(store.flights))
+        again = asyncio.ensure_future(write_on(line, begin("k", "other")))
+        await soon(lambda: bool(line._queue) and not line._nudged)
+        store.flights[0].land()
+        assert (await first).applied
+        assert not (await again).applied
+
+    run(main)
+
+    assert store.sizes == [1]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_batch_that_is_taken_apart_is_not_mixed_up_with_the_one_that_followed_it(
+    store: FlyingStore, line: Batcher
+) -> None:
+    store.lands = False
+    store.spoil = refuse_key("bad")
+
+    async def main() -> None:
+        mixed = [asyncio.ensure_future(write_on(line, begin(key))) for key in ("good", "bad")]
+        await soon(lambda: bool(store.flights))
+        behind = asyncio.ensure_future(write_on(line, begin("behind")))
+        await soon(lambda: bool(line._queue) and not line._nudged)
+        store.flights[0].land()
+        await soon(lambda: len(store.flights) == 2)
+        store.flights[1].land()
+        assert (await behind).applied
+        assert (await mixed[0]).applied
+        with pytest.raises(errors.WriteRefused):
+            await mixed[1]
+
+    run(main)
+
+
+@pytest.mark.usefixtures("patient")
+def test_an_unbalanced_pair_of_flights_is_balanced(store: FlyingStore, line: Batcher) -> None:
+    """Otherwise few would fly and many wait, for ever: who lands together is queued together again."""
+    store.lands = False
+
+    async def main() -> None:
+        few = [asyncio.ensure_future(write_on(line, begin(f"few{n}"))) for n in range(2)]
+        await soon(lambda: bool(store.flights))
+        many = [asyncio.ensure_future(write_on(line, begin(f"many{n}"))) for n in range(62)]
+        await soon(lambda: len(line._queue) == 62 and not line._nudged)
+        store.lands = True
+        store.flights[0].land()
+        assert all(answer.applied for answer in await asyncio.gather(*few, *many))
+
+    run(main)
+
+    assert store.sizes == [2, 32, 30]
 
 
 def test_what_comes_in_pieces_is_taken_in_piece_by_piece(store: FlyingStore, line: Batcher) -> None:
     store.pieces = 3
 
     async def main() -> None:
-        assert (await answer_of(line.write(begin("k")))).applied
+        assert (await write_on(line, begin("k"))).applied
 
     run(main)
 
@@ -69,7 +154,7 @@ def test_a_flight_whose_loop_is_busy_is_brought_home_by_the_thread(store: Flying
     answers: list[Answer] = []
 
     async def main() -> None:
-        first = asyncio.ensure_future(answer_of(line.write(begin("first"))))
+        first = asyncio.ensure_future(write_on(line, begin("first")))
         await soon(lambda: bool(store.flights))
         other = threading.Thread(target=lambda: answers.append(block(line.write(begin("second")))))
         other.start()
@@ -78,7 +163,7 @@ def test_a_flight_whose_loop_is_busy_is_brought_home_by_the_thread(store: Flying
         assert (await first).applied
         # The loop hears of it, and lets go of its ear.
         store.lands = True
-        assert (await answer_of(line.write(begin("third")))).applied
+        assert (await write_on(line, begin("third"))).applied
 
     run(main)
 
@@ -87,10 +172,10 @@ def test_a_flight_whose_loop_is_busy_is_brought_home_by_the_thread(store: Flying
 
 def test_a_claim_is_renewed_while_the_loop_that_sent_something_is_busy(store: FlyingStore, line: Batcher) -> None:
     async def main() -> None:
-        held = await answer_of(line.write(begin("held")))
+        held = await write_on(line, begin("held"))
         assert held.entry is not None
         store.lands = False
-        asyncio.ensure_future(answer_of(line.write(begin("other"))))  # noqa: RUF006  # ends with the loop
+        asyncio.ensure_future(write_on(line, begin("other")))  # noqa: RUF006  # ends with the loop
         await soon(lambda: len(store.flights) == 2)
         kept = line.keep(held.entry, lease=150_000, retain=1_000_000, seconds=60)
         until(lambda: store.writes_of("held"), "nobody renewed it")  # the loop does nothing else meanwhile
@@ -103,13 +188,13 @@ def test_a_flight_whose_loop_was_closed_is_brought_home_before_the_next(store: F
     store.lands = False
 
     async def leave() -> None:
-        asyncio.ensure_future(answer_of(line.write(begin("left"))))  # noqa: RUF006  # nobody waits for it
+        asyncio.ensure_future(write_on(line, begin("left")))  # noqa: RUF006  # nobody waits for it
         await soon(lambda: bool(store.flights))
 
     async def come() -> None:
         store.lands = True
         began = time.monotonic()
-        assert (await answer_of(line.write(begin("next")))).applied
+        assert (await write_on(line, begin("next"))).applied
         assert time.monotonic() - began < 5
 
     run(leave)
@@ -126,7 +211,7 @@ def test_what_spoils_a_flight_is_found_by_the_thread(store: FlyingStore, line: B
 
     async def main() -> list[object]:
         return await asyncio.gather(
-            *(answer_of(line.write(begin(f"k{number}"))) for number in range(EARLY_MIN)), return_exceptions=True
+            *(write_on(line, begin(f"k{number}")) for number in range(EARLY_MIN)), return_exceptions=True
         )
 
     answers: list[object] = []
@@ -148,8 +233,8 @@ def test_a_lone_write_that_is_refused_in_flight_is_told(store: FlyingStore, line
 
     async def main() -> None:
         with pytest.raises(errors.WriteRefused, match="the data of bad is bad"):
-            await answer_of(line.write(begin("bad")))
-        assert (await answer_of(line.write(begin("good")))).applied
+            await write_on(line, begin("bad"))
+        assert (await write_on(line, begin("good"))).applied
 
     run(main)
 
@@ -162,12 +247,12 @@ def test_each_aboard_hears_what_went_wrong(store: FlyingStore, line: Batcher, er
     async def main() -> None:
         store.spoil = spoil
         failed = await asyncio.gather(
-            *(answer_of(line.write(begin(f"k{number}"))) for number in range(3)), return_exceptions=True
+            *(write_on(line, begin(f"k{number}")) for number in range(3)), return_exceptions=True
         )
         assert {type(one) for one in failed} == {errors.StoreUnavailable}
         assert len({id(one) for one in failed}) == 3
         store.spoil = lambda _: None
-        assert (await answer_of(line.write(begin("k")))).applied
+        assert (await write_on(line, begin("k"))).applied
 
     run(main)
 
@@ -177,9 +262,9 @@ def test_what_cannot_be_sent_is_told_and_the_store_is_free(store: FlyingStore, l
     async def main() -> None:
         store.raises = error
         with pytest.raises(errors.StoreUnavailable):
-            await answer_of(line.write(begin("k")))
+            await write_on(line, begin("k"))
         store.raises = None
-        assert (await answer_of(line.write(begin("k", "again")))).applied
+        assert (await write_on(line, begin("k", "again"))).applied
 
     run(main)
 
@@ -187,14 +272,14 @@ def test_what_cannot_be_sent_is_told_and_the_store_is_free(store: FlyingStore, l
 def test_an_interrupt_while_sending_leaves_the_store_free(store: FlyingStore, line: Batcher) -> None:
     async def main() -> None:
         store.raises = KeyboardInterrupt()  # type: ignore[assignment]
-        await answer_of(line.write(begin("k")))
+        await write_on(line, begin("k"))
 
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(main())
     store.raises = None
 
     async def after() -> None:
-        assert (await answer_of(line.write(begin("k", "again")))).applied
+        assert (await write_on(line, begin("k", "again"))).applied
 
     run(after)
 
@@ -203,14 +288,14 @@ def test_what_has_to_wait_first_goes_through_the_thread(store: FlyingStore, line
     store.connected = False
 
     async def main() -> None:
-        assert (await answer_of(line.write(begin("k0")))).applied
-        many = await asyncio.gather(*(answer_of(line.write(begin(f"n{number}"))) for number in range(100)))
+        assert (await write_on(line, begin("k0"))).applied
+        many = await asyncio.gather(*(write_on(line, begin(f"n{number}")) for number in range(100)))
         assert all(answer.applied for answer in many)
         store.connected = True
         number = 0
         while not store.sizes:  # the thread may be awake still, and serve some
             number += 1
-            assert (await answer_of(line.write(begin(f"k{number}")))).applied
+            assert (await write_on(line, begin(f"k{number}"))).applied
 
     run(main)
 
@@ -223,8 +308,8 @@ def test_a_flight_that_has_to_wait_for_more_is_finished_by_the_thread(store: Fly
     store.grounds = True
 
     async def main() -> None:
-        assert (await answer_of(line.write(begin("k0")))).applied
-        assert (await answer_of(line.write(begin("k1")))).applied
+        assert (await write_on(line, begin("k0"))).applied
+        assert (await write_on(line, begin("k1"))).applied
 
     run(main)
 
@@ -237,7 +322,7 @@ def test_a_loop_without_readers_leaves_its_flights_to_the_thread(store: FlyingSt
             raise NotImplementedError
 
         asyncio.get_running_loop().add_reader = no_readers  # type: ignore[assignment, method-assign]
-        assert (await answer_of(line.write(begin("k")))).applied
+        assert (await write_on(line, begin("k"))).applied
 
     run(main)
 
@@ -248,7 +333,7 @@ def test_who_is_cancelled_in_the_air_gives_its_claim_back(store: FlyingStore, li
     store.lands = False
 
     async def main() -> None:
-        task = asyncio.ensure_future(answer_of(line.write(begin("k"))))
+        task = asyncio.ensure_future(write_on(line, begin("k")))
         await soon(lambda: bool(store.flights))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -262,7 +347,7 @@ def test_who_is_cancelled_in_the_air_gives_its_claim_back(store: FlyingStore, li
 
 def test_a_read_does_not_overtake_a_flight(line: Batcher) -> None:
     async def main() -> None:
-        written = asyncio.ensure_future(answer_of(line.write(begin("k"))))
+        written = asyncio.ensure_future(write_on(line, begin("k")))
         await asyncio.sleep(0)
         reading = await line.read([Ref("s", "k")])
         assert reading.entries[0] is not None
@@ -286,7 +371,7 @@ def test_a_thread_gets_the_store_from_loops_that_never_rest(line: Batcher) -> No
         number = 0
         while not over.is_set():
             number += 1
-            await answer_of(line.write(begin(f"loop-{caller}-{number}")))
+            await write_on(line, begin(f"loop-{caller}-{number}"))
 
     async def main() -> None:
         thread = threading.Thread(target=blocking)
@@ -304,7 +389,7 @@ def test_closing_waits_for_what_is_in_the_air(store: FlyingStore, line: Batcher)
     store.lands = False
 
     async def main() -> None:
-        task = asyncio.ensure_future(answer_of(line.write(begin("k"))))
+        task = asyncio.ensure_future(write_on(line, begin("k")))
         await soon(lambda: bool(store.flights))
         await asyncio.to_thread(line.close)
         assert (await task).applied
@@ -323,7 +408,7 @@ def test_as_many_as_are_sent_early_do_not_wait_when_the_thread_has_to_finish(
         if not readers:
             asyncio.get_running_loop().add_reader = refused  # type: ignore[assignment, method-assign]
         began = time.monotonic()
-        await asyncio.gather(*(answer_of(line.write(begin(f"k{n}"))) for n in range(number)))
+        await asyncio.gather(*(write_on(line, begin(f"k{n}")) for n in range(number)))
         assert time.monotonic() - began < 3
 
     def refused(*_: object) -> None:
@@ -336,11 +421,11 @@ def test_as_many_as_are_sent_early_do_not_wait_when_the_thread_has_to_finish(
 def test_a_thread_that_waits_for_the_store_comes_before_the_next_flight(store: FlyingStore, line: Batcher) -> None:
     async def main() -> None:
         store.lands = False
-        first = asyncio.ensure_future(answer_of(line.write(begin("first"))))
+        first = asyncio.ensure_future(write_on(line, begin("first")))
         await soon(lambda: bool(store.flights))
         reading = line.read([Ref("s", "first")])
         await soon(lambda: line._flights._wanted == 1)
-        second = asyncio.ensure_future(answer_of(line.write(begin("second"))))
+        second = asyncio.ensure_future(write_on(line, begin("second")))
         await asyncio.sleep(0)
         store.lands = True
         store.flights[0].land()

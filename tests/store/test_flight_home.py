@@ -12,13 +12,13 @@ from types import FrameType
 
 import pytest
 from tests.blobs.keeping import open_files
-from tests.store.flying import FlyingStore, answer_of, run
+from tests.store.flying import FlyingStore, answer_of, run, write_on
 from tests.store.gate import begin, block, settle
 from tests.waiting import soon, until
 
 import onceward.store.flight
 from onceward import errors
-from onceward.core.claim import Answer, Ref, Status
+from onceward.core.claim import Answer, Ref, Status, Write
 from onceward.store.batch import Batcher
 from onceward.store.flight import Journey
 
@@ -56,7 +56,7 @@ def answered(asks: Callable[[], Answer]) -> tuple[threading.Thread, list[Answer]
 def test_a_thread_aboard_the_flight_of_a_busy_loop_is_answered(store: FlyingStore, line: Batcher) -> None:
     async def main() -> None:
         sent = line.write(begin("of a thread"))  # queued, and about to wait
-        own = asyncio.ensure_future(answer_of(line.write(begin("of the loop"))))
+        own = asyncio.ensure_future(write_on(line, begin("of the loop")))
         await soon(lambda: bool(store.flights))
         thread, answers = answered(lambda: block(sent))
         thread.join(4)  # the loop does nothing else meanwhile
@@ -76,7 +76,7 @@ def test_another_loop_does_not_wait_for_one_that_is_busy(store: FlyingStore, lin
 
     def other_loop() -> Answer:
         async def main() -> Answer:
-            task = asyncio.ensure_future(answer_of(line.write(begin("b"))))
+            task = asyncio.ensure_future(write_on(line, begin("b")))
             if aboard:
                 asyncio.get_running_loop().call_soon(sent.set)
                 asyncio.get_running_loop().call_soon(busy.wait, 5)
@@ -90,7 +90,7 @@ def test_another_loop_does_not_wait_for_one_that_is_busy(store: FlyingStore, lin
         thread, answers = answered(other_loop)
         if aboard:
             sent.wait(5)
-        own = asyncio.ensure_future(answer_of(line.write(begin("a"))))
+        own = asyncio.ensure_future(write_on(line, begin("a")))
         await soon(lambda: bool(store.flights))
         busy.set()
         thread.join(4)  # the loop does nothing else meanwhile
@@ -103,16 +103,16 @@ def test_another_loop_does_not_wait_for_one_that_is_busy(store: FlyingStore, lin
 
 def test_what_is_queued_behind_a_flight_is_written_when_its_loop_is_gone(store: FlyingStore, line: Batcher) -> None:
     async def main() -> None:
-        held = await answer_of(line.write(begin("k")))
+        held = await write_on(line, begin("k"))
         assert held.entry is not None
         store.lands = False
-        leave(line.write(begin("other")))
+        leave(begin("other"))
         await soon(lambda: len(store.flights) == 2)
-        leave(line.write(settle("k", held.entry.version)))
+        leave(settle("k", held.entry.version))
         await asyncio.sleep(0)
 
-    def leave(pending: object) -> None:
-        asyncio.ensure_future(answer_of(pending))  # type: ignore[arg-type]  # noqa: RUF006  # nobody waits for it
+    def leave(write: Write) -> None:
+        asyncio.ensure_future(write_on(line, write))  # noqa: RUF006  # nobody waits for it
 
     run(main)
 
@@ -125,12 +125,12 @@ def test_closing_writes_what_is_queued_behind_a_flight(store: FlyingStore) -> No
     line = Batcher(store, lambda _: False)
 
     async def main() -> None:
-        held = await answer_of(line.write(begin("k")))
+        held = await write_on(line, begin("k"))
         assert held.entry is not None
         store.lands = False
-        first = asyncio.ensure_future(answer_of(line.write(begin("other"))))
+        first = asyncio.ensure_future(write_on(line, begin("other")))
         await soon(lambda: len(store.flights) == 2)
-        behind = asyncio.ensure_future(answer_of(line.write(settle("k", held.entry.version))))
+        behind = asyncio.ensure_future(write_on(line, settle("k", held.entry.version)))
         await asyncio.sleep(0)
         await asyncio.to_thread(line.close)
         assert (await first).applied
@@ -155,7 +155,7 @@ def test_a_thread_that_wants_the_store_sleeps_while_a_loop_hands_out_answers(sto
         until(lambda: looked >= 2)
 
     async def main() -> None:
-        await answer_of(line.write(begin("k")))
+        await write_on(line, begin("k"))
 
     line._flights._take = counted  # type: ignore[method-assign]
     store.spoil = slow
@@ -183,7 +183,7 @@ def test_a_thread_that_wants_the_store_sleeps_while_another_brings_a_flight_home
         return take()
 
     async def main() -> None:
-        own = asyncio.ensure_future(answer_of(line.write(begin("k"))))
+        own = asyncio.ensure_future(write_on(line, begin("k")))
         await soon(lambda: bool(store.finished))
         line._flights._take = counted  # type: ignore[method-assign]
         thread, _ = answered(want)
@@ -208,8 +208,8 @@ def test_what_is_queued_while_a_thread_has_the_store_is_sent_by_its_loop(store: 
     async def main() -> None:
         working = line.call(lambda _: occupy(has_it, let_go))
         await soon(has_it.is_set)
-        own = [asyncio.ensure_future(answer_of(line.write(begin(f"k{number}")))) for number in range(3)]
-        await soon(lambda: line._queue.loop() is not None and not line._nudged)  # they wait, and the loop tried to send
+        own = [asyncio.ensure_future(write_on(line, begin(f"k{number}"))) for number in range(3)]
+        await soon(lambda: len(line._queue) == len(own) and not line._nudged)  # they wait, and the loop tried to send
         let_go.set()
         assert await working
         assert all(answer.applied for answer in await asyncio.gather(*own))
@@ -223,12 +223,12 @@ def test_a_loop_that_is_busy_when_it_is_to_send_keeps_no_renewal_waiting(store: 
     has_it, let_go = threading.Event(), threading.Event()
 
     async def main() -> None:
-        held = await answer_of(line.write(begin("held")))
+        held = await write_on(line, begin("held"))
         assert held.entry is not None
         working = line.call(lambda _: occupy(has_it, let_go))
         await soon(has_it.is_set)
         kept = line.keep(held.entry, lease=3_000, retain=1_000_000, seconds=60)
-        own = asyncio.ensure_future(answer_of(line.write(begin("own"))))
+        own = asyncio.ensure_future(write_on(line, begin("own")))
         await asyncio.sleep(0)
         let_go.set()
         until(lambda: store.writes_of("held"), "nobody renewed it", seconds=5)  # the loop does nothing else meanwhile
@@ -247,7 +247,7 @@ def test_nothing_is_left_open_whoever_brings_a_flight_home() -> None:
         store.lands = False
         line = Batcher(store, lambda _: False)
         loop = asyncio.new_event_loop()
-        task = loop.create_task(answer_of(line.write(begin("k"))))
+        task = loop.create_task(write_on(line, begin("k")))
         loop.run_until_complete(soon(lambda made=store.flights: bool(made)))
         line.close()  # brings it home; the loop would hear of it in its next turn
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # as meant
@@ -261,7 +261,7 @@ def test_nothing_is_left_open_whoever_brings_a_flight_home() -> None:
 def test_a_loop_lets_go_of_a_flight_that_a_thread_brought_home(store: FlyingStore, line: Batcher) -> None:
     async def main() -> None:
         store.lands = False
-        own = asyncio.ensure_future(answer_of(line.write(begin("own"))))
+        own = asyncio.ensure_future(write_on(line, begin("own")))
         await soon(lambda: bool(store.flights))
         before = open_files()
         thread, answers = answered(lambda: block(line.write(begin("other"))))
@@ -297,7 +297,7 @@ def test_a_thread_that_is_interrupted_while_it_brings_one_home_leaves_the_store_
 
     async def main() -> None:
         store.lands = False
-        own = asyncio.ensure_future(answer_of(line.write(begin("own"))))
+        own = asyncio.ensure_future(write_on(line, begin("own")))
         await soon(lambda: bool(store.flights))
         store.spoil = interrupt
         with pytest.raises(KeyboardInterrupt), line._flights.store_to_oneself(line):
@@ -306,7 +306,7 @@ def test_a_thread_that_is_interrupted_while_it_brings_one_home_leaves_the_store_
             await own
         store.spoil = lambda _: None
         store.lands = True
-        assert (await answer_of(line.write(begin("next")))).applied
+        assert (await write_on(line, begin("next"))).applied
 
     run(main)
 
@@ -326,13 +326,14 @@ def test_a_forgotten_batcher_is_freed_at_once() -> None:
 
 # One that comes while an object is freed is Python's own to tell.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_anywhere_leaves_the_store_to_others() -> None:
+@pytest.mark.parametrize("followed", [False, True])
+def test_an_interrupt_anywhere_leaves_the_store_to_others(followed: bool) -> None:
     """Raised where CPython looks for signals: when a function begins, and when one written in C returns.
 
     One place is left out: between taking a lock and knowing it nothing can be done, as with every lock.
     """
     point = 1
-    while interrupted_at(point):
+    while interrupted_at(point, followed=followed):
         point += 1
 
     assert point > 25
@@ -343,7 +344,19 @@ async def turns(number: int) -> None:
         await asyncio.sleep(0)
 
 
-def interrupted_at(point: int) -> str | None:
+async def follow(store: FlyingStore, line: Batcher) -> None:
+    """Queue something while the first flight is in the air."""
+    store.lands = False
+    await turns(2)
+    following = line.write(begin("following"))
+    store.lands = True
+    for flight in store.flights:
+        flight.land()
+    await answer_of(following)
+
+
+def interrupted_at(point: int, *, followed: bool) -> str | None:
+    """Where it was interrupted, if there are so many points. A flight may be followed by another when it lands."""
     store = FlyingStore()
     line = Batcher(store, lambda _: False)
     passed = 0
@@ -363,8 +376,11 @@ def interrupted_at(point: int) -> str | None:
             raise KeyboardInterrupt
 
     async def main() -> None:
+        following = asyncio.ensure_future(follow(store, line)) if followed else None
         sys.setprofile(watch)
-        await answer_of(line.write(begin("interrupted")))
+        await write_on(line, begin("interrupted"))
+        if following is not None:
+            await following
 
     loop = asyncio.new_event_loop()
     broken: list[str] = []
@@ -377,10 +393,13 @@ def interrupted_at(point: int) -> str | None:
         pass
     finally:
         sys.setprofile(before)
-    if where is not None:
+    if where is None:
+        assert len(store.sizes) + len(store.batches) == 1 + followed
+    else:
         loop.run_until_complete(turns(10))  # what was interrupted does not come up again
         assert [said for said in broken if "KeyboardInterrupt" not in said] == [], where
-        assert len(store.finished) + store.given_up >= len(store.flights), where
+        # Nothing of it is left on its way, to be taken for the answers to something else.
+        assert store.given_up or all(flight.received for flight in store.flights), where
         thread, answers = answered(lambda: block(line.write(begin("other"))))
         thread.join(3)
         assert answers, where

@@ -343,14 +343,15 @@ def test_what_postgres_cannot_be_sent_leaves_the_connection_as_it_was(postgres: 
 def test_a_begin_that_has_to_be_asked_again_is_left_to_one_who_can_wait(
     postgres: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = postgres.told
+    rows = postgres.wire.rows
     flight = departed(postgres.start([begin("k")]))
     with monkeypatch.context() as patched:
         # As for an entry that was purged between the look and the lock.
-        patched.setattr(postgres, "told", lambda *said: [Answer(applied=False, entry=None, now=told(*said)[0].now)])
+        patched.setattr(postgres.wire, "rows", lambda asked: [(0, False, None, False, rows(asked)[0][4], *[None] * 18)])
         while not flight.poll():
             pass
     assert flight.grounded
+    assert not flight.received
 
     assert flight.finish()[0].entry is not None
 

@@ -30,7 +30,7 @@ from onceward.core.claim import Answer, Entry, Ref, Status, Write
 from onceward.errors import OncewardError, StoreClosed, StoreUnavailable, WriteRefused
 from onceward.store import BATCH_WRITES_MAX, PAGE_MAX, BatchFailed, Reading, Store
 from onceward.store.bell import Bell
-from onceward.store.flight import Flights
+from onceward.store.flight import EARLY_MIN, Flights
 from onceward.store.pending import ANSWER_SECONDS, Pending, tell, tell_one
 from onceward.store.queue import Queue, Sent, release_for
 from onceward.store.upkeep import Keep, Seen, Upkeep, Watch
@@ -270,12 +270,16 @@ class Batcher:
             raise
         return True
 
-    def gather(self) -> list[Sent]:
-        return self._queue.gather()
+    def gather(self, beside: int = 0) -> list[Sent]:
+        return self._queue.gather(max(EARLY_MIN, (len(self._queue) + beside + 1) // 2) if beside else BATCH_WRITES_MAX)
 
     def restore(self, batch: list[Sent]) -> None:
         with self.mutex:
             self._queue.restore(batch)
+
+    def may_follow(self, batch: list[Sent]) -> bool:
+        with self.mutex:
+            return bool(self._queue) and self._queue.is_apart_from(batch)
 
     def _commit(self, batch: list[Sent]) -> None:
         self.bring(batch, lambda: self.store.commit([sent.write for sent in batch]), self.halve)

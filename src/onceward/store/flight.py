@@ -2,7 +2,8 @@
 
 The store's thread needs the interpreter's lock to pack a batch and to read its answers, just while a loop computes: so
 server and callers would work by turns. A store that can `start` a batch lets the loop send it in the middle of its
-work and hear of the answers from its selector. Half of the callers compute while the server works for the other half.
+work and hear of the answers from its selector. Half of the callers compute while the server works for the other half:
+what they sent meanwhile departs as soon as the flight before it has come, and only then are its answers worked out.
 
 The thread remains for all that has to wait (connecting, sending again, reading, purging), and it brings home a flight
 whose loop does not: a loop that is busy, or was closed, must not keep others from the store.
@@ -44,6 +45,11 @@ class Flight(Protocol):
         """Whether `finish` has to wait for more than the answers: not on a loop."""
         ...
 
+    @property
+    def received(self) -> bool:
+        """Whether everything has come and is well: `finish` only works it out, and the store may be used meanwhile."""
+        ...
+
     def fileno(self) -> int:
         """What becomes readable when something has come."""
         ...
@@ -67,7 +73,7 @@ class Starts(Protocol):
     def start(self, writes: Sequence[Write]) -> Flight | None:
         """Begin what `commit` does. None, with nothing sent, where something has to be waited for first.
 
-        Until the flight is finished the store is not used otherwise.
+        Until the flight is received, or else finished, the store is not used otherwise.
         """
         ...
 
@@ -77,12 +83,18 @@ class Crew(Protocol):
 
     mutex: threading.Lock
 
-    def gather(self) -> list[Sent]:
-        """The next batch, out of the queue. The caller holds the mutex."""
+    def gather(self, beside: int = 0) -> list[Sent]:
+        """The next batch, out of the queue: all, or not much more than half of what there is `beside` those whose
+        answers have just come, so that there are always two parts to work on. The caller holds the mutex.
+        """
         ...
 
     def restore(self, batch: list[Sent]) -> None:
         """Put back what was gathered."""
+        ...
+
+    def may_follow(self, batch: list[Sent]) -> bool:
+        """Whether something is queued, and nothing of it hangs on the answers to this batch."""
         ...
 
     def bring(self, batch: list[Sent], ask: Callable[[], list[Answer]], apart: Callable[[list[Sent]], None]) -> None:
@@ -145,12 +157,12 @@ class Journey:
         return not self.over and (self.flight.grounded or self._ear < 0 or self.loop.is_closed())
 
     def deafen(self) -> None:
-        """On the loop's own thread."""
+        """On the loop's own thread. Interrupted, it is done when something is heard again, or the journey is forgotten:
+        the number must not be free for others while the loop listens to it.
+        """
         if self._ear >= 0:
-            try:
-                self.loop.remove_reader(self._ear)
-            finally:
-                self._close_ear()
+            self.loop.remove_reader(self._ear)
+            self._close_ear()
 
     def deafen_from_afar(self) -> None:
         try:
@@ -195,11 +207,7 @@ class Flights:
             if not self._comes_home_to(loop):
                 crew.call_thread()
         else:
-            journey = self._depart(crew, loop)
-            if journey is None or journey.is_stranded:
-                crew.call_thread()
-            else:
-                crew.call_thread_at(journey.late_at)
+            self._see_off(crew, self._depart(crew, loop))
 
     def _comes_home_to(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether a flight in the air lands here soon: then what is queued follows it."""
@@ -215,17 +223,23 @@ class Flights:
             return journey.late_at
         return self._handed_over_at + PATROL_SECONDS if queued else math.inf
 
-    def _depart(self, crew: Crew, loop: asyncio.AbstractEventLoop) -> Journey | None:
-        """The store lock goes with the journey, or is given back."""
+    def _see_off(self, crew: Crew, journey: Journey | None) -> None:
+        if journey is None or journey.is_stranded:
+            crew.call_thread()
+        else:
+            crew.call_thread_at(journey.late_at)
+
+    def _depart(self, crew: Crew, loop: asyncio.AbstractEventLoop, before: Journey | None = None) -> Journey | None:
+        """The store lock goes with the journey, or is given back: to the one `before`, where that still had it."""
         batch: list[Sent] = []
         flight: Flight | None = None
         journey: Journey | None = None
         is_ours = False
         try:
-            is_ours = self.lock.acquire(blocking=False)
+            is_ours = before is not None or self.lock.acquire(blocking=False)
             with crew.mutex:
                 if is_ours and not self._wanted:
-                    batch = crew.gather()
+                    batch = crew.gather(0 if before is None else len(before.batch))
             if batch and self._start is not None:
                 flight = self._start([sent.write for sent in batch])
             if flight is not None:
@@ -249,7 +263,8 @@ class Flights:
             if is_ours and journey is None:
                 self._thread_first = bool(batch)
                 crew.restore(batch)
-                self.lock.release()
+                if before is None:
+                    self.lock.release()
         return journey
 
     def _land(self, journey: Journey) -> None:
@@ -263,6 +278,7 @@ class Flights:
                     if not journey.flight.grounded:
                         is_ours = journey.over = True
             if is_ours:
+                self._let_next_follow(journey)
                 crew.bring(journey.batch, journey.flight.finish, functools.partial(self._take_apart_later, crew))
             else:
                 journey.deafen()
@@ -276,7 +292,7 @@ class Flights:
             if not isinstance(error, Exception):
                 raise
         finally:
-            if is_ours:
+            if is_ours and self._journey is journey:  # and no other has departed since
                 self._journey = None
                 self.lock.release()
         if is_ours:
@@ -284,12 +300,20 @@ class Flights:
             self._early = max(EARLY_MIN, len(journey.batch) // 2)
             crew.set_going(journey.loop)
 
+    def _let_next_follow(self, journey: Journey) -> None:
+        crew = journey.crew
+        if journey.flight.received and not self._thread_first and crew.may_follow(journey.batch):
+            following = self._depart(crew, journey.loop, journey)
+            if following is not None:
+                self._see_off(crew, following)
+
     def _take_apart_later(self, crew: Crew, batch: list[Sent]) -> None:
         self._thread_first = True
         crew.restore(batch)
 
     def _lose(self, journey: Journey, error: BaseException) -> None:
-        journey.flight.give_up()
+        if not journey.flight.received:
+            journey.flight.give_up()
         journey.crew.fail(journey.batch, _told(error))
 
     @contextmanager

@@ -127,19 +127,29 @@ def undecided(writes: Sequence[Write], answers: Sequence[Answer]) -> list[int]:
     return [n for n, write in enumerate(writes) if answers[n].entry is None and isinstance(write, Begin)]
 
 
+def _leaves_open(row: Row, write: Write) -> bool:
+    """As `undecided`, before the answer is worked out."""
+    _, applied, _, _, _, fingerprint = row[:6]
+    return fingerprint is None and not applied and isinstance(write, Begin)
+
+
 class _Flight:
     """A batch that the server works on; see `store/flight.py`."""
 
-    __slots__ = ("_answers", "_asked", "_refs", "_store", "_went_wrong", "_writes", "grounded")
+    __slots__ = ("_asked", "_refs", "_rows", "_store", "_went_wrong", "_writes", "grounded")
 
     def __init__(self, store: PostgresStore, writes: Sequence[Write]) -> None:
         self._store = store
         self._writes = writes
         self._refs, arguments = store.parcel(writes)
         self._asked = store.wire.depart(_COMMIT, arguments)
-        self._answers: list[Answer] | None = None
+        self._rows: list[Row] | None = None
         self._went_wrong: Exception | None = None
         self.grounded = self._asked.stuck
+
+    @property
+    def received(self) -> bool:
+        return self._rows is not None and not self.grounded
 
     def fileno(self) -> int:
         return self._asked.fileno()
@@ -147,8 +157,8 @@ class _Flight:
     def poll(self) -> bool:
         try:
             if self._store.wire.poll(self._asked):
-                self._answers = self._told()
-                self.grounded = bool(undecided(self._writes, self._answers))
+                self._rows = self._store.wire.rows(self._asked)
+                self.grounded = any(_leaves_open(row, self._writes[row[0]]) for row in self._rows)
                 return True
         except Exception as error:  # noqa: BLE001  # raised by `finish`
             self._went_wrong = error
@@ -159,10 +169,8 @@ class _Flight:
     def finish(self) -> list[Answer]:
         if self._went_wrong is not None:
             raise self._went_wrong
-        return self._store.decided(self._writes, self._told() if self._answers is None else self._answers)
-
-    def _told(self) -> list[Answer]:
-        return self._store.told(self._writes, self._refs, self._store.wire.rows(self._asked))
+        rows = self._store.wire.rows(self._asked) if self._rows is None else self._rows
+        return self._store.decided(self._writes, self._store.told(self._writes, self._refs, rows))
 
     def give_up(self) -> None:
         self._store.wire.drop()

@@ -61,7 +61,7 @@ class Queue:
         """Put back what was gathered, in its order."""
         self._waiting.extendleft(reversed(batch))
 
-    def gather(self) -> list[Sent]:
+    def gather(self, most: int = BATCH_WRITES_MAX) -> list[Sent]:
         """The next batch: at most one write of each key; the others keep their order."""
         if len(self._waiting) == 1 and not self._waiting[0].abandoned:
             return [self._waiting.popleft()]
@@ -69,7 +69,7 @@ class Queue:
         taken: set[tuple[str, str]] = set()
         later: list[Sent] = []
         size = 0
-        while self._waiting and len(batch) < BATCH_WRITES_MAX:
+        while self._waiting and len(batch) < min(most, BATCH_WRITES_MAX):
             sent = self._waiting.popleft()
             write = sent.write
             if sent.abandoned and _may_withdraw(write):
@@ -86,6 +86,11 @@ class Queue:
             batch.append(sent)
         self._waiting.extendleft(reversed(later))
         return batch
+
+    def is_apart_from(self, batch: list[Sent]) -> bool:
+        """Whether no key of this batch is among those that wait."""
+        taken = {(sent.write.scope, sent.write.key) for sent in batch}
+        return all((sent.write.scope, sent.write.key) not in taken for sent in self._waiting)
 
     def refused_by(self, known: dict[Ref, Answer]) -> list[tuple[Sent, Answer]]:
         """Take out each `begin` that the entry just seen refuses: that is its answer."""

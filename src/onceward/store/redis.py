@@ -274,6 +274,10 @@ class _Flight:
     def grounded(self) -> bool:
         return self._parcel.stuck
 
+    @property
+    def received(self) -> bool:
+        return self._parcel.is_whole
+
     def fileno(self) -> int:
         return self._parcel.fileno()
 
@@ -281,6 +285,8 @@ class _Flight:
         return self._parcel.poll()
 
     def finish(self) -> list[Answer]:
+        if self._parcel.is_whole:  # and others may be speaking to the server now
+            return self._store.told(self._writes, self._known, self._parcel.replies())
         with self._store.hanging_up():
             replies = self._wire.arrived(self._calls, self._parcel)
         return self._store.told(self._writes, self._known, replies)

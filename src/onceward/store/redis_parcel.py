@@ -48,6 +48,11 @@ class Parcel:
         return self._is_refused or bool(self._rest)
 
     @property
+    def is_whole(self) -> bool:
+        """Everything has come, and nothing was refused."""
+        return self._went_wrong is None and not self.stuck and len(self._came) == self._wanted
+
+    @property
     def _over(self) -> bool:
         return self._went_wrong is not None or len(self._came) == self._wanted
 
