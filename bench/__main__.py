@@ -50,7 +50,8 @@ class Plan:
 
     stores: tuple[str, ...] = names.STORES
     rounds: int = 8
-    seconds: float = 0.12
+    # Of a shorter one what 64 callers take to begin and to end is a large part: a call in company takes milliseconds.
+    seconds: float = 0.3
     # With slower syncs a round has fewer calls.
     slow_rounds: int = 16
     peers: bool = True

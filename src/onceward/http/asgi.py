@@ -95,7 +95,9 @@ class IdempotencyMiddleware:
             return None
         owned: Incoming | None = incoming
         try:
-            asked = await self._asked(scope, headers, rule, key, incoming.digest)
+            named = self._guard.principal
+            who = self._whoever(scope, headers) if named is None else await _named(named(scope))
+            asked = self._asked(scope, headers, rule, key, who, incoming.digest)
             try:
                 found = await self._guard.admit(asked)
             except StoreUnavailable:
@@ -114,24 +116,22 @@ class IdempotencyMiddleware:
             if owned is not None:
                 owned.close()
 
-    async def _asked(self, scope: Any, headers: Headers, rule: Rule, key: str, digest: bytes) -> Asked:
+    def _asked(self, scope: Any, headers: Headers, rule: Rule, key: str, who: Principal, digest: bytes) -> Asked:
         method, path = scope["method"], scope["path"]
         raw = scope.get("raw_path") or path.encode("utf-8", "surrogateescape")
         media_type = media_type_of(headers.one(b"content-type"))
         wait = wait_seconds_of(headers.all(b"prefer"))
         return Asked(
             key,
-            await self._principal(scope, headers),
+            who,
             fingerprint_of(method, raw, scope.get("query_string", b""), media_type, digest, self._guard.variant(scope)),
             f"{method} {path}",
             rule,
             (rule.wait_seconds or 0.0) if wait is None else wait,
         )
 
-    async def _principal(self, scope: Any, headers: Headers) -> Principal:
-        if self._guard.principal is not None:
-            name = self._guard.principal(scope)
-            return principals.named(await name if hasattr(name, "__await__") else name)
+    def _whoever(self, scope: Any, headers: Headers) -> Principal:
+        """The one that an authentication around this one found, or else the holder of the credentials sent."""
         found = principals.of_user(scope["user"]) if "user" in scope else None
         if found is None:
             found = principals.of_credentials(headers.credentials)
@@ -240,6 +240,10 @@ class IdempotencyMiddleware:
         if self._tasks:
             await asyncio.wait(set(self._tasks))
         await asyncio.to_thread(self._guard.close)
+
+
+async def _named(name: Any) -> Principal:
+    return principals.named(await name if hasattr(name, "__await__") else name)
 
 
 async def _has_left(receive: Receive) -> bool:

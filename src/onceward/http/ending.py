@@ -27,7 +27,7 @@ logger = logging.getLogger("onceward.http")
 class Ending:
     """The claim of one request that runs, until what became of it is recorded."""
 
-    __slots__ = ("_asked", "_binding", "_claim", "_guard", "operation", "recording")
+    __slots__ = ("_asked", "_binding", "_claim", "_guard", "_renews", "operation", "recording")
 
     def __init__(self, guard: Guard, asked: Asked, claim: Claim) -> None:
         ledger, rule = guard.ledger, asked.rule
@@ -35,6 +35,7 @@ class Ending:
         self._guard = guard
         self._asked = asked
         self._claim = claim
+        self._renews = True
         self._binding = Binding(ledger, guard.form, claim, rule, kept)
         self.operation = Operation(asked.key, self._binding)
         self.recording = Recording(ledger, guard.form, claim, rule, guard.keep_status)
@@ -42,7 +43,9 @@ class Ending:
     def drop(self) -> None:
         """Stop renewing the claim."""
         self.operation.over = True
-        self._binding.drop()
+        if self._renews:
+            self._renews = False
+            self._binding.drop()
 
     @property
     def undecided(self) -> bool:

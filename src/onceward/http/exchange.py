@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from typing import Any
 
 from onceward.core.response import BODILESS_STATUSES, CONTENT_LENGTH
@@ -201,14 +202,13 @@ class Exchange:
 
     # What the handler sends.
 
-    async def send(self, message: Message) -> None:
+    def send(self, message: Message) -> Coroutine[Any, Any, None]:
         kind = message["type"]
         if kind == "http.response.start":
-            await self._begin(message)
-        elif kind == "http.response.body":
-            await self._piece(message)
-        else:
-            await self._pass(message)
+            return self._begin(message)
+        if kind == "http.response.body":
+            return self._piece(message)
+        return self._pass(message)
 
     async def _begin(self, message: Message) -> None:
         headers = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]

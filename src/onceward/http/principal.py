@@ -60,10 +60,12 @@ def of_user(user: object) -> Principal | None:
 
 def of_credentials(lines: Iterable[tuple[str, bytes]]) -> Principal:
     """The principal of whoever holds these credentials, by (lower-case header name, value)."""
-    found = sorted(lines)
-    if not found:
+    parts: list[bytes] = []
+    for name, value in sorted(lines):
+        parts += (name.encode("latin-1"), value)
+    if not parts:
         return ANONYMOUS
-    digest = digest_of(*[part for name, value in found for part in (name.encode("latin-1"), value)])[:32]
+    digest = digest_of(*parts)[:32]
     return Principal(f"http:credentials:{digest}", f"credentials:{digest}", fleeting=True)
 
 
