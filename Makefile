@@ -45,7 +45,7 @@ format: $(STAMP) ## Rewrite the code in the house format.
 
 test: lint ## Lint, types, and the whole suite with coverage; starts and stops its own servers.
 	@echo "onceward: tests (starts its own PostgreSQL and Redis on loopback; takes a few minutes)"
-	@$(SCRATCH) $(BIN)/python -W "ignore:Unable to activate pytest branch" -m slipcover -m pytest -n 2 --dist loadgroup
+	@$(SCRATCH) $(BIN)/python -W "ignore:Unable to activate pytest branch" -m slipcover -m pytest -n 3 --dist loadgroup
 
 test-everywhere: $(STAMP) ## The HTTP behaviour suite in full: each test on every framework with every store it can run on.
 	@echo "onceward: HTTP behaviour in full (three minutes on two cores with nothing else to do)"

@@ -57,7 +57,8 @@ class IdempotencyMiddleware:
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         kind = scope["type"]
         if kind == "http":
-            if scope["method"] in self._methods and self._guard.covers(scope["path"]):
+            guard = self._guard
+            if scope["method"] in self._methods and (not guard.paths or guard.covers(scope["path"])):
                 keyed = False
                 for name, _ in scope["headers"]:
                     if name == b"idempotency-key" or name == b"x-idempotency-key":  # noqa: PLR1714  # twice as fast
@@ -68,7 +69,7 @@ class IdempotencyMiddleware:
                     if exchange is not None:
                         await self._run(exchange, scope, receive)
                     return
-                if not keyed and self._guard.may_require and self._rule(scope).required:
+                if not keyed and guard.may_require and self._rule(scope).required:
                     await answer(send, problem.key_required())
                     return
         elif kind == "lifespan":

@@ -160,6 +160,7 @@ class Guard:
         self._own = isinstance(store, str)
         self._purges = False
         self._rules: dict[Rule, Rule] = {}
+        self._requires = self.default.required or self.rules.required
         self._told_fleeting = False
 
     def covers(self, path: str) -> bool:
@@ -188,7 +189,7 @@ class Guard:
     @property
     def may_require(self) -> bool:
         """Whether any request might need a key, so that one without it has to be looked at."""
-        return bool(self.default.required or declared.required or self.rules.required)
+        return bool(declared.required or self._requires)
 
     async def admit(self, asked: Asked) -> Found | None:
         """Ask for the key, waiting for a running duplicate as long as the request would. None: proceed unprotected."""
