@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import os
 import signal
 import sys
@@ -37,8 +38,8 @@ class State:
 
 
 class App:
-    """`GET /pid` and a stream at `/stream`; `/slow` takes until its client has sent all that it announced; the rest is
-    what its name says.
+    """`GET /pid`, `/frozen` (how many objects the collector leaves alone) and a stream at `/stream`; `/slow` takes until
+    its client has sent all that it announced; the rest is what its name says.
     """
 
     def __init__(self, name: str) -> None:
@@ -63,6 +64,8 @@ class App:
         elif scope["path"] == "/thread":
             threading.Thread(target=threading.Event().wait).start()
             await send({"type": "http.response.body", "body": b"begun\n"})
+        elif scope["path"] == "/frozen":
+            await send({"type": "http.response.body", "body": str(gc.get_freeze_count()).encode()})
         elif scope["path"] == "/die":
             os.kill(os.getpid(), signal.SIGKILL)
         else:

@@ -41,6 +41,7 @@ def test_when_it_says_where_it_listens_it_answers(tmp_path: Path) -> None:
         said = hub.log_lines()[-1]
 
         assert int(get(hub, "/pid")) == hub.process.pid
+        assert int(get(hub, "/frozen")) > 10_000, "the collector walks through what is there for good"
     place = re.escape(str(data_dir))
     assert re.fullmatch(rf"onceward: listening on http://127\.0\.0\.1:\d+ \(data in {place}\)", said)
     assert (data_dir / "hub.db").is_file()
