@@ -32,10 +32,11 @@ class GateFlight:
     def poll(self) -> bool:
         self.polls += 1
         try:
-            self.received = bool(self._here.recv(1)) and self.polls >= self._store.pieces
+            over = bool(self._here.recv(1)) and self.polls >= self._store.pieces
         except BlockingIOError:
             return False
-        return self.received
+        self.received = over and self._store.goes_well
+        return over
 
     def land(self) -> None:
         self.there.send(b".")
@@ -68,6 +69,7 @@ class FlyingStore(GateStore):
         self.grounds = False
         self.connected = True
         self.pieces = 1
+        self.goes_well = True
         self.raises: Exception | None = None
 
     def start(self, writes: Sequence[Write]) -> GateFlight | None:
@@ -106,3 +108,11 @@ def run(main: Callable[[], Awaitable[object]]) -> None:
         await asyncio.wait_for(main(), 20)
 
     asyncio.run(awaited())
+
+
+def answered(asks: Callable[[], Answer]) -> tuple[threading.Thread, list[Answer]]:
+    """A thread that asks, and what it is told."""
+    answers: list[Answer] = []
+    thread = threading.Thread(target=lambda: answers.append(asks()))
+    thread.start()
+    return thread, answers

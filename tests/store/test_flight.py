@@ -8,7 +8,7 @@ import time
 
 import pytest
 from tests.store.flying import FlyingStore, run, write_on
-from tests.store.gate import begin, block, refuse_key, settle
+from tests.store.gate import begin, block, refuse_key
 from tests.waiting import soon, until
 
 from onceward import errors
@@ -32,110 +32,6 @@ def test_a_loop_sends_and_takes_in_without_a_thread(store: FlyingStore, line: Ba
 
     assert store.finished == ["MainThread"] * 3
     assert store.batches == []
-
-
-@pytest.mark.usefixtures("patient")
-def test_a_crowd_is_sent_in_two_parts_so_that_server_and_callers_work_at_the_same_time(
-    store: FlyingStore, line: Batcher
-) -> None:
-    async def twice(number: int) -> None:
-        first = await write_on(line, begin(f"k{number}"))
-        assert first.entry is not None
-        await write_on(line, settle(f"k{number}", first.entry.version))
-
-    async def main() -> None:
-        await asyncio.gather(*(twice(number) for number in range(64)))
-
-    run(main)
-
-    assert store.sizes[:3] == [EARLY_MIN, 32, 32]
-    assert sum(store.sizes) == 128
-    assert len(store.sizes) <= 7
-
-
-@pytest.mark.usefixtures("patient")
-def test_what_is_queued_departs_before_the_answers_of_the_flight_before_it_are_worked_out(
-    store: FlyingStore, line: Batcher
-) -> None:
-    departed_before = []
-    store.lands = False
-
-    async def main() -> None:
-        first = asyncio.ensure_future(write_on(line, begin("first")))
-        await soon(lambda: bool(store.flights))
-        behind = asyncio.ensure_future(write_on(line, begin("behind")))
-        await soon(lambda: bool(line._queue) and not line._nudged)
-        store.spoil = lambda writes: departed_before.append((writes[0].key, len(store.flights)))
-        store.flights[0].land()
-        assert (await first).applied
-        store.flights[1].land()
-        assert (await behind).applied
-
-    run(main)
-
-    assert departed_before == [("first", 2), ("behind", 2)]
-    assert store.finished == ["MainThread"] * 2
-
-
-@pytest.mark.usefixtures("patient")
-def test_what_hangs_on_those_answers_waits_for_them(store: FlyingStore, line: Batcher) -> None:
-    """A second `begin` of the same key is refused by the answer to the first: it is never sent."""
-    store.lands = False
-
-    async def main() -> None:
-        first = asyncio.ensure_future(write_on(line, begin("k")))
-        await soon(lambda: bool(store.flights))
-        again = asyncio.ensure_future(write_on(line, begin("k", "other")))
-        await soon(lambda: bool(line._queue) and not line._nudged)
-        store.flights[0].land()
-        assert (await first).applied
-        assert not (await again).applied
-
-    run(main)
-
-    assert store.sizes == [1]
-
-
-@pytest.mark.usefixtures("patient")
-def test_a_batch_that_is_taken_apart_is_not_mixed_up_with_the_one_that_followed_it(
-    store: FlyingStore, line: Batcher
-) -> None:
-    store.lands = False
-    store.spoil = refuse_key("bad")
-
-    async def main() -> None:
-        mixed = [asyncio.ensure_future(write_on(line, begin(key))) for key in ("good", "bad")]
-        await soon(lambda: bool(store.flights))
-        behind = asyncio.ensure_future(write_on(line, begin("behind")))
-        await soon(lambda: bool(line._queue) and not line._nudged)
-        store.flights[0].land()
-        await soon(lambda: len(store.flights) == 2)
-        store.flights[1].land()
-        assert (await behind).applied
-        assert (await mixed[0]).applied
-        with pytest.raises(errors.WriteRefused):
-            await mixed[1]
-
-    run(main)
-
-
-@pytest.mark.usefixtures("patient")
-def test_an_unbalanced_pair_of_flights_is_balanced(store: FlyingStore, line: Batcher) -> None:
-    """Otherwise few would fly and many wait, for ever: who lands together is queued together again."""
-    store.lands = False
-
-    async def main() -> None:
-        few = [asyncio.ensure_future(write_on(line, begin(f"few{n}"))) for n in range(2)]
-        await soon(lambda: bool(store.flights))
-        many = [asyncio.ensure_future(write_on(line, begin(f"many{n}"))) for n in range(62)]
-        await soon(lambda: len(line._queue) == 62 and not line._nudged)
-        store.lands = True
-        store.flights[0].land()
-        assert all(answer.applied for answer in await asyncio.gather(*few, *many))
-
-    run(main)
-
-    assert store.sizes == [2, 32, 30]
 
 
 def test_what_comes_in_pieces_is_taken_in_piece_by_piece(store: FlyingStore, line: Batcher) -> None:

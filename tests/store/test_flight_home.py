@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import sys
 import threading
 import weakref
-from collections.abc import Callable
-from types import FrameType
 
 import pytest
 from tests.blobs.keeping import open_files
-from tests.store.flying import FlyingStore, answer_of, run, write_on
+from tests.store.flying import FlyingStore, answered, run, write_on
 from tests.store.gate import begin, block, settle
 from tests.waiting import soon, until
 
 import onceward.store.flight
-from onceward import errors
 from onceward.core.claim import Answer, Ref, Status, Write
 from onceward.store.batch import Batcher
 from onceward.store.flight import Journey
@@ -43,13 +39,6 @@ def occupy(has_it: threading.Event, let_go: threading.Event) -> bool:
     """What a thread does that has the store for a while."""
     has_it.set()
     return let_go.wait(5)
-
-
-def answered(asks: Callable[[], Answer]) -> tuple[threading.Thread, list[Answer]]:
-    answers: list[Answer] = []
-    thread = threading.Thread(target=lambda: answers.append(asks()))
-    thread.start()
-    return thread, answers
 
 
 @pytest.mark.usefixtures("no_look")
@@ -289,30 +278,6 @@ def test_a_flight_that_is_over_is_nobody_elses() -> None:
     line.close()
 
 
-def test_a_thread_that_is_interrupted_while_it_brings_one_home_leaves_the_store_free(
-    store: FlyingStore, line: Batcher
-) -> None:
-    def interrupt(_: object) -> None:
-        raise KeyboardInterrupt
-
-    async def main() -> None:
-        store.lands = False
-        own = asyncio.ensure_future(write_on(line, begin("own")))
-        await soon(lambda: bool(store.flights))
-        store.spoil = interrupt
-        with pytest.raises(KeyboardInterrupt), line._flights.store_to_oneself(line):
-            pass
-        with pytest.raises(errors.StoreUnavailable, match="interrupted"):
-            await own
-        store.spoil = lambda _: None
-        store.lands = True
-        assert (await write_on(line, begin("next"))).applied
-
-    run(main)
-
-    assert store.given_up == 1
-
-
 def test_a_forgotten_batcher_is_freed_at_once() -> None:
     gc.disable()
     try:
@@ -322,90 +287,3 @@ def test_a_forgotten_batcher_is_freed_at_once() -> None:
         assert seen() is None
     finally:
         gc.enable()
-
-
-# One that comes while an object is freed is Python's own to tell.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("followed", [False, True])
-def test_an_interrupt_anywhere_leaves_the_store_to_others(followed: bool) -> None:
-    """Raised where CPython looks for signals: when a function begins, and when one written in C returns.
-
-    One place is left out: between taking a lock and knowing it nothing can be done, as with every lock.
-    """
-    point = 1
-    while interrupted_at(point, followed=followed):
-        point += 1
-
-    assert point > 25
-
-
-async def turns(number: int) -> None:
-    for _ in range(number):
-        await asyncio.sleep(0)
-
-
-async def follow(store: FlyingStore, line: Batcher) -> None:
-    """Queue something while the first flight is in the air."""
-    store.lands = False
-    await turns(2)
-    following = line.write(begin("following"))
-    store.lands = True
-    for flight in store.flights:
-        flight.land()
-    await answer_of(following)
-
-
-def interrupted_at(point: int, *, followed: bool) -> str | None:
-    """Where it was interrupted, if there are so many points. A flight may be followed by another when it lands."""
-    store = FlyingStore()
-    line = Batcher(store, lambda _: False)
-    passed = 0
-    where: str | None = None
-
-    def watch(frame: FrameType, event: str, what: object) -> None:
-        nonlocal passed, where
-        inside = frame if event == "c_return" else frame.f_back
-        if where is not None or event not in {"call", "c_return"} or inside is None:
-            return
-        if inside.f_code.co_filename != onceward.store.flight.__file__ or getattr(what, "__name__", "") == "acquire":
-            return
-        passed += 1
-        if passed == point:
-            where = f"{inside.f_code.co_name}:{inside.f_lineno}"
-            sys.setprofile(None)
-            raise KeyboardInterrupt
-
-    async def main() -> None:
-        following = asyncio.ensure_future(follow(store, line)) if followed else None
-        sys.setprofile(watch)
-        await write_on(line, begin("interrupted"))
-        if following is not None:
-            await following
-
-    loop = asyncio.new_event_loop()
-    broken: list[str] = []
-    loop.set_exception_handler(lambda _, said: broken.append(f"{said['message']}: {said.get('exception')!r}"))
-    before = sys.getprofile()
-    task = loop.create_task(main())
-    try:
-        loop.run_until_complete(task)
-    except (KeyboardInterrupt, errors.StoreUnavailable):
-        pass
-    finally:
-        sys.setprofile(before)
-    if where is None:
-        assert len(store.sizes) + len(store.batches) == 1 + followed
-    else:
-        loop.run_until_complete(turns(10))  # what was interrupted does not come up again
-        assert [said for said in broken if "KeyboardInterrupt" not in said] == [], where
-        # Nothing of it is left on its way, to be taken for the answers to something else.
-        assert store.given_up or all(flight.received for flight in store.flights), where
-        thread, answers = answered(lambda: block(line.write(begin("other"))))
-        thread.join(3)
-        assert answers, where
-        assert answers[0].applied, where
-    task.cancel()
-    loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
-    loop.close()
-    line.close()
-    return where

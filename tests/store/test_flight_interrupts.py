@@ -1,0 +1,163 @@
+"""An interrupt while something flies: whoever is aboard is told, and the store is left to others."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from types import FrameType
+
+import pytest
+from tests.store.flying import FlyingStore, answer_of, answered, run, write_on
+from tests.store.gate import begin, block
+from tests.waiting import soon
+
+import onceward.store.flight
+from onceward import errors
+from onceward.store.batch import Batcher
+
+
+@pytest.fixture
+def store() -> FlyingStore:
+    return FlyingStore()
+
+
+def test_a_thread_that_is_interrupted_while_it_brings_one_home_leaves_the_store_free(
+    store: FlyingStore, line: Batcher
+) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    async def main() -> None:
+        store.lands = False
+        own = asyncio.ensure_future(write_on(line, begin("own")))
+        await soon(lambda: bool(store.flights))
+        store.spoil = interrupt
+        with pytest.raises(KeyboardInterrupt), line._flights.store_to_oneself(line):
+            pass
+        with pytest.raises(errors.StoreUnavailable, match="interrupted"):
+            await own
+        store.spoil = lambda _: None
+        store.lands = True
+        assert (await write_on(line, begin("next"))).applied
+
+    run(main)
+
+    assert store.given_up == 1
+
+
+@pytest.mark.usefixtures("patient")
+def test_while_answers_are_worked_out_an_interrupt_does_not_harm_the_flight_behind(
+    store: FlyingStore, line: Batcher
+) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    async def in_line() -> None:
+        await soon(lambda: bool(store.flights))
+        tasks.append(loop.create_task(write_on(line, begin("behind"))))
+        await soon(lambda: bool(line._queue) and not line._nudged)
+        store.spoil = interrupt
+        store.flights[0].land()
+        await asyncio.wait(tasks)
+
+    store.lands = False
+    loop = asyncio.new_event_loop()
+    tasks = [loop.create_task(write_on(line, begin("first")))]
+    waits = loop.create_task(in_line())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(waits)
+    store.spoil = lambda _: None
+    store.flights[1].land()
+    loop.run_until_complete(waits)
+
+    assert isinstance(tasks[0].exception(), errors.StoreUnavailable)
+    assert tasks[1].result().applied
+    assert store.given_up == 0, "all of the first had come: there was nothing to give up"
+    loop.close()
+
+
+# One that comes while an object is freed is Python's own to tell.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("followed", [False, True])
+def test_an_interrupt_anywhere_leaves_the_store_to_others(followed: bool) -> None:
+    """Raised where CPython looks for signals: when a function begins, and when one written in C returns.
+
+    One place is left out: between taking a lock and knowing it nothing can be done, as with every lock.
+    """
+    point = 1
+    while interrupted_at(point, followed=followed):
+        point += 1
+
+    assert point > 25
+
+
+async def turns(number: int) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+async def follow(store: FlyingStore, line: Batcher) -> None:
+    """Queue something while the first flight is in the air."""
+    store.lands = False
+    await turns(2)
+    following = line.write(begin("following"))
+    store.lands = True
+    for flight in store.flights:
+        flight.land()
+    await answer_of(following)
+
+
+def interrupted_at(point: int, *, followed: bool) -> str | None:
+    """Where it was interrupted, if there are so many points. A flight may be followed by another when it lands."""
+    store = FlyingStore()
+    line = Batcher(store, lambda _: False)
+    passed = 0
+    where: str | None = None
+
+    def watch(frame: FrameType, event: str, what: object) -> None:
+        nonlocal passed, where
+        inside = frame if event == "c_return" else frame.f_back
+        if where is not None or event not in {"call", "c_return"} or inside is None:
+            return
+        if inside.f_code.co_filename != onceward.store.flight.__file__ or getattr(what, "__name__", "") == "acquire":
+            return
+        passed += 1
+        if passed == point:
+            where = f"{inside.f_code.co_name}:{inside.f_lineno}"
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    async def main() -> None:
+        following = asyncio.ensure_future(follow(store, line)) if followed else None
+        sys.setprofile(watch)
+        await write_on(line, begin("interrupted"))
+        if following is not None:
+            await following
+
+    loop = asyncio.new_event_loop()
+    broken: list[str] = []
+    loop.set_exception_handler(lambda _, said: broken.append(f"{said['message']}: {said.get('exception')!r}"))
+    before = sys.getprofile()
+    task = loop.create_task(main())
+    try:
+        loop.run_until_complete(task)
+    except (KeyboardInterrupt, errors.StoreUnavailable):
+        pass
+    finally:
+        sys.setprofile(before)
+    if where is None:
+        assert len(store.sizes) + len(store.batches) == 1 + followed
+    else:
+        loop.run_until_complete(turns(10))  # what was interrupted does not come up again
+        assert [said for said in broken if "KeyboardInterrupt" not in said] == [], where
+        # Nothing of it is left on its way, to be taken for the answers to something else.
+        assert store.given_up or all(flight.received for flight in store.flights), where
+        thread, answers = answered(lambda: block(line.write(begin("other"))))
+        thread.join(3)
+        assert answers, where
+        assert answers[0].applied, where
+    task.cancel()
+    loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
+    loop.close()
+    line.close()
+    return where
