@@ -122,3 +122,24 @@ def test_what_cannot_be_sent_at_all_was_not(ends: tuple[socket.socket, socket.so
 
     with pytest.raises(BrokenPipeError):
         sent(here)
+
+
+@pytest.mark.parametrize(
+    ("said", "whole"),
+    [
+        (b"$1\r\na\r\n", True),
+        (b"$1\r\na\r\n$1\r\nb\r\n", False),  # more than was asked for: nobody may speak on such a line
+        (b"-ERR no\r\n", False),
+        (b"$1\r\n", False),
+        (b"+OK\r\n", False),
+    ],
+)
+def test_it_is_whole_when_everything_has_come_and_is_well(
+    ends: tuple[socket.socket, socket.socket], said: bytes, whole: bool
+) -> None:
+    here, there = ends
+    parcel = sent(here, 1)
+    there.send(said)
+    parcel.poll()
+
+    assert parcel.is_whole is whole
