@@ -16,7 +16,7 @@ from onceward.core.claim import Answer, Append, Begin, Claim, Move, Ref, Status,
 from onceward.ledger import Ledger
 from onceward.store import BATCH_WRITES_MAX, Reading
 from onceward.store.batch import Batcher
-from onceward.store.pending import Pending, driving
+from onceward.store.pending import Pending
 
 
 async def entered(store: GateStore) -> None:
@@ -384,19 +384,6 @@ def test_the_answer_to_a_begin_is_read_once_for_all_states(line: Batcher) -> Non
 
 async def _answer(pending: Pending[Answer]) -> Answer:
     return await pending
-
-
-def test_a_driver_is_not_taken_for_the_loop_that_an_effect_starts_inside_it() -> None:
-    from onceward.store.pending import driven  # noqa: PLC0415  # only here
-
-    async def inside() -> bool:
-        return driven()
-
-    with driving():
-        assert driven()
-        assert not asyncio.run(inside())
-        assert driven()
-    assert not driven()
 
 
 async def _read(line: Batcher, ref: Ref) -> Reading:

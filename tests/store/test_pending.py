@@ -12,7 +12,7 @@ import pytest
 
 from onceward.errors import StoreUnavailable
 from onceward.store import pending
-from onceward.store.pending import Pending, tell
+from onceward.store.pending import Pending, driven, driving, tell
 
 SECONDS = 0.05
 
@@ -83,3 +83,14 @@ def test_an_answer_is_complete_at_every_moment_in_which_it_is_called_done() -> N
         sys.settrace(outer)
 
     assert set(seen) == {"the answer"}
+
+
+def test_a_driver_is_not_taken_for_the_loop_that_an_effect_starts_inside_it() -> None:
+    async def inside() -> bool:
+        return driven()
+
+    with driving():
+        assert driven()
+        assert not asyncio.run(inside())
+        assert driven()
+    assert not driven()

@@ -12,11 +12,11 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from tests.hub.chat_desk import Fifo
 from tests.hub.client.conftest import Using
 from tests.hub.client.line import Line
 from tests.hub.client.test_reference import public, words
 from tests.hub.process import running_hub
-from tests.hub.test_chat import Fifo
 
 from onceward import errors
 from onceward.hub.client import (

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.hub.chat_desk import Fifo, events
 from tests.hub.process import RunningHub, started_hub
-from tests.hub.test_chat import Fifo, events
 from tests.servers.postgres import PostgresServer
 from tests.waiting import until
 
