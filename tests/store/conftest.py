@@ -13,7 +13,7 @@ from tests.servers.redis import RedisServer
 from tests.store.gate import GateStore
 from tests.store.tap import Tap
 
-from onceward.store import flight
+from onceward.store import flight, flights
 from onceward.store.batch import Batcher
 from onceward.store.redis import RedisStore
 
@@ -34,7 +34,8 @@ def line(store: GateStore) -> Iterator[Batcher]:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is, nobody takes a loop for busy."""
-    monkeypatch.setattr(flight, "PATROL_SECONDS", 3600.0)
+    for module in (flight, flights):
+        monkeypatch.setattr(module, "PATROL_SECONDS", 3600.0)
     monkeypatch.setattr(flight, "LOOK_SECONDS", 3600.0)
 
 

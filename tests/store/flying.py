@@ -11,6 +11,7 @@ from tests.store.gate import GateStore
 
 from onceward.core.claim import Answer, Write
 from onceward.store.batch import Batcher
+from onceward.store.flight import Flight, Packs
 from onceward.store.pending import Pending
 
 
@@ -56,6 +57,23 @@ class GateFlight:
         return answers
 
 
+class GatePacked:
+    """Its store notes what is packed, as often as it is."""
+
+    def __init__(self, store: FlyingStore) -> None:
+        self._store = store
+        self._writes: list[Write] = []
+
+    def add(self, writes: Sequence[Write]) -> None:
+        self._store.packed += [write.key for write in writes]
+        if self._store.raises is not None:
+            raise self._store.raises
+        self._writes += writes
+
+    def depart(self) -> GateFlight | None:
+        return self._store.start(self._writes)
+
+
 class FlyingStore(GateStore):
     """As the gate store, for loops. A flight lands at once unless `lands` is taken back."""
 
@@ -63,6 +81,7 @@ class FlyingStore(GateStore):
         super().__init__()
         self.flights: list[GateFlight] = []
         self.sizes: list[int] = []
+        self.packed: list[str] = []
         self.finished: list[str] = []
         self.given_up = 0
         self.lands = True
@@ -72,11 +91,12 @@ class FlyingStore(GateStore):
         self.goes_well = True
         self.raises: Exception | None = None
 
+    def pack(self) -> GatePacked:
+        return GatePacked(self)
+
     def start(self, writes: Sequence[Write]) -> GateFlight | None:
         if not self.connected:
             return None
-        if self.raises is not None:
-            raise self.raises
         flight = GateFlight(self, writes)
         self.flights.append(flight)
         self.sizes.append(len(writes))
@@ -92,6 +112,12 @@ class FlyingStore(GateStore):
     def decide(self, writes: Sequence[Write]) -> list[Answer]:
         self.spoil(writes)
         return super(GateStore, self).commit(writes)
+
+
+def start(store: Packs, *writes: Write) -> Flight | None:
+    packed = store.pack()
+    packed.add(writes)
+    return packed.depart()
 
 
 async def write_on(line: Batcher, write: Write) -> Answer:

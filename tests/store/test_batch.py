@@ -271,7 +271,7 @@ def test_threads_and_loops_share_batches(store: GateStore, line: Batcher) -> Non
         first = pool.submit(on_thread, "first")
         store.entered.acquire(timeout=10)
         rest = [pool.submit(on_thread if n % 2 else on_loop, f"k{n}") for n in range(8)]
-        until(lambda: len(line._queue._waiting) == 8, "not all of them wait")
+        until(lambda: len(line.queue._waiting) == 8, "not all of them wait")
         store.let_go()
 
         assert all(future.result(10).applied for future in [first, *rest])

@@ -14,7 +14,7 @@ from tests.waiting import soon, until
 from onceward import errors
 from onceward.core.claim import Answer, Ref, Status
 from onceward.store.batch import Batcher
-from onceward.store.flight import EARLY_MIN
+from onceward.store.flights import EARLY_MIN
 
 
 @pytest.fixture
@@ -22,6 +22,7 @@ def store() -> FlyingStore:
     return FlyingStore()
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.usefixtures("patient")
 def test_a_loop_sends_and_takes_in_without_a_thread(store: FlyingStore, line: Batcher) -> None:
     async def main() -> None:
@@ -338,7 +339,7 @@ def test_a_thread_that_waits_for_the_store_comes_before_the_next_flight(store: F
 def test_what_was_put_back_keeps_its_order(line: Batcher) -> None:
     sent = [line.write(begin(f"k{number}")) for number in range(5)]
 
-    line.restore(line.gather())
+    line.queue.restore(line.queue.gather())
 
-    assert line.gather() == sent
-    line.restore(sent)
+    assert line.queue.gather() == sent
+    line.queue.restore(sent)

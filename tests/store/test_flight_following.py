@@ -13,7 +13,7 @@ from tests.waiting import soon
 from onceward import errors
 from onceward.core.claim import Write
 from onceward.store.batch import Batcher
-from onceward.store.flight import EARLY_MIN
+from onceward.store.flights import EARLY_MIN
 
 pytestmark = pytest.mark.usefixtures("patient")
 
@@ -51,7 +51,7 @@ def test_what_is_queued_departs_before_the_answers_of_the_flight_before_it_are_w
         first = asyncio.ensure_future(write_on(line, begin("first")))
         await soon(lambda: bool(store.flights))
         behind = asyncio.ensure_future(write_on(line, begin("behind")))
-        await soon(lambda: bool(line._queue) and not line._nudged)
+        await soon(lambda: bool(line.queue) and not line._nudged)
         store.spoil = lambda writes: departed_before.append((writes[0].key, len(store.flights)))
         store.flights[0].land()
         assert (await first).applied
@@ -77,7 +77,7 @@ def test_nothing_departs_behind_a_flight_that_went_wrong_until_that_is_known(sto
         first = asyncio.ensure_future(write_on(line, begin("first")))
         await soon(lambda: bool(store.flights))
         behind = asyncio.ensure_future(write_on(line, begin("behind")))
-        await soon(lambda: bool(line._queue) and not line._nudged)
+        await soon(lambda: bool(line.queue) and not line._nudged)
         store.spoil = fail
         store.flights[0].land()
         with pytest.raises(errors.StoreUnavailable, match="gone"):
@@ -97,7 +97,7 @@ def test_what_hangs_on_those_answers_waits_for_them(store: FlyingStore, line: Ba
         first = asyncio.ensure_future(write_on(line, begin("k")))
         await soon(lambda: bool(store.flights))
         again = asyncio.ensure_future(write_on(line, begin("k", "other")))
-        await soon(lambda: bool(line._queue) and not line._nudged)
+        await soon(lambda: bool(line.queue) and not line._nudged)
         store.flights[0].land()
         assert (await first).applied
         assert not (await again).applied
@@ -117,7 +117,7 @@ def test_a_batch_that_is_taken_apart_is_not_mixed_up_with_the_one_that_followed_
         mixed = [asyncio.ensure_future(write_on(line, begin(key))) for key in ("good", "bad")]
         await soon(lambda: bool(store.flights))
         behind = asyncio.ensure_future(write_on(line, begin("behind")))
-        await soon(lambda: bool(line._queue) and not line._nudged)
+        await soon(lambda: bool(line.queue) and not line._nudged)
         store.flights[0].land()
         await soon(lambda: len(store.flights) == 2)
         store.flights[1].land()
@@ -137,7 +137,7 @@ def test_an_unbalanced_pair_of_flights_is_balanced(store: FlyingStore, line: Bat
         few = [asyncio.ensure_future(write_on(line, begin(f"few{n}"))) for n in range(2)]
         await soon(lambda: bool(store.flights))
         many = [asyncio.ensure_future(write_on(line, begin(f"many{n}"))) for n in range(62)]
-        await soon(lambda: len(line._queue) == 62 and not line._nudged)
+        await soon(lambda: len(line.queue) == 62 and not line._nudged)
         store.lands = True
         store.flights[0].land()
         assert all(answer.applied for answer in await asyncio.gather(*few, *many))

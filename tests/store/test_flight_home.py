@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 from tests.blobs.keeping import open_files
-from tests.store.flying import FlyingStore, answered, run, write_on
+from tests.store.flying import FlyingStore, answered, run, start, write_on
 from tests.store.gate import begin, block, settle
 from tests.waiting import soon, until
 
@@ -198,7 +198,7 @@ def test_what_is_queued_while_a_thread_has_the_store_is_sent_by_its_loop(store: 
         working = line.call(lambda _: occupy(has_it, let_go))
         await soon(has_it.is_set)
         own = [asyncio.ensure_future(write_on(line, begin(f"k{number}"))) for number in range(3)]
-        await soon(lambda: len(line._queue) == len(own) and not line._nudged)  # they wait, and the loop tried to send
+        await soon(lambda: len(line.queue) == len(own) and not line._nudged)  # they wait, and the loop tried to send
         let_go.set()
         assert await working
         assert all(answer.applied for answer in await asyncio.gather(*own))
@@ -267,7 +267,7 @@ def test_a_loop_lets_go_of_a_flight_that_a_thread_brought_home(store: FlyingStor
 def test_a_flight_that_is_over_is_nobody_elses() -> None:
     store = FlyingStore()
     line = Batcher(store, lambda _: False)
-    flight = store.start([begin("k")])
+    flight = start(store, begin("k"))
     assert flight is not None
     journey = Journey(flight, [], asyncio.new_event_loop(), line)
     journey.over = True

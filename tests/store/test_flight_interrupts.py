@@ -12,8 +12,11 @@ from tests.store.gate import begin, block
 from tests.waiting import soon
 
 import onceward.store.flight
+import onceward.store.flights
 from onceward import errors
 from onceward.store.batch import Batcher
+
+WATCHED = {onceward.store.flight.__file__, onceward.store.flights.__file__}
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ def test_while_answers_are_worked_out_an_interrupt_does_not_harm_the_flight_behi
     async def in_line() -> None:
         await soon(lambda: bool(store.flights))
         tasks.append(loop.create_task(write_on(line, begin("behind"))))
-        await soon(lambda: bool(line._queue) and not line._nudged)
+        await soon(lambda: bool(line.queue) and not line._nudged)
         store.spoil = interrupt
         store.flights[0].land()
         await asyncio.wait(tasks)
@@ -119,7 +122,7 @@ def interrupted_at(point: int, *, followed: bool) -> str | None:
         inside = frame if event == "c_return" else frame.f_back
         if where is not None or event not in {"call", "c_return"} or inside is None:
             return
-        if inside.f_code.co_filename != onceward.store.flight.__file__ or getattr(what, "__name__", "") == "acquire":
+        if inside.f_code.co_filename not in WATCHED or getattr(what, "__name__", "") == "acquire":
             return
         passed += 1
         if passed == point:

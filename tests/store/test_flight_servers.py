@@ -15,15 +15,17 @@ import psycopg
 import pytest
 from tests.backends import Servers
 from tests.servers.redis import RedisServer
+from tests.store.flying import start
 from tests.store.tap import Tap
 from tests.waiting import soon, until
 
 from onceward import errors
-from onceward.core.claim import Answer, Ref, Verb, Write
+from onceward.core.claim import Answer, Entry, Ref, Verb, Write
 from onceward.core.outcome import Outcome
 from onceward.store import BatchFailed, Store
 from onceward.store.batch import Batcher
 from onceward.store.flight import PATROL_SECONDS, Flight
+from onceward.store.held import Held
 from onceward.store.postgres import PostgresStore
 from onceward.store.redis import RedisStore
 from onceward.store.redis_parcel import Parcel
@@ -67,7 +69,7 @@ def departed(flight: Flight | None) -> Flight:
 
 def narrow(store: RedisStore | PostgresStore) -> None:
     """Let its connection hold but little of what is sent and not read yet."""
-    flight = departed(store.start([begin("narrow")]))
+    flight = departed(start(store, begin("narrow")))
     with socket.socket(fileno=os.dup(flight.fileno())) as line:
         line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     flight.finish()
@@ -95,8 +97,8 @@ async def written(line: Batcher, write: Write) -> Answer:
 
 def test_nothing_flies_before_it_is_connected(url: str, servers: Servers) -> None:
     with closing(RedisStore(url)) as redis, closing(PostgresStore(servers.emptied_database())) as postgres:
-        assert redis.start([begin()]) is None
-        assert postgres.start([begin()]) is None
+        assert start(redis, begin()) is None
+        assert start(postgres, begin()) is None
 
 
 def test_what_the_network_does_not_take_at_once_is_sent_by_one_who_can_wait(
@@ -109,7 +111,7 @@ def test_what_the_network_does_not_take_at_once_is_sent_by_one_who_can_wait(
     ]
 
     narrow(either)
-    flight = departed(either.start(settles))
+    flight = departed(start(either, *settles))
     assert flight.grounded
     answers = flight.finish()
 
@@ -142,13 +144,13 @@ def test_a_script_that_the_server_forgot_is_loaded_and_what_was_not_run_is_sent_
     redis.commit([begin("before")])
     redis_server.ask("SCRIPT", "FLUSH")
 
-    flight = departed(redis.start([begin("a"), begin("b")]))
+    flight = departed(start(redis, begin("a"), begin("b")))
     while not flight.poll():
         pass
 
     assert flight.grounded
     assert [answer.applied for answer in flight.finish()] == [True, True]
-    assert departed(redis.start([begin("c")])).finish()[0].applied
+    assert departed(start(redis, begin("c"))).finish()[0].applied
 
 
 def test_a_loop_does_not_notice_that_the_server_forgot_the_script(redis: RedisStore, redis_server: RedisServer) -> None:
@@ -273,16 +275,16 @@ def test_an_interrupt_behind_the_sending_leaves_no_answer_for_the_next_one(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(redis, "known", interrupt)
+        patched.setattr("onceward.store.redis._Flight", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            redis.start([begin("interrupted")])
+            start(redis, begin("interrupted"))
 
     assert redis._wire is None, "its answer is still to come"
     assert redis.commit([begin("interrupted")])[0].entry is not None
 
 
 def test_a_flight_that_is_given_up_leaves_no_answer_for_the_next_one(either: RedisStore | PostgresStore) -> None:
-    departed(either.start([begin("given up")])).give_up()
+    departed(start(either, begin("given up"))).give_up()
 
     assert entry_of(either.commit([begin("next")])[0], applied=True).key == "next"
 
@@ -291,7 +293,7 @@ def test_a_flight_that_fails_closes_its_connection(redis: RedisStore, monkeypatc
     def lost(_: Parcel) -> None:
         raise ConnectionResetError("gone")
 
-    flight = departed(redis.start([begin("k")]))
+    flight = departed(start(redis, begin("k")))
     monkeypatch.setattr(Parcel, "replies", lost)
     with pytest.raises(errors.StoreUnavailable, match="gone"):
         flight.finish()
@@ -303,8 +305,8 @@ def test_irreversible_claims_do_not_fly_to_a_server_that_forgets() -> None:
     with RedisServer(durable=False) as forgetful, closing(RedisStore(forgetful.fresh_url())) as store:
         store.read([])
 
-        assert store.start([begin("irreversible", repeatable=False)]) is None
-        departed(store.start([begin("repeatable", repeatable=True)])).finish()
+        assert start(store, begin("irreversible", repeatable=False)) is None
+        departed(start(store, begin("repeatable", repeatable=True))).finish()
 
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss"])
@@ -323,8 +325,8 @@ def test_what_goes_wrong_in_the_server_while_a_batch_flies_is_told_by_its_end(se
     with closing(PostgresStore(url)) as store:
         store.read([])
         with psycopg.connect(url, autocommit=True) as other:
-            other.execute("DROP FUNCTION onceward_commit_v2")
-        flight = departed(store.start([begin("k")]))
+            other.execute("DROP FUNCTION onceward_commit_v3")
+        flight = departed(start(store, begin("k")))
         while not flight.poll():
             pass
         with pytest.raises(errors.StoreUnavailable):
@@ -334,7 +336,7 @@ def test_what_goes_wrong_in_the_server_while_a_batch_flies_is_told_by_its_end(se
 
 def test_what_postgres_cannot_be_sent_leaves_the_connection_as_it_was(postgres: PostgresStore) -> None:
     with pytest.raises(BatchFailed):
-        postgres.start([begin("with \x00 in it")])
+        start(postgres, begin("with \x00 in it"))
 
     assert postgres.read([Ref(SCOPE, "k")]).entries == (None,)
     assert postgres.commit([begin("k")])[0].applied
@@ -344,10 +346,10 @@ def test_a_begin_that_has_to_be_asked_again_is_left_to_one_who_can_wait(
     postgres: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = postgres.wire.rows
-    flight = departed(postgres.start([begin("k")]))
+    flight = departed(start(postgres, begin("k")))
     with monkeypatch.context() as patched:
         # As for an entry that was purged between the look and the lock.
-        patched.setattr(postgres.wire, "rows", lambda asked: [(0, False, None, False, rows(asked)[0][4], *[None] * 18)])
+        patched.setattr(postgres.wire, "rows", lambda asked: rows(asked)[1:])
         while not flight.poll():
             pass
     assert flight.grounded
@@ -362,7 +364,7 @@ def test_silence_is_counted_from_the_sending(postgres: PostgresStore) -> None:
     postgres.wire.connection.seconds = 0.2
     os.kill(pid, signal.SIGSTOP)
     try:
-        flight = departed(postgres.start([begin("k")]))
+        flight = departed(start(postgres, begin("k")))
         sent_at = time.monotonic()
         until(lambda: time.monotonic() > sent_at + 0.2)
         began = time.monotonic()
@@ -379,7 +381,28 @@ def test_where_nobody_may_say_whether_there_are_more_servers_nothing_flies(redis
         url = redis_server.fresh_url().replace("redis://", "redis://shy:secret@")
         with closing(RedisStore(f"{url}&volatile=ok")) as store:
             store.read([])
-            assert store.start([begin("k")]) is None
+            assert start(store, begin("k")) is None
             assert store.commit([begin("k")])[0].applied
     finally:
         redis_server.ask("ACL", "DELUSER", "shy")
+
+
+class Forgetful(Held):
+    """Forgets everything once it was asked, as one does that is told of far more claims than it keeps."""
+
+    def known(self, write: Write) -> Entry | None:
+        known = super().known(write)
+        self.clear()
+        return known
+
+
+def test_an_answer_is_read_with_what_was_known_when_it_was_asked_for(either: RedisStore | PostgresStore) -> None:
+    """Of a claim that was known when its end was packed the answer says but little."""
+    answers = either.commit([begin()])
+    held = entry_of(answers[0], applied=True)
+    either._held = Forgetful()
+    either._held.note([held.ref], answers)
+
+    settled = either.commit([move(Verb.SETTLE, held.version)])
+
+    assert entry_of(settled[0], applied=True).holder == held.holder

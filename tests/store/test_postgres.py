@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
@@ -15,9 +16,10 @@ import psycopg
 import pytest
 from tests.backends import Servers
 from tests.servers.postgres import PostgresServer
+from tests.waiting import until
 
 from onceward import errors
-from onceward.core.claim import Ref, Verb, Write, committed
+from onceward.core.claim import FINISHED, MOVES, Ref, Verb, Write, committed
 from onceward.core.outcome import Outcome
 from onceward.store import BatchFailed
 from onceward.store.postgres import PostgresStore
@@ -67,6 +69,42 @@ def round_trips(connection: psycopg.Connection, step: Callable[[], object]) -> i
         record.seek(0)
         sent = [line.split(b"\t")[-2:] for line in record if line.split(b"\t")[1:2] == [b"F"]]
     return sum(b"Sync" in b" ".join(words) or b"Query" in b" ".join(words) for words in sent)
+
+
+# The machine in SQL.
+
+
+def test_the_server_knows_which_verbs_end_an_entry(store: PostgresStore) -> None:
+    ends = {verb.value: MOVES[verb][1] in FINISHED for verb in Verb}
+
+    assert {verb: value(session(store), f"SELECT onceward_ends_v3('{verb}')") for verb in ends} == ends
+
+
+def test_a_batch_in_which_others_were_faster_with_some_keys_tells_each_caller_its_own(
+    store: PostgresStore, url: str
+) -> None:
+    """They are inserted by another session between our look and our insert, which waits for them to be committed."""
+    with psycopg.connect(url) as other, ThreadPoolExecutor() as pool:
+        other.execute(
+            "INSERT INTO platform_idempotency_keys (scope, key, user_id, endpoint, fingerprint, version, attempt,"
+            " write_id, holder, repeatable, lease_until) SELECT scope, key, '', '', 'f', 1000000, 1, 'other', 'h', true,"
+            " now() + interval '1 hour' FROM unnest(%s::text[], %s::text[]) k (scope, key)",
+            ([SCOPE, SCOPE], ["key-1", "key-3"]),
+        )
+        batch = pool.submit(store.commit, [begin(key) for key in KEYS])
+        _until_somebody_waits(url)
+        other.commit()
+        answers = batch.result(10)
+
+    assert [answer.applied for answer in answers] == [key not in {"key-1", "key-3"} for key in KEYS]
+    entries = [answer.entry for answer in answers if answer.entry is not None]
+    assert [entry.key for entry in entries] == list(KEYS)
+    assert store.read([entry.ref for entry in entries]).entries == tuple(entries)
+
+
+def _until_somebody_waits(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as watcher:
+        until(lambda: bool(value(watcher, "SELECT count(*) FROM pg_locks WHERE NOT granted")))
 
 
 # Round trips, and what a refused batch leaves behind.
@@ -216,7 +254,8 @@ def test_a_database_of_an_earlier_version_gets_what_it_lacks_and_keeps_what_it_h
     with closing(PostgresStore(url)) as store, psycopg.connect(url, autocommit=True) as before:
         held = entry_of(store.commit([begin()])[0], applied=True)
         before.execute(
-            "DROP FUNCTION onceward_commit_v2; DROP FUNCTION onceward_allows_v2; DROP TYPE onceward_write_v2"
+            "DROP FUNCTION onceward_commit_v3; DROP FUNCTION onceward_allows_v3; DROP TYPE onceward_write_v3; "
+            "DROP FUNCTION onceward_ends_v3"
         )
 
     with closing(PostgresStore(url)) as store:

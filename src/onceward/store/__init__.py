@@ -23,7 +23,7 @@ A batch holds at most one write of each key. A batch that cannot be committed be
 lock that it could not get) raises `BatchFailed`, and nothing of it was applied: the batcher halves it until the
 culprit stands alone.
 
-A store that waits for a server may also have `start` (`store/flight.py`): event loops then send batches themselves and go
+A store that waits for a server may also have `pack` (`store/flight.py`): event loops then send batches themselves and go
 on with other work until the answers come. `onceward.testing.FlownStore` runs this contract that way.
 """
 

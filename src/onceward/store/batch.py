@@ -3,7 +3,7 @@
 While one batch is in flight the next one gathers; a batch never waits for a timer. A thread of the batcher's own serves
 the store, so that a caller whose loop is blocked still has its claims renewed; a thread that waits for its own answer
 anyway, and finds the store idle, commits the batch itself and saves two thread switches; and where the store can, an
-event loop sends its batches itself (`store/flight.py`). Rules, with a test each in `tests/store/test_batch.py`:
+event loop sends its batches itself (`store/flights.py`). Rules, with a test each in `tests/store/test_batch.py`:
 
 * One write of a key in a batch; later ones wait in arrival order. When the entry that came back refuses a waiting
   `begin`, that is its answer: a flood of duplicates costs one write.
@@ -30,7 +30,7 @@ from onceward.core.claim import Answer, Entry, Ref, Status, Write
 from onceward.errors import OncewardError, StoreClosed, StoreUnavailable, WriteRefused
 from onceward.store import BATCH_WRITES_MAX, PAGE_MAX, BatchFailed, Reading, Store
 from onceward.store.bell import Bell
-from onceward.store.flight import EARLY_MIN, Flights
+from onceward.store.flights import Flights
 from onceward.store.pending import ANSWER_SECONDS, Pending, tell, tell_one
 from onceward.store.queue import Queue, Sent, release_for
 from onceward.store.upkeep import Keep, Seen, Upkeep, Watch
@@ -73,7 +73,7 @@ class Batcher:
         self._flights = Flights(self.store)
         self._bell = Bell()
         self._thread: threading.Thread | None = None
-        self._queue = Queue()
+        self.queue = Queue()
         self._calls: deque[Call[object]] = deque()
         self._upkeep = Upkeep()
         self._nudged: set[asyncio.AbstractEventLoop] = set()
@@ -90,7 +90,7 @@ class Batcher:
         sent = Sent(write, self.mutex, self)
         with self.mutex:
             self._refuse_closed()
-            self._queue.append(sent)
+            self.queue.append(sent)
         return sent
 
     def call(self, work: Callable[[Store], T]) -> Call[T]:
@@ -173,7 +173,7 @@ class Batcher:
         if loop not in self._nudged:
             self._nudged.add(loop)
             loop.call_soon(self._end_of_turn, loop)
-        elif self._flights.is_early(len(self._queue)):
+        elif self._flights.is_early(len(self.queue)):
             self._flights.launch(self, loop)
 
     def _end_of_turn(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -182,7 +182,7 @@ class Batcher:
 
     def set_going(self, loop: asyncio.AbstractEventLoop) -> None:
         """From this loop itself, where the store can; otherwise by the thread."""
-        if self._queue:
+        if self.queue:
             self._flights.launch(self, loop)
 
     def call_thread(self) -> None:
@@ -202,7 +202,7 @@ class Batcher:
                 self._flights.lock.release()
         with self.mutex:
             # In a forked child nobody else may ever start the thread that purges.
-            if self._queue or (self._thread is None and self._purge_at < math.inf):
+            if self.queue or (self._thread is None and self._purge_at < math.inf):
                 self._ring(-math.inf)
 
     def _ring(self, moment: float) -> None:
@@ -238,15 +238,15 @@ class Batcher:
             with self.mutex:
                 if self._bell.called or self._calls:
                     return True
-                if self._queue and not handed_over:
-                    if self._closed or not self._flights.hand_over(self, self._queue.loop()):
+                if self.queue and not handed_over:
+                    if self._closed or not self._flights.hand_over(self, self.queue.loop()):
                         return True
                     handed_over = True
                 if self._closed:
                     tell([(one, None, StoreClosed("the ledger was closed")) for one in self._upkeep.stop()])
                     self._thread = None
                     return False
-                look_at = self._flights.look_at(queued=bool(self._queue))
+                look_at = self._flights.look_at(queued=bool(self.queue))
                 due, now = min(self._upkeep.next_at(), self._purge_at, look_at), time.monotonic()
                 if due <= now:
                     return True
@@ -259,7 +259,7 @@ class Batcher:
     def _serve(self) -> bool:
         """Commit what is queued, once; the caller holds the store lock. False when there was nothing."""
         with self.mutex:
-            batch = self.gather()
+            batch = self.queue.gather()
         if not batch:
             return False
         try:
@@ -269,17 +269,6 @@ class Batcher:
             self.fail(batch, StoreUnavailable("the commit was interrupted"))
             raise
         return True
-
-    def gather(self, beside: int = 0) -> list[Sent]:
-        return self._queue.gather(max(EARLY_MIN, (len(self._queue) + beside + 1) // 2) if beside else BATCH_WRITES_MAX)
-
-    def restore(self, batch: list[Sent]) -> None:
-        with self.mutex:
-            self._queue.restore(batch)
-
-    def may_follow(self, batch: list[Sent]) -> bool:
-        with self.mutex:
-            return bool(self._queue) and self._queue.is_apart_from(batch)
 
     def _commit(self, batch: list[Sent]) -> None:
         self.bring(batch, lambda: self.store.commit([sent.write for sent in batch]), self.halve)
@@ -314,17 +303,17 @@ class Batcher:
         with self.mutex:
             for sent, answer in zip(batch, answers, strict=True):
                 if sent.abandoned and (release := release_for(sent.write, answer)) is not None:
-                    self._queue.push(Sent(release, self.mutex, self))
-            if self._queue or self._upkeep.watching:
+                    self.queue.push(Sent(release, self.mutex, self))
+            if self.queue or self._upkeep.watching:
                 known = {Ref(sent.write.scope, sent.write.key): a for sent, a in zip(batch, answers, strict=True)}
                 tell([(watch, seen, None) for watch, seen in self._upkeep.told(known)])
-                results += [(sent, answer, None) for sent, answer in self._queue.refused_by(known)]
+                results += [(sent, answer, None) for sent, answer in self.queue.refused_by(known)]
             tell(results)
 
     def _answer_one(self, sent: Sent, answer: Answer) -> bool:
         """Answer the only caller there is; false when others are concerned."""
         with self.mutex:
-            if sent.abandoned or self._queue or self._upkeep.watching:
+            if sent.abandoned or self.queue or self._upkeep.watching:
                 return False
             tell_one(sent, answer)
             return True
@@ -352,7 +341,7 @@ class Batcher:
         with self.mutex:
             for kept in self._upkeep.renewals(now):
                 kept.renewal = sent = Sent(kept.move(write_id()), self.mutex, self)
-                self._queue.append(sent)
+                self.queue.append(sent)
             tell([(nap, None, None) for nap in self._upkeep.rested(now)])
 
     def _purge(self) -> None:

@@ -1,40 +1,22 @@
-"""Batches in flight: sent by an event loop itself, which goes on with other work until the answers are there.
-
-The store's thread needs the interpreter's lock to pack a batch and to read its answers, just while a loop computes: so
-server and callers would work by turns. A store that can `start` a batch lets the loop send it in the middle of its
-work and hear of the answers from its selector. Half of the callers compute while the server works for the other half:
-what they sent meanwhile departs as soon as the flight before it has come, and only then are its answers worked out.
-
-The thread remains for all that has to wait (connecting, sending again, reading, purging), and it brings home a flight
-whose loop does not: a loop that is busy, or was closed, must not keep others from the store.
-
-The store lock is held by whoever speaks to the store, and by a flight from its launch to its landing. An interrupt may
-come anywhere on the main thread: what it breaks off is told to those aboard, and the lock is given back.
-"""
+"""One batch in flight: what a store does for it, and the journey that its loop hears the end of. See `store/flights.py`."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from onceward.core.claim import Answer, Write
-from onceward.errors import OncewardError, StoreUnavailable
-from onceward.store import BatchFailed, Store
-from onceward.store.queue import Sent
+from onceward.errors import OncewardError
+from onceward.store.queue import Queue, Sent
 
 # So long a loop may take to come for its flight while others want the store, or are aboard.
 PATROL_SECONDS = 0.05
 # So often the thread looks whether a flight was forgotten by a loop that is gone.
 LOOK_SECONDS = 1.0
-# Fewer are not worth a batch of their own in the middle of a loop's turn.
-EARLY_MIN = 8
 
 
 class Flight(Protocol):
@@ -67,10 +49,14 @@ class Flight(Protocol):
         ...
 
 
-class Starts(Protocol):
-    """A store that can send a batch without waiting for its answers."""
+class Packed(Protocol):
+    """Writes in the form in which they are sent, ready before the store is free."""
 
-    def start(self, writes: Sequence[Write]) -> Flight | None:
+    def add(self, writes: Sequence[Write]) -> None:
+        """Behind those that are in it. Raises `BatchFailed` where they cannot be sent, and is of no use then."""
+        ...
+
+    def depart(self) -> Flight | None:
         """Begin what `commit` does. None, with nothing sent, where something has to be waited for first.
 
         Until the flight is received, or else finished, the store is not used otherwise.
@@ -78,24 +64,17 @@ class Starts(Protocol):
         ...
 
 
+class Packs(Protocol):
+    """A store that can send a batch without waiting for its answers."""
+
+    def pack(self) -> Packed: ...
+
+
 class Crew(Protocol):
     """What the batcher does for flights."""
 
     mutex: threading.Lock
-
-    def gather(self, beside: int = 0) -> list[Sent]:
-        """The next batch, out of the queue: all, or not much more than half of what there is `beside` those whose
-        answers have just come, so that there are always two parts to work on. The caller holds the mutex.
-        """
-        ...
-
-    def restore(self, batch: list[Sent]) -> None:
-        """Put back what was gathered."""
-        ...
-
-    def may_follow(self, batch: list[Sent]) -> bool:
-        """Whether something is queued, and nothing of it hangs on the answers to this batch."""
-        ...
+    queue: Queue  # guarded by the mutex
 
     def bring(self, batch: list[Sent], ask: Callable[[], list[Answer]], apart: Callable[[list[Sent]], None]) -> None:
         """Ask for the answers of a batch and hand them out; one that fails because of its data is taken `apart`."""
@@ -178,205 +157,3 @@ class Journey:
     def __del__(self) -> None:
         if getattr(self, "_ear", -1) >= 0:  # of a loop that was closed before it could hear
             self._close_ear()
-
-
-class Flights:
-    """Who speaks to the store: a thread that has it to itself, or one flight in the air."""
-
-    def __init__(self, store: Store) -> None:
-        # Asked of the class: a stand-in that hands on what it does not know has not said that it can.
-        self._start = cast("Starts", store).start if hasattr(type(store), "start") else None
-        self.lock = threading.Lock()  # held while anyone speaks to the store; taken before the crew's mutex
-        self._journey: Journey | None = None
-        self._wanted = 0  # so many threads want or have the store: no loop goes before them
-        self._thread_first = False  # what is queued needs the thread
-        self._handed_over_at = -math.inf
-        self._early = EARLY_MIN
-
-    def is_early(self, queued: int) -> bool:
-        """Whether so many are worth sending before the loop has come to the end of its turn."""
-        return queued >= self._early and self._start is not None and not self._thread_first and not self.lock.locked()
-
-    def launch(self, crew: Crew, loop: asyncio.AbstractEventLoop) -> None:
-        """Send what is queued from this loop, or have the thread do it."""
-        if self._start is None or self._thread_first:
-            crew.call_thread()
-        elif self._wanted:
-            return  # who has the store then, or is about to, looks at the queue when that is done
-        elif self.lock.locked():
-            if not self._comes_home_to(loop):
-                crew.call_thread()
-        else:
-            self._see_off(crew, self._depart(crew, loop))
-
-    def _comes_home_to(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether a flight in the air lands here soon: then what is queued follows it."""
-        journey = self._journey
-        if journey is None or journey.loop is not loop or journey.is_stranded:
-            return False
-        return time.monotonic() < journey.since + PATROL_SECONDS
-
-    def look_at(self, *, queued: bool) -> float:
-        """When the thread has to see whether the loops come for their flights, and for what is queued."""
-        journey = self._journey
-        if journey is not None:
-            return journey.late_at
-        return self._handed_over_at + PATROL_SECONDS if queued else math.inf
-
-    def _see_off(self, crew: Crew, journey: Journey | None) -> None:
-        if journey is None or journey.is_stranded:
-            crew.call_thread()
-        else:
-            crew.call_thread_at(journey.late_at)
-
-    def _depart(self, crew: Crew, loop: asyncio.AbstractEventLoop, before: Journey | None = None) -> Journey | None:
-        """The store lock goes with the journey, or is given back: to the one `before`, where that still had it."""
-        batch: list[Sent] = []
-        flight: Flight | None = None
-        journey: Journey | None = None
-        is_ours = False
-        try:
-            is_ours = before is not None or self.lock.acquire(blocking=False)
-            with crew.mutex:
-                if is_ours and not self._wanted:
-                    batch = crew.gather(0 if before is None else len(before.batch))
-            if batch and self._start is not None:
-                flight = self._start([sent.write for sent in batch])
-            if flight is not None:
-                journey = Journey(flight, batch, loop, crew)
-                journey.listen(self._land)
-                self._journey = journey
-        except BatchFailed:
-            flight = None  # the thread finds out whose fault it is
-        except BaseException as error:
-            if journey is not None:
-                journey.over = True
-                journey.deafen()
-                journey = None
-            if flight is not None:
-                flight.give_up()
-            crew.fail(batch, _told(error))
-            batch = []
-            if not isinstance(error, Exception):  # an interrupt goes on to the loop
-                raise
-        finally:
-            if is_ours and journey is None:
-                self._thread_first = bool(batch)
-                crew.restore(batch)
-                if before is None:
-                    self.lock.release()
-        return journey
-
-    def _land(self, journey: Journey) -> None:
-        """On the loop: something has come."""
-        crew, is_ours = journey.crew, False
-        try:
-            with journey.lock:
-                if not journey.over:
-                    if not journey.flight.poll():
-                        return
-                    if not journey.flight.grounded:
-                        is_ours = journey.over = True
-            if is_ours:
-                self._let_next_follow(journey)
-                crew.bring(journey.batch, journey.flight.finish, functools.partial(self._take_apart_later, crew))
-            else:
-                journey.deafen()
-                crew.call_thread()
-        except BaseException as error:
-            with journey.lock:
-                is_ours = is_ours or not journey.over
-                journey.over = True
-            if is_ours:
-                self._lose(journey, error)
-            if not isinstance(error, Exception):
-                raise
-        finally:
-            if is_ours and self._journey is journey:  # and no other has departed since
-                self._journey = None
-                self.lock.release()
-        if is_ours:
-            journey.deafen()
-            self._early = max(EARLY_MIN, len(journey.batch) // 2)
-            crew.set_going(journey.loop)
-
-    def _let_next_follow(self, journey: Journey) -> None:
-        crew = journey.crew
-        if journey.flight.received and not self._thread_first and crew.may_follow(journey.batch):
-            following = self._depart(crew, journey.loop, journey)
-            if following is not None:
-                self._see_off(crew, following)
-
-    def _take_apart_later(self, crew: Crew, batch: list[Sent]) -> None:
-        self._thread_first = True
-        crew.restore(batch)
-
-    def _lose(self, journey: Journey, error: BaseException) -> None:
-        if not journey.flight.received:
-            journey.flight.give_up()
-        journey.crew.fail(journey.batch, _told(error))
-
-    @contextmanager
-    def store_to_oneself(self, crew: Crew) -> Iterator[None]:
-        """Wait for the store, on a thread. A flight in the air lands first, by its loop or else from here."""
-        with crew.mutex:
-            self._wanted += 1
-        is_ours = False
-        try:
-            while not is_ours:
-                is_ours = self._take()
-            self._thread_first = False
-            yield
-        finally:
-            with crew.mutex:
-                self._wanted -= 1
-            if is_ours:
-                self.lock.release()
-
-    def hand_over(self, crew: Crew, loop: asyncio.AbstractEventLoop | None) -> bool:
-        """Leave what is queued to this loop, if it can send; should it be busy, the thread is back soon. The caller holds
-        the mutex, and not the store.
-        """
-        if self._start is None or self._thread_first or loop is None:
-            return False
-        try:
-            loop.call_soon_threadsafe(crew.set_going, loop)
-        except RuntimeError:  # closed with its callers
-            return False
-        self._handed_over_at = time.monotonic()
-        return True
-
-    def _take(self) -> bool:
-        journey = self._journey
-        if journey is None or not journey.is_stranded:
-            if self.lock.acquire(timeout=PATROL_SECONDS):
-                return True
-            journey = self._journey
-        return journey is not None and self._bring_home(journey)
-
-    def _bring_home(self, journey: Journey) -> bool:
-        """False when its loop was faster. Otherwise the store is now ours: the flight had it."""
-        is_ours = False
-        try:
-            with journey.lock:
-                if journey.over:
-                    return False
-                is_ours = journey.over = True
-            journey.deafen_from_afar()
-            journey.crew.bring(journey.batch, journey.flight.finish, journey.crew.halve)
-            self._journey = None
-        except BaseException as error:
-            if is_ours:
-                self._lose(journey, error)
-                self._journey = None
-                self.lock.release()
-            raise
-        return True
-
-
-def _told(error: BaseException) -> OncewardError:
-    if isinstance(error, OncewardError):
-        return error
-    if isinstance(error, Exception):
-        return StoreUnavailable(f"the store failed unexpectedly: {error!r}")
-    return StoreUnavailable("the commit was interrupted")

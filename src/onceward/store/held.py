@@ -19,10 +19,11 @@ class Held:
         self.get = self._entries.get
         self.clear = self._entries.clear
 
-    def note(self, refs: Iterable[tuple[str, str]], answers: Iterable[Answer]) -> None:
+    def note(self, refs: Iterable[tuple[str, str]], answers: Iterable[Answer | None]) -> None:
         """Keep in mind what was claimed until it is settled."""
         for ref, answer in zip(refs, answers, strict=True):
-            self.note_one(ref, answer)
+            if answer is not None:
+                self.note_one(ref, answer)
 
     def note_one(self, ref: tuple[str, str], answer: Answer) -> None:
         entry = answer.entry
@@ -33,13 +34,13 @@ class Held:
             self.clear()
         self._entries[ref] = entry
 
-    def write_id(self, write: Write) -> str:
-        """The last write of the entry that this one moves, as it is remembered; "" where nothing is. With that to compare,
-        a store can see that nobody else has written, and leave the rest of the entry out of its answer.
+    def known(self, write: Write) -> Entry | None:
+        """The entry that this write moves, as it is remembered. With its last write to compare, a store can see that nobody
+        else has written, and leave the rest of the entry out of its answer.
         """
         if not isinstance(write, Move):
-            return ""
+            return None
         entry = self.get((write.scope, write.key))
         if entry is None or entry.version != write.version or entry.status not in MOVES[write.verb][0]:
-            return ""
-        return entry.write_id
+            return None
+        return entry

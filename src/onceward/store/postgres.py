@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from onceward.core.claim import Answer, Begin, Ref, Status, Write
+from onceward.core.claim import Answer, Entry, Ref, Status, Write
 from onceward.errors import StoreUnavailable
 from onceward.store import BatchFailed, Clock, Page, Reading
 from onceward.store.bind import POSTGRES, Binding, session_for
 from onceward.store.flight import Flight
 from onceward.store.held import Held
 from onceward.store.memory import cursor
-from onceward.store.postgres_rows import pieces, read_record, to_answer, to_entry, write_record
+from onceward.store.postgres_rows import answered, finishes, pieces, read_record, to_answers, to_entry, write_record
 from onceward.store.postgres_wire import Row, Wire
 
-_COMMIT = "SELECT * FROM onceward_commit_v2(%s::bigint, %s::onceward_write_v2[], %b)"
+_COMMIT = "SELECT * FROM onceward_commit_v3(%s::bigint, %s::onceward_write_v3[], %s::onceward_write_v3[], %b)"
 _SCAN = "SELECT * FROM onceward_scan_v1(%s, %s, %s, %s, %s::integer)"
 _PURGE = "SELECT onceward_purge_v1(%s::bigint, %s::integer)"
 _CHUNKS = """
@@ -40,56 +40,39 @@ class PostgresStore:
         self.wire = Wire(url, self._held.clear)
 
     def commit(self, writes: Sequence[Write]) -> list[Answer]:
-        return self.decided(writes, self._commit(writes))
+        packed = self.pack()
+        packed.add(writes)
+        return self.decided(packed, self.wire.ask(_COMMIT, packed.arguments()))
 
-    def start(self, writes: Sequence[Write]) -> Flight | None:
-        if self.wire.connection is None:
-            return None
-        return _Flight(self, writes)
+    def pack(self) -> Packed:
+        return Packed(self, self._held)
 
-    def decided(self, writes: Sequence[Write], answers: list[Answer]) -> list[Answer]:
+    def decided(self, packed: Packed, rows: list[Row]) -> list[Answer]:
         """A begin may find an expired entry that is purged before it can be locked; then the key is free: ask again."""
-        while gone := undecided(writes, answers):
+        writes = packed.writes
+        answers = self._told(packed, rows)
+        while gone := [n for n, answer in enumerate(answers) if answer is None]:
             try:
-                again = self._commit([writes[n] for n in gone])
+                again = self.commit([writes[n] for n in gone])
             except BatchFailed as error:
                 raise StoreUnavailable(f"only a part of the batch was decided: {error}") from error
             for n, answer in zip(gone, again, strict=True):
                 answers[n] = answer
+        return cast("list[Answer]", answers)
+
+    def arguments(self, known: list[str], other: list[str], data: bytes) -> tuple[object, ...]:
+        """Of `_COMMIT`."""
+        return self._now(), _array(known), _array(other), data
+
+    def _told(self, packed: Packed, rows: list[Row]) -> list[Answer | None]:
+        answers = to_answers(packed.writes, packed.known, rows)
+        self._held.note([(write.scope, write.key) for write in packed.writes], answers)
         return answers
-
-    def _commit(self, writes: Sequence[Write]) -> list[Answer]:
-        refs, arguments = self.parcel(writes)
-        return self.told(writes, refs, self.wire.ask(_COMMIT, arguments))
-
-    def parcel(self, writes: Sequence[Write]) -> tuple[list[tuple[str, str]], tuple[object, ...]]:
-        """The writes as arguments of `_COMMIT`."""
-        records: list[str] = []
-        data: list[bytes] = []
-        size = 0
-        for n, write in enumerate(writes):
-            records.append(write_record(n, write, size, self._held.write_id(write)))
-            for piece in pieces(write):
-                data.append(piece)
-                size += len(piece)
-        return [(write.scope, write.key) for write in writes], self._arguments(records, b"".join(data))
-
-    def _arguments(self, records: list[str], data: bytes) -> tuple[object, ...]:
-        return self._now(), f"{{{','.join(records)}}}", data
-
-    def told(self, writes: Sequence[Write], refs: list[tuple[str, str]], rows: list[Row]) -> list[Answer]:
-        answers: list[Answer | None] = [None] * len(writes)
-        for row in rows:
-            n = row[0]
-            answers[n] = to_answer(row, writes[n], self._held.get(refs[n]))
-        told = [answer for answer in answers if answer is not None]
-        self._held.note(refs, told)
-        return told
 
     def read(self, refs: Sequence[Ref]) -> Reading:
         # Of no key, if need be, because an answer tells the time even to one who asks for nothing else.
         wanted = list(refs) or [Ref("", "")]
-        arguments = self._arguments([read_record(n, ref) for n, ref in enumerate(wanted)], b"")
+        arguments = self.arguments([], [read_record(n, ref) for n, ref in enumerate(wanted)], b"")
         rows = self.wire.ask(_COMMIT, arguments)
         found = {row[0]: to_entry(*wanted[row[0]], row[5:]) for row in rows if row[5] is not None}
         return Reading(rows[0][4], tuple(found.get(n) for n in range(len(refs))))
@@ -123,26 +106,54 @@ class PostgresStore:
         return None if self._clock is None else self._clock()
 
 
-def undecided(writes: Sequence[Write], answers: Sequence[Answer]) -> list[int]:
-    return [n for n, write in enumerate(writes) if answers[n].entry is None and isinstance(write, Begin)]
+def _array(records: list[str]) -> str | None:
+    return f"{{{','.join(records)}}}" if records else None
 
 
-def _leaves_open(row: Row, write: Write) -> bool:
-    """As `undecided`, before the answer is worked out."""
-    _, applied, _, _, _, fingerprint = row[:6]
-    return fingerprint is None and not applied and isinstance(write, Begin)
+class Packed:
+    """Writes as the function reads them, and the entries that were known of when they were packed."""
+
+    __slots__ = ("_data", "_held", "_known", "_other", "_size", "_store", "known", "writes")
+
+    def __init__(self, store: PostgresStore, held: Held) -> None:
+        self._store = store
+        self._held = held
+        self._known: list[str] = []
+        self._other: list[str] = []
+        self._data: list[bytes] = []
+        self._size = 0
+        self.writes: list[Write] = []
+        self.known: list[Entry | None] = []
+
+    def add(self, writes: Sequence[Write]) -> None:
+        for n, write in enumerate(writes, len(self.writes)):
+            known = self._held.known(write)
+            self.known.append(known)
+            if known is None or not finishes(write):
+                self._other.append(write_record(n, write, self._size, ""))
+            else:
+                self._known.append(write_record(n, write, self._size, known.write_id))
+            for piece in pieces(write):
+                self._data.append(piece)
+                self._size += len(piece)
+        self.writes += writes
+
+    def arguments(self) -> tuple[object, ...]:
+        return self._store.arguments(self._known, self._other, b"".join(self._data))
+
+    def depart(self) -> Flight | None:
+        return None if self._store.wire.connection is None else _Flight(self._store, self)
 
 
 class _Flight:
     """A batch that the server works on; see `store/flight.py`."""
 
-    __slots__ = ("_asked", "_refs", "_rows", "_store", "_went_wrong", "_writes", "grounded")
+    __slots__ = ("_asked", "_packed", "_rows", "_store", "_went_wrong", "grounded")
 
-    def __init__(self, store: PostgresStore, writes: Sequence[Write]) -> None:
+    def __init__(self, store: PostgresStore, packed: Packed) -> None:
         self._store = store
-        self._writes = writes
-        self._refs, arguments = store.parcel(writes)
-        self._asked = store.wire.depart(_COMMIT, arguments)
+        self._packed = packed
+        self._asked = store.wire.depart(_COMMIT, packed.arguments())
         self._rows: list[Row] | None = None
         self._went_wrong: Exception | None = None
         self.grounded = self._asked.stuck
@@ -158,7 +169,7 @@ class _Flight:
         try:
             if self._store.wire.poll(self._asked):
                 self._rows = self._store.wire.rows(self._asked)
-                self.grounded = any(_leaves_open(row, self._writes[row[0]]) for row in self._rows)
+                self.grounded = answered(self._rows) < len(self._packed.writes)
                 return True
         except Exception as error:  # noqa: BLE001  # raised by `finish`
             self._went_wrong = error
@@ -170,7 +181,7 @@ class _Flight:
         if self._went_wrong is not None:
             raise self._went_wrong
         rows = self._store.wire.rows(self._asked) if self._rows is None else self._rows
-        return self._store.decided(self._writes, self._store.told(self._writes, self._refs, rows))
+        return self._store.decided(self._packed, rows)
 
     def give_up(self) -> None:
         self._store.wire.drop()

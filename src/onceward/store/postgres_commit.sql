@@ -2,7 +2,7 @@
 -- version, so that another Onceward may use the same database with its own.
 
 -- One write of a batch: a begin, a move or an append; what a verb does not use is NULL.
-CREATE TYPE onceward_write_v2 AS (
+CREATE TYPE onceward_write_v3 AS (
     n           integer,           -- its place in the batch
     verb        text,              -- begin, append, or a move (renew settle fail release doubt uphold overturn);
                                    -- read, which every entry refuses, so that the answer shows it
@@ -26,7 +26,7 @@ CREATE TYPE onceward_write_v2 AS (
 );
 
 -- The guard: whether core/claim.py would apply this write to this entry. NULL when there is no entry.
-CREATE FUNCTION onceward_allows_v2(e platform_idempotency_keys, w onceward_write_v2, moment timestamptz) RETURNS boolean
+CREATE FUNCTION onceward_allows_v3(e platform_idempotency_keys, w onceward_write_v3, moment timestamptz) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN CASE
     WHEN w.verb = 'begin' THEN
         e.status IN ('completed', 'failed') AND e.expires_at <= moment
@@ -42,6 +42,9 @@ LANGUAGE sql IMMUTABLE RETURN CASE
     ELSE false
 END;
 
+CREATE FUNCTION onceward_ends_v3(verb text) RETURNS boolean
+LANGUAGE sql IMMUTABLE RETURN verb IN ('settle', 'fail', 'release', 'uphold', 'overturn');
+
 -- Decide a batch, at READ COMMITTED, where each statement below sees what was committed when it began.
 --
 -- Nothing here can deadlock. A session waits only in step 1, and what it holds then is the shared lock and rows that
@@ -51,9 +54,16 @@ END;
 -- nobody. So following who waits for whom always ends. A caller's bound transaction may make it wait too, if that
 -- changed a row which did not exist when step 0 looked; it never waits for us in turn, and lock_timeout ends it.
 --
+-- Moves that finish an entry which their callers hold come by themselves (p_known), all other writes beside them
+-- (p_other); either may be NULL.
+--
 -- Of what its caller knows already nothing is answered: of a new entry the version is enough, of a known one that was
--- finished what it was before. Such an answer has no fingerprint.
-CREATE FUNCTION onceward_commit_v2(p_now bigint, batch onceward_write_v2[], p_data bytea)
+-- finished what it was before. One row, the first, has all of these, and -1 for its place: in `note` the place of
+-- each begin that was inserted with its version, in `before` that of each entry that was finished with what it was. A begin
+-- that found an expired entry, which was purged before it could be locked, has no row at all: the key is free, so ask
+-- again.
+CREATE FUNCTION onceward_commit_v3(
+    p_now bigint, p_known onceward_write_v3[], p_other onceward_write_v3[], p_data bytea)
 RETURNS TABLE (
     n integer, applied boolean, before varchar, locked boolean, now bigint,
     fingerprint text, status varchar, version bigint, attempt integer, write_id text, holder text, repeatable boolean,
@@ -66,43 +76,44 @@ DECLARE
     moment   constant timestamptz := coalesce(onceward_time_v1(p_now), clock_timestamp());
     told     constant bigint := onceward_microseconds_v1(moment);
     micro    constant interval := interval '1 microsecond';
-    unseen   onceward_write_v2[];   -- writes of which their caller has nothing in mind
-    fresh    onceward_write_v2[];   -- begins of keys that are not there
-    likely   onceward_write_v2[];   -- writes whose entry may allow them
-    taken    onceward_write_v2[];   -- what is to be done to the rows we hold
-    doubted  onceward_write_v2[];
-    renewed  onceward_write_v2[];
-    appended onceward_write_v2[];
-    finished onceward_write_v2[];
-    begun    integer[];             -- the writes that were to be inserted, their versions, and the versions that were
-    minted   bigint[];
-    inserted bigint[];
-    held     integer[];             -- the writes whose rows we hold, and what those rows were before
+    -- Writes whose entry may allow them: those that finish it, and others.
+    ending   onceward_write_v3[];
+    changing onceward_write_v3[];
+    -- Places of writes:
+    fresh    integer[];   -- begins of keys that are not there
+    answered integer[];   -- those that need no answer but that of the first row
+    held     integer[];   -- the others that are applied, and what their entries were before
     befores  varchar[];
-    ended    integer[];             -- those of them that finish a known entry, likewise
-    ends     varchar[];
-    answered integer[];             -- the writes that need no other answer
+    caught   integer[];   -- those of them whose entries go on, likewise
+    priors   varchar[];
+    taken    integer[];   -- what is to be done to these
+    doubted  integer[];
+    renewed  integer[];
+    appended integer[];
+    inserted bigint[];    -- versions
+    -- The answers of the first row.
+    begun    text;
+    ended    text;
+    is_free  boolean;
 BEGIN
-    SELECT array_agg(w) FILTER (WHERE w.known IS NOT NULL), array_agg(w) FILTER (WHERE w.known IS NULL)
-    INTO likely, unseen
-    FROM unnest(batch) w;
-
     -- Step 0: look, without locks. What is refused here goes straight to step 3. To look at what a caller holds would
     -- nearly always be for nothing.
-    IF unseen IS NOT NULL THEN
-        SELECT array_agg(w) FILTER (WHERE e.key IS NULL AND w.verb = 'begin'),
-               likely || array_agg(w) FILTER (WHERE onceward_allows_v2(e, w, moment))
-        INTO fresh, likely
-        FROM unnest(unseen) w LEFT JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key;
+    IF p_other IS NOT NULL THEN
+        SELECT array_agg(w.n) FILTER (WHERE e.key IS NULL AND w.verb = 'begin'),
+               array_agg(w) FILTER (WHERE onceward_ends_v3(w.verb) AND onceward_allows_v3(e, w, moment)),
+               array_agg(w) FILTER (WHERE NOT onceward_ends_v3(w.verb) AND onceward_allows_v3(e, w, moment))
+        INTO fresh, ending, changing
+        FROM unnest(p_other) w LEFT JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key;
     END IF;
+    ending := p_known || ending;
 
     -- Step 1: insert absent keys. A version minted here must be greater than any that this key ever had. The key
     -- could be inserted, settled and purged by others between our nextval and our insert; so we keep purge, the only
     -- one who deletes, out in between.
     IF fresh IS NOT NULL THEN
-        PERFORM pg_advisory_xact_lock_shared(1869505381, 2);
+        is_free := pg_advisory_xact_lock_shared(1869505381, 2) IS NOT NULL;
         WITH wanted AS MATERIALIZED (
-            SELECT w.*, nextval('platform_idempotency_versions') AS minted FROM unnest(fresh) w
+            SELECT w.*, nextval('platform_idempotency_versions') AS minted FROM unnest(p_other) w WHERE w.n = ANY (fresh)
         ), made AS (
             INSERT INTO platform_idempotency_keys AS e (
                 scope, key, user_id, endpoint, status, created_at, fingerprint, version, attempt, write_id, holder,
@@ -115,44 +126,71 @@ BEGIN
             ON CONFLICT DO NOTHING
             RETURNING e.version
         )
-        SELECT array_agg(w.n), array_agg(w.minted), (SELECT array_agg(m.version) FROM made m)
-        INTO begun, minted, inserted
+        SELECT string_agg(w.n || ' ' || w.minted, ' '), (SELECT array_agg(m.version) FROM made m) INTO begun, inserted
         FROM wanted w;
-        IF cardinality(inserted) IS DISTINCT FROM cardinality(minted) THEN
-            SELECT array_agg(b.n), array_agg(b.version) INTO begun, minted
-            FROM unnest(begun, minted) b (n, version) WHERE b.version = ANY (inserted);
+        IF cardinality(inserted) IS DISTINCT FROM cardinality(fresh) THEN
+            -- Others were faster with some of them.
+            SELECT string_agg(w.n || ' ' || e.version, ' '), array_agg(w.n) INTO begun, fresh
+            FROM unnest(p_other) w
+            JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
+            WHERE w.n = ANY (fresh) AND e.version = ANY (inserted);
         END IF;
+        answered := fresh;
     END IF;
 
     -- Step 2: lock the rows whose guard holds, those at least that nobody else has locked, and change them. A row that
-    -- was changed since step 0 is judged again as it is now, under its lock.
-    IF likely IS NOT NULL THEN
+    -- was changed since step 0 is judged again as it is now, under its lock. First those that end.
+    IF ending IS NOT NULL THEN
+        WITH held AS MATERIALIZED (
+            SELECT e.ctid AS place, e.status AS before, coalesce(e.write_id = w.known, false) AS is_known, w.*
+            FROM unnest(ending) w
+            JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
+            WHERE onceward_allows_v3(e, w, moment)
+            ORDER BY e.scope, e.key
+            FOR NO KEY UPDATE OF e SKIP LOCKED
+        ), changed AS (
+            UPDATE platform_idempotency_keys e
+            SET status = CASE WHEN h.verb IN ('settle', 'uphold') THEN 'completed' ELSE 'failed' END,
+                write_id = h.write_id, expires_at = moment + h.retain * micro, completed_at = moment,
+                note = h.note, response_status = h.code, response_headers = h.headers,
+                response_chunks = h.chunks,
+                response_body = substring(p_data FROM h.parts[1] + 1 FOR h.parts[2] - h.parts[1])
+            FROM held h WHERE e.ctid = h.place
+            RETURNING h.n, h.before, h.is_known
+        )
+        SELECT string_agg(c.n || ' ' || c.before, ' ') FILTER (WHERE c.is_known),
+               answered || array_agg(c.n) FILTER (WHERE c.is_known),
+               array_agg(c.n) FILTER (WHERE NOT c.is_known), array_agg(c.before) FILTER (WHERE NOT c.is_known)
+        INTO ended, answered, held, befores
+        FROM changed c;
+    END IF;
+
+    -- Then all others.
+    IF changing IS NOT NULL THEN
         SELECT array_agg(h.n), array_agg(h.before),
-               array_agg(h.n) FILTER (WHERE h.known),
-               array_agg(h.before) FILTER (WHERE h.known),
-               array_agg(h.w) FILTER (WHERE h.verb = 'begin' AND NOT h.doubtful),
-               array_agg(h.w) FILTER (WHERE h.verb = 'begin' AND h.doubtful OR h.verb = 'doubt'),
-               array_agg(h.w) FILTER (WHERE h.verb = 'renew'),
-               array_agg(h.w) FILTER (WHERE h.verb = 'append'),
-               array_agg(h.w) FILTER (WHERE h.finishes)
-        INTO held, befores, ended, ends, taken, doubted, renewed, appended, finished
+               array_agg(h.n) FILTER (WHERE h.verb = 'begin' AND NOT h.doubtful),
+               array_agg(h.n) FILTER (WHERE h.verb = 'begin' AND h.doubtful OR h.verb = 'doubt'),
+               array_agg(h.n) FILTER (WHERE h.verb = 'renew'),
+               array_agg(h.n) FILTER (WHERE h.verb = 'append')
+        INTO caught, priors, taken, doubted, renewed, appended
         FROM (
-            SELECT w, w.n, w.verb, f.finishes, f.finishes AND e.write_id = w.known AS known,
+            SELECT w.n, w.verb,
                    CASE WHEN NOT coalesce(onceward_absent_v1(e, moment), false) THEN e.status END AS before,
                    e.status = 'in_progress' AND NOT (e.repeatable AND w.repeatable) AS doubtful
-            FROM unnest(likely) w
+            FROM unnest(changing) w
             JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
-            CROSS JOIN LATERAL (
-                SELECT w.verb IN ('settle', 'fail', 'release', 'uphold', 'overturn') AS finishes) f
-            WHERE onceward_allows_v2(e, w, moment)
+            WHERE onceward_allows_v3(e, w, moment)
             ORDER BY e.scope, e.key
             FOR NO KEY UPDATE OF e SKIP LOCKED
         ) h;
+        held := held || caught;
+        befores := befores || priors;
     END IF;
 
     -- A begin over an expired, failed or lapsed entry: a new claim in the old row. What has expired leaves no trace.
     IF taken IS NOT NULL THEN
-        DELETE FROM platform_idempotency_chunks c USING unnest(taken) w WHERE c.scope = w.scope AND c.key = w.key;
+        DELETE FROM platform_idempotency_chunks c USING unnest(changing) w
+        WHERE w.n = ANY (taken) AND c.scope = w.scope AND c.key = w.key;
         UPDATE platform_idempotency_keys e
         SET user_id = w.user_id, endpoint = w.endpoint, status = 'in_progress', response_status = NULL,
             response_headers = NULL, response_body = NULL, response_chunks = 0, completed_at = NULL,
@@ -163,66 +201,56 @@ BEGIN
             write_id = w.write_id, holder = w.holder, repeatable = w.repeatable,
             lease_until = moment + w.lease * micro,
             expires_at = CASE WHEN w.repeatable THEN moment + (w.lease + w.retain) * micro END
-        FROM unnest(taken) w WHERE e.scope = w.scope AND e.key = w.key;
+        FROM unnest(changing) w WHERE w.n = ANY (taken) AND e.scope = w.scope AND e.key = w.key;
     END IF;
 
     -- A lapsed claim that may not be repeated, or a holder that gives up; a begin has no note of its own.
     IF doubted IS NOT NULL THEN
         UPDATE platform_idempotency_keys e
         SET status = 'in_doubt', write_id = w.write_id, expires_at = NULL, note = coalesce(w.note, e.note)
-        FROM unnest(doubted) w WHERE e.scope = w.scope AND e.key = w.key;
+        FROM unnest(changing) w WHERE w.n = ANY (doubted) AND e.scope = w.scope AND e.key = w.key;
     END IF;
 
     IF renewed IS NOT NULL THEN
         UPDATE platform_idempotency_keys e
         SET write_id = w.write_id, lease_until = moment + w.lease * micro,
             expires_at = CASE WHEN e.repeatable THEN moment + (w.lease + w.retain) * micro END
-        FROM unnest(renewed) w WHERE e.scope = w.scope AND e.key = w.key;
+        FROM unnest(changing) w WHERE w.n = ANY (renewed) AND e.scope = w.scope AND e.key = w.key;
     END IF;
 
     IF appended IS NOT NULL THEN
         INSERT INTO platform_idempotency_chunks (scope, key, seq, data)
         SELECT w.scope, w.key, w.chunks + i,
                substring(p_data FROM w.parts[i] + 1 FOR w.parts[i + 1] - w.parts[i])
-        FROM unnest(appended) w, generate_series(1, cardinality(w.parts) - 1) i;
+        FROM unnest(changing) w, generate_series(1, cardinality(w.parts) - 1) i
+        WHERE w.n = ANY (appended);
         UPDATE platform_idempotency_keys e
         SET write_id = w.write_id, response_chunks = w.chunks + greatest(cardinality(w.parts) - 1, 0)
-        FROM unnest(appended) w WHERE e.scope = w.scope AND e.key = w.key;
+        FROM unnest(changing) w WHERE w.n = ANY (appended) AND e.scope = w.scope AND e.key = w.key;
     END IF;
 
-    IF finished IS NOT NULL THEN
-        UPDATE platform_idempotency_keys e
-        SET status = CASE WHEN w.verb IN ('settle', 'uphold') THEN 'completed' ELSE 'failed' END,
-            write_id = w.write_id, expires_at = moment + w.retain * micro, completed_at = moment, note = w.note,
-            response_status = w.code, response_headers = w.headers, response_chunks = w.chunks,
-            response_body = substring(p_data FROM w.parts[1] + 1 FOR w.parts[2] - w.parts[1])
-        FROM unnest(finished) w WHERE e.scope = w.scope AND e.key = w.key;
-    END IF;
-
-    -- Step 3: answer. A new entry is as its begin says; of a known one that was finished, what it was before is told.
-    answered := ended || begun;
+    -- Step 3: answer.
     IF answered IS NOT NULL THEN
-        RETURN QUERY
-        SELECT b.n, true, b.before, false, told, NULL::text, NULL::varchar, b.version, NULL::integer, NULL::text, NULL::text,
-               NULL::boolean, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::varchar, NULL::varchar,
-               NULL::text, NULL::integer, NULL::text, NULL::bytea, NULL::integer
-        FROM unnest(answered, ends, array_fill(NULL::bigint, ARRAY[coalesce(cardinality(ended), 0)]) || minted)
-             b (n, before, version);
+        n := -1;
+        now := told;
+        note := begun;
+        before := ended;
+        RETURN NEXT;
     END IF;
     -- Look at all others afresh and answer from that. A write that its entry allows and that was not applied met
     -- someone else's lock. An applied body is not sent back to the one who sent it.
-    IF cardinality(answered) IS DISTINCT FROM cardinality(batch) THEN
+    IF coalesce(cardinality(answered), 0) < coalesce(cardinality(p_known), 0) + coalesce(cardinality(p_other), 0) THEN
         RETURN QUERY
-        SELECT w.n, a.applied, befores[array_position(held, w.n)], NOT a.applied AND onceward_allows_v2(e, w, moment),
+        SELECT w.n, a.applied, befores[array_position(held, w.n)], NOT a.applied AND onceward_allows_v3(e, w, moment),
                told, e.fingerprint, e.status, e.version, e.attempt, e.write_id, e.holder, e.repeatable,
                onceward_microseconds_v1(e.lease_until), onceward_microseconds_v1(e.expires_at),
                onceward_microseconds_v1(e.created_at), onceward_microseconds_v1(e.completed_at),
                e.user_id, e.endpoint, e.note, e.response_status, e.response_headers,
                CASE WHEN NOT a.applied THEN e.response_body END, e.response_chunks
-        FROM unnest(batch) w
+        FROM unnest(p_known || p_other) w
         LEFT JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
         CROSS JOIN LATERAL (SELECT coalesce(w.n = ANY (held), false) AS applied) a
-        WHERE answered IS NULL OR w.n <> ALL (answered);
+        WHERE (answered IS NULL OR w.n <> ALL (answered)) AND (e.key IS NOT NULL OR w.verb <> 'begin');
     END IF;
 END
 $$;

@@ -17,57 +17,54 @@ _STATUS = {status.value: status for status in Status}
 
 
 def write_record(n: int, write: Write, at: int, known: str) -> str:
-    """A write as `onceward_write_v2`; `at` is where its bytes begin in the data of the batch, `known` as in `Held`."""
-    begins = f'"({n},{_word(write)},{_text(write.scope)},{_text(write.key)},{_text(write.write_id)}'
+    """A write as `onceward_write_v3`; `at` is where its bytes begin in the data of the batch, `known` the last write of its
+    entry, as in `Held`.
+    """
     match write:
         case Begin():
+            scope, key, write_id, fingerprint, holder, user_id, endpoint = _texts(
+                write.scope, write.key, write.write_id, write.fingerprint, write.holder, write.user_id, write.endpoint
+            )
             return (
-                f"{begins},{write.dead},{write.lease},{write.retain},{_text(write.fingerprint)},{_text(write.holder)},"
-                f'{"t" if write.repeatable else "f"},{_text(write.user_id)},{_text(write.endpoint)},,,,,,)"'
+                f'"({n},begin,\\"{scope}\\",\\"{key}\\",\\"{write_id}\\",{write.dead},{write.lease},{write.retain},'
+                f'\\"{fingerprint}\\",\\"{holder}\\",{"t" if write.repeatable else "f"},\\"{user_id}\\",\\"{endpoint}\\",,,,,,)"'
             )
         case Move():
             outcome = write.outcome
-            code = "" if outcome.code is None else outcome.code
-            headers = "" if outcome.headers is None else _text(outcome.headers)
-            parts = "" if outcome.body is None else _numbers(at, at + len(outcome.body))
+            scope, key, write_id, note, known = _texts(write.scope, write.key, write.write_id, write.note, known)
+            headers = "" if outcome.headers is None else _quoted(*_texts(outcome.headers))
+            parts = "" if outcome.body is None else f'\\"{{{at},{at + len(outcome.body)}}}\\"'
             return (
-                f"{begins},{write.version},{write.lease},{write.retain},,,,,,{_text(write.note)},{code},{headers},"
-                f'{outcome.chunks},{parts},{_text(known) if known else ""})"'
+                f'"({n},{write.verb.value},\\"{scope}\\",\\"{key}\\",\\"{write_id}\\",{write.version},{write.lease},'
+                f'{write.retain},,,,,,\\"{note}\\",{"" if outcome.code is None else outcome.code},'
+                f'{headers},{outcome.chunks},{parts},{_quoted(known) if known else ""})"'
             )
         case Append():
+            scope, key, write_id = _texts(write.scope, write.key, write.write_id)
             ends = [at]
             for chunk in write.chunks:
                 ends.append(ends[-1] + len(chunk))
-            return f'{begins},{write.version},,,,,,,,,,,{write.seq - 1},{_numbers(*ends)},)"'
+            parts = _quoted(f"{{{','.join(map(str, ends))}}}")
+            return f'"({n},append,\\"{scope}\\",\\"{key}\\",\\"{write_id}\\",{write.version},,,,,,,,,,,{write.seq - 1},{parts},)"'
         case _:
             assert_never(write)
 
 
 def read_record(n: int, ref: Ref) -> str:
-    return f'"({n},read,{_text(ref.scope)},{_text(ref.key)},,,,,,,,,,,,,,,)"'
+    scope, key = _texts(*ref)
+    return f'"({n},read,\\"{scope}\\",\\"{key}\\",,,,,,,,,,,,,,,)"'
 
 
-def _word(write: Write) -> str:
-    match write:
-        case Begin():
-            return "begin"
-        case Move():
-            return write.verb.value
-        case Append():
-            return "append"
-        case _:
-            assert_never(write)
+def _texts(*texts: str) -> Sequence[str]:
+    """Ready to be quoted as fields of a record, and that as a part of an element of an array. Most are so as they are."""
+    together = "".join(texts)
+    if "\\" in together or '"' in together:
+        return [text.replace("\\", "\\\\\\\\").replace('"', '\\\\\\"') for text in texts]
+    return texts
 
 
-def _text(text: str) -> str:
-    """Quoted as a field of a record, and that as a part of an element of an array."""
-    if "\\" in text or '"' in text:
-        text = text.replace("\\", "\\\\\\\\").replace('"', '\\\\\\"')
+def _quoted(text: str) -> str:
     return f'\\"{text}\\"'
-
-
-def _numbers(*numbers: int) -> str:
-    return f'\\"{{{",".join(map(str, numbers))}}}\\"'
 
 
 def pieces(write: Write) -> tuple[bytes, ...]:
@@ -83,25 +80,64 @@ def pieces(write: Write) -> tuple[bytes, ...]:
             assert_never(write)
 
 
-def to_answer(row: Sequence[Any], write: Write, held: Entry | None) -> Answer:
-    """`held` is the entry as it is remembered here, which an answer without a fingerprint leaves out."""
-    _, applied, before, locked, now = row[:5]
-    found = _STATUS[before] if before else None
-    if row[5] is not None:
-        return Answer(
-            applied, to_entry(write.scope, write.key, row[5:], _kept(write, applied)), now, found, locked is True
-        )
-    if not applied:
-        return Answer(False, None, now)
-    entry = apply(None if isinstance(write, Begin) else held, write, now, row[7])
+def answered(rows: Sequence[Sequence[Any]]) -> int:
+    """How many writes these rows answer."""
+    if not rows or rows[0][0] >= 0:
+        return len(rows)
+    begun, ended = _brief(rows[0])
+    return len(rows) - 1 + len(begun) + len(ended)
+
+
+def to_answers(
+    writes: Sequence[Write], known: Sequence[Entry | None], rows: Sequence[Sequence[Any]]
+) -> list[Answer | None]:
+    """`known` are the entries as they were remembered, of which the answers leave out what is as it was."""
+    answers: list[Answer | None] = [None] * len(writes)
+    for row in rows:
+        n, now = row[0], row[4]
+        if n >= 0:
+            answers[n] = _to_answer(row, writes[n])
+            continue
+        begun, ended = _brief(row)
+        for place, version in begun:
+            answers[place] = Answer(True, _applied(None, writes[place], now, int(version)), now)
+        for place, before in ended:
+            answers[place] = Answer(True, _applied(known[place], writes[place], now, 0), now, _STATUS[before])
+    return answers
+
+
+def _brief(row: Sequence[Any]) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+    """What the first row says: versions of new entries, and what those that are finished now were before."""
+    return _pairs(row[18]), _pairs(row[2])
+
+
+def _pairs(text: str | None) -> list[tuple[int, str]]:
+    words = text.split(" ") if text else []
+    return list(zip(map(int, words[::2]), words[1::2], strict=True))
+
+
+def _applied(before: Entry | None, write: Write, now: int, version: int) -> Entry:
+    entry = apply(before, write, now, version)
     if entry is None:
         raise StoreUnavailable("PostgreSQL answered less than it was asked for")
-    return Answer(True, entry, now, found)
+    return entry
+
+
+def _to_answer(row: Sequence[Any], write: Write) -> Answer:
+    _, applied, before, locked, now = row[:5]
+    if row[5] is None:
+        return Answer(False, None, now)
+    entry = to_entry(write.scope, write.key, row[5:], _kept(write, applied))
+    return Answer(applied, entry, now, _STATUS[before] if before else None, locked is True)
+
+
+def finishes(write: Write) -> bool:
+    return isinstance(write, Move) and MOVES[write.verb][1] in FINISHED
 
 
 def _kept(write: Write, applied: bool) -> Outcome | None:
     """The outcome an applied write leaves, if it brought one: its body is not sent back."""
-    return write.outcome if applied and isinstance(write, Move) and MOVES[write.verb][1] in FINISHED else None
+    return write.outcome if applied and isinstance(write, Move) and finishes(write) else None
 
 
 def to_entry(scope: str, key: str, row: Sequence[Any], outcome: Outcome | None = None) -> Entry:

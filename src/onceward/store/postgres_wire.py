@@ -58,7 +58,7 @@ SELECT set_config('statement_timeout', '{STATEMENT_SECONDS}s', false),
        set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                                             WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)
 """
-_SCHEMA = "SELECT schema_version, to_regproc('onceward_commit_v2') IS NOT NULL FROM platform_idempotency_meta"
+_SCHEMA = "SELECT schema_version, to_regproc('onceward_commit_v3') IS NOT NULL FROM platform_idempotency_meta"
 # Our advisory locks: the letters "once", and 1 for creating the schema, 2 (inside the functions) for insert and purge.
 _LOCKS = 0x6F6E6365
 
@@ -112,9 +112,11 @@ class Asked:
 
     __slots__ = ("_connection", "_cursor", "_deadline", "_gen", "_over", "_waits_for")
 
-    def __init__(self, connection: Connection, statement: str, arguments: tuple[object, ...]) -> None:
+    def __init__(
+        self, connection: Connection, cursor: psycopg.Cursor[Row], statement: str, arguments: tuple[object, ...]
+    ) -> None:
         self._connection = connection
-        self._cursor = connection.cursor(binary=True)
+        self._cursor = cursor
         self._over = False
         self._deadline = time.monotonic() + connection.seconds
         connection.departs = True
@@ -160,15 +162,16 @@ class Wire:
         self._lost = lost  # called with a connection that ends: the answer to a write may be lost with it
         self._closed = False
         self.connection: Connection | None = None
+        self._cursor: psycopg.Cursor[Row] | None = None
 
     def ask(self, statement: str, arguments: tuple[object, ...]) -> list[Row]:
         with self._speaking() as connection:
-            return connection.execute(statement, arguments, prepare=True, binary=True).fetchall()
+            return self._cursor_of(connection).execute(statement, arguments, prepare=True).fetchall()
 
     def depart(self, statement: str, arguments: tuple[object, ...]) -> Asked:
         """As `ask`, up to the wait."""
         with self._speaking() as connection:
-            return Asked(connection, statement, arguments)
+            return Asked(connection, self._cursor_of(connection), statement, arguments)
 
     def poll(self, asked: Asked) -> bool:
         with self._speaking():
@@ -177,6 +180,14 @@ class Wire:
     def rows(self, asked: Asked) -> list[Row]:
         with self._speaking():
             return asked.rows()
+
+    def _cursor_of(self, connection: Connection) -> psycopg.Cursor[Row]:
+        """One for all that is asked: of a statement that it had last it knows how to read what comes. What it has read of
+        the one before is fetched by then.
+        """
+        if self._cursor is None:
+            self._cursor = connection.cursor(binary=True)
+        return self._cursor
 
     @contextmanager
     def _speaking(self) -> Iterator[Connection]:
@@ -222,7 +233,7 @@ class Wire:
 
     def drop(self) -> None:
         self._lost()
-        connection, self.connection = self.connection, None
+        connection, self.connection, self._cursor = self.connection, None, None
         if connection is not None:
             connection.close()
 
@@ -230,7 +241,7 @@ class Wire:
         self._lost()
         if self.connection is not None:
             _inherited.append(self.connection)
-            self.connection = None
+            self.connection = self._cursor = None
 
     def close(self) -> None:
         self._closed = True

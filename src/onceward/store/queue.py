@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections import deque
 from typing import Protocol
@@ -61,36 +62,45 @@ class Queue:
         """Put back what was gathered, in its order."""
         self._waiting.extendleft(reversed(batch))
 
-    def gather(self, most: int = BATCH_WRITES_MAX) -> list[Sent]:
-        """The next batch: at most one write of each key; the others keep their order."""
-        if len(self._waiting) == 1 and not self._waiting[0].abandoned:
-            return [self._waiting.popleft()]
+    def first(self, most: int = BATCH_WRITES_MAX) -> list[Sent]:
+        """The next batch, left where it is: at most one write of each key. What nobody waits for any more is let go."""
         batch: list[Sent] = []
         taken: set[tuple[str, str]] = set()
-        later: list[Sent] = []
         size = 0
-        while self._waiting and len(batch) < min(most, BATCH_WRITES_MAX):
-            sent = self._waiting.popleft()
+        withdrawn = False
+        for sent in self._waiting:
             write = sent.write
             if sent.abandoned and _may_withdraw(write):
+                withdrawn = True
                 continue
             ref = (write.scope, write.key)
             if ref in taken:
-                later.append(sent)
                 continue
             size += _bytes(write)
-            if size > BATCH_BYTES_MAX and batch:
-                later.append(sent)
+            if len(batch) >= min(most, BATCH_WRITES_MAX) or (size > BATCH_BYTES_MAX and batch):
                 break
             taken.add(ref)
             batch.append(sent)
-        self._waiting.extendleft(reversed(later))
+        if withdrawn:
+            self._waiting = deque(sent for sent in self._waiting if not (sent.abandoned and _may_withdraw(sent.write)))
         return batch
 
-    def is_apart_from(self, batch: list[Sent]) -> bool:
-        """Whether no key of this batch is among those that wait."""
-        taken = {(sent.write.scope, sent.write.key) for sent in batch}
-        return all((sent.write.scope, sent.write.key) not in taken for sent in self._waiting)
+    def take(self, batch: list[Sent]) -> bool:
+        """Take this batch out, unless another is the next by now."""
+        if list(itertools.islice(self._waiting, len(batch))) != batch or any(sent.abandoned for sent in batch):
+            return False
+        self._waiting = deque(itertools.islice(self._waiting, len(batch), None))
+        return True
+
+    def gather(self, most: int = BATCH_WRITES_MAX) -> list[Sent]:
+        """The next batch, taken out; the others keep their order."""
+        if len(self._waiting) == 1 and not self._waiting[0].abandoned:
+            return [self._waiting.popleft()]
+        batch = self.first(most)
+        if not self.take(batch):
+            taken = set(batch)
+            self._waiting = deque(sent for sent in self._waiting if sent not in taken)
+        return batch
 
     def refused_by(self, known: dict[Ref, Answer]) -> list[tuple[Sent, Answer]]:
         """Take out each `begin` that the entry just seen refuses: that is its answer."""

@@ -32,7 +32,6 @@ _SCRIPT = resources.files("onceward.store").joinpath("redis.lua").read_text("utf
 _SHA = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest().encode()
 _log = logging.getLogger("onceward.store.redis")
 
-Known: TypeAlias = tuple[tuple[str, str], Entry | None]  # of a key, as in `Held`
 Place: TypeAlias = tuple[int, bytes]  # a bucket, and a member of its indexes: scope NUL key
 
 
@@ -51,44 +50,34 @@ class RedisStore:
         self._warned = False
 
     def commit(self, writes: Sequence[Write]) -> list[Answer]:
-        known = self.known(writes)
+        packed = self.pack()
+        packed.add(writes)
         try:
-            replies = self._send(self._calls(writes), durable=_is_irreversible(writes))
+            replies = self._send(packed.calls, durable=is_irreversible(writes))
         except NotDurable:
             if len(writes) == 1:
                 raise
             # Nothing was sent; the batcher halves the batch until the one that is refused stands alone.
             raise BatchFailed("a write of this batch needs a Redis that does not forget") from None
-        except UnicodeEncodeError as error:
-            raise BatchFailed(f"a write of this batch has a lone surrogate, which is not text: {error}") from None
-        return self.told(writes, known, replies)
+        return self.told(packed, replies)
 
-    def start(self, writes: Sequence[Write]) -> Flight | None:
-        wire, durable = self._wire, _is_irreversible(writes)
-        if not writes or wire is None or not wire.can_depart(durable=durable) or wire.is_stale():
-            return None
-        try:
-            calls = self._calls(writes)
-        except UnicodeEncodeError:
+    def pack(self) -> Packed:
+        return Packed(self)
+
+    def depart(self, packed: Packed) -> Flight | None:
+        wire, durable = self._wire, is_irreversible(packed.writes)
+        if not packed.writes or wire is None or not wire.can_depart(durable=durable) or wire.is_stale():
             return None
         with self.hanging_up():
-            parcel = wire.depart(calls)
-            return None if parcel is None else _Flight(self, wire, writes, calls, parcel)
+            parcel = wire.depart(packed.calls)
+            return None if parcel is None else _Flight(self, wire, packed, parcel)
 
-    def _calls(self, writes: Sequence[Write]) -> list[Call]:
-        now = self._now()
-        return [self._write(write, now) for write in writes]
-
-    def known(self, writes: Sequence[Write]) -> list[Known]:
-        """As they are now: should the connection turn out to be lost, a new one is asked with what was known before."""
-        refs = [(write.scope, write.key) for write in writes]
-        return [(ref, self._held.get(ref)) for ref in refs]
-
-    def told(self, writes: Sequence[Write], known: Sequence[Known], replies: Sequence[object]) -> list[Answer]:
+    def told(self, packed: Packed, replies: Sequence[object]) -> list[Answer]:
         answers = [
-            to_answer(write, reply, held) for write, reply, (_, held) in zip(writes, replies, known, strict=True)
+            to_answer(write, reply, held)
+            for write, reply, held in zip(packed.writes, replies, packed.known, strict=True)
         ]
-        self._held.note((ref for ref, _ in known), answers)
+        self._held.note([(write.scope, write.key) for write in packed.writes], answers)
         return answers
 
     def read(self, refs: Sequence[Ref]) -> Reading:
@@ -198,14 +187,21 @@ class RedisStore:
                 server,
             )
 
-    def _write(self, write: Write, now: str) -> Call:
+    def packed(self, writes: Sequence[Write]) -> Iterator[tuple[Call, Entry | None]]:
+        """The commands, and the entries that they leave out of their answers."""
+        now = self._now()
+        for write in writes:
+            known = self._held.known(write)
+            yield self._write(write, now, "" if known is None else known.write_id), known
+
+    def _write(self, write: Write, now: str, known: str) -> Call:
         member = f"{write.scope}\x00{write.key}"
         number = _bucket(member.encode())
         match write:
             case Begin():
                 return number, pack_begin(self._buckets[number], member, now, write)
             case Move():
-                return number, pack_move(self._buckets[number], member, now, write, self._held.write_id(write))
+                return number, pack_move(self._buckets[number], member, now, write, known)
             case Append():
                 names, place = self._names[number], member.encode()
                 keys = [names.entry + place, names.chunks + place]
@@ -255,20 +251,40 @@ class RedisStore:
         return []
 
 
+class Packed:
+    """Writes as commands, and the entries that were known of when they were packed."""
+
+    __slots__ = ("_store", "calls", "known", "writes")
+
+    def __init__(self, store: RedisStore) -> None:
+        self._store = store
+        self.writes: list[Write] = []
+        self.calls: list[Call] = []
+        self.known: list[Entry | None] = []
+
+    def add(self, writes: Sequence[Write]) -> None:
+        try:
+            for call, known in self._store.packed(writes):
+                self.calls.append(call)
+                self.known.append(known)
+        except UnicodeEncodeError as error:
+            raise BatchFailed(f"a write of this batch has a lone surrogate, which is not text: {error}") from None
+        self.writes += writes
+
+    def depart(self) -> Flight | None:
+        return self._store.depart(self)
+
+
 class _Flight:
     """A batch that the server works on; see `store/flight.py`."""
 
-    __slots__ = ("_calls", "_known", "_parcel", "_store", "_wire", "_writes")
+    __slots__ = ("_packed", "_parcel", "_store", "_wire")
 
-    def __init__(
-        self, store: RedisStore, wire: Wire, writes: Sequence[Write], calls: Sequence[Call], parcel: Parcel
-    ) -> None:
+    def __init__(self, store: RedisStore, wire: Wire, packed: Packed, parcel: Parcel) -> None:
         self._store = store
         self._wire = wire
-        self._writes = writes
-        self._calls = calls
+        self._packed = packed
         self._parcel = parcel
-        self._known = store.known(writes)
 
     @property
     def grounded(self) -> bool:
@@ -286,16 +302,16 @@ class _Flight:
 
     def finish(self) -> list[Answer]:
         if self._parcel.is_whole:  # and others may be speaking to the server now
-            return self._store.told(self._writes, self._known, self._parcel.replies())
+            return self._store.told(self._packed, self._parcel.replies())
         with self._store.hanging_up():
-            replies = self._wire.arrived(self._calls, self._parcel)
-        return self._store.told(self._writes, self._known, replies)
+            replies = self._wire.arrived(self._packed.calls, self._parcel)
+        return self._store.told(self._packed, replies)
 
     def give_up(self) -> None:
         self._store.hang_up()
 
 
-def _is_irreversible(writes: Sequence[Write]) -> bool:
+def is_irreversible(writes: Sequence[Write]) -> bool:
     return any(isinstance(write, Begin) and not write.repeatable for write in writes)
 
 

@@ -1,4 +1,4 @@
-"""A store whose every commit goes the way of event loops: sent by `start`, its answers taken in as they come."""
+"""A store whose every commit goes the way of event loops: packed and sent, and its answers taken in as they come."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from onceward.core.claim import Answer, Write
-from onceward.store.flight import Starts
+from onceward.store.flight import Packs
 
 # Longer than any server here keeps silent.
 SECONDS = 30.0
 
 
 class FlownStore:
-    """Wraps a store that can `start`, to run its contract in flight; `flown` and `grounded` count the batches."""
+    """Wraps a store that can `pack`, to run its contract in flight; `flown` and `grounded` count the batches."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
-        self._starts: Starts = store
+        self._packs: Packs = store
         self.flown = 0
         self.grounded = 0
 
     def commit(self, writes: Sequence[Write]) -> list[Answer]:
-        flight = self._starts.start(writes)
+        packed = self._packs.pack()
+        packed.add(writes)
+        flight = packed.depart()
         if flight is None:
             self.grounded += bool(writes)
             answers: list[Answer] = self._store.commit(writes)
