@@ -14,7 +14,7 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
 from bench import names
-from bench.by_hand import ByHand, Lane, OneEach, PostgresLane, RedisLane, SqliteLane
+from bench.by_hand import ByHand, Lane, LedgerLane, OneEach, PostgresLane, RedisLane, SqliteLane
 from bench.contest import Contestant, Trips, Unable
 from bench.load import Scenario
 from bench.ours import Awaited, Blocking, OneByOne
@@ -60,6 +60,9 @@ class Arena:
             yield Awaited(Ledger(cast("Store", OneByOne(open_store(self.place())))), names.UNSHARED)
             connect, shared = self.connect, self.place()
             yield ByHand(lambda: connect(shared))
+            if self.store == names.SQLITE:
+                yield ByHand(lambda: LedgerLane(self.place()), names.BY_HAND_LEDGER)
+                yield ByHand(lambda: SqliteLane(self.place(), "DELETE"), names.BY_HAND_ROLLBACK)
             for name, lanes in self.one_each.items():
                 yield OneEach(name, lambda: connect(shared), lanes)
         if python is None:

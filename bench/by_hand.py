@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Protocol
 
 import psycopg
@@ -18,8 +18,12 @@ import redis
 from bench.contest import Unable
 from bench.load import SETTLED, Mode, Scenario, namer, together, with_threads
 from bench.names import BY_HAND
+from onceward.store.sqlite import SqliteStore
+from onceward.store.sqlite_rows import INSERT_ALONE, MOVE_ALONE, SELECT_ONE
 
 _BODY = b'{"paid":true,"number":1}'
+_SCOPE = "onceward:call"
+_AT = "2026-01-01T00:00:00.000000Z"
 
 
 class Lane(Protocol):
@@ -35,10 +39,12 @@ class Lane(Protocol):
 
 
 class SqliteLane:
-    def __init__(self, url: str) -> None:
+    """`journal` as SQLite calls it: with DELETE, its own default, a commit syncs several times."""
+
+    def __init__(self, url: str, journal: str = "WAL") -> None:
         path = url.removeprefix("sqlite:///")
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute(f"PRAGMA journal_mode={journal}")
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.execute(
             "CREATE TABLE IF NOT EXISTS calls"
@@ -54,6 +60,33 @@ class SqliteLane:
 
     def look(self, key: str) -> object:
         return self._db.execute("SELECT status, body FROM calls WHERE key = ?", (key,)).fetchone()
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class LedgerLane:
+    """The statements that our store makes for one caller on SQLite, with nothing of ours around them."""
+
+    def __init__(self, url: str) -> None:
+        path = url.removeprefix("sqlite:///")
+        with closing(SqliteStore(path)) as store:
+            store.read([])  # makes the tables
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.create_function("onceward_now", 0, lambda: 0)
+        self._row: tuple[object, ...] = ("f" * 64, "in_progress", 1, 1, "claims", "h" * 60, 0, _AT, None, _AT, None)
+
+    def claim(self, key: str) -> object:
+        self._db.execute(SELECT_ONE, (_SCOPE, key)).fetchone()
+        return self._db.execute(INSERT_ALONE, (_SCOPE, key, *self._row, "", "", "", None, None, None, 0, 0, 1))
+
+    def settle(self, key: str) -> object:
+        row = ("completed", "settles", _AT, _AT, _AT, "", None, None, _BODY, 0)
+        return self._db.execute(MOVE_ALONE, (*row, _SCOPE, key, "claims", 1))
+
+    def look(self, key: str) -> object:
+        return self._db.execute(SELECT_ONE, (_SCOPE, key)).fetchone()
 
     def close(self) -> None:
         self._db.close()
@@ -101,9 +134,8 @@ class RedisLane:
 class ByHand:
     """One caller on one connection: the raw ceiling."""
 
-    name = BY_HAND
-
-    def __init__(self, connect: Callable[[], Lane]) -> None:
+    def __init__(self, connect: Callable[[], Lane], name: str = BY_HAND) -> None:
+        self.name = name
         self._lane = connect()
 
     def _fresh(self, key: str) -> None:

@@ -82,7 +82,7 @@ def _column(figures: Figures, store: str, rows: list[str], scenario: Scenario, l
 def _color(name: str) -> str:
     if name in {names.AWAITED, names.BLOCKING}:
         return _OURS
-    return _RAW if name in {names.UNSHARED, names.BY_HAND, names.ONE_EACH, names.ONE_EACH_POOLED} else _PEER
+    return _RAW if name in {names.UNSHARED, *names.ALL_BY_HAND, names.ONE_EACH, names.ONE_EACH_POOLED} else _PEER
 
 
 def _text(x: int, y: int, text: str, *, size: int = 12, weight: int = 400, color: str = _INK) -> str:

@@ -36,12 +36,26 @@ class Goal:
 def judge(figures: Figures) -> list[Goal]:
     """One caller means the blocking face, as by hand and in DBOS; many callers are tasks of one event loop."""
     one, replayed, raw = (names.BLOCKING, FRESH_ONE), (names.BLOCKING, REPLAY_ONE), (names.BY_HAND, FRESH_ONE)
+    rollback, bare = (names.BY_HAND_ROLLBACK, FRESH_ONE), (names.BY_HAND_LEDGER, FRESH_ONE)
     ours_many, ours_one = (names.AWAITED, FRESH_MANY), (names.AWAITED, FRESH_ONE)
     ratio = figures.ratio
     return [
-        at_least("fresh, SQLite, one caller ÷ two commits by hand", ratio(names.SQLITE, one, raw), 0.8),
+        # The goals name the ceiling: 800 a second, which on our machines is SQLite as it comes (docs/decisions/0013).
+        at_least(
+            f"fresh, SQLite, one caller ÷ two commits by hand, as SQLite comes ({_rate(figures, names.SQLITE, rollback)})",
+            ratio(names.SQLITE, one, rollback),
+            0.8,
+        ),
         shown(
-            f"the same with syncs slowed until two commits by hand reach {_rate(figures, raw)}",
+            f"the same ÷ two commits by hand in WAL mode, as ours are ({_rate(figures, names.SQLITE, raw)})",
+            ratio(names.SQLITE, one, raw),
+        ),
+        shown(
+            "what the ledger's own statements by hand, without any Python of ours, leave of these",
+            ratio(names.SQLITE, bare, raw),
+        ),
+        shown(
+            f"one caller ÷ these with syncs slowed until they reach {_rate(figures, names.SQLITE_SLOW, raw)}",
             ratio(names.SQLITE_SLOW, one, raw),
         ),
         at_least("fresh, SQLite, one caller ÷ DBOS", ratio(names.SQLITE, one, (names.DBOS, FRESH_ONE)), 5),
@@ -79,8 +93,8 @@ def _text(figure: float, small: str = "g") -> str:
     return f"{figure:,.0f}" if figure >= 100 else f"{figure:{small}}"  # rates, not ratios
 
 
-def _rate(figures: Figures, raw: tuple[str, Scenario]) -> str:
-    found = figures.median(names.SQLITE_SLOW, *raw)
+def _rate(figures: Figures, store: str, raw: tuple[str, Scenario]) -> str:
+    found = figures.median(store, *raw)
     return "800/s" if found is None else f"{found:,.0f}/s"
 
 

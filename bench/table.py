@@ -18,7 +18,9 @@ the same store, the median of the ratios of each round; two commits that are as 
 * **Onceward**: `ledger.run` awaited by tasks of one event loop, `ledger.blocking.run` called from threads. The effect is
   irreversible, has a fingerprint and returns a small dict. It is counted: a fresh call ran it once, a replay never.
 * **Onceward, a commit for each write**: the same, awaited, on a store that does not share batches.
-* **By hand**: no library. Claim and settle are one durable statement each, a replay is one look.
+* **By hand**: no library. Claim and settle are one durable statement each, a replay is one look. On SQLite in WAL mode, as
+  ours are, and in the mode that SQLite has by itself, the rollback journal; both with `synchronous=FULL`. *The ledger's
+  table*: the statements that Onceward makes there, with its columns and indexes, and nothing of Onceward around them.
 * **Syncs slowed**: the same two in a process whose syncs take longer, until two commits by hand take what they do on a
   disk of 800 such calls a second.
 * **One statement per call**: the same from 64 threads, which share the connections named and nothing else.
