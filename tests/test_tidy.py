@@ -74,6 +74,8 @@ IMPURE_MODULES = frozenset({
     "multiprocessing", "os", "pathlib", "platform", "queue", "random", "sched", "secrets", "select", "selectors",
     "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time", "urllib", "zoneinfo",
 })  # fmt: skip
+# By identity, to know what a value holds twice; nothing of that is in what it writes.
+TELLS_PARTS_APART = "value.py"
 IMPURE_CALLS = frozenset({
     "open", "print", "input", "exec", "eval", "__import__", "id", "now", "utcnow", "today", "uuid1", "uuid4", "urandom",
     "import_module", "localtime", "gmtime",
@@ -201,7 +203,7 @@ def test_the_core_has_no_clock_no_randomness_no_files_and_no_async(path: Path) -
 
     assert {name.split(".")[0] for name in imports_of(tree)} & IMPURE_MODULES == set()
     assert parts_imported(tree) <= {"core", "errors"}
-    assert set(called_names(tree)) & IMPURE_CALLS == set()
+    assert set(called_names(tree)) & IMPURE_CALLS <= ({"id"} if path.name == TELLS_PARTS_APART else set())
     assert not any(isinstance(node, ast.AsyncFunctionDef | ast.Await) for node in ast.walk(tree))
 
 

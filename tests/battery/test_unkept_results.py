@@ -66,6 +66,17 @@ def test_a_result_over_the_limit_settles_the_key_without_it(ledger: Ledger, effe
     assert runs == [1]
 
 
+def test_a_result_that_would_be_endless_when_it_is_written_settles_the_key_without_it(ledger: Ledger) -> None:
+    value: list[object] = []
+    for _ in range(60):
+        value = [value, value]
+
+    assert ledger.blocking.run("order 1", lambda: value, effect="irreversible") is value
+
+    with pytest.raises(errors.OutcomeNotKept):
+        ledger.blocking.run("order 1", lambda: value, effect="irreversible")
+
+
 def test_a_result_that_holds_itself_settles_the_key_without_it(ledger: Ledger) -> None:
     value: list[object] = []
     value.append(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from json import encoder
 from typing import TypeAlias
@@ -15,6 +16,9 @@ Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json
 
 # Beyond this an IEEE 754 double cannot tell two neighbouring integers apart, so RFC 8785 has no form for them.
 INTEGER_MAX = 2**53 - 1
+# What is larger goes the way of values that are not plain.
+_PLAIN_LEVELS_MAX = 9
+_PLAIN_ITEMS_MAX = 4_000_000
 
 
 def writer(*, sort_keys: bool) -> Callable[[object], str]:
@@ -42,31 +46,54 @@ def canonical(value: Json) -> bytes:
         raise InvalidKey(f"no canonical JSON form: {error}") from error
 
 
-def plain_form(value: object) -> bytes | None:
-    """As `canonical` for what is made of ASCII text and small integers, several times faster; None for all else."""
+def plain_form(value: object, size_max: int = sys.maxsize) -> bytes | None:
+    """As `canonical` for what is made of ASCII text and small integers, several times faster; None for all else, and for
+    what is much longer than `size_max`.
+    """
     if type(value) is str:
         return encoder.encode_basestring(value).encode("ascii") if value.isascii() else None
-    return _sorted(value).encode("ascii") if is_plain(value) else None
+    size = plain_size(value)
+    return None if size is None or size > size_max else _sorted(value).encode("ascii")
 
 
-def is_plain(value: object, depth: int = 8) -> bool:
-    """Whether the standard library's JSON of this value is canonical already: ASCII text and small integers."""
-    if type(value) is str:
-        return value.isascii()
-    if value is None or type(value) is bool:
-        return True
-    if type(value) is int:
-        return -INTEGER_MAX <= value <= INTEGER_MAX
-    if depth == 0:
-        return False
-    if type(value) is list:
-        return all(is_plain(item, depth - 1) for item in value)
-    if type(value) is dict:
-        for name, item in value.items():
-            if type(name) is not str or not name.isascii() or not is_plain(item, depth - 1):
-                return False
-        return True
-    return False
+def plain_size(value: object) -> int | None:
+    """About how long the standard library's JSON of this value is, if that is canonical already: ASCII text and small
+    integers, nested a few levels. None for all else.
+
+    A list may hold another twice, and that the next one twice: a few of them are more than any memory holds when they are
+    written out, and so is a long text in many places. The one is found out here, the other by the size.
+    """
+    level: list[object] = [value]
+    size = 0
+    for _ in range(_PLAIN_LEVELS_MAX):
+        inside: list[object] = []
+        for item in level:
+            if type(item) is str:
+                if not item.isascii():
+                    return None
+                size += len(item)
+            elif type(item) is int:
+                if not -INTEGER_MAX <= item <= INTEGER_MAX:
+                    return None
+            elif type(item) is dict:
+                for name in item:
+                    if type(name) is not str or not name.isascii():
+                        return None
+                    size += len(name)
+                inside += item.values()
+                if len(inside) > _PLAIN_ITEMS_MAX:
+                    return None
+            elif type(item) is list:
+                inside += item
+                if len(inside) > _PLAIN_ITEMS_MAX:
+                    return None
+            elif item is not None and type(item) is not bool:
+                return None
+        size += len(level)
+        if not inside:
+            return size
+        level = inside
+    return None
 
 
 def same_value(one: Json, other: Json) -> bool:

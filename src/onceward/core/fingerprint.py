@@ -9,6 +9,9 @@ from onceward.core.scalar import Unkeepable
 from onceward.core.value import to_json
 from onceward.errors import InvalidKey
 
+# More would keep a caller for minutes, and what is shared inside arguments may be endless when it is written out.
+SIZE_MAX = 1024**3
+
 
 class Digest(str):
     """A fingerprint already taken, by a layer that has its own way to tell two calls apart."""
@@ -20,10 +23,10 @@ def fingerprint(value: object) -> str:
     """The sha256 (hex) of the canonical form of any value that can be kept; `InvalidKey` for one that cannot."""
     if type(value) is Digest:
         return value
-    plain = plain_form(value)
+    plain = plain_form(value, SIZE_MAX)
     if plain is not None and b'"$"' not in plain:  # the mark of a tagged value, which must not be taken for one
         return hashlib.sha256(plain).hexdigest()
     try:
-        return hashlib.sha256(canonical(to_json(value, canonical=True))).hexdigest()
+        return hashlib.sha256(canonical(to_json(value, SIZE_MAX, canonical=True))).hexdigest()
     except Unkeepable as error:
         raise InvalidKey(f"cannot fingerprint the arguments: {error}; leave them out with ignore=") from error

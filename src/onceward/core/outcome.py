@@ -57,7 +57,7 @@ def as_bytes(data: bytes) -> bytes:
 def pack(value: object, bytes_max: int) -> bytes | None:
     """The bytes to keep of a returned value; None when it has no form or is too large. Never raises: the effect is done."""
     try:
-        body = values.encode(value)
+        body = values.encode(value, bytes_max)
     except Exception:  # noqa: BLE001  # the value's own code runs here and may raise anything
         return None
     return body if len(body) <= bytes_max else None

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
-from onceward.core.canonical import Json, is_plain
+from onceward.core.canonical import Json, plain_size
 from onceward.core.scalar import FROM_TEXT, TO_TEXT, Unkeepable, hidden_text, is_text
 from onceward.core.text import written
 from onceward.errors import OutcomeNotKept
@@ -54,13 +54,34 @@ class _Stranger:
         self.found = found
 
 
-def encode(value: object) -> bytes:
-    """The bytes to keep, or `Unkeepable`."""
-    if is_plain(value):
-        body = written(value).encode("ascii")
-        if _TAG_BYTES not in body:
-            return body
-    return _write(to_json(value)).encode("ascii")
+class _Room:
+    """How much may still be written, and what is converted already: what a value holds twice is written out twice, so that
+    a small one may be endless.
+    """
+
+    __slots__ = ("_size_max", "done", "left")
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        self.left = size_max
+        # By identity, with the part itself, so that no other gets its number meanwhile.
+        self.done: dict[int, tuple[object, Json, int]] = {}
+
+    def take(self, size: int) -> None:
+        self.left -= size
+        if self.left < 0:
+            raise Unkeepable(f"larger than {self._size_max} bytes")
+
+
+def encode(value: object, size_max: int = sys.maxsize) -> bytes:
+    """The bytes to keep, or `Unkeepable`: also for what is larger than `size_max`, so that not all of it is written out."""
+    size = plain_size(value)
+    if size is None:
+        return _write(to_json(value, size_max)).encode("ascii")
+    if size > size_max:
+        raise Unkeepable(f"larger than {size_max} bytes")
+    body = written(value).encode("ascii")
+    return body if _TAG_BYTES not in body else _write(to_json(value)).encode("ascii")
 
 
 def decode(body: bytes, returns: type | None = None) -> object:
@@ -89,13 +110,21 @@ def decode(body: bytes, returns: type | None = None) -> object:
     )
 
 
-def to_json(value: object, depth: int = 0, *, canonical: bool = False) -> Json:
-    """The tagged JSON form of a value; with `canonical`, equal values have one form and RFC 8785 can carry it."""
+def to_json(value: object, size_max: int = sys.maxsize, *, canonical: bool = False) -> Json:
+    """The tagged JSON form of a value, or `Unkeepable` where it would be larger when it is written; with `canonical`, equal
+    values have one form and RFC 8785 can carry it.
+    """
+    return _to_json(value, _Room(size_max), canonical=canonical)
+
+
+def _to_json(value: object, room: _Room, depth: int = 0, *, canonical: bool = False) -> Json:
     kind = type(value)
+    room.take(1)
     if value is None or kind is bool:
         return cast("Json", value)
     if kind is str:
         text = cast("str", value)
+        room.take(len(text))
         return text if is_text(text) else _tag("text", hidden_text(text))
     if kind is int:
         whole = cast("int", value)
@@ -106,9 +135,22 @@ def to_json(value: object, depth: int = 0, *, canonical: bool = False) -> Json:
         return number if math.isfinite(number) else _tag("float", repr(number))
     if depth >= NESTING_MAX:
         raise Unkeepable(f"nested deeper than {NESTING_MAX} levels")
+    done = room.done.get(id(value))
+    if done is not None:
+        room.take(done[2])
+        return done[1]
+    left = room.left
+    form = _form_of(value, room, depth, canonical=canonical)
+    room.done[id(value)] = value, form, left - room.left
+    return form
+
+
+def _form_of(value: object, room: _Room, depth: int, *, canonical: bool) -> Json:
+    """Of anything that is made of parts, or kept as a text."""
+    kind = type(value)
 
     def inside(item: object) -> Json:
-        return to_json(item, depth + 1, canonical=canonical)
+        return _to_json(item, room, depth + 1, canonical=canonical)
 
     if kind is list:
         return [inside(item) for item in cast("list[object]", value)]
@@ -117,7 +159,9 @@ def to_json(value: object, depth: int = 0, *, canonical: bool = False) -> Json:
     scalar = TO_TEXT.get(kind)
     if scalar is not None:
         name, to_text = scalar
-        return _tag(name, to_text(value))
+        text = to_text(value)
+        room.take(len(text))
+        return _tag(name, text)
     if kind in _COLLECTIONS:
         return _tag(_COLLECTIONS[kind], _collection_to_json(value, inside))
     return _object_to_json(value, inside)
@@ -125,7 +169,7 @@ def to_json(value: object, depth: int = 0, *, canonical: bool = False) -> Json:
 
 def _dict_to_json(value: dict[object, object], inside: Callable[[object], Json], *, canonical: bool) -> Json:
     if TAG not in value and all(type(name) is str and is_text(name) for name in value):
-        return {cast("str", name): inside(item) for name, item in value.items()}
+        return {cast("str", inside(name)): inside(item) for name, item in value.items()}
     pairs: list[Json] = [[inside(name), inside(item)] for name, item in value.items()]
     return _tag("dict", sorted(pairs, key=_sort_text) if canonical else pairs)
 

@@ -138,7 +138,7 @@ class Artifacts:
         at = self._now()
         if rule is not None:
             try:
-                body = values.encode(value)
+                body = values.encode(value, RESULT_BYTES_MAX)
             except (Unkeepable, ValueError, RecursionError) as error:
                 reason += f"; its value cannot be kept: {error}"
             else:
