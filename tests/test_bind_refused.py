@@ -135,3 +135,46 @@ def test_a_transaction_that_has_ended(urls: tuple[str, str, str], end: str) -> N
 
     assert entry is not None
     assert entry.status == "failed"
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_a_transaction_that_has_ended_and_another_that_has_begun(servers: Servers, end: str) -> None:
+    """PostgreSQL's have numbers. On SQLite nothing tells one from the other; the guide says so."""
+    url = servers.postgres.create_database()
+
+    def effect() -> None:
+        with psycopg.connect(url) as connection:
+            bound: Any = current_claim().bind(connection)
+            connection.execute("CREATE TABLE IF NOT EXISTS sales (id integer)")
+            getattr(connection, end)()
+            connection.execute("SELECT 1")
+            bound.settle("sold")
+
+    with open_ledger(url) as ledger:
+        with pytest.raises(errors.TransactionConflict, match=r"has ended.*this is another"):
+            ledger.blocking.run("sale", effect, effect="idempotent")
+        entry = ledger.blocking.read("call", "sale")
+
+    assert entry is not None
+    assert entry.status != "completed"
+
+
+def test_a_part_of_a_transaction_may_be_rolled_back_or_released_before_it_is_settled(servers: Servers) -> None:
+    url = servers.postgres.create_database()
+
+    def effect() -> None:
+        with psycopg.connect(url) as connection:
+            connection.execute("SELECT 1")
+            with connection.transaction():
+                bound: Any = current_claim().bind(connection)
+            with connection.transaction(force_rollback=True):
+                connection.execute("CREATE TABLE sales (id integer)")
+            with connection.transaction():
+                bound.settle("sold")
+
+    with open_ledger(url) as ledger:
+        ledger.blocking.run("sale", effect, effect="idempotent")
+        entry = ledger.blocking.read("call", "sale")
+
+    assert entry is not None
+    assert entry.status == "completed"

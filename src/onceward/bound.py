@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 from onceward.core.claim import Entry
 from onceward.core.outcome import INLINE_BYTES_MAX, Outcome, cut, pack
 from onceward.errors import InsideBoundTransaction, InvalidOption, TransactionConflict
-from onceward.store.bind import Binding, Steps
+from onceward.store.bind import ENDED, Binding, Steps
 from onceward.store.write_id import write_id
 
 _current: ContextVar[Bound | None] = ContextVar("onceward_bound", default=None)
@@ -40,7 +40,7 @@ class Bound:
         self._entry = entry
         self.retain = retain
         self._result_bytes_max = result_bytes_max
-        self._locked = False
+        self._locked_in: object = None  # the transaction, as its binding tells it from others
         self.settled = False
         self.value: object = None
         _current.set(self)
@@ -97,18 +97,17 @@ class Bound:
         return None
 
     def _lock(self) -> Steps:
-        if not self._locked:
-            yield from self._binding.lock(self._entry)
-            self._locked = True
+        if self._locked_in is None:
+            self._locked_in = yield from self._binding.lock(self._entry)
+        return None
 
     def _settle(self, outcome: Outcome, chunks: tuple[bytes, ...]) -> Steps:
-        if self._locked and not self.open:
-            raise TransactionConflict(
-                "the transaction that the claim was bound to has ended; settle before its commit, so that both are one"
-            )
+        if self._locked_in is not None and not self.open:
+            raise TransactionConflict(ENDED)
         yield from self._lock()
-        yield from self._binding.settle(self._entry, outcome, chunks, write_id(), self.retain)
+        yield from self._binding.settle(self._entry, outcome, chunks, write_id(), self.retain, self._locked_in)
         self.settled = True
+        return None
 
 
 def inside_bound() -> bool:

@@ -23,7 +23,7 @@ from onceward.errors import ClaimLost, InvalidOption, StoreUnavailable, Transact
 from onceward.store import Clock
 
 Rows: TypeAlias = Sequence[Sequence[Any]]
-Steps: TypeAlias = Generator[tuple[str, Mapping[str, object]], Rows, None]
+Steps: TypeAlias = Generator[tuple[str, Mapping[str, object]], Rows, object]
 
 SQLITE = "sqlite"
 POSTGRES = "postgresql"
@@ -34,7 +34,7 @@ _LOCK_SQLITE = (
     " WHERE scope = :scope AND key = :key AND version = :version AND status IN ('in_progress', 'in_doubt') RETURNING 1"
 )
 _LOCK_POSTGRES = (
-    "SELECT 1 FROM platform_idempotency_keys"
+    "SELECT CAST(pg_current_xact_id() AS text) FROM platform_idempotency_keys"
     " WHERE scope = :scope AND key = :key AND version = :version AND status IN ('in_progress', 'in_doubt')"
     " FOR NO KEY UPDATE"
 )
@@ -53,12 +53,13 @@ _SETTLE_POSTGRES = (
     " note = '', response_status = CAST(:code AS integer), response_headers = CAST(:headers AS text),"
     " response_body = CAST(:body AS bytea), response_chunks = CAST(:chunks AS integer)"
     " WHERE scope = CAST(:scope AS text) AND key = CAST(:key AS text) AND version = CAST(:version AS bigint)"
-    " AND status IN ('in_progress', 'in_doubt') RETURNING 1"
+    " AND status IN ('in_progress', 'in_doubt') RETURNING CAST(pg_current_xact_id() AS text)"
 )
 _CHUNK = (
     "INSERT INTO platform_idempotency_chunks (scope, key, seq, data) VALUES (:scope, :key, :seq, :data) RETURNING 1"
 )
 _ISOLATION = "SELECT current_setting('transaction_isolation')"
+ENDED = "the transaction that the claim was bound to has ended; settle before its commit, so that both are one"
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
 
@@ -82,7 +83,9 @@ class Binding:
     file: Path | None = None
 
     def lock(self, entry: Entry) -> Steps:
-        """Lock the entry for the rest of the transaction, or `ClaimLost`."""
+        """Lock the entry for the rest of the transaction, or `ClaimLost`. Gives what tells this transaction from others: its
+        number on PostgreSQL; SQLite's have none.
+        """
         if self.file is not None:
             rows = yield "PRAGMA database_list", {}
             _check_file(rows, self.file)
@@ -95,7 +98,7 @@ class Binding:
                     "bind() needs a transaction, and this connection commits every statement by itself (autocommit);"
                     " begin one first, or turn that off"
                 )
-            return
+            return rows[0][0]
         if self.dialect == POSTGRES:
             isolation = yield _ISOLATION, {}
             if isolation[0][0] != "read committed":
@@ -105,8 +108,10 @@ class Binding:
                 )
         raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over, or this connection is to another database")
 
-    def settle(self, entry: Entry, outcome: Outcome, chunks: Sequence[bytes], write_id: str, retain: int) -> Steps:
-        """Write the outcome in the caller's transaction; its commit makes it everyone's."""
+    def settle(
+        self, entry: Entry, outcome: Outcome, chunks: Sequence[bytes], write_id: str, retain: int, locked_in: object
+    ) -> Steps:
+        """Write the outcome in the caller's transaction; its commit makes it everyone's. `locked_in` is what `lock` gave."""
         for seq, data in enumerate(chunks, 1):
             yield _CHUNK, {"scope": entry.scope, "key": entry.key, "seq": seq, "data": data}
         values: dict[str, object] = {
@@ -120,6 +125,9 @@ class Binding:
             rows = yield _SETTLE_POSTGRES, values | {"now": self.clock() if self.clock else None, "retain": retain}
         if not rows:
             raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over; roll this transaction back")
+        if rows[0][0] != locked_in:
+            raise TransactionConflict(f"{ENDED}, and this is another; roll it back")
+        return None
 
     def run(self, steps: Steps) -> None:
         try:
