@@ -12,7 +12,7 @@ from tests.store.gate import GateStore, begin, block, refuse_key, settle
 from tests.waiting import soon, until
 
 from onceward import errors
-from onceward.core.claim import Answer, Append, Begin, Claim, Move, Ref, Status, Write, found
+from onceward.core.claim import Answer, Append, Begin, Claim, Move, Ref, Status, Verb, Write, found
 from onceward.ledger import Ledger
 from onceward.store import BATCH_WRITES_MAX, Reading
 from onceward.store.batch import Batcher
@@ -388,3 +388,20 @@ async def _answer(pending: Pending[Answer]) -> Answer:
 
 async def _read(line: Batcher, ref: Ref) -> Reading:
     return await line.read([ref])
+
+
+def test_a_read_does_not_overtake_what_was_queued_before_it_be_it_the_second_of_its_key(line: Batcher) -> None:
+    async def main() -> Reading:
+        held = (await _answer(line.write(begin("k")))).entry
+        assert held is not None
+        with line._flights.lock:
+            moves = [Move("s", "k", "renew", Verb.RENEW, held.version, 60, 60), settle("k", held.version)]
+            written = [_answer(line.write(move)) for move in moves]
+            reading = line.read([Ref("s", "k")])
+        await asyncio.gather(*written)
+        return await reading
+
+    reading = asyncio.run(main())
+
+    assert reading.entries[0] is not None
+    assert reading.entries[0].status is Status.COMPLETED

@@ -11,8 +11,10 @@ from tests.waiting import soon
 
 from onceward import errors
 from onceward.core.claim import Answer, Ref, Write
-from onceward.store import BatchFailed
+from onceward.store import BatchFailed, Reading
 from onceward.store.batch import Batcher
+from onceward.store.pending import Pending
+from onceward.store.queue import Queue, Sent
 
 pytestmark = pytest.mark.usefixtures("patient")
 
@@ -59,6 +61,24 @@ def test_what_is_queued_is_packed_while_a_flight_is_in_the_air_and_not_again(sto
 
     assert store.packed == ["first", "a", "b"]
     assert store.sizes == [1, 2]
+
+
+def test_what_follows_the_one_that_followed_is_packed_ahead_too(store: FlyingStore, line: Batcher) -> None:
+    async def main() -> None:
+        first = await flying(store, line)
+        many = await queued(line, *(begin(f"k{number}") for number in range(8)))
+        store.flights[0].land()
+        await first
+        assert len(store.flights) == 2
+        (last,) = await queued(line, begin("last"))
+        assert store.packed[-1] == "last"
+        store.lands = True
+        store.flights[1].land()
+        await asyncio.gather(*many, last)
+
+    run(main)
+
+    assert store.sizes == [1, 8, 1]
 
 
 def test_what_comes_later_is_added_to_what_is_packed(store: FlyingStore, line: Batcher) -> None:
@@ -182,3 +202,50 @@ def test_another_thread_may_be_served_with_what_was_packed(store: FlyingStore, l
     run(main)
 
     assert store.packed.count("behind") == 1
+
+
+def test_a_queue_that_grows_turn_by_turn_is_not_looked_through_at_each(
+    store: FlyingStore, line: Batcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    first = Queue.first
+
+    def counted(queue: Queue, most: int) -> list[Sent]:
+        looks.append(len(queue))
+        return first(queue, most)
+
+    async def main() -> None:
+        flight = await flying(store, line)
+        monkeypatch.setattr(Queue, "first", counted)
+        behind = [task for number in range(300) for task in await queued(line, begin(f"k{number}"))]
+        assert len(looks) < 30
+        await landed(store)
+        await asyncio.gather(flight, *behind)
+
+    run(main)
+
+    assert len(store.packed) < 2 * 301
+
+
+@pytest.mark.parametrize("by", ["the thread", "its loop"])
+def test_what_was_packed_and_is_of_no_use_any_more_is_let_go(store: FlyingStore, line: Batcher, by: str) -> None:
+    async def main() -> None:
+        first = await flying(store, line)
+        (behind,) = await queued(line, begin("behind"))
+        if by == "the thread":
+            store.flights[0].grounded = True  # its loop leaves it to one who can wait
+            await landed(store)
+            await asyncio.gather(first, behind)
+        else:
+            reading = line.read([Ref("s", "behind")])
+            await soon(lambda: line._flights._wanted > 0)
+            await landed(store)
+            await asyncio.gather(first, behind, reading_of(reading))
+
+    run(main)
+
+    assert line._flights._ahead is None
+
+
+async def reading_of(reading: Pending[Reading]) -> Reading:
+    return await reading

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from types import FrameType
+from types import CodeType, FrameType
 
 import pytest
 from tests.store.flying import FlyingStore, answer_of, answered, run, write_on
@@ -13,10 +13,15 @@ from tests.waiting import soon
 
 import onceward.store.flight
 import onceward.store.flights
+import onceward.store.queue
 from onceward import errors
+from onceward.core.claim import Answer
 from onceward.store.batch import Batcher
+from onceward.store.pending import Pending
 
 WATCHED = {onceward.store.flight.__file__, onceward.store.flights.__file__}
+# Of the queue what flights do with it; the rest is the caller's own step, before anything flies.
+WATCHED_IN_QUEUE = {"first", "take", "gather", "restore"}
 
 
 @pytest.fixture
@@ -110,6 +115,11 @@ async def follow(store: FlyingStore, line: Batcher) -> None:
     await answer_of(following)
 
 
+def is_watched(code: CodeType) -> bool:
+    in_queue = code.co_filename == onceward.store.queue.__file__ and code.co_name in WATCHED_IN_QUEUE
+    return in_queue or code.co_filename in WATCHED
+
+
 def interrupted_at(point: int, *, followed: bool) -> str | None:
     """Where it was interrupted, if there are so many points. A flight may be followed by another when it lands."""
     store = FlyingStore()
@@ -122,7 +132,7 @@ def interrupted_at(point: int, *, followed: bool) -> str | None:
         inside = frame if event == "c_return" else frame.f_back
         if where is not None or event not in {"call", "c_return"} or inside is None:
             return
-        if inside.f_code.co_filename not in WATCHED or getattr(what, "__name__", "") == "acquire":
+        if not is_watched(inside.f_code) or getattr(what, "__name__", "") == "acquire":
             return
         passed += 1
         if passed == point:
@@ -130,10 +140,13 @@ def interrupted_at(point: int, *, followed: bool) -> str | None:
             sys.setprofile(None)
             raise KeyboardInterrupt
 
+    sent: list[Pending[Answer]] = []
+
     async def main() -> None:
         following = asyncio.ensure_future(follow(store, line)) if followed else None
         sys.setprofile(watch)
-        await write_on(line, begin("interrupted"))
+        sent.append(line.write(begin("interrupted")))
+        await sent[0]
         if following is not None:
             await following
 
@@ -159,6 +172,7 @@ def interrupted_at(point: int, *, followed: bool) -> str | None:
         thread.join(3)
         assert answers, where
         assert answers[0].applied, where
+        assert all(one.done for one in sent), where
     task.cancel()
     loop.run_until_complete(asyncio.gather(task, return_exceptions=True))
     loop.close()

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
@@ -16,7 +15,6 @@ import psycopg
 import pytest
 from tests.backends import Servers
 from tests.servers.postgres import PostgresServer
-from tests.waiting import until
 
 from onceward import errors
 from onceward.core.claim import FINISHED, MOVES, Ref, Verb, Write, committed
@@ -80,31 +78,15 @@ def test_the_server_knows_which_verbs_end_an_entry(store: PostgresStore) -> None
     assert {verb: value(session(store), f"SELECT onceward_ends_v3('{verb}')") for verb in ends} == ends
 
 
-def test_a_batch_in_which_others_were_faster_with_some_keys_tells_each_caller_its_own(
-    store: PostgresStore, url: str
-) -> None:
-    """They are inserted by another session between our look and our insert, which waits for them to be committed."""
-    with psycopg.connect(url) as other, ThreadPoolExecutor() as pool:
-        other.execute(
-            "INSERT INTO platform_idempotency_keys (scope, key, user_id, endpoint, fingerprint, version, attempt,"
-            " write_id, holder, repeatable, lease_until) SELECT scope, key, '', '', 'f', 1000000, 1, 'other', 'h', true,"
-            " now() + interval '1 hour' FROM unnest(%s::text[], %s::text[]) k (scope, key)",
-            ([SCOPE, SCOPE], ["key-1", "key-3"]),
-        )
-        batch = pool.submit(store.commit, [begin(key) for key in KEYS])
-        _until_somebody_waits(url)
-        other.commit()
-        answers = batch.result(10)
+def test_what_was_read_in_full_is_not_kept_by_the_connection(store: PostgresStore) -> None:
+    session(store)
+    store.commit([begin(key) for key in KEYS])
+    assert store.wire._cursor is not None, "of short answers"
 
-    assert [answer.applied for answer in answers] == [key not in {"key-1", "key-3"} for key in KEYS]
-    entries = [answer.entry for answer in answers if answer.entry is not None]
-    assert [entry.key for entry in entries] == list(KEYS)
-    assert store.read([entry.ref for entry in entries]).entries == tuple(entries)
+    replayed = store.commit([begin(key) for key in KEYS])
 
-
-def _until_somebody_waits(url: str) -> None:
-    with psycopg.connect(url, autocommit=True) as watcher:
-        until(lambda: bool(value(watcher, "SELECT count(*) FROM pg_locks WHERE NOT granted")))
+    assert not any(answer.applied for answer in replayed)
+    assert store.wire._cursor is None
 
 
 # Round trips, and what a refused batch leaves behind.

@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from tests.backends import Servers
 
-from onceward.core.claim import Answer, Entry, Ref, Status, Verb, Write
+from onceward.core.claim import Answer, Begin, Entry, Ref, Status, Verb, Write
 from onceward.store import BatchFailed
 from onceward.store.postgres import PostgresStore
 from onceward.testing import PinnedClock
@@ -131,12 +131,18 @@ def stopped_in_the_middle(
 ) -> Future[list[Answer]]:
     """Commit the writes and a begin of "rival", which `other` inserts first; returns when the batch waits for that."""
     other.execute(_INSERT, (SCOPE, "rival"))
+    return submitted_until_it_waits(pool, store, other, [*writes, begin("rival")])
+
+
+def submitted_until_it_waits(
+    pool: ThreadPoolExecutor, store: PostgresStore, watcher: psycopg.Connection, writes: list[Write]
+) -> Future[list[Answer]]:
     store.read([])
     assert store.wire.connection is not None
     pid = store.wire.connection.info.backend_pid
-    future = pool.submit(store.commit, [*writes, begin("rival")])
+    future = pool.submit(store.commit, writes)
     waiting = "SELECT FROM pg_locks WHERE pid = %s AND NOT granted"
-    while other.execute(waiting, (pid,)).fetchone() is None:
+    while watcher.execute(waiting, (pid,)).fetchone() is None:
         assert not future.done()
     return future
 
@@ -380,3 +386,37 @@ def test_a_forked_child_opens_its_own_session_and_leaves_the_parents_alone(url: 
     done = subprocess.run([sys.executable, "-c", _FORK, url], capture_output=True, text=True, check=False, timeout=60)
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_row_that_is_changed_while_a_batch_ends_others_is_judged_as_it_is_then(
+    make: Callable[[], PostgresStore], url: str, pool: ThreadPoolExecutor
+) -> None:
+    """Between the beginning of the statement and the lock: here while its first row, which a trigger holds up, is changed."""
+    ours, theirs = make(), make()
+    first, second = (entry_of(answer, applied=True) for answer in ours.commit([once("a"), once("b")]))
+    with psycopg.connect(url, autocommit=True) as gate:
+        gate.execute("SELECT pg_advisory_lock(7)")
+        gate.execute(
+            "CREATE FUNCTION hold_up() RETURNS trigger LANGUAGE plpgsql AS"
+            " 'BEGIN IF new.key = ''a'' THEN PERFORM pg_advisory_xact_lock_shared(7); END IF; RETURN new; END';"
+            " CREATE TRIGGER hold_up BEFORE UPDATE ON platform_idempotency_keys"
+            " FOR EACH ROW EXECUTE FUNCTION hold_up()"
+        )
+        try:
+            ends: list[Write] = [move(Verb.SETTLE, first.version, "a"), move(Verb.SETTLE, second.version, "b")]
+            batch = submitted_until_it_waits(pool, ours, gate, ends)
+            dead = theirs.commit([replace(once("b"), dead=second.version)])[0]
+            gate.execute("SELECT pg_advisory_unlock(7)")
+            answers = batch.result(10)
+        finally:
+            gate.execute("DROP TRIGGER hold_up ON platform_idempotency_keys; DROP FUNCTION hold_up")
+
+    assert entry_of(dead, applied=True).status is Status.IN_DOUBT
+    assert [(answer.applied, answer.locked, answer.before) for answer in answers] == [
+        (True, False, Status.IN_PROGRESS),
+        (True, False, Status.IN_DOUBT),
+    ]
+
+
+def once(key: str) -> Begin:
+    return replace(begin(key), repeatable=False)

@@ -221,11 +221,15 @@ class Batcher:
     def _work(self) -> None:
         while self._rest():
             with self._flights.store_to_oneself(self):
-                # Taken before the batch is gathered, so that a read does not overtake a write queued before it.
                 with self.mutex:
                     calls, self._calls = self._calls, deque()
+                    before = self.queue.last() if calls else None
+                    queued = len(self.queue)
                     self._bell.called = False
                 self._serve()
+                # A read does not overtake a write that was queued before it, be it the second of its key.
+                while before is not None and not before.done and queued > 1 and self._serve():
+                    queued -= 1
                 self._answer_calls(calls)
                 self._poll()
                 self._purge()

@@ -55,6 +55,7 @@ class Flights:
         self._handed_over_at = -math.inf
         self._early = EARLY_MIN
         self._ahead: Ahead | None = None  # the crew's mutex guards it
+        self._pack_at = 0  # so many are to be queued before more is packed for the flight in the air
 
     def is_early(self, queued: int) -> bool:
         """Whether so many are worth sending before the loop has come to the end of its turn."""
@@ -70,7 +71,7 @@ class Flights:
             journey = self._coming_home_to(loop)
             if journey is None:
                 crew.call_thread()
-            else:
+            elif len(crew.queue) >= self._pack_at:
                 self._pack_ahead(crew, journey)
         else:
             self._see_off(crew, self._depart(crew, loop))
@@ -90,6 +91,8 @@ class Flights:
             # Not much more than half of all who are under way, so that there are always two parts to work on.
             batch = crew.queue.first(max(EARLY_MIN, (len(crew.queue) + len(journey.batch) + 1) // 2))
             queued = len(crew.queue)
+            # To look through the queue at every turn would cost more than to send it, however little was added.
+            self._pack_at = queued + max(EARLY_MIN, queued // 4)
             ahead, self._ahead = self._ahead, None
         if batch and _are_apart(batch, journey.batch):
             with contextlib.suppress(BatchFailed):  # as it will be when the store is free, and is seen to then
@@ -138,7 +141,7 @@ class Flights:
             if flight is not None:
                 journey = Journey(flight, batch, loop, crew)
                 journey.listen(self._land)
-                self._journey = journey
+                self._journey, self._pack_at = journey, 1
         except BatchFailed:
             flight = None  # the thread finds out whose fault it is
         except BaseException as error:
@@ -190,6 +193,7 @@ class Flights:
                 self._journey = None
                 self.lock.release()
         if is_ours:
+            self._forget_what_is_behind(journey)
             journey.deafen()
             self._early = max(EARLY_MIN, len(journey.batch) // 2)
             crew.set_going(journey.loop)
@@ -205,6 +209,11 @@ class Flights:
             following = self._depart(crew, journey.loop, journey)
             if following is not None:
                 self._see_off(crew, following)
+
+    def _forget_what_is_behind(self, journey: Journey) -> None:
+        """It did not follow, and is packed anew by whoever sends it."""
+        if self._ahead is not None and self._ahead.behind is journey:
+            self._ahead = None
 
     def _take_apart_later(self, crew: Crew, batch: list[Sent]) -> None:
         self._thread_first = True
@@ -262,6 +271,7 @@ class Flights:
                 if journey.over:
                     return False
                 is_ours = journey.over = True
+            self._forget_what_is_behind(journey)
             journey.deafen_from_afar()
             journey.crew.bring(journey.batch, journey.flight.finish, journey.crew.halve)
             self._journey = None

@@ -84,6 +84,7 @@ DECLARE
     answered integer[];   -- those that need no answer but that of the first row
     held     integer[];   -- the others that are applied, and what their entries were before
     befores  varchar[];
+    done     integer[];   -- those that were changed by one statement
     caught   integer[];   -- those of them whose entries go on, likewise
     priors   varchar[];
     taken    integer[];   -- what is to be done to these
@@ -139,8 +140,10 @@ BEGIN
     END IF;
 
     -- Step 2: lock the rows whose guard holds, those at least that nobody else has locked, and change them. A row that
-    -- was changed since step 0 is judged again as it is now, under its lock. First those that end.
-    IF ending IS NOT NULL THEN
+    -- was changed since step 0 is judged again as it is now, under its lock. First those that end, in one statement, which
+    -- changes what it sees: a row that was changed between its beginning and the lock it sees only when it is repeated.
+    FOR pass IN 1 .. 2 LOOP
+        EXIT WHEN ending IS NULL;
         WITH held AS MATERIALIZED (
             SELECT e.ctid AS place, e.status AS before, coalesce(e.write_id = w.known, false) AS is_known, w.*
             FROM unnest(ending) w
@@ -158,12 +161,16 @@ BEGIN
             FROM held h WHERE e.ctid = h.place
             RETURNING h.n, h.before, h.is_known
         )
-        SELECT string_agg(c.n || ' ' || c.before, ' ') FILTER (WHERE c.is_known),
+        SELECT concat_ws(' ', ended, string_agg(c.n || ' ' || c.before, ' ') FILTER (WHERE c.is_known)),
                answered || array_agg(c.n) FILTER (WHERE c.is_known),
-               array_agg(c.n) FILTER (WHERE NOT c.is_known), array_agg(c.before) FILTER (WHERE NOT c.is_known)
-        INTO ended, answered, held, befores
+               held || array_agg(c.n) FILTER (WHERE NOT c.is_known),
+               befores || array_agg(c.before) FILTER (WHERE NOT c.is_known),
+               array_agg(c.n)
+        INTO ended, answered, held, befores, done
         FROM changed c;
-    END IF;
+        EXIT WHEN cardinality(done) = cardinality(ending);
+        ending := (SELECT array_agg(w) FROM unnest(ending) w WHERE done IS NULL OR w.n <> ALL (done));
+    END LOOP;
 
     -- Then all others.
     IF changing IS NOT NULL THEN

@@ -53,6 +53,7 @@ SELECT set_config('statement_timeout', '{STATEMENT_SECONDS}s', false),
        set_config('jit', 'off', false),
        set_config('plan_cache_mode', 'force_generic_plan', false),
        set_config('enable_seqscan', 'off', false),
+       set_config('enable_tidscan', 'on', false),
        set_config('enable_hashjoin', 'off', false),
        set_config('enable_mergejoin', 'off', false),
        set_config('synchronous_commit', CASE current_setting('synchronous_commit')
@@ -166,7 +167,7 @@ class Wire:
 
     def ask(self, statement: str, arguments: tuple[object, ...]) -> list[Row]:
         with self._speaking() as connection:
-            return self._cursor_of(connection).execute(statement, arguments, prepare=True).fetchall()
+            return self._fetched(self._cursor_of(connection).execute(statement, arguments, prepare=True).fetchall())
 
     def depart(self, statement: str, arguments: tuple[object, ...]) -> Asked:
         """As `ask`, up to the wait."""
@@ -179,15 +180,19 @@ class Wire:
 
     def rows(self, asked: Asked) -> list[Row]:
         with self._speaking():
-            return asked.rows()
+            return self._fetched(asked.rows())
 
     def _cursor_of(self, connection: Connection) -> psycopg.Cursor[Row]:
-        """One for all that is asked: of a statement that it had last it knows how to read what comes. What it has read of
-        the one before is fetched by then.
-        """
+        """The one before: of a statement that it had last it knows how to read what comes."""
         if self._cursor is None:
             self._cursor = connection.cursor(binary=True)
         return self._cursor
+
+    def _fetched(self, rows: list[Row]) -> list[Row]:
+        """A cursor keeps what it has read until it reads something else, which may be much."""
+        if len(rows) > 1:
+            self._cursor = None
+        return rows
 
     @contextmanager
     def _speaking(self) -> Iterator[Connection]:

@@ -51,6 +51,9 @@ class Queue:
         """The loop on which the first in line is waited for, if it is one."""
         return self._waiting[0].loop
 
+    def last(self) -> Sent | None:
+        return self._waiting[-1] if self._waiting else None
+
     def append(self, sent: Sent) -> None:
         self._waiting.append(sent)
 
@@ -94,9 +97,9 @@ class Queue:
 
     def gather(self, most: int = BATCH_WRITES_MAX) -> list[Sent]:
         """The next batch, taken out; the others keep their order."""
-        if len(self._waiting) == 1 and not self._waiting[0].abandoned:
-            return [self._waiting.popleft()]
-        batch = self.first(most)
+        # Nothing is taken out before all of it is in the batch: an interrupt may come behind any step.
+        alone = len(self._waiting) == 1 and not self._waiting[0].abandoned
+        batch = [self._waiting[0]] if alone else self.first(most)
         if not self.take(batch):
             taken = set(batch)
             self._waiting = deque(sent for sent in self._waiting if sent not in taken)
