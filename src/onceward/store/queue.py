@@ -98,8 +98,11 @@ class Queue:
     def gather(self, most: int = BATCH_WRITES_MAX) -> list[Sent]:
         """The next batch, taken out; the others keep their order."""
         # Nothing is taken out before all of it is in the batch: an interrupt may come behind any step.
-        alone = len(self._waiting) == 1 and not self._waiting[0].abandoned
-        batch = [self._waiting[0]] if alone else self.first(most)
+        if len(self._waiting) == 1 and not self._waiting[0].abandoned:
+            batch = [self._waiting[0]]
+            self._waiting = deque()
+            return batch
+        batch = self.first(most)
         if not self.take(batch):
             taken = set(batch)
             self._waiting = deque(sent for sent in self._waiting if sent not in taken)
