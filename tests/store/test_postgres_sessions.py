@@ -9,7 +9,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
 import psycopg
@@ -388,33 +388,61 @@ def test_a_forked_child_opens_its_own_session_and_leaves_the_parents_alone(url: 
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_row_that_is_changed_while_a_batch_ends_others_is_judged_as_it_is_then(
-    make: Callable[[], PostgresStore], url: str, pool: ThreadPoolExecutor
-) -> None:
-    """Between the beginning of the statement and the lock: here while its first row, which a trigger holds up, is changed."""
-    ours, theirs = make(), make()
-    first, second = (entry_of(answer, applied=True) for answer in ours.commit([once("a"), once("b")]))
+@contextmanager
+def held_up(url: str, key: str) -> Iterator[psycopg.Connection]:
+    """Whoever changes the row of this key waits in the middle of the statement, until 7 is unlocked here."""
     with psycopg.connect(url, autocommit=True) as gate:
         gate.execute("SELECT pg_advisory_lock(7)")
         gate.execute(
             "CREATE FUNCTION hold_up() RETURNS trigger LANGUAGE plpgsql AS"
-            " 'BEGIN IF new.key = ''a'' THEN PERFORM pg_advisory_xact_lock_shared(7); END IF; RETURN new; END';"
+            f" 'BEGIN IF new.key = ''{key}'' THEN PERFORM pg_advisory_xact_lock_shared(7); END IF; RETURN new; END';"
             " CREATE TRIGGER hold_up BEFORE UPDATE ON platform_idempotency_keys"
             " FOR EACH ROW EXECUTE FUNCTION hold_up()"
         )
         try:
-            ends: list[Write] = [move(Verb.SETTLE, first.version, "a"), move(Verb.SETTLE, second.version, "b")]
-            batch = submitted_until_it_waits(pool, ours, gate, ends)
-            dead = theirs.commit([replace(once("b"), dead=second.version)])[0]
-            gate.execute("SELECT pg_advisory_unlock(7)")
-            answers = batch.result(10)
+            yield gate
         finally:
             gate.execute("DROP TRIGGER hold_up ON platform_idempotency_keys; DROP FUNCTION hold_up")
+
+
+def test_a_row_that_is_changed_while_a_batch_ends_others_is_judged_as_it_is_then(
+    make: Callable[[], PostgresStore], url: str, pool: ThreadPoolExecutor
+) -> None:
+    """Between the beginning of the statement and the lock: here while its first row is changed."""
+    ours, theirs = make(), make()
+    first, second = (entry_of(answer, applied=True) for answer in ours.commit([once("a"), once("b")]))
+    with held_up(url, "a") as gate:
+        ends: list[Write] = [move(Verb.SETTLE, first.version, "a"), move(Verb.SETTLE, second.version, "b")]
+        batch = submitted_until_it_waits(pool, ours, gate, ends)
+        dead = theirs.commit([replace(once("b"), dead=second.version)])[0]
+        gate.execute("SELECT pg_advisory_unlock(7)")
+        answers = batch.result(10)
 
     assert entry_of(dead, applied=True).status is Status.IN_DOUBT
     assert [(answer.applied, answer.locked, answer.before) for answer in answers] == [
         (True, False, Status.IN_PROGRESS),
         (True, False, Status.IN_DOUBT),
+    ]
+
+
+def test_a_row_that_is_set_free_while_a_batch_ends_others_is_ended_too(
+    make: Callable[[], PostgresStore], url: str, other: psycopg.Connection, pool: ThreadPoolExecutor
+) -> None:
+    """It is one that its caller remembers, and the only one."""
+    store = make()
+    first, second = (entry_of(answer, applied=True) for answer in store.commit([once("a"), once("b")]))
+    store._held.note_one((SCOPE, "b"), Answer(False, None, 0))  # forgets it
+    other.execute(_LOCK, ("a",))
+    with held_up(url, "b") as gate:
+        ends: list[Write] = [move(Verb.SETTLE, first.version, "a"), move(Verb.SETTLE, second.version, "b")]
+        batch = submitted_until_it_waits(pool, store, gate, ends)
+        other.rollback()
+        gate.execute("SELECT pg_advisory_unlock(7)")
+        answers = batch.result(10)
+
+    assert [(answer.applied, answer.locked, answer.before) for answer in answers] == [
+        (True, False, Status.IN_PROGRESS),
+        (True, False, Status.IN_PROGRESS),
     ]
 
 

@@ -161,7 +161,7 @@ BEGIN
             FROM held h WHERE e.ctid = h.place
             RETURNING h.n, h.before, h.is_known
         )
-        SELECT concat_ws(' ', ended, string_agg(c.n || ' ' || c.before, ' ') FILTER (WHERE c.is_known)),
+        SELECT nullif(concat_ws(' ', ended, string_agg(c.n || ' ' || c.before, ' ') FILTER (WHERE c.is_known)), ''),
                answered || array_agg(c.n) FILTER (WHERE c.is_known),
                held || array_agg(c.n) FILTER (WHERE NOT c.is_known),
                befores || array_agg(c.before) FILTER (WHERE NOT c.is_known),
