@@ -395,8 +395,8 @@ def test_a_read_does_not_overtake_what_was_queued_before_it_be_it_the_second_of_
         held = (await _answer(line.write(begin("k")))).entry
         assert held is not None
         with line._flights.lock:
-            moves = [Move("s", "k", "renew", Verb.RENEW, held.version, 60, 60), settle("k", held.version)]
-            written = [_answer(line.write(move)) for move in moves]
+            moves: list[Write] = [Move("s", "k", "renew", Verb.RENEW, held.version, 60, 60), settle("k", held.version)]
+            written = [_answer(line.write(write)) for write in [*moves, begin("last")]]
             reading = line.read([Ref("s", "k")])
         await asyncio.gather(*written)
         return await reading

@@ -223,13 +223,13 @@ class Batcher:
             with self._flights.store_to_oneself(self):
                 with self.mutex:
                     calls, self._calls = self._calls, deque()
-                    before = self.queue.last() if calls else None
-                    queued = len(self.queue)
+                    before = self.queue.all() if calls else []
                     self._bell.called = False
                 self._serve()
                 # A read does not overtake a write that was queued before it, be it the second of its key.
-                while before is not None and not before.done and queued > 1 and self._serve():
-                    queued -= 1
+                for _ in before:
+                    if all(sent.done or sent.abandoned for sent in before) or not self._serve():
+                        break
                 self._answer_calls(calls)
                 self._poll()
                 self._purge()

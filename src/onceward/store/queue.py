@@ -51,8 +51,8 @@ class Queue:
         """The loop on which the first in line is waited for, if it is one."""
         return self._waiting[0].loop
 
-    def last(self) -> Sent | None:
-        return self._waiting[-1] if self._waiting else None
+    def all(self) -> list[Sent]:
+        return list(self._waiting)
 
     def append(self, sent: Sent) -> None:
         self._waiting.append(sent)
