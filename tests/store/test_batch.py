@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.store.flying import answer_of
 from tests.store.gate import GateStore, begin, block, refuse_key, settle
 from tests.waiting import soon, until
 
@@ -16,7 +17,6 @@ from onceward.core.claim import Answer, Append, Begin, Claim, Move, Ref, Status,
 from onceward.ledger import Ledger
 from onceward.store import BATCH_WRITES_MAX, Reading
 from onceward.store.batch import Batcher
-from onceward.store.pending import Pending
 
 
 async def entered(store: GateStore) -> None:
@@ -26,15 +26,15 @@ async def entered(store: GateStore) -> None:
 def queued_together(line: Batcher, writes: Iterable[Write]) -> list[Awaitable[Answer]]:
     """The thread may be awake still, and would take the first of them alone."""
     with line._flights.lock:
-        return [_answer(line.write(write)) for write in writes]
+        return [answer_of(line.write(write)) for write in writes]
 
 
 def test_writes_gather_while_a_batch_is_in_flight(store: GateStore, line: Batcher) -> None:
     async def main() -> None:
         store.hold()
-        first = asyncio.ensure_future(_answer(line.write(begin("first"))))
+        first = asyncio.ensure_future(answer_of(line.write(begin("first"))))
         await entered(store)
-        rest = [asyncio.ensure_future(_answer(line.write(begin(f"k{n}")))) for n in range(50)]
+        rest = [asyncio.ensure_future(answer_of(line.write(begin(f"k{n}")))) for n in range(50)]
         await asyncio.sleep(0)
         store.let_go()
         answers = await asyncio.gather(first, *rest)
@@ -48,7 +48,7 @@ def test_writes_gather_while_a_batch_is_in_flight(store: GateStore, line: Batche
 
 def test_a_turn_of_the_loop_becomes_one_batch(store: GateStore, line: Batcher) -> None:
     async def main() -> None:
-        await asyncio.gather(*(_answer(line.write(begin(f"k{n}"))) for n in range(64)))
+        await asyncio.gather(*(answer_of(line.write(begin(f"k{n}"))) for n in range(64)))
 
     asyncio.run(main())
 
@@ -57,7 +57,7 @@ def test_a_turn_of_the_loop_becomes_one_batch(store: GateStore, line: Batcher) -
 
 def test_a_flood_of_one_key_costs_one_write(store: GateStore, line: Batcher) -> None:
     async def main() -> list[Answer]:
-        return await asyncio.gather(*(_answer(line.write(begin("k", f"w{n}"))) for n in range(1000)))
+        return await asyncio.gather(*(answer_of(line.write(begin("k", f"w{n}"))) for n in range(1000)))
 
     answers = asyncio.run(main())
 
@@ -68,12 +68,12 @@ def test_a_flood_of_one_key_costs_one_write(store: GateStore, line: Batcher) -> 
 
 def test_writes_of_one_key_keep_their_order(store: GateStore, line: Batcher) -> None:
     async def main() -> None:
-        answer = await _answer(line.write(begin("k")))
+        answer = await answer_of(line.write(begin("k")))
         assert answer.entry is not None
         version = answer.entry.version
         chunks = [Append("s", "k", f"a{n}", version, n, (b"x",)) for n in (1, 2, 3)]
         writes: list[Write] = [*chunks, settle("k", version)]
-        answers = await asyncio.gather(*(_answer(line.write(write)) for write in writes))
+        answers = await asyncio.gather(*(answer_of(line.write(write)) for write in writes))
 
         assert [answer.applied for answer in answers] == [True] * 4
 
@@ -86,7 +86,7 @@ def test_one_bad_write_does_not_spoil_its_batch(store: GateStore, line: Batcher)
     store.spoil = refuse_key("k13")
 
     async def main() -> list[Answer | BaseException]:
-        waiting = (_answer(line.write(begin(f"k{n}"))) for n in range(32))
+        waiting = (answer_of(line.write(begin(f"k{n}"))) for n in range(32))
         return await asyncio.gather(*waiting, return_exceptions=True)
 
     answers = asyncio.run(main())
@@ -102,7 +102,7 @@ def test_an_io_error_reaches_every_caller_and_nothing_is_sent_twice(store: GateS
 
     async def main() -> list[Answer | BaseException]:
         store.spoil = fail
-        waiting = (_answer(line.write(begin(f"k{n}"))) for n in range(8))
+        waiting = (answer_of(line.write(begin(f"k{n}"))) for n in range(8))
         return await asyncio.gather(*waiting, return_exceptions=True)
 
     answers = asyncio.run(main())
@@ -132,9 +132,9 @@ def test_a_store_with_a_bug_does_not_end_the_thread(store: GateStore, line: Batc
 def test_a_cancelled_caller_withdraws_a_queued_begin(store: GateStore, line: Batcher) -> None:
     async def main() -> None:
         store.hold()
-        first = asyncio.ensure_future(_answer(line.write(begin("first"))))
+        first = asyncio.ensure_future(answer_of(line.write(begin("first"))))
         await entered(store)
-        second = asyncio.ensure_future(_answer(line.write(begin("second"))))
+        second = asyncio.ensure_future(answer_of(line.write(begin("second"))))
         await asyncio.sleep(0)
         second.cancel()
         await asyncio.gather(second, return_exceptions=True)
@@ -150,7 +150,7 @@ def test_a_cancelled_caller_withdraws_a_queued_begin(store: GateStore, line: Bat
 def test_a_cancelled_begin_that_was_already_sent_is_released(store: GateStore, line: Batcher) -> None:
     async def main() -> None:
         store.hold()
-        sent = asyncio.ensure_future(_answer(line.write(begin("k"))))
+        sent = asyncio.ensure_future(answer_of(line.write(begin("k"))))
         await entered(store)
         sent.cancel()
         await asyncio.gather(sent, return_exceptions=True)
@@ -169,10 +169,10 @@ def test_a_cancelled_settle_is_carried_out_all_the_same(store: GateStore, line: 
         answer = await line.write(begin("k"))
         assert answer.entry is not None
         store.hold()
-        first = asyncio.ensure_future(_answer(line.write(begin("first"))))
+        first = asyncio.ensure_future(answer_of(line.write(begin("first"))))
         store.entered.acquire()
         await entered(store)
-        settling = asyncio.ensure_future(_answer(line.write(settle("k", answer.entry.version))))
+        settling = asyncio.ensure_future(answer_of(line.write(settle("k", answer.entry.version))))
         await asyncio.sleep(0)
         settling.cancel()
         await asyncio.gather(settling, return_exceptions=True)
@@ -189,18 +189,34 @@ def test_a_cancelled_settle_is_carried_out_all_the_same(store: GateStore, line: 
 def test_a_read_does_not_overtake_a_write_queued_before_it(store: GateStore, line: Batcher) -> None:
     async def main() -> None:
         store.hold()
-        first = asyncio.ensure_future(_answer(line.write(begin("first"))))
+        first = asyncio.ensure_future(answer_of(line.write(begin("first"))))
         await entered(store)
-        second = asyncio.ensure_future(_answer(line.write(begin("second"))))
+        second = asyncio.ensure_future(answer_of(line.write(begin("second"))))
         await asyncio.sleep(0)
-        reading = asyncio.ensure_future(_read(line, Ref("s", "second")))
-        await asyncio.sleep(0)
+        reading = line.read([Ref("s", "second")])
         store.let_go()
 
         assert (await reading).entries[0] is not None
         await asyncio.gather(first, second)
 
     asyncio.run(main())
+
+
+def test_a_read_does_not_overtake_what_was_queued_before_it_be_it_the_second_of_its_key(line: Batcher) -> None:
+    async def main() -> Reading:
+        held = (await answer_of(line.write(begin("k")))).entry
+        assert held is not None
+        with line._flights.lock:
+            moves: list[Write] = [Move("s", "k", "renew", Verb.RENEW, held.version, 60, 60), settle("k", held.version)]
+            written = [answer_of(line.write(write)) for write in [*moves, begin("last")]]
+            reading = line.read([Ref("s", "k")])
+        await asyncio.gather(*written)
+        return await reading
+
+    reading = asyncio.run(main())
+
+    assert reading.entries[0] is not None
+    assert reading.entries[0].status is Status.COMPLETED
 
 
 def test_no_answer_in_time_is_store_unavailable_and_the_write_can_be_waited_for_again(
@@ -265,7 +281,7 @@ def test_threads_and_loops_share_batches(store: GateStore, line: Batcher) -> Non
         return block(line.write(begin(key)))
 
     def on_loop(key: str) -> Answer:
-        return asyncio.run(_answer(line.write(begin(key))))
+        return asyncio.run(answer_of(line.write(begin(key))))
 
     with ThreadPoolExecutor(9) as pool:
         first = pool.submit(on_thread, "first")
@@ -301,7 +317,7 @@ def test_an_interrupted_helper_leaves_nobody_waiting(store: GateStore, line: Bat
 
 def test_a_batch_is_bounded_in_writes_and_bytes(store: GateStore, line: Batcher) -> None:
     async def main() -> None:
-        answers = await asyncio.gather(*(_answer(line.write(begin(f"k{n}"))) for n in range(BATCH_WRITES_MAX + 10)))
+        answers = await asyncio.gather(*(answer_of(line.write(begin(f"k{n}"))) for n in range(BATCH_WRITES_MAX + 10)))
         chunk = b"x" * 65536
         versions = [answer.entry.version for answer in answers if answer.entry]
         big = [Append("s", f"k{n}", f"a{n}", versions[n], 1, (chunk,) * 32) for n in range(4)]
@@ -314,7 +330,7 @@ def test_a_batch_is_bounded_in_writes_and_bytes(store: GateStore, line: Batcher)
 
 def test_no_write_makes_a_batch_larger_than_it_may_be(store: GateStore, line: Batcher) -> None:
     async def main() -> None:
-        answers = await asyncio.gather(*(_answer(line.write(begin(f"k{n}"))) for n in range(3)))
+        answers = await asyncio.gather(*(answer_of(line.write(begin(f"k{n}"))) for n in range(3)))
         versions = [answer.entry.version for answer in answers if answer.entry]
         big = [Append("s", f"k{n}", f"a{n}", versions[n], 1, (b"x" * 65536,) * 31) for n in range(3)]
         await asyncio.gather(*queued_together(line, big))
@@ -361,7 +377,7 @@ def test_a_caller_on_a_closed_loop_does_not_disturb_the_others(store: GateStore,
     store.hold()
 
     async def start() -> None:
-        left_behind.append(asyncio.ensure_future(_answer(line.write(begin("k")))))
+        left_behind.append(asyncio.ensure_future(answer_of(line.write(begin("k")))))
         await entered(store)
         loop.stop()
 
@@ -380,28 +396,3 @@ def test_the_answer_to_a_begin_is_read_once_for_all_states(line: Batcher) -> Non
     write = begin("k")
 
     assert isinstance(found(write, block(line.write(write))), Claim)
-
-
-async def _answer(pending: Pending[Answer]) -> Answer:
-    return await pending
-
-
-async def _read(line: Batcher, ref: Ref) -> Reading:
-    return await line.read([ref])
-
-
-def test_a_read_does_not_overtake_what_was_queued_before_it_be_it_the_second_of_its_key(line: Batcher) -> None:
-    async def main() -> Reading:
-        held = (await _answer(line.write(begin("k")))).entry
-        assert held is not None
-        with line._flights.lock:
-            moves: list[Write] = [Move("s", "k", "renew", Verb.RENEW, held.version, 60, 60), settle("k", held.version)]
-            written = [_answer(line.write(write)) for write in [*moves, begin("last")]]
-            reading = line.read([Ref("s", "k")])
-        await asyncio.gather(*written)
-        return await reading
-
-    reading = asyncio.run(main())
-
-    assert reading.entries[0] is not None
-    assert reading.entries[0].status is Status.COMPLETED

@@ -168,6 +168,23 @@ def test_a_write_that_cannot_be_packed_is_found_out_and_the_others_are_not(store
     assert store.sizes == [1], "the rest was the thread's to do"
 
 
+def test_what_goes_wrong_while_others_are_packed_does_not_reach_those_who_fly(
+    store: FlyingStore, line: Batcher
+) -> None:
+    async def main() -> None:
+        first = await flying(store, line)
+        store.raises = RuntimeError("a bug of the store's")
+        (behind,) = await queued(line, begin("behind"))
+        await landed(store)
+        assert (await first).applied
+        with pytest.raises(errors.StoreUnavailable, match="a bug of the store's"):
+            await behind
+        store.raises = None
+        assert (await write_on(line, begin("next"))).applied
+
+    run(main)
+
+
 def test_a_thread_that_wants_the_store_gets_what_was_packed_and_it_is_sent_once(
     store: FlyingStore, line: Batcher
 ) -> None:

@@ -20,12 +20,11 @@ from tests.store.tap import Tap
 from tests.waiting import soon, until
 
 from onceward import errors
-from onceward.core.claim import Answer, Entry, Ref, Verb, Write
+from onceward.core.claim import Answer, Ref, Verb, Write
 from onceward.core.outcome import Outcome
 from onceward.store import BatchFailed, Store
 from onceward.store.batch import Batcher
 from onceward.store.flight import PATROL_SECONDS, Flight
-from onceward.store.held import Held
 from onceward.store.postgres import PostgresStore
 from onceward.store.redis import RedisStore
 from onceward.store.redis_parcel import Parcel
@@ -385,24 +384,3 @@ def test_where_nobody_may_say_whether_there_are_more_servers_nothing_flies(redis
             assert store.commit([begin("k")])[0].applied
     finally:
         redis_server.ask("ACL", "DELUSER", "shy")
-
-
-class Forgetful(Held):
-    """Forgets everything once it was asked, as one does that is told of far more claims than it keeps."""
-
-    def known(self, write: Write) -> Entry | None:
-        known = super().known(write)
-        self.clear()
-        return known
-
-
-def test_an_answer_is_read_with_what_was_known_when_it_was_asked_for(either: RedisStore | PostgresStore) -> None:
-    """Of a claim that was known when its end was packed the answer says but little."""
-    answers = either.commit([begin()])
-    held = entry_of(answers[0], applied=True)
-    either._held = Forgetful()
-    either._held.note([held.ref], answers)
-
-    settled = either.commit([move(Verb.SETTLE, held.version)])
-
-    assert entry_of(settled[0], applied=True).holder == held.holder

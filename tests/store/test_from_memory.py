@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 from tests.backends import Opener
 
-from onceward.core.claim import Status, Verb
+from onceward.core.claim import Entry, Status, Verb, Write
 from onceward.core.outcome import Outcome
 from onceward.store import Store
+from onceward.store.held import Held
 from onceward.store.postgres import PostgresStore
 from onceward.store.redis import RedisStore
+from onceward.store.sqlite import SqliteStore
 from onceward.testing import PinnedClock
 from onceward.testing.caller import append, begin, entry_of, move
 
@@ -159,3 +161,26 @@ def test_a_doubt_that_another_process_raised_is_resolved_where_the_claim_is_reme
 
     assert resolved.before is Status.IN_DOUBT
     assert other.read([held.ref]).entries == (entry_of(resolved, applied=True),)
+
+
+class Forgetful(Held):
+    """Forgets everything once it was asked, as one does that is told of far more claims than it keeps."""
+
+    def known(self, write: Write) -> Entry | None:
+        known = super().known(write)
+        self.clear()
+        return known
+
+
+def test_an_answer_is_read_with_what_was_known_when_it_was_asked_for(
+    store: SqliteStore | PostgresStore | RedisStore,
+) -> None:
+    """Of a claim that was known when its end was packed the answer says but little."""
+    answers = store.commit([begin()])
+    held = entry_of(answers[0], applied=True)
+    store._held = Forgetful()
+    store._held.note([held.ref], answers)
+
+    settled = store.commit([move(Verb.SETTLE, held.version)])
+
+    assert entry_of(settled[0], applied=True).holder == held.holder

@@ -9,20 +9,20 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import psycopg
 import pytest
 from tests.backends import Servers
+from tests.store.postgres_gate import LOCK, submitted_until_it_waits
 
-from onceward.core.claim import Answer, Begin, Entry, Ref, Status, Verb, Write
+from onceward.core.claim import Answer, Entry, Ref, Status, Verb, Write
 from onceward.store import BatchFailed
 from onceward.store.postgres import PostgresStore
 from onceward.testing import PinnedClock
 from onceward.testing.caller import LEASE_SECONDS, RETAIN_SECONDS, SCOPE, begin, entry_of, move
 
-_LOCK = "SELECT FROM platform_idempotency_keys WHERE key = %s FOR NO KEY UPDATE"
 # A claim as a store inserts it, but in a transaction that the test keeps open.
 _INSERT = (
     "INSERT INTO platform_idempotency_keys (scope, key, user_id, endpoint, fingerprint, version, attempt, write_id,"
@@ -82,7 +82,7 @@ def test_a_row_locked_by_a_callers_transaction_is_answered_at_once_and_its_neigh
     held = {key: hold(store, key) for key in ("begun", "renewed", "settled", "free")}
     clock.advance(LEASE_SECONDS)
     for key in ("begun", "renewed", "settled"):
-        other.execute(_LOCK, (key,))
+        other.execute(LOCK, (key,))
     impatient(store)
 
     answers = store.commit(
@@ -105,7 +105,7 @@ def test_a_begin_that_a_locked_entry_refuses_anyway_is_plainly_refused(
     store: PostgresStore, other: psycopg.Connection
 ) -> None:
     held = hold(store, "busy")
-    other.execute(_LOCK, ("busy",))
+    other.execute(LOCK, ("busy",))
 
     answer = store.commit([begin("busy")])[0]
 
@@ -116,7 +116,7 @@ def test_purge_passes_over_a_locked_entry(store: PostgresStore, other: psycopg.C
     hold(store, "locked")
     hold(store, "free")
     clock.advance(LEASE_SECONDS + RETAIN_SECONDS)
-    other.execute(_LOCK, ("locked",))
+    other.execute(LOCK, ("locked",))
     impatient(store)
 
     assert store.purge(10) == 1
@@ -132,19 +132,6 @@ def stopped_in_the_middle(
     """Commit the writes and a begin of "rival", which `other` inserts first; returns when the batch waits for that."""
     other.execute(_INSERT, (SCOPE, "rival"))
     return submitted_until_it_waits(pool, store, other, [*writes, begin("rival")])
-
-
-def submitted_until_it_waits(
-    pool: ThreadPoolExecutor, store: PostgresStore, watcher: psycopg.Connection, writes: list[Write]
-) -> Future[list[Answer]]:
-    store.read([])
-    assert store.wire.connection is not None
-    pid = store.wire.connection.info.backend_pid
-    future = pool.submit(store.commit, writes)
-    waiting = "SELECT FROM pg_locks WHERE pid = %s AND NOT granted"
-    while watcher.execute(waiting, (pid,)).fetchone() is None:
-        assert not future.done()
-    return future
 
 
 def test_a_racing_insert_that_came_first_is_what_the_loser_is_shown(
@@ -386,65 +373,3 @@ def test_a_forked_child_opens_its_own_session_and_leaves_the_parents_alone(url: 
     done = subprocess.run([sys.executable, "-c", _FORK, url], capture_output=True, text=True, check=False, timeout=60)
 
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@contextmanager
-def held_up(url: str, key: str) -> Iterator[psycopg.Connection]:
-    """Whoever changes the row of this key waits in the middle of the statement, until 7 is unlocked here."""
-    with psycopg.connect(url, autocommit=True) as gate:
-        gate.execute("SELECT pg_advisory_lock(7)")
-        gate.execute(
-            "CREATE FUNCTION hold_up() RETURNS trigger LANGUAGE plpgsql AS"
-            f" 'BEGIN IF new.key = ''{key}'' THEN PERFORM pg_advisory_xact_lock_shared(7); END IF; RETURN new; END';"
-            " CREATE TRIGGER hold_up BEFORE UPDATE ON platform_idempotency_keys"
-            " FOR EACH ROW EXECUTE FUNCTION hold_up()"
-        )
-        try:
-            yield gate
-        finally:
-            gate.execute("DROP TRIGGER hold_up ON platform_idempotency_keys; DROP FUNCTION hold_up")
-
-
-def test_a_row_that_is_changed_while_a_batch_ends_others_is_judged_as_it_is_then(
-    make: Callable[[], PostgresStore], url: str, pool: ThreadPoolExecutor
-) -> None:
-    """Between the beginning of the statement and the lock: here while its first row is changed."""
-    ours, theirs = make(), make()
-    first, second = (entry_of(answer, applied=True) for answer in ours.commit([once("a"), once("b")]))
-    with held_up(url, "a") as gate:
-        ends: list[Write] = [move(Verb.SETTLE, first.version, "a"), move(Verb.SETTLE, second.version, "b")]
-        batch = submitted_until_it_waits(pool, ours, gate, ends)
-        dead = theirs.commit([replace(once("b"), dead=second.version)])[0]
-        gate.execute("SELECT pg_advisory_unlock(7)")
-        answers = batch.result(10)
-
-    assert entry_of(dead, applied=True).status is Status.IN_DOUBT
-    assert [(answer.applied, answer.locked, answer.before) for answer in answers] == [
-        (True, False, Status.IN_PROGRESS),
-        (True, False, Status.IN_DOUBT),
-    ]
-
-
-def test_a_row_that_is_set_free_while_a_batch_ends_others_is_ended_too(
-    make: Callable[[], PostgresStore], url: str, other: psycopg.Connection, pool: ThreadPoolExecutor
-) -> None:
-    """It is one that its caller remembers, and the only one."""
-    store = make()
-    first, second = (entry_of(answer, applied=True) for answer in store.commit([once("a"), once("b")]))
-    store._held.note_one((SCOPE, "b"), Answer(False, None, 0))  # forgets it
-    other.execute(_LOCK, ("a",))
-    with held_up(url, "b") as gate:
-        ends: list[Write] = [move(Verb.SETTLE, first.version, "a"), move(Verb.SETTLE, second.version, "b")]
-        batch = submitted_until_it_waits(pool, store, gate, ends)
-        other.rollback()
-        gate.execute("SELECT pg_advisory_unlock(7)")
-        answers = batch.result(10)
-
-    assert [(answer.applied, answer.locked, answer.before) for answer in answers] == [
-        (True, False, Status.IN_PROGRESS),
-        (True, False, Status.IN_PROGRESS),
-    ]
-
-
-def once(key: str) -> Begin:
-    return replace(begin(key), repeatable=False)

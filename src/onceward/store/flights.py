@@ -95,7 +95,7 @@ class Flights:
             self._pack_at = queued + max(EARLY_MIN, queued // 4)
             ahead, self._ahead = self._ahead, None
         if batch and _are_apart(batch, journey.batch):
-            with contextlib.suppress(BatchFailed):  # as it will be when the store is free, and is seen to then
+            with contextlib.suppress(Exception):  # as it will be when the store is free, and is seen to then
                 self._ahead = Ahead(batch, self._packed(ahead, batch), journey, queued)
 
     def _packed(self, ahead: Ahead | None, batch: list[Sent]) -> Packed:
