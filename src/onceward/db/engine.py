@@ -230,6 +230,8 @@ def _postgres(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
             max_overflow=0,
             pool_timeout=POOL_SECONDS,
             connect_args=_CONNECT,
+            # A connection that was dropped while it was idle (a restart, a failover, a proxy) is replaced before it is used.
+            pool_pre_ping=True,
             # A writer that was refused by an index looks for the row that did it, which is younger than itself.
             isolation_level="READ COMMITTED",
         )

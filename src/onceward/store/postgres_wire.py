@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from importlib import resources
 from typing import TypeAlias, TypeVar, cast
 
-from onceward.errors import InvalidStoreUrl, SchemaTooNew, StoreClosed, StoreUnavailable
+from onceward.errors import InvalidStoreUrl, SchemaTooNew, StoreClosed, StoreMisconfigured, StoreUnavailable
 from onceward.store import SCHEMA_VERSION, BatchFailed
+from onceward.store.postgres_errors import misconfiguration, one_line
 
 try:
     import psycopg
@@ -162,10 +163,21 @@ class Wire:
         self._parameters = _parameters(url)
         self._lost = lost  # called with a connection that ends: the answer to a write may be lost with it
         self._closed = False
+        self._dropped = False  # whether the connection, not what was asked, was the reason of the last failure
         self.connection: Connection | None = None
         self._cursor: psycopg.Cursor[Row] | None = None
 
-    def ask(self, statement: str, arguments: tuple[object, ...]) -> list[Row]:
+    def ask(self, statement: str, arguments: tuple[object, ...], *, repeats: bool = False) -> list[Row]:
+        """`repeats`: running it twice does no harm, so a connection that was dropped meanwhile costs no answer."""
+        repeats = repeats and self.connection is not None
+        try:
+            return self._ask(statement, arguments)
+        except StoreUnavailable:
+            if not repeats or not self._dropped:
+                raise
+        return self._ask(statement, arguments)
+
+    def _ask(self, statement: str, arguments: tuple[object, ...]) -> list[Row]:
         with self._speaking() as connection:
             return self._fetched(self._cursor_of(connection).execute(statement, arguments, prepare=True).fetchall())
 
@@ -197,6 +209,7 @@ class Wire:
     @contextmanager
     def _speaking(self) -> Iterator[Connection]:
         """The open connection; whatever goes wrong leaves as one of our own exceptions."""
+        self._dropped = False
         try:
             if self.connection is None:
                 self.connection = self._open()
@@ -213,8 +226,13 @@ class Wire:
             if state.startswith(_REFUSED_DATA) or (isinstance(error, psycopg.DataError) and not state):
                 raise BatchFailed(f"PostgreSQL refused the data: {reason}") from error
             self.drop()
+            self._dropped = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
             # Not chained: whatever libpq says of a connection, the password stays out of logs.
-            raise StoreUnavailable(f"PostgreSQL: {self._without_password(reason)}") from None
+            reason = self._without_password(reason)
+            wrong = misconfiguration(state, reason, "--ledger")
+            if wrong is not None:
+                raise StoreMisconfigured(wrong) from None
+            raise StoreUnavailable(f"PostgreSQL: {type(error).__name__}: {one_line(reason)}") from None
         except BaseException:
             # Interrupted in the middle, the connection may still carry the answer to this call.
             self.drop()
@@ -227,7 +245,10 @@ class Wire:
     def _open(self) -> Connection:
         if self._closed:
             raise StoreClosed("the PostgreSQL store is closed")
-        connection = Connection.connect(**self._parameters, autocommit=True)  # type: ignore[arg-type]
+        try:
+            connection = Connection.connect(**self._parameters, autocommit=True)  # type: ignore[arg-type]
+        except UnicodeError:
+            raise StoreMisconfigured("the host in the PostgreSQL URL cannot be the name of a host; correct it") from None
         try:
             _prepare(connection)
         except BaseException:
