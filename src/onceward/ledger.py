@@ -351,7 +351,7 @@ class Ledger:
         return machine.committed(write, await self._write(write, self._patience))
 
     async def _write(self, write: Write, seconds: float) -> Answer:
-        """Repeat one write, under its one id, until it is decided or the time is up."""
+        """Repeat one write, under its one id, until it is decided or the time is up; a `begin`, until the store says no."""
         refuse_inside_bound()
         deadline = self.line.monotonic() + seconds
         pause = PAUSE_SECONDS_MIN
@@ -364,8 +364,8 @@ class Ledger:
                         return answer
                     if self.line.monotonic() + pause > deadline:
                         raise StoreUnavailable(f"the entry of {shown(write.key)!r} stays locked by another transaction")  # noqa: TRY301
-                except StoreUnavailable:
-                    if self.line.monotonic() + pause > deadline:
+                except StoreUnavailable as error:
+                    if (isinstance(write, Begin) and not error.retryable) or self.line.monotonic() + pause > deadline:
                         sent.abandon()
                         raise
                     if not sent.done:

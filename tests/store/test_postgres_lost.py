@@ -105,7 +105,7 @@ def test_a_settle_whose_answer_was_lost_is_recognised_and_not_done_twice(
     assert (entry.status, entry.attempt) == (Status.COMPLETED, 1)
 
 
-def test_a_server_that_is_down_is_unavailable_at_once(url: str) -> None:
+def test_a_server_that_is_down_is_unavailable_at_once() -> None:
     with closing(PostgresStore("postgresql://postgres@127.0.0.1:9/none")) as store:
         with pytest.raises(errors.StoreUnavailable) as failure:
             store.read([])

@@ -21,7 +21,8 @@ from onceward.db.copying import Copying
 from onceward.db.plain import Plain, own
 from onceward.db.readers import Readers
 from onceward.db.together import Together
-from onceward.errors import InvalidStoreUrl, StoreUnavailable
+from onceward.errors import InvalidStoreUrl, StoreMisconfigured, StoreUnavailable
+from onceward.store import postgres_errors, sqlite_errors
 
 Transaction: TypeAlias = sqlalchemy.Connection
 T = TypeVar("T")
@@ -46,6 +47,12 @@ LOCK_SECONDS = 10
 IDLE_SECONDS = 20
 
 _READ = "onceward_read"
+_DOWN = (
+    sqlite3.OperationalError,
+    sqlalchemy.exc.OperationalError,
+    sqlalchemy.exc.InterfaceError,
+    sqlalchemy.exc.TimeoutError,
+)
 _CHANGES = "onceward_changes"
 _SCHEMES = "sqlite:///path or postgresql://user@host/name"
 
@@ -94,7 +101,7 @@ class Database:
     @contextlib.contextmanager
     def read(self) -> Iterator[Transaction]:
         """Look at one moment of the data; nothing can be written."""
-        with _spoken(), self._reading.connect() as connection, connection.begin():
+        with self.speaking(), self._reading.connect() as connection, connection.begin():
             yield connection
 
     def rows(self, statement: Plain, values: Mapping[str, object]) -> Sequence[Sequence[Any]]:
@@ -102,13 +109,13 @@ class Database:
         if not self.is_sqlite:
             with self.read() as tx:
                 return statement.rows(tx, values)
-        with _spoken(), self._readers.lent() as connection:
+        with self.speaking(), self._readers.lent() as connection:
             return statement.rows_on(connection, values)
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Transaction]:
         """Change the data: all of it when the block ends, nothing when it raises."""
-        with _spoken(), self._turn():
+        with self.speaking(), self._turn():
             with self.engine.begin() as connection:
                 yield connection
                 changed = 0 if self._copying is None else _changed(connection)
@@ -131,8 +138,35 @@ class Database:
                     return work(tx)
         company = self._together.get(within)
         if company is None:
-            company = self._together.setdefault(within, Together(self.write, _spoken, within))
+            company = self._together.setdefault(within, Together(self.write, self.speaking, within))
         return company.do(first, work)
+
+    @contextlib.contextmanager
+    def speaking(self) -> Iterator[None]:
+        """A database that cannot be reached or waited for is `StoreUnavailable`, and one that refuses us for good is
+        `StoreMisconfigured`; every other error is a bug and stays.
+        """
+        try:
+            yield
+        except (sqlalchemy.exc.SQLAlchemyError, sqlite3.OperationalError) as error:
+            ours = self._failure(error)
+            if ours is None:
+                raise
+            raise ours from error
+
+    def _failure(self, error: Exception) -> StoreUnavailable | None:
+        reason = getattr(error, "orig", None) or error
+        message, kind = postgres_errors.one_line(str(reason)), type(reason).__name__
+        if self.is_sqlite:
+            wrong = sqlite_errors.misconfiguration(reason, str(self.engine.url.database))
+        else:
+            state = getattr(reason, "sqlstate", None)
+            wrong = postgres_errors.misconfiguration(state, message, "--database")
+        if wrong is not None:
+            return StoreMisconfigured(wrong)
+        if isinstance(error, _DOWN) or getattr(error, "connection_invalidated", False):
+            return StoreUnavailable(f"the database does not answer: {kind}: {message}")
+        return None
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
@@ -156,24 +190,6 @@ def _changed(connection: sqlalchemy.Connection) -> int:
     now = own(connection.connection).total_changes
     connection.info[_CHANGES] = now
     return now - before
-
-
-@contextlib.contextmanager
-def _spoken() -> Iterator[None]:
-    """A database that cannot be reached or waited for is `StoreUnavailable`; every other error is a bug and stays."""
-    try:
-        yield
-    except (sqlalchemy.exc.OperationalError, sqlalchemy.exc.InterfaceError, sqlalchemy.exc.TimeoutError) as error:
-        raise _unavailable(error) from error
-    except sqlalchemy.exc.DBAPIError as error:
-        if not error.connection_invalidated:
-            raise
-        raise _unavailable(error) from error
-
-
-def _unavailable(error: sqlalchemy.exc.SQLAlchemyError) -> StoreUnavailable:
-    reason = getattr(error, "orig", None) or error
-    return StoreUnavailable(f"the database does not answer: {str(reason).strip().splitlines()[0]}")
 
 
 def _sqlite(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:

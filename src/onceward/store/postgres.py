@@ -92,6 +92,10 @@ class PostgresStore:
         arguments = (ref.scope, ref.key, version, after, limit)
         return [row[0] for row in self.wire.ask(_CHUNKS, arguments, repeats=True)]
 
+    def check(self) -> None:
+        """See `store/check.py`."""
+        self.wire.check()
+
     def bind(self, connection: object) -> Binding:
         """A caller's transaction on this database; it locks the claim's row alone, and nobody waits for it."""
         return Binding(session_for(connection, POSTGRES), POSTGRES, self._clock)

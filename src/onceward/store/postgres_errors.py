@@ -12,6 +12,7 @@ from typing import Literal
 Option = Literal["--ledger", "--database"]
 
 _ADVICE = {
+    "25006": "the server is read-only, perhaps a standby; name the primary in the URL",
     "28000": "check the user in the URL, and pg_hba.conf on the server",
     "28P01": "check the user and the password in the URL",
     "3D000": "create the database, or correct its name in the URL",

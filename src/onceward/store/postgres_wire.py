@@ -61,6 +61,16 @@ SELECT set_config('statement_timeout', '{STATEMENT_SECONDS}s', false),
                                             WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)
 """
 _SCHEMA = "SELECT schema_version, to_regproc('onceward_commit_v3') IS NOT NULL FROM platform_idempotency_meta"
+# What the role that runs the application needs; `onceward schema` grants it.
+_PRIVILEGES = """
+SELECT string_agg(privilege || ' ON ' || name, ', ')
+FROM (SELECT name, privilege FROM unnest(ARRAY['platform_idempotency_keys', 'platform_idempotency_chunks']) AS name,
+             unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS privilege
+      WHERE NOT has_table_privilege(name, privilege)
+      UNION ALL
+      SELECT name, 'USAGE' FROM unnest(ARRAY['platform_idempotency_versions']) AS name
+      WHERE NOT has_sequence_privilege(name, 'USAGE')) AS missing
+"""
 # Our advisory locks: the letters "once", and 1 for creating the schema, 2 (inside the functions) for insert and purge.
 _LOCKS = 0x6F6E6365
 
@@ -206,6 +216,13 @@ class Wire:
             self._cursor = None
         return rows
 
+    def check(self) -> None:
+        """`StoreMisconfigured` where this role lacks a privilege that the store needs."""
+        ((missing,),) = self.ask(_PRIVILEGES, (), repeats=True)
+        if missing is not None:
+            wrong = misconfiguration("42501", f"this role lacks {missing}", "--ledger")
+            raise StoreMisconfigured(str(wrong))
+
     @contextmanager
     def _speaking(self) -> Iterator[Connection]:
         """The open connection; whatever goes wrong leaves as one of our own exceptions."""
@@ -248,7 +265,9 @@ class Wire:
         try:
             connection = Connection.connect(**self._parameters, autocommit=True)  # type: ignore[arg-type]
         except UnicodeError:
-            raise StoreMisconfigured("the host in the PostgreSQL URL cannot be the name of a host; correct it") from None
+            raise StoreMisconfigured(
+                "the host in the PostgreSQL URL cannot be the name of a host; correct it"
+            ) from None
         try:
             _prepare(connection)
         except BaseException:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from onceward.errors import OncewardError, StoreUnavailable
 from onceward.events import log
 from onceward.hub.state import Hub, hub_of
+from onceward.store.failure_log import report
 
 router = APIRouter(tags=["hub"])
 
@@ -60,6 +61,7 @@ async def _database(hub: Hub) -> str:
         try:
             await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
         except OncewardError as error:
+            report(error)
             return error.code
         return OK
     return "no answer"
@@ -70,6 +72,7 @@ async def _ledger(hub: Hub) -> str:
         try:
             await hub.ledger.read("hub", "readyz")
         except OncewardError as error:
+            report(error)
             return error.code
         return OK
     return "no answer"
@@ -88,6 +91,7 @@ async def _blobs(hub: Hub) -> str:
         try:
             await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
         except OncewardError as error:
+            report(error)
             return error.code
         return OK
     return "no answer"
