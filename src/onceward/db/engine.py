@@ -75,7 +75,7 @@ def open_database(url: str, *, pool_size: int | None = None) -> Database:
             # Where it is now: a connection that is opened later must not look for it elsewhere.
             address = address.set(database=str(Path(address.database).absolute()))
             return Database(_sqlite(address, pool_size or SQLITE_CONNECTIONS), writers=1)
-        case "postgresql" | "postgres":
+        case "postgresql" | "postgres" | "postgresql+psycopg":
             pool_size = pool_size or POSTGRES_CONNECTIONS
             return Database(_postgres(address, pool_size), writers=max(1, pool_size - READERS_CONNECTIONS))
         case _:

@@ -12,6 +12,7 @@ from typing import TypeAlias, TypeVar, cast
 from onceward.errors import InvalidStoreUrl, StoreClosed, StoreMisconfigured, StoreUnavailable
 from onceward.store import OLDEST_SCHEMA, SCHEMA_VERSION, BatchFailed, Schema
 from onceward.store.postgres_errors import misconfiguration, one_line
+from onceward.store.postgres_roles import MISSING
 
 try:
     import psycopg
@@ -67,16 +68,6 @@ _SCHEMA = """
 SELECT m.schema_version, (to_jsonb(m)->>'readable_from')::integer, (to_jsonb(m)->>'upgraded_to')::integer,
        to_regproc('onceward_commit_v4') IS NOT NULL
 FROM platform_idempotency_meta m
-"""
-# What the role that runs the application needs; `onceward schema` grants it.
-_PRIVILEGES = """
-SELECT string_agg(privilege || ' ON ' || name, ', ')
-FROM (SELECT name, privilege FROM unnest(ARRAY['platform_idempotency_keys', 'platform_idempotency_chunks']) AS name,
-             unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS privilege
-      WHERE NOT has_table_privilege(name, privilege)
-      UNION ALL
-      SELECT name, 'USAGE' FROM unnest(ARRAY['platform_idempotency_versions']) AS name
-      WHERE NOT has_sequence_privilege(name, 'USAGE')) AS missing
 """
 # Our advisory locks: the letters "once", and 1 for creating the schema, 2 (inside the functions) for insert and purge.
 _LOCKS = 0x6F6E6365
@@ -225,10 +216,15 @@ class Wire:
 
     def check(self) -> None:
         """`StoreMisconfigured` where this role lacks a privilege that the store needs."""
-        ((missing,),) = self.ask(_PRIVILEGES, (), repeats=True)
+        ((missing,),) = self.ask(MISSING, (), repeats=True)
         if missing is not None:
             wrong = misconfiguration("42501", f"this role lacks {missing}", "--ledger")
             raise StoreMisconfigured(str(wrong))
+
+    def run(self, script: str) -> None:
+        """Statements without answers."""
+        with self._speaking() as connection:
+            connection.execute(script.encode())
 
     @contextmanager
     def _speaking(self) -> Iterator[Connection]:
@@ -305,6 +301,8 @@ def _parameters(url: str) -> dict[str, str]:
     malformed = InvalidStoreUrl(
         "malformed PostgreSQL URL, or an unknown option in it; it looks like postgresql://user:password@host:5432/name"
     )
+    # SQLAlchemy's form names the driver, which is the one used here anyway.
+    url = url.replace("postgresql+psycopg://", "postgresql://", 1)
     if not url.startswith(("postgresql://", "postgres://")):
         raise malformed
     try:
@@ -362,6 +360,11 @@ def _upgrade(connection: Connection, schema: Schema, *, complete: bool) -> None:
             )
         if not complete:
             connection.execute(_script("postgres_commit.sql"))
+
+
+def create_tables(connection: Connection) -> None:
+    """What an empty database lacks. `connection` may be one that only writes the statements down."""
+    _upgrade(connection, Schema(), complete=False)
 
 
 def _patiently(step: Callable[[], None]) -> None:
