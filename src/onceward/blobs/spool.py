@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from onceward.errors import StoreMisconfigured, StoreUnavailable
+from onceward.store.durable import sync
 
 # Smaller pieces are gathered up to this; larger ones are written as they are, without a copy.
 GATHER_BYTES = 128 * 1024
@@ -79,7 +80,7 @@ class Spool:
         with self._fatal("the temporary file cannot be brought to the disk"):
             os.fchmod(self.descriptor, 0o440)
             if self._durable:
-                os.fsync(self.descriptor)
+                sync(self.descriptor)
         self.finished = True
 
     def require_finished(self) -> None:

@@ -23,6 +23,7 @@ from onceward.db.readers import Readers
 from onceward.db.together import Together
 from onceward.errors import InvalidStoreUrl, StoreMisconfigured, StoreUnavailable
 from onceward.store import postgres_errors, sqlite_errors
+from onceward.store.durable import sync_fully
 
 Transaction: TypeAlias = sqlalchemy.Connection
 T = TypeVar("T")
@@ -207,6 +208,7 @@ def _sqlite(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
     def prepare(connection: sqlite3.Connection, _record: object) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        sync_fully(connection)
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
 

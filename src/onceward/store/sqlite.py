@@ -6,7 +6,6 @@ same transaction; no SQL repeats its rules.
 
 from __future__ import annotations
 
-import os
 import random
 import sqlite3
 import threading
@@ -22,6 +21,8 @@ from onceward.core.moment import to_text
 from onceward.errors import InvalidStoreUrl, StoreClosed
 from onceward.store import Clock, Page, Reading
 from onceward.store.bind import SQLITE, Binding, session_for
+from onceward.store.durable import sync_fully
+from onceward.store.forks import at_fork
 from onceward.store.held import Held
 from onceward.store.memory import cursor, wall_clock
 from onceward.store.sqlite_alone import STALE, write_alone
@@ -290,6 +291,7 @@ def _prepare(db: sqlite3.Connection) -> None:
             raise InvalidStoreUrl("the file exists and is not an SQLite database") from error
         raise
     db.execute("PRAGMA synchronous=FULL")
+    sync_fully(db)
     ensure_schema(db, lambda: _patiently(lambda: db.execute("BEGIN IMMEDIATE")))
 
 
@@ -374,4 +376,4 @@ def _after_fork() -> None:
         _forking.pop().after_fork()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
