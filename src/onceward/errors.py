@@ -244,6 +244,11 @@ class Expired(OncewardError):
     code = "expired"
 
 
+def missing_extra(error: ModuleNotFoundError, module: str, extra: str) -> ModuleNotFoundError:
+    """The same error, with what to install; for modules whose packages come with an extra."""
+    return ModuleNotFoundError(f"{module} needs {error.name!r}: pip install 'onceward[{extra}]'", name=error.name)
+
+
 def described(error: BaseException) -> str:
     """The kind of an exception and what it says. Its own code may fail at that, which must not hide what it means."""
     try:

@@ -66,8 +66,8 @@ def take_away() -> None:
         if hasattr(select, name):
             delattr(select, name)
     del socket.AF_UNIX
-    socket.socketpair = _socketpair
-    io.open = builtins.open = _without_proc(builtins.open)  # type: ignore[assignment]
+    socket.socketpair = _socketpair  # type: ignore[assignment]
+    io.open = builtins.open = _without_proc(builtins.open)
     for name in ("open", "readlink", "listdir", "scandir", "stat"):
         setattr(os, name, _without_proc(getattr(os, name)))
 
