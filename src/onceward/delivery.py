@@ -23,7 +23,7 @@ class Delivery:
         self.line = line
 
     async def write(self, write: Write, seconds: float) -> Answer:
-        """Repeat one write, under its one id, until it is decided or the time is up."""
+        """Repeat one write, under its one id, until it is decided or the time is up; a `begin`, until the store says no."""
         refuse_inside_bound()
         deadline = self.line.monotonic() + seconds
         pause = PAUSE_SECONDS_MIN
@@ -36,8 +36,8 @@ class Delivery:
                         return answer
                     if self.line.monotonic() + pause > deadline:
                         raise StoreUnavailable(f"the entry of {shown(write.key)!r} stays locked by another transaction")  # noqa: TRY301
-                except StoreUnavailable:
-                    if self.line.monotonic() + pause > deadline:
+                except StoreUnavailable as error:
+                    if (isinstance(write, Begin) and not error.retryable) or self.line.monotonic() + pause > deadline:
                         sent.abandon()
                         raise
                     if not sent.done:

@@ -96,6 +96,17 @@ class StoreUnavailable(OncewardError):
     retryable = True
 
 
+class StoreMisconfigured(StoreUnavailable):
+    """The store refuses for a reason that only an operator can correct: a password, a privilege, a missing database.
+
+    Nothing was written. It is a `StoreUnavailable`, so that code which handles a failing store handles this one, but
+    trying again does not help: `retryable` is false.
+    """
+
+    code = "store-misconfigured"
+    retryable = False
+
+
 class StoreClosed(OncewardError):
     """The store or ledger was closed before this call."""
 
@@ -231,6 +242,11 @@ class Expired(OncewardError):
     """It was there, and its time is over."""
 
     code = "expired"
+
+
+def missing_extra(error: ModuleNotFoundError, module: str, extra: str) -> ModuleNotFoundError:
+    """The same error, with what to install; for modules whose packages come with an extra."""
+    return ModuleNotFoundError(f"{module} needs {error.name!r}: pip install 'onceward[{extra}]'", name=error.name)
 
 
 def described(error: BaseException) -> str:

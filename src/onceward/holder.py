@@ -11,6 +11,8 @@ import functools
 import os
 from pathlib import Path
 
+from onceward.store.forks import at_fork
+
 
 @functools.cache
 def holder() -> str:
@@ -79,4 +81,4 @@ def _is_zombie(pid: int) -> bool:
         return False
 
 
-os.register_at_fork(after_in_child=holder.cache_clear)
+at_fork(after_in_child=holder.cache_clear)

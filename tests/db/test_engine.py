@@ -97,6 +97,9 @@ def test_sqlite_keeps_what_it_has_acknowledged(tmp_path: Path) -> None:
     with closing(open_database(f"sqlite:///{tmp_path}/x.db")) as database, database.read() as tx:
         assert tx.execute(text("PRAGMA journal_mode")).scalar() == "wal"
         assert tx.execute(text("PRAGMA synchronous")).scalar() == 2
+        # Of use on macOS alone.
+        assert tx.execute(text("PRAGMA fullfsync")).scalar() == 1
+        assert tx.execute(text("PRAGMA checkpoint_fullfsync")).scalar() == 1
 
 
 def test_many_writers_of_one_process_all_get_their_turn(database: Database) -> None:

@@ -18,15 +18,21 @@ class Tap:
         self.port: int = self._listener.getsockname()[1]
         self.trips = 0
         self._deaf = threading.Event()
+        self._question = b""
         self._wake, self._bell = socket.socketpair()
         self._thread = threading.Thread(target=self._pass_on, daemon=True)
         self._thread.start()
 
-    def lose_answers(self) -> None:
-        """From now on what is asked arrives, and what is answered does not: the line is cut instead."""
-        self._deaf.set()
+    def lose_answers(self, question: bytes = b"") -> None:
+        """From now on what is asked arrives, and what is answered does not: the line is cut instead. With `question`,
+        from the first time on that somebody asks this.
+        """
+        self._question = question
+        if not question:
+            self._deaf.set()
 
     def heal(self) -> None:
+        self._question = b""
         self._deaf.clear()
 
     def close(self) -> None:
@@ -60,6 +66,8 @@ class Tap:
                     client = here if from_client else there
                     self.trips += from_client and not asking[client]
                     asking[client] = from_client
+                    if from_client and self._question and self._question in data:
+                        self._deaf.set()
                     there.sendall(data)
         for end in other:
             end.close()

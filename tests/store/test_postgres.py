@@ -315,7 +315,7 @@ def test_an_unknown_database_and_a_wrong_password_are_told_without_the_password(
     missing = own_server.url("missing").replace("postgres@", "postgres:hush-hush@")
 
     for url, reason in ((guarded, "password authentication failed"), (missing, '"missing" does not exist')):
-        with closing(PostgresStore(url)) as store, pytest.raises(errors.StoreUnavailable) as failure:
+        with closing(PostgresStore(url)) as store, pytest.raises(errors.StoreMisconfigured) as failure:
             store.commit([begin()])
         assert reason in str(failure.value)
         assert "hush" not in str(failure.value)

@@ -132,9 +132,9 @@ def test_a_database_number_is_a_space_of_its_own(redis_server: RedisServer, url:
         assert client.keys(f"{prefix_of(url)}:*:schema")
 
 
-def test_a_wrong_password_is_unavailable_and_not_shown(redis_server: RedisServer) -> None:
+def test_a_wrong_password_is_a_misconfiguration_and_not_shown(redis_server: RedisServer) -> None:
     with closing(RedisStore(f"redis://somebody:hush-hush@127.0.0.1:{redis_server.port}")) as store:
-        with pytest.raises(errors.StoreUnavailable) as caught:
+        with pytest.raises(errors.StoreMisconfigured, match="check the user and the password") as caught:
             store.commit([begin()])
 
         assert "hush" not in str(caught.value)

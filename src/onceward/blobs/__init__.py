@@ -22,10 +22,12 @@ from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from onceward.blobs.spool import Spool
 from onceward.errors import InvalidInput, NotFound
+
+if TYPE_CHECKING:
+    from onceward.blobs.spool import Spool
 
 # What a reader holds of a blob at a time.
 CHUNK_BYTES = 256 * 1024

@@ -31,6 +31,7 @@ from onceward.blobs import CHUNK_BYTES, BlobMissing, Emptied, Stored, content_ke
 from onceward.blobs.guard import FolderGuard
 from onceward.blobs.spool import FOLDER_FLAGS, Spool, SpoolFolder, failing_as
 from onceward.errors import InvalidInput, StoreUnavailable
+from onceward.store.durable import sync
 
 logger = logging.getLogger("onceward.blobs")
 
@@ -98,7 +99,7 @@ class FolderBlobs:
                 spool.finish()
                 with self._opened() as folder:
                     self._replace(spool, folder, _OWNER)
-                    os.fsync(folder)
+                    sync(folder)
         return mark
 
     def _owner(self) -> str:
@@ -113,7 +114,7 @@ class FolderBlobs:
             finally:
                 os.close(descriptor)
             # Whoever wrote it may not have come as far as this.
-            os.fsync(folder)
+            sync(folder)
         return owner
 
     def ensure(self, spool: Spool, blob_key: str, *, verify: bool = False) -> None:
@@ -233,7 +234,7 @@ class FolderBlobs:
         if make:
             try:
                 if (inode := os.fstat(inner).st_ino) not in self._settled:
-                    os.fsync(outer)
+                    sync(outer)
                     self._settled.add(inode)
             except BaseException:
                 os.close(inner)
@@ -265,7 +266,7 @@ class FolderBlobs:
             else:
                 raise StoreUnavailable(f"the blob {key} is taken away again and again")
             # Also when another writer linked the name: it may not have come as far as this.
-            os.fsync(folder)
+            sync(folder)
             spool.placed_as = key
 
     def _link(self, spool: Spool, folder: int, name: str) -> None:
@@ -366,7 +367,7 @@ def _copy(spool: Spool, name: str, folder: int) -> None:
         shutil.copyfileobj(source, copy, CHUNK_BYTES)
         copy.flush()
         os.fchmod(copy.fileno(), 0o400)
-        os.fsync(copy.fileno())
+        sync(copy.fileno())
 
 
 def _make_with_parents(path: Path) -> None:
@@ -376,6 +377,6 @@ def _make_with_parents(path: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         outer = os.open(folder.parent, FOLDER_FLAGS)
         try:
-            os.fsync(outer)
+            sync(outer)
         finally:
             os.close(outer)

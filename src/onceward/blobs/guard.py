@@ -17,6 +17,7 @@ from pathlib import Path
 
 from onceward.blobs.spool import FOLDER_FLAGS, failing_as
 from onceward.errors import StoreUnavailable
+from onceward.store.forks import at_fork
 
 # A commit takes milliseconds, a batch of the collection less than a second. Whoever holds the lock for longer is stuck.
 GUARD_SECONDS = 20.0
@@ -99,4 +100,4 @@ def _after_fork() -> None:
         guard.turn = threading.Lock()  # the thread that held it is not in the child
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)

@@ -28,7 +28,7 @@ from obstore.store import S3Store
 from onceward.blobs import CHUNK_BYTES, BlobMissing, Emptied, Stored, content_key
 from onceward.blobs.s3_owner import settled_owner
 from onceward.blobs.spool import Spool, SpoolFolder
-from onceward.errors import InvalidInput, InvalidStoreUrl, StoreUnavailable
+from onceward.errors import InvalidInput, InvalidStoreUrl, StoreMisconfigured, StoreUnavailable
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Config
@@ -38,6 +38,13 @@ _BLOB_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 _KIND = re.compile(r"kind: (Timeout|Connect|Request)")
 _STATUS = re.compile(r"status code: (\d{3})")
+# S3's own names of what only an operator can correct; everything else may pass.
+_PERMANENT = frozenset({
+    "AccessDenied", "AccountProblem", "AllAccessDisabled", "AuthorizationHeaderMalformed", "ExpiredToken",
+    "IllegalLocationConstraintException", "InvalidAccessKeyId", "InvalidBucketName", "InvalidSecurity", "InvalidToken",
+    "NoSuchBucket", "NotSignedUp", "PermanentRedirect", "SignatureDoesNotMatch",
+})  # fmt: skip
+NO_BUCKET = "the bucket is not there"
 
 # Memory of one upload is their product. S3 asks for parts of at least 5 MiB.
 PART_BYTES = 8 * 1024 * 1024
@@ -235,9 +242,17 @@ class S3Blobs:
         except FileNotFoundError as error:
             if read_key:
                 raise BlobMissing(f"there are no bytes under {read_key} any more") from None
-            raise StoreUnavailable(f"{self._where} {what}: {_reason(error)}") from None
+            raise self._failure(what, error) from None
         except (BaseError, OSError) as error:
-            raise StoreUnavailable(f"{self._where} {what}: {_reason(error)}") from None
+            raise self._failure(what, error) from None
+
+    def _failure(self, what: str, error: Exception) -> StoreUnavailable:
+        reason = _reason(error)
+        refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
+        if reason in _PERMANENT or reason == NO_BUCKET or refused:
+            advice = "check the bucket and the endpoint in the URL, and the credentials in the environment"
+            return StoreMisconfigured(f"{self._where} {what}: {type(error).__name__}: {reason}; {advice}")
+        return StoreUnavailable(f"{self._where} {what}: {type(error).__name__}: {reason}")
 
 
 def open_s3(url: str, spool_folder: Path | None = None, *, request_seconds_max: float = REQUEST_SECONDS_MAX) -> S3Blobs:
@@ -324,11 +339,11 @@ def _reason(error: Exception) -> str:
     if code := _CODE.search(text):
         return code[1]
     if isinstance(error, PermissionDeniedError | UnauthenticatedError):
-        return "access denied; check the credentials in the environment and what they are allowed"
+        return "access denied"
     if status := _STATUS.search(text):
         return f"it answered {status[1]}"
     if kind := _KIND.search(text):
         return "no answer in time" if kind[1] == "Timeout" else "no connection"
     if isinstance(error, FileNotFoundError):
-        return "the bucket is not there"
+        return NO_BUCKET
     return error.strerror or "failed" if isinstance(error, OSError) else type(error).__name__

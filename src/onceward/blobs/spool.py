@@ -6,6 +6,7 @@ it removes a file only once it has that lock itself.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -17,11 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from onceward.errors import StoreUnavailable
+from onceward.errors import StoreMisconfigured, StoreUnavailable
+from onceward.store.durable import sync
 
 # Smaller pieces are gathered up to this; larger ones are written as they are, without a copy.
 GATHER_BYTES = 128 * 1024
 
+# What more room or another try does not change.
+_PERMANENT = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW_FILE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -76,7 +80,7 @@ class Spool:
         with self._fatal("the temporary file cannot be brought to the disk"):
             os.fchmod(self.descriptor, 0o400)
             if self._durable:
-                os.fsync(self.descriptor)
+                sync(self.descriptor)
         self.finished = True
 
     def require_finished(self) -> None:
@@ -161,7 +165,10 @@ def failing_as(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreUnavailable(f"{what}: {error.strerror or error}") from error
+        message = f"{what}: {type(error).__name__}: {error.strerror or error}"
+        if error.errno in _PERMANENT:
+            raise StoreMisconfigured(f"{message}; give this user write access to the folder") from error
+        raise StoreUnavailable(message) from error
 
 
 def _locked_file(folder: int) -> tuple[str, int, int]:

@@ -17,6 +17,7 @@ from onceward.cli.attach import attach
 from onceward.cli.claims import claims
 from onceward.cli.config import config
 from onceward.cli.ingest import ingest
+from onceward.cli.schema import schema
 from onceward.cli.serve import serve
 from onceward.cli.task import task
 from onceward.cli.token import token
@@ -44,7 +45,7 @@ def onceward() -> None:
     """  # noqa: D301  # \b is click's mark for lines that stay as they are
 
 
-for command in (serve, config, token, task, attach, ingest, claims, admin):
+for command in (serve, config, schema, token, task, attach, ingest, claims, admin):
     onceward.add_command(command)
 
 

@@ -10,6 +10,8 @@ import contextlib
 import sqlite3
 import threading
 
+from onceward.store.durable import sync_fully
+
 # So many rows were changed since the last copy: a thousand pages or a few, about what SQLite itself takes for enough.
 ROWS = 1_000
 # A thread that has nothing to copy for so long ends; a forgotten database leaves none.
@@ -52,6 +54,7 @@ class Copying:
         # What cannot be copied now, for want of room perhaps, is as durable in the log, and is copied later.
         with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(self._path)) as db:
             db.execute("PRAGMA synchronous = FULL")
+            sync_fully(db)
             while self._is_wanted():
                 # Neither readers nor writers wait for it, nor it for them.
                 db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()

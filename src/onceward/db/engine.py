@@ -21,7 +21,9 @@ from onceward.db.copying import Copying
 from onceward.db.plain import Plain, own
 from onceward.db.readers import Readers
 from onceward.db.together import Together
-from onceward.errors import InvalidStoreUrl, StoreUnavailable
+from onceward.errors import InvalidStoreUrl, StoreMisconfigured, StoreUnavailable
+from onceward.store import postgres_errors, sqlite_errors
+from onceward.store.durable import sync_fully
 
 Transaction: TypeAlias = sqlalchemy.Connection
 T = TypeVar("T")
@@ -46,6 +48,12 @@ LOCK_SECONDS = 10
 IDLE_SECONDS = 20
 
 _READ = "onceward_read"
+_DOWN = (
+    sqlite3.OperationalError,
+    sqlalchemy.exc.OperationalError,
+    sqlalchemy.exc.InterfaceError,
+    sqlalchemy.exc.TimeoutError,
+)
 _CHANGES = "onceward_changes"
 _SCHEMES = "sqlite:///path or postgresql://user@host/name"
 
@@ -68,7 +76,7 @@ def open_database(url: str, *, pool_size: int | None = None) -> Database:
             # Where it is now: a connection that is opened later must not look for it elsewhere.
             address = address.set(database=str(Path(address.database).absolute()))
             return Database(_sqlite(address, pool_size or SQLITE_CONNECTIONS), writers=1)
-        case "postgresql" | "postgres":
+        case "postgresql" | "postgres" | "postgresql+psycopg":
             pool_size = pool_size or POSTGRES_CONNECTIONS
             return Database(_postgres(address, pool_size), writers=max(1, pool_size - READERS_CONNECTIONS))
         case _:
@@ -94,7 +102,7 @@ class Database:
     @contextlib.contextmanager
     def read(self) -> Iterator[Transaction]:
         """Look at one moment of the data; nothing can be written."""
-        with _spoken(), self._reading.connect() as connection, connection.begin():
+        with self.speaking(), self._reading.connect() as connection, connection.begin():
             yield connection
 
     def rows(self, statement: Plain, values: Mapping[str, object]) -> Sequence[Sequence[Any]]:
@@ -102,13 +110,13 @@ class Database:
         if not self.is_sqlite:
             with self.read() as tx:
                 return statement.rows(tx, values)
-        with _spoken(), self._readers.lent() as connection:
+        with self.speaking(), self._readers.lent() as connection:
             return statement.rows_on(connection, values)
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Transaction]:
         """Change the data: all of it when the block ends, nothing when it raises."""
-        with _spoken(), self._turn():
+        with self.speaking(), self._turn():
             with self.engine.begin() as connection:
                 yield connection
                 changed = 0 if self._copying is None else _changed(connection)
@@ -131,8 +139,35 @@ class Database:
                     return work(tx)
         company = self._together.get(within)
         if company is None:
-            company = self._together.setdefault(within, Together(self.write, _spoken, within))
+            company = self._together.setdefault(within, Together(self.write, self.speaking, within))
         return company.do(first, work)
+
+    @contextlib.contextmanager
+    def speaking(self) -> Iterator[None]:
+        """A database that cannot be reached or waited for is `StoreUnavailable`, and one that refuses us for good is
+        `StoreMisconfigured`; every other error is a bug and stays.
+        """
+        try:
+            yield
+        except (sqlalchemy.exc.SQLAlchemyError, sqlite3.OperationalError) as error:
+            ours = self._failure(error)
+            if ours is None:
+                raise
+            raise ours from error
+
+    def _failure(self, error: Exception) -> StoreUnavailable | None:
+        reason = getattr(error, "orig", None) or error
+        message, kind = postgres_errors.one_line(str(reason)), type(reason).__name__
+        if self.is_sqlite:
+            wrong = sqlite_errors.misconfiguration(reason, str(self.engine.url.database))
+        else:
+            state = getattr(reason, "sqlstate", None)
+            wrong = postgres_errors.misconfiguration(state, message, "--database")
+        if wrong is not None:
+            return StoreMisconfigured(wrong)
+        if isinstance(error, _DOWN) or getattr(error, "connection_invalidated", False):
+            return StoreUnavailable(f"the database does not answer: {kind}: {message}")
+        return None
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[None]:
@@ -158,24 +193,6 @@ def _changed(connection: sqlalchemy.Connection) -> int:
     return now - before
 
 
-@contextlib.contextmanager
-def _spoken() -> Iterator[None]:
-    """A database that cannot be reached or waited for is `StoreUnavailable`; every other error is a bug and stays."""
-    try:
-        yield
-    except (sqlalchemy.exc.OperationalError, sqlalchemy.exc.InterfaceError, sqlalchemy.exc.TimeoutError) as error:
-        raise _unavailable(error) from error
-    except sqlalchemy.exc.DBAPIError as error:
-        if not error.connection_invalidated:
-            raise
-        raise _unavailable(error) from error
-
-
-def _unavailable(error: sqlalchemy.exc.SQLAlchemyError) -> StoreUnavailable:
-    reason = getattr(error, "orig", None) or error
-    return StoreUnavailable(f"the database does not answer: {str(reason).strip().splitlines()[0]}")
-
-
 def _sqlite(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
     engine = sqlalchemy.create_engine(
         address,
@@ -191,6 +208,7 @@ def _sqlite(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
     def prepare(connection: sqlite3.Connection, _record: object) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        sync_fully(connection)
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
 
@@ -230,6 +248,8 @@ def _postgres(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
             max_overflow=0,
             pool_timeout=POOL_SECONDS,
             connect_args=_CONNECT,
+            # A connection that was dropped while it was idle (a restart, a failover, a proxy) is replaced before it is used.
+            pool_pre_ping=True,
             # A writer that was refused by an index looks for the row that did it, which is younger than itself.
             isolation_level="READ COMMITTED",
         )

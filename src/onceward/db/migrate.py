@@ -6,14 +6,21 @@ when there is something to do.
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy
 from sqlalchemy import text
 
 from onceward.db.engine import Database, Transaction
 from onceward.db.migrations import HEAD
+from onceward.db.tables import SCHEMAS, metadata_on
 from onceward.errors import SchemaTooNew
+from onceward.store.postgres_roles import quoted, usage
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 # Any number, as long as every version of Onceward takes the same.
 _LOCK = 7_331_004
@@ -54,10 +61,45 @@ def _is_current(version: str) -> bool:
 
 def _upgrade(tx: Transaction, step: str = "head") -> None:
     from alembic import command  # noqa: PLC0415  # only when the schema is behind
-    from alembic.config import Config  # noqa: PLC0415
 
-    config = Config()
-    config.set_main_option("script_location", str(_STEPS))
-    config.set_main_option("path_separator", "os")
+    config = _config()
     config.attributes["connection"] = tx
     command.upgrade(config, step)
+
+
+def database_script() -> str:
+    """The SQL that makes the tables in an empty PostgreSQL database, in one transaction."""
+    from alembic import command  # noqa: PLC0415  # as above
+
+    written = io.StringIO()
+    command.upgrade(_config(written), "head", sql=True)
+    return written.getvalue()
+
+
+def database_grants(role: str) -> str:
+    """The statements that let this role use the tables on PostgreSQL and not change them."""
+    name = quoted(role)
+    tables = ", ".join(sorted(metadata_on(is_sqlite=False).tables))
+    return f"""\
+{usage(role)}
+GRANT USAGE ON SCHEMA {", ".join(SCHEMAS)} TO {name};
+GRANT SELECT ON alembic_version TO {name};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO {name};
+"""
+
+
+def run_script(database: Database, script: str) -> None:
+    """Run statements as they are on PostgreSQL, in one transaction."""
+    with database.write() as tx:
+        driver: Any = tx.connection.driver_connection
+        # Past SQLAlchemy, which would take a percent sign for a parameter; its errors are those of the driver.
+        driver.execute(script)
+
+
+def _config(written: io.StringIO | None = None) -> Config:
+    from alembic.config import Config  # noqa: PLC0415  # as above
+
+    config = Config(output_buffer=written)
+    config.set_main_option("script_location", str(_STEPS))
+    config.set_main_option("path_separator", "os")
+    return config

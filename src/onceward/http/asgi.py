@@ -73,7 +73,12 @@ class IdempotencyMiddleware:
                     await answer(send, problem.key_required())
                     return
         elif kind == "lifespan":
-            send = self._closing(send)
+            message = await receive()
+            wrong = await self._guard.check() if message["type"] == "lifespan.startup" else ""
+            if wrong:
+                await send({"type": "lifespan.startup.failed", "message": wrong})
+                return
+            receive, send = _given_again(message, receive), self._closing(send)
         await self.app(scope, receive, send)
 
     def _rule(self, scope: Any) -> Rule:
@@ -101,8 +106,8 @@ class IdempotencyMiddleware:
             asked = self._asked(scope, headers, rule, key, who, incoming.digest)
             try:
                 found = await self._guard.admit(asked)
-            except StoreUnavailable:
-                await answer(send, problem.unavailable())
+            except StoreUnavailable as error:
+                await answer(send, problem.store_failed(error))
                 return None
             if isinstance(found, Claim):
                 exchange = self._exchange(scope, headers, asked, found, incoming, receive, send)
@@ -241,6 +246,16 @@ class IdempotencyMiddleware:
         if self._tasks:
             await asyncio.wait(set(self._tasks))
         await asyncio.to_thread(self._guard.close)
+
+
+def _given_again(message: Message, receive: Receive) -> Receive:
+    """The first message once more, then those that follow."""
+    first = [message]
+
+    async def again() -> Message:
+        return first.pop() if first else await receive()
+
+    return again
 
 
 async def _named(name: Any) -> Principal:

@@ -31,9 +31,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, Unpack, cast
 from uuid import uuid4
 
-import httpx
-
 from onceward.core.key import shown
+from onceward.errors import missing_extra
 from onceward.http.deadline import Timeouts
 from onceward.http.intents import Intent, Intents
 from onceward.http.retry import (
@@ -45,6 +44,11 @@ from onceward.http.retry import (
     read_whole,
     worth_another_try,
 )
+
+try:
+    import httpx
+except ModuleNotFoundError as error:
+    raise missing_extra(error, __name__, "client") from error
 
 __all__ = ["AsyncRetryTransport", "Intent", "Intents", "RetryTransport"]
 

@@ -312,12 +312,12 @@ class Exchange:
                 if self._writer is not None:
                     await self._writer
                 instead = await self._ending.settle(self._status, sent=self._sent)
-        except StoreUnavailable:
+        except StoreUnavailable as error:
             if self._sent:
                 raise
             if self._ending.operation.bound is None:
                 self._late = asyncio.ensure_future(self._ending.settle_late())
-            instead = problem.unavailable()
+            instead = problem.store_failed(error)
         except ClaimLost:
             if self._sent:
                 raise

@@ -12,7 +12,7 @@ from onceward.core.claim import Busy, Claim, Found, InDoubt, Mismatch, Replay
 from onceward.core.fingerprint import Digest
 from onceward.core.record import record
 from onceward.core.response import DENY_HEADERS, keeps_status
-from onceward.errors import InvalidOption, StoreUnavailable
+from onceward.errors import InvalidOption, OncewardError, StoreUnavailable
 from onceward.http.kept import Form
 from onceward.http.observe import Observer
 from onceward.http.principal import Principal
@@ -20,6 +20,8 @@ from onceward.http.rules import REPEAT, PathRules, Rule, declared
 from onceward.http.seal import Seal
 from onceward.ledger import RETAIN_SECONDS, Ledger
 from onceward.store import Store
+from onceward.store.check import check
+from onceward.store.failure_log import report
 from onceward.store.open import open_store
 from onceward.store.upkeep import POLL_SECONDS_MAX, POLL_SECONDS_MIN
 from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX, check_seconds
@@ -163,6 +165,19 @@ class Guard:
         self._requires = self.default.required or self.rules.required
         self._told_fleeting = False
 
+    async def check(self) -> str:
+        """Look at the store when the application starts: what only an operator can correct, or nothing.
+
+        A store that is down may come back: that is in the log, and requests get 503 until it does.
+        """
+        if self.enabled:
+            try:
+                await self.ledger.line.call(check)
+            except OncewardError as error:
+                report(error)
+                return "" if error.retryable else f"the store of idempotency keys cannot be used: {error}"
+        return ""
+
     def covers(self, path: str) -> bool:
         """Whether requests to this path are checked."""
         return not self.paths or path.startswith(self.paths)
@@ -201,9 +216,10 @@ class Guard:
             found = await self._begin(asked)
             if isinstance(found, Busy) and asked.wait_seconds > 0:
                 found = await self._wait(asked, found)
-        except StoreUnavailable:
+        except StoreUnavailable as error:
             self.observer.store_failed(asked.key, proceeded=self.proceeds)
             if self.proceeds:
+                report(error)
                 return None
             raise
         status = _STATUS[type(found)]

@@ -22,6 +22,7 @@ from uuid import uuid4
 from onceward.core.key import KEY_BYTES_MAX, check_text, shown
 from onceward.core.moment import to_text
 from onceward.errors import InDoubt, InvalidOption, StoreUnavailable
+from onceward.store.durable import sync_fully
 from onceward.terms import RETAIN_SECONDS_MAX, check_seconds
 
 # How long the server remembers an outcome by default, counted from its settlement: later than the intent was begun.
@@ -125,6 +126,7 @@ class Intents:
             with closing(sqlite3.connect(self._path, timeout=BUSY_SECONDS, isolation_level=None)) as db:
                 # EXTRA also syncs the folder after a commit: with less, a power cut may take the last commit back.
                 db.execute("PRAGMA synchronous=EXTRA")
+                sync_fully(db)
                 db.execute("BEGIN IMMEDIATE")
                 db.execute(_TABLE)
                 yield db

@@ -7,6 +7,8 @@ import http
 import json
 
 from onceward.core.record import record
+from onceward.errors import StoreUnavailable
+from onceward.store.failure_log import report
 
 # What a client is told to wait when the work is under way, or the store does not answer.
 BUSY_RETRY_SECONDS = 1
@@ -110,6 +112,17 @@ def too_large(bytes_max: int) -> Answer:
 def unavailable() -> Answer:
     detail = "The store of idempotency keys does not answer. Retry with the same key."
     return problem(503, detail, retry_after=STORE_RETRY_SECONDS)
+
+
+def misconfigured() -> Answer:
+    detail = "The store of idempotency keys is misconfigured. A retry does not help; the server's log has the cause."
+    return problem(500, detail)
+
+
+def store_failed(error: StoreUnavailable) -> Answer:
+    """The answer to a request that the store kept from being decided or recorded; the log gets the cause."""
+    report(error)
+    return unavailable() if error.retryable else misconfigured()
 
 
 def wrong_digest(header: str = "Content-Digest") -> Answer:

@@ -58,8 +58,8 @@ async def replay(ledger: Ledger, form: Form, entry: Entry, last_event_id: str, r
         head = await recorded.head()
         if last_event_id and head is not None and has_events(head[1]):
             behind = await recorded.resume(last_event_id)
-    except StoreUnavailable:
-        await answer(send, problem.unavailable())
+    except StoreUnavailable as error:
+        await answer(send, problem.store_failed(error))
         return
     if head is None:
         await answer(send, problem.busy() if recorded.interrupted else problem.not_kept())

@@ -222,11 +222,11 @@ class Responding:
             if self._ending.undecided:
                 self._close()  # the application's own clean-up ends its transaction
             instead = wait(self._ending.settle(self._code, sent=self._sent))
-        except StoreUnavailable:
+        except StoreUnavailable as error:
             if self._sent:
                 raise
             self._unsettled = self._ending.operation.bound is None
-            instead = problem.unavailable()
+            instead = problem.store_failed(error)
         except ClaimLost:
             if self._sent:
                 raise

@@ -16,8 +16,8 @@ async def outcome_of_winner(guard: Guard, asked: Asked) -> Entry | Answer:
     """The settled entry to replay, or what to say when there is none."""
     try:
         entry = await _last_seen(guard, asked)
-    except StoreUnavailable:
-        return problem.unavailable()
+    except StoreUnavailable as error:
+        return problem.store_failed(error)
     if entry is None:
         return problem.busy()
     if entry.fingerprint != asked.fingerprint:

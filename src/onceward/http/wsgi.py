@@ -117,9 +117,9 @@ class WSGIIdempotencyMiddleware:
     def _decide(self, environ: Environ, asked: Asked, body: Body, start_response: Start) -> Iterable[bytes]:
         try:
             found = wait(self._guard.admit(asked))
-        except StoreUnavailable:
+        except StoreUnavailable as error:
             body.close()
-            return _answer(start_response, problem.unavailable())
+            return _answer(start_response, problem.store_failed(error))
         if isinstance(found, Claim):
             return self._run(environ, asked, found, body, start_response)
         if found is None:
@@ -166,8 +166,8 @@ class WSGIIdempotencyMiddleware:
             head = wait(recorded.head())
             if last_event_id and head is not None and has_events(head[1]):
                 behind = wait(recorded.resume(last_event_id))
-        except StoreUnavailable:
-            return _answer(start_response, problem.unavailable())
+        except StoreUnavailable as error:
+            return _answer(start_response, problem.store_failed(error))
         if head is None:
             return _answer(start_response, problem.busy() if recorded.interrupted else problem.not_kept())
         status, headers = head

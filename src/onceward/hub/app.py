@@ -16,7 +16,12 @@ from collections.abc import AsyncIterator
 from importlib.metadata import version
 from typing import Any
 
-from fastapi import FastAPI
+from onceward.errors import missing_extra
+
+try:
+    from fastapi import FastAPI
+except ModuleNotFoundError as error:
+    raise missing_extra(error, __name__, "hub") from error
 
 from onceward.http import IdempotencyMiddleware, Rule, document_idempotency
 from onceward.http.wire import App, Receive, Send

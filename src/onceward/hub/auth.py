@@ -23,7 +23,7 @@ from onceward.http.problem import Answer
 from onceward.http.wire import App, Message, Receive, Send
 from onceward.hub import tokens
 from onceward.hub.hosts import is_loopback
-from onceward.hub.problems import refuse, unavailable
+from onceward.hub.problems import refuse, store_failed
 from onceward.hub.scopes import Needed, scope_needed, scopes_of
 from onceward.hub.tokens import Look
 
@@ -86,8 +86,8 @@ async def judged(database: Database, visitor: Visitor) -> Principal | Answer:
             look = tokens.look_now(database, sent or "")
         else:
             look = await run_in_threadpool(tokens.look_now, database, sent or "")
-    except StoreUnavailable:
-        return unavailable()
+    except StoreUnavailable as error:
+        return store_failed(error)
     return verdict(visitor.needed, look, sent, from_here=visitor.from_here)
 
 

@@ -24,6 +24,7 @@ from onceward.http.replay import answer
 from onceward.http.routes import flat
 from onceward.http.wire import App, Message, Receive, Send
 from onceward.hub.document import describe
+from onceward.store.failure_log import report
 
 # A list of ten thousand wrong items is wrong in the same way; the first few tell how.
 ERRORS_MAX = 20
@@ -39,9 +40,14 @@ _UNAVAILABLE = (
     "The database, or what keeps the bytes of files, does not answer or has no room. Retry in a moment, with the same"
     " idempotency key if you sent one."
 )
+_MISCONFIGURED = (
+    "The hub's database, its ledger, or what keeps the bytes of files is misconfigured. A retry does not help; the hub's"
+    " log has the cause."
+)
 _DETAILS = {404: "There is nothing at this address", 405: "This address does not have this method"}
 # Where FastAPI's names for the parts of a request begin; what follows is the field.
 _PLACES = frozenset({"body", "query", "path", "header", "cookie"})
+_STORES = (errors.StoreUnavailable, errors.StoreClosed, errors.TransactionConflict)
 logger = logging.getLogger("onceward.hub")
 
 
@@ -64,6 +70,8 @@ def answer_to(error: Exception) -> Answer:
             return problem.problem(409, _cut(str(error)))
         case errors.TooLarge():
             return problem.problem(413, _cut(str(error)))
+        case errors.StoreMisconfigured():
+            return problem.problem(500, _MISCONFIGURED)
         case errors.StoreUnavailable() | errors.StoreClosed() | errors.TransactionConflict():
             return unavailable()
         case errors.KeyReused():
@@ -84,6 +92,13 @@ def invalid(fields: tuple[tuple[str, str], ...]) -> Answer:
     """400, with the first wrong field in the sentence and all of them in `errors`."""
     field, message = fields[0]
     return problem.problem(400, f"The request is not valid: {field}: {message}", errors=fields)
+
+
+def store_failed(error: errors.StoreUnavailable) -> Answer:
+    """The answer to a request that a store kept from being answered; the log gets the cause."""
+    whole = answer_to(error)
+    _tell(error, whole)
+    return whole
 
 
 def unavailable() -> Answer:
@@ -149,8 +164,7 @@ async def _handle(request: Request, error: Exception) -> Response:
     if whole.status == 405:  # noqa: PLR2004  # the framework names the methods of one route, and a path may have several
         headers = {**dict(whole.headers), b"allow": ", ".join(_methods(request)).encode()}
         whole = dataclasses.replace(whole, headers=tuple(headers.items()))
-    if whole.status == 500:  # noqa: PLR2004  # the one that is a bug
-        _tell(error)
+    _tell(error, whole)
     response = Response(whole.body, whole.status)
     response.raw_headers = list(whole.headers)
     return response
@@ -191,11 +205,10 @@ class Guard:
         except Exception as error:
             if not begun:
                 whole = answer_to(error)
-                if whole.status == 500:  # noqa: PLR2004  # the one that is a bug
-                    _tell(error)
+                _tell(error, whole)
                 await refuse(scope, receive, send, whole)
             elif scope["type"] == "websocket" and not begun.startswith(_ENDED):
-                _tell(error)
+                _tell(error, answer_to(error))
                 await send({"type": "websocket.close", "code": CLOSED_BY_FAILURE, "reason": ""})
             else:
                 # Half an answer cannot be taken back; the server cuts the connection, and says so in the log.
@@ -217,5 +230,9 @@ async def refuse(scope: Any, receive: Receive, send: Send, whole: Answer) -> Non
         await send({"type": "websocket.close", "code": _REFUSED, "reason": ""})
 
 
-def _tell(error: Exception) -> None:
-    logger.error("a request failed", exc_info=error)
+def _tell(error: Exception, whole: Answer) -> None:
+    """A store's failure by its cause, a bug with its trace; what a client did wrong is in the answer alone."""
+    if isinstance(error, _STORES):
+        report(error)
+    elif whole.status == 500:  # noqa: PLR2004  # the one that is a bug
+        logger.error("a request failed", exc_info=error)

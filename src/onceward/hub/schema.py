@@ -15,7 +15,7 @@ from onceward.core.request import KEY_HEADERS
 from onceward.db.engine import Database
 from onceward.errors import StoreUnavailable
 from onceward.http.wire import App, Receive, Send
-from onceward.hub.problems import refuse, unavailable
+from onceward.hub.problems import refuse, store_failed
 from onceward.hub.state import hub_of
 from onceward.ingest.schema import Schema, active_schema
 
@@ -36,8 +36,8 @@ class Schemas:
         if scope["type"] == "http" and (scope["method"], scope["path"]) in _CHANGING and _has_key(scope):
             try:
                 schema = await self._active()
-            except StoreUnavailable:
-                await refuse(scope, receive, send, unavailable())
+            except StoreUnavailable as error:
+                await refuse(scope, receive, send, store_failed(error))
                 return
             scope.setdefault("state", {})[_STATE] = schema
         await self.app(scope, receive, send)

@@ -24,13 +24,14 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from onceward.db.engine import Database
-from onceward.errors import InvalidConfig
+from onceward.errors import InvalidConfig, StoreUnavailable
 from onceward.hub.address import bound, is_loopback, listen, url_of
 from onceward.hub.config import Config
 from onceward.hub.data import is_readable_by_others, opened
 from onceward.hub.setting import without_password
 from onceward.hub.tokens import any_live
 from onceward.hub.workers import STOP_SIGNALS, Crew, restore_path_setting
+from onceward.store.check import check
 from onceward.store.open import open_store
 
 if TYPE_CHECKING:
@@ -55,8 +56,7 @@ def serve(config: Config, factory: Factory | None = None) -> None:
         listener = stack.enter_context(bound(config))
         with opened(config) as database:
             _check_tokens(config, listener, database)
-        # Only its URL and driver are looked at: a store connects on first use.
-        open_store(config.ledger_url).close()
+        _check_ledger(config)
         listen(config, listener)
         if config.hub.workers == 1:
             _serve_alone(config, factory, listener, leave_if_told)
@@ -74,6 +74,16 @@ def _serve_alone(
     server = Server(config, factory, lambda: _announce(config, listener))
     leave_if_told()
     server.serve_on(listener)
+
+
+def _check_ledger(config: Config) -> None:
+    """What only an operator can correct keeps the hub from starting. A ledger that is down may come back."""
+    with contextlib.closing(open_store(config.ledger_url)) as store:
+        try:
+            check(store)
+        except StoreUnavailable as error:
+            if not error.retryable:
+                raise
 
 
 # Several processes.

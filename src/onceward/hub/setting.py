@@ -189,11 +189,11 @@ def is_host(text: str) -> bool:
 
 
 def is_database(url: str) -> bool:
-    return not url or _is_sqlite(url) or _is_server(url, ("postgresql",))
+    return not url or _is_sqlite(url) or _is_server(url, ("postgresql", "postgres", "postgresql+psycopg"))
 
 
 def is_ledger(url: str) -> bool:
-    servers = ("postgresql", "postgres", "redis", "rediss", "redis+cluster", "rediss+cluster")
+    servers = ("postgresql", "postgres", "postgresql+psycopg", "redis", "rediss", "redis+cluster", "rediss+cluster")
     return not url or url.rstrip("/").lower() == "memory:" or _is_sqlite(url) or _is_server(url, servers)
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import threading
 import time
 import weakref
@@ -32,6 +31,7 @@ from onceward.store import BATCH_WRITES_MAX, PAGE_MAX, BatchFailed, Reading, Sto
 from onceward.store.bell import Bell
 from onceward.store.flights import Flights
 from onceward.store.lapse import Lapse
+from onceward.store.forks import at_fork
 from onceward.store.pending import ANSWER_SECONDS, Pending, tell, tell_one
 from onceward.store.queue import Call, Queue, Sent, release_for
 from onceward.store.upkeep import Keep, Seen, Upkeep, Watch
@@ -397,4 +397,4 @@ def _after_fork() -> None:
         batcher.after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)

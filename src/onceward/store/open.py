@@ -27,7 +27,7 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
             return _memory(rest, clock)
         case "sqlite":
             return _sqlite(url, clock)
-        case "postgresql" | "postgres":
+        case "postgresql" | "postgres" | "postgresql+psycopg":
             return _postgres(url, clock)
         case "redis" | "rediss" | "redis+cluster" | "rediss+cluster":
             return _redis(url, clock)

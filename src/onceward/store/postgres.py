@@ -74,19 +74,19 @@ class PostgresStore:
         # Of no key, if need be, because an answer tells the time even to one who asks for nothing else.
         wanted = list(refs) or [Ref("", "")]
         arguments = self.arguments([], [read_record(n, ref) for n, ref in enumerate(wanted)], b"")
-        rows = self.wire.ask(_COMMIT, arguments)
+        rows = self.wire.ask(_COMMIT, arguments, repeats=True)
         found = {row[0]: to_entry(*wanted[row[0]], row[5:]) for row in rows if row[5] is not None}
         return Reading(rows[0][4], tuple(found.get(n) for n in range(len(refs))))
 
     def scan(self, scope: str | None, status: Status | None, after: str, limit: int) -> Page:
         last_scope, _, last_key = after.partition("\x00")
         arguments = (scope, None if status is None else status.value, last_scope, last_key, limit + 1)
-        rows = self.wire.ask(_SCAN, arguments)
+        rows = self.wire.ask(_SCAN, arguments, repeats=True)
         page = tuple(to_entry(row[0], row[1], row[2:]) for row in rows[:limit])
         return Page(page, cursor(page[-1].ref) if len(rows) > limit else "")
 
     def purge(self, limit: int) -> int:
-        ((purged,),) = self.wire.ask(_PURGE, (self._now(), limit))
+        ((purged,),) = self.wire.ask(_PURGE, (self._now(), limit), repeats=True)
         return cast("int", purged)
 
     def lapsed(self, limit: int) -> Sequence[Entry]:
@@ -94,7 +94,11 @@ class PostgresStore:
 
     def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
         arguments = (ref.scope, ref.key, version, after, limit)
-        return [row[0] for row in self.wire.ask(_CHUNKS, arguments)]
+        return [row[0] for row in self.wire.ask(_CHUNKS, arguments, repeats=True)]
+
+    def check(self) -> None:
+        """See `store/check.py`."""
+        self.wire.check()
 
     def bind(self, connection: object) -> Binding:
         """A caller's transaction on this database; it locks the claim's row alone, and nobody waits for it."""

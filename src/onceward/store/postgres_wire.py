@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from importlib import resources
 from typing import TypeAlias, TypeVar, cast
 
-from onceward.errors import InvalidStoreUrl, StoreClosed, StoreUnavailable
+from onceward.errors import InvalidStoreUrl, StoreClosed, StoreMisconfigured, StoreUnavailable
 from onceward.store import OLDEST_SCHEMA, SCHEMA_VERSION, BatchFailed, Schema
+from onceward.store.postgres_errors import misconfiguration, one_line
+from onceward.store.postgres_roles import MISSING
 
 try:
     import psycopg
@@ -169,10 +171,21 @@ class Wire:
         self._parameters = _parameters(url)
         self._lost = lost  # called with a connection that ends: the answer to a write may be lost with it
         self._closed = False
+        self._dropped = False  # whether the connection, not what was asked, was the reason of the last failure
         self.connection: Connection | None = None
         self._cursor: psycopg.Cursor[Row] | None = None
 
-    def ask(self, statement: str, arguments: tuple[object, ...]) -> list[Row]:
+    def ask(self, statement: str, arguments: tuple[object, ...], *, repeats: bool = False) -> list[Row]:
+        """`repeats`: running it twice does no harm, so a connection that was dropped meanwhile costs no answer."""
+        repeats = repeats and self.connection is not None
+        try:
+            return self._ask(statement, arguments)
+        except StoreUnavailable:
+            if not repeats or not self._dropped:
+                raise
+        return self._ask(statement, arguments)
+
+    def _ask(self, statement: str, arguments: tuple[object, ...]) -> list[Row]:
         with self._speaking() as connection:
             return self._fetched(self._cursor_of(connection).execute(statement, arguments, prepare=True).fetchall())
 
@@ -201,9 +214,22 @@ class Wire:
             self._cursor = None
         return rows
 
+    def check(self) -> None:
+        """`StoreMisconfigured` where this role lacks a privilege that the store needs."""
+        ((missing,),) = self.ask(MISSING, (), repeats=True)
+        if missing is not None:
+            wrong = misconfiguration("42501", f"this role lacks {missing}", "--ledger")
+            raise StoreMisconfigured(str(wrong))
+
+    def run(self, script: str) -> None:
+        """Statements without answers."""
+        with self._speaking() as connection:
+            connection.execute(script.encode())
+
     @contextmanager
     def _speaking(self) -> Iterator[Connection]:
         """The open connection; whatever goes wrong leaves as one of our own exceptions."""
+        self._dropped = False
         try:
             if self.connection is None:
                 self.connection = self._open()
@@ -220,8 +246,13 @@ class Wire:
             if state.startswith(_REFUSED_DATA) or (isinstance(error, psycopg.DataError) and not state):
                 raise BatchFailed(f"PostgreSQL refused the data: {reason}") from error
             self.drop()
+            self._dropped = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
             # Not chained: whatever libpq says of a connection, the password stays out of logs.
-            raise StoreUnavailable(f"PostgreSQL: {self._without_password(reason)}") from None
+            reason = self._without_password(reason)
+            wrong = misconfiguration(state, reason, "--ledger")
+            if wrong is not None:
+                raise StoreMisconfigured(wrong) from None
+            raise StoreUnavailable(f"PostgreSQL: {type(error).__name__}: {one_line(reason)}") from None
         except BaseException:
             # Interrupted in the middle, the connection may still carry the answer to this call.
             self.drop()
@@ -234,7 +265,12 @@ class Wire:
     def _open(self) -> Connection:
         if self._closed:
             raise StoreClosed("the PostgreSQL store is closed")
-        connection = Connection.connect(**self._parameters, autocommit=True)  # type: ignore[arg-type]
+        try:
+            connection = Connection.connect(**self._parameters, autocommit=True)  # type: ignore[arg-type]
+        except UnicodeError:
+            raise StoreMisconfigured(
+                "the host in the PostgreSQL URL cannot be the name of a host; correct it"
+            ) from None
         try:
             _prepare(connection)
         except BaseException:
@@ -265,6 +301,8 @@ def _parameters(url: str) -> dict[str, str]:
     malformed = InvalidStoreUrl(
         "malformed PostgreSQL URL, or an unknown option in it; it looks like postgresql://user:password@host:5432/name"
     )
+    # SQLAlchemy's form names the driver, which is the one used here anyway.
+    url = url.replace("postgresql+psycopg://", "postgresql://", 1)
     if not url.startswith(("postgresql://", "postgres://")):
         raise malformed
     try:
@@ -322,6 +360,11 @@ def _upgrade(connection: Connection, schema: Schema, *, complete: bool) -> None:
             )
         if not complete:
             connection.execute(_script("postgres_commit.sql"))
+
+
+def create_tables(connection: Connection) -> None:
+    """What an empty database lacks. `connection` may be one that only writes the statements down."""
+    _upgrade(connection, Schema(), complete=False)
 
 
 def _patiently(step: Callable[[], None]) -> None:

@@ -160,6 +160,11 @@ class RedisStore:
         replies = self._send([_script(bucket, keys, "chunks", self._now(), member, version, after, limit)])
         return cast("list[bytes]", replies[0])
 
+    def check(self) -> None:
+        """See `store/check.py`: this changes nothing, and a server that takes no writes refuses it."""
+        self.read([])
+        self._send([(0, pack("SET", f"{self._target.prefix}:{{00}}:schema", 1, "NX"))])
+
     def abandon(self) -> None:
         # The driver does not touch a connection that another process opened, not even when it is collected.
         self._wire = None

@@ -21,8 +21,9 @@ from redis.connection import Connection, SSLConnection, parse_url
 from redis.exceptions import AskError, BusyLoadingError, MovedError, NoScriptError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as ConnectionRefused
 
-from onceward.errors import InvalidStoreUrl, NotDurable, StoreUnavailable
+from onceward.errors import InvalidStoreUrl, NotDurable, StoreMisconfigured, StoreUnavailable
 from onceward.store import BatchFailed
+from onceward.store.redis_errors import misconfiguration
 from onceward.store.redis_pack import Command, pack
 from onceward.store.redis_parcel import Parcel, Refusal
 
@@ -314,7 +315,7 @@ class Wire:
                 # One that is slow to answer has used up the caller's patience; another is tried next time.
                 problem = error
                 break
-        raise StoreUnavailable(f"the Redis store cannot be reached: {problem}") from problem
+        raise _silence(problem or ConnectionRefused("it has no nodes")) from problem
 
     def _connect(self, address: Address) -> dict[str, str]:
         """Open a line and look at what kind of server answers."""
@@ -360,15 +361,21 @@ def _error(refusal: Refusal) -> ResponseError:
 
 
 def _silence(error: Exception) -> StoreUnavailable:
-    return StoreUnavailable(f"the Redis store did not answer: {error}")
+    wrong = misconfiguration(error)
+    if wrong is not None:
+        return StoreMisconfigured(wrong)
+    return StoreUnavailable(f"the Redis store cannot be reached or did not answer: {type(error).__name__}: {error}")
 
 
 def _refusal(error: ResponseError) -> StoreUnavailable | BatchFailed:
     """An error that the server answers with. None of them leaves a write half done."""
+    wrong = misconfiguration(error)
+    if wrong is not None:
+        return StoreMisconfigured(wrong)
     if "WRONGTYPE" in str(error):
         # Neighbours may have been applied; sent again, they know themselves by their write ids.
         return BatchFailed(f"the Redis store holds something else under this name: {error}")
-    return StoreUnavailable(f"the Redis store refused: {error}")
+    return StoreUnavailable(f"the Redis store refused: {type(error).__name__}: {error}")
 
 
 # A cluster's slot is the CRC of the hash tag, which is the bucket.

@@ -6,7 +6,6 @@ same transaction; no SQL repeats its rules.
 
 from __future__ import annotations
 
-import os
 import random
 import sqlite3
 import threading
@@ -19,12 +18,15 @@ from typing import TypeVar
 
 from onceward.core.claim import Answer, Append, Begin, Entry, Ref, Status, Write, apply
 from onceward.core.moment import to_text
-from onceward.errors import InvalidStoreUrl, OncewardError, StoreClosed, StoreUnavailable
-from onceward.store import BatchFailed, Clock, Page, Reading
+from onceward.errors import InvalidStoreUrl, StoreClosed
+from onceward.store import Clock, Page, Reading
 from onceward.store.bind import SQLITE, Binding, session_for
+from onceward.store.durable import sync_fully
+from onceward.store.forks import at_fork
 from onceward.store.held import Held
 from onceward.store.memory import cursor, wall_clock
 from onceward.store.sqlite_alone import STALE, write_alone
+from onceward.store.sqlite_errors import failure_of
 from onceward.store.sqlite_rows import (
     DELETE,
     DELETE_CHUNKS,
@@ -80,7 +82,7 @@ class SqliteStore:
             with self._speaks:
                 return self._commit(self._db or self._connect(), writes)
         except (sqlite3.Error, OverflowError) as error:
-            raise self._ours(error) from error
+            raise failure_of(error, self.path) from error
 
     def _commit(self, db: sqlite3.Connection, writes: Sequence[Write]) -> list[Answer]:
         if len(writes) == 1:
@@ -210,6 +212,11 @@ class SqliteStore:
         with self._speaking() as db:
             return [row[0] for row in db.execute(sql, (ref.scope, ref.key, version, after, limit))]
 
+    def check(self) -> None:
+        """See `store/check.py`. Only a write tells: of a read-only file, SQLite gives even the lock for writing."""
+        with self._speaking() as db:
+            db.execute("UPDATE platform_idempotency_meta SET version_floor = version_floor WHERE false")
+
     def bind(self, connection: object) -> Binding:
         """A caller's transaction on this very file; it holds the file's write lock, so keep it short."""
         return Binding(session_for(connection, SQLITE), SQLITE, self._clock, self.path)
@@ -245,12 +252,7 @@ class SqliteStore:
             with self._speaks:
                 yield self._db or self._connect()
         except (sqlite3.Error, OverflowError) as error:
-            raise self._ours(error) from error
-
-    def _ours(self, error: Exception) -> OncewardError:
-        if isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | OverflowError):
-            return BatchFailed(f"SQLite refused the data: {error}")
-        return StoreUnavailable(f"SQLite store {self.path}: {error}")
+            raise failure_of(error, self.path) from error
 
     def _connect(self) -> sqlite3.Connection:
         self._db = self._open()
@@ -289,6 +291,7 @@ def _prepare(db: sqlite3.Connection) -> None:
             raise InvalidStoreUrl("the file exists and is not an SQLite database") from error
         raise
     db.execute("PRAGMA synchronous=FULL")
+    sync_fully(db)
     ensure_schema(db, lambda: _patiently(lambda: db.execute("BEGIN IMMEDIATE")))
 
 
@@ -373,4 +376,4 @@ def _after_fork() -> None:
         _forking.pop().after_fork()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

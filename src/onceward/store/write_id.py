@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import os
 import secrets
 from collections.abc import Iterator
+
+from onceward.store.forks import at_fork
 
 
 def _start() -> tuple[str, Iterator[int]]:
@@ -25,4 +26,4 @@ def _after_fork() -> None:
     _prefix, _count = _start()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)

@@ -1,8 +1,16 @@
-"""What Alembic runs: the steps that are missing, inside the transaction that `migrate` holds open."""
+"""What Alembic runs: the steps that are missing, inside the transaction that `migrate` holds open, or as a script."""
 
 from __future__ import annotations
 
 from alembic import context
 
-context.configure(connection=context.config.attributes["connection"], transactional_ddl=False)
-context.run_migrations()
+if context.is_offline_mode():
+    # Written down as a script, which is one transaction.
+    context.configure(
+        dialect_name="postgresql", literal_binds=True, transactional_ddl=True, dialect_opts={"paramstyle": "named"}
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+else:
+    context.configure(connection=context.config.attributes["connection"], transactional_ddl=False)
+    context.run_migrations()

@@ -7,6 +7,13 @@ with BlockingHub("http://127.0.0.1:8787") as hub:
     made = hub.create_topic("Release 2.0")
 """
 
+from onceward.errors import missing_extra
+
+try:
+    import httpx as _  # noqa: F401  # asked for first, so that the error names its extra
+except ModuleNotFoundError as error:
+    raise missing_extra(error, __name__, "client") from error
+
 from onceward.hub.client.blocking import BlockingChat, BlockingClaims, BlockingFollowing, BlockingHub, BlockingIngest
 from onceward.hub.client.chat import Chat, ChatAnswer, ChatEvent, ChatMessage, Saying, ToolSeen, TurnSeen
 from onceward.hub.client.claims import ClaimPage, Claims, ClaimSeen

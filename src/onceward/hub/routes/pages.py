@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from onceward.errors import NotFound, OncewardError, StoreUnavailable
 from onceward.events import log
 from onceward.hub.state import Hub, hub_of
+from onceward.store.failure_log import report
 
 router = APIRouter(tags=["hub"])
 
@@ -61,6 +62,7 @@ async def _database(hub: Hub) -> str:
         try:
             await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
         except OncewardError as error:
+            report(error)
             return error.code
         return OK
     return "no answer"
@@ -71,6 +73,7 @@ async def _ledger(hub: Hub) -> str:
         try:
             await hub.ledger.read("hub", "readyz")
         except OncewardError as error:
+            report(error)
             return error.code
         return OK
     return "no answer"
@@ -89,6 +92,7 @@ async def _blobs(hub: Hub) -> str:
         try:
             await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
         except OncewardError as error:
+            report(error)
             return error.code
         return OK
     return "no answer"

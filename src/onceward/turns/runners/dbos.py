@@ -15,12 +15,16 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
-from dbos import DBOS, DBOSConfig, SetWorkflowID
-
+from onceward.errors import missing_extra
 from onceward.turns.engine import Ending, Engine, Ran
 from onceward.turns.runners.local import SWEEP_SECONDS, WORKERS, LocalRunner
 from onceward.turns.threads import in_thread
 from onceward.turns.turn import Turn
+
+try:
+    from dbos import DBOS, DBOSConfig, SetWorkflowID
+except ModuleNotFoundError as error:
+    raise missing_extra(error, __name__, "dbos") from error
 
 APPLICATION = "onceward"
 # Fixed: by itself, DBOS makes one of the source code, and every release would be another application.

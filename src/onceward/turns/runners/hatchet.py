@@ -20,14 +20,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hatchet_sdk import Context, Hatchet, NonRetryableException, Task
-from hatchet_sdk.runnables.workflow import Workflow
-
 from onceward.core.canonical import Json
+from onceward.errors import missing_extra
 from onceward.turns.engine import MAX_RUN_SECONDS, Ending, Engine
 from onceward.turns.runners.local import WORKERS, LocalRunner
 from onceward.turns.threads import in_thread
 from onceward.turns.turn import State, Turn, find_turn
+
+try:
+    from hatchet_sdk import Context, Hatchet, NonRetryableException, Task
+    from hatchet_sdk.runnables.workflow import Workflow
+except ModuleNotFoundError as error:
+    raise missing_extra(error, __name__, "hatchet") from error
 
 WORKFLOW = "onceward-turn"
 RETRIES = 10

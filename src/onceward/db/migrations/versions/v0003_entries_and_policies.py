@@ -51,6 +51,10 @@ def upgrade() -> None:
 
 
 def _make_schema(schema: str) -> None:
+    if op.get_context().as_sql:
+        # A script for a role that may make schemas.
+        op.execute(sa.schema.CreateSchema(schema, if_not_exists=True))
+        return
     tx = op.get_bind()
     names = {"schema": schema}
     # Not CREATE SCHEMA IF NOT EXISTS: that is refused to a role that may not make schemas, even where one is there.

@@ -1,0 +1,81 @@
+"""The reason of a failure in the log: once for each cause in ten seconds, and without secrets."""
+
+from __future__ import annotations
+
+import pytest
+
+from onceward.errors import StoreMisconfigured, StoreUnavailable
+from onceward.store.failure_log import CAUSES_MAX, QUIET_SECONDS, FailureLog, without_secrets
+
+
+class Watch:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+@pytest.fixture
+def log(watch: Watch) -> FailureLog:
+    return FailureLog(watch)
+
+
+def test_a_cause_is_logged_once_and_the_next_line_says_how_many_were_left_out(
+    log: FailureLog, watch: Watch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(5):
+        log.report(StoreUnavailable(f"connection {number} to server failed: too many clients"))
+    log.report(StoreUnavailable("something else"))
+    watch.now += QUIET_SECONDS
+    log.report(StoreUnavailable("connection 77 to server failed: too many clients"))
+
+    assert [(one.levelname, one.getMessage(), one.suppressed) for one in caplog.records] == [  # type: ignore[attr-defined]
+        ("WARNING", "store_unavailable: StoreUnavailable: connection 0 to server failed: too many clients", 0),
+        ("WARNING", "store_unavailable: StoreUnavailable: something else", 0),
+        (
+            "WARNING",
+            (
+                "store_unavailable: StoreUnavailable: connection 77 to server failed: too many clients"
+                " (4 more since the last line)"
+            ),
+            4,
+        ),
+    ]
+
+
+def test_a_misconfiguration_has_a_name_of_its_own(log: FailureLog, caplog: pytest.LogCaptureFixture) -> None:
+    log.report(StoreMisconfigured("no such bucket"))
+
+    (line,) = caplog.records
+    assert line.getMessage() == "store_misconfigured: StoreMisconfigured: no such bucket"
+    assert (line.code, line.retryable) == ("store-misconfigured", False)  # type: ignore[attr-defined]
+
+
+def test_causes_that_never_repeat_do_not_grow_without_limit(log: FailureLog) -> None:
+    for number in range(3 * CAUSES_MAX):
+        log.report(StoreUnavailable("x" * number))
+
+    assert len(log._causes) == CAUSES_MAX
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://ada:hush@h/d refused", "postgresql://ada:***@h/d refused"),
+        ("connect to redis://:hush@h:6379", "connect to redis://:***@h:6379"),
+        ("host=h password=hush dbname=d", "host=h password=*** dbname=d"),
+        ('{"secret": "hush"}', '{"secret": ***'),
+        ("X-Amz-Signature=hush&x=1", "X-Amz-Signature=***&x=1"),
+        ('password authentication failed for user "ada"', 'password authentication failed for user "ada"'),
+    ],
+)
+def test_secrets_are_not_shown(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown

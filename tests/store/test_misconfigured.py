@@ -1,0 +1,215 @@
+"""What only an operator can correct is `StoreMisconfigured`, what passes by itself is `StoreUnavailable`, on every store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.servers.postgres import PostgresServer
+from tests.servers.redis import RedisServer
+
+from onceward import errors
+from onceward.ledger import BEGIN_SECONDS, Ledger
+from onceward.store.check import check
+from onceward.store.open import open_store
+from onceward.testing.caller import begin
+
+
+def failure(url: str) -> errors.StoreUnavailable:
+    with closing(open_store(url)) as store, pytest.raises(errors.StoreUnavailable) as caught:
+        store.commit([begin()])
+    return caught.value
+
+
+def failure_of_check(url: str) -> errors.StoreUnavailable:
+    with closing(open_store(url)) as store, pytest.raises(errors.StoreUnavailable) as caught:
+        check(store)
+    return caught.value
+
+
+# PostgreSQL.
+
+
+@pytest.fixture
+def role(postgres_server: PostgresServer) -> Iterator[str]:
+    """A role without any privilege."""
+    name = f"role_{os.getpid()}"
+    with psycopg.connect(postgres_server.url(), autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {name} LOGIN")
+        yield name
+        owner.execute(f"DROP ROLE {name}")
+
+
+def as_role(url: str, role: str) -> str:
+    return url.replace("postgres@", f"{role}@")
+
+
+@pytest.fixture
+def made(postgres_server: PostgresServer, role: str) -> Iterator[tuple[str, psycopg.Connection]]:
+    """A database with the ledger's tables, and its owner's connection."""
+    url = postgres_server.create_database()
+    with closing(open_store(url)) as store:
+        store.read([])
+    with psycopg.connect(url, autocommit=True) as owner:
+        yield url, owner
+        owner.execute(f"DROP OWNED BY {role}")
+
+
+def test_a_role_that_may_not_create_the_tables_is_told_how_to_make_them(
+    postgres_server: PostgresServer, role: str
+) -> None:
+    told = failure(as_role(postgres_server.create_database(), role))
+
+    assert (type(told), told.code, told.retryable) == (errors.StoreMisconfigured, "store-misconfigured", False)
+    assert "permission denied for schema public" in str(told)
+    assert "onceward schema print --ledger URL --role ROLE" in str(told)
+
+
+def test_a_role_that_may_not_use_the_tables_is_refused(made: tuple[str, psycopg.Connection], role: str) -> None:
+    url, owner = made
+    closed = failure(as_role(url, role))
+    owner.execute(f"GRANT SELECT ON platform_idempotency_meta, platform_idempotency_keys TO {role}")
+    half = failure(as_role(url, role))
+    checked = failure_of_check(as_role(url, role))
+
+    assert isinstance(closed, errors.StoreMisconfigured)
+    assert isinstance(half, errors.StoreMisconfigured)
+    assert isinstance(checked, errors.StoreMisconfigured)
+    assert "INSERT ON platform_idempotency_keys" in str(checked)
+
+
+def test_an_unknown_role_is_refused_and_too_many_connections_pass(
+    made: tuple[str, psycopg.Connection], role: str
+) -> None:
+    url, owner = made
+    owner.execute(f"ALTER ROLE {role} CONNECTION LIMIT 0")
+
+    assert isinstance(failure(as_role(url, "nobody_of_that_name")), errors.StoreMisconfigured)
+    crowded = failure(as_role(url, role))
+    assert type(crowded) is errors.StoreUnavailable
+    assert "OperationalError: connection failed" in str(crowded)
+    assert "too many connections for role" in str(crowded)
+
+
+def test_a_server_that_takes_no_writes_is_refused(made: tuple[str, psycopg.Connection]) -> None:
+    url, owner = made
+    owner.execute("ALTER DATABASE " + url.rpartition("/")[2] + " SET default_transaction_read_only = on")
+
+    told = failure(url)
+
+    assert isinstance(told, errors.StoreMisconfigured)
+    assert "name the primary" in str(told)
+
+
+def test_a_host_that_cannot_be_one_is_refused_and_an_unknown_one_may_appear() -> None:
+    impossible, unknown = failure(f"postgresql://u@{'x' * 64}.example/d"), failure("postgresql://u@nowhere.invalid/d")
+
+    assert isinstance(impossible, errors.StoreMisconfigured)
+    assert type(unknown) is errors.StoreUnavailable
+
+
+def test_a_claim_is_refused_at_once_and_not_asked_for_again(postgres_server: PostgresServer) -> None:
+    began = time.monotonic()
+    with (
+        closing(Ledger(open_store(postgres_server.url("no_such_database")))) as ledger,
+        pytest.raises(errors.StoreMisconfigured, match="create the database"),
+    ):
+        ledger.blocking.run("key", lambda: None, effect="idempotent")
+
+    assert time.monotonic() - began < BEGIN_SECONDS
+
+
+# Redis.
+
+
+def test_what_redis_refuses_for_good_and_what_passes() -> None:
+    told: dict[str, errors.StoreUnavailable] = {}
+    with RedisServer() as server:
+        told["DB"] = failure(server.url(99))
+        told["WRONGPASS"] = failure(server.url().replace("//", "//ada:hush-hush@"))
+        server.ask("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+@read", "+info")
+        told["NOPERM"] = failure(server.url().replace("//", "//reader:x@"))
+        server.ask("REPLICAOF", "127.0.0.1", 1)
+        told["READONLY"] = failure(server.url())
+        server.ask("REPLICAOF", "NO", "ONE")
+        with closing(open_store(server.url())) as store:
+            check(store)
+        server.ask("REPLICAOF", "127.0.0.1", 1)
+        told["READONLY when checked"] = failure_of_check(server.url())
+        server.ask("REPLICAOF", "NO", "ONE")
+        server.ask("CONFIG", "SET", "maxmemory", 1)
+        no_memory = failure(server.url())
+        server.ask("CONFIG", "SET", "maxmemory", 0)
+        with server.client() as only:
+            only.config_set("maxclients", 1)
+            crowded = failure(server.url())
+            only.config_set("maxclients", 100)
+        server.ask("CONFIG", "SET", "requirepass", "right")
+        told["NOAUTH"] = failure(server.url())
+
+    assert (type(no_memory), type(crowded)) == (errors.StoreUnavailable, errors.StoreUnavailable)
+    assert "max number of clients reached" in str(crowded)
+    assert {name: type(error) for name, error in told.items()} == dict.fromkeys(told, errors.StoreMisconfigured)
+    assert not [error for error in told.values() if "hush" in str(error)]
+    assert "name the primary" in str(told["READONLY"])
+
+
+# SQLite.
+
+_WRITE = """
+import os, sys, tempfile
+from onceward import errors, open_ledger
+from onceward.store.check import check
+from onceward.store.open import open_store
+with tempfile.TemporaryDirectory() as folder:  # everything is imported while it can be
+    with open_ledger(f"sqlite:///{folder}/warm.db") as warm:
+        warm.blocking.run("key", lambda: None, effect="idempotent")
+ledger, store = open_ledger(sys.argv[1]), open_store(sys.argv[1])
+if os.geteuid() == 0:  # permissions do not hold for root
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+for act in (lambda: ledger.blocking.run("key", lambda: None, effect="idempotent"), lambda: check(store)):
+    try:
+        act()
+    except errors.StoreUnavailable as error:
+        print(error.code, error)
+"""
+
+
+LOCKED: dict[str, Callable[[Path], None]] = {
+    "file": lambda file: file.chmod(0o444),
+    "folder": lambda file: file.parent.chmod(0o555),
+    "unreadable": lambda file: file.chmod(0o000),
+}
+
+
+@pytest.mark.parametrize("what", LOCKED)
+def test_a_file_of_sqlite_that_cannot_be_written_is_refused(what: str) -> None:
+    """Not under the test's own folder, which only its owner can enter."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        file = folder / "ledger.db"
+        with closing(open_store(f"sqlite:///{file}")) as store:
+            store.commit([begin()])
+        if os.geteuid() == 0:
+            for path in (folder, *folder.iterdir()):
+                os.chown(path, 65534, 65534)
+        LOCKED[what](file)
+        try:
+            command = [sys.executable, "-c", _WRITE, f"sqlite:///{file}"]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+        finally:
+            folder.chmod(0o755)
+
+    told = done.stdout.splitlines()
+    assert [line.split(" ")[0] for line in told] == ["store-misconfigured"] * 2
+    assert all("give this user write access" in line for line in told)

@@ -1,0 +1,49 @@
+"""Without the packages of an extra, what needs them says which extra to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_BLOCK = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == sys.argv[1]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Blocked())
+"""
+_MIDDLEWARE = "from onceward import IdempotencyMiddleware as M; M(None, store='memory:', "
+_COMMAND = "import sys; from onceward.cli import main; sys.exit(main("
+
+# What is missing, what asks for it, and the extra that brings it.
+NEEDS = [
+    ("psycopg", "from onceward import open_ledger; open_ledger('postgresql://h/d')", "postgres"),
+    ("psycopg", "from onceward.db.engine import open_database; open_database('postgresql://h/d')", "postgres"),
+    ("psycopg", f"{_COMMAND}['schema', 'print', '--ledger', 'postgresql://']))", "postgres"),
+    ("redis", "from onceward import open_ledger; open_ledger('redis://h')", "redis"),
+    ("httpx", "import onceward.http.client", "client"),
+    ("httpx", "import onceward.hub.client", "client"),
+    ("prometheus_client", f"{_MIDDLEWARE}metrics=object())", "metrics"),
+    ("cryptography", f"{_MIDDLEWARE}encryption_keys=[b'k' * 32])", "crypto"),
+    ("obstore", "from onceward.blobs.open import open_blobs; open_blobs('s3://bucket')", "s3"),
+    ("click", f"{_COMMAND}['config']))", "hub"),
+    ("uvicorn", f"{_COMMAND}['serve', '--port', '0', '--data-dir', sys.argv[2]]))", "hub"),
+    ("fastapi", "import onceward.hub.app", "hub"),
+    ("dbos", "import onceward.turns.runners.dbos", "dbos"),
+    ("hatchet_sdk", "import onceward.turns.runners.hatchet", "hatchet"),
+]
+
+
+@pytest.mark.parametrize(("missing", "program", "extra"), NEEDS)
+def test_an_error_names_the_extra_that_is_missing(
+    missing: str, program: str, extra: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("data")
+    command = [sys.executable, "-c", f"{_BLOCK}\n{program}", missing, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=60)
+
+    assert done.returncode == 1
+    assert f"pip install 'onceward[{extra}]'" in done.stderr.splitlines()[-1]
