@@ -225,6 +225,9 @@ def test_what_is_refused_leaves_no_row_and_no_bytes(vault: Vault) -> None:
     for content, rules, said in (
         (png, UploadRules(), {"media_type": "image/jpeg"}),
         (b"text", only_images, {}),
+        (b"text", only_images, {"media_type": "image/svg+xml"}),
+        (b"text", only_images, {"filename": "a.svg"}),
+        (png, UploadRules(allowed_media_types=["image/png"]), {"media_type": "image/apng"}),
         (b"text", UploadRules(), {"kind": "file"}),
         (b"text", UploadRules(), {"labels": ("a b",)}),
         (b"text", UploadRules(), {"expires_at": "tomorrow"}),

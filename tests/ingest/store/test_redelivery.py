@@ -94,6 +94,7 @@ def test_a_normalizer_leaves_out_what_the_message_does_not_say(form: str) -> Non
     assert payload.keys() >= KEY_FIELDS | {"source", "content_type", "metadata", "reasons"}
     assert nothing_in(payload) <= KEY_FIELDS
     assert nothing_in(metadata(payload)) == set()
+    assert ("content_hash" in payload) is ("clean_text" in payload) is ("capture_text" in payload)
 
 
 @pytest.mark.parametrize("form", FORMS)
