@@ -241,7 +241,7 @@ def test_what_is_refused_leaves_no_row_and_no_bytes(vault: Vault) -> None:
 
     assert vault.attach(png, rules=only_images).media_type == "image/png"
     assert vault.count("attachments") == vault.count("blobs") == len(vault.keys()) == 1
-    assert vault.store.sweep_temporary(0) == 0
+    assert vault.store.sweep_temporary(0).removed_count == 0
 
 
 def test_what_expires_while_it_waits_to_be_attached_is_refused(vault: Vault) -> None:
