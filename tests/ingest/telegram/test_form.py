@@ -67,7 +67,7 @@ def test_a_url_is_kept_as_it_was_sent() -> None:
     payload = form("Some words", {"url": "HTTPS://Example.com/a  b/%7e#c"})
 
     assert payload["url"] == "HTTPS://Example.com/a  b/%7e#c"
-    assert payload["url_canonical"] == keys(payload)[1] == "https://example.com/a%20%20b/%7e"
+    assert payload["url_canonical"] == keys(payload)[1] == "https://example.com/a%20%20b/~"
 
 
 def test_a_link_needs_no_ids_and_no_words() -> None:
