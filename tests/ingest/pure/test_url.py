@@ -147,6 +147,7 @@ CANONICAL: dict[str, tuple[str, str | None]] = {
     "the dot of the root goes": ("https://A.example./b", "https://a.example/b"),
     "the dot of the root goes before a port": ("https://u:p@a.example.:444/b", "https://u:p@a.example:444/b"),
     "a dot behind the host stays": ("https://a.example/b./c.?d.#/e.", "https://a.example/b./c.?d.#/e."),
+    "a dot alone is no root": ("https://./", "https://./"),
     "two dots are no root": ("https://a.example../", "https://a.example../"),
     "a dot of the user stays": ("https://u.@a.example/", "https://u.@a.example/"),
     "what needs an escape gets one": ("https://a.example/ä b?c=d e", "https://a.example/%C3%A4%20b?c=d%20e"),

@@ -196,6 +196,7 @@ WRONG: dict[str, tuple[Any, Any, set[str]]] = {
     "a chat of another type": ({"id": 5, "type": "secret_chat"}, MESSAGE, {"chat.type"}),
     "a chat without an id": ({"type": "personal_chat"}, MESSAGE, {"chat.id"}),
     "a message without an id": (CHAT, {"type": "message", "text": "a"}, {"message.id"}),
+    "a channel beyond all ids": ({"type": "public_channel", "id": 2**63 - 1}, MESSAGE, {"chat.id"}),
     "a message of another type": (CHAT, MESSAGE | {"type": "story"}, {"message.type"}),
     "true for an id": (CHAT, MESSAGE | {"id": True}, {"message.id"}),
     "a number for the text": (CHAT, {"id": 7, "text": 5}, {"message.text"}),

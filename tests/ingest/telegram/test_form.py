@@ -220,5 +220,41 @@ def test_unknown_names_are_shown_as_far_as_they_can_be() -> None:
     assert wrong({"text": "a", "\ud83d" + "b" * 9_999: 1}) == {"?" + "b" * 63}
 
 
+RANGE = "must be a whole number from -9223372036854775808 to 9223372036854775807"
+
+
+@pytest.mark.parametrize(
+    ("sent", "found"),
+    [
+        (2**63, "9223372036854775808"),
+        (-(2**63) - 1, "-9223372036854775809"),
+        ("9223372036854775808", "'9223372036854775808'"),
+        ("9" * 5000, f"'{'9' * 32}…'"),
+        (10**100, "a number of 333 bits"),
+        (-(10**5000), "a number of 16610 bits"),
+        (5.0, "5.0"),
+        (True, "true"),
+        ("seven", "'seven'"),
+        ([5], "a list"),
+        ({}, "an object"),
+    ],
+    ids=lambda value: str(value)[:20] if not isinstance(value, int) or value.bit_length() < 100 else "huge",
+)
+def test_an_id_that_is_none_is_told_with_the_range_and_what_was_found(sent: Any, found: str) -> None:
+    for name in ("chat_id", "message_id"):
+        with pytest.raises(InvalidInput) as refusal:
+            form(source={**IDS, name: sent})
+
+        assert refusal.value.fields == ((f"source.{name}", f"{RANGE}, got {found}"),)
+    # A link is known by its address, and its ids are stored beside it: they must be ids all the same.
+    with pytest.raises(InvalidInput, match="got "):
+        form("https://a.example/", {"chat_id": sent})
+
+
+def test_the_first_and_the_last_id_are_ids() -> None:
+    for edge in (-(2**63), 2**63 - 1):
+        assert keys(form(source={"chat_id": edge, "message_id": str(edge)}))[1] == f"tg:{edge}:{edge}"
+
+
 def test_the_source_may_name_its_system() -> None:
     assert form(source={**IDS, "system": " Telegram "}) == form()
