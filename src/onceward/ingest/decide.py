@@ -79,7 +79,8 @@ def changes(
 ) -> tuple[dict[str, Any], bool]:
     """The columns that an update really changes, with their new values, and whether it was stale.
 
-    Only columns that the payload has, and that the policy lets change. A key changes only from null to one that no
+    Only columns that the payload has, and that the policy lets change: an absent column is never touched, and an explicit
+    null clears one. A key changes only from null to one that no
     other entry has, and not even that where the policy lets nothing change. `InvalidInput` when the metadata would
     become too large.
     """
@@ -101,7 +102,8 @@ def changes(
             if name not in payload or value == stored[POSITION[name]]:
                 continue
             if name == "metadata":
-                together = merged(metadata, sent_metadata or {})
+                # An explicit null clears the column: it then holds what an entry without metadata has.
+                together = merged(metadata, sent_metadata) or {}
                 if same_value(together, metadata):
                     continue
                 value = metadata_text(together)

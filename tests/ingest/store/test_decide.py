@@ -137,8 +137,9 @@ def test_metadata_is_merged_and_what_is_the_same_json_is_no_change() -> None:
     }
     assert changed(there, draft(metadata={"l": [1.0, 2], "a": {"y": 2}})) == {}
     assert changed(there, draft(metadata={"a": {"x": True}})) == {"metadata": '{"a":{"x":true,"y":2},"l":[1,2]}'}
-    assert changed(there, draft(metadata=None)) == {}
     assert changed(there, draft(metadata={})) == {}
+    assert changed(there, draft(metadata=None)) == {"metadata": "{}"}
+    assert changed(row(idempotency_key_primary="k"), draft(metadata=None)) == {}
 
 
 def test_metadata_does_not_grow_without_end() -> None:
