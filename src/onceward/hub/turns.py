@@ -137,6 +137,10 @@ class Turns:
             content_window_seconds=checks.timestamp_bucket_seconds,
             auto_generate_keys=checks.auto_generate_keys,
             checks=checks.enabled,
+            max_message_bytes=settings.max_message_bytes,
+            max_messages=settings.max_messages,
+            max_bytes=settings.max_bytes,
+            max_queued=settings.max_queued,
         )
         self.gateway = TurnGateway(database, brain, self._runner, intake=intake, hint=hint, told=self._tell)
 

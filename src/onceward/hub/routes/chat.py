@@ -41,7 +41,7 @@ LastEventId = Annotated[str | None, Header(description="Go on behind this event 
 
 
 class ChatSent(Sent):
-    message: str = Field(description="What the user says. At most 64 KiB.")
+    message: str = Field(description="What the user says. With the metadata, at most turns.max_message_bytes.")
     # What is empty is not left out: nobody's tenant is filled in for a name that got lost.
     tenant_id: str | None = Field(
         None, description="1 to 64 of A-Z a-z 0-9 . _ -; without it, whose token it is.", min_length=1
