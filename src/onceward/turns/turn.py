@@ -88,6 +88,14 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """The part of a turn that somebody who waits for its end has to know."""
+
+    state: State
+    superseded_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """A message as it is stored, in the order of arrival."""
 
@@ -124,6 +132,7 @@ COLUMNS = ", ".join(f"turns.{name}" for name in Turn.__slots__)
 OF_SESSION = "turns.principal = :principal AND turns.tenant_id = :tenant_id AND turns.session_key = :session_key"
 
 _GET = text(f"SELECT {COLUMNS} FROM turns WHERE turns.id = :id")  # noqa: S608  # our own column names
+_STANDING = text("SELECT state, superseded_by FROM turns WHERE id = :id")
 _MESSAGES = text("""
     SELECT seq, message_id, content, metadata, created_at FROM turn_messages WHERE turn_id = :id ORDER BY seq
 """)
@@ -160,6 +169,14 @@ def get_turn(tx: Transaction, principal: str, turn_id: str) -> Turn:
     if turn is None or turn.principal != principal:
         raise NotFound(f"there is no turn {turn_id!r}")
     return turn
+
+
+def standing_of(tx: Transaction, turn_id: str) -> Standing:
+    """Where the turn stands, whoever's it is."""
+    row = tx.execute(_STANDING, {"id": turn_id}).one_or_none()
+    if row is None:
+        raise NotFound(f"there is no turn {turn_id!r}")
+    return Standing(State(row.state), row.superseded_by)
 
 
 def messages_of(tx: Transaction, turn: Turn) -> list[Message]:
