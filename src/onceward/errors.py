@@ -159,6 +159,17 @@ class TooLarge(OncewardError):
     code = "too-large"
 
 
+class TooManyRequests(OncewardError):
+    """A limit on how much may wait is reached; nothing was written. Try again after `retry_after_seconds`."""
+
+    code = "too-many-requests"
+    retryable = True
+
+    def __init__(self, message: str, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
 class NotFound(OncewardError):
     """There is nothing of that name."""
 

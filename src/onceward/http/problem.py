@@ -27,6 +27,7 @@ CODES = {
     415: "unsupportedMediaType",
     416: "rangeNotSatisfiable",
     422: "unprocessable",
+    429: "tooManyRequests",
     500: "internal",
     503: "unavailable",
 }

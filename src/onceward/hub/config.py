@@ -134,7 +134,7 @@ class IngestSettings:
 
 @dataclass(frozen=True, slots=True)
 class TurnsSettings:
-    """Who answers messages, and how long their keys are known."""
+    """Who answers messages, how long their keys are known, and how many may come together."""
 
     brain: Annotated[str, _BRAIN] = "onceward.hub.refund_desk:brain"
     # Turns that run at a time in each process.
@@ -144,6 +144,11 @@ class TurnsSettings:
     beat_ttl_seconds: Annotated[float, Duration(0, 30 * _DAY)] = 60.0
     # How soon it is noticed that another process died.
     sweep_seconds: Annotated[float, Duration(0.05, _HOUR)] = 1.0
+    # Text and metadata of one message; those of one turn, and how many they are; turns of a session that wait.
+    max_message_bytes: Annotated[int, Whole(1, 1024**3)] = 256 * 1024
+    max_messages: Annotated[int, Whole(1, 1_000_000)] = 200
+    max_bytes: Annotated[int, Whole(1, 1024**3)] = 1024**2
+    max_queued: Annotated[int, Whole(0, 1_000_000)] = 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -72,6 +73,8 @@ def answer_to(error: Exception) -> Answer:
             return problem.problem(413, _cut(str(error)))
         case errors.StoreMisconfigured():
             return problem.problem(500, _MISCONFIGURED)
+        case errors.TooManyRequests():
+            return problem.problem(429, _cut(str(error)), retry_after=max(1, math.ceil(error.retry_after_seconds)))
         case errors.StoreUnavailable() | errors.StoreClosed() | errors.TransactionConflict():
             return unavailable()
         case errors.KeyReused():

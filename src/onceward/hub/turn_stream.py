@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import re
+import time
 from collections.abc import AsyncIterator
 
 from onceward.core.canonical import Json
@@ -49,8 +50,8 @@ async def events_of(
     version, after = behind or (0, 0)
     is_resumed = behind is not None
     yield _RETRY
-    silence = 0.0
-    with turns.watching(turn_id) as watch:
+    quiet_since = time.monotonic()
+    with turns.watches.watching(turn_id) as watch:
         heard = is_resumed
         while not turns.is_stopping:
             look = functools.partial(_look, database, principal, turn_id, version, after)
@@ -77,13 +78,13 @@ async def events_of(
                     after = await in_thread(_recorded, database, turn_id, version)
                 yield _block(f"{version}.{after + 1}", *last)
                 return
+            now = time.monotonic()
             if page.chunks:
-                watch.news()
-                silence = 0.0
-            elif silence >= HEARTBEAT_SECONDS:
+                quiet_since = now
+            elif now >= quiet_since + HEARTBEAT_SECONDS:
                 yield _BEAT
-                silence = 0.0
-            silence += await watch.wait(HEARTBEAT_SECONDS)
+                quiet_since = now
+            await watch.wait(quiet_since + HEARTBEAT_SECONDS - now)
 
 
 async def _last(turns: Turns, principal: str, page: StreamPage) -> tuple[str, dict[str, Json]] | None:

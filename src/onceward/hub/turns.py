@@ -1,18 +1,13 @@
-"""Turns in a hub process: the brain, the runner of its turns, and whoever waits for one of them.
-
-What happens to a turn in this process is told at once. What happens to it elsewhere is found by looking, every few
-hundredths of a second at first and then four times a second.
-"""
+"""Turns in a hub process: the brain, the runner of its turns, and what is shown to whoever asks for one of them."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib.util
+import functools
 import sys
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +17,7 @@ from onceward.db.engine import Database
 from onceward.http.observe import Observer
 from onceward.hub.config import Config
 from onceward.hub.looks import Looks
+from onceward.hub.turn_watch import Watches
 from onceward.ledger import Ledger
 from onceward.turns.brain import load_brain
 from onceward.turns.engine import Engine
@@ -29,11 +25,19 @@ from onceward.turns.gateway import TurnGateway
 from onceward.turns.receive import Intake
 from onceward.turns.runners.local import LocalRunner
 from onceward.turns.threads import in_thread
-from onceward.turns.turn import UNFINISHED, Message, State, ToolCall, Turn, get_turn, messages_of, tools_of
+from onceward.turns.turn import (
+    UNFINISHED,
+    Message,
+    Standing,
+    State,
+    ToolCall,
+    Turn,
+    get_turn,
+    messages_of,
+    standing_of,
+    tools_of,
+)
 
-_LOOK_SECONDS_MIN = 0.02
-_LOOK_SECONDS_MAX = 0.25
-_LOOK_GROWTH = 1.5
 # A turn that took another one's place may have been taken the place of in turn; not for ever.
 _FOLLOWED_MAX = 100
 
@@ -125,8 +129,8 @@ class Turns:
         brain = load_brain(settings.brain)
         self._database = database
         self._grace_seconds = config.hub.grace_seconds
-        self._waiting: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
         self.looks = Looks()
+        self.watches = Watches(database, self.looks)
         self._stopped = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.observer = Observer()
@@ -147,6 +151,10 @@ class Turns:
             content_window_seconds=checks.timestamp_bucket_seconds,
             auto_generate_keys=checks.auto_generate_keys,
             checks=checks.enabled,
+            max_message_bytes=settings.max_message_bytes,
+            max_messages=settings.max_messages,
+            max_bytes=settings.max_bytes,
+            max_queued=settings.max_queued,
         )
         self.gateway = TurnGateway(database, brain, self._runner, intake=intake, hint=hint, told=self._tell)
 
@@ -157,14 +165,13 @@ class Turns:
     def stop_streams(self) -> None:
         """Whoever waits for a turn is told that it goes on without them."""
         self._stopped.set()
-        for waiting in self._waiting.values():
-            for event in waiting:
-                event.set()
+        self.watches.wake_all()
 
     async def stop(self) -> None:
         """Let the runs that are going on end; what does not end in time goes on elsewhere."""
         self.stop_streams()
         await self._runner.stop(self._grace_seconds)
+        await self.watches.stop()
         await self.looks.end()
 
     @property
@@ -183,74 +190,28 @@ class Turns:
     async def finished(self, principal: str, turn_id: str, seconds: float) -> TurnSeen:
         """The turn when it is over, or the one that took its place; as it is after so many seconds."""
         deadline = time.monotonic() + seconds
-        with self.watching(turn_id) as watch:
+        with self.watches.watching(turn_id) as watch:
             for _ in range(_FOLLOWED_MAX):
-                seen = await self.seen(principal, turn_id)
-                while not seen.is_over and not self.is_stopping and time.monotonic() < deadline:
-                    await watch.wait(deadline - time.monotonic())
-                    seen = await self.seen(principal, turn_id)
-                if seen.turn.state is not State.SUPERSEDED or seen.turn.superseded_by is None:
+                stands = await self._standing(turn_id)
+                while stands.state in UNFINISHED and not self.is_stopping and time.monotonic() < deadline:
+                    if await watch.wait(deadline - time.monotonic()):
+                        stands = await self._standing(turn_id)
+                if stands.state is not State.SUPERSEDED or stands.superseded_by is None:
                     break
-                turn_id = seen.turn.superseded_by
+                turn_id = stands.superseded_by
                 watch.follow(turn_id)
-        return seen
+        # Shared only by those who know the same: nobody who has seen the end gets a look from before it.
+        return await self.looks.see((principal, turn_id, stands), functools.partial(self._seen, principal, turn_id))
 
-    @contextlib.contextmanager
-    def watching(self, turn_id: str) -> Iterator[Watch]:
-        """Waits for news of this turn, from here and from elsewhere."""
-        event = asyncio.Event()
-        watch = Watch(self._waiting, event, turn_id)
-        try:
-            yield watch
-        finally:
-            watch.leave()
+    async def _standing(self, turn_id: str) -> Standing:
+        return await self.looks.see(turn_id, functools.partial(self._stands, turn_id))
+
+    def _stands(self, turn_id: str) -> Standing:
+        with self._database.read() as tx:
+            return standing_of(tx, turn_id)
 
     def _tell(self, turn_id: str) -> None:
         # Chunks are recorded by threads.
         loop = self._loop
         if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._wake, turn_id)
-
-    def _wake(self, turn_id: str) -> None:
-        self.looks.news()
-        for event in self._waiting.get(turn_id, ()):
-            event.set()
-
-
-class Watch:
-    """One who waits for a turn. The pause between two looks grows while nothing happens."""
-
-    def __init__(self, waiting: defaultdict[str, set[asyncio.Event]], event: asyncio.Event, turn_id: str) -> None:
-        self._waiting = waiting
-        self._event = event
-        self._turn_id = turn_id
-        self._pause = _LOOK_SECONDS_MIN
-        waiting[turn_id].add(event)
-
-    def follow(self, turn_id: str) -> None:
-        """From now on it is about the turn that took the other one's place."""
-        self.leave()
-        self._turn_id = turn_id
-        self._waiting[turn_id].add(self._event)
-
-    def leave(self) -> None:
-        waiting = self._waiting[self._turn_id]
-        waiting.discard(self._event)
-        if not waiting:
-            del self._waiting[self._turn_id]
-
-    def news(self) -> None:
-        """There was something: look soon again."""
-        self._pause = _LOOK_SECONDS_MIN
-
-    async def wait(self, seconds: float) -> float:
-        """Until there may be something new to see, at most so long; gives how long nothing was."""
-        pause = max(0.0, min(self._pause, seconds))
-        self._pause = min(self._pause * _LOOK_GROWTH, _LOOK_SECONDS_MAX)
-        try:
-            await asyncio.wait_for(self._event.wait(), pause)
-        except TimeoutError:
-            return pause
-        self._event.clear()
-        self.news()
-        return 0.0
+            loop.call_soon_threadsafe(self.watches.wake, turn_id)

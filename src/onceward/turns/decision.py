@@ -7,6 +7,7 @@
     QUEUE               QUEUE              QUEUE                    QUEUE                  QUEUE
     FORCE_COMPLETE      FORCE_COMPLETE     FORCE_COMPLETE           FORCE_COMPLETE         FORCE_COMPLETE
 
+A turn that is full takes no message more: whatever the brain wants, the message is QUEUEd, with the reason `turn_full`.
 Whenever the decision is not the one that was wanted, or was made for the brain, a reason is given and recorded.
 """
 
@@ -29,6 +30,8 @@ class Decision(enum.StrEnum):
     QUEUE = "QUEUE"
     FORCE_COMPLETE = "FORCE_COMPLETE"
 
+
+TURN_FULL = "turn_full"
 
 _RESTARTING = frozenset({Decision.SUPERSEDE, Decision.ABSORB})
 

@@ -57,8 +57,12 @@ class TurnGateway:
         self._told = told
 
     async def receive_message(self, message: UserMessage) -> Received:
-        """Store the message and say which turn carries it; `InvalidInput` when it cannot be accepted."""
-        message = message.ready()
+        """Store the message and say which turn carries it.
+
+        `InvalidInput` when it cannot be accepted, `TooLarge` when it is over its limit, `TooManyRequests` when enough of
+        its session is queued. Then nothing is stored, and the idempotency key stays free.
+        """
+        message = message.ready(self._intake.max_message_bytes)
         opinion = NO_OPINION if self._brain.decide is None else None
         for look in range(_LOOKS):
             try:
@@ -87,5 +91,7 @@ class TurnGateway:
         if self._runner is not None:
             if received.interrupted is not None:
                 self._runner.interrupt(received.interrupted)
+            if received.closed is not None:
+                self._runner.wake(received.closed)
             self._runner.wake(received.turn_id)
         return received

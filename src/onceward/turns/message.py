@@ -9,10 +9,11 @@ from typing import cast
 
 from onceward.core.canonical import Json
 from onceward.core.fingerprint import Digest, fingerprint
-from onceward.core.text import checked, compact, has_nul, limited, refused
+from onceward.core.text import bytes_of, checked, compact, has_nul, refused
+from onceward.errors import TooLarge
 
-CONTENT_BYTES_MAX = 64 * 1024
-METADATA_BYTES_MAX = 16 * 1024
+# Text and metadata together, see `message_bytes`.
+MESSAGE_BYTES_MAX = 256 * 1024
 # Together they fit in a session key, which with its tenant and a digest fits in a key of the ledger.
 CUSTOMER_BYTES_MAX = 255
 AGENT_BYTES_MAX = 64
@@ -37,6 +38,9 @@ WINDOW_MILLISECONDS: Mapping[str, int] = {
 # A shorter wait gathers nothing, a longer one is felt.
 WINDOW_MILLISECONDS_MIN = 200
 WINDOW_MILLISECONDS_MAX = 3000
+
+# Metadata as it is stored when there is none.
+NO_METADATA = "{}"
 
 _TENANT = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
 _ESCAPES = str.maketrans({"%": "%25", ":": "%3A"})
@@ -64,8 +68,10 @@ class UserMessage:
     metadata: Mapping[str, Json] = field(default_factory=dict)
     fingerprint: str | None = None
 
-    def ready(self) -> UserMessage:
-        """The same message with every default filled in; `InvalidInput` says which field cannot be accepted."""
+    def ready(self, bytes_max: int = MESSAGE_BYTES_MAX) -> UserMessage:
+        """The same message with every default filled in; `InvalidInput` says which field cannot be accepted, `TooLarge`
+        that it counts more than `bytes_max` bytes.
+        """
         checked("principal", self.principal, PRINCIPAL_BYTES_MAX)
         tenant = self.tenant_id or self.principal
         if not _TENANT.fullmatch(tenant):
@@ -73,17 +79,21 @@ class UserMessage:
         customer = checked("customer_id", self.customer_id or self.principal, CUSTOMER_BYTES_MAX)
         checked("agent_id", self.agent_id, AGENT_BYTES_MAX)
         checked("channel", self.channel, CHANNEL_BYTES_MAX)
-        limited("message", self.content, CONTENT_BYTES_MAX)
-        for name, text, bytes_max in (
+        size = message_bytes(self.content, compact(cast("Json", dict(self.metadata))))
+        if size > bytes_max:
+            raise TooLarge(
+                f"a message is limited to {bytes_max} bytes of text and metadata (turns.max_message_bytes), got {size}"
+            )
+        checked("message", self.content, bytes_max)
+        for name, text, limit in (
             ("message_id", self.message_id, MESSAGE_ID_BYTES_MAX),
             ("idempotency_key", self.idempotency_key, KEY_BYTES_MAX),
         ):
             if text is not None:
-                checked(name, text, bytes_max)
+                checked(name, text, limit)
         metadata = cast("Json", dict(self.metadata))
         if has_nul(metadata):
             raise refused("metadata", "must not contain the character NUL")
-        limited("metadata", compact(metadata), METADATA_BYTES_MAX)
         parts = (tenant, self.agent_id, customer, self.channel)
         session = self.session_key or ":".join(part.translate(_ESCAPES) for part in parts)
         return replace(
@@ -97,6 +107,13 @@ class UserMessage:
     def _fingerprint(self) -> Digest:
         fields = ("content", "tenant_id", "customer_id", "agent_id", "channel", "message_id", "session_key")
         return Digest(fingerprint({**{name: getattr(self, name) for name in fields}, "metadata": dict(self.metadata)}))
+
+
+def message_bytes(content: str, metadata: str) -> int:
+    """What a message counts towards the limits: its text in UTF-8, and its metadata, if it has any, as the compact JSON
+    in which it is stored.
+    """
+    return bytes_of("message", content) + (bytes_of("metadata", metadata) if metadata != NO_METADATA else 0)
 
 
 def window_seconds(channel: str, milliseconds: Mapping[str, int] = WINDOW_MILLISECONDS) -> float:

@@ -6,6 +6,7 @@
     supersede   -> superseded, epoch + 1             the epoch is the one that was seen, and no commit point
     absorb      -> accumulating, epoch + 1           the same
     force       commit point reached                 not finished yet
+    close       waits for no more messages           accumulating
     respond     -> complete                          the epoch is mine and the turn is running
     fail        -> failed, or stays for a retry      the same
 
@@ -88,6 +89,10 @@ _FORCE = text(f"""
                      accumulate_until = CASE WHEN accumulate_until > :now THEN :now ELSE accumulate_until END,
                      updated_at = :now
     WHERE id = :id AND {_UNFINISHED}
+""")
+_CLOSE = text("""
+    UPDATE turns SET accumulate_until = :now, updated_at = :now
+    WHERE id = :id AND state = 'accumulating' AND accumulate_until > :now
 """)
 _REPLACE = text("""
     UPDATE turns SET superseded_by = :by WHERE id = :id AND state = 'failed' AND superseded_by IS NULL
@@ -187,6 +192,11 @@ def undone(tx: Transaction, seq: int, now: str, *, did: bool) -> None:
 def force(tx: Transaction, turn: Turn, now: str) -> bool:
     """Its commit point is now: nothing supersedes it any more, and it waits for nothing."""
     return tx.execute(_FORCE, {"id": turn.id, "now": now}).rowcount == 1
+
+
+def close(tx: Transaction, turn: Turn, now: str) -> bool:
+    """End its accumulation: it is due now. False when it was not waiting for more messages."""
+    return tx.execute(_CLOSE, {"id": turn.id, "now": now}).rowcount == 1
 
 
 def respond(

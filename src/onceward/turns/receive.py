@@ -21,21 +21,38 @@ from onceward.core.canonical import Json
 from onceward.core.text import compact
 from onceward.db.clock import new_id, time_text
 from onceward.db.engine import Transaction
+from onceward.errors import TooManyRequests
 from onceward.events.log import append
 from onceward.turns import keys, moves
-from onceward.turns.decision import Decision, settled_decision
-from onceward.turns.message import WINDOW_MILLISECONDS, UserMessage, window_seconds
-from onceward.turns.turn import Message, State, Turn, find_turn, group_of, later, messages_of
+from onceward.turns.decision import TURN_FULL, Decision, settled_decision
+from onceward.turns.message import (
+    MESSAGE_BYTES_MAX,
+    WINDOW_MILLISECONDS,
+    UserMessage,
+    message_bytes,
+    window_seconds,
+)
+from onceward.turns.turn import Message, State, Turn, find_turn, group_of, later, messages_of, size_of
 
 API_TTL_SECONDS = 300.0
 CONTENT_WINDOW_SECONDS = 300.0
+# A burst has a handful of messages. What is larger is a client that does not stop.
+MESSAGES_MAX = 200
+BYTES_MAX = 1024**2
+QUEUED_MAX = 20
+# A place in the queue is free when the turn that runs is finished.
+QUEUE_RETRY_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intake:
-    """How long what is known, and how long each channel waits for more.
+    """How long what is known, how long each channel waits for more, and how much may come together.
 
     `checks=False` leaves keys and contents alone; a message_id is known all the same.
+
+    max_message_bytes  of one message, its text and metadata
+    max_messages       of one turn, and `max_bytes` of all of them; a turn always takes its first message
+    max_queued         turns of one session that wait behind its oldest unfinished one
     """
 
     api_ttl_seconds: float = API_TTL_SECONDS
@@ -43,6 +60,10 @@ class Intake:
     auto_generate_keys: bool = True
     checks: bool = True
     windows: Mapping[str, int] = field(default_factory=lambda: WINDOW_MILLISECONDS)
+    max_message_bytes: int = MESSAGE_BYTES_MAX
+    max_messages: int = MESSAGES_MAX
+    max_bytes: int = BYTES_MAX
+    max_queued: int = QUEUED_MAX
 
 
 class Status(enum.StrEnum):
@@ -63,6 +84,7 @@ class Received:
                   joined a turn that still waits for more
     duplicate_of  the turn that a message which is known already belongs to
     interrupted   the turn whose run is over because of this message
+    closed        the turn that waits for more messages no longer, because it is full
     tries_again   the failed turn whose messages the new one has
     """
 
@@ -75,6 +97,7 @@ class Received:
     interrupted: str | None = None
     event_id: int | None = None
     tries_again: str | None = None
+    closed: str | None = None
 
     @property
     def turn_id(self) -> str:
@@ -155,6 +178,7 @@ class _Receiving:
             "tenant_id": message.tenant_id,
             "session_key": message.session_key or "",
         }
+        self.metadata = compact(cast("Json", dict(message.metadata)))
         self.key = message.idempotency_key if intake.checks else None
         self.content_hash = None
         if intake.checks and intake.auto_generate_keys and not message.idempotency_key and not message.message_id:
@@ -209,7 +233,8 @@ class _Receiving:
 
     def _retry(self, message_id: str, failed: Turn) -> Received:
         """The failed turn's messages once more; what its tools have done is known by the group that stays the same."""
-        busy = bool(moves.unfinished(self.tx, moves.session_of(failed), lock=True))
+        busy = moves.unfinished(self.tx, moves.session_of(failed), lock=True)
+        self._check_queue(busy)
         reason = f"tries {failed.id} again"
         turn = self._turn(failed, group=failed.turn_group_id, until=self.now, reason=reason, after_epoch=failed.epoch)
         if not moves.replace(self.tx, failed, turn.id):
@@ -226,10 +251,14 @@ class _Receiving:
             return self._stored(self._turn(self.message), None, None)
         newest, running = turns[-1], turns[0]
         if newest.state is State.ACCUMULATING and newest.accumulate_until > self.now:
+            if self._is_full(newest):
+                return self._queued_behind(turns, newest)
             joined = moves.join(self.tx, newest.id, self._until(), self.now)
             if joined is None:
                 raise Again
             return self._stored(joined, None, None)
+        if self._is_full(running):
+            return self._queued_behind(turns, running)
         if opinion is None or (opinion is not NO_OPINION and not opinion.is_about(running)):
             return Undecided(running, tuple(messages_of(self.tx, running)))
         decision, reason = settled_decision(
@@ -238,7 +267,31 @@ class _Receiving:
             effects_started=running.effects_started,
             queued=len(turns) > 1,
         )
+        if decision in {Decision.QUEUE, Decision.FORCE_COMPLETE}:
+            self._check_queue(turns)
         return self._decided(running, decision, reason)
+
+    def _is_full(self, turn: Turn) -> bool:
+        """Whether this message would take the turn over its limits."""
+        messages, size = size_of(self.tx, turn)
+        size += message_bytes(self.message.content, self.metadata)
+        return messages >= self.intake.max_messages or size > self.intake.max_bytes
+
+    def _queued_behind(self, turns: list[Turn], full: Turn) -> Received:
+        """The full turn waits for nothing more; the message gets a turn of its own."""
+        self._check_queue(turns)
+        closed = full.id if moves.close(self.tx, full, self.now) else None
+        received = self._stored(self._turn(self.message, reason=TURN_FULL), Decision.QUEUE, TURN_FULL)
+        return replace(received, closed=closed)
+
+    def _check_queue(self, turns: list[Turn]) -> None:
+        """Refuse one more turn behind these, of which the first one runs, or runs next."""
+        if len(turns) > self.intake.max_queued:
+            raise TooManyRequests(
+                f"{len(turns) - 1} turns of this session wait already, and at most {self.intake.max_queued} may"
+                " (turns.max_queued); send the message again when one of them is finished",
+                QUEUE_RETRY_SECONDS,
+            )
 
     def _decided(self, running: Turn, decision: Decision, reason: str | None) -> Received:
         match decision:
@@ -305,7 +358,7 @@ class _Receiving:
             "message_id": message_id,
             "turn_id": turn.id,
             "content": message.content,
-            "metadata": compact(cast("Json", dict(message.metadata))),
+            "metadata": self.metadata,
             "idempotency_key": self.key,
             "fingerprint": message.fingerprint,
             "content_hash": self.content_hash,

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from sqlalchemy import text
+from sqlalchemy import bindparam, text
 
 from onceward.db.engine import Transaction
 from onceward.turns.turn import Turn, get_turn
 
 PAGE_MAX = 500
+# State, epoch, and the number of the last chunk of that epoch; empty for a turn that is not there.
+Progress: TypeAlias = tuple[str | int | None, ...]
 
 _INSERT = text("""
     INSERT INTO turn_chunks (turn_id, version, seq, event, data)
@@ -30,6 +33,13 @@ _READ = text("""
     SELECT seq, event, data FROM turn_chunks
     WHERE turn_id = :id AND version = :version AND seq > :after ORDER BY seq LIMIT :limit
 """)
+_PROGRESS = text("""
+    SELECT id, state, epoch,
+           (SELECT max(seq) FROM turn_chunks WHERE turn_id = turns.id AND version = turns.epoch)
+    FROM turns WHERE id IN :ids
+""").bindparams(bindparam("ids", expanding=True))
+# SQLite takes some thousand parameters in a statement, older ones fewer.
+_IDS_MAX = 500
 _LAST = text("SELECT coalesce(max(seq), 0) FROM turn_chunks WHERE turn_id = :id AND version = :version")
 
 
@@ -67,6 +77,12 @@ def read_chunks(tx: Transaction, turn_id: str, version: int, after: int = 0, lim
     """The chunks of one version that follow number `after`."""
     values = {"id": turn_id, "version": version, "after": after, "limit": min(limit, PAGE_MAX)}
     return [Chunk(*row) for row in tx.execute(_READ, values)]
+
+
+def progress_of(tx: Transaction, turn_ids: Sequence[str]) -> dict[str, Progress]:
+    """How far each of these turns is: when this has not changed, there is nothing new to see of it."""
+    pages = [turn_ids[at : at + _IDS_MAX] for at in range(0, len(turn_ids), _IDS_MAX)]
+    return {row[0]: tuple(row[1:]) for ids in pages for row in tx.execute(_PROGRESS, {"ids": ids})}
 
 
 def last_number(tx: Transaction, turn_id: str, version: int) -> int:

@@ -88,6 +88,14 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """The part of a turn that somebody who waits for its end has to know."""
+
+    state: State
+    superseded_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Message:
     """A message as it is stored, in the order of arrival."""
 
@@ -124,9 +132,17 @@ COLUMNS = ", ".join(f"turns.{name}" for name in Turn.__slots__)
 OF_SESSION = "turns.principal = :principal AND turns.tenant_id = :tenant_id AND turns.session_key = :session_key"
 
 _GET = text(f"SELECT {COLUMNS} FROM turns WHERE turns.id = :id")  # noqa: S608  # our own column names
+_STANDING = text("SELECT state, superseded_by FROM turns WHERE id = :id")
 _MESSAGES = text("""
     SELECT seq, message_id, content, metadata, created_at FROM turn_messages WHERE turn_id = :id ORDER BY seq
 """)
+# As `message_bytes` counts. SQLite has octet_length only since 3.43.
+_SIZE = """
+    SELECT count(*), coalesce(sum({content} + CASE WHEN metadata = '{{}}' THEN 0 ELSE {metadata} END), 0)
+    FROM turn_messages WHERE turn_id = :id
+"""
+_SIZE_SQLITE = text(_SIZE.format(content="length(CAST(content AS blob))", metadata="length(CAST(metadata AS blob))"))
+_SIZE_POSTGRES = text(_SIZE.format(content="octet_length(content)", metadata="octet_length(metadata)"))
 _CALLS = f"SELECT {', '.join(ToolCall.__slots__)} FROM turn_tools"  # noqa: S608  # our own column names
 _TOOLS = text(f"{_CALLS} WHERE turn_id = :id ORDER BY seq")
 # The latest first: they may rest on the earlier ones.
@@ -155,10 +171,24 @@ def get_turn(tx: Transaction, principal: str, turn_id: str) -> Turn:
     return turn
 
 
+def standing_of(tx: Transaction, turn_id: str) -> Standing:
+    """Where the turn stands, whoever's it is."""
+    row = tx.execute(_STANDING, {"id": turn_id}).one_or_none()
+    if row is None:
+        raise NotFound(f"there is no turn {turn_id!r}")
+    return Standing(State(row.state), row.superseded_by)
+
+
 def messages_of(tx: Transaction, turn: Turn) -> list[Message]:
     """The messages that the turn carries now, in the order of arrival."""
     rows = tx.execute(_MESSAGES, {"id": turn.id})
     return [Message(row[0], row[1], row[2], json.loads(row[3]), row[4]) for row in rows]
+
+
+def size_of(tx: Transaction, turn: Turn) -> tuple[int, int]:
+    """How many messages the turn carries now, and how many bytes they count."""
+    messages, size = tx.execute(_SIZE_SQLITE if tx.dialect.name == "sqlite" else _SIZE_POSTGRES, {"id": turn.id}).one()
+    return int(messages), int(size)
 
 
 def tools_of(tx: Transaction, turn: Turn) -> list[ToolCall]:

@@ -8,7 +8,7 @@ import pytest
 
 from onceward.errors import InvalidInput, TooLarge
 from onceward.turns import UserMessage
-from onceward.turns.message import CONTENT_BYTES_MAX, METADATA_BYTES_MAX, window_seconds
+from onceward.turns.message import MESSAGE_BYTES_MAX, window_seconds
 
 
 def test_what_is_left_out_follows_from_the_principal() -> None:
@@ -68,9 +68,9 @@ def test_what_cannot_be_kept_is_refused_by_its_name(field: str, value: object) -
 
 def test_what_is_too_long_is_too_large() -> None:
     with pytest.raises(TooLarge):
-        UserMessage(content="x" * (CONTENT_BYTES_MAX + 1)).ready()
+        UserMessage(content="x" * (MESSAGE_BYTES_MAX + 1)).ready()
     with pytest.raises(TooLarge):
-        UserMessage(content="x", metadata={"a": "x" * METADATA_BYTES_MAX}).ready()
+        UserMessage(content="x", metadata={"a": "x" * MESSAGE_BYTES_MAX}).ready()
 
 
 def test_the_fingerprint_is_of_everything_but_the_key() -> None:

@@ -41,7 +41,7 @@ LastEventId = Annotated[str | None, Header(description="Go on behind this event 
 
 
 class ChatSent(Sent):
-    message: str = Field(description="What the user says. At most 64 KiB.")
+    message: str = Field(description="What the user says. With the metadata, at most turns.max_message_bytes.")
     # What is empty is not left out: nobody's tenant is filled in for a name that got lost.
     tenant_id: str | None = Field(
         None, description="1 to 64 of A-Z a-z 0-9 . _ -; without it, whose token it is.", min_length=1
@@ -113,10 +113,11 @@ async def chat(sent: ChatSent, request: Request) -> Response:
     seen: TurnSeen | None = None
     if wait and received.status is not Status.COMPLETE:
         seen = await hub.turns.finished(principal, received.turn_id, wait)
-    elif received.duplicate_of:
+    elif received.status is Status.COMPLETE:
         seen = await hub.turns.seen(principal, received.turn_id)
-    if is_keyed and seen is not None and not seen.is_over:
-        where = (b"content-location", f"/turns/{seen.turn.id}".encode())
+    if is_keyed and (seen is None or not seen.is_over):
+        turn_id = received.turn_id if seen is None else seen.turn.id
+        where = (b"content-location", f"/turns/{turn_id}".encode())
         return _answered(problem.problem(409, _BUSY, headers=(*_RETRY_AFTER, where)))
     told: dict[str, Json] = {"status": "processing", "turn_id": received.turn_id}
     if seen is not None:
