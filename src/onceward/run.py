@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from onceward import errors
 from onceward.bound import Bound, forget_bound, inside_bound
 from onceward.core.claim import Busy, Claim, Entry, InDoubt, Mismatch, Ref, Replay, Status
-from onceward.core.key import shown
+from onceward.core.key import check_built_key, shown
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack, unpack
 from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
 from onceward.store.pending import driven, running_loop
@@ -91,6 +91,7 @@ async def run(
 ) -> Any:
     """The effect's value: from running it now, or as it was recorded when it ran."""
     check_effect(effect)
+    check_built_key(key)
     line = ledger.line
     wait_seconds = ledger.wait_seconds if terms.wait_seconds is None else terms.wait_seconds
     deadline = line.monotonic() + wait_seconds

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from onceward.core.canonical import Json
 from onceward.ledger import Ledger
 from onceward.turns.call import Gate
+from onceward.turns.keys import Group, check_group
 from onceward.turns.observe import Observer
 from onceward.turns.tool import Tool
 from onceward.turns.toolbox import Toolbox
@@ -27,14 +28,18 @@ def functions(
     toolbox: Toolbox,
     ledger: Ledger,
     *,
-    turn_group_id: object,
+    turn_group_id: Group,
     principal: str = "local",
     tenant_id: str | None = None,
     gate: Gate | None = None,
     wait_seconds: float | None = None,
     observer: Observer | None = None,
 ) -> dict[str, Function]:
-    """One function for each tool, by name; calls of one group share their effects."""
+    """One function for each tool, by name; calls of one group share their effects.
+
+    The group is a string, or a function without arguments that returns one and is asked at each call.
+    """
+    check_group(turn_group_id)
 
     async def call(name: str, arguments: dict[str, Any]) -> dict[str, Json]:
         envelope = await toolbox.call(
