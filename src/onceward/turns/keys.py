@@ -50,7 +50,7 @@ class HasGroup(Protocol):
 
 def scope_of(layer: str, principal: str, tenant_id: object = "") -> str:
     """The ledger scope of one layer: no two of layer, tenant and principal share one."""
-    return f"{layer}:{_name(id_text('tenant_id', tenant_id))}:{_name(id_text('principal', principal))}"
+    return f"{layer}:{short_name(id_text('tenant_id', tenant_id))}:{short_name(id_text('principal', principal))}"
 
 
 def id_text(what: str, value: object) -> str:
@@ -111,8 +111,8 @@ def _kind(value: object) -> str:
     return "None" if value is None else f"a value of type {type(value).__name__}"
 
 
-def _name(text: str) -> str:
-    """As it is when it is short and can be read, else its digest, which no encoded name looks like."""
+def short_name(text: str) -> str:
+    """A name as scopes have it: as it is when it is short and can be read, else its digest, which no encoded name looks like."""
     encoded = text.translate(_ESCAPES)
     data = encoded.encode("utf-8", "surrogatepass")
     if len(data) <= _NAME_BYTES_MAX and encoded.isprintable():

@@ -55,10 +55,11 @@ def functions(
         )
         return envelope.json()
 
-    return {tool.name: _function(tool, call) for tool in toolbox}
+    return {tool.name: function_of(tool, call) for tool in toolbox}
 
 
-def _function(tool: Tool, call: Callable[[str, dict[str, Any]], Awaitable[dict[str, Json]]]) -> Function:
+def function_of(tool: Tool, call: Callable[[str, dict[str, Any]], Awaitable[dict[str, Json]]]) -> Function:
+    """A function that looks like the tool, and passes its name and its arguments on."""
     whole = inspect.signature(tool.function)
     shown = whole.replace(
         parameters=[one for one in whole.parameters.values() if one.name != tool.provider_key],
