@@ -20,7 +20,7 @@ from onceward.core.canonical import Json
 from onceward.core.key import parse
 from onceward.core.text import written
 from onceward.errors import InvalidInput, InvalidKey, InvalidOption
-from onceward.terms import RETAIN_SECONDS_MAX, Effect, Terms, check_seconds
+from onceward.terms import RETAIN_SECONDS_MAX, Effect, EffectClass, Terms, check_seconds
 from onceward.turns.invoke import check_hook
 from onceward.turns.keys import business_key, key_template
 from onceward.turns.schema import Schema, problem, schema_of
@@ -173,7 +173,7 @@ class Tool:
 
 def tool(
     *,
-    effect: Effect | str,
+    effect: EffectClass,
     name: str | None = None,
     description: str | None = None,
     key_fields: Sequence[str] = (),

@@ -15,7 +15,7 @@ from onceward import errors
 from onceward.core.canonical import Json, canonical
 from onceward.core.claim import Status
 from onceward.ledger import Ledger
-from onceward.terms import Effect
+from onceward.terms import Effect, EffectClass
 from onceward.turns.answer import opened, told, words
 from onceward.turns.call import Call, Gate, NullGate, plan
 from onceward.turns.calling import Trial, perform, record_undone, take_back
@@ -44,9 +44,9 @@ class Toolbox:
         self._tools[declared.name] = declared
         return declared
 
-    def tool(self, **options: Any) -> Callable[[Callable[..., Any]], Tool]:
+    def tool(self, *, effect: EffectClass, **options: Any) -> Callable[[Callable[..., Any]], Tool]:
         """Declare and add in one: `@toolbox.tool(effect=…)`, with the options of `tool`."""
-        declare = tool(**options)
+        declare = tool(effect=effect, **options)
         return lambda function: self.register(declare(function))
 
     def __iter__(self) -> Iterator[Tool]:
