@@ -7,6 +7,8 @@ process. `test_mcp_transports.py` has real transports.
 from __future__ import annotations
 
 import asyncio
+import inspect
+import re
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -460,6 +462,18 @@ def test_the_program_itself_calls_the_tools_of_its_server_as_local(ledger: Ledge
     assert [result.structured_content["status"] for result in results] == ["done", "replayed"]
     assert results[0].structured_content["key"] == "refund:order:1:turn_group:local"
     assert done == ["1"]
+
+
+def test_every_option_is_in_the_guide_with_its_default() -> None:
+    guide = (Path(__file__).parent.parent.parent / "docs" / "guides" / "mcp.md").read_text("utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", guide.partition("## Options")[2], re.MULTILINE))
+    options = {
+        name: one.default
+        for name, one in inspect.signature(OnceTools).parameters.items()
+        if one.default is not one.empty
+    }
+
+    assert rows == {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in options.items()}
 
 
 def test_the_former_place_still_works() -> None:
