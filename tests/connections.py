@@ -23,8 +23,8 @@ class Transaction(Protocol):
     """An open transaction of the caller's own."""
 
     async def pay(self, order_id: str) -> None: ...
-    async def bind(self, claim: CurrentClaim) -> Bound: ...
-    async def settle(self, bound: Bound, value: object) -> None: ...
+    async def bind(self, claim: CurrentClaim) -> Bound[Any]: ...
+    async def settle(self, bound: Bound[Any], value: object) -> None: ...
     async def commit(self) -> None: ...
     async def rollback(self) -> None: ...
 
@@ -39,11 +39,11 @@ class Plain:
     async def pay(self, order_id: str) -> None:
         await _maybe(self.insert(order_id))
 
-    async def bind(self, claim: CurrentClaim) -> Bound:
+    async def bind(self, claim: CurrentClaim) -> Bound[Any]:
         bound = claim.bind(self.connection)
         return await bound if bound.is_async else bound
 
-    async def settle(self, bound: Bound, value: object) -> None:
+    async def settle(self, bound: Bound[Any], value: object) -> None:
         await _maybe(bound.settle(value))
 
     async def commit(self) -> None:

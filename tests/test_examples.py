@@ -47,6 +47,41 @@ def test_in_doubt_is_resolved_by_evidence(tmp_path: Path) -> None:
     assert said[2] == "asked:  message-1"
 
 
+def test_an_mcp_client_gets_one_refund_for_each_key(tmp_path: Path) -> None:
+    paid = "{'order': '42', 'paid_back': 10}"
+
+    said = [line.partition(":") for line in said_by("mcp_server.py", tmp_path)]
+
+    assert {name: text.strip() for name, _, text in said} == {
+        "first": f"done {paid}",
+        "again": f"replayed {paid}",
+        "by a key": f"done {paid}",
+        "its retry": f"replayed {paid}",
+        "other sum": "refused None key-reused",
+        "new server": f"replayed {paid}",
+        "refunds": "2",
+    }
+
+
+def test_the_first_program_of_the_readme_says_what_its_second_run_prints(tmp_path: Path) -> None:
+    readme = (EXAMPLES.parent / "README.md").read_text("utf-8")
+    program, _, after = readme.partition("```python\n")[2].partition("```\n")
+    promised = re.search(r"second time, and it prints `(.+?)` where the first run has printed `(.+?)`", after)
+    assert promised is not None
+
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
+        )
+        for _ in range(2)
+    ]
+
+    first, second = [run.stdout.splitlines() for run in runs]
+    assert len(first) == len(second) == 4
+    changed = [(now, before) for now, before in zip(second, first, strict=True) if now != before]
+    assert changed == [(promised[1], promised[2])]
+
+
 @pytest.mark.parametrize("framework", ["django", "fastapi", "flask", "litestar", "quart", "starlette"])
 def test_a_retry_gets_the_first_answer_under_every_framework(framework: str, tmp_path: Path) -> None:
     first, again, charged = said_by(f"http_{framework}.py", tmp_path)

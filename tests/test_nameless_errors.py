@@ -9,6 +9,7 @@ import pytest
 
 from onceward import IdempotencyMiddleware, open_ledger
 from onceward.core.claim import Status
+from onceward.terms import EffectClass
 
 
 class NamelessError(Exception):
@@ -24,7 +25,7 @@ def fail() -> None:
     ("effect", "status"),
     [("idempotent", Status.FAILED), ("irreversible", Status.IN_DOUBT), ("compensatable", Status.FAILED)],
 )
-def test_it_is_recorded_and_raised(effect: str, status: Status) -> None:
+def test_it_is_recorded_and_raised(effect: EffectClass, status: Status) -> None:
     undone: list[int] = []
     options: Any = {"undo": lambda: undone.append(1)} if effect == "compensatable" else {}
     with open_ledger("memory:") as ledger:

@@ -14,6 +14,7 @@ from onceward.core.claim import Busy, Claim, InDoubt, Replay, Status
 from onceward.core.outcome import Outcome
 from onceward.errors import InvalidOption, StoreUnavailable
 from onceward.store.memory import MemoryStore
+from onceward.terms import EffectClass
 from onceward.testing import FaultyStore, PinnedClock
 
 Verb = Callable[[Ledger, Claim], Awaitable[object]]
@@ -149,7 +150,7 @@ def test_patience_is_a_number_of_seconds(seconds: float) -> None:
 
 
 @pytest.mark.parametrize(("effect", "then"), [("irreversible", "in doubt"), ("idempotent", "may run again")])
-def test_who_cannot_record_what_ran_is_told_that_it_ran(effect: str, then: str) -> None:
+def test_who_cannot_record_what_ran_is_told_that_it_ran(effect: EffectClass, then: str) -> None:
     """Told the same as when nothing ran, a caller would not know what to do."""
     store = FaultyStore(MemoryStore())
     with Ledger(store, patience_seconds=0) as ledger, ExitStack() as stack:

@@ -23,7 +23,7 @@ LAYERS: tuple[frozenset[str], ...] = (
         {"holder", "terms", "bound", "closing", "delivery", "doubts", "run", "ledger", "once", "blocking", "open", "db"}
     ),
     frozenset({"events", "blobs"}),
-    frozenset({"http", "turns", "ingest", "topics", "tasks"}),
+    frozenset({"http", "turns", "tools", "integrations", "ingest", "topics", "tasks"}),
     frozenset({"testing"}),
     frozenset({"hub", "cli", "__main__"}),
 )
@@ -64,7 +64,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     # Addresses as browsers read them.
     "ada_url": ("ingest/url.py",),
     # Agents: one module for each engine and protocol.
-    "mcp": ("turns/adapters/mcp.py",),
+    "mcp": ("integrations/mcp.py",),
     "dbos": ("turns/runners/dbos.py",),
     "hatchet_sdk": ("turns/runners/hatchet.py",),
 }

@@ -14,7 +14,7 @@ from onceward.ledger import Ledger
 from onceward.run import SCOPE
 from onceward.run import run as run_once
 from onceward.store.pending import Pending, driving
-from onceward.terms import Effect, Options, Terms, terms_for
+from onceward.terms import EffectClass, Options, Terms, terms_for
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -70,13 +70,13 @@ class Blocking:
     @overload
     def run(
         self, key: str, effect_fn: Callable[[], Awaitable[T]], *,
-        effect: Effect | str, fingerprint: object = None, **options: Unpack[Options],
+        effect: EffectClass, fingerprint: object = None, **options: Unpack[Options],
     ) -> T: ...  # fmt: skip
 
     @overload
     def run(
         self, key: str, effect_fn: Callable[[], T], *,
-        effect: Effect | str, fingerprint: object = None, **options: Unpack[Options],
+        effect: EffectClass, fingerprint: object = None, **options: Unpack[Options],
     ) -> T: ...  # fmt: skip
 
     def run(
@@ -84,7 +84,7 @@ class Blocking:
         key: str,
         effect_fn: Callable[[], Any],
         *,
-        effect: Effect | str,
+        effect: EffectClass,
         fingerprint: object = None,
         **options: Unpack[Options],
     ) -> Any:

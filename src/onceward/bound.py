@@ -12,9 +12,9 @@ transaction ends, any other ledger write of the same task is refused: it might w
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import ContextVar
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from onceward.core.claim import Entry
 from onceward.core.outcome import INLINE_BYTES_MAX, Outcome, cut, pack
@@ -22,7 +22,22 @@ from onceward.errors import InsideBoundTransaction, InvalidOption, TransactionCo
 from onceward.store.bind import ENDED, Binding, Steps
 from onceward.store.write_id import write_id
 
-_current: ContextVar[Bound | None] = ContextVar("onceward_bound", default=None)
+_current: ContextVar[Bound[Any] | None] = ContextVar("onceward_bound", default=None)
+
+# What `settle` gives: nothing on a synchronous connection, something to await on an asynchronous one.
+S_co = TypeVar("S_co", covariant=True)
+
+
+class SyncConnection(Protocol):
+    """How a type checker knows the connections of `sqlite3`, psycopg and SQLAlchemy."""
+
+    def commit(self) -> None: ...
+
+
+class AsyncConnection(Protocol):
+    """How a type checker knows their asynchronous forms."""
+
+    def commit(self) -> Coroutine[Any, Any, None]: ...
 
 
 @runtime_checkable
@@ -32,8 +47,11 @@ class Bindable(Protocol):
     def bind(self, connection: object) -> Binding: ...
 
 
-class Bound:
-    """A claim bound to a transaction. `settled` once its outcome is written there."""
+class Bound(Generic[S_co]):
+    """A claim bound to a transaction. `settled` once its outcome is written there.
+
+    `Bound[None]` on a synchronous connection, `Bound[Awaitable[None]]` on an asynchronous one.
+    """
 
     def __init__(self, binding: Binding, entry: Entry, retain: int, result_bytes_max: int) -> None:
         self._binding = binding
@@ -54,18 +72,18 @@ class Bound:
         retain: int,
         result_bytes_max: int,
         suspend: Callable[[], None],
-    ) -> Bound:
+    ) -> Bound[Any]:
         """Stop renewing, then lock the entry in the caller's transaction (an async connection locks when awaited)."""
         if not isinstance(store, Bindable):
             raise InvalidOption("bind() needs a ledger on SQLite or PostgreSQL")
         binding = store.bind(connection)
         suspend()
-        bound = cls(binding, entry, retain, result_bytes_max)
+        bound: Bound[Any] = cls(binding, entry, retain, result_bytes_max)
         if not binding.session.is_async:
             binding.run(bound._lock())
         return bound
 
-    def __await__(self) -> Generator[Any, Any, Bound]:
+    def __await__(self: Bound[Awaitable[None]]) -> Generator[Any, Any, Bound[Awaitable[None]]]:
         yield from self._binding.arun(self._lock()).__await__()
         return self
 
@@ -79,7 +97,7 @@ class Bound:
         """Whether the caller's transaction is still open."""
         return self._binding.session.in_transaction()
 
-    def settle(self, value: object) -> Awaitable[None] | None:
+    def settle(self, value: object) -> S_co:
         """Record the result in the transaction. Awaited on async connections."""
         self.value = value
         body = pack(value, self._result_bytes_max)
@@ -88,13 +106,13 @@ class Bound:
         chunks = cut(body)
         return self.settle_outcome(Outcome(chunks=len(chunks)), chunks)
 
-    def settle_outcome(self, outcome: Outcome, chunks: tuple[bytes, ...] = ()) -> Awaitable[None] | None:
+    def settle_outcome(self, outcome: Outcome, chunks: tuple[bytes, ...] = ()) -> S_co:
         """Record an outcome as it stands, with the chunks it counts. Awaited on async connections."""
         steps = self._settle(outcome, chunks)
         if self._binding.session.is_async:
-            return self._binding.arun(steps)
+            return cast("S_co", self._binding.arun(steps))
         self._binding.run(steps)
-        return None
+        return cast("S_co", None)
 
     def _lock(self) -> Steps:
         if self._locked_in is None:

@@ -51,7 +51,7 @@ from onceward.store import PAGE_MAX, Page, Store
 from onceward.store.batch import Batcher
 from onceward.store.upkeep import Keep, Seen
 from onceward.store.write_id import write_id
-from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX, Effect, Options, check_seconds, span, terms_for
+from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX, EffectClass, Options, check_seconds, span, terms_for
 
 if TYPE_CHECKING:
     from onceward.blocking import Blocking
@@ -305,13 +305,13 @@ class Ledger(Closing):
     @overload
     async def run(
         self, key: str, effect_fn: Callable[[], Awaitable[T]], *,
-        effect: Effect | str, fingerprint: object = None, **options: Unpack[Options],
+        effect: EffectClass, fingerprint: object = None, **options: Unpack[Options],
     ) -> T: ...  # fmt: skip
 
     @overload
     async def run(
         self, key: str, effect_fn: Callable[[], T], *,
-        effect: Effect | str, fingerprint: object = None, **options: Unpack[Options],
+        effect: EffectClass, fingerprint: object = None, **options: Unpack[Options],
     ) -> T: ...  # fmt: skip
 
     async def run(
@@ -319,7 +319,7 @@ class Ledger(Closing):
         key: str,
         effect_fn: Callable[[], Any],
         *,
-        effect: Effect | str,
+        effect: EffectClass,
         fingerprint: object = None,
         **options: Unpack[Options],
     ) -> Any:
@@ -330,7 +330,7 @@ class Ledger(Closing):
         self,
         *,
         key: str | Callable[..., str],
-        effect: Effect | str,
+        effect: EffectClass,
         ignore: Sequence[str] = (),
         **options: Unpack[Options],
     ) -> Callable[[F], F]:

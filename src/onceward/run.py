@@ -9,12 +9,12 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never, overload
 
 from onceward import errors
-from onceward.bound import Bound, forget_bound, inside_bound
+from onceward.bound import AsyncConnection, Bound, SyncConnection, forget_bound, inside_bound
 from onceward.core.claim import Busy, Claim, Entry, InDoubt, Mismatch, Ref, Replay, Status
-from onceward.core.key import shown
+from onceward.core.key import check_built_key, shown
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack, unpack
 from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
 from onceward.store.pending import driven, running_loop
@@ -41,7 +41,7 @@ class CurrentClaim:
         self._terms = terms
         self.key = key
         self.kept: Keep | None = None
-        self.bound: Bound | None = None
+        self.bound: Bound[Any] | None = None
 
     @property
     def version(self) -> int:
@@ -52,7 +52,13 @@ class CurrentClaim:
     def attempt(self) -> int:
         return self._claim.attempt
 
-    def bind(self, connection: object) -> Bound:
+    @overload
+    def bind(self, connection: AsyncConnection) -> Bound[Awaitable[None]]: ...
+    @overload
+    def bind(self, connection: SyncConnection) -> Bound[None]: ...
+    @overload
+    def bind(self, connection: object) -> Bound[Any]: ...
+    def bind(self, connection: object) -> Bound[Any]:
         """Settle inside the caller's own transaction: exactly once. See `bound.py`."""
         self.bound = Bound.to(
             self._ledger.line.store,
@@ -91,6 +97,7 @@ async def run(
 ) -> Any:
     """The effect's value: from running it now, or as it was recorded when it ran."""
     check_effect(effect)
+    check_built_key(key)
     line = ledger.line
     wait_seconds = ledger.wait_seconds if terms.wait_seconds is None else terms.wait_seconds
     deadline = line.monotonic() + wait_seconds

@@ -17,7 +17,7 @@ import inspect
 import types
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Literal, TypeAlias, TypedDict
 
 from onceward.core.claim import SECOND, Entry
 from onceward.core.verdict import Verdict
@@ -41,6 +41,10 @@ class Effect(enum.StrEnum):
     IRREVERSIBLE = "irreversible"
 
 
+# How an effect is declared: a member, or its name, which a type checker checks.
+EffectClass: TypeAlias = Effect | Literal["pure", "idempotent", "compensatable", "irreversible"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """How an effect is run. None means the ledger's own setting.
@@ -58,7 +62,7 @@ class Terms:
     returns          the class to rebuild a typed result as
     """
 
-    effect: Effect | str
+    effect: EffectClass
     undo: Callable[..., object] | None = None
     reconcile: Callable[[Entry], Verdict | Awaitable[Verdict]] | None = None
     not_done: tuple[type[BaseException], ...] = ()
@@ -96,7 +100,7 @@ class Terms:
         return self.effect is not Effect.IRREVERSIBLE
 
 
-def terms_for(effect: Effect | str, options: Options) -> Terms:
+def terms_for(effect: EffectClass, options: Options) -> Terms:
     """The terms of one call. Without options they are the same for every call of that class, and made once."""
     if not options and isinstance(effect, str):
         return _plain(effect)
@@ -124,7 +128,7 @@ def check_effect(function: object) -> None:
 
 
 @functools.cache
-def _plain(effect: str) -> Terms:
+def _plain(effect: EffectClass) -> Terms:
     return Terms(effect=effect)
 
 

@@ -16,6 +16,7 @@ from tests.backends import Opener
 from tests.battery.watched import WatchedStore
 
 from onceward import Ledger, errors
+from onceward.terms import EffectClass
 from onceward.testing import PinnedClock
 
 
@@ -76,7 +77,7 @@ effects = pytest.mark.parametrize("effect", ["idempotent", "irreversible"])
 @effects
 @pytest.mark.parametrize("point", ["before begin", "after begin"])
 def test_a_caller_cancelled_while_it_asks_for_the_key_leaves_it_free(
-    open_gated: Callable[[str], tuple[Ledger, Gate]], effect: str, point: str
+    open_gated: Callable[[str], tuple[Ledger, Gate]], effect: EffectClass, point: str
 ) -> None:
     (ledger, gate), work = open_gated(point), Work()
 
@@ -90,7 +91,7 @@ def test_a_caller_cancelled_while_it_asks_for_the_key_leaves_it_free(
 
 @effects
 def test_a_caller_cancelled_between_the_answer_and_its_own_next_step_leaves_the_key_free(
-    open_gated: Callable[[str], tuple[Ledger, Gate]], effect: str
+    open_gated: Callable[[str], tuple[Ledger, Gate]], effect: EffectClass
 ) -> None:
     (ledger, _), work = open_gated("never"), Work()
 
@@ -110,7 +111,7 @@ def test_a_caller_cancelled_between_the_answer_and_its_own_next_step_leaves_the_
 
 @effects
 def test_a_caller_cancelled_while_its_large_result_is_kept_leaves_the_key_settled(
-    open_gated: Callable[[str], tuple[Ledger, Gate]], effect: str
+    open_gated: Callable[[str], tuple[Ledger, Gate]], effect: EffectClass
 ) -> None:
     """The effect happened, and that is recorded; only its value is lost."""
     (ledger, gate), runs = open_gated("before append"), []
@@ -156,7 +157,7 @@ def test_an_irreversible_effect_cancelled_in_the_middle_is_in_doubt(ledger: Ledg
 @effects
 @pytest.mark.parametrize("point", ["before settle", "after settle"])
 def test_what_was_done_is_recorded_even_if_the_caller_is_cancelled_meanwhile(
-    open_gated: Callable[[str], tuple[Ledger, Gate]], effect: str, point: str
+    open_gated: Callable[[str], tuple[Ledger, Gate]], effect: EffectClass, point: str
 ) -> None:
     (ledger, gate), work = open_gated(point), Work()
 
@@ -248,7 +249,7 @@ def open_interrupted(make_store: Opener, clock: PinnedClock) -> Iterator[Callabl
 @effects
 @pytest.mark.parametrize("point", ["before begin", "after begin"])
 def test_a_thread_interrupted_while_it_asks_for_the_key_leaves_it_free(
-    open_interrupted: Callable[[str], Ledger], effect: str, point: str
+    open_interrupted: Callable[[str], Ledger], effect: EffectClass, point: str
 ) -> None:
     ledger, runs = open_interrupted(point), []
 
@@ -262,7 +263,7 @@ def test_a_thread_interrupted_while_it_asks_for_the_key_leaves_it_free(
 @effects
 @pytest.mark.parametrize("point", ["before settle", "after settle"])
 def test_what_was_done_is_recorded_even_if_its_thread_is_interrupted_meanwhile(
-    open_interrupted: Callable[[str], Ledger], effect: str, point: str
+    open_interrupted: Callable[[str], Ledger], effect: EffectClass, point: str
 ) -> None:
     ledger, runs = open_interrupted(point), []
 

@@ -13,6 +13,7 @@ from tests.battery.lives import Boundaries, History, every_crash, every_two_cras
 from onceward import Ledger
 from onceward.store import Store
 from onceward.store.memory import MemoryStore
+from onceward.terms import EffectClass
 from onceward.testing import PinnedClock
 
 LARGE = "x" * 100_000
@@ -22,7 +23,7 @@ LARGE = "x" * 100_000
 class Scenario:
     """What kind of effect it is and how it ends when nothing crashes."""
 
-    effect: str
+    effect: EffectClass
     large: bool = False
     raises: bool = False
 

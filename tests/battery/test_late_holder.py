@@ -11,6 +11,7 @@ import pytest
 
 from onceward import Ledger, errors, verdict
 from onceward.core.outcome import Outcome
+from onceward.terms import EffectClass
 from onceward.testing import PinnedClock
 
 OpenLedger = Callable[[], Ledger]
@@ -18,7 +19,7 @@ OpenLedger = Callable[[], Ledger]
 
 @contextmanager
 def late_holder(
-    ledger: Ledger, clock: PinnedClock, effect: str, result: str = "late"
+    ledger: Ledger, clock: PinnedClock, effect: EffectClass, result: str = "late"
 ) -> Iterator[Callable[[], Future[str]]]:
     """A holder in the middle of its effect, whose lease has lapsed; calling it lets the effect return."""
     started, go_on = threading.Event(), threading.Event()

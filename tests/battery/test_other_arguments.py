@@ -7,13 +7,14 @@ from collections.abc import Callable
 import pytest
 
 from onceward import Ledger, errors
+from onceward.terms import EffectClass
 from onceward.testing import PinnedClock
 
 EFFECTS = ["pure", "idempotent", "irreversible"]
 
 
 @pytest.mark.parametrize("effect", EFFECTS)
-def test_other_arguments_under_a_used_key_are_refused(ledger: Ledger, effect: str) -> None:
+def test_other_arguments_under_a_used_key_are_refused(ledger: Ledger, effect: EffectClass) -> None:
     runs: list[int] = []
 
     @ledger.once(key="charge:{order_id}", effect=effect)
@@ -31,7 +32,7 @@ def test_other_arguments_under_a_used_key_are_refused(ledger: Ledger, effect: st
 
 
 @pytest.mark.parametrize("effect", EFFECTS)
-def test_other_arguments_are_refused_after_a_failure_and_in_doubt_as_well(ledger: Ledger, effect: str) -> None:
+def test_other_arguments_are_refused_after_a_failure_and_in_doubt_as_well(ledger: Ledger, effect: EffectClass) -> None:
     def fail() -> None:
         raise RuntimeError("after the work")
 

@@ -11,12 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from onceward import Ledger
+from onceward.terms import EffectClass
 
 RACERS = 8
 
 
 @pytest.mark.parametrize("effect", ["pure", "irreversible"])
-def test_racing_threads_share_one_effect(open_ledger: Callable[[], Ledger], effect: str) -> None:
+def test_racing_threads_share_one_effect(open_ledger: Callable[[], Ledger], effect: EffectClass) -> None:
     ledgers = [open_ledger(), open_ledger()]
     runs = itertools.count(1)
     start = threading.Barrier(RACERS)
@@ -34,7 +35,7 @@ def test_racing_threads_share_one_effect(open_ledger: Callable[[], Ledger], effe
 
 
 @pytest.mark.parametrize("effect", ["pure", "irreversible"])
-def test_racing_tasks_share_one_effect_with_a_thread(ledger: Ledger, effect: str) -> None:
+def test_racing_tasks_share_one_effect_with_a_thread(ledger: Ledger, effect: EffectClass) -> None:
     runs = itertools.count(1)
 
     async def work() -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from onceward import Ledger, errors
+from onceward.terms import EffectClass
 
 
 @dataclass
@@ -35,7 +36,7 @@ UNKEEPABLE: dict[str, Callable[[], object]] = {
 @pytest.mark.parametrize("effect", ["pure", "idempotent", "irreversible"])
 @pytest.mark.parametrize("make", UNKEEPABLE.values(), ids=UNKEEPABLE)
 def test_a_result_that_cannot_be_written_settles_the_key_without_it(
-    ledger: Ledger, effect: str, make: Callable[[], object]
+    ledger: Ledger, effect: EffectClass, make: Callable[[], object]
 ) -> None:
     value, runs = make(), []
 
@@ -52,7 +53,7 @@ def test_a_result_that_cannot_be_written_settles_the_key_without_it(
 
 
 @pytest.mark.parametrize("effect", ["idempotent", "irreversible"])
-def test_a_result_over_the_limit_settles_the_key_without_it(ledger: Ledger, effect: str) -> None:
+def test_a_result_over_the_limit_settles_the_key_without_it(ledger: Ledger, effect: EffectClass) -> None:
     runs: list[int] = []
 
     def work() -> str:

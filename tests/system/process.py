@@ -16,6 +16,7 @@ from tests.system.nursery import Nursery
 from tests.system.worker import append
 
 from onceward import open_ledger
+from onceward.terms import EffectClass
 
 # Far beyond what any report takes on a busy machine: it ends a test that would hang.
 REPORT_SECONDS_MAX = 60.0
@@ -135,7 +136,7 @@ class Caller:
         self._effects = effects
         self._tokens = itertools.count(1)
 
-    def run(self, key: str, effect: str, wait_seconds: float | None = None) -> str:
+    def run(self, key: str, effect: EffectClass, wait_seconds: float | None = None) -> str:
         def happen() -> str:
             token = f"here.{next(self._tokens)}"
             append(self._effects.path, key, token)

@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 from onceward import Ledger, open_store
+from onceward.terms import Effect
 from onceward.testing import FaultyStore, reached
 
 
-def main(url: str, charges: Path, effect: str) -> None:
+def main(url: str, charges: Path, effect: Effect) -> None:
     def charge() -> str:
         reached("charging")
         with charges.open("a") as file:
@@ -21,4 +22,4 @@ def main(url: str, charges: Path, effect: str) -> None:
         sys.stdout.write(ledger.blocking.run("order", charge, effect=effect))
 
 
-main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])
+main(sys.argv[1], Path(sys.argv[2]), Effect(sys.argv[3]))

@@ -16,6 +16,7 @@ from onceward import Ledger, errors, open_store
 from onceward.core.claim import Status
 from onceward.run import SCOPE
 from onceward.store import Store
+from onceward.terms import EffectClass
 from onceward.testing import FaultyStore, fault_at, reached, thaw, wait_until_frozen
 from onceward.testing.faults import POINTS
 
@@ -133,7 +134,7 @@ class Shop:
         self.charges = folder / "charges"
         self.charges.touch()
 
-    def child(self, effect: str, point: str, fault: Literal["crash", "freeze"]) -> subprocess.Popen[str]:
+    def child(self, effect: EffectClass, point: str, fault: Literal["crash", "freeze"]) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("child.py")), self.url, str(self.charges), effect],
             stdout=subprocess.PIPE,
@@ -144,7 +145,7 @@ class Shop:
     def charged(self) -> int:
         return len(self.charges.read_text().splitlines())
 
-    def ask(self, effect: str) -> str:
+    def ask(self, effect: EffectClass) -> str:
         with Ledger(open_store(self.url), lease_seconds=0.5) as ledger:
             return ledger.blocking.run("order", lambda: "receipt of the parent", effect=effect)
 

@@ -24,6 +24,8 @@ NOTE_BYTES_MAX = 1024
 KEY_CHARACTERS_SHOWN = 20
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,64}")
+# How Python shows an object that has no text of its own: `<Order object at 0x7f3a5c0b1d90>`.
+_ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]{1,32}>")
 _FORMATTER = string.Formatter()
 
 
@@ -49,6 +51,22 @@ def check_text(what: str, text: object, bytes_max: int) -> str:
 
 def check_key(key: object) -> str:
     return check_text("the key", key, KEY_BYTES_MAX)
+
+
+def check_built_key(key: object) -> str:
+    """As `check_key`, for a key that code has put together: no memory address, which the next process does not have."""
+    text = check_key(key)
+    if has_address(text):
+        raise InvalidKey(
+            f"the key {shown(text)!r} contains the memory address of an object, so that no retry would find it;"
+            " build the key from the object's id"
+        )
+    return text
+
+
+def has_address(text: str) -> bool:
+    """Whether a text contains what Python writes for an object without a text of its own."""
+    return " at 0x" in text and _ADDRESS.search(text) is not None
 
 
 def check_scope(scope: object) -> str:
@@ -92,7 +110,7 @@ def fill(template: str, values: Mapping[str, object]) -> str:
         except (LookupError, AttributeError, TypeError, ValueError) as error:
             raise InvalidKey(f"the key template {template!r} names {name!r}, which the call does not have") from error
         parts.append(part_text(name, found).translate(plan.escapes))
-    return check_key("".join(parts))
+    return check_built_key("".join(parts))
 
 
 @record(frozen=True, slots=True)
@@ -143,8 +161,10 @@ def part_text(name: str, value: object) -> str:
         value = value.value
     if isinstance(value, bool) or value is None:
         raise InvalidKey(f"the key field {name!r} is {value!r}; it must identify the work")
-    if isinstance(value, str | int | uuid.UUID | decimal.Decimal):
-        return str(value)
+    # By the type's own method: a subclass may show itself in any way.
+    for kind in (str, int, uuid.UUID, decimal.Decimal):
+        if isinstance(value, kind):
+            return kind.__str__(value)
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     raise InvalidKey(f"the key field {name!r} is a {type(value).__name__}, which has no one text; pass an id")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Generator
-from typing import Any
+from typing import Any, Generic, overload
 
-from onceward.bound import Bound
+from onceward.bound import AsyncConnection, Bound, S_co, SyncConnection
 from onceward.core.claim import SECOND, Claim
 from onceward.core.outcome import Outcome
 from onceward.core.record import record
@@ -53,7 +53,7 @@ class Operation:
         self.stored = True
         self.released = False
         self.retain_seconds: float | None = None
-        self.bound: ResponseBound | None = None
+        self.bound: ResponseBound[Any] | None = None
         self._binding = binding
 
     def no_store(self) -> None:
@@ -75,7 +75,13 @@ class Operation:
         if self.bound is not None:
             self.bound.keep_for(self.retain_seconds)
 
-    def bind(self, connection: object) -> ResponseBound | Unbound:
+    @overload
+    def bind(self, connection: AsyncConnection) -> ResponseBound[Awaitable[None]] | Unbound: ...
+    @overload
+    def bind(self, connection: SyncConnection) -> ResponseBound[None] | Unbound: ...
+    @overload
+    def bind(self, connection: object) -> ResponseBound[Any] | Unbound: ...
+    def bind(self, connection: object) -> ResponseBound[Any] | Unbound:
         """Settle in the handler's own transaction: exactly once. Await it on async connections.
 
         bound = idempotency(request).bind(connection)
@@ -103,7 +109,7 @@ class Binding:
         """Stop renewing the claim."""
         self.ledger.drop(self.kept)
 
-    def bind(self, connection: object, retain_seconds: float | None) -> ResponseBound:
+    def bind(self, connection: object, retain_seconds: float | None) -> ResponseBound[Any]:
         rule = self.rule
         retain = self.ledger.retain(rule.retain_seconds if retain_seconds is None else retain_seconds)
         store, entry = self.ledger.line.store, self.claim.entry
@@ -111,10 +117,10 @@ class Binding:
         return ResponseBound(bound, self.form, self.claim, rule)
 
 
-class ResponseBound:
+class ResponseBound(Generic[S_co]):
     """A claim bound to the handler's transaction, to be settled with a response."""
 
-    def __init__(self, bound: Bound, form: Form, claim: Claim, rule: Rule) -> None:
+    def __init__(self, bound: Bound[S_co], form: Form, claim: Claim, rule: Rule) -> None:
         self._bound = bound
         self._form = form
         self._claim = claim
@@ -122,7 +128,7 @@ class ResponseBound:
         self.stored = True
         self.response: Answer | None = None
 
-    def __await__(self) -> Generator[Any, Any, ResponseBound]:
+    def __await__(self: ResponseBound[Awaitable[None]]) -> Generator[Any, Any, ResponseBound[Awaitable[None]]]:
         yield from self._bound.__await__()
         return self
 
@@ -138,7 +144,7 @@ class ResponseBound:
         """Replay the response for this long; said before it is settled."""
         self._bound.retain = int(seconds * SECOND)
 
-    def settle(self, response: object) -> Awaitable[None] | None:
+    def settle(self, response: object) -> S_co:
         """Write the response in the transaction; the middleware sends exactly it. Awaited on async connections.
 
         Takes a response of Starlette, FastAPI, Litestar, Flask or Django, a tuple (status, headers, body), or a value

@@ -46,7 +46,8 @@ def opened(call: Call, value: Any, status: CallStatus) -> Envelope:
         if isinstance(receipt, dict) and receipt.get("key") == call.key:
             lost = receipt.get("result_not_kept")
             detail = f"it happened; its result could not be kept: {lost}" if lost else ""
-            return replace(told(call, status, detail), result=value["result"], receipt=receipt)
+            at = receipt.get("at")
+            return replace(told(call, status, detail), result=value["result"], receipt=receipt, first_at=at)
     try:
         result = plain(value)
     except Unkeepable as error:
@@ -55,7 +56,7 @@ def opened(call: Call, value: Any, status: CallStatus) -> Envelope:
     return replace(told(call, status, ""), result=result, receipt=receipt)
 
 
-def told(call: Call, status: CallStatus, detail: str, *, may_retry: bool = False) -> Envelope:
+def told(call: Call, status: CallStatus, detail: str, *, may_retry: bool = False, code: str = "") -> Envelope:
     """An envelope without a result, with what to do about it."""
     how = None
     if status is CallStatus.IN_PROGRESS:
@@ -63,7 +64,7 @@ def told(call: Call, status: CallStatus, detail: str, *, may_retry: bool = False
     elif status is CallStatus.UNKNOWN and not may_retry:
         ways = [call.tool.how_to_check, _ASK_AGAIN if call.tool.reconcile is not None else _ASK_A_PERSON]
         how = " ".join(way for way in ways if way)
-    return Envelope(status, call.tool.name, call.key, may_retry=may_retry, how_to_check=how, detail=detail)
+    return Envelope(status, call.tool.name, call.key, may_retry=may_retry, how_to_check=how, detail=detail, code=code)
 
 
 def words(error: BaseException) -> str:

@@ -16,6 +16,7 @@ from typing import Any, assert_never
 
 from onceward.core.claim import Busy, Claim, InDoubt, Mismatch, Replay, Status
 from onceward.core.fingerprint import Digest
+from onceward.core.key import KEY_BYTES_MAX, check_built_key, check_text
 from onceward.core.outcome import INLINE_BYTES_MAX, Outcome, cut, pack, unpack
 from onceward.errors import ClaimLost, KeyReused, OutcomeNotKept
 from onceward.ledger import Ledger
@@ -70,8 +71,8 @@ class IdempotencyCache:
         """Look whether the request is a duplicate; if it is none, it counts as being processed from now on."""
         found = await self._ledger.begin(
             self._scope,
-            idempotency_key,
-            Digest(request_fingerprint),
+            check_built_key(idempotency_key),
+            Digest(check_text("the fingerprint", request_fingerprint, KEY_BYTES_MAX)),
             repeatable=True,
             lease_seconds=self._processing_ttl.total_seconds(),
             retain_seconds=self._default_ttl.total_seconds(),

@@ -6,24 +6,17 @@ Planning is pure and refuses what cannot be run, so that nothing is half done fo
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-from onceward.core.canonical import Json
 from onceward.core.fingerprint import Digest, fingerprint
-from onceward.core.text import written
-from onceward.errors import InvalidInput
 from onceward.terms import Effect
 from onceward.turns import keys
 from onceward.turns.envelope import Envelope
 from onceward.turns.fingerprint import call_fp
-from onceward.turns.schema import problem
 from onceward.turns.tool import Tool
 
-# They are recorded with every call that is not pure; what is larger belongs among the blobs, and its id here.
-ARGUMENTS_BYTES_MAX = 1024 * 1024
 # What providers take as an idempotency key.
 _PROVIDER_KEY_LENGTH_MAX = 255
 
@@ -43,6 +36,7 @@ class Call:
     principal: str
     tenant_id: str
     turn_group_id: str
+    retain_seconds: float
     generation: int = 0
     provider_key: str = ""
 
@@ -103,53 +97,41 @@ class NullGate:
     async def done(self, call: Call, envelope: Envelope) -> None: ...
 
 
-def plan(tool: Tool, arguments: Mapping[str, Any], *, principal: str, tenant_id: str, turn_group_id: object) -> Call:
-    """The call that these arguments make; `InvalidInput` or `InvalidKey` when they make none."""
-    given = _as_json(tool, arguments)
-    wrong = problem(tool.parameters, given)
-    if wrong is not None:
-        raise InvalidInput(wrong)
-    # What is as it would be anyway says nothing: a default that is spelled out, or that a new version brought.
-    said = {name: value for name, value in given.items() if not _is_default(tool, name, value)}
-    if tool.pattern is None:
+def plan(
+    tool: Tool,
+    arguments: Mapping[str, Any],
+    *,
+    principal: str,
+    tenant_id: object,
+    turn_group_id: object = None,
+    idempotency_key: str | None = None,
+    retain_seconds: float | None = None,
+) -> Call:
+    """The call that these arguments make; `InvalidInput` or `InvalidKey` when they make none.
+
+    An idempotency key is the whole key, and then all arguments that are not volatile make the fingerprint.
+    """
+    given = tool.given(arguments)
+    said = tool.said(given)
+    same: Mapping[str, object]
+    if idempotency_key is not None:
+        group = ""
+        key = keys.given_key(tool.name, idempotency_key)
         same = {name: value for name, value in said.items() if name not in tool.volatile}
-        business = keys.extract_business_key(tool.name, same)
     else:
-        business = keys.extract_business_key(tool.name, {**tool.defaults, **given}, template=tool.pattern)
-        same = call_fp(said, left_out={*tool.volatile, *tool.keyed_whole}, exact=tool.exact)
+        group = keys.group_text(turn_group_id)
+        key = keys.tool_key(tool.name, tool.business_key(given), group)
+        if tool.pattern is None:
+            same = {name: value for name, value in said.items() if name not in tool.volatile}
+        else:
+            same = call_fp(said, left_out={*tool.volatile, *tool.keyed_whole}, exact=tool.exact)
     return Call(
         tool=tool,
         arguments=given,
-        key=keys.tool_key(tool.name, business, turn_group_id),
+        key=key,
         fingerprint=Digest(fingerprint(same)),
-        principal=principal,
-        tenant_id=tenant_id,
-        turn_group_id=str(turn_group_id),
+        principal=keys.id_text("principal", principal),
+        tenant_id=keys.id_text("tenant_id", tenant_id),
+        turn_group_id=group,
+        retain_seconds=tool.idempotent_for if retain_seconds is None else retain_seconds,
     )
-
-
-def _as_json(tool: Tool, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments as they come back from where they are recorded. JSON has one kind of number: 5.0 is a whole one,
-    and a function that takes an int gets one.
-    """
-    try:
-        text = written(dict(arguments))
-        size = len(text.encode())
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"the arguments have no JSON form: {error}") from error
-    if size > ARGUMENTS_BYTES_MAX:
-        raise InvalidInput(f"the arguments are limited to {ARGUMENTS_BYTES_MAX} bytes")
-    given: dict[str, Any] = json.loads(text)
-    properties = cast("dict[str, dict[str, Json]]", tool.parameters.get("properties", {}))
-    for name, value in given.items():
-        whole = properties.get(name, {}).get("type") == "integer"
-        if whole and isinstance(value, float) and value.is_integer():
-            given[name] = int(value)
-    return given
-
-
-def _is_default(tool: Tool, name: str, value: object) -> bool:
-    if name not in tool.defaults:
-        return False
-    default = tool.defaults[name]
-    return type(value) is type(default) and bool(value == default)

@@ -125,7 +125,7 @@ class Trial:
             reconcile=None if tool.reconcile is None else self._reconcile,
             not_done=tool.not_done,
             lease_seconds=tool.lease_seconds,
-            retain_seconds=tool.idempotent_for,
+            retain_seconds=self.call.retain_seconds,
             wait_seconds=tool.wait_seconds if wait_seconds is None else wait_seconds,
         )
 
@@ -175,19 +175,21 @@ class Trial:
                 self.check = IdempotencyStatus.FINGERPRINT_MISMATCH
                 return self._told(
                     CallStatus.REFUSED,
-                    "mismatch: this was already called for the same thing with other arguments; that call stands",
+                    "mismatch: this was already called for the same thing with other arguments, and that call stands."
+                    " Repeat its arguments to get its result; another effect needs another key or another group",
+                    code=error.code,
                 )
             case errors.Busy():
                 self.check = IdempotencyStatus.DUPLICATE_PROCESSING
-                return self._told(CallStatus.IN_PROGRESS, str(error), may_retry=True)
+                return self._told(CallStatus.IN_PROGRESS, str(error), may_retry=True, code=error.code)
             case errors.InDoubt():
                 self.check = IdempotencyStatus.IN_DOUBT
-                return self._told(CallStatus.UNKNOWN, str(error))
+                return self._told(CallStatus.UNKNOWN, str(error), code=error.code)
             case errors.OutcomeNotKept():
                 self.check = IdempotencyStatus.DUPLICATE_COMPLETED
-                return self._told(CallStatus.REPLAYED, str(error))
+                return self._told(CallStatus.REPLAYED, str(error), code=error.code)
             case errors.ClaimLost() | errors.TransactionConflict():
-                return self._told(CallStatus.IN_PROGRESS, str(error), may_retry=True)
+                return self._told(CallStatus.IN_PROGRESS, str(error), may_retry=True, code=error.code)
             case _:
                 raise error
 
@@ -201,7 +203,7 @@ class Trial:
         match tool.effect:
             case Effect.IRREVERSIBLE:
                 self.in_doubt = True
-                return self._told(CallStatus.UNKNOWN, said)
+                return self._told(CallStatus.UNKNOWN, said, code=errors.InDoubt.code)
             case Effect.COMPENSATABLE:
                 await self._free()
                 return self._told(CallStatus.REFUSED, f"{said}; what it may have done was undone", may_retry=True)
@@ -224,18 +226,18 @@ class Trial:
             call.key,
             call.fingerprint,
             repeatable=call.effect is not Effect.IRREVERSIBLE,
-            retain_seconds=call.tool.idempotent_for,
+            retain_seconds=call.retain_seconds,
         )
         if not isinstance(found, Claim):
             return
         first = 2  # the claim that frees the key is counted, too
         if call.effect is Effect.IDEMPOTENT and found.attempt > first:
-            await self.ledger.fail(found, "nothing happened this time", call.tool.idempotent_for)
+            await self.ledger.fail(found, "nothing happened this time", call.retain_seconds)
         else:
             await self.ledger.release(found)
 
-    def _told(self, status: CallStatus, detail: str, *, may_retry: bool = False) -> Envelope:
-        return told(self.call, status, detail, may_retry=may_retry)
+    def _told(self, status: CallStatus, detail: str, *, may_retry: bool = False, code: str = "") -> Envelope:
+        return told(self.call, status, detail, may_retry=may_retry, code=code)
 
 
 async def record_undone(

@@ -29,7 +29,8 @@ class Envelope:
     """`receipt` is the record of the run that did it, the same for everyone who asks. `detail` says why, in a sentence.
 
     `may_retry` says whether calling the tool again can do any good and no harm; `how_to_check` how to find out what
-    happened when it may not.
+    happened when it may not. `code` is that of the error of Onceward behind it, such as `in-doubt`, and empty where there
+    is none. `first_at` is when the run ended that did it.
     """
 
     status: CallStatus
@@ -40,6 +41,8 @@ class Envelope:
     may_retry: bool = False
     how_to_check: str | None = None
     detail: str = ""
+    code: str = ""
+    first_at: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -57,4 +60,6 @@ class Envelope:
             "may_retry": self.may_retry,
             "how_to_check": self.how_to_check,
             "detail": self.detail,
+            "code": self.code,
+            "first_at": self.first_at,
         }

@@ -9,21 +9,26 @@ A declared tool is no function any more: it is called through a toolbox, which i
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
 
+from onceward.core.canonical import Json
 from onceward.core.key import parse
-from onceward.errors import InvalidKey, InvalidOption
-from onceward.terms import RETAIN_SECONDS_MAX, Effect, Terms, check_seconds
+from onceward.core.text import written
+from onceward.errors import InvalidInput, InvalidKey, InvalidOption
+from onceward.terms import RETAIN_SECONDS_MAX, Effect, EffectClass, Terms, check_seconds
 from onceward.turns.invoke import check_hook
-from onceward.turns.keys import key_template
-from onceward.turns.schema import Schema, schema_of
+from onceward.turns.keys import business_key, key_template
+from onceward.turns.schema import Schema, problem, schema_of
 
 # How long a call is remembered: longer than any conversation goes on about one thing.
 IDEMPOTENT_SECONDS = 24 * 3600.0
+# They are recorded with every call that is not pure; what is larger belongs among the blobs, and its id here.
+ARGUMENTS_BYTES_MAX = 1024 * 1024
 # What a key, a schema and the protocols of models have room for.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 # Where the name of an argument ends in a field of a template, such as `{order[id]}`.
@@ -113,6 +118,46 @@ class Tool:
         if self.reconcile is not None:
             check_hook("reconcile", self.reconcile, {*names, "entry"}, others=1)
 
+    def given(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as they come back from where they are recorded; `InvalidInput` when the tool does not take them.
+
+        JSON has one kind of number: 5.0 is a whole one, and a function that takes an int gets one.
+        """
+        try:
+            text = written(dict(arguments))
+            size = len(text.encode())
+        except (TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(f"the arguments have no JSON form: {error}") from error
+        if size > ARGUMENTS_BYTES_MAX:
+            raise InvalidInput(f"the arguments are limited to {ARGUMENTS_BYTES_MAX} bytes")
+        given: dict[str, Any] = json.loads(text)
+        properties = cast("dict[str, dict[str, Json]]", self.parameters.get("properties", {}))
+        for name, value in given.items():
+            whole = properties.get(name, {}).get("type") == "integer"
+            if whole and isinstance(value, float) and value.is_integer():
+                given[name] = int(value)
+        wrong = problem(self.parameters, given)
+        if wrong is not None:
+            raise InvalidInput(wrong)
+        return given
+
+    def said(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments that say something: not a default that is spelled out, or that a new version brought."""
+        return {name: value for name, value in given.items() if not self._is_default(name, value)}
+
+    def business_key(self, given: Mapping[str, Any]) -> str:
+        """What a call with these arguments is about."""
+        if self.pattern is None:
+            same = {name: value for name, value in self.said(given).items() if name not in self.volatile}
+            return business_key(self.name, same, None)
+        return business_key(self.name, {**self.defaults, **given}, self.pattern)
+
+    def _is_default(self, name: str, value: object) -> bool:
+        if name not in self.defaults:
+            return False
+        default = self.defaults[name]
+        return type(value) is type(default) and bool(value == default)
+
     def _check_names(self, known: Mapping[str, inspect.Parameter]) -> None:
         if self.provider_key is not None and self.provider_key not in known:
             raise InvalidOption(f"provider_key= names {self.provider_key!r}, which {self.name} does not take")
@@ -128,7 +173,7 @@ class Tool:
 
 def tool(
     *,
-    effect: Effect | str,
+    effect: EffectClass,
     name: str | None = None,
     description: str | None = None,
     key_fields: Sequence[str] = (),

@@ -15,12 +15,13 @@ from onceward import errors
 from onceward.core.canonical import Json, canonical
 from onceward.core.claim import Status
 from onceward.ledger import Ledger
-from onceward.terms import Effect
+from onceward.terms import Effect, EffectClass
 from onceward.turns.answer import opened, told, words
 from onceward.turns.call import Call, Gate, NullGate, plan
 from onceward.turns.calling import Trial, perform, record_undone, take_back
 from onceward.turns.envelope import CallStatus, Envelope
 from onceward.turns.invoke import invoke
+from onceward.turns.keys import Group
 from onceward.turns.observe import Observer
 from onceward.turns.plain import plain
 from onceward.turns.tool import Tool, tool
@@ -43,9 +44,9 @@ class Toolbox:
         self._tools[declared.name] = declared
         return declared
 
-    def tool(self, **options: Any) -> Callable[[Callable[..., Any]], Tool]:
+    def tool(self, *, effect: EffectClass, **options: Any) -> Callable[[Callable[..., Any]], Tool]:
         """Declare and add in one: `@toolbox.tool(effect=…)`, with the options of `tool`."""
-        declare = tool(**options)
+        declare = tool(effect=effect, **options)
         return lambda function: self.register(declare(function))
 
     def __iter__(self) -> Iterator[Tool]:
@@ -79,13 +80,28 @@ class Toolbox:
         name: str,
         arguments: Mapping[str, Any],
         *,
-        turn_group_id: object,
+        turn_group_id: Group | None = None,
         principal: str = "local",
         tenant_id: str | None = None,
+        idempotency_key: str | None = None,
+        retain_seconds: float | None = None,
     ) -> Call:
-        """The call that these arguments make. `NotFound`, `InvalidInput` or `InvalidKey` when they make none."""
-        tenant = principal if tenant_id is None else str(tenant_id)
-        return plan(self[name], arguments, principal=principal, tenant_id=tenant, turn_group_id=turn_group_id)
+        """The call that these arguments make. `NotFound`, `InvalidInput` or `InvalidKey` when they make none.
+
+        turn_group_id    the group of calls that share their effects: a string, or a function without arguments that
+                         returns one. It can be left out only beside `idempotency_key`
+        idempotency_key  the caller's own key, which is then the whole key; other arguments under it are refused
+        retain_seconds   how long the outcome is kept, instead of the tool's `idempotent_for`
+        """
+        return plan(
+            self[name],
+            arguments,
+            principal=principal,
+            tenant_id=principal if tenant_id is None else tenant_id,
+            turn_group_id=turn_group_id,
+            idempotency_key=idempotency_key,
+            retain_seconds=retain_seconds,
+        )
 
     async def call(
         self,
@@ -93,22 +109,33 @@ class Toolbox:
         arguments: Mapping[str, Any],
         *,
         ledger: Ledger,
-        turn_group_id: object,
+        turn_group_id: Group | None = None,
         gate: Gate | None = None,
         principal: str = "local",
         tenant_id: str | None = None,
+        idempotency_key: str | None = None,
+        retain_seconds: float | None = None,
         wait_seconds: float | None = None,
         observer: Observer | None = None,
     ) -> Envelope:
-        """Call a tool once for its key, or answer with what became of it.
+        """Call a tool once for its key, or answer with what became of it; the options are those of `plan`.
 
-        Raises `errors.Superseded`, or whatever else the gate raises, and then nothing ran; and `StoreUnavailable`.
-        Everything else that can happen to a call is in the envelope.
+        Raises `errors.InvalidOption` for an option that cannot work, and `errors.Superseded`, or whatever else the gate
+        raises: then nothing ran. Raises `StoreUnavailable`. Everything else that can happen to a call is in the
+        envelope.
         """
         try:
-            call = self.plan(name, arguments, turn_group_id=turn_group_id, principal=principal, tenant_id=tenant_id)
+            call = self.plan(
+                name,
+                arguments,
+                turn_group_id=turn_group_id,
+                principal=principal,
+                tenant_id=tenant_id,
+                idempotency_key=idempotency_key,
+                retain_seconds=retain_seconds,
+            )
         except (errors.NotFound, errors.InvalidInput, errors.InvalidKey) as error:
-            return Envelope(CallStatus.REFUSED, name, detail=str(error))
+            return Envelope(CallStatus.REFUSED, name, detail=str(error), code=error.code)
         if call.effect is Effect.PURE:
             return await _pure(call)
         call = await self._current(ledger, call)

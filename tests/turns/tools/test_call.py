@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from onceward.errors import InvalidInput, InvalidKey
-from onceward.turns.call import ARGUMENTS_BYTES_MAX, Call, plan
-from onceward.turns.tool import Tool, tool
+from onceward.turns.call import Call, plan
+from onceward.turns.tool import ARGUMENTS_BYTES_MAX, Tool, tool
 
 
 @tool(effect="irreversible", key_fields=["order", "currency"])

@@ -13,6 +13,7 @@ from tests.turns.tools.desk import CountingGate, Desk
 from onceward import Ledger, errors
 from onceward.core.claim import Claim, Entry, Status
 from onceward.core.verdict import Final, Verdict, committed, not_committed, pending, unknown
+from onceward.terms import EffectClass
 from onceward.testing import PinnedClock
 from onceward.turns.call import Call
 from onceward.turns.envelope import CallStatus
@@ -26,7 +27,7 @@ class Provider:
         self.failures = list(failures)
         self.calls = 0
 
-    def refund(self, effect: str = "irreversible", **options: Any) -> Tool:
+    def refund(self, effect: EffectClass = "irreversible", **options: Any) -> Tool:
         @tool(effect=effect, key_fields=["order_id"], **options)
         def refund(order_id: str, amount: int = 0) -> dict[str, int]:
             self.calls += 1

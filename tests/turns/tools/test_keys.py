@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from onceward.core.key import SCOPE_BYTES_MAX
-from onceward.errors import InvalidKey
+from onceward.errors import InvalidKey, InvalidOption
 from onceward.turns.keys import (
     api_key,
     beat_key,
@@ -130,7 +130,7 @@ def test_numbers_that_have_no_canonical_form_still_tell_calls_apart() -> None:
 
 @pytest.mark.parametrize("group", ["", "a\nb", "a\0b"], ids=["empty", "line", "nul"])
 def test_a_group_without_a_name_is_refused(group: str) -> None:
-    with pytest.raises(InvalidKey):
+    with pytest.raises(InvalidOption):
         tool_key("refund", "1", group)
 
 

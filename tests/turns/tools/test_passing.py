@@ -11,6 +11,7 @@ from tests.turns.tools.desk import Bank, CountingGate, Desk
 
 from onceward import Ledger, errors
 from onceward.core.claim import Status
+from onceward.terms import EffectClass
 from onceward.turns.envelope import CallStatus, Envelope
 from onceward.turns.tool import tool
 
@@ -46,7 +47,7 @@ def test_the_gate_is_asked_before_the_effect_and_hears_how_it_ended(ledger: Ledg
     ids=lambda e: type(e).__name__,
 )
 def test_a_gate_that_refuses_lets_nothing_run_and_leaves_the_key_free(
-    ledger: Ledger, bank: Bank, effect: str, refusal: Exception
+    ledger: Ledger, bank: Bank, effect: EffectClass, refusal: Exception
 ) -> None:
     undo = {"undo": lambda: bank.refunds.append({"undone": True})} if effect == "compensatable" else {}
     refund = bank.refund(effect=effect, **undo)
@@ -69,7 +70,7 @@ def test_superseded_is_an_error_that_says_that_nothing_happened() -> None:
 
 
 @pytest.mark.parametrize("effect", ["idempotent", "irreversible"])
-def test_the_provider_gets_one_key_in_every_attempt(ledger: Ledger, effect: str) -> None:
+def test_the_provider_gets_one_key_in_every_attempt(ledger: Ledger, effect: EffectClass) -> None:
     handed: list[str] = []
 
     @tool(effect=effect, key_fields=["order_id"], provider_key="idempotency_key")

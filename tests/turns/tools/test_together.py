@@ -16,6 +16,7 @@ from tests.waiting import soon
 
 from onceward import Ledger, current_claim
 from onceward.core.claim import Status
+from onceward.terms import EffectClass
 from onceward.turns.call import Call
 from onceward.turns.envelope import CallStatus, Envelope
 from onceward.turns.tool import Tool, tool
@@ -34,7 +35,7 @@ class Slow:
         self.began = 0
         self.may_end = asyncio.Event()
 
-    def tool(self, effect: str = "irreversible") -> Tool:
+    def tool(self, effect: EffectClass = "irreversible") -> Tool:
         @tool(effect=effect, key_fields=["order_id"])
         async def refund(order_id: str, amount: int = 0) -> dict[str, int]:
             self.began += 1
@@ -82,7 +83,7 @@ def test_who_has_waited_long_enough_is_told_that_it_still_runs(ledger: Ledger, a
 
 
 @pytest.mark.parametrize("effect", ["irreversible", "idempotent"])
-def test_a_cancelled_caller_leaves_what_its_class_says(ledger: Ledger, effect: str) -> None:
+def test_a_cancelled_caller_leaves_what_its_class_says(ledger: Ledger, effect: EffectClass) -> None:
     slow_tool: list[Tool] = []
 
     async def cancel() -> None:
@@ -114,7 +115,7 @@ class Blocking:
         self.may_end = threading.Event()
         self.undone = False
 
-    def tool(self, effect: str) -> Tool:
+    def tool(self, effect: EffectClass) -> Tool:
         undo = {"undo": self.undo} if effect == "compensatable" else {}
 
         @tool(effect=effect, key_fields=["order_id"], **undo)  # type: ignore[arg-type]
@@ -130,7 +131,7 @@ class Blocking:
 
 
 @pytest.mark.parametrize("effect", ["irreversible", "compensatable", "idempotent"])
-def test_what_a_thread_did_is_known_before_its_cancelled_caller_goes(ledger: Ledger, effect: str) -> None:
+def test_what_a_thread_did_is_known_before_its_cancelled_caller_goes(ledger: Ledger, effect: EffectClass) -> None:
     blocking = Blocking()
     refund = blocking.tool(effect)
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from onceward.errors import InvalidOption, NotFound
-from onceward.terms import Effect
+from onceward.terms import Effect, EffectClass
 from onceward.turns.schema import problem
 from onceward.turns.tool import Tool, tool
 from onceward.turns.toolbox import Toolbox
@@ -190,7 +190,7 @@ def test_a_tool_that_is_not_there_is_named_with_those_that_are() -> None:
         Toolbox([tool(effect="pure")(cancel)])["refund"]
 
 
-def made(version: str = "1", effect: str = "pure", name: str = "cancel") -> Tool:
+def made(version: str = "1", effect: EffectClass = "pure", name: str = "cancel") -> Tool:
     return tool(effect=effect, version=version, name=name)(cancel)
 
 

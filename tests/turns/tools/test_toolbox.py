@@ -41,10 +41,12 @@ def test_the_first_call_runs_and_every_further_one_gets_its_result(ledger: Ledge
 def test_the_envelope_can_be_read_by_a_model(ledger: Ledger, bank: Bank) -> None:
     shown = Desk(ledger, bank.refund(version="3")).call("refund", order_id="1").json()
 
-    assert list(shown) == ["status", "tool", "key", "result", "receipt", "may_retry", "how_to_check", "detail"]
+    names = ["status", "tool", "key", "result", "receipt", "may_retry", "how_to_check", "detail", "code", "first_at"]
+    assert list(shown) == names
     assert (shown["status"], shown["tool"]) == ("done", "refund")
     receipt = shown["receipt"]
     assert isinstance(receipt, dict)
+    assert (shown["code"], shown["first_at"]) == ("", receipt["at"])
     assert (receipt["tool"], receipt["tool_version"], receipt["attempt"]) == ("refund", "3", 1)
 
 

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from onceward.core.canonical import Json
 from onceward.ledger import Ledger
 from onceward.turns.call import Gate
+from onceward.turns.keys import Group, check_group
 from onceward.turns.observe import Observer
 from onceward.turns.tool import Tool
 from onceward.turns.toolbox import Toolbox
@@ -27,14 +28,18 @@ def functions(
     toolbox: Toolbox,
     ledger: Ledger,
     *,
-    turn_group_id: object,
+    turn_group_id: Group,
     principal: str = "local",
     tenant_id: str | None = None,
     gate: Gate | None = None,
     wait_seconds: float | None = None,
     observer: Observer | None = None,
 ) -> dict[str, Function]:
-    """One function for each tool, by name; calls of one group share their effects."""
+    """One function for each tool, by name; calls of one group share their effects.
+
+    The group is a string, or a function without arguments that returns one and is asked at each call.
+    """
+    check_group(turn_group_id)
 
     async def call(name: str, arguments: dict[str, Any]) -> dict[str, Json]:
         envelope = await toolbox.call(
@@ -50,10 +55,11 @@ def functions(
         )
         return envelope.json()
 
-    return {tool.name: _function(tool, call) for tool in toolbox}
+    return {tool.name: function_of(tool, call) for tool in toolbox}
 
 
-def _function(tool: Tool, call: Callable[[str, dict[str, Any]], Awaitable[dict[str, Json]]]) -> Function:
+def function_of(tool: Tool, call: Callable[[str, dict[str, Any]], Awaitable[dict[str, Json]]]) -> Function:
+    """A function that looks like the tool, and passes its name and its arguments on."""
     whole = inspect.signature(tool.function)
     shown = whole.replace(
         parameters=[one for one in whole.parameters.values() if one.name != tool.provider_key],

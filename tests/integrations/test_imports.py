@@ -1,0 +1,137 @@
+"""What `pip install 'onceward[mcp]'` gives is enough for the integration, and `pip install onceward` for the tools."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+
+import pytest
+from packaging.requirements import Requirement
+
+# What a process without the extras would say to `import sqlalchemy`, before the program below runs.
+BLOCK = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in BLOCKED:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+def needed_by(name: str, extra: str = "") -> set[str]:
+    """The distributions that an installation of this one brings, by name."""
+    found: set[str] = set()
+    waiting = [(name, extra)]
+    while waiting:
+        one = waiting.pop()
+        normal = re.sub(r"[-_.]+", "-", one[0]).lower()
+        if f"{normal}[{one[1]}]" in found:
+            continue
+        found |= {normal, f"{normal}[{one[1]}]"}
+        for text in importlib.metadata.requires(one[0]) or ():
+            requirement = Requirement(text)
+            if requirement.marker is None or requirement.marker.evaluate({"extra": one[1]}):
+                try:
+                    importlib.metadata.distribution(requirement.name)
+                except importlib.metadata.PackageNotFoundError:
+                    continue  # of another system
+                waiting += [(requirement.name, more) for more in (*requirement.extras, "")]
+    return {one for one in found if "[" not in one}
+
+
+def modules_without(*installed: set[str]) -> set[str]:
+    """The modules of everything that is installed here and that such an installation does not bring."""
+    there = set[str]().union(*installed)
+    return {
+        module
+        for module, distributions in importlib.metadata.packages_distributions().items()
+        if not {re.sub(r"[-_.]+", "-", one).lower() for one in distributions} & there
+    }
+
+
+def run(blocked: set[str], program: str) -> subprocess.CompletedProcess[str]:
+    text = f"BLOCKED = {blocked!r}\n{BLOCK}\n{program}"
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False)
+
+
+PLAIN = needed_by("onceward")
+WITH_MCP = PLAIN | needed_by("onceward", "mcp")
+
+CALL = """
+import asyncio
+from onceward import open_ledger
+from onceward.tools import Toolbox, functions, tool
+
+@tool(effect="irreversible", template="order:{order_id}")
+def refund(order_id: str) -> str:
+    return f"refunded {order_id}"
+
+toolbox = Toolbox([refund])
+"""
+
+
+@pytest.mark.parametrize("needless", ["sqlalchemy", "fastapi", "alembic", "structlog", "rich", "prometheus_client"])
+def test_the_hub_extra_is_what_is_blocked(needless: str) -> None:
+    assert needless in modules_without(WITH_MCP)
+
+
+def test_tools_need_no_extra() -> None:
+    done = run(
+        modules_without(PLAIN),
+        CALL
+        + """
+with open_ledger("memory:") as ledger:
+    made = functions(toolbox, ledger, turn_group_id="g")
+    print(asyncio.run(made["refund"](order_id="1"))["result"])
+""",
+    )
+
+    assert (done.stdout, done.stderr) == ("refunded 1\n", "")
+
+
+def test_mcp_needs_its_own_extra_and_no_other() -> None:
+    done = run(
+        modules_without(WITH_MCP),
+        CALL
+        + """
+from mcp import Client
+from onceward.integrations.mcp import mcp_server
+
+async def main(ledger):
+    async with Client(mcp_server(toolbox, ledger)) as client:
+        result = await client.call_tool("refund", {"order_id": "1"})
+        print(result.structured_content["result"])
+
+with open_ledger("memory:") as ledger:
+    asyncio.run(main(ledger))
+""",
+    )
+
+    assert (done.stdout, done.stderr) == ("refunded 1\n", "")
+
+
+@pytest.mark.parametrize(
+    ("statement", "extra"),
+    [
+        ("import onceward.integrations.mcp", "mcp"),
+        ("from onceward.turns.adapters.mcp import mcp_server", "mcp"),
+        ("from onceward.turns import Engine", "hub"),
+    ],
+)
+def test_a_missing_extra_is_named(statement: str, extra: str) -> None:
+    done = run(modules_without(PLAIN), statement)
+
+    assert done.returncode == 1
+    assert f"pip install 'onceward[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+def test_every_name_of_turns_is_found_when_it_is_asked_for() -> None:
+    names = "from onceward import turns; print([name for name in turns.__all__ if not hasattr(turns, name)])"
+    done = run(set(), f"import onceward.turns.tool, onceward.turns.engine\n{names}\nprint(callable(turns.tool))")
+
+    assert (done.stdout, done.stderr) == ("[]\nTrue\n", "")
