@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Onceward
+from tests.cli.conftest import Done, Onceward
 
 from onceward import Ledger, errors, open_ledger
 from onceward.core.claim import Claim
@@ -77,9 +77,48 @@ def test_a_monitor_sees_by_the_exit_code(onceward: Onceward, ledger: Ledger, key
     assert isinstance(claim, Claim)
     watch = ("claims", "list", "--scope", scope, "--fail-if-any", "in_doubt")
 
-    assert onceward(*watch).code == 0
+    assert onceward(*watch) == Done(0, b"", "")
     assert ledger.blocking.doubt(claim)
     assert onceward(*watch).code == 3
+
+
+def test_a_monitor_is_shown_the_claims_that_it_fails_for_and_no_others(
+    onceward: Onceward, ledger: Ledger, key: str
+) -> None:
+    scope = f"of {key}"
+    for name in ("a doubt", "a failure", "a run"):
+        claim = ledger.blocking.begin(scope, name, None, repeatable=False)
+        assert isinstance(claim, Claim)
+        assert name == "a run" or (ledger.blocking.doubt if name == "a doubt" else ledger.blocking.fail)(claim)
+    watch = ("claims", "list", "--scope", scope, "--fail-if-any", "in_doubt")
+
+    printed = onceward(*watch)
+    assert (printed.code, printed.err) == (3, "")
+    assert (b"a doubt" in printed.out, b"a failure" in printed.out, b"a run" in printed.out) == (True, False, False)
+    assert [one["key"] for one in onceward.json(*watch, code=3)["claims"]] == ["a doubt"]
+    assert onceward(*watch, "--status", "in_doubt").code == 3
+    other = onceward(*watch, "--status", "failed")
+    assert (other.code, other.out, "leave out --status failed" in other.err) == (2, b"", True)
+
+
+def test_a_list_of_claims_is_as_long_as_its_limit_and_says_when_there_are_more(
+    onceward: Onceward, ledger: Ledger, key: str
+) -> None:
+    scope = f"of {key}"
+    keys = [f"{number:03}" for number in range(502)]
+    for name in keys:
+        assert isinstance(ledger.blocking.begin(scope, name, None, repeatable=True), Claim)
+    listing = ("claims", "list", "--scope", scope)
+
+    everything = onceward.json(*listing, "--limit", "1000")
+    assert sorted(one["key"] for one in everything["claims"]) == keys
+    assert (everything["has_more"], everything["next_after"]) == (False, None)
+    some = onceward.json(*listing, "--limit", "501", "--oldest")
+    assert [one["key"] for one in some["claims"]] == keys[:-1]
+    assert some["has_more"] is True
+    printed = onceward(*listing)
+    assert printed.out.count(b"\n") == 101
+    assert printed.err == "there are more than 100; --limit lists more of them\n"
 
 
 def test_a_doubt_is_ended_by_what_happened(onceward: Onceward, ledger: Ledger, key: str) -> None:
@@ -186,14 +225,24 @@ def test_a_ledger_of_an_application_needs_no_hub_and_nothing_is_made(
     tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    here = Onceward(["--ledger", "sqlite:///payments.db"], tmp_path, capsysbinary, monkeypatch)
+    where = ["--ledger", "sqlite:///payments.db", "--namespace"]
+    here = Onceward([*where, "payments"], tmp_path, capsysbinary, monkeypatch)
 
     absent = here("claims", "list")
     assert (absent.code, "there is no ledger 'payments.db'" in absent.err) == (1, True)
     assert list(tmp_path.iterdir()) == []
 
-    with open_ledger("sqlite:///payments.db") as ledger:
-        doubt(ledger, "charge:1")
+    with open_ledger("sqlite:///payments.db", namespace="payments") as ledger:
+        version = doubt(ledger, "charge:1")
     (found,) = here.json("claims", "list")["claims"]
-    assert found["key"] == "charge:1"
+    assert (found["scope"], found["key"]) == (SCOPE, "charge:1")
+    here.text("claims", "resolve", SCOPE, "charge:1", "--version", str(version), "--not-committed", "--reason", "r")
+    assert here.json("claims", "show", SCOPE, "charge:1")["status"] == "failed"
+    assert here.json("claims", "purge") == {"deleted_count": 0}
+
+    elsewhere = Onceward([*where, "other"], tmp_path, capsysbinary, monkeypatch)
+    nothing = elsewhere("claims", "list")
+    assert nothing.err == "no claim has the namespace other; choose another with --namespace: payments\n"
+    wrong = Onceward([*where, "a b"], tmp_path, capsysbinary, monkeypatch)("claims", "list")
+    assert (wrong.code, wrong.err.startswith("onceward: idempotency.key_prefix (flag --namespace): ")) == (2, True)
     assert not (tmp_path / "onceward-data").exists()

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import click
 
 from onceward.cli.output import as_json, progress, say_fields, say_json, say_table, size_text
-from onceward.cli.target import Said, Shown, Target, exactly_one, on_target, with_key
+from onceward.cli.target import Said, Shown, Target, exactly_one, on_target, with_key, with_limit
 from onceward.errors import AlreadyThere
 from onceward.hub.new_file import new_file
 
@@ -129,15 +129,17 @@ def add_link(
 
 @attach.command("list")
 @click.argument("task_id", metavar="TASK")
+@with_limit
 @as_json
 @on_target
-def list_attachments(target: Target, task_id: str, as_json: bool) -> None:
+def list_attachments(target: Target, task_id: str, limit: int | None, as_json: bool) -> None:
     """List what is attached to a task, the newest first.
 
     \b
     onceward attach list shed
+    onceward attach list shed --limit 20
     """  # noqa: D301  # \b is click's mark for lines that stay as they are
-    found = target.attachments(task_id)
+    found = target.attachments(task_id, limit)
     if as_json:
         say_json({"attachments": found})
         return

@@ -17,14 +17,15 @@ from onceward.hub.config import Config
 
 # For scripts that watch: something is there that should not be.
 FOUND = 3
-_LIMIT_MAX = 500
+_PAGE_MAX = 500
 _statuses = click.Choice([status.value for status in Status])
 
 
 class Place(Protocol):
     """Where claims are: a hub that runs, or a ledger."""
 
-    def claims(self, scope: str | None, status: str | None, limit: int, *, oldest: bool) -> Shown: ...
+    def claims(self, scope: str | None, status: str | None, limit: int, after: str | None, *, oldest: bool) -> Shown:
+        """One page: `claims`, `next_after` and `has_more`."""
 
     def claim(self, scope: str, key: str) -> Shown: ...
 
@@ -43,7 +44,7 @@ def _here(config: Config) -> Iterator[Place]:
 
 def on_ledger(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say where; the command gets a `Place` instead of them."""
-    return somewhere(command, (*DATA, "ledger"), _here)
+    return somewhere(command, (*DATA, "ledger", "namespace"), _here)
 
 
 @click.group()
@@ -62,8 +63,12 @@ def claims() -> None:
 @click.option("--scope", metavar="SCOPE", help="Only of this scope.")
 @click.option("--status", type=_statuses, help="Only with this status.")
 @click.option("--oldest", is_flag=True, help="The oldest first.")
-@click.option("--limit", type=click.IntRange(1, _LIMIT_MAX), default=100, show_default=True, help="At most so many.")
-@click.option("--fail-if-any", type=_statuses, help=f"Exit with code {FOUND} when there is one with this status.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", default=100, show_default=True, help="The most to list.")
+@click.option(
+    "--fail-if-any",
+    type=_statuses,
+    help=f"List only claims with this status, and exit with code {FOUND} if there are any.",
+)
 @as_json
 @on_ledger
 def list_(
@@ -81,17 +86,31 @@ def list_(
     onceward claims list --status in_doubt --oldest
     onceward claims list --fail-if-any in_doubt     # for a monitor
     """  # noqa: D301  # \b is click's mark for lines that stay as they are
-    found = place.claims(scope, status, limit, oldest=oldest)
+    if fail_if_any and status not in (None, fail_if_any):
+        raise click.UsageError(
+            f"--fail-if-any {fail_if_any} lists only the claims with that status; leave out --status {status}",
+            click.get_current_context(),
+        )
+    found = _listed(place, scope, fail_if_any or status, limit, oldest)
     if as_json:
         say_json(found)
-    else:
+    elif found["claims"] or not fail_if_any:
         rows = [(*(one[name] for name in _COLUMNS),) for one in found["claims"]]
         say_table([name.upper() for name in _COLUMNS], rows)
-        if found["next"]:
-            click.echo(f"there are more; --limit takes up to {_LIMIT_MAX}", err=True)
-    if fail_if_any and place.claims(scope, fail_if_any, 1, oldest=False)["claims"]:
-        return FOUND
-    return 0
+        if found["has_more"]:
+            click.echo(f"there are more than {limit}; --limit lists more of them", err=True)
+    return FOUND if fail_if_any and found["claims"] else 0
+
+
+def _listed(place: Place, scope: str | None, status: str | None, limit: int, oldest: bool) -> Shown:
+    """At most `limit` claims, in as many pages as it takes."""
+    found = place.claims(scope, status, min(limit, _PAGE_MAX), None, oldest=oldest)
+    claims = found["claims"]
+    while found["has_more"] and len(claims) < limit:
+        wanted = min(limit - len(claims), _PAGE_MAX)
+        found = place.claims(scope, status, wanted, found["next_after"], oldest=oldest)
+        claims += found["claims"]
+    return {"claims": claims, "next_after": found["next_after"], "has_more": found["has_more"]}
 
 
 _COLUMNS = ("status", "scope", "key", "version", "attempt", "created_at", "note")

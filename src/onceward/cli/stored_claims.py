@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import click
+
 from onceward.blocking import wait
 from onceward.cli.target import Shown
 from onceward.errors import InvalidOption, NotFound
@@ -35,8 +37,11 @@ class StoredClaims:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
 
-    def claims(self, scope: str | None, status: str | None, limit: int, *, oldest: bool) -> Shown:
-        return wait(claims.list_claims(self._ledger, scope, status, limit, oldest=oldest))
+    def claims(self, scope: str | None, status: str | None, limit: int, after: str | None, *, oldest: bool) -> Shown:
+        found = wait(claims.list_claims(self._ledger, scope, status, limit, oldest=oldest, after=after or ""))
+        if not found["claims"] and after is None:
+            self._tell_of_others()
+        return found
 
     def claim(self, scope: str, key: str) -> Shown:
         return wait(claims.show_claim(self._ledger, scope, key))
@@ -44,6 +49,14 @@ class StoredClaims:
     def resolve_claim(self, scope: str, key: str, version: int, verdict: str, value: Any, reason: str) -> Shown:
         said = {"version": version, "verdict": verdict, "value": value, "reason": reason}
         return wait(claims.resolve_claim(self._ledger, getpass.getuser(), scope=scope, key=key, **said))
+
+    def _tell_of_others(self) -> None:
+        """An empty list may be that of a namespace that nobody uses."""
+        own = self._ledger.namespace
+        found = wait(claims.namespaces(self._ledger))
+        if found and own not in found:
+            others = ", ".join(sorted(found))
+            click.echo(f"no claim has the namespace {own}; choose another with --namespace: {others}", err=True)
 
     def purge_claims(self) -> Shown:
         return {"deleted_count": wait(claims.purge_claims(self._ledger))}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +17,7 @@ from onceward.core.key import check_key, check_scope
 from onceward.core.outcome import INLINE_BYTES_MAX, pack, unpack
 from onceward.core.text import checked, refused
 from onceward.core.verdict import Committed, Final, NotCommitted
+from onceward.db.page import not_a_cursor, place_in
 from onceward.errors import Conflict, InvalidKey, InvalidOption, NotFound, OncewardError
 from onceward.ledger import Ledger
 from onceward.store import PAGE_MAX
@@ -24,28 +26,77 @@ COMMITTED, NOT_COMMITTED = "committed", "not_committed"
 VERDICTS = (COMMITTED, NOT_COMMITTED)
 REASON_BYTES_MAX = 500
 
-_NO_CURSOR = "is not the `next` of a page before"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# A cursor of the oldest first: the microsecond, the scope and the key of the last entry of a page.
+_OLDEST = re.compile(r"(\d{1,18})\0([^\0]{1,1024})\0([^\0]{1,1024})", re.ASCII)
 
 
 async def list_claims(
     ledger: Ledger, scope: str | None, status: str | None, limit: int, *, oldest: bool = False, after: str = ""
 ) -> dict[str, Any]:
-    """At most so many entries, and where the list goes on. The oldest first takes a look at all of them."""
+    """A page of entries behind the cursor, in the order of the store, which costs what the page costs.
+
+    `oldest` sorts by age: each page then reads every entry that matches, but holds no more than a page of them.
+    """
     _check_names(ledger, scope)
-    if oldest:
-        found = sorted(await _all(ledger, scope, status), key=lambda entry: (entry.created_at, entry.ref))
-        return {"claims": [shown(ledger, entry) for entry in found[:limit]], "next": None}
+    listed = _oldest if oldest else _stored
+    entries, following = await listed(ledger, scope, status, limit, _from_cursor(after))
+    cursor = _to_cursor(following)
+    # `next` is for clients of earlier versions.
+    return {
+        "claims": [shown(ledger, entry) for entry in entries],
+        "next_after": cursor,
+        "has_more": cursor is not None,
+        "next": cursor,
+    }
+
+
+async def _stored(
+    ledger: Ledger, scope: str | None, status: str | None, limit: int, after: str
+) -> tuple[list[Entry], str]:
+    # Nothing that is stored contains NUL, and PostgreSQL does not accept it; a cursor has it between its two parts.
+    if after.count("\0") > 1:
+        raise not_a_cursor()
     try:
-        page = await ledger.scan(scope, status, after=_from_cursor(after), limit=limit)
+        page = await ledger.scan(scope, status, after=after, limit=limit)
     except InvalidOption:
-        raise refused("after", _NO_CURSOR) from None
+        raise not_a_cursor() from None
     entries = list(page.entries)
     # A page may be short, or empty, with more behind it.
     while page.next and len(entries) < limit:
         page = await ledger.scan(scope, status, after=page.next, limit=limit - len(entries))
         entries += page.entries
-    return {"claims": [shown(ledger, entry) for entry in entries], "next": _to_cursor(page.next)}
+    return entries, page.next
+
+
+async def _oldest(
+    ledger: Ledger, scope: str | None, status: str | None, limit: int, after: str
+) -> tuple[list[Entry], str]:
+    behind = (-1, "", "")
+    if after:
+        place = place_in(after, _OLDEST)
+        behind = (int(place[1]), place[2], place[3])
+    found: list[Entry] = []
+    following = ""
+    while True:
+        page = await ledger.scan(scope, status, after=following, limit=PAGE_MAX)
+        found += (entry for entry in page.entries if _age(entry) > behind)
+        found = sorted(found, key=_age)[: limit + 1]
+        following = page.next
+        if not following:
+            break
+    more = len(found) > limit
+    return found[:limit], "\0".join(map(str, _age(found[limit - 1]))) if more else ""
+
+
+def _age(entry: Entry) -> tuple[int, str, str]:
+    return entry.created_at, entry.scope, entry.key
+
+
+async def namespaces(ledger: Ledger) -> set[str]:
+    """The namespaces of the first entries of the store, whichever ledger uses them."""
+    page = await ledger.line.call(lambda store: store.scan(None, None, "", PAGE_MAX))
+    return {entry.scope.partition(":")[0] for entry in page.entries}
 
 
 async def show_claim(ledger: Ledger, scope: str, key: str) -> dict[str, Any]:
@@ -130,22 +181,10 @@ def _from_cursor(text: str) -> str:
     try:
         after = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True).decode()
     except ValueError:
-        raise refused("after", _NO_CURSOR) from None
-    # Nothing that is stored has NUL in it, and PostgreSQL cannot even be asked; a cursor has it between its two parts.
-    if after.count("\0") > 1 or (text and not after):
-        raise refused("after", _NO_CURSOR)
+        raise not_a_cursor() from None
+    if text and not after:
+        raise not_a_cursor()
     return after
-
-
-async def _all(ledger: Ledger, scope: str | None, status: str | None) -> list[Entry]:
-    entries: list[Entry] = []
-    after = ""
-    while True:
-        page = await ledger.scan(scope, status, after=after, limit=PAGE_MAX)
-        entries += page.entries
-        if not page.next:
-            return entries
-        after = page.next
 
 
 async def _outcome(ledger: Ledger, entry: Entry) -> dict[str, Any] | None:

@@ -195,6 +195,10 @@ class Config:
         return "sqlite:///" + quote(str(self.data_folder / name))
 
 
+# Flags that are not named as their key is.
+_FLAGS = {("idempotency", "key_prefix"): "namespace"}
+
+
 def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[tuple[str, str], object]) -> Config:
     """The settings of a file (`onceward.toml`, if there is one, for `None`), the environment and the flags.
 
@@ -207,7 +211,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[tuple[str
         found[name] = _read(name, text, source, as_text=True), source
     for name, given in flags.items():
         if given is not None:
-            source = f"flag --{name[1].replace('_', '-')}"
+            source = f"flag --{_FLAGS.get(name, name[1]).replace('_', '-')}"
             found[name] = _read(name, given, source, as_text=isinstance(given, str)), source
     tables = {
         _attribute(table): kind(**{key: value for (of, key), (value, _) in found.items() if of == table})

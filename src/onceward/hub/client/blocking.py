@@ -119,6 +119,7 @@ class BlockingClaims:
         self.hub = hub
 
     list = _of(_claims, Claims.list)
+    all = _each_of(_claims, Claims.all)
     show = _of(_claims, Claims.show)
     resolve = _of(_claims, Claims.resolve)
     purge = _of(_claims, Claims.purge)

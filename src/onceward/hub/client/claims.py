@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
-from onceward.hub.client.wire import Wire
+from onceward.hub.client.wire import PAGE_MAX, Wire
 
 _PATH = "/api/v1/claims"
 
@@ -32,10 +33,11 @@ class ClaimSeen:
 
 @dataclass(frozen=True, slots=True)
 class ClaimPage:
-    """Some claims, and where the list goes on: pass `next` as `after`."""
+    """Some claims, and the cursor of the next page: pass `next_after` as `after` while `has_more`."""
 
     claims: tuple[ClaimSeen, ...]
-    next: str | None
+    next_after: str | None
+    has_more: bool
 
 
 class Claims:
@@ -53,9 +55,20 @@ class Claims:
         after: str | None = None,
         oldest: bool = False,
     ) -> ClaimPage:
-        """At most `limit` claims; `oldest` gives the oldest of all first."""
+        """A page of at most `limit` claims (500); `oldest` gives the oldest of all first."""
         asked = {"scope": scope, "status": status, "limit": limit, "after": after, "oldest": "true" if oldest else None}
         return await self._wire.look(_PATH, asked, _page)
+
+    async def all(
+        self, scope: str | None = None, status: str | None = None, *, oldest: bool = False
+    ) -> AsyncGenerator[ClaimSeen, None]:
+        """Every claim, in as many pages as it takes."""
+        after, more = None, True
+        while more:
+            page = await self.list(scope, status, limit=PAGE_MAX, after=after, oldest=oldest)
+            for claim in page.claims:
+                yield claim
+            after, more = page.next_after, page.has_more
 
     async def show(self, scope: str, key: str) -> ClaimSeen:
         """One claim with what is kept of its outcome; `NotFound` when there is none."""
@@ -82,7 +95,7 @@ class Claims:
 
 
 def _page(said: Any) -> ClaimPage:
-    return ClaimPage(tuple(_claim(one) for one in said["claims"]), said["next"])
+    return ClaimPage(tuple(_claim(one) for one in said["claims"]), said["next_after"], said["has_more"])
 
 
 def _claim(said: Any) -> ClaimSeen:

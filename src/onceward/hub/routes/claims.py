@@ -12,8 +12,8 @@ from onceward.core.claim import Status
 from onceward.hub import claims
 from onceward.hub.auth import principal_of
 from onceward.hub.body import Sent, StrictRoute
+from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown
 from onceward.hub.state import hub_of
-from onceward.store import PAGE_MAX
 
 router = APIRouter(prefix="/api/v1/claims", route_class=StrictRoute, tags=["claims"])
 
@@ -44,9 +44,9 @@ class ClaimWhole(ClaimShown):
     outcome: OutcomeShown | None
 
 
-class ClaimList(BaseModel):
+class ClaimList(PageShown):
     claims: list[ClaimShown]
-    next: str | None = Field(description="Where the list goes on: pass it as `after`.")
+    next: str | None = Field(deprecated=True, description="As `next_after`.")
 
 
 class ResolveSent(Sent):
@@ -67,9 +67,11 @@ async def list_claims(
     request: Request,
     scope: Annotated[str | None, Query(description="Only of this scope.", max_length=255)] = None,
     status: Annotated[Status | None, Query(description="Only with this status.")] = None,
-    limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most so many.")] = 100,
-    after: Annotated[str, Query(description="`next` of the page before.", max_length=4096)] = "",
-    oldest: Annotated[bool, Query(description="The oldest first, of all there are.")] = False,
+    limit: Limit = LIMIT_DEFAULT,
+    after: After = "",
+    oldest: Annotated[
+        bool, Query(description="The oldest first. Each page then reads every claim that matches.")
+    ] = False,
 ) -> Response:
     ledger = hub_of(request).ledger
     return JSONResponse(await claims.list_claims(ledger, scope, status, limit, oldest=oldest, after=after))
