@@ -163,14 +163,31 @@ def test_a_claim_that_is_not_the_one_looked_at_is_left_alone(onceward: Onceward,
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--committed", "--value", "{", "--reason", "r"), "expected JSON"),
+        (("--committed", "--value", "{", "--reason", "r"), "this is not JSON"),
+        (("--committed", "--value", "[" * 100_000, "--reason", "r"), "nested too deeply"),
+        (("--committed", "--value", "NaN", "--reason", "r"), "NaN is not a JSON number"),
+        (("--committed", "--value", '{"a":1,"a":2}', "--reason", "r"), "a name is in it twice"),
+        (("--committed", "--value", '"\\ud800"', "--reason", "r"), "lone surrogate"),
+        (("--committed", "--reason", "r", "--version", str(2**63)), "is not in the range"),
         (("--not-committed", "--value", "1", "--reason", "r"), "goes with the verdict committed"),
         (("--committed", "--reason", " "), "must not be blank"),
         (("--committed", "--value", json.dumps("x" * 70_000), "--reason", "r"), "larger than 65536 bytes"),
         (("--committed", "--not-committed", "--reason", "r"), "exactly one of"),
         (("--committed",), "Missing option '--reason'"),
     ],
-    ids=["no JSON", "a value of nothing", "no reason", "too large", "both", "reason left out"],
+    ids=[
+        "no JSON",
+        "deep",
+        "NaN",
+        "twice",
+        "surrogate",
+        "version",
+        "a value of nothing",
+        "no reason",
+        "too large",
+        "both",
+        "reason left out",
+    ],
 )
 def test_what_makes_no_sense_is_refused_and_changes_nothing(
     onceward: Onceward, ledger: Ledger, key: str, arguments: tuple[str, ...], said: str

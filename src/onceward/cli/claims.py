@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import click
 
+from onceward.cli.argument import json_argument
 from onceward.cli.output import as_json, say_fields, say_json, say_table
 from onceward.cli.settings import DATA
 from onceward.cli.target import Shown, exactly_one, somewhere
@@ -18,6 +18,7 @@ from onceward.hub.config import Config
 # For scripts that watch: something is there that should not be.
 FOUND = 3
 _PAGE_MAX = 500
+_versions = click.IntRange(1, 2**63 - 1)
 _statuses = click.Choice([status.value for status in Status])
 
 
@@ -133,7 +134,9 @@ def show(place: Place, scope: str, key: str, as_json: bool) -> None:
 @claims.command()
 @click.argument("scope")
 @click.argument("key")
-@click.option("--version", "seen", type=int, required=True, help="The version that you looked at (`claims show`).")
+@click.option(
+    "--version", "seen", type=_versions, required=True, help="The version that you looked at (`claims show`)."
+)
 @click.option("--committed", is_flag=True, help="It happened.")
 @click.option("--not-committed", is_flag=True, help="It did not happen, and it will not.")
 @click.option("--value", metavar="JSON", help="With --committed: what the effect gave. [default: null]")
@@ -160,7 +163,12 @@ def resolve(
     onceward claims resolve call charge:43 --version 9 --not-committed --reason "provider_final: never arrived"
     """  # noqa: D301  # \b is click's mark for lines that stay as they are
     verdict = "committed" if committed else "not_committed"
-    _say(place.resolve_claim(scope, key, seen, verdict, _value(value), reason), as_json)
+    _say(
+        place.resolve_claim(
+            scope, key, seen, verdict, None if value is None else json_argument(value, "'--value'"), reason
+        ),
+        as_json,
+    )
 
 
 @claims.command()
@@ -177,15 +185,6 @@ def purge(place: Place, as_json: bool) -> None:
         say_json(done)
     else:
         say_fields(done)
-
-
-def _value(text: str | None) -> Any:
-    try:
-        return None if text is None else json.loads(text)
-    except ValueError:
-        raise click.BadParameter(
-            f'expected JSON, such as 42, "text" or {{}}, not {text!r}', param_hint="--value"
-        ) from None
 
 
 def _say(claim: Shown, as_json: bool) -> None:

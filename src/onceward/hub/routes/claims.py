@@ -52,7 +52,7 @@ class ClaimList(PageShown):
 class ResolveSent(Sent):
     scope: str
     key: str
-    version: int = Field(description="The version that was looked at. Any other, and nothing is done.")
+    version: int = Field(ge=1, lt=2**63, description="The version that was looked at. Any other, and nothing is done.")
     verdict: Literal["committed", "not_committed"]
     value: Any = Field(None, description="With `committed`: what the effect gave.")
     reason: str = Field(description="How this is known. It is kept with who said it.")
