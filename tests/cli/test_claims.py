@@ -139,6 +139,32 @@ def test_a_doubt_is_ended_by_what_happened(onceward: Onceward, ledger: Ledger, k
     assert told["note"].endswith(": found in the journal")
 
 
+def test_a_doubt_of_a_request_is_ended_by_its_response(onceward: Onceward, ledger: Ledger, key: str) -> None:
+    claim = ledger.blocking.begin("http:user:ada", key, None, repeatable=False)
+    assert isinstance(claim, Claim)
+    assert ledger.blocking.doubt(claim)
+    resolve = (
+        "claims", "resolve", "http:user:ada", key, "--version", str(claim.version), "--committed", "--reason", "r",
+    )  # fmt: skip
+
+    for wrong in (
+        ("--value", "1"),
+        ("--status", "500"),
+        ("--status", "200", "--header", "Set-Cookie: a=b"),
+        ("--status", "200", "--header", "Set-Cookie"),
+        ("--status", "200", "--body", "@none"),
+        ("--body", "x"),
+        ("--header", "A: b"),
+    ):
+        assert onceward(*resolve, *wrong).code == 2, wrong
+    told = onceward.json(*resolve, "--status", "201", "--header", "A: b", "--header", "A: c", "--body", "paid")
+
+    assert told["outcome"] == {"code": 201, "bytes": 4, "value": "paid"}
+    entry = ledger.blocking.read("http:user:ada", key)
+    assert entry is not None
+    assert json.loads(entry.outcome.headers or "") == [["A", "b"], ["A", "c"], ["content-length", "4"]]
+
+
 def test_what_certainly_did_not_happen_may_run_again(onceward: Onceward, ledger: Ledger, key: str) -> None:
     version = doubt(ledger, key)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Protocol
 
 import click
@@ -30,7 +33,10 @@ class Place(Protocol):
 
     def claim(self, scope: str, key: str) -> Shown: ...
 
-    def resolve_claim(self, scope: str, key: str, version: int, verdict: str, value: Any, reason: str) -> Shown: ...
+    def resolve_claim(
+        self, scope: str, key: str, version: int, verdict: str, reason: str, value: Any, response: Shown | None
+    ) -> Shown:
+        """`response` has `status`, `headers` and `body_base64`."""
 
     def purge_claims(self) -> Shown: ...
 
@@ -140,6 +146,13 @@ def show(place: Place, scope: str, key: str, as_json: bool) -> None:
 @click.option("--committed", is_flag=True, help="It happened.")
 @click.option("--not-committed", is_flag=True, help="It did not happen, and it will not.")
 @click.option("--value", metavar="JSON", help="With --committed: what the effect gave. [default: null]")
+@click.option("--status", type=int, metavar="CODE", help="Of an HTTP claim: the status that the client's retry gets.")
+@click.option(
+    "--header", "headers", metavar="'NAME: VALUE'", multiple=True, help="With --status: a header; once for each."
+)
+@click.option(
+    "--body", metavar="TEXT", help="With --status: the body; @FILE reads it from a file, - from standard input."
+)
 @click.option("--reason", required=True, help="How you know. It is kept with your name.")
 @as_json
 @exactly_one("committed", "not_committed")
@@ -152,23 +165,30 @@ def resolve(
     committed: bool,
     not_committed: bool,  # noqa: ARG001  # the other of the two
     value: str | None,
+    status: int | None,
+    headers: tuple[str, ...],
+    body: str | None,
     reason: str,
     as_json: bool,
 ) -> None:
     """End a doubt. Nothing is done when the claim has another version by now, or is not in doubt.
 
+    KEY may be cut as the log shows it: its first 20 characters and "...".
+
+    On an HTTP claim, whose scope begins with http:, --committed takes the response: --status, --header and --body. The
+    client's retry gets exactly that. Without them it gets 409 outcome-not-kept.
+
     \b
     onceward claims resolve call charge:42 --version 7 --committed --value '{"charge": "ch_1"}' \\
         --reason "found in the bank's journal"
     onceward claims resolve call charge:43 --version 9 --not-committed --reason "provider_final: never arrived"
+    onceward claims resolve http:user:ada 7f3c2b1a --version 4 --committed --status 201 \\
+        --header "Content-Type: application/json" --body @paid.json --reason "found in the bank's journal"
     """  # noqa: D301  # \b is click's mark for lines that stay as they are
     verdict = "committed" if committed else "not_committed"
-    _say(
-        place.resolve_claim(
-            scope, key, seen, verdict, None if value is None else json_argument(value, "'--value'"), reason
-        ),
-        as_json,
-    )
+    given = None if value is None else json_argument(value, "'--value'")
+    response = _response(status, headers, body)
+    _say(place.resolve_claim(scope, key, seen, verdict, reason, given, response), as_json)
 
 
 @claims.command()
@@ -185,6 +205,33 @@ def purge(place: Place, as_json: bool) -> None:
         say_json(done)
     else:
         say_fields(done)
+
+
+def _response(status: int | None, headers: tuple[str, ...], body: str | None) -> Shown | None:
+    if status is None:
+        if headers or body is not None:
+            raise click.UsageError(
+                "--header and --body belong to a response: give --status too", click.get_current_context()
+            )
+        return None
+    named: dict[str, list[str]] = {}
+    for line in headers:
+        name, colon, value = line.partition(":")
+        if not colon:
+            raise click.BadParameter(f"expected 'Name: value', not {line!r}", param_hint="'--header'")
+        named.setdefault(name.strip(), []).append(value.strip())
+    return {"status": status, "headers": named, "body_base64": base64.b64encode(_bytes(body)).decode()}
+
+
+def _bytes(body: str | None) -> bytes:
+    if body == "-":
+        return sys.stdin.buffer.read()
+    if body is not None and body.startswith("@"):
+        try:
+            return Path(body[1:]).read_bytes()
+        except OSError as error:
+            raise click.BadParameter(f"{body[1:]!r} cannot be read: {error.strerror}", param_hint="'--body'") from None
+    return (body or "").encode()
 
 
 def _say(claim: Shown, as_json: bool) -> None:

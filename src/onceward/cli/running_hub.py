@@ -103,8 +103,11 @@ class RunningHub:
     def claim(self, scope: str, key: str) -> Shown:
         return dataclasses.asdict(self._hub.claims.show(scope, key))
 
-    def resolve_claim(self, scope: str, key: str, version: int, verdict: str, value: Any, reason: str) -> Shown:
-        return dataclasses.asdict(self._hub.claims.resolve(scope, key, version, verdict, reason, value=value))
+    def resolve_claim(
+        self, scope: str, key: str, version: int, verdict: str, reason: str, value: Any, response: Shown | None
+    ) -> Shown:
+        given = {"value": value, "response": response}
+        return dataclasses.asdict(self._hub.claims.resolve(scope, key, version, verdict, reason, **given))
 
     def purge_claims(self) -> Shown:
         return {"deleted_count": self._hub.claims.purge()}

@@ -7,18 +7,29 @@ at, and with who said so and why.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from onceward.core.claim import Entry, Status
-from onceward.core.key import check_key, check_scope
-from onceward.core.outcome import INLINE_BYTES_MAX, pack, unpack
+from onceward.core.key import CUT, KEY_CHARACTERS_SHOWN, check_key, check_scope
+from onceward.core.key import shown as shown_key
+from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, pack, unpack
 from onceward.core.text import checked, refused
 from onceward.core.verdict import Committed, Final, NotCommitted
 from onceward.db.page import not_a_cursor, place_in
 from onceward.errors import Conflict, InvalidKey, InvalidOption, NotFound, OncewardError
+from onceward.http.kept import Form
+from onceward.hub.given_response import (
+    Given,
+    check_readable,
+    checked_response,
+    is_http,
+    kept_response,
+    response_body,
+)
 from onceward.ledger import Ledger
 from onceward.store import PAGE_MAX
 
@@ -99,39 +110,94 @@ async def namespaces(ledger: Ledger) -> set[str]:
     return {entry.scope.partition(":")[0] for entry in page.entries}
 
 
-async def show_claim(ledger: Ledger, scope: str, key: str) -> dict[str, Any]:
+async def show_claim(ledger: Ledger, form: Form, scope: str, key: str) -> dict[str, Any]:
     """One entry with what is kept of its outcome."""
     _check_names(ledger, scope, key)
     entry = await ledger.read(scope, key)
     if entry is None:
-        raise NotFound(f"there is no claim with this key in the scope {scope!r}")
-    return {**shown(ledger, entry), "outcome": await _outcome(ledger, entry)}
+        raise _no_claim(scope)
+    return {**shown(ledger, entry), "outcome": await _outcome(ledger, form, entry)}
 
 
 async def resolve_claim(
-    ledger: Ledger, actor: str, *, scope: str, key: str, version: int, verdict: str, value: Any, reason: str
+    ledger: Ledger,
+    form: Form,
+    actor: str,
+    *,
+    scope: str,
+    key: str,
+    version: int,
+    verdict: str,
+    reason: str,
+    value: Any = None,
+    response: Given | None = None,
 ) -> dict[str, Any]:
-    """End a doubt: it happened, with this value, or it did not and will not. Gives the entry as it is then."""
+    """End a doubt: it happened, or it did not and will not. Gives the entry as it is then.
+
+    What happened has a value, or, on an HTTP claim, the response that the client's retry gets; without one the retry gets
+    409 `outcome-not-kept`. `form` is the form in which the application keeps its responses.
+    """
     _check_names(ledger, scope, key)
     checked("reason", reason, REASON_BYTES_MAX)
     if verdict not in VERDICTS:
         raise refused("verdict", f"is {' or '.join(VERDICTS)}")
-    if verdict == NOT_COMMITTED and value is not None:
-        raise refused("value", "goes with the verdict committed")
-    if verdict == COMMITTED and pack(value, INLINE_BYTES_MAX) is None:
+    for name, given in (("value", value), ("response", response)):
+        if verdict == NOT_COMMITTED and given is not None:
+            raise refused(name, "goes with the verdict committed")
+    if value is not None and response is not None:
+        raise refused("response", "cannot be given together with value")
+    if is_http(scope) and value is not None:
+        raise refused("value", "is not what an HTTP claim keeps; give the response (status, headers and body) instead")
+    if not is_http(scope) and response is not None:
+        raise refused("response", "is for HTTP claims, whose scope begins with http:; give the value instead")
+    if pack(value, INLINE_BYTES_MAX) is None:
         raise refused("value", f"is larger than {INLINE_BYTES_MAX} bytes")
-    before = await ledger.read(scope, key)
-    if before is None:
-        raise NotFound(f"there is no claim with this key in the scope {scope!r}")
-    note = f"{verdict} by {actor}: {reason}"
-    said = Committed(value) if verdict == COMMITTED else NotCommitted(_final(reason))
-    if not await ledger.resolve(scope, key, version, said, note=note):
-        now = await ledger.read(scope, key) or before
+    parts = None
+    if response is not None:
+        parts = checked_response(response, form)
+        await check_readable(ledger, form, scope)
+    before = await _found(ledger, scope, key, version, Status.IN_DOUBT)
+    said: Committed | NotCommitted = NotCommitted(_final(reason))
+    if verdict == COMMITTED and parts is not None:
+        said = Committed(kept_response(form, dataclasses.replace(before, version=version), *parts))
+    elif verdict == COMMITTED:
+        said = Committed(NOTHING if is_http(scope) else value)
+    if not await ledger.resolve(scope, before.key, version, said, note=f"{verdict} by {actor}: {reason}"):
+        now = await ledger.read(scope, before.key) or before
         raise Conflict(
             f"the claim is {now.status.value} with version {now.version}; only one in doubt can be resolved, with the"
             " version that it has. Look at it again"
         )
-    return await show_claim(ledger, scope, key)
+    return await show_claim(ledger, form, scope, before.key)
+
+
+async def _found(ledger: Ledger, scope: str, key: str, version: int, status: Status) -> Entry:
+    """The entry of a key, which may be cut as the log shows it: `version` and `status` then have to identify it."""
+    entry = await ledger.read(scope, key)
+    if entry is not None:
+        return entry
+    if len(key) != KEY_CHARACTERS_SHOWN + len(CUT) or not key.endswith(CUT):
+        raise _no_claim(scope)
+    found: list[Entry] = []
+    after = ""
+    while True:
+        page = await ledger.scan(scope, status, after=after, limit=PAGE_MAX)
+        found += (one for one in page.entries if one.version == version and shown_key(one.key) == key)
+        after = page.next
+        if not after:
+            break
+    if not found:
+        raise NotFound(
+            f"no claim in the scope {scope!r} that is {status.value} with version {version} has a key that begins with"
+            f" {key.removesuffix(CUT)!r}"
+        )
+    if len(found) > 1:
+        raise Conflict(f"{len(found)} claims have a key that begins with {key.removesuffix(CUT)!r}; give the whole key")
+    return found[0]
+
+
+def _no_claim(scope: str) -> NotFound:
+    return NotFound(f"there is no claim with this key in the scope {scope!r}")
 
 
 async def purge_claims(ledger: Ledger) -> int:
@@ -187,10 +253,10 @@ def _from_cursor(text: str) -> str:
     return after
 
 
-async def _outcome(ledger: Ledger, entry: Entry) -> dict[str, Any] | None:
+async def _outcome(ledger: Ledger, form: Form, entry: Entry) -> dict[str, Any] | None:
     if entry.status is not Status.COMPLETED:
         return None
-    body = await ledger.body(entry)
+    body = await (ledger.body(entry) if entry.outcome.code is None else response_body(ledger, form, entry))
     told: dict[str, Any] = {"code": entry.outcome.code, "bytes": None if body is None else len(body)}
     if body is not None and len(body) <= INLINE_BYTES_MAX:
         told["value"] = _value(entry, body)

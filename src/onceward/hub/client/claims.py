@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,9 +76,13 @@ class Claims:
 
     async def resolve(
         self, scope: str, key: str, version: int, verdict: str, reason: str, *, value: object = None,
-        idempotency_key: str | None = None,
+        response: Mapping[str, object] | None = None, idempotency_key: str | None = None,
     ) -> ClaimSeen:  # fmt: skip
-        """End a doubt; `Conflict` when the claim is not in doubt under this version."""
+        """End a doubt; `Conflict` when the claim is not in doubt under this version.
+
+        On an HTTP claim `response` is what the client's retry gets: `status`, `headers` (one value or a list of them for
+        each name), and `body` or `body_base64`.
+        """
         sent = {
             "scope": scope,
             "key": key,
@@ -86,6 +90,7 @@ class Claims:
             "verdict": verdict,
             "reason": reason,
             **({} if value is None else {"value": value}),
+            **({} if response is None else {"response": dict(response)}),
         }
         return await self._wire.change("POST", f"{_PATH}/resolve", sent, idempotency_key, _claim)
 

@@ -12,6 +12,7 @@ from onceward.core.claim import Status
 from onceward.hub import claims
 from onceward.hub.auth import principal_of
 from onceward.hub.body import Sent, StrictRoute
+from onceward.hub.given_response import Given
 from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown
 from onceward.hub.state import hub_of
 
@@ -49,12 +50,24 @@ class ClaimList(PageShown):
     next: str | None = Field(deprecated=True, description="As `next_after`.")
 
 
+class ResponseSent(Sent):
+    """A response as the client gets it. `Content-Length` is added."""
+
+    status: int = Field(ge=200, le=499, description="Not 401, 403, 408, 409, 425 or 429, on which clients retry.")
+    headers: dict[str, str | list[str]] = Field({}, description="A name has one value, or several.")
+    body: str | None = Field(None, description="The body as text, up to 64 KiB. Without it, the body is empty.")
+    body_base64: str | None = Field(None, description="The body as bytes. Not together with `body`.")
+
+
 class ResolveSent(Sent):
     scope: str
     key: str
     version: int = Field(ge=1, lt=2**63, description="The version that was looked at. Any other, and nothing is done.")
     verdict: Literal["committed", "not_committed"]
-    value: Any = Field(None, description="With `committed`: what the effect gave.")
+    value: Any = Field(None, description="With `committed`: the result of the effect. Not for an HTTP claim.")
+    response: ResponseSent | None = Field(
+        None, description="With `committed`, on an HTTP claim: what the client's retry gets. Not together with `value`."
+    )
     reason: str = Field(description="How this is known. It is kept with who said it.")
 
 
@@ -83,7 +96,8 @@ async def show_claim(
     scope: Annotated[str, Query(max_length=255)],
     key: Annotated[str, Query(max_length=1024)],
 ) -> Response:
-    return JSONResponse(await claims.show_claim(hub_of(request).ledger, scope, key))
+    hub = hub_of(request)
+    return JSONResponse(await claims.show_claim(hub.ledger, hub.response_form, scope, key))
 
 
 @router.post(
@@ -93,14 +107,17 @@ async def show_claim(
     summary="End a doubt",
 )
 async def resolve_claim(sent: ResolveSent, request: Request) -> Response:
+    hub = hub_of(request)
     told = await claims.resolve_claim(
-        hub_of(request).ledger,
+        hub.ledger,
+        hub.response_form,
         principal_of(request.scope),
         scope=sent.scope,
         key=sent.key,
         version=sent.version,
         verdict=sent.verdict,
         value=sent.value,
+        response=None if sent.response is None else Given(**sent.response.model_dump()),
         reason=sent.reason,
     )
     return JSONResponse(told)
