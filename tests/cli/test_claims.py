@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,9 +13,12 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Done, Onceward
+from tests.hub.process import environment
+from tests.waiting import until
 
 from onceward import Ledger, errors, open_ledger
 from onceward.core.claim import Claim
+from onceward.core.outcome import Outcome
 
 SCOPE = "call"
 
@@ -228,11 +233,74 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(
     assert entry.status == "in_doubt"
 
 
+@pytest.mark.parametrize(("repeatable", "ends"), [(True, "failed"), (False, "in_doubt")])
+def test_a_claim_that_has_lapsed_is_abandoned(
+    onceward: Onceward, ledger: Ledger, key: str, repeatable: bool, ends: str
+) -> None:
+    claim = ledger.blocking.begin(SCOPE, key, None, repeatable=repeatable, lease_seconds=0.001)
+    assert isinstance(claim, Claim)
+    until(lambda: ledger.blocking.wait(claim.entry, 1).entry is not None, "the lease does not lapse")
+    abandon = ("claims", "abandon", SCOPE, key, "--reason", "its machine is gone", "--version")
+
+    other = onceward(*abandon, str(claim.version + 1))
+    assert (other.code, "only one in progress can be abandoned" in other.err) == (1, True)
+    told = onceward.json(*abandon, str(claim.version))
+    assert (told["status"], told["version"]) == (ends, claim.version)
+    assert told["note"].endswith(": its machine is gone")
+    again = onceward(*abandon, str(claim.version))
+    assert (again.code, f"the claim is {ends}" in again.err) == (1, True)
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_a_claim_whose_lease_runs_is_abandoned_by_force_alone_and_then_in_doubt(
+    onceward: Onceward, ledger: Ledger, key: str, repeatable: bool
+) -> None:
+    claim = ledger.blocking.begin(SCOPE, key, None, repeatable=repeatable)
+    assert isinstance(claim, Claim)
+    # As the log shows it.
+    abandon = ("claims", "abandon", SCOPE, key[:20] + "...", "--version", str(claim.version), "--reason", "r")
+
+    refused = onceward(*abandon)
+    assert (refused.code, "its holder may be alive" in refused.err) == (1, True)
+    assert onceward.json("claims", "show", SCOPE, key)["status"] == "in_progress"
+    assert onceward.json(*abandon, "--force")["status"] == "in_doubt"
+    assert ledger.blocking.settle(claim, Outcome(body=b"1")), "a holder that lives still settles it"
+
+
+def test_a_claim_whose_holder_is_proved_dead_is_abandoned_while_its_lease_runs(
+    onceward: Onceward, ledger: Ledger, key: str
+) -> None:
+    hold = """
+import sys
+from onceward import open_ledger
+ledger = open_ledger(sys.argv[1], namespace=sys.argv[2])
+print(ledger.blocking.begin("call", sys.argv[3], None, repeatable=False, lease_seconds=3600).version, flush=True)
+sys.stdin.read()
+"""
+    url = f"sqlite:///{onceward.blobs.parent.absolute()}/ledger.db"
+    with subprocess.Popen(
+        [sys.executable, "-c", hold, url, ledger.namespace, key],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(),
+    ) as holder:
+        assert holder.stdout is not None
+        version = holder.stdout.readline().decode().strip()
+        abandon = ("claims", "abandon", SCOPE, key, "--version", version, "--reason", "r")
+        alive = onceward(*abandon)
+        holder.kill()
+        holder.wait()
+
+    assert (alive.code, "its holder may be alive" in alive.err) == (1, True)
+    assert onceward.json(*abandon)["status"] == "in_doubt"
+
+
 def test_a_claim_that_nobody_made_cannot_be_shown_or_resolved(onceward: Onceward, ledger: Ledger) -> None:
     assert ledger.blocking.read(SCOPE, "nobody") is None
     for command in (
         ("show", SCOPE, "nobody"),
         ("resolve", SCOPE, "nobody", "--version", "1", "--committed", "--reason", "r"),
+        ("abandon", SCOPE, "nobody", "--version", "1", "--reason", "r"),
     ):
         done = onceward("claims", *command)
         assert (done.code, "there is no claim with this key" in done.err) == (1, True)

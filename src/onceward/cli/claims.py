@@ -38,6 +38,8 @@ class Place(Protocol):
     ) -> Shown:
         """`response` has `status`, `headers` and `body_base64`."""
 
+    def abandon_claim(self, scope: str, key: str, version: int, reason: str, *, force: bool) -> Shown: ...
+
     def purge_claims(self) -> Shown: ...
 
 
@@ -189,6 +191,28 @@ def resolve(
     given = None if value is None else json_argument(value, "'--value'")
     response = _response(status, headers, body)
     _say(place.resolve_claim(scope, key, seen, verdict, reason, given, response), as_json)
+
+
+@claims.command()
+@click.argument("scope")
+@click.argument("key")
+@click.option(
+    "--version", "seen", type=_versions, required=True, help="The version that you looked at (`claims show`)."
+)
+@click.option("--reason", required=True, help="Why. It is kept with your name.")
+@click.option("--force", is_flag=True, help="Also while the lease runs. The claim is then always in doubt.")
+@as_json
+@on_ledger
+def abandon(place: Place, scope: str, key: str, seen: int, reason: str, force: bool, as_json: bool) -> None:
+    """End a claim whose holder will not: it has failed if it may be repeated; otherwise it is in doubt.
+
+    It is refused while the lease runs, unless the holder is proved dead from this machine. With --force it ends then,
+    too, always in doubt: its holder may be alive, and may still settle it. KEY may be cut as the log shows it.
+
+    \b
+    onceward claims abandon call charge:42 --version 7 --reason "its machine is gone"
+    """  # noqa: D301  # \b is click's mark for lines that stay as they are
+    _say(place.abandon_claim(scope, key, seen, reason, force=force), as_json)
 
 
 @claims.command()

@@ -109,6 +109,9 @@ class RunningHub:
         given = {"value": value, "response": response}
         return dataclasses.asdict(self._hub.claims.resolve(scope, key, version, verdict, reason, **given))
 
+    def abandon_claim(self, scope: str, key: str, version: int, reason: str, *, force: bool) -> Shown:
+        return dataclasses.asdict(self._hub.claims.abandon(scope, key, version, reason, force=force))
+
     def purge_claims(self) -> Shown:
         return {"deleted_count": self._hub.claims.purge()}
 

@@ -56,6 +56,19 @@ class StoredClaims:
         said["response"] = None if response is None else Given(**response)
         return wait(claims.resolve_claim(self._ledger, self._form, getpass.getuser(), scope=scope, key=key, **said))
 
+    def abandon_claim(self, scope: str, key: str, version: int, reason: str, *, force: bool) -> Shown:
+        abandoning = claims.abandon_claim(
+            self._ledger,
+            self._form,
+            getpass.getuser(),
+            scope=scope,
+            key=key,
+            version=version,
+            reason=reason,
+            force=force,
+        )
+        return wait(abandoning)
+
     def _tell_of_others(self) -> None:
         """An empty list may be that of a namespace that nobody uses."""
         own = self._ledger.namespace

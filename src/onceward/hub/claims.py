@@ -171,6 +171,30 @@ async def resolve_claim(
     return await show_claim(ledger, form, scope, before.key)
 
 
+async def abandon_claim(
+    ledger: Ledger, form: Form, actor: str, *, scope: str, key: str, version: int, reason: str, force: bool = False
+) -> dict[str, Any]:
+    """End a claim whose holder will not: it has failed if it may be repeated, otherwise it is in doubt.
+
+    Refused while the lease runs, unless the holder is proved dead from here; `force` ends it then, always in doubt.
+    """
+    _check_names(ledger, scope, key)
+    checked("reason", reason, REASON_BYTES_MAX)
+    before = await _found(ledger, scope, key, version, Status.IN_PROGRESS)
+    if not await ledger.abandon(scope, before.key, version, note=f"abandoned by {actor}: {reason}", force=force):
+        now = await ledger.read(scope, before.key) or before
+        if now.status is Status.IN_PROGRESS and now.version == version:
+            raise Conflict(
+                f"the lease of this claim runs until {_time(now.lease_until)}, and its holder may be alive. Wait until"
+                " then, or use force: the claim is then in doubt, and its holder may still settle it"
+            )
+        raise Conflict(
+            f"the claim is {now.status.value} with version {now.version}; only one in progress can be abandoned, with the"
+            " version that it has. Look at it again"
+        )
+    return await show_claim(ledger, form, scope, before.key)
+
+
 async def _found(ledger: Ledger, scope: str, key: str, version: int, status: Status) -> Entry:
     """The entry of a key, which may be cut as the log shows it: `version` and `status` then have to identify it."""
     entry = await ledger.read(scope, key)
@@ -217,6 +241,7 @@ def shown(ledger: Ledger, entry: Entry) -> dict[str, Any]:
         "version": entry.version,
         "attempt": entry.attempt,
         "created_at": _time(entry.created_at),
+        "claimed_at": _time(entry.claimed_at),
         "lease_until": _time(entry.lease_until) if entry.status is Status.IN_PROGRESS else None,
         "completed_at": _time(entry.completed_at),
         "expires_at": _time(entry.expires_at),

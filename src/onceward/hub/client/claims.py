@@ -21,6 +21,7 @@ class ClaimSeen:
     version: int
     attempt: int
     created_at: str
+    claimed_at: str
     lease_until: str | None
     completed_at: str | None
     expires_at: str | None
@@ -93,6 +94,14 @@ class Claims:
             **({} if response is None else {"response": dict(response)}),
         }
         return await self._wire.change("POST", f"{_PATH}/resolve", sent, idempotency_key, _claim)
+
+    async def abandon(
+        self, scope: str, key: str, version: int, reason: str, *, force: bool = False,
+        idempotency_key: str | None = None,
+    ) -> ClaimSeen:  # fmt: skip
+        """End a claim whose holder will not; `Conflict` while its lease runs, unless `force` is given."""
+        sent = {"scope": scope, "key": key, "version": version, "reason": reason, "force": force}
+        return await self._wire.change("POST", f"{_PATH}/abandon", sent, idempotency_key, _claim)
 
     async def purge(self, *, idempotency_key: str | None = None) -> int:
         """Delete what is past its retention; gives how many."""

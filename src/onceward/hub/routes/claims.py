@@ -25,7 +25,8 @@ class ClaimShown(BaseModel):
     status: Status
     version: int = Field(description="What a resolution names: the claim that was looked at.")
     attempt: int
-    created_at: str | None
+    created_at: str | None = Field(description="When the key was first claimed.")
+    claimed_at: str | None = Field(description="When this version was claimed.")
     lease_until: str | None = Field(description="While it is in progress: when a silent holder loses it.")
     completed_at: str | None
     expires_at: str | None
@@ -69,6 +70,14 @@ class ResolveSent(Sent):
         None, description="With `committed`, on an HTTP claim: what the client's retry gets. Not together with `value`."
     )
     reason: str = Field(description="How this is known. It is kept with who said it.")
+
+
+class AbandonSent(Sent):
+    scope: str
+    key: str
+    version: int = Field(ge=1, lt=2**63, description="The version that was looked at. Any other, and nothing is done.")
+    reason: str = Field(description="Why. It is kept with who said it.")
+    force: bool = Field(default=False, description="Also while the lease runs. The claim is then always in doubt.")
 
 
 class PurgeShown(BaseModel):
@@ -121,6 +130,18 @@ async def resolve_claim(sent: ResolveSent, request: Request) -> Response:
         reason=sent.reason,
     )
     return JSONResponse(told)
+
+
+@router.post(
+    "/abandon",
+    response_model=ClaimWhole,
+    responses={409: {"description": "Its lease runs, or it is not in progress, or not any more under this version."}},
+    summary="End a claim whose holder will not",
+)
+async def abandon_claim(sent: AbandonSent, request: Request) -> Response:
+    """It has failed if it may be repeated; otherwise it is in doubt."""
+    hub, actor = hub_of(request), principal_of(request.scope)
+    return JSONResponse(await claims.abandon_claim(hub.ledger, hub.response_form, actor, **sent.model_dump()))
 
 
 @router.post("/purge", response_model=PurgeShown, summary="Delete what is past its retention")
