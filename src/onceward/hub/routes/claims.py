@@ -12,8 +12,9 @@ from onceward.core.claim import Status
 from onceward.hub import claims
 from onceward.hub.auth import principal_of
 from onceward.hub.body import Sent, StrictRoute
+from onceward.hub.given_response import Given
+from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown
 from onceward.hub.state import hub_of
-from onceward.store import PAGE_MAX
 
 router = APIRouter(prefix="/api/v1/claims", route_class=StrictRoute, tags=["claims"])
 
@@ -24,7 +25,8 @@ class ClaimShown(BaseModel):
     status: Status
     version: int = Field(description="What a resolution names: the claim that was looked at.")
     attempt: int
-    created_at: str | None
+    created_at: str | None = Field(description="When the key was first claimed.")
+    claimed_at: str | None = Field(description="When this version was claimed.")
     lease_until: str | None = Field(description="While it is in progress: when a silent holder loses it.")
     completed_at: str | None
     expires_at: str | None
@@ -44,18 +46,38 @@ class ClaimWhole(ClaimShown):
     outcome: OutcomeShown | None
 
 
-class ClaimList(BaseModel):
+class ClaimList(PageShown):
     claims: list[ClaimShown]
-    next: str | None = Field(description="Where the list goes on: pass it as `after`.")
+    next: str | None = Field(deprecated=True, description="As `next_after`.")
+
+
+class ResponseSent(Sent):
+    """A response as the client gets it. `Content-Length` is added."""
+
+    status: int = Field(ge=200, le=499, description="Not 401, 403, 408, 409, 425 or 429, on which clients retry.")
+    headers: dict[str, str | list[str]] = Field({}, description="A name has one value, or several.")
+    body: str | None = Field(None, description="The body as text, up to 64 KiB. Without it, the body is empty.")
+    body_base64: str | None = Field(None, description="The body as bytes. Not together with `body`.")
 
 
 class ResolveSent(Sent):
     scope: str
     key: str
-    version: int = Field(description="The version that was looked at. Any other, and nothing is done.")
+    version: int = Field(ge=1, lt=2**63, description="The version that was looked at. Any other, and nothing is done.")
     verdict: Literal["committed", "not_committed"]
-    value: Any = Field(None, description="With `committed`: what the effect gave.")
+    value: Any = Field(None, description="With `committed`: the result of the effect. Not for an HTTP claim.")
+    response: ResponseSent | None = Field(
+        None, description="With `committed`, on an HTTP claim: what the client's retry gets. Not together with `value`."
+    )
     reason: str = Field(description="How this is known. It is kept with who said it.")
+
+
+class AbandonSent(Sent):
+    scope: str
+    key: str
+    version: int = Field(ge=1, lt=2**63, description="The version that was looked at. Any other, and nothing is done.")
+    reason: str = Field(description="Why. It is kept with who said it.")
+    force: bool = Field(default=False, description="Also while the lease runs. The claim is then always in doubt.")
 
 
 class PurgeShown(BaseModel):
@@ -67,9 +89,11 @@ async def list_claims(
     request: Request,
     scope: Annotated[str | None, Query(description="Only of this scope.", max_length=255)] = None,
     status: Annotated[Status | None, Query(description="Only with this status.")] = None,
-    limit: Annotated[int, Query(ge=1, le=PAGE_MAX, description="At most so many.")] = 100,
-    after: Annotated[str, Query(description="`next` of the page before.", max_length=4096)] = "",
-    oldest: Annotated[bool, Query(description="The oldest first, of all there are.")] = False,
+    limit: Limit = LIMIT_DEFAULT,
+    after: After = "",
+    oldest: Annotated[
+        bool, Query(description="The oldest first. Each page then reads every claim that matches.")
+    ] = False,
 ) -> Response:
     ledger = hub_of(request).ledger
     return JSONResponse(await claims.list_claims(ledger, scope, status, limit, oldest=oldest, after=after))
@@ -81,7 +105,8 @@ async def show_claim(
     scope: Annotated[str, Query(max_length=255)],
     key: Annotated[str, Query(max_length=1024)],
 ) -> Response:
-    return JSONResponse(await claims.show_claim(hub_of(request).ledger, scope, key))
+    hub = hub_of(request)
+    return JSONResponse(await claims.show_claim(hub.ledger, hub.response_form, scope, key))
 
 
 @router.post(
@@ -91,17 +116,32 @@ async def show_claim(
     summary="End a doubt",
 )
 async def resolve_claim(sent: ResolveSent, request: Request) -> Response:
+    hub = hub_of(request)
     told = await claims.resolve_claim(
-        hub_of(request).ledger,
+        hub.ledger,
+        hub.response_form,
         principal_of(request.scope),
         scope=sent.scope,
         key=sent.key,
         version=sent.version,
         verdict=sent.verdict,
         value=sent.value,
+        response=None if sent.response is None else Given(**sent.response.model_dump()),
         reason=sent.reason,
     )
     return JSONResponse(told)
+
+
+@router.post(
+    "/abandon",
+    response_model=ClaimWhole,
+    responses={409: {"description": "Its lease runs, or it is not in progress, or not any more under this version."}},
+    summary="End a claim whose holder will not",
+)
+async def abandon_claim(sent: AbandonSent, request: Request) -> Response:
+    """It has failed if it may be repeated; otherwise it is in doubt."""
+    hub, actor = hub_of(request), principal_of(request.scope)
+    return JSONResponse(await claims.abandon_claim(hub.ledger, hub.response_form, actor, **sent.model_dump()))
 
 
 @router.post("/purge", response_model=PurgeShown, summary="Delete what is past its retention")

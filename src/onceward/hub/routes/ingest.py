@@ -17,13 +17,14 @@ from onceward.core.text import refused, written
 from onceward.errors import InvalidInput, TooLarge
 from onceward.hub.body import Sent, StrictRoute, check_media_type, parse, sent_bytes
 from onceward.hub.ingest_bodies import EMAIL, ENTRIES, MAIL, TELEGRAM
+from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown, paged
 from onceward.hub.schema import schema_of
 from onceward.hub.state import hub_of, request_key_of
 from onceward.ingest.email.normalize import normalize_email, normalize_mail
 from onceward.ingest.insert import insert_entries, insert_entry
 from onceward.ingest.keys import EMAIL_THREAD
 from onceward.ingest.payload import Payload
-from onceward.ingest.policy import list_policies, put_policy
+from onceward.ingest.policy import policy_page, put_policy
 from onceward.ingest.schema import active_schema, schema_named, set_test_mode, test_mode
 from onceward.ingest.telegram import normalize_telegram
 
@@ -140,7 +141,7 @@ class PolicyShown(BaseModel):
     secondary_role: Literal["identity", "hint"]
 
 
-class PolicyList(BaseModel):
+class PolicyList(PageShown):
     schema_: SchemaName = Field(alias="schema")
     policies: list[PolicyShown]
 
@@ -204,11 +205,13 @@ async def insert(request: Request) -> Response:
 def get_policies(
     request: Request,
     schema: Annotated[SchemaName | None, Query(description="Without it the active one.")] = None,
+    limit: Limit = LIMIT_DEFAULT,
+    after: After = "",
 ) -> Response:
     with hub_of(request).database.read() as tx:
         asked = active_schema(tx) if schema is None else schema_named(schema)
-        found = list_policies(tx, asked)
-    return _json({"schema": asked.name, "policies": [policy.json() for policy in found]})
+        page = policy_page(tx, asked, limit, after)
+    return _json({"schema": asked.name, "policies": [policy.json() for policy in page.items], **paged(page)})
 
 
 @router.put("/policies", response_model=PolicyShown, summary="Make or change a policy of the active schema")

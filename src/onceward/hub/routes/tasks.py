@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import anyio.to_thread
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Header, Path, Request, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, StreamingResponse
@@ -23,6 +23,7 @@ from onceward.http import problem
 from onceward.hub import ranges
 from onceward.hub.auth import may
 from onceward.hub.body import Sent, StrictRoute, parse
+from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown, paged
 from onceward.hub.ranges import Part, Unsatisfiable
 from onceward.hub.state import hub_of, request_key_of
 from onceward.hub.upload import Upload, received
@@ -93,9 +94,9 @@ class TaskShown(BaseModel):
     updated_at: str
 
 
-class TaskList(BaseModel):
+class TaskList(PageShown):
     tasks: list[TaskShown]
-    next: str | None = Field(None, description="Only where there is more: pass it as `after`.")
+    next: str | None = Field(None, deprecated=True, description="As `next_after`; only where there is more.")
 
 
 class AttachmentShown(BaseModel):
@@ -122,7 +123,7 @@ class AttachmentShown(BaseModel):
     expired: bool | None = None
 
 
-class AttachmentList(BaseModel):
+class AttachmentList(PageShown):
     attachments: list[AttachmentShown]
 
 
@@ -138,15 +139,12 @@ def make_task(sent: TaskSent, request: Request) -> Response:
 
 
 @router.get("/tasks", response_model=TaskList, summary="List tasks, the newest first")
-def list_tasks(
-    request: Request,
-    limit: Annotated[int, Query(ge=1, le=500, description="At most so many.")] = 50,
-    after: Annotated[str, Query(description="`next` of the page before.", max_length=255)] = "",
-) -> Response:
+def list_tasks(request: Request, limit: Limit = LIMIT_DEFAULT, after: After = "") -> Response:
     with hub_of(request).database.read() as tx:
         page = tasks.list_tasks(tx, limit, after)
-    more = {} if page.next is None else {"next": page.next}
-    return _json({"tasks": [_task(task) for task in page.tasks], **more})
+    # Clients of earlier versions read `next`; without it they would stop after the first page.
+    older = {"next": page.next_after} if page.has_more else {}
+    return _json({"tasks": [_task(task) for task in page.items], **paged(page), **older})
 
 
 @router.get("/tasks/{task_id}", response_model=TaskShown, summary="Look at a task")
@@ -221,13 +219,14 @@ def link_attachment(task_id: TaskId, sent: LinkSent, request: Request) -> Respon
 def list_attachments(
     task_id: TaskId,
     request: Request,
-    limit: Annotated[int | None, Query(ge=1, le=500, description="At most so many; without it, all.")] = None,
+    limit: Limit = LIMIT_DEFAULT,
+    after: After = "",
 ) -> Response:
     """The newest first."""
     with hub_of(request).database.read() as tx:
-        found = tasks.list_attachments(tx, task_id, limit)
+        page = tasks.list_attachments(tx, task_id, limit, after)
     now = now_text()
-    return _json({"attachments": [attachment.shown(now) for attachment in found]})
+    return _json({"attachments": [attachment.shown(now) for attachment in page.items], **paged(page)})
 
 
 @router.get("/attachments/{attachment_id}", response_model=AttachmentShown, summary="Look at an attachment")

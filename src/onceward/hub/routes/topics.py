@@ -11,14 +11,13 @@ from pydantic import BaseModel, Field
 from onceward import topics
 from onceward.core.text import written
 from onceward.hub.body import Sent, StrictRoute
+from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown, paged
 from onceward.hub.state import hub_of, request_key_of
 from onceward.topics.attachment import Attached, attachment_json
-from onceward.topics.topic import LIST_MAX
 
 router = APIRouter(prefix="/api/v1", route_class=StrictRoute, tags=["topics"])
 
 TopicId = Annotated[str, Path(description="The id of a topic.", max_length=255)]
-Limit = Annotated[int, Query(ge=1, le=LIST_MAX, description="At most so many.")]
 
 
 class TopicSent(Sent):
@@ -74,7 +73,7 @@ class TopicFound(BaseModel):
     topic: TopicShown
 
 
-class TopicList(BaseModel):
+class TopicList(PageShown):
     topics: list[TopicShown]
 
 
@@ -83,7 +82,7 @@ class MessageMade(BaseModel):
     event_id: int | None
 
 
-class MessageList(BaseModel):
+class MessageList(PageShown):
     messages: list[MessageShown]
 
 
@@ -93,7 +92,7 @@ class AttachmentMade(BaseModel):
     value_differs: bool | None = Field(None, description="True when the stored value is not the one that was sent.")
 
 
-class AttachmentList(BaseModel):
+class AttachmentList(PageShown):
     attachments: list[AttachmentShown]
 
 
@@ -107,10 +106,10 @@ def make_topic(sent: TopicSent, request: Request) -> Response:
 
 
 @router.get("/topics", response_model=TopicList, summary="List topics, the newest first")
-def list_topics(request: Request, limit: Limit = 50) -> Response:
+def list_topics(request: Request, limit: Limit = LIMIT_DEFAULT, after: After = "") -> Response:
     with hub_of(request).database.read() as tx:
-        found = topics.list_topics(tx, limit)
-    return _json(200, {"topics": [asdict(topic) for topic in found]})
+        page = topics.list_topics(tx, limit, after)
+    return _json(200, {"topics": [asdict(topic) for topic in page.items], **paged(page)})
 
 
 @router.get("/topics/{topic_id}", response_model=TopicFound, summary="Look at a topic")
@@ -130,10 +129,10 @@ def post_message(topic_id: TopicId, sent: MessageSent, request: Request) -> Resp
 
 
 @router.get("/topics/{topic_id}/messages", response_model=MessageList, summary="List messages, the newest first")
-def list_messages(topic_id: TopicId, request: Request, limit: Limit = 50) -> Response:
+def list_messages(topic_id: TopicId, request: Request, limit: Limit = LIMIT_DEFAULT, after: After = "") -> Response:
     with hub_of(request).database.read() as tx:
-        found = topics.list_messages(tx, topic_id, limit)
-    return _json(200, {"messages": [asdict(message) for message in found]})
+        page = topics.list_messages(tx, topic_id, limit, after)
+    return _json(200, {"messages": [asdict(message) for message in page.items], **paged(page)})
 
 
 @router.post(
@@ -172,14 +171,16 @@ def update_attachment(topic_id: TopicId, sent: AttachmentSent, request: Request)
 def list_attachments(
     topic_id: TopicId,
     request: Request,
-    limit: Limit = 50,
+    limit: Limit = LIMIT_DEFAULT,
+    after: After = "",
     kind: Annotated[str | None, Query(description="Only of this kind.")] = None,
     key: Annotated[str | None, Query(description="Only with this key; empty: only without one.")] = None,
     dedupe_key: Annotated[str | None, Query(description="Only with this dedupe key.")] = None,
 ) -> Response:
     with hub_of(request).database.read() as tx:
-        found = topics.list_attachments(tx, topic_id, limit, kind=kind, key=key, dedupe_key=dedupe_key)
-    return _text(200, '{"attachments":[' + ",".join(map(attachment_json, found)) + "]}")
+        page = topics.list_attachments(tx, topic_id, limit, after, kind=kind, key=key, dedupe_key=dedupe_key)
+    listed = ",".join(map(attachment_json, page.items))
+    return _text(200, f'{{"attachments":[{listed}],{written(paged(page))[1:]}')
 
 
 def _new(sent: AttachmentSent) -> topics.NewAttachment:
