@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import functools
+import importlib.util
 import sys
 import time
 from collections.abc import Callable

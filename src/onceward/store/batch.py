@@ -30,8 +30,8 @@ from onceward.errors import OncewardError, StoreClosed, StoreUnavailable, WriteR
 from onceward.store import BATCH_WRITES_MAX, PAGE_MAX, BatchFailed, Reading, Store
 from onceward.store.bell import Bell
 from onceward.store.flights import Flights
-from onceward.store.lapse import Lapse
 from onceward.store.forks import at_fork
+from onceward.store.lapse import Lapse
 from onceward.store.pending import ANSWER_SECONDS, Pending, tell, tell_one
 from onceward.store.queue import Call, Queue, Sent, release_for
 from onceward.store.upkeep import Keep, Seen, Upkeep, Watch
