@@ -67,11 +67,12 @@ def decide(policy: Policy | None, by_primary: int | None, by_secondary: int | No
 
 def is_stale(stored_time: object, stored_ref: str | None, time: object, ref: str | None) -> bool:
     """Whether an update is older than what is stored: by the time of its content, and at the same time by its
-    reference, so that all orders of arrival end alike. Without both times the one that arrives wins.
+    reference, so that all orders of arrival end alike. Without both times the one that arrives wins, and so does one
+    of the same time that names no reference: it may be about the stored version itself.
     """
     if not _is_time(stored_time) or not _is_time(time):
         return False
-    return (str(time), ref or "") < (str(stored_time), stored_ref or "")
+    return (str(time), ref or stored_ref or "") < (str(stored_time), stored_ref or "")
 
 
 def changes(

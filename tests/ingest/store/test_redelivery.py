@@ -170,6 +170,21 @@ def test_an_explicit_null_of_a_caller_clears_the_column(database: Database, colu
     assert result.outcome.changed == (column,)
 
 
+@pytest.mark.parametrize("own", [{}, {"external_ref": None}], ids=["absent", "null"])
+def test_an_enrichment_of_the_stored_version_that_names_no_reference_is_not_stale(
+    database: Database, own: dict[str, Json]
+) -> None:
+    """Programs send back the metadata that they read, with their own beside it."""
+    made = insert_entry(database, PKM, normalize_telegram(live(message(1)))).row or {}
+    keys = ("source", "content_type", "idempotency_key_primary")
+    sent = {"idempotency_policy_key": "telegram_thought_v1", **{name: made[name] for name in keys}, **own}
+
+    result = insert_entry(database, PKM, {**sent, "metadata": {**metadata(made), "summary": "short"}})
+
+    assert (result.changed, result.stale, metadata_of(database)["summary"]) == (True, False, "short")
+    assert stored(database)[0]["external_ref"] == own.get("external_ref", made["external_ref"])
+
+
 def test_an_explicit_null_in_the_metadata_of_a_message_clears_only_that(database: Database) -> None:
     insert_entry(database, PKM, plain(1, metadata={"a": 1, "b": {"c": 2, "d": 3}}))
 
