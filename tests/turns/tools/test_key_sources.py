@@ -283,6 +283,10 @@ def test_what_looks_like_an_address_and_is_a_text_of_the_user_is_a_key() -> None
     assert extract_business_key("find", {"q": "segfault at 0x7ffd"}, ["q"]) == "segfault at 0x7ffd"
 
 
+def test_a_text_is_itself_whatever_it_says_of_itself() -> None:
+    assert extract_business_key("find", {"q": Loud("loud")}, ["q"]) == "loud"
+
+
 def test_a_decimal_and_a_date_keep_their_one_text() -> None:
     arguments = {"price": decimal.Decimal("1.10"), "day": datetime.date(2026, 2, 17)}
 
