@@ -35,7 +35,8 @@ from onceward.core.record import record
 
 __all__ = [
     "FINISHED", "MOVES", "SECOND", "UNFINISHED", "Answer", "Append", "Begin", "Busy", "Claim", "Entry", "Found",
-    "InDoubt", "Mismatch", "Move", "Ref", "Replay", "Status", "Verb", "Write", "apply", "committed", "found", "mints",
+    "InDoubt", "Mismatch", "Move", "Ref", "Replay", "Status", "Verb", "Write", "apply", "committed", "doubted",
+    "found", "mints",
 ]  # fmt: skip
 
 
@@ -354,6 +355,12 @@ def found(write: Begin, answer: Answer) -> Found:
             return Busy(entry, 0, locked=True)
         case _:
             assert_never(entry.status)
+
+
+def doubted(write: Write, answer: Answer) -> bool:
+    """Whether it was this write that put the entry in doubt: now, or by an earlier try whose answer was lost."""
+    entry = answer.entry
+    return entry is not None and entry.status is Status.IN_DOUBT and entry.write_id == write.write_id
 
 
 def committed(write: Move | Append, answer: Answer) -> bool:
