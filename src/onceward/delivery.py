@@ -37,7 +37,9 @@ class Delivery:
                     if self.line.monotonic() + pause > deadline:
                         raise StoreUnavailable(f"the entry of {shown(write.key)!r} stays locked by another transaction")  # noqa: TRY301
                 except StoreUnavailable as error:
-                    if (isinstance(write, Begin) and not error.retryable) or self.line.monotonic() + pause > deadline:
+                    # Before the effect, a store that refuses for good is reported at once. Behind it, a failover may pass.
+                    refused = isinstance(write, Begin) and not error.retryable
+                    if refused or self.line.monotonic() + pause > deadline:
                         sent.abandon()
                         raise
                     if not sent.done:
