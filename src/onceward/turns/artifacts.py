@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,10 @@ class _Found:
 
 
 class Artifacts:
-    """The artifacts of one run of a turn: those of its own session, for its own input and versions."""
+    """The artifacts of one run of a turn: those of its own session, for its own input and versions.
+
+    `metadata_keys` are those that are part of `input_fp`, for `explain`.
+    """
 
     def __init__(
         self,
@@ -90,6 +93,7 @@ class Artifacts:
         input_fp: str,
         dep_fp: str,
         reuse: Mapping[str, Mapping[str, object]],
+        metadata_keys: Collection[str] = (),
         blobs: BlobStore | None = None,
         now: Clock = now_utc,
     ) -> None:
@@ -99,6 +103,7 @@ class Artifacts:
         self._input_fp = input_fp
         self._dep_fp = dep_fp
         self._rules = reuse_rules(reuse)
+        self._metadata = f"metadata ({', '.join(sorted(metadata_keys))})" if metadata_keys else ""
         self._now = now
         self._explained: list[Explanation] = []
 
@@ -165,7 +170,7 @@ class Artifacts:
         with self._database.read() as tx:
             there = tx.execute(_FIND, row).one_or_none()
             if there is None:
-                return _Found(_reason(tx, row))
+                return _Found(_reason(tx, row, self._metadata or "metadata"))
         value, sha256, blob_key, created_at, expires_at = there
         if expires_at is not None and expires_at <= time_text(self._now()):
             return _Found(f"it expired at {expires_at}")
@@ -173,6 +178,7 @@ class Artifacts:
         if body is None:
             return _Found("its bytes are gone or damaged")
         same = "same input and dependencies" if row["dep_fp"] else "same input"
+        same += f", with {self._metadata}" if self._metadata else ""
         return _Found(f"{same}; computed at {created_at}", body, created_at)
 
     def _read_blob(self, blob_key: str, sha256: str) -> bytes | None:
@@ -225,13 +231,13 @@ async def _refusal(rule: Reuse, value: Any, revalidate: Callable[[Any], Any] | N
     return None if holds else "its revalidation said no"
 
 
-def _reason(tx: Transaction, row: Mapping[str, str]) -> str:
+def _reason(tx: Transaction, row: Mapping[str, str], metadata: str) -> str:
     """Why there is no artifact: never computed, or for something else."""
     same_input = set(tx.execute(_OTHERS, row).scalars())
     if not same_input:
         return "it was not computed in this session yet"
     if not any(same_input):
-        return "the input is another one"
+        return f"the input is different: other messages, or other {metadata}"
     return "the dependencies have other versions" if row["dep_fp"] else "it was kept under another declaration"
 
 

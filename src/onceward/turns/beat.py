@@ -50,6 +50,8 @@ class BeatIdempotencyManager:
     """Finds out whether a beat was processed already."""
 
     def __init__(self, cache: IdempotencyCache, ttl: timedelta = timedelta(seconds=BEAT_SECONDS)) -> None:
+        if not isinstance(cache, IdempotencyCache):
+            raise InvalidOption(f"BeatIdempotencyManager needs an IdempotencyCache(ledger), not {type(cache).__name__}")
         self._cache = cache.of_layer(BEAT, ttl)
 
     async def check_beat(self, turn: LogicalTurn, tenant_id: object) -> IdempotencyCheckResult:

@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import inspect
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -37,6 +37,9 @@ class Brain:
               answers with a `Decision`, or None for the default rule
     versions  the versions of all that gives a message its meaning, by name; other versions are other answers
     reuse     what may be used again and when, by the name of the artifact
+    meaningful_metadata
+              the keys of a message's metadata that change what it means: with other values it is another message, and
+              another input of artifacts; None for all but `timestamp`, `trace_id` and `request_id`
     """
 
     run: Run
@@ -44,6 +47,13 @@ class Brain:
     decide: Decide | None = None
     versions: Mapping[str, object] = field(default_factory=dict)
     reuse: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    meaningful_metadata: Collection[str] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.meaningful_metadata, str):
+            raise InvalidOption(
+                f"meaningful_metadata is a list of metadata keys, not the text {self.meaningful_metadata!r}"
+            )
 
     async def decided(self, turn: Turn, messages: Sequence[Message], new: UserMessage) -> Decision | None:
         """The brain's opinion; None when it has none. One that raises has none: no message is lost for it."""

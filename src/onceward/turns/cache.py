@@ -18,7 +18,7 @@ from onceward.core.claim import Busy, Claim, InDoubt, Mismatch, Replay, Status
 from onceward.core.fingerprint import Digest
 from onceward.core.key import KEY_BYTES_MAX, check_built_key, check_text
 from onceward.core.outcome import INLINE_BYTES_MAX, Outcome, cut, pack, unpack
-from onceward.errors import ClaimLost, KeyReused, OutcomeNotKept
+from onceward.errors import ClaimLost, InvalidOption, KeyReused, OutcomeNotKept
 from onceward.ledger import Ledger
 from onceward.terms import RESULT_BYTES_MAX
 from onceward.turns.keys import API, scope_of
@@ -49,6 +49,10 @@ class IdempotencyCache:
         layer: str = API,
         principal: str = "local",
     ) -> None:
+        if not isinstance(ledger, Ledger):
+            raise InvalidOption(
+                f"IdempotencyCache needs a Ledger, not {type(ledger).__name__}: open_ledger('redis://…') makes one"
+            )
         self._ledger = ledger
         self._default_ttl = default_ttl
         self._processing_ttl = processing_ttl

@@ -42,7 +42,7 @@ from onceward.turns.observe import Observer
 from onceward.turns.plain import plain
 from onceward.turns.rows import Rows, Seen
 from onceward.turns.threads import in_thread
-from onceward.turns.turn import RUNNING, Clock, State, Turn, now_utc
+from onceward.turns.turn import UNFINISHED, Clock, State, Turn, now_utc
 
 MAX_ATTEMPTS = 3
 # A brain that works longer than this on one turn is taken for hung.
@@ -67,7 +67,15 @@ class Ending(enum.StrEnum):
     LATER = "later"  # it is due at `at`
     WAITING = "waiting"  # for an older turn of its session
     BUSY = "busy"  # somebody else runs it
-    OVER = "over"  # there is nothing to do
+    OVER = "over"  # there is no such turn, or nothing to do
+
+
+# Of a turn that was finished before.
+_ENDINGS = {
+    State.COMPLETE: Ending.COMPLETE,
+    State.FAILED: Ending.FAILED,
+    State.SUPERSEDED: Ending.SUPERSEDED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +181,9 @@ class Engine:
             return await self._attempt(seen, through)
         if turn.state is State.COMPLETE and turn.delivered_at is None:
             return await self._resume_delivery(seen)
-        if turn.state is not State.ACCUMULATING and turn.state not in RUNNING:
-            return Ran(Ending.OVER)
+        if turn.state not in UNFINISHED:
+            # Whoever finished it may not have got as far as to start the next one.
+            return Ran(_ENDINGS[turn.state], next_turn=await in_thread(self._rows.next_turn, turn))
         if turn.accumulate_until > time_text(self.now()):
             return Ran(Ending.LATER, turn.accumulate_until)
         if turn.state is State.ACCUMULATING:
@@ -340,7 +349,7 @@ class Engine:
         if isinstance(found, Claim):
             await self._beats.settle(found, seen.turn)
             await self._step("settled", seen.turn)
-        return Ran(_complete(delivered))
+        return Ran(_complete(delivered), next_turn=await in_thread(self._rows.next_turn, seen.turn))
 
     def _show(self, turn: Turn) -> None:
         self._hint()

@@ -10,12 +10,12 @@ import datetime
 import hashlib
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, cast
 
 from onceward.core.canonical import Json, canonical
-from onceward.core.fingerprint import Digest
-from onceward.errors import InvalidOption
+from onceward.core.fingerprint import Digest, fingerprint
+from onceward.errors import InvalidKey, InvalidOption
 
 # What the meaning of a message depends on, in the order in which it is hashed.
 DEPENDENCIES: Final = (
@@ -25,19 +25,52 @@ DEPENDENCIES: Final = (
     "agent_config_version",
     "tool_registry_version",
 )
+# Metadata of a delivery, which says nothing about what the message means.
+VOLATILE_METADATA: Final = frozenset({"timestamp", "trace_id", "request_id"})
 
 _UUID = re.compile(r"(?i)(urn:uuid:)?\{?[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\}?")
 # A date alone may say what a call is about; a time of day with it rarely does.
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?([Zz]|[+-]\d\d:?\d\d)?")
 
 
-def input_fp(tenant_id: object, agent_id: object, session_key: str, channel: str, messages: Iterable[str]) -> str:
+def input_fp(
+    tenant_id: object,
+    agent_id: object,
+    session_key: str,
+    channel: str,
+    messages: Iterable[str],
+    metadata: Sequence[Mapping[str, object]] = (),
+    *,
+    meaningful_metadata: Collection[str] | None = None,
+) -> str:
     """The hash of a turn's inputs: who talks where, and what was said, in the order of arrival.
 
-    Messages are compared in NFC and without the white space around them. Customers appear by their id alone.
+    Messages are compared in NFC and without the white space around them. Customers appear by their id alone. `metadata`
+    has one mapping for each message; where none of it counts (see `meaningful`), the hash is the one without metadata.
     """
     said: list[Json] = [unicodedata.normalize("NFC", message).strip() for message in messages]
-    return _hash([_id(tenant_id), _id(agent_id), session_key, channel, said])
+    if metadata and len(metadata) != len(said):
+        raise InvalidOption(f"{len(said)} messages have {len(metadata)} metadata; give one mapping for each message")
+    parts: list[Json] = [_id(tenant_id), _id(agent_id), session_key, channel, said]
+    counted: list[Json] = [meaningful(one, meaningful_metadata) for one in metadata]
+    return _hash([*parts, counted] if any(counted) else parts)
+
+
+def meaningful(metadata: Mapping[str, object], names: Collection[str] | None = None) -> Json:
+    """The metadata that counts for the meaning of a message: under these names, or all but `VOLATILE_METADATA`.
+
+    Integers over 2^53-1 have no form in RFC 8785: a digest stands for metadata that has one.
+    """
+    counted = cast("Json", {name: metadata[name] for name in metadata if counts(name, names)})
+    try:
+        canonical(counted)
+    except InvalidKey:
+        return fingerprint(counted)
+    return counted
+
+
+def counts(name: str, names: Collection[str] | None) -> bool:
+    return name not in VOLATILE_METADATA if names is None else name in names
 
 
 def dep_fp(versions: Mapping[str, object]) -> str:

@@ -80,7 +80,7 @@ class TurnGateway:
 
     def _receive(self, message: UserMessage, opinion: Opinion | None) -> Received | Undecided:
         with self._database.write() as tx:
-            return receive(tx, message, self._intake, self._now(), opinion)
+            return receive(tx, message, self._intake, self._now(), opinion, self._brain.meaningful_metadata)
 
     def _acted(self, received: Received) -> Received:
         if received.status is not Status.NEW:

@@ -124,14 +124,21 @@ def api_key(tenant_id: object, client_key: str) -> str:
     return check_key(f"{id_text('tenant_id', tenant_id)}:{client_key}")
 
 
-def content_key(tenant_id: object, customer_id: object, session_key: str, messages: Iterable[str]) -> str:
-    """The key of a message that came without one: 32 hex of what was said, by whom and where; in any order."""
+def content_key(
+    tenant_id: object, customer_id: object, session_key: str, messages: Iterable[str], metadata: Json = None
+) -> str:
+    """The key of a message that came without one: 32 hex of what was said, by whom and where; in any order.
+
+    `metadata` is what of it counts for the meaning, see `fingerprint.meaningful`.
+    """
     content: dict[str, Json] = {
         "tenant_id": str(tenant_id),
         "customer_id": str(customer_id),
         "session_key": session_key,
         "messages": cast("list[Json]", sorted(messages)),
     }
+    if metadata:
+        content["metadata"] = metadata
     return hashlib.sha256(canonical(content)).hexdigest()[:_CONTENT_HASH]
 
 

@@ -14,7 +14,7 @@ from onceward.turns.artifacts import Artifacts
 from onceward.turns.brain import Brain
 from onceward.turns.context import Context
 from onceward.turns.envelope import CallStatus
-from onceward.turns.fingerprint import dep_fp, input_fp
+from onceward.turns.fingerprint import counts, dep_fp, input_fp
 from onceward.turns.gate import TurnGate
 from onceward.turns.observe import Observer
 from onceward.turns.recorder import Recorder
@@ -87,13 +87,23 @@ class Mind:
         versions = dict(brain.versions)
         if brain.toolbox is not None:
             versions.setdefault("tool_registry_version", brain.toolbox.registry_version)
-        said = [one.content for one in seen.messages]
+        names = brain.meaningful_metadata
+        metadata = [one.metadata for one in seen.messages]
         return Artifacts(
             self._database,
             principal=turn.principal,
             tenant_id=turn.tenant_id,
             session_key=turn.session_key,
-            input_fp=input_fp(turn.tenant_id, turn.agent_id, turn.session_key, turn.channel, said),
+            input_fp=input_fp(
+                turn.tenant_id,
+                turn.agent_id,
+                turn.session_key,
+                turn.channel,
+                [one.content for one in seen.messages],
+                metadata,
+                meaningful_metadata=names,
+            ),
+            metadata_keys={key for one in metadata for key in one if counts(key, names)},
             dep_fp=dep_fp(versions),
             reuse=brain.reuse,
             blobs=self._blobs,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import datetime
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never, cast
 
@@ -25,6 +25,7 @@ from onceward.errors import TooManyRequests
 from onceward.events.log import append
 from onceward.turns import keys, moves
 from onceward.turns.decision import TURN_FULL, Decision, settled_decision
+from onceward.turns.fingerprint import meaningful
 from onceward.turns.message import (
     MESSAGE_BYTES_MAX,
     WINDOW_MILLISECONDS,
@@ -155,19 +156,28 @@ _STORE = text("""
 
 
 def receive(
-    tx: Transaction, message: UserMessage, intake: Intake, now: datetime.datetime, opinion: Opinion | None
+    tx: Transaction,
+    message: UserMessage,
+    intake: Intake,
+    now: datetime.datetime,
+    opinion: Opinion | None,
+    meaningful_metadata: Collection[str] | None = None,
 ) -> Received | Undecided:
     """Give the message, which is `ready()`, to a turn. Without an opinion the brain has yet to be asked for it.
+    `meaningful_metadata` is the brain's.
 
     `Again` when another session's message has taken the key meanwhile.
     """
-    return _Receiving(tx, message, intake, now).receive(opinion)
+    counted = meaningful(message.metadata, meaningful_metadata)
+    return _Receiving(tx, message, intake, now, counted).receive(opinion)
 
 
 class _Receiving:
     """One message in one transaction."""
 
-    def __init__(self, tx: Transaction, message: UserMessage, intake: Intake, now: datetime.datetime) -> None:
+    def __init__(
+        self, tx: Transaction, message: UserMessage, intake: Intake, now: datetime.datetime, counted: Json
+    ) -> None:
         self.tx = tx
         self.message = message
         self.intake = intake
@@ -183,7 +193,7 @@ class _Receiving:
         self.content_hash = None
         if intake.checks and intake.auto_generate_keys and not message.idempotency_key and not message.message_id:
             self.content_hash = keys.content_key(
-                message.tenant_id, message.customer_id, self.session["session_key"], [message.content]
+                message.tenant_id, message.customer_id, self.session["session_key"], [message.content], counted
             )
 
     def receive(self, opinion: Opinion | None) -> Received | Undecided:

@@ -103,6 +103,15 @@ class Rows:
             turn = find_turn(tx, turn_id)
             return None if turn is None else turn.response
 
+    def next_turn(self, turn: Turn) -> str | None:
+        """The oldest unfinished turn of the session of a finished one; None for one that was superseded: the turn that
+        took its place was woken with the message that made it.
+        """
+        if turn.state is State.SUPERSEDED:
+            return None
+        with self._database.read() as tx:
+            return moves.next_turn(tx, turn)
+
     def _finished(self, tx: Transaction, turn: Turn, name: str) -> Finished:
         next_turn = moves.next_turn(tx, turn)
         append(tx, [moves.event_of(name, turn)])

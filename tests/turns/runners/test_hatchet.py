@@ -246,6 +246,82 @@ def test_a_turn_that_waits_for_an_older_one_is_left_to_the_run_of_that_one(
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("ending", ["complete", "failed"])
+def test_a_repeated_run_of_the_agent_gives_the_same_ending_and_the_same_next_turn(
+    hatchet: Hatchet, database: Database, ledger: Ledger, ending: str
+) -> None:
+    """Its worker died after the turn was finished and before Hatchet heard of it. Nobody else starts the next turn."""
+
+    async def story() -> None:
+        held = Held(decides(Decision.QUEUE))
+        shop = Shop(hatchet, database, ledger, held.brain, max_attempts=1)
+        older = await shop.say("one")
+        running = asyncio.create_task(step(shop.steps.run_agent, older))
+        run = await held.began()
+        newer = await shop.say("two")
+        if ending == "complete":
+            run.answer.set_result("the first")
+        else:
+            run.answer.set_exception(ValueError("not today"))
+        first = await running
+
+        assert first == {"ending": ending, "next_turn": newer}
+        assert [await step(shop.steps.run_agent, older) for _ in range(2)] == [first, first]
+        # When the next one is finished, too, there is nothing left to start.
+        last = asyncio.create_task(step(shop.steps.run_agent, newer))
+        (await held.began()).answer.set_result("the second")
+        assert await last == {"ending": "complete", "next_turn": None}
+        assert await step(shop.steps.run_agent, older) == {"ending": ending, "next_turn": None}
+        assert len(held.runs) == 2
+
+    asyncio.run(story())
+
+
+def test_a_repeated_run_of_the_agent_that_has_still_to_deliver_gives_the_next_turn(
+    hatchet: Hatchet, database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    closed = [True]
+
+    async def door(_turn: Turn) -> None:
+        if closed[0]:
+            raise NotDone("the channel is closed")
+
+    async def story() -> None:
+        held = Held(decides(Decision.QUEUE))
+        shop = Shop(hatchet, database, ledger, held.brain, adapter=Post(door))
+        older = await shop.say("one")
+        running = asyncio.create_task(step(shop.steps.run_agent, older))
+        run = await held.began()
+        newer = await shop.say("two")
+        run.answer.set_result("the first")
+
+        assert await running == {"ending": "undelivered", "next_turn": newer}
+        closed[0] = False
+        assert await step(shop.steps.run_agent, older) == {"ending": "complete", "next_turn": newer}
+
+    asyncio.run(story())
+    assert "not delivered" in caplog.text
+
+
+def test_a_repeated_run_of_a_superseded_turn_says_so(hatchet: Hatchet, database: Database, ledger: Ledger) -> None:
+    async def story() -> None:
+        held = Held(decides(Decision.SUPERSEDE))
+        shop = Shop(hatchet, database, ledger, held.brain)
+        older = await shop.say("one")
+        running = asyncio.create_task(step(shop.steps.run_agent, older))
+        await held.began()
+        newer = await shop.say("two")
+        shop.engine.interrupt(older)
+        first = await running
+
+        # The one that took its place was woken with the message that made it.
+        assert first == {"ending": "superseded", "next_turn": None}
+        assert await step(shop.steps.run_agent, older) == first
+        assert shop.turn(newer).state is State.ACCUMULATING
+
+    asyncio.run(story())
+
+
 def test_what_the_channel_does_not_take_is_tried_again_by_hatchet(
     hatchet: Hatchet, database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:

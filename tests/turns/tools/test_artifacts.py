@@ -100,7 +100,7 @@ def test_another_input_computes_anew(session: Session, name: str) -> None:
     other = session.run("goodbye")
 
     assert session.get(other, name) == 2
-    assert why(other) == (False, "the input is another one")
+    assert why(other) == (False, "the input is different: other messages, or other metadata")
 
 
 def test_another_version_of_a_dependency_computes_anew_what_depends_on_it(session: Session) -> None:

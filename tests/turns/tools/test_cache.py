@@ -8,10 +8,13 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
+import redis.asyncio
 from tests.turns.tools.desk import Desk
 
 from onceward import Ledger, errors
+from onceward.store.memory import MemoryStore
 from onceward.testing import PinnedClock
+from onceward.turns.beat import BeatIdempotencyManager
 from onceward.turns.cache import IdempotencyCache, IdempotencyCheckResult
 from onceward.turns.observe import IdempotencyStatus
 from onceward.turns.tool import tool
@@ -178,3 +181,19 @@ def test_layers_and_principals_do_not_meet(cache: IdempotencyCache, ledger: Ledg
     assert desk.call_as("act", {"one": "1"}, principal="local", tenant_id="").result == "1"
     assert do(cache.of_layer("beat").check_and_set(key, "hello")).status is STARTED
     assert do(IdempotencyCache(ledger, principal="bob").check_and_set(key, "hello")).status is STARTED
+
+
+@pytest.mark.parametrize(
+    "given", [redis.asyncio.Redis(), "redis://127.0.0.1", None, MemoryStore(), Ledger], ids=lambda one: repr(one)[:20]
+)
+def test_a_cache_without_a_ledger_is_refused_before_anything_is_asked_of_it(given: Any) -> None:
+    with pytest.raises(errors.InvalidOption, match=r"IdempotencyCache needs a Ledger, not \w+: open_ledger"):
+        IdempotencyCache(given)
+
+
+def test_a_manager_of_beats_without_a_cache_is_refused(ledger: Ledger) -> None:
+    for given in (ledger, redis.asyncio.Redis(), None):
+        with pytest.raises(
+            errors.InvalidOption, match=r"BeatIdempotencyManager needs an IdempotencyCache\(ledger\), not "
+        ):
+            BeatIdempotencyManager(given)  # type: ignore[arg-type]  # what is refused

@@ -36,6 +36,19 @@ def test_the_order_of_messages_is_part_of_the_input() -> None:
     assert input_fp("a", "b", "s", "c", ["one", "two"]) != input_fp("a", "b", "s", "c", ["two", "one"])
 
 
+def test_metadata_is_hashed_behind_the_parts_of_the_seed_where_there_is_any() -> None:
+    def found(*metadata: dict[str, Any], names: Any = None) -> str:
+        return input_fp("a", "b", "s", "c", ["one", "two"], metadata, meaningful_metadata=names)
+
+    plain = ["a", "b", "s", "c", ["one", "two"]]
+    volatile = {"timestamp": 1, "trace_id": "t", "request_id": "r"}
+    assert found() == found({}, volatile) == found({"x": 1}, {}, names=()) == sha(plain)
+    assert found({"x": 1, **volatile}, {}) == sha([*plain, [{"x": 1}, {}]])
+    assert found({"x": 1, **volatile}, {}, names=["trace_id"]) == sha([*plain, [{"trace_id": "t"}, {}]])
+    with pytest.raises(InvalidOption, match="2 messages have 1 metadata"):
+        found({})
+
+
 def test_how_a_letter_is_composed_and_what_blanks_surround_a_message_is_not() -> None:
     assert input_fp("a", "b", "s", "c", [" cafe\u0301\n"]) == input_fp("a", "b", "s", "c", ["caf\u00e9"])
 

@@ -7,7 +7,7 @@ be run any number of times, by several workers at once, and by the sweep beside 
     step                what it does                                        run again
     acquire             sees that there is a turn, and how it stands        sees it again
     accumulate          waits until no more messages are waited for         waits for what is left
-    run_agent           attempts, with their rests, up to the turn's end    goes on, or finds that nothing is left to do
+    run_agent           attempts, with their rests, up to the turn's end    goes on, or gives the same ending and next turn
     commit_and_respond  gives the response that is recorded and delivered   gives the same
 """
 
