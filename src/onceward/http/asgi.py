@@ -21,7 +21,7 @@ from onceward.http import problem
 from onceward.http.ending import Ending
 from onceward.http.events import interrupted, place_of
 from onceward.http.exchange import Exchange
-from onceward.http.guard import Asked, Guard, Options
+from onceward.http.guard import Asked, Guard, Options, PrincipalChanged
 from onceward.http.incoming import Headers, Incoming
 from onceward.http.operation import SCOPE_KEY, operation_around
 from onceward.http.principal import Principal
@@ -135,13 +135,17 @@ class IdempotencyMiddleware:
         """The one that an authentication around this one found, or else the holder of the credentials sent."""
         found = principals.of_user(scope["user"]) if "user" in scope else None
         if found is None:
-            found = principals.of_credentials(headers.credentials)
+            found = principals.of_request(headers.credentials, self._guard.session_cookies)
             if found.fleeting:
                 self._guard.tell_fleeting()
         return found
 
     async def _answer(
-        self, found: Replay | Busy | Mismatch | InDoubt, headers: Headers, receive: Receive, send: Send
+        self,
+        found: Replay | Busy | Mismatch | InDoubt | PrincipalChanged,
+        headers: Headers,
+        receive: Receive,
+        send: Send,
     ) -> None:
         guard = self._guard
         match found:
@@ -154,6 +158,8 @@ class IdempotencyMiddleware:
                     await answer(send, problem.busy())
             case Mismatch():
                 await answer(send, problem.mismatch())
+            case PrincipalChanged():
+                await answer(send, problem.principal_changed())
             case InDoubt():
                 await answer(send, problem.in_doubt())
             case _:

@@ -76,8 +76,8 @@ _RETRY_AFTER: Json = {
 _PROBLEMS: dict[str, tuple[str, tuple[Answer, ...], bool]] = {
     "400": ("The idempotency key is malformed, or missing where it is required.", (), False),
     "409": (
-        "A request with this idempotency key is being processed (with Retry-After), is in doubt, or its answer was not kept.",
-        (problem.busy(), problem.in_doubt(), problem.not_kept()),
+        "A request with this key is being processed (with Retry-After), is in doubt, was not kept, or had other cookies.",
+        (problem.busy(), problem.in_doubt(), problem.not_kept(), problem.principal_changed()),
         True,
     ),
     "413": ("The body is too large for a request with an idempotency key.", (), False),

@@ -94,6 +94,14 @@ def mismatch() -> Answer:
     return problem(422, "Idempotency key already used with different request")
 
 
+def principal_changed() -> Answer:
+    detail = (
+        "This idempotency key was used with other cookies, so it may be another caller's. Nothing was run. The server"
+        " can name its callers with principal=, or say with session_cookies= which cookies identify them."
+    )
+    return problem(409, detail, "principal-changed")
+
+
 def in_doubt() -> Answer:
     detail = "Nobody knows whether this request was carried out, and it may not be repeated. An operator has to decide."
     return problem(409, detail, "in-doubt")

@@ -19,7 +19,7 @@ from onceward.http import principal as principals
 from onceward.http import problem
 from onceward.http.ending import Ending
 from onceward.http.events import interrupted, place_of
-from onceward.http.guard import Asked, Guard, Options
+from onceward.http.guard import Asked, Guard, Options, PrincipalChanged
 from onceward.http.operation import ENVIRON_KEY, operation_around
 from onceward.http.principal import CREDENTIAL_HEADERS, Principal
 from onceward.http.problem import Answer
@@ -109,7 +109,7 @@ class WSGIIdempotencyMiddleware:
         if found is None:
             names = {name: "HTTP_" + name.upper().replace("-", "_") for name in CREDENTIAL_HEADERS}
             sent = [(name, environ[line].encode("latin-1")) for name, line in names.items() if environ.get(line)]
-            found = principals.of_credentials(sent)
+            found = principals.of_request(sent, self._guard.session_cookies)
             if found.fleeting:
                 self._guard.tell_fleeting()
         return found
@@ -134,6 +134,8 @@ class WSGIIdempotencyMiddleware:
                 return _answer(start_response, problem.busy())
             case Mismatch():
                 return _answer(start_response, problem.mismatch())
+            case PrincipalChanged():
+                return _answer(start_response, problem.principal_changed())
             case InDoubt():
                 return _answer(start_response, problem.in_doubt())
             case _:
