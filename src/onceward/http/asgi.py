@@ -21,7 +21,7 @@ from onceward.http import problem
 from onceward.http.ending import Ending
 from onceward.http.events import interrupted, place_of
 from onceward.http.exchange import Exchange
-from onceward.http.guard import Asked, Guard, Options, PrincipalChanged
+from onceward.http.guard import Asked, Guard, Options, PrincipalChanged, retry_seconds
 from onceward.http.incoming import Headers, Incoming
 from onceward.http.operation import SCOPE_KEY, operation_around
 from onceward.http.principal import Principal
@@ -155,7 +155,7 @@ class IdempotencyMiddleware:
                 if entry.outcome.chunks:
                     await replay(guard.ledger, guard.form, entry, headers.one(b"last-event-id"), receive, send)
                 else:
-                    await answer(send, problem.busy())
+                    await answer(send, problem.busy(retry_seconds(found)))
             case Mismatch():
                 await answer(send, problem.mismatch())
             case PrincipalChanged():

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict, cast
 
-from onceward.core.claim import Busy, Claim, Found, InDoubt, Mismatch, Replay
+from onceward.core.claim import SECOND, Busy, Claim, Found, InDoubt, Mismatch, Replay
 from onceward.core.fingerprint import Digest
 from onceward.core.record import record
 from onceward.core.response import DENY_HEADERS, keeps_status
@@ -17,6 +17,7 @@ from onceward.errors import InvalidOption, StoreUnavailable
 from onceward.http.kept import Form
 from onceward.http.observe import Observer
 from onceward.http.principal import Principal, cookies_in, with_cookies
+from onceward.http.problem import BUSY_RETRY_SECONDS
 from onceward.http.rules import REPEAT, PathRules, Rule, declared
 from onceward.http.seal import Seal
 from onceward.ledger import RETAIN_SECONDS, Ledger
@@ -27,8 +28,9 @@ from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX, check_seconds
 
 logger = logging.getLogger("onceward.http")
 
-# The seeds' processing time: a worker that is silent for longer is taken for dead. One on this machine is proved so.
-LEASE_SECONDS = 300.0
+# A worker that is silent for longer is taken for dead. Short, because in another pid namespace its death cannot be
+# proved, and a client has to wait for this long; renewed every third of it while the handler runs.
+LEASE_SECONDS = 30.0
 METHODS = ("POST", "PUT", "PATCH")
 MAX_BODY_BYTES = 10 * 1024 * 1024
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
@@ -45,7 +47,7 @@ _LEDGERS = ("namespace", "store_seconds")
 class Options(TypedDict, total=False):
     """Options of both middlewares.
 
-    lease_seconds       how long a silent worker keeps a key (300); renewed while the handler runs
+    lease_seconds       how long a silent worker keeps a key (30); renewed while the handler runs
     retain_seconds      how long a response is replayed, counted from its end (24 hours)
     wait_seconds        how long a duplicate waits for the running one before 409 (0)
     principal           who asks: called with the ASGI scope or WSGI environ, gives a text or None
@@ -365,6 +367,15 @@ def _texts(name: str, values: Iterable[str], form: Callable[[str], str]) -> froz
     if not several or not all(isinstance(text, str) for text in texts):
         raise InvalidOption(f"{name}= is a list of texts, not {values!r}")
     return frozenset(map(form, texts))
+
+
+def retry_seconds(found: Busy) -> int:
+    """When to ask again for a key that another holds: as long as it has been held already, but no later than its lease
+    ends, and at least a second. Everything by the store's clock.
+    """
+    entry, left = found.entry, found.retry_after
+    held = entry.lease_until - left - entry.created_at
+    return max(BUSY_RETRY_SECONDS, -(-min(held, left) // SECOND))
 
 
 def _cookie_names(names: Iterable[str]) -> frozenset[bytes]:

@@ -19,7 +19,7 @@ from onceward.http import principal as principals
 from onceward.http import problem
 from onceward.http.ending import Ending
 from onceward.http.events import interrupted, place_of
-from onceward.http.guard import Asked, Guard, Options, PrincipalChanged
+from onceward.http.guard import Asked, Guard, Options, PrincipalChanged, retry_seconds
 from onceward.http.operation import ENVIRON_KEY, operation_around
 from onceward.http.principal import CREDENTIAL_HEADERS, Principal
 from onceward.http.problem import Answer
@@ -131,7 +131,7 @@ class WSGIIdempotencyMiddleware:
             case Busy(entry):
                 if entry.outcome.chunks:
                     return self._replay(entry, environ, start_response)
-                return _answer(start_response, problem.busy())
+                return _answer(start_response, problem.busy(retry_seconds(found)))
             case Mismatch():
                 return _answer(start_response, problem.mismatch())
             case PrincipalChanged():
