@@ -23,7 +23,7 @@ from onceward.http.events import interrupted, place_of
 from onceward.http.exchange import Exchange
 from onceward.http.guard import Asked, Guard, Options, PrincipalChanged, retry_seconds
 from onceward.http.incoming import Headers, Incoming
-from onceward.http.operation import SCOPE_KEY, operation_around
+from onceward.http.operation import GUARDED, LIFESPAN_KEY, SCOPE_KEY, operation_around
 from onceward.http.principal import Principal
 from onceward.http.problem import Answer
 from onceward.http.replay import INTERRUPTED, answer, client_gone, replay
@@ -72,7 +72,9 @@ class IdempotencyMiddleware:
                 if not keyed and guard.may_require and self._rule(scope).required:
                     await answer(send, problem.key_required())
                     return
+            scope.setdefault(SCOPE_KEY, GUARDED)
         elif kind == "lifespan":
+            scope[LIFESPAN_KEY] = (*scope.get(LIFESPAN_KEY, ()), self)
             send = self._closing(send)
         await self.app(scope, receive, send)
 
@@ -109,6 +111,7 @@ class IdempotencyMiddleware:
                 owned = None  # the exchange has the body now, and may outlast this call
                 return exchange
             if found is None:
+                scope.setdefault(SCOPE_KEY, GUARDED)
                 await self.app(scope, bodies.given_again(incoming, receive), send)
             else:
                 await self._answer(found, headers, receive, send)
