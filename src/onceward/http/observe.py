@@ -7,7 +7,7 @@ in logs and traces only cut: it is half of what is needed to ask for somebody's 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from onceward.core.key import KEY_CHARACTERS_SHOWN
@@ -21,6 +21,32 @@ if TYPE_CHECKING:
 LOGGER = "onceward.http"
 
 _log = logging.getLogger(LOGGER)
+
+
+class LogEvent(str):
+    """The name of a log event. As a message of plain `logging` it is followed by its fields: `name key=value …`.
+
+    Programs compare the record's `msg` with the name and find the fields as attributes of the record.
+    """
+
+    __slots__ = ("fields",)
+
+    fields: Mapping[str, object]
+
+    @property
+    def name(self) -> str:
+        """The name alone, as a plain text."""
+        return str.__str__(self)
+
+    def __str__(self) -> str:
+        return " ".join([self.name, *(f"{name}={value}" for name, value in self.fields.items())])
+
+
+def log(level: int, name: str, **fields: object) -> None:
+    """Log an event with its fields, both in its message and as attributes of its record."""
+    event = LogEvent(name)
+    event.fields = fields
+    _log.log(level, event, extra=fields, stacklevel=2)
 
 
 class Observer:
@@ -54,22 +80,22 @@ class Observer:
                 )
         if _log.isEnabledFor(logging.INFO):
             shown = _cut(key)
-            _log.info("idempotency_check", extra={"idempotency_key": shown, "status": status, "cached": cached})
+            log(logging.INFO, "idempotency_check", idempotency_key=shown, status=status, cached=cached)
             if cached:
-                _log.info("idempotent_cache_hit", extra={"idempotency_key": shown})
+                log(logging.INFO, "idempotent_cache_hit", idempotency_key=shown)
 
     def put_in_doubt(self, key: str) -> None:
         """The operation ended without anyone knowing whether it was carried out, and may not be repeated."""
         if self._counts is not None:
             self._counts.put_in_doubt()
-        _log.warning("idempotency_in_doubt", extra={"idempotency_key": _cut(key)})
+        log(logging.WARNING, "idempotency_in_doubt", idempotency_key=_cut(key))
 
     def store_failed(self, key: str, *, proceeded: bool) -> None:
         """The store did not answer. `proceeded` says that the request ran all the same, unprotected."""
         answer = "proceeded" if proceeded else "refused"
         if self._counts is not None:
             self._counts.store_failed(answer)
-        _log.error("idempotency_store_failure", extra={"idempotency_key": _cut(key), "answer": answer})
+        log(logging.ERROR, "idempotency_store_failure", idempotency_key=_cut(key), answer=answer)
 
 
 def _cut(key: str) -> str:

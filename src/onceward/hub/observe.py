@@ -18,6 +18,7 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
+from onceward.http.observe import LogEvent
 from onceward.http.wire import App, Message, Receive, Send
 from onceward.hub.metrics import Templates, http_counts
 from onceward.hub.problems import Guard
@@ -59,6 +60,7 @@ def configure(log_format: str = "auto", log_level: str = "info", stream: TextIO 
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
+        _named,
         _with_request_id,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
     ]
@@ -84,6 +86,14 @@ def configure(log_format: str = "auto", log_level: str = "info", stream: TextIO 
 
 def _is_no_access_line(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith('%s - "WebSocket')
+
+
+def _named(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """An event whose message repeats its fields is shown by its name alone: the fields follow anyway."""
+    record = event.get("_record")
+    if record is not None and isinstance(record.msg, LogEvent):
+        event["event"] = record.msg.name
+    return event
 
 
 def _with_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
