@@ -14,8 +14,10 @@ import pytest
 from tests.hub.inside import Client, hub_inside
 from tests.hub.tasks_hub import UPLOADS, form
 from tests.servers.lending import Lending
+from tests.servers.postgres import PostgresServer
 from tests.servers.s3 import S3Server
 
+from onceward.cli import main
 from onceward.hub.config import Config, HubSettings
 from onceward.store import failure_log
 
@@ -97,6 +99,19 @@ def test_a_server_of_bytes_that_is_down_is_retryable(
 
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
     assert [line.partition(":")[0] for line in causes(caplog)] == ["store_unavailable"]
+
+
+@pytest.mark.parametrize("option", ["--database", "--ledger"])
+def test_a_hub_with_a_wrong_url_does_not_start_and_says_why(
+    option: str, postgres_server: PostgresServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = postgres_server.url("no_such_database").replace("postgres@", "postgres:hush@")
+    code = main(["serve", "--port", "0", "--data-dir", str(tmp_path / "data"), option, wrong])
+
+    said = capsys.readouterr()
+    assert (code, said.out) == (1, "")
+    assert 'database "no_such_database" does not exist; create the database' in said.err
+    assert "hush" not in said.err
 
 
 @pytest.fixture
