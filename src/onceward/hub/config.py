@@ -84,7 +84,7 @@ class IdempotencySettings:
     wait_seconds: Annotated[float, Duration(0, 60)] = 0.0
     auto_generate_keys: Annotated[bool, Flag()] = True
     timestamp_bucket_seconds: Annotated[float, Duration(1, _DAY)] = 300.0
-    key_prefix: Annotated[str, _NAMESPACE] = "onceward"
+    key_prefix: Annotated[str, _NAMESPACE] = "idempotency"
 
 
 @dataclass(frozen=True, slots=True)
