@@ -72,7 +72,7 @@ def test_the_settings_of_the_hub_hold_without_it(onceward: Onceward, tmp_path: P
     linked = onceward("attach", "add-link", task, "--kind", "spec", "--repo-path", "a", "--media-type", "image/png")
     onceward.text("attach", "rm", onceward.text(*add, stdin=b"x" * 10))
 
-    assert (large.code, large.err) == (1, "onceward: an upload is limited to 10 bytes\n")
+    assert (large.code, large.err) == (2, "onceward: an upload is limited to 10 bytes\n")
     assert (wrong.code, wrong.err) == (2, "onceward: media_type image/png is not allowed here\n")
     assert (linked.code, linked.err) == (wrong.code, wrong.err)
     assert onceward.json("admin", "gc-blobs", "--apply")["deleted_count"] == 1

@@ -87,7 +87,7 @@ def test_who_stands_still_in_a_transaction_loses_it(odd: Database) -> None:
         stand_still()
 
     with odd.read() as tx:
-        assert topics.list_topics(tx, 10) == []
+        assert topics.list_topics(tx, 10).items == []
 
 
 def wait_until_gone(database: Database, backend: int) -> None:
@@ -120,7 +120,7 @@ def test_who_has_waited_too_long_for_his_turn_to_write_is_told(
     with pytest.raises(StoreUnavailable, match="others"), database.write():
         pass
     with database.read() as tx:
-        assert topics.list_topics(tx, 10) == [], "who reads has a connection all the same"
+        assert topics.list_topics(tx, 10).items == [], "who reads has a connection all the same"
 
     database._writers.release(taken)
     with database.write() as tx:

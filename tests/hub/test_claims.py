@@ -43,12 +43,12 @@ def test_a_list_of_claims_goes_on_where_its_page_ended(client: Client) -> None:
     for _ in KEYS:
         page = client.get(CLAIMS, params={"scope": SCOPE, "limit": 2, **asked}).json()
         found += [one["key"] for one in page["claims"]]
-        if page["next"] is None:
+        if not page["has_more"]:
             break
         assert len(page["claims"]) == 2
-        asked = {"after": page["next"]}
+        asked = {"after": page["next_after"]}
 
-    assert page["next"] is None
+    assert page["next_after"] is page["next"] is None
     assert sorted(found) == KEYS
 
 

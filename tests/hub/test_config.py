@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import os
 import pickle
 import tomllib
 from collections.abc import Mapping
@@ -266,6 +268,19 @@ def test_a_password_is_never_shown(url: str, shown: str) -> None:
 
     assert tomllib.loads(text)["hub"]["ledger"] == shown
     assert "hush" not in text
+
+
+def test_keys_are_read_from_base64_and_never_shown() -> None:
+    one, other = os.urandom(32), os.urandom(16)
+    text = f"{base64.b64encode(one).decode()},{base64.b64encode(other).decode()}"
+    config = load(None, {"ONCEWARD_IDEMPOTENCY__ENCRYPTION_KEYS": text}, {})
+
+    assert config.idempotency.encryption_keys == (one, other)
+    assert 'encryption_keys = ["***", "***"]  # environment' in effective(config)
+    assert repr(one) not in repr(config)
+    for wrong in ("c2hvcnQ=", "%", "x"):
+        with pytest.raises(InvalidConfig, match=r"expected a list of keys in base64, each of 16, 24, 32 bytes$"):
+            load(None, {"ONCEWARD_IDEMPOTENCY__ENCRYPTION_KEYS": wrong}, {})
 
 
 def test_settings_travel_to_worker_processes() -> None:

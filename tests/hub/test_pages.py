@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -128,6 +129,19 @@ def test_the_document_shows_every_route_and_no_answer_that_is_never_sent(client:
     post = document["paths"]["/api/v1/topics/{topic_id}/attachments"]["post"]
     assert {"200", "201", "400", "409", "422"} <= set(post["responses"])
     assert "Idempotency-Key" in {parameter["name"] for parameter in post["parameters"]}
+
+
+def test_the_reference_has_every_endpoint_with_its_scope_and_no_others(client: Client) -> None:
+    document = client.get("/openapi.json").json()
+    scopes = {
+        f"{method.upper()} {path}": [*{scope: 1 for one in operation["security"] for scope in one.get("token", ())}]
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+    }
+    reference = (Path(__file__).parent.parent.parent / "docs" / "reference.md").read_text("utf-8")
+    rows = re.findall(r"^\| `((?:GET|POST|PUT|DELETE|PATCH) /[^`]*)` \| ([^|]*) \|", reference, re.MULTILINE)
+
+    assert {row: re.findall(r"`(\w+)`", scope) for row, scope in rows} == scopes
 
 
 def test_switched_off_the_key_is_not_looked_at(tmp_path: Path) -> None:

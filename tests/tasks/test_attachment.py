@@ -63,7 +63,7 @@ def test_links_are_stored_as_they_are_and_may_come_twice(vault: Vault) -> None:
     assert (path.repo_path, path.media_type, path.media_type_source) == ("docs/a.md", "text/markdown", "declared")
     assert (unknown.media_type, unknown.media_type_source) == (None, "unknown")
     with vault.database.read() as tx:
-        assert tasks.list_attachments(tx, "t1") == [unknown, path, second, first]
+        assert tasks.list_attachments(tx, "t1").items == [unknown, path, second, first]
 
 
 def test_a_link_is_one_of_two_things_and_has_no_content(vault: Vault) -> None:
@@ -169,7 +169,7 @@ def test_what_has_expired_is_listed_and_not_given_out(vault: Vault) -> None:
     with pytest.raises(Expired):
         vault.content(made.id)
     with vault.database.read() as tx:
-        (listed,) = tasks.list_attachments(tx, "t1")
+        (listed,) = tasks.list_attachments(tx, "t1").items
     assert listed.shown()["expired"] is True
 
 

@@ -41,8 +41,8 @@ def test_a_task_is_made_found_and_listed(vault: Vault) -> None:
     second = vault.task("t2", title="Zwei ä", spec_id="docs/a.md")
     with vault.database.read() as tx:
         assert tasks.get_task(tx, "t2") == second
-        assert [task.id for task in tasks.list_tasks(tx, 10).tasks] == ["t2", "t1"]
-        assert [task.id for task in tasks.list_tasks(tx, 1).tasks] == ["t2"]
+        assert [task.id for task in tasks.list_tasks(tx, 10).items] == ["t2", "t1"]
+        assert [task.id for task in tasks.list_tasks(tx, 1).items] == ["t2"]
 
     assert (second.title, second.spec_id) == ("Zwei ä", "docs/a.md")
     assert second.created_at == second.updated_at
@@ -55,8 +55,8 @@ def pages(vault: Vault, limit: int, between: Callable[[], object] = lambda: None
     while after is not None:
         with vault.database.read() as tx:
             page = tasks.list_tasks(tx, limit, after)
-        found.append([task.id for task in page.tasks])
-        after = page.next
+        found.append([task.id for task in page.items])
+        after = page.next_after
         between()
     return found
 
@@ -203,7 +203,7 @@ def test_listing_attachments_asks_two_questions_however_many_there_are(vault: Va
     for number in range(20):
         vault.link(repo_path=f"docs/{number}", labels=(f"l{number}",))
     with statements(vault.database) as said, vault.database.read() as tx:
-        found = tasks.list_attachments(tx, "t1")
+        found = tasks.list_attachments(tx, "t1").items
 
     assert [one.labels for one in found] == [(f"l{number}",) for number in reversed(range(20))]
     assert len([one for one in said if "SELECT" in one]) == 2

@@ -246,12 +246,12 @@ def test_a_list_is_newest_first_limited_and_filtered(database: Database, topic: 
     made = [add({"n": n}, kind="odd" if n % 2 else "even", key="k" if n < 2 else None).attachment for n in range(6)]
 
     with database.read() as tx:
-        assert topics.list_attachments(tx, topic.id, 100) == made[::-1]
-        assert topics.list_attachments(tx, topic.id, 2) == made[:-3:-1]
-        assert topics.list_attachments(tx, topic.id, 100, kind="odd") == made[5::-2]
-        assert topics.list_attachments(tx, topic.id, 100, key="k") == made[1::-1]
-        assert topics.list_attachments(tx, topic.id, 100, key="") == made[:1:-1]
-        assert topics.list_attachments(tx, topic.id, 100, dedupe_key='{"n":3}') == [made[3]]
+        assert topics.list_attachments(tx, topic.id, 100).items == made[::-1]
+        assert topics.list_attachments(tx, topic.id, 2).items == made[:-3:-1]
+        assert topics.list_attachments(tx, topic.id, 100, kind="odd").items == made[5::-2]
+        assert topics.list_attachments(tx, topic.id, 100, key="k").items == made[1::-1]
+        assert topics.list_attachments(tx, topic.id, 100, key="").items == made[:1:-1]
+        assert topics.list_attachments(tx, topic.id, 100, dedupe_key='{"n":3}').items == [made[3]]
         with pytest.raises(NotFound):
             topics.list_attachments(tx, "top_none", 100)
 

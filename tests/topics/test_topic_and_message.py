@@ -43,11 +43,11 @@ def test_lists_are_newest_first_and_limited(database: Database, topic: Topic) ->
         posted = [topics.post_message(tx, topic.id, "ada", f"{n}")[0] for n in range(3)]
 
     with database.read() as tx:
-        assert topics.list_topics(tx, 10) == [*more[::-1], topic]
-        assert topics.list_topics(tx, 2) == more[:0:-1]
-        assert topics.list_messages(tx, topic.id, 10) == posted[::-1]
-        assert topics.list_messages(tx, topic.id, 1) == posted[:1:-1]
-        assert topics.list_messages(tx, more[0].id, 10) == []
+        assert topics.list_topics(tx, 10).items == [*more[::-1], topic]
+        assert topics.list_topics(tx, 2).items == more[:0:-1]
+        assert topics.list_messages(tx, topic.id, 10).items == posted[::-1]
+        assert topics.list_messages(tx, topic.id, 1).items == posted[:1:-1]
+        assert topics.list_messages(tx, more[0].id, 10).items == []
         assert topics.get_topic(tx, topic.id) == topic
 
 
@@ -137,7 +137,7 @@ def test_an_update_that_runs_again_does_not_undo_what_others_did_since(database:
 
     assert again == first
     with database.read() as tx:
-        (there,) = topics.list_attachments(tx, topic.id, 10)
+        (there,) = topics.list_attachments(tx, topic.id, 10).items
     assert there.value_json == {"title": "three"}
 
 
@@ -150,7 +150,7 @@ def test_a_second_run_at_the_same_time_is_refused_by_the_index(database: Databas
         topics.post_message(tx, topic.id, "ada", "hello", asked("k", attempt=1))
 
     with database.read() as tx:
-        assert len(topics.list_messages(tx, topic.id, 10)) == 1
+        assert len(topics.list_messages(tx, topic.id, 10).items) == 1
 
 
 def test_another_key_principal_or_use_of_the_key_is_another_request(database: Database, topic: Topic) -> None:

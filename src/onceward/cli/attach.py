@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -11,8 +10,9 @@ from typing import Any, BinaryIO
 
 import click
 
+from onceward.cli.argument import json_argument
 from onceward.cli.output import as_json, progress, say_fields, say_json, say_table, size_text
-from onceward.cli.target import Said, Shown, Target, exactly_one, on_target, with_key
+from onceward.cli.target import Said, Shown, Target, exactly_one, on_target, with_key, with_limit
 from onceward.errors import AlreadyThere
 from onceward.hub.new_file import new_file
 
@@ -28,20 +28,8 @@ def attach() -> None:
     """
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name is in it twice")
-    return found
-
-
 def _read_meta(_context: click.Context, _parameter: click.Parameter, value: str | None) -> dict[str, Any]:
-    try:
-        meta = json.loads(value or "{}", object_pairs_hook=_each_once)
-    except ValueError as error:
-        raise click.BadParameter(f"this is not JSON: {error}") from None
-    except RecursionError:
-        raise click.BadParameter("it is nested too deeply") from None
+    meta = json_argument(value or "{}", "'--meta'")
     if not isinstance(meta, dict):
         raise click.BadParameter("this is not an object of JSON")
     return meta
@@ -129,15 +117,17 @@ def add_link(
 
 @attach.command("list")
 @click.argument("task_id", metavar="TASK")
+@with_limit
 @as_json
 @on_target
-def list_attachments(target: Target, task_id: str, as_json: bool) -> None:
+def list_attachments(target: Target, task_id: str, limit: int | None, as_json: bool) -> None:
     """List what is attached to a task, the newest first.
 
     \b
     onceward attach list shed
+    onceward attach list shed --limit 20
     """  # noqa: D301  # \b is click's mark for lines that stay as they are
-    found = target.attachments(task_id)
+    found = target.attachments(task_id, limit)
     if as_json:
         say_json({"attachments": found})
         return

@@ -1,6 +1,6 @@
 """The command line as a whole: its groups of commands, and how it ends.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, configuration or input, 3 `claims list --fail-if-any` found one,
+Exit codes: 0 done, 1 failed, 2 wrong usage, configuration or input, 3 `claims list --fail-if-any` found claims,
 130 interrupted, 143 ended by SIGTERM.
 An error is one line on standard error.
 """
@@ -20,7 +20,15 @@ from onceward.cli.ingest import ingest
 from onceward.cli.serve import serve
 from onceward.cli.task import task
 from onceward.cli.token import token
-from onceward.errors import InvalidConfig, InvalidInput, InvalidKey, InvalidOption, OncewardError
+from onceward.errors import (
+    InvalidConfig,
+    InvalidInput,
+    InvalidKey,
+    InvalidOption,
+    InvalidStoreUrl,
+    OncewardError,
+    TooLarge,
+)
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
@@ -60,12 +68,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _say(f"{error.format_message().rstrip('.')}; see {path} --help", MISUSED)
     except click.ClickException as error:
         return _say(error.format_message(), FAILED)
-    except (InvalidConfig, InvalidInput, InvalidKey, InvalidOption) as error:
+    except (InvalidConfig, InvalidInput, InvalidKey, InvalidOption, InvalidStoreUrl, TooLarge) as error:
         return _say(str(error), MISUSED)
     except OncewardError as error:
         return _say(str(error), FAILED)
     except UnicodeEncodeError:
-        return _say("an argument is no text: it is not valid UTF-8", MISUSED)
+        return _say("an argument is not text: it is not valid UTF-8", MISUSED)
     except OSError as error:
         return _say(f"{error.filename or 'input or output'}: {error.strerror or error}", FAILED)
     except (click.Abort, KeyboardInterrupt):

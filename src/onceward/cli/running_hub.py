@@ -63,8 +63,8 @@ class RunningHub:
         link = {"external_url": external_url, "repo_path": repo_path}
         return _shown(self._hub.attach_link(task_id, said.kind, **link, idempotency_key=key, **_about(said)))
 
-    def attachments(self, task_id: str) -> list[Shown]:
-        return [_shown(attachment) for attachment in self._hub.task_attachments(task_id)]
+    def attachments(self, task_id: str, limit: int | None) -> list[Shown]:
+        return [_shown(attachment) for attachment in self._hub.task_attachments(task_id, limit=limit)]
 
     def attachment(self, attachment_id: str) -> Shown:
         return _shown(self._hub.attachment(attachment_id))
@@ -95,15 +95,22 @@ class RunningHub:
     def backfill_spec_attachments(self, progress: Progress) -> Shown:  # noqa: ARG002  # as above
         return dataclasses.asdict(self._hub.backfill_spec_attachments())
 
-    def claims(self, scope: str | None, status: str | None, limit: int, *, oldest: bool) -> Shown:
-        page = self._hub.claims.list(scope, status, limit=limit, oldest=oldest)
-        return {"claims": [_claim(one) for one in page.claims], "next": page.next}
+    def claims(self, scope: str | None, status: str | None, limit: int, after: str | None, *, oldest: bool) -> Shown:
+        page = self._hub.claims.list(scope, status, limit=limit, after=after, oldest=oldest)
+        claims = [_claim(one) for one in page.claims]
+        return {"claims": claims, "next_after": page.next_after, "has_more": page.has_more}
 
     def claim(self, scope: str, key: str) -> Shown:
         return dataclasses.asdict(self._hub.claims.show(scope, key))
 
-    def resolve_claim(self, scope: str, key: str, version: int, verdict: str, value: Any, reason: str) -> Shown:
-        return dataclasses.asdict(self._hub.claims.resolve(scope, key, version, verdict, reason, value=value))
+    def resolve_claim(
+        self, scope: str, key: str, version: int, verdict: str, reason: str, value: Any, response: Shown | None
+    ) -> Shown:
+        given = {"value": value, "response": response}
+        return dataclasses.asdict(self._hub.claims.resolve(scope, key, version, verdict, reason, **given))
+
+    def abandon_claim(self, scope: str, key: str, version: int, reason: str, *, force: bool) -> Shown:
+        return dataclasses.asdict(self._hub.claims.abandon(scope, key, version, reason, force=force))
 
     def purge_claims(self) -> Shown:
         return {"deleted_count": self._hub.claims.purge()}

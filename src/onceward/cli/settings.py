@@ -23,11 +23,12 @@ _FLAGS = {
     "ledger": ("URL", "Claims: sqlite:///path, postgresql://…, redis://… or memory: [default: ledger.db in the data folder, or the PostgreSQL of --database]"),
     "blobs": ("URL", "Bytes: file:///path or s3://bucket/prefix [default: blobs in the data folder]"),
     "workers": ("N", "How many processes answer. [default: 1]"),
+    "namespace": ("NAME", "The namespace of the claims. [default: idempotency.key_prefix]"),
     "brain": ("MODULE:NAME", "Who answers /chat; modules of the current folder count. [default: a refund desk to try]"),
 }  # fmt: skip
-# All others are of the table `hub`.
-_TABLES = {"brain": "turns"}
-ALL = tuple(_FLAGS)
+# All others are the key of the same name of the table `hub`.
+_SETTINGS = {"brain": ("turns", "brain"), "namespace": ("idempotency", "key_prefix")}
+ALL = tuple(flag for flag in _FLAGS if flag != "namespace")
 DATA = ("data_dir", "database")
 WITH_BYTES = (*DATA, "blobs")
 
@@ -60,4 +61,4 @@ def with_flags(command: Callable[..., Any], *flags: str) -> Callable[..., Any]:
 
 
 def loaded(config_file: Path | None, flags: Mapping[str, str | None]) -> Config:
-    return load(config_file, os.environ, {(_TABLES.get(flag, "hub"), flag): value for flag, value in flags.items()})
+    return load(config_file, os.environ, {_SETTINGS.get(flag, ("hub", flag)): value for flag, value in flags.items()})

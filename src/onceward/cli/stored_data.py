@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from onceward import tasks
 from onceward.blobs import CHUNK_BYTES, BlobStore
 from onceward.blobs.open import open_blobs
 from onceward.cli.target import Progress, Said, Shown
 from onceward.core.request import key_of as header_key
-from onceward.db.engine import Database
+from onceward.db.engine import Database, Transaction
+from onceward.db.page import LIMIT_MAX, Page
 from onceward.db.request import RequestKey, request_key
 from onceward.errors import KeyReused, NotFound, StoreUnavailable, TooLarge
 from onceward.hub import data
@@ -21,7 +22,8 @@ from onceward.hub.config import Config
 
 # Whom a hub without tokens takes everybody for.
 _LOCAL = "local"
-_PAGE_SIZE = 500
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -49,14 +51,7 @@ class StoredData:
         return _task(made)
 
     def tasks(self, limit: int | None) -> list[Shown]:
-        found: list[Shown] = []
-        after: str | None = ""
-        while after is not None and len(found) != limit:
-            with self._database.read() as tx:
-                page = tasks.list_tasks(tx, _PAGE_SIZE if limit is None else limit - len(found), after)
-            found += map(_task, page.tasks)
-            after = page.next
-        return found
+        return [_task(task) for task in self._all(tasks.list_tasks, limit)]
 
     def task(self, task_id: str) -> Shown:
         with self._database.read() as tx:
@@ -101,9 +96,11 @@ class StoredData:
             raise _reused()
         return added.shown()
 
-    def attachments(self, task_id: str) -> list[Shown]:
-        with self._database.read() as tx:
-            return [attachment.shown() for attachment in tasks.list_attachments(tx, task_id)]
+    def attachments(self, task_id: str, limit: int | None) -> list[Shown]:
+        def listed(tx: Transaction, wanted: int, after: str) -> Page[tasks.Attachment]:
+            return tasks.list_attachments(tx, task_id, wanted, after)
+
+        return [attachment.shown() for attachment in self._all(listed, limit)]
 
     def attachment(self, attachment_id: str) -> Shown:
         with self._database.read() as tx:
@@ -153,6 +150,18 @@ class StoredData:
 
     def backfill_spec_attachments(self, progress: Progress) -> Shown:
         return tasks.backfill_spec_attachments(self._database, _counting(progress)).shown()
+
+    def _all(self, listed: Callable[[Transaction, int, str], Page[T]], limit: int | None) -> list[T]:
+        """The items of a list, in as many pages as it takes: all of them, or at most `limit`."""
+        found: list[T] = []
+        after: str | None = ""
+        while after is not None and len(found) != limit:
+            wanted = LIMIT_MAX if limit is None else min(LIMIT_MAX, limit - len(found))
+            with self._database.read() as tx:
+                page = listed(tx, wanted, after)
+            found += page.items
+            after = page.next_after
+        return found
 
     def _request(self, key: str | None) -> RequestKey | None:
         """What a row is marked with: the same mark as that of a hub without tokens, asked with this key."""

@@ -49,6 +49,10 @@ with_key = click.option(
     help="The same command with the same key makes it once, and prints the same.",
 )
 
+with_limit = click.option(
+    "--limit", type=click.IntRange(1), metavar="N", help="The most to list. [default: all of them]"
+)
+
 
 class Target(Protocol):
     """Raises what `onceward.errors` has. What is made with a key is made once, however often it is asked for."""
@@ -69,7 +73,7 @@ class Target(Protocol):
         self, task_id: str, said: Said, key: str | None, *, external_url: str | None, repo_path: str | None
     ) -> Shown: ...
 
-    def attachments(self, task_id: str) -> list[Shown]: ...
+    def attachments(self, task_id: str, limit: int | None) -> list[Shown]: ...
 
     def attachment(self, attachment_id: str) -> Shown: ...
 

@@ -7,7 +7,7 @@ import functools
 import click
 
 from onceward.cli.output import as_json, say_fields, say_json, say_table
-from onceward.cli.target import Target, on_target, with_key
+from onceward.cli.target import Target, on_target, with_key, with_limit
 
 
 @click.group()
@@ -40,7 +40,7 @@ def add(target: Target, title: str, task_id: str | None, spec_id: str | None, ke
 
 
 @task.command("list")
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most so many. [default: all]")
+@with_limit
 @as_json
 @on_target
 def list_tasks(target: Target, limit: int | None, as_json: bool) -> None:

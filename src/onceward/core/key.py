@@ -22,6 +22,8 @@ LABEL_BYTES_MAX = 255
 NOTE_BYTES_MAX = 1024
 # Enough to find an entry by; not enough to ask for its outcome.
 KEY_CHARACTERS_SHOWN = 20
+# Stands for the rest of a key.
+CUT = "..."
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _FORMATTER = string.Formatter()
@@ -63,7 +65,7 @@ def check_namespace(namespace: object) -> str:
 
 def shown(key: str) -> str:
     """A key as messages and logs show it."""
-    return key if len(key) <= KEY_CHARACTERS_SHOWN else key[:KEY_CHARACTERS_SHOWN] + "..."
+    return key if len(key) <= KEY_CHARACTERS_SHOWN else key[:KEY_CHARACTERS_SHOWN] + CUT
 
 
 def clip(text: str, bytes_max: int) -> str:

@@ -92,6 +92,7 @@ Index(
     unique=True,
 )
 Index("idx_topic_attachments_newest", topic_attachments.c.topic_id, topic_attachments.c.id)
+Index("idx_topic_attachments_kind", topic_attachments.c.topic_id, topic_attachments.c.kind, topic_attachments.c.id)
 
 events = Table(
     "events",

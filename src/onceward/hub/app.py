@@ -105,6 +105,7 @@ def _guarded(app: App, hub: Hub) -> App:
         retain_seconds=hub.retain_seconds,
         wait_seconds=config.idempotency.wait_seconds,
         max_body_bytes=config.hub.max_body_bytes,
+        encryption_keys=config.idempotency.encryption_keys,
         rules=_rules(config),
     )
     app = Schemas(Known(keyed, chat.PATHS, plain), hub.database)

@@ -7,16 +7,29 @@ at, and with who said so and why.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from onceward.core.claim import Entry, Status
-from onceward.core.key import check_key, check_scope
-from onceward.core.outcome import INLINE_BYTES_MAX, pack, unpack
+from onceward.core.key import CUT, KEY_CHARACTERS_SHOWN, check_key, check_scope
+from onceward.core.key import shown as shown_key
+from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, pack, unpack
 from onceward.core.text import checked, refused
 from onceward.core.verdict import Committed, Final, NotCommitted
+from onceward.db.page import not_a_cursor, place_in
 from onceward.errors import Conflict, InvalidKey, InvalidOption, NotFound, OncewardError
+from onceward.http.kept import Form
+from onceward.hub.given_response import (
+    Given,
+    check_readable,
+    checked_response,
+    is_http,
+    kept_response,
+    response_body,
+)
 from onceward.ledger import Ledger
 from onceward.store import PAGE_MAX
 
@@ -24,63 +37,191 @@ COMMITTED, NOT_COMMITTED = "committed", "not_committed"
 VERDICTS = (COMMITTED, NOT_COMMITTED)
 REASON_BYTES_MAX = 500
 
-_NO_CURSOR = "is not the `next` of a page before"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+# A cursor of the oldest first: the microsecond, the scope and the key of the last entry of a page.
+_OLDEST = re.compile(r"(\d{1,18})\0([^\0]{1,1024})\0([^\0]{1,1024})", re.ASCII)
 
 
 async def list_claims(
     ledger: Ledger, scope: str | None, status: str | None, limit: int, *, oldest: bool = False, after: str = ""
 ) -> dict[str, Any]:
-    """At most so many entries, and where the list goes on. The oldest first takes a look at all of them."""
+    """A page of entries behind the cursor, in the order of the store, which costs what the page costs.
+
+    `oldest` sorts by age: each page then reads every entry that matches, but holds no more than a page of them.
+    """
     _check_names(ledger, scope)
-    if oldest:
-        found = sorted(await _all(ledger, scope, status), key=lambda entry: (entry.created_at, entry.ref))
-        return {"claims": [shown(ledger, entry) for entry in found[:limit]], "next": None}
+    listed = _oldest if oldest else _stored
+    entries, following = await listed(ledger, scope, status, limit, _from_cursor(after))
+    cursor = _to_cursor(following)
+    # `next` is for clients of earlier versions.
+    return {
+        "claims": [shown(ledger, entry) for entry in entries],
+        "next_after": cursor,
+        "has_more": cursor is not None,
+        "next": cursor,
+    }
+
+
+async def _stored(
+    ledger: Ledger, scope: str | None, status: str | None, limit: int, after: str
+) -> tuple[list[Entry], str]:
+    # Nothing that is stored contains NUL, and PostgreSQL does not accept it; a cursor has it between its two parts.
+    if after.count("\0") > 1:
+        raise not_a_cursor()
     try:
-        page = await ledger.scan(scope, status, after=_from_cursor(after), limit=limit)
+        page = await ledger.scan(scope, status, after=after, limit=limit)
     except InvalidOption:
-        raise refused("after", _NO_CURSOR) from None
+        raise not_a_cursor() from None
     entries = list(page.entries)
     # A page may be short, or empty, with more behind it.
     while page.next and len(entries) < limit:
         page = await ledger.scan(scope, status, after=page.next, limit=limit - len(entries))
         entries += page.entries
-    return {"claims": [shown(ledger, entry) for entry in entries], "next": _to_cursor(page.next)}
+    return entries, page.next
 
 
-async def show_claim(ledger: Ledger, scope: str, key: str) -> dict[str, Any]:
+async def _oldest(
+    ledger: Ledger, scope: str | None, status: str | None, limit: int, after: str
+) -> tuple[list[Entry], str]:
+    behind = (-1, "", "")
+    if after:
+        place = place_in(after, _OLDEST)
+        behind = (int(place[1]), place[2], place[3])
+    found: list[Entry] = []
+    following = ""
+    while True:
+        page = await ledger.scan(scope, status, after=following, limit=PAGE_MAX)
+        found += (entry for entry in page.entries if _age(entry) > behind)
+        found = sorted(found, key=_age)[: limit + 1]
+        following = page.next
+        if not following:
+            break
+    more = len(found) > limit
+    return found[:limit], "\0".join(map(str, _age(found[limit - 1]))) if more else ""
+
+
+def _age(entry: Entry) -> tuple[int, str, str]:
+    return entry.created_at, entry.scope, entry.key
+
+
+async def namespaces(ledger: Ledger) -> set[str]:
+    """The namespaces of the first entries of the store, whichever ledger uses them."""
+    page = await ledger.line.call(lambda store: store.scan(None, None, "", PAGE_MAX))
+    return {entry.scope.partition(":")[0] for entry in page.entries}
+
+
+async def show_claim(ledger: Ledger, form: Form, scope: str, key: str) -> dict[str, Any]:
     """One entry with what is kept of its outcome."""
     _check_names(ledger, scope, key)
     entry = await ledger.read(scope, key)
     if entry is None:
-        raise NotFound(f"there is no claim with this key in the scope {scope!r}")
-    return {**shown(ledger, entry), "outcome": await _outcome(ledger, entry)}
+        raise _no_claim(scope)
+    return {**shown(ledger, entry), "outcome": await _outcome(ledger, form, entry)}
 
 
 async def resolve_claim(
-    ledger: Ledger, actor: str, *, scope: str, key: str, version: int, verdict: str, value: Any, reason: str
+    ledger: Ledger,
+    form: Form,
+    actor: str,
+    *,
+    scope: str,
+    key: str,
+    version: int,
+    verdict: str,
+    reason: str,
+    value: Any = None,
+    response: Given | None = None,
 ) -> dict[str, Any]:
-    """End a doubt: it happened, with this value, or it did not and will not. Gives the entry as it is then."""
+    """End a doubt: it happened, or it did not and will not. Gives the entry as it is then.
+
+    What happened has a value, or, on an HTTP claim, the response that the client's retry gets; without one the retry gets
+    409 `outcome-not-kept`. `form` is the form in which the application keeps its responses.
+    """
     _check_names(ledger, scope, key)
     checked("reason", reason, REASON_BYTES_MAX)
     if verdict not in VERDICTS:
         raise refused("verdict", f"is {' or '.join(VERDICTS)}")
-    if verdict == NOT_COMMITTED and value is not None:
-        raise refused("value", "goes with the verdict committed")
-    if verdict == COMMITTED and pack(value, INLINE_BYTES_MAX) is None:
+    for name, given in (("value", value), ("response", response)):
+        if verdict == NOT_COMMITTED and given is not None:
+            raise refused(name, "goes with the verdict committed")
+    if value is not None and response is not None:
+        raise refused("response", "cannot be given together with value")
+    if is_http(scope) and value is not None:
+        raise refused("value", "is not what an HTTP claim keeps; give the response (status, headers and body) instead")
+    if not is_http(scope) and response is not None:
+        raise refused("response", "is for HTTP claims, whose scope begins with http:; give the value instead")
+    if pack(value, INLINE_BYTES_MAX) is None:
         raise refused("value", f"is larger than {INLINE_BYTES_MAX} bytes")
-    before = await ledger.read(scope, key)
-    if before is None:
-        raise NotFound(f"there is no claim with this key in the scope {scope!r}")
-    note = f"{verdict} by {actor}: {reason}"
-    said = Committed(value) if verdict == COMMITTED else NotCommitted(_final(reason))
-    if not await ledger.resolve(scope, key, version, said, note=note):
-        now = await ledger.read(scope, key) or before
+    parts = None
+    if response is not None:
+        parts = checked_response(response, form)
+        await check_readable(ledger, form, scope)
+    before = await _found(ledger, scope, key, version, Status.IN_DOUBT)
+    said: Committed | NotCommitted = NotCommitted(_final(reason))
+    if verdict == COMMITTED and parts is not None:
+        said = Committed(kept_response(form, dataclasses.replace(before, version=version), *parts))
+    elif verdict == COMMITTED:
+        said = Committed(NOTHING if is_http(scope) else value)
+    if not await ledger.resolve(scope, before.key, version, said, note=f"{verdict} by {actor}: {reason}"):
+        now = await ledger.read(scope, before.key) or before
         raise Conflict(
             f"the claim is {now.status.value} with version {now.version}; only one in doubt can be resolved, with the"
             " version that it has. Look at it again"
         )
-    return await show_claim(ledger, scope, key)
+    return await show_claim(ledger, form, scope, before.key)
+
+
+async def abandon_claim(
+    ledger: Ledger, form: Form, actor: str, *, scope: str, key: str, version: int, reason: str, force: bool = False
+) -> dict[str, Any]:
+    """End a claim whose holder will not: it has failed if it may be repeated, otherwise it is in doubt.
+
+    Refused while the lease runs, unless the holder is proved dead from here; `force` ends it then, always in doubt.
+    """
+    _check_names(ledger, scope, key)
+    checked("reason", reason, REASON_BYTES_MAX)
+    before = await _found(ledger, scope, key, version, Status.IN_PROGRESS)
+    if not await ledger.abandon(scope, before.key, version, note=f"abandoned by {actor}: {reason}", force=force):
+        now = await ledger.read(scope, before.key) or before
+        if now.status is Status.IN_PROGRESS and now.version == version:
+            raise Conflict(
+                f"the lease of this claim runs until {_time(now.lease_until)}, and its holder may be alive. Wait until"
+                " then, or use force: the claim is then in doubt, and its holder may still settle it"
+            )
+        raise Conflict(
+            f"the claim is {now.status.value} with version {now.version}; only one in progress can be abandoned, with the"
+            " version that it has. Look at it again"
+        )
+    return await show_claim(ledger, form, scope, before.key)
+
+
+async def _found(ledger: Ledger, scope: str, key: str, version: int, status: Status) -> Entry:
+    """The entry of a key, which may be cut as the log shows it: `version` and `status` then have to identify it."""
+    entry = await ledger.read(scope, key)
+    if entry is not None:
+        return entry
+    if len(key) != KEY_CHARACTERS_SHOWN + len(CUT) or not key.endswith(CUT):
+        raise _no_claim(scope)
+    found: list[Entry] = []
+    after = ""
+    while True:
+        page = await ledger.scan(scope, status, after=after, limit=PAGE_MAX)
+        found += (one for one in page.entries if one.version == version and shown_key(one.key) == key)
+        after = page.next
+        if not after:
+            break
+    if not found:
+        raise NotFound(
+            f"no claim in the scope {scope!r} that is {status.value} with version {version} has a key that begins with"
+            f" {key.removesuffix(CUT)!r}"
+        )
+    if len(found) > 1:
+        raise Conflict(f"{len(found)} claims have a key that begins with {key.removesuffix(CUT)!r}; give the whole key")
+    return found[0]
+
+
+def _no_claim(scope: str) -> NotFound:
+    return NotFound(f"there is no claim with this key in the scope {scope!r}")
 
 
 async def purge_claims(ledger: Ledger) -> int:
@@ -100,6 +241,7 @@ def shown(ledger: Ledger, entry: Entry) -> dict[str, Any]:
         "version": entry.version,
         "attempt": entry.attempt,
         "created_at": _time(entry.created_at),
+        "claimed_at": _time(entry.claimed_at),
         "lease_until": _time(entry.lease_until) if entry.status is Status.IN_PROGRESS else None,
         "completed_at": _time(entry.completed_at),
         "expires_at": _time(entry.expires_at),
@@ -130,28 +272,16 @@ def _from_cursor(text: str) -> str:
     try:
         after = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True).decode()
     except ValueError:
-        raise refused("after", _NO_CURSOR) from None
-    # Nothing that is stored has NUL in it, and PostgreSQL cannot even be asked; a cursor has it between its two parts.
-    if after.count("\0") > 1 or (text and not after):
-        raise refused("after", _NO_CURSOR)
+        raise not_a_cursor() from None
+    if text and not after:
+        raise not_a_cursor()
     return after
 
 
-async def _all(ledger: Ledger, scope: str | None, status: str | None) -> list[Entry]:
-    entries: list[Entry] = []
-    after = ""
-    while True:
-        page = await ledger.scan(scope, status, after=after, limit=PAGE_MAX)
-        entries += page.entries
-        if not page.next:
-            return entries
-        after = page.next
-
-
-async def _outcome(ledger: Ledger, entry: Entry) -> dict[str, Any] | None:
+async def _outcome(ledger: Ledger, form: Form, entry: Entry) -> dict[str, Any] | None:
     if entry.status is not Status.COMPLETED:
         return None
-    body = await ledger.body(entry)
+    body = await (ledger.body(entry) if entry.outcome.code is None else response_body(ledger, form, entry))
     told: dict[str, Any] = {"code": entry.outcome.code, "bytes": None if body is None else len(body)}
     if body is not None and len(body) <= INLINE_BYTES_MAX:
         told["value"] = _value(entry, body)

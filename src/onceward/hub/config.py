@@ -23,7 +23,7 @@ from urllib.parse import quote
 from onceward.core.key import check_namespace
 from onceward.errors import InvalidConfig, InvalidKey
 from onceward.hub import setting
-from onceward.hub.setting import Choice, Duration, Flag, Kind, Several, Text, Whole
+from onceward.hub.setting import Choice, Duration, Flag, Keys, Kind, Several, Text, Whole
 from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX
 
 # Read from the current folder when no file is named.
@@ -85,6 +85,8 @@ class IdempotencySettings:
     auto_generate_keys: Annotated[bool, Flag()] = True
     timestamp_bucket_seconds: Annotated[float, Duration(1, _DAY)] = 300.0
     key_prefix: Annotated[str, _NAMESPACE] = "idempotency"
+    # The first encrypts; each of them decrypts.
+    encryption_keys: Annotated[tuple[bytes, ...], Keys((16, 24, 32))] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,10 @@ class Config:
         return "sqlite:///" + quote(str(self.data_folder / name))
 
 
+# Flags that are not named as their key is.
+_FLAGS = {("idempotency", "key_prefix"): "namespace"}
+
+
 def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[tuple[str, str], object]) -> Config:
     """The settings of a file (`onceward.toml`, if there is one, for `None`), the environment and the flags.
 
@@ -212,7 +218,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[tuple[str
         found[name] = _read(name, text, source, as_text=True), source
     for name, given in flags.items():
         if given is not None:
-            source = f"flag --{name[1].replace('_', '-')}"
+            source = f"flag --{_FLAGS.get(name, name[1]).replace('_', '-')}"
             found[name] = _read(name, given, source, as_text=isinstance(given, str)), source
     tables = {
         _attribute(table): kind(**{key: value for (of, key), (value, _) in found.items() if of == table})
@@ -270,6 +276,8 @@ def _read(name: tuple[str, str], value: object, source: str, *, as_text: bool) -
     try:
         return kind.read(value, as_text=as_text)
     except ValueError:
+        if isinstance(kind, Keys):
+            raise InvalidConfig(f"{table}.{key} ({source}): expected {kind.expected}") from None
         shown = setting.without_password(value) if isinstance(value, str) else value
         raise InvalidConfig(f"{table}.{key} ({source}): expected {kind.expected}, not {shown!r}") from None
 

@@ -6,9 +6,12 @@ import contextlib
 from collections.abc import Iterator
 
 from onceward.blobs.archive import ArchiveLimits
+from onceward.core.response import DENY_HEADERS
 from onceward.db.engine import Database, open_database
 from onceward.db.migrate import migrate
 from onceward.errors import InvalidConfig
+from onceward.http.kept import Form
+from onceward.http.seal import Seal
 from onceward.hub.config import Config
 from onceward.ledger import Ledger
 from onceward.open import open_ledger
@@ -40,6 +43,12 @@ def ledger(config: Config) -> Ledger:
         retain_seconds=config.retain_seconds,
         namespace=config.idempotency.key_prefix,
     )
+
+
+def response_form(config: Config) -> Form:
+    """The form in which the hub's middleware keeps responses."""
+    keys = config.idempotency.encryption_keys
+    return Form(frozenset(name.encode() for name in DENY_HEADERS), Seal(keys) if keys else None)
 
 
 def make_folder(config: Config) -> None:

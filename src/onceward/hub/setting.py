@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ipaddress
 import math
 import re
@@ -160,6 +161,31 @@ class Several:
     def write(self, value: object) -> str:
         parts = value if isinstance(value, tuple) else ()
         return "[" + ", ".join(self.each.write(part) for part in parts) + "]"
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Keys of a cipher as base64; they are never shown."""
+
+    sizes: tuple[int, ...]
+
+    @property
+    def expected(self) -> str:
+        return f"a list of keys in base64, each of {', '.join(map(str, self.sizes))} bytes"
+
+    def read(self, value: object, *, as_text: bool) -> tuple[bytes, ...]:
+        if as_text and isinstance(value, str):
+            value = [part for part in value.split(",") if part.strip()]
+        if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
+            raise ValueError
+        keys = tuple(base64.b64decode(part.strip(), validate=True) for part in value)
+        if not all(len(key) in self.sizes for key in keys):
+            raise ValueError
+        return keys
+
+    def write(self, value: object) -> str:
+        keys = value if isinstance(value, tuple) else ()
+        return "[" + ", ".join(quoted("***") for _ in keys) + "]"
 
 
 def quoted(text: str) -> str:

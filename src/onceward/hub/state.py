@@ -16,7 +16,7 @@ from onceward.events.feed import Feed
 from onceward.http.operation import idempotency
 from onceward.hub import jobs
 from onceward.hub.auth import principal_of
-from onceward.hub.data import ledger, upload_rules
+from onceward.hub.data import ledger, response_form, upload_rules
 from onceward.hub.turns import Turns
 from onceward.hub.visitors import watch
 from onceward.tasks import UploadRules
@@ -32,6 +32,7 @@ class Hub:
         self.config = config
         self.database = open_database(config.database_url)
         self.ledger = ledger(config)
+        self.response_form = response_form(config)
         self.feed = Feed(
             self.database,
             heartbeat_seconds=config.events.heartbeat_seconds,

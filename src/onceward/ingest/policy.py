@@ -7,6 +7,7 @@ because entries refer to it.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args
@@ -16,6 +17,7 @@ from sqlalchemy import TextClause, text
 from onceward.core.canonical import Json
 from onceward.core.text import checked, compact, refused
 from onceward.db.engine import Transaction
+from onceward.db.page import LIMIT_MAX, Page, page_of, place_in
 from onceward.errors import Conflict
 from onceward.ingest.columns import IMMUTABLE, TEXT_BYTES_MAX, UPDATABLE
 from onceward.ingest.schema import Schema
@@ -65,8 +67,10 @@ SEEDS = (
 
 _LIST = """
     SELECT policy_id, policy_key, source, content_type, conflict_action, update_fields, enabled, secondary_role
-    FROM {policies} ORDER BY policy_id
+    FROM {policies} WHERE policy_id > :after ORDER BY policy_id {limited}
 """
+# The number of the last policy of a page is the cursor.
+_CURSOR = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 _LOCK = "SELECT policy_id, source, content_type FROM {policies} WHERE policy_key = :policy_key {locked}"
 _USED = "SELECT EXISTS (SELECT 1 FROM {entries} WHERE idempotency_policy_id = :policy_id)"
 _PUT = """
@@ -88,7 +92,15 @@ class Kept(TypedDict, total=False):
 
 def list_policies(tx: Transaction, schema: Schema) -> list[Policy]:
     """All of them, the disabled ones too, in the order in which they were made."""
-    return [_read(row) for row in tx.execute(_statement(tx, schema, _LIST))]
+    return [_read(row) for row in tx.execute(_statement(tx, schema, _LIST, limited=""), {"after": 0})]
+
+
+def policy_page(tx: Transaction, schema: Schema, limit: int, after: str = "") -> Page[Policy]:
+    """A page of them behind the cursor, in the same order."""
+    limit = min(limit, LIMIT_MAX)
+    asked = {"after": int(place_in(after, _CURSOR)[0]) if after else 0, "limit": limit + 1}
+    rows = tx.execute(_statement(tx, schema, _LIST, limited="LIMIT :limit"), asked)
+    return page_of([_read(row) for row in rows], limit, lambda policy: str(policy.policy_id))
 
 
 def put_policy(

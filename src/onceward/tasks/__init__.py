@@ -13,7 +13,7 @@ from onceward.tasks.collect import Collected, gc_blobs
 from onceward.tasks.content import Content, open_content
 from onceward.tasks.fields import NewAttachment
 from onceward.tasks.link import create_link_attachment
-from onceward.tasks.task import Task, TaskPage, create_task, delete_task, get_task, list_tasks
+from onceward.tasks.task import Task, create_task, delete_task, get_task, list_tasks
 from onceward.tasks.upload import UploadRules, create_managed_attachment
 
 __all__ = [
@@ -23,7 +23,6 @@ __all__ = [
     "Damage",
     "NewAttachment",
     "Task",
-    "TaskPage",
     "UploadRules",
     "backfill_spec_attachments",
     "check_blobs",

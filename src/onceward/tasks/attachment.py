@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import field
 from typing import Any
 
-from sqlalchemy import bindparam, select, text
+from sqlalchemy import bindparam, select, text, tuple_
 
 from onceward.core.canonical import Json
 from onceward.core.record import record
 from onceward.core.text import compact
 from onceward.db.clock import now_text
 from onceward.db.engine import Transaction
+from onceward.db.page import LIMIT_MAX, Page, page_of, place_in
 from onceward.db.tables import attachment_labels, attachments, blobs
 from onceward.errors import NotFound
 from onceward.events.log import NewEvent, append
@@ -68,6 +70,10 @@ _SELECT = select(
 _ONE = _SELECT.where(_a.id == bindparam("id"))
 _SOME = _SELECT.where(_a.id.in_(bindparam("ids", expanding=True)))
 _OF_TASK = _SELECT.where(_a.task_id == bindparam("task_id")).order_by(_a.created_at.desc(), _a.id.desc())
+_NEWEST = _OF_TASK.limit(bindparam("limit"))
+_OLDER = _NEWEST.where(tuple_(_a.created_at, _a.id) < tuple_(bindparam("at"), bindparam("id")))
+# A cursor is the created_at and the id of the last row of a page.
+_PLACE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)~(at-[0-9a-z]{1,64})", re.ASCII)
 _LABELS = select(attachment_labels.c.attachment_id, attachment_labels.c.label).where(
     attachment_labels.c.attachment_id.in_(bindparam("ids", expanding=True))
 )
@@ -87,12 +93,17 @@ def get_attachment(tx: Transaction, attachment_id: str) -> Attachment:
     return found[0]
 
 
-def list_attachments(tx: Transaction, task_id: str, limit: int | None = None) -> list[Attachment]:
-    """Those of a task, the newest first, all or so many; `NotFound` when there is no such task."""
-    found = rows_of_task(tx, task_id, limit)
+def list_attachments(tx: Transaction, task_id: str, limit: int = LIMIT_MAX, after: str = "") -> Page[Attachment]:
+    """A page of those of a task behind the cursor, the newest first; `NotFound` when there is no such task."""
+    limit = min(limit, LIMIT_MAX)
+    asked: dict[str, object] = {"task_id": task_id, "limit": limit + 1}
+    if after:
+        place = place_in(after, _PLACE)
+        asked |= {"at": place[1], "id": place[2]}
+    found = _with_labels(tx, tx.execute(_OLDER if after else _NEWEST, asked).all())
     if not found:
         require_task(tx, task_id)
-    return found
+    return page_of(found, limit, lambda attachment: f"{attachment.created_at}~{attachment.id}")
 
 
 def require_task(tx: Transaction, task_id: str) -> None:
@@ -104,9 +115,9 @@ def no_task(task_id: str) -> NotFound:
     return NotFound(f"there is no task {task_id[:64]!r}")
 
 
-def rows_of_task(tx: Transaction, task_id: str, limit: int | None = None) -> list[Attachment]:
-    wanted = _OF_TASK if limit is None else _OF_TASK.limit(limit)
-    return _with_labels(tx, tx.execute(wanted, {"task_id": task_id}).all())
+def rows_of_task(tx: Transaction, task_id: str) -> list[Attachment]:
+    """All of those of a task, the newest first."""
+    return _with_labels(tx, tx.execute(_OF_TASK, {"task_id": task_id}).all())
 
 
 def attachments_of_ids(tx: Transaction, ids: Sequence[str]) -> list[Attachment]:

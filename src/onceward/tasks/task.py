@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, select, text, tuple_
 from onceward.core.text import checked, refused
 from onceward.db.clock import now_text
 from onceward.db.engine import Transaction
+from onceward.db.page import LIMIT_MAX, Page, page_of, place_in
 from onceward.db.request import RequestKey
 from onceward.db.short_id import short_ids
 from onceward.db.tables import tasks
@@ -19,8 +20,8 @@ from onceward.tasks.attachment import no_task, removed_event, rows_of_task
 
 TITLE_BYTES_MAX = 512
 SPEC_BYTES_MAX = 1024
-LIST_MAX = 500
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
+ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+_ID = re.compile(ID_PATTERN, re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +31,6 @@ class Task:
     spec_id: str | None
     created_at: str
     updated_at: str
-
-
-@dataclass(frozen=True, slots=True)
-class TaskPage:
-    """Tasks, the newest first, and where the list goes on: `after` for the next page; None when this was the last."""
-
-    tasks: list[Task]
-    next: str | None
 
 
 _COLUMNS = (tasks.c.id, tasks.c.title, tasks.c.spec_id, tasks.c.created_at, tasks.c.updated_at)
@@ -52,7 +45,7 @@ _ONE = select(*_COLUMNS).where(tasks.c.id == bindparam("id"))
 _LOCK = text("SELECT id FROM tasks WHERE id = :id FOR UPDATE")
 _NEWEST = select(*_COLUMNS).order_by(tasks.c.created_at.desc(), tasks.c.id.desc()).limit(bindparam("limit"))
 _OLDER = _NEWEST.where(tuple_(tasks.c.created_at, tasks.c.id) < tuple_(bindparam("at"), bindparam("id")))
-# A cursor names a place, not a row: it holds when the task behind it is gone.
+# A cursor is the created_at and the id of the last row of a page.
 _PLACE = re.compile(rf"(\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{{6}}Z)~({_ID.pattern})", re.ASCII)
 _DETACH = text("DELETE FROM attachments WHERE task_id = :id RETURNING id")
 _DELETE = text("DELETE FROM tasks WHERE id = :id")
@@ -92,19 +85,15 @@ def get_task(tx: Transaction, task_id: str) -> Task:
     return Task(*row)
 
 
-def list_tasks(tx: Transaction, limit: int, after: str = "") -> TaskPage:
-    """So many, but at most 500, behind the cursor. What is attached to them is not even looked at."""
-    limit = min(limit, LIST_MAX)
-    # One more than is wanted: whether there is more.
+def list_tasks(tx: Transaction, limit: int, after: str = "") -> Page[Task]:
+    """A page behind the cursor, the newest first. Attachments are not read."""
+    limit = min(limit, LIMIT_MAX)
     asked: dict[str, object] = {"limit": limit + 1}
     if after:
-        place = _PLACE.fullmatch(after)
-        if place is None:
-            raise refused("after", "must be `next` of the page before")
+        place = place_in(after, _PLACE)
         asked |= {"at": place[1], "id": place[2]}
     found = [Task(*row) for row in tx.execute(_OLDER if after else _NEWEST, asked)]
-    page = found[:limit]
-    return TaskPage(page, f"{page[-1].created_at}~{page[-1].id}" if len(found) > limit else None)
+    return page_of(found, limit, lambda task: f"{task.created_at}~{task.id}")
 
 
 def delete_task(tx: Transaction, task_id: str) -> int:

@@ -7,6 +7,7 @@ The row and its event are one transaction, and a duplicate changes nothing, so i
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 from typing import cast
 
@@ -16,12 +17,13 @@ from onceward.core.canonical import Json, same_value
 from onceward.core.text import compact, written
 from onceward.db.clock import new_id, now_text
 from onceward.db.engine import Transaction
+from onceward.db.page import LIMIT_MAX, Page, page_of, place_in
 from onceward.db.request import RequestKey
 from onceward.db.tables import topic_attachments
 from onceward.errors import InvalidInput, NotFound
 from onceward.events.log import Event, NewEvent, append, event_of
 from onceward.topics.identity import Identity, NewAttachment
-from onceward.topics.topic import LIST_MAX, get_topic
+from onceward.topics.topic import get_topic
 
 ADDED = "topic.attachment_added"
 UPDATED = "topic.attachment_updated"
@@ -78,6 +80,8 @@ _INSERT = text("""
     ON CONFLICT DO NOTHING
 """)
 _UPDATE = text("UPDATE topic_attachments SET value_json = :value_json, source_message_id = :source WHERE id = :id")
+# The id of the last row of a page is the cursor.
+_CURSOR = re.compile(r"att_[0-9a-z]{1,64}", re.ASCII)
 _MESSAGE = text("SELECT 1 FROM messages WHERE topic_id = :topic_id AND id = :id")
 
 _FIND = select(*_COLUMNS).where(
@@ -162,12 +166,13 @@ def list_attachments(
     tx: Transaction,
     topic_id: str,
     limit: int,
+    after: str = "",
     *,
     kind: str | None = None,
     key: str | None = None,
     dedupe_key: str | None = None,
-) -> list[Attachment]:
-    """The newest first; the empty key finds those without one."""
+) -> Page[Attachment]:
+    """A page behind the cursor, the newest first; the empty key finds those without one."""
     get_topic(tx, topic_id)
     wanted = select(*_COLUMNS).where(_table.topic_id == topic_id)
     if kind is not None:
@@ -176,7 +181,11 @@ def list_attachments(
         wanted = wanted.where(func.coalesce(_table.key, "") == key)
     if dedupe_key is not None:
         wanted = wanted.where(_table.dedupe_key == dedupe_key)
-    return [_read(row) for row in tx.execute(wanted.order_by(_table.id.desc()).limit(min(limit, LIST_MAX)))]
+    if after:
+        wanted = wanted.where(_table.id < place_in(after, _CURSOR)[0])
+    limit = min(limit, LIMIT_MAX)
+    found = [_read(row) for row in tx.execute(wanted.order_by(_table.id.desc()).limit(limit + 1))]
+    return page_of(found, limit, lambda attachment: attachment.id)
 
 
 def _find(tx: Transaction, identity: Identity, *, lock: bool = False) -> Attachment | None:

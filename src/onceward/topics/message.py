@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 
 from sqlalchemy import bindparam, select, text
@@ -10,10 +11,11 @@ from sqlalchemy import bindparam, select, text
 from onceward.core.text import checked, compact, limited
 from onceward.db.clock import new_id, now_text
 from onceward.db.engine import Transaction
+from onceward.db.page import LIMIT_MAX, Page, page_of, place_in
 from onceward.db.request import RequestKey
 from onceward.db.tables import messages
 from onceward.events.log import NewEvent, append, event_of
-from onceward.topics.topic import LIST_MAX, get_topic, no_topic
+from onceward.topics.topic import get_topic, no_topic
 
 SENDER_BYTES_MAX = 255
 CONTENT_BYTES_MAX = 64 * 1024
@@ -42,6 +44,9 @@ _NEWEST = (
     .order_by(messages.c.id.desc())
     .limit(bindparam("limit"))
 )
+_OLDER = _NEWEST.where(messages.c.id < bindparam("after"))
+# The id of the last row of a page is the cursor.
+_CURSOR = re.compile(r"msg_[0-9a-z]{1,64}", re.ASCII)
 
 
 def post_message(
@@ -61,8 +66,12 @@ def post_message(
     return message, event_id
 
 
-def list_messages(tx: Transaction, topic_id: str, limit: int) -> list[Message]:
-    """The newest first."""
+def list_messages(tx: Transaction, topic_id: str, limit: int, after: str = "") -> Page[Message]:
+    """A page behind the cursor, the newest first."""
     get_topic(tx, topic_id)
-    rows = tx.execute(_NEWEST, {"topic_id": topic_id, "limit": min(limit, LIST_MAX)})
-    return [Message(*row) for row in rows]
+    limit = min(limit, LIMIT_MAX)
+    asked: dict[str, object] = {"topic_id": topic_id, "limit": limit + 1}
+    if after:
+        asked["after"] = place_in(after, _CURSOR)[0]
+    found = [Message(*row) for row in tx.execute(_OLDER if after else _NEWEST, asked)]
+    return page_of(found, limit, lambda message: message.id)

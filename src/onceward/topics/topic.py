@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass
 
 from sqlalchemy import bindparam, insert, select
@@ -10,13 +11,13 @@ from sqlalchemy import bindparam, insert, select
 from onceward.core.text import checked, compact
 from onceward.db.clock import new_id, now_text
 from onceward.db.engine import Transaction
+from onceward.db.page import LIMIT_MAX, Page, page_of, place_in
 from onceward.db.request import RequestKey
 from onceward.db.tables import topics
 from onceward.errors import NotFound
 from onceward.events.log import NewEvent, append, event_of
 
 TITLE_BYTES_MAX = 512
-LIST_MAX = 500
 CREATED = "topic.created"
 
 
@@ -31,6 +32,9 @@ _COLUMNS = (topics.c.id, topics.c.title, topics.c.created_at)
 _INSERT = insert(topics)
 _ONE = select(*_COLUMNS).where(topics.c.id == bindparam("id"))
 _NEWEST = select(*_COLUMNS).order_by(topics.c.id.desc()).limit(bindparam("limit"))
+_OLDER = _NEWEST.where(topics.c.id < bindparam("after"))
+# The id of the last row of a page is the cursor.
+_CURSOR = re.compile(r"top_[0-9a-z]{1,64}", re.ASCII)
 
 
 def create_topic(tx: Transaction, title: str, request: RequestKey | None = None) -> tuple[Topic, int]:
@@ -53,9 +57,14 @@ def get_topic(tx: Transaction, topic_id: str) -> Topic:
     return Topic(*row)
 
 
-def list_topics(tx: Transaction, limit: int) -> list[Topic]:
-    """The newest first."""
-    return [Topic(*row) for row in tx.execute(_NEWEST, {"limit": min(limit, LIST_MAX)})]
+def list_topics(tx: Transaction, limit: int, after: str = "") -> Page[Topic]:
+    """A page behind the cursor, the newest first."""
+    limit = min(limit, LIMIT_MAX)
+    asked: dict[str, object] = {"limit": limit + 1}
+    if after:
+        asked["after"] = place_in(after, _CURSOR)[0]
+    found = [Topic(*row) for row in tx.execute(_OLDER if after else _NEWEST, asked)]
+    return page_of(found, limit, lambda topic: topic.id)
 
 
 def no_topic(topic_id: str) -> NotFound:

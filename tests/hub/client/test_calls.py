@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from tests.hub.client.conftest import Using
 
-from onceward import errors
+from onceward import errors, topics
+from onceward.db.engine import open_database
+from onceward.hub import data
 from onceward.hub.client import Event, Hub, Topic
+from onceward.hub.config import Config, HubSettings
 
 
 def test_topics_and_messages_are_made_listed_and_found(url: str, using: Using) -> None:
@@ -26,6 +31,28 @@ def test_topics_and_messages_are_made_listed_and_found(url: str, using: Using) -
         assert made.event_id is not None
         assert first.event_id is not None
         assert made.event_id < first.event_id
+
+    using(url, use)
+
+
+def test_a_list_without_a_limit_is_all_of_it(url: str, using: Using, data_dir: Path) -> None:
+    with contextlib.closing(open_database(f"sqlite:///{data_dir}/hub.db")) as database, database.write() as tx:
+        topic, _ = topics.create_topic(tx, "Long")
+        messages = [topics.post_message(tx, topic.id, "ada", str(number))[0].id for number in range(101)]
+        new = [topics.NewAttachment("note", {"n": number}) for number in range(101)]
+        attached = [topics.attach(tx, topic.id, one).attachment.id for one in new]
+        made = [topics.create_topic(tx, str(number))[0].id for number in range(101)]
+    keys = [f"{number:03}" for number in range(501)]
+    with data.ledger(Config(HubSettings(data_dir=str(data_dir)))) as ledger:
+        for key in keys:
+            ledger.blocking.begin("many", key, None, repeatable=True)
+
+    async def use(hub: Hub) -> None:
+        assert [one.id for one in await hub.messages(topic.id)] == messages[::-1]
+        assert [one.id for one in await hub.attachments(topic.id, kind="note")] == attached[::-1]
+        assert [one.id for one in await hub.topics()][:101] == made[::-1]
+        listed = [claim.key async for claim in hub.claims.all("many", oldest=True)]
+        assert listed == keys
 
     using(url, use)
 

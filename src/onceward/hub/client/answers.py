@@ -115,6 +115,11 @@ def _retry_after(response: httpx.Response) -> float:
 # Values. What a later version of the hub says besides is passed over.
 
 
+def page(said: Any, field: str, made: Callable[[Any], T]) -> tuple[list[T], str | None]:
+    """The items of a page, and the cursor of the next one, None after the last."""
+    return [made(one) for one in said[field]], said["next_after"] if said["has_more"] else None
+
+
 def topic(said: Any) -> Topic:
     return Topic(said["id"], said["title"], _moment(said["created_at"]))
 
@@ -127,20 +132,12 @@ def topic_made(said: Any) -> TopicMade:
     return TopicMade(topic(said["topic"]), said["event_id"])
 
 
-def topic_list(said: Any) -> list[Topic]:
-    return [topic(one) for one in said["topics"]]
-
-
 def message(said: Any) -> Message:
     return Message(said["id"], said["topic_id"], said["sender"], said["content"], _moment(said["created_at"]))
 
 
 def message_made(said: Any) -> MessageMade:
     return MessageMade(message(said["message"]), said["event_id"])
-
-
-def message_list(said: Any) -> list[Message]:
-    return [message(one) for one in said["messages"]]
 
 
 def attachment(said: Any) -> Attachment:
@@ -158,10 +155,6 @@ def attachment(said: Any) -> Attachment:
 
 def attached(said: Any) -> Attached:
     return Attached(attachment(said["attachment"]), said["event_id"], bool(said.get("value_differs")))
-
-
-def attachment_list(said: Any) -> list[Attachment]:
-    return [attachment(one) for one in said["attachments"]]
 
 
 def event(said: Any) -> Event:
@@ -200,11 +193,6 @@ def task(said: Any) -> Task:
     return Task(said["id"], said["title"], said.get("spec_id"), *moments)
 
 
-def task_page(said: Any) -> tuple[list[Task], str | None]:
-    """Tasks, and where the list goes on, if it does."""
-    return [task(one) for one in said["tasks"]], said.get("next")
-
-
 def task_attachment(said: Any) -> TaskAttachment:
     expires_at = said.get("expires_at")
     return TaskAttachment(
@@ -228,10 +216,6 @@ def task_attachment(said: Any) -> TaskAttachment:
         expires_at=None if expires_at is None else _moment(expires_at),
         expired=said.get("expired", False),
     )
-
-
-def task_attachment_list(said: Any) -> list[TaskAttachment]:
-    return [task_attachment(one) for one in said["attachments"]]
 
 
 def collected(said: Any) -> Collected:

@@ -119,8 +119,10 @@ class BlockingClaims:
         self.hub = hub
 
     list = _of(_claims, Claims.list)
+    all = _each_of(_claims, Claims.all)
     show = _of(_claims, Claims.show)
     resolve = _of(_claims, Claims.resolve)
+    abandon = _of(_claims, Claims.abandon)
     purge = _of(_claims, Claims.purge)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from onceward.hub.client.wire import Wire
+from onceward.hub.client.wire import PAGE_MAX, Wire
 
 _PATH = "/api/v1/claims"
 
@@ -20,6 +21,7 @@ class ClaimSeen:
     version: int
     attempt: int
     created_at: str
+    claimed_at: str
     lease_until: str | None
     completed_at: str | None
     expires_at: str | None
@@ -32,10 +34,11 @@ class ClaimSeen:
 
 @dataclass(frozen=True, slots=True)
 class ClaimPage:
-    """Some claims, and where the list goes on: pass `next` as `after`."""
+    """Some claims, and the cursor of the next page: pass `next_after` as `after` while `has_more`."""
 
     claims: tuple[ClaimSeen, ...]
-    next: str | None
+    next_after: str | None
+    has_more: bool
 
 
 class Claims:
@@ -53,9 +56,20 @@ class Claims:
         after: str | None = None,
         oldest: bool = False,
     ) -> ClaimPage:
-        """At most `limit` claims; `oldest` gives the oldest of all first."""
+        """A page of at most `limit` claims (500); `oldest` gives the oldest of all first."""
         asked = {"scope": scope, "status": status, "limit": limit, "after": after, "oldest": "true" if oldest else None}
         return await self._wire.look(_PATH, asked, _page)
+
+    async def all(
+        self, scope: str | None = None, status: str | None = None, *, oldest: bool = False
+    ) -> AsyncGenerator[ClaimSeen, None]:
+        """Every claim, in as many pages as it takes."""
+        after, more = None, True
+        while more:
+            page = await self.list(scope, status, limit=PAGE_MAX, after=after, oldest=oldest)
+            for claim in page.claims:
+                yield claim
+            after, more = page.next_after, page.has_more
 
     async def show(self, scope: str, key: str) -> ClaimSeen:
         """One claim with what is kept of its outcome; `NotFound` when there is none."""
@@ -63,9 +77,13 @@ class Claims:
 
     async def resolve(
         self, scope: str, key: str, version: int, verdict: str, reason: str, *, value: object = None,
-        idempotency_key: str | None = None,
+        response: Mapping[str, object] | None = None, idempotency_key: str | None = None,
     ) -> ClaimSeen:  # fmt: skip
-        """End a doubt; `Conflict` when the claim is not in doubt under this version."""
+        """End a doubt; `Conflict` when the claim is not in doubt under this version.
+
+        On an HTTP claim `response` is what the client's retry gets: `status`, `headers` (one value or a list of them for
+        each name), and `body` or `body_base64`.
+        """
         sent = {
             "scope": scope,
             "key": key,
@@ -73,8 +91,17 @@ class Claims:
             "verdict": verdict,
             "reason": reason,
             **({} if value is None else {"value": value}),
+            **({} if response is None else {"response": dict(response)}),
         }
         return await self._wire.change("POST", f"{_PATH}/resolve", sent, idempotency_key, _claim)
+
+    async def abandon(
+        self, scope: str, key: str, version: int, reason: str, *, force: bool = False,
+        idempotency_key: str | None = None,
+    ) -> ClaimSeen:  # fmt: skip
+        """End a claim whose holder will not; `Conflict` while its lease runs, unless `force` is given."""
+        sent = {"scope": scope, "key": key, "version": version, "reason": reason, "force": force}
+        return await self._wire.change("POST", f"{_PATH}/abandon", sent, idempotency_key, _claim)
 
     async def purge(self, *, idempotency_key: str | None = None) -> int:
         """Delete what is past its retention; gives how many."""
@@ -82,7 +109,7 @@ class Claims:
 
 
 def _page(said: Any) -> ClaimPage:
-    return ClaimPage(tuple(_claim(one) for one in said["claims"]), said["next"])
+    return ClaimPage(tuple(_claim(one) for one in said["claims"]), said["next_after"], said["has_more"])
 
 
 def _claim(said: Any) -> ClaimSeen:

@@ -42,15 +42,12 @@ from onceward.hub.client.values import (
     Topic,
     TopicMade,
 )
-from onceward.hub.client.wire import SECONDS_MAX, HubOptions, Wire, as_json, path_of
+from onceward.hub.client.wire import PAGE_MAX, SECONDS_MAX, HubOptions, Wire, as_json, path_of
 from onceward.hub.new_file import new_file
 from onceward.terms import check_seconds
 
-LIMIT = 50
 # Three heartbeats of a hub as it comes: one may be late, a second lost on the way.
 SILENCE_SECONDS = 45.0
-# The longest page that the hub gives.
-_PAGE = 500
 
 
 class Hub:
@@ -84,9 +81,9 @@ class Hub:
     async def create_topic(self, title: str, *, idempotency_key: str | None = None) -> TopicMade:
         return await self._wire.change("POST", "/api/v1/topics", {"title": title}, idempotency_key, answers.topic_made)
 
-    async def topics(self, *, limit: int = LIMIT) -> list[Topic]:
-        """The newest first."""
-        return await self._wire.look("/api/v1/topics", {"limit": limit}, answers.topic_list)
+    async def topics(self, *, limit: int | None = None) -> list[Topic]:
+        """The newest first: all of them, or at most `limit`."""
+        return await self._wire.pages("/api/v1/topics", {}, "topics", answers.topic, limit)
 
     async def topic(self, topic_id: str) -> Topic:
         return await self._wire.look(_path(topic_id), {}, answers.topic_found)
@@ -99,9 +96,9 @@ class Hub:
             "POST", _path(topic_id, "/messages"), sent, idempotency_key, answers.message_made
         )
 
-    async def messages(self, topic_id: str, *, limit: int = LIMIT) -> list[Message]:
-        """The newest first."""
-        return await self._wire.look(_path(topic_id, "/messages"), {"limit": limit}, answers.message_list)
+    async def messages(self, topic_id: str, *, limit: int | None = None) -> list[Message]:
+        """The newest first: all of them, or at most `limit`."""
+        return await self._wire.pages(_path(topic_id, "/messages"), {}, "messages", answers.message, limit)
 
     # Attachments. Their `key` is a name within the kind.
 
@@ -149,11 +146,12 @@ class Hub:
         kind: str | None = None,
         key: str | None = None,
         dedupe_key: str | None = None,
-        limit: int = LIMIT,
+        limit: int | None = None,
     ) -> list[Attachment]:
-        """The newest first. The empty key finds those without one."""
-        asked = {"kind": kind, "key": key, "dedupe_key": dedupe_key, "limit": limit}
-        return await self._wire.look(_path(topic_id, "/attachments"), asked, answers.attachment_list)
+        """The newest first: all of them, or at most `limit`. The empty key finds those without one."""
+        asked = {"kind": kind, "key": key, "dedupe_key": dedupe_key}
+        path = _path(topic_id, "/attachments")
+        return await self._wire.pages(path, asked, "attachments", answers.attachment, limit)
 
     # Events.
 
@@ -168,7 +166,7 @@ class Hub:
         """Every event from the cursor to the end of the log; `EventsLost` when some of them are no longer kept."""
         more, passes_over = True, check_on_gap(on_gap) == "continue"
         while more:
-            page = await self.events(after, limit=_PAGE, topic_id=topic_id)
+            page = await self.events(after, limit=PAGE_MAX, topic_id=topic_id)
             if page.gap is not None and not passes_over:
                 raise lost(page.gap)
             for event in page.events:
@@ -205,16 +203,9 @@ class Hub:
         sent = {"id": task_id, "title": title, "spec_id": spec_id}
         return await self._wire.change("POST", "/v1/tasks", sent, idempotency_key, answers.task)
 
-    async def tasks(self, *, limit: int | None = LIMIT) -> list[Task]:
-        """The newest first, in as many pages as it takes; with None, all there are."""
-        found: list[Task] = []
-        after: str | None = None
-        while True:
-            wanted = _PAGE if limit is None else min(_PAGE, limit - len(found))
-            page, after = await self._wire.look("/v1/tasks", {"limit": wanted, "after": after}, answers.task_page)
-            found += page
-            if after is None or len(found) == limit:
-                return found
+    async def tasks(self, *, limit: int | None = None) -> list[Task]:
+        """The newest first: all of them, or at most `limit`."""
+        return await self._wire.pages("/v1/tasks", {}, "tasks", answers.task, limit)
 
     async def task(self, task_id: str) -> Task:
         return await self._wire.look(_task(task_id), {}, answers.task)
@@ -260,8 +251,9 @@ class Hub:
         return await self._wire.change("POST", path, sent, idempotency_key, answers.task_attachment)
 
     async def task_attachments(self, task_id: str, *, limit: int | None = None) -> list[TaskAttachment]:
-        """The newest first: all of them, or at most so many."""
-        return await self._wire.look(_task(task_id, "/attachments"), {"limit": limit}, answers.task_attachment_list)
+        """The newest first: all of them, or at most `limit`."""
+        path = _task(task_id, "/attachments")
+        return await self._wire.pages(path, {}, "attachments", answers.task_attachment, limit)
 
     async def attachment(self, attachment_id: str) -> TaskAttachment:
         return await self._wire.look(_attached(attachment_id), {}, answers.task_attachment)

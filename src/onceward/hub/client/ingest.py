@@ -129,9 +129,7 @@ class Ingest:
 
     async def policies(self, schema: str | None = None) -> list[Policy]:
         """Those of a schema, or of the active one."""
-        return await self._wire.look(
-            "/policies", {"schema": schema}, lambda said: [_policy(one) for one in said["policies"]]
-        )
+        return await self._wire.pages("/policies", {"schema": schema}, "policies", _policy)
 
     async def put_policy(
         self,

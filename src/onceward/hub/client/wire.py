@@ -19,6 +19,8 @@ from onceward.terms import check_seconds
 T = TypeVar("T")
 
 SECONDS_MAX = 24 * 3600.0
+# The longest page that the hub gives.
+PAGE_MAX = 500
 TRANSFER_SECONDS = 6 * 3600.0
 # How long a hub may work without a word: an upload is brought to the disk and looked into before it is answered, and a
 # collection looks at every blob there is.
@@ -83,6 +85,25 @@ class Wire:
 
     async def look(self, path: str, asked: Mapping[str, object], made: Callable[[Any], T]) -> T:
         return answers.read(await self.send(self.get(path, asked)), made)
+
+    async def pages(
+        self,
+        path: str,
+        asked: Mapping[str, object],
+        field: str,
+        made: Callable[[Any], T],
+        limit: int | None = None,
+    ) -> list[T]:
+        """The items of a list, in as many pages as it takes: all of them, or at most `limit`."""
+        found: list[T] = []
+        after: str | None = None
+        while True:
+            wanted = PAGE_MAX if limit is None else min(PAGE_MAX, limit - len(found))
+            page = {**asked, "limit": wanted, "after": after}
+            items, after = await self.look(path, page, lambda said: answers.page(said, field, made))
+            found += items
+            if after is None or len(found) == limit:
+                return found
 
     async def open(self, request: httpx.Request, accepted: Callable[[httpx.Response], bool]) -> httpx.Response:
         """An answer whose body the caller reads, and closes; raises what any other answer stands for."""

@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import anyio.to_thread
-from fastapi import APIRouter, Header, Path, Query, Request, Response
-from pydantic import BaseModel, Field
+from fastapi import APIRouter, Header, Path, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -17,16 +17,31 @@ from onceward import tasks
 from onceward.blobs.media import is_inline_safe
 from onceward.core.canonical import Json
 from onceward.core.text import refused
+from onceward.core.web_url import LENGTH_MAX as URL_LENGTH_MAX
 from onceward.db.clock import now_text
 from onceward.errors import InvalidInput
 from onceward.http import problem
 from onceward.hub import ranges
 from onceward.hub.auth import may
 from onceward.hub.body import Sent, StrictRoute, parse
+from onceward.hub.constraints import (
+    EXPIRY,
+    LABEL,
+    MEDIA_TYPE,
+    REPO_PATH,
+    WEB_URL,
+    exactly_one,
+    one_of_words,
+    text,
+    trimmed,
+)
+from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown, paged
 from onceward.hub.ranges import Part, Unsatisfiable
 from onceward.hub.state import hub_of, request_key_of
 from onceward.hub.upload import Upload, received
 from onceward.tasks import Content, NewAttachment, UploadRules
+from onceward.tasks.fields import KINDS, PATH_BYTES_MAX, TITLE_BYTES_MAX
+from onceward.tasks.task import ID_PATTERN, SPEC_BYTES_MAX
 
 router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["tasks"])
 
@@ -44,13 +59,17 @@ _UPLOAD_BODY: dict[str, Any] = {
                 "type": "object",
                 "required": ["kind", "content"],
                 "properties": {
-                    "kind": {"type": "string"},
+                    "kind": {"type": "string", **one_of_words(KINDS)},
                     "content": {"type": "string", "contentMediaType": "application/octet-stream"},
-                    "title": {"type": "string"},
-                    "expires_at": {"type": "string"},
-                    "media_type": {"type": "string"},
-                    "labels": {"type": "array", "items": {"type": "string"}},
-                    "labels[]": {"type": "array", "items": {"type": "string"}, "description": "As `labels`."},
+                    "title": {"type": "string", **trimmed(TITLE_BYTES_MAX, blank=True)},
+                    "expires_at": {"type": "string", "pattern": EXPIRY},
+                    "media_type": {"type": "string", "pattern": MEDIA_TYPE},
+                    "labels": {"type": "array", "items": {"type": "string", "pattern": LABEL}},
+                    "labels[]": {
+                        "type": "array",
+                        "items": {"type": "string", "pattern": LABEL},
+                        "description": "As `labels`.",
+                    },
                     "meta": {"type": "string", "description": "A JSON object."},
                     "reject_media_type_mismatch": {
                         "type": "string",
@@ -65,24 +84,41 @@ _UPLOAD_BODY: dict[str, Any] = {
 
 
 class TaskSent(Sent):
-    id: str | None = None
-    title: str
-    spec_id: str | None = None
+    id: str | None = Field(
+        None, description="Without it, the task gets its own.", json_schema_extra={"pattern": f"^{ID_PATTERN}$"}
+    )
+    title: str = Field(json_schema_extra=text(TITLE_BYTES_MAX))
+    spec_id: str | None = Field(
+        None, description="A URL, or a path in the repository.", json_schema_extra=text(SPEC_BYTES_MAX)
+    )
+
+
+Label = Annotated[str, Field(json_schema_extra={"pattern": LABEL})]
 
 
 class LinkSent(Sent):
-    kind: str
-    external_url: str | None = None
-    repo_path: str | None = None
-    title: str | None = None
-    expires_at: str | None = None
-    media_type: str | None = None
-    labels: list[str] | None = None
-    meta: dict[str, Any] | None = None
+    model_config = ConfigDict(json_schema_extra=exactly_one("external_url", "repo_path"))
+
+    kind: str = Field(json_schema_extra=one_of_words(KINDS))
+    external_url: str | None = Field(None, json_schema_extra={"maxLength": URL_LENGTH_MAX, "pattern": WEB_URL})
+    repo_path: str | None = Field(
+        None,
+        description="A relative path with / between its parts, without `..`.",
+        json_schema_extra={**text(PATH_BYTES_MAX), "pattern": REPO_PATH},
+    )
+    title: str | None = Field(None, json_schema_extra=trimmed(TITLE_BYTES_MAX, blank=True))
+    expires_at: str | None = Field(
+        None,
+        description="A date, or an RFC 3339 time with its zone, in the future.",
+        json_schema_extra={"pattern": EXPIRY},
+    )
+    media_type: str | None = Field(None, json_schema_extra={"pattern": MEDIA_TYPE})
+    labels: list[Label] | None = Field(None, description="At most 100 different ones.")
+    meta: dict[str, Any] | None = Field(None, description="An object of at most 16 KiB.")
 
 
 class LabelsSent(Sent):
-    labels: list[str]
+    labels: list[Label] = Field(description="At most 100 different ones.")
 
 
 class TaskShown(BaseModel):
@@ -93,9 +129,9 @@ class TaskShown(BaseModel):
     updated_at: str
 
 
-class TaskList(BaseModel):
+class TaskList(PageShown):
     tasks: list[TaskShown]
-    next: str | None = Field(None, description="Only where there is more: pass it as `after`.")
+    next: str | None = Field(None, deprecated=True, description="As `next_after`; only where there is more.")
 
 
 class AttachmentShown(BaseModel):
@@ -122,7 +158,7 @@ class AttachmentShown(BaseModel):
     expired: bool | None = None
 
 
-class AttachmentList(BaseModel):
+class AttachmentList(PageShown):
     attachments: list[AttachmentShown]
 
 
@@ -138,15 +174,12 @@ def make_task(sent: TaskSent, request: Request) -> Response:
 
 
 @router.get("/tasks", response_model=TaskList, summary="List tasks, the newest first")
-def list_tasks(
-    request: Request,
-    limit: Annotated[int, Query(ge=1, le=500, description="At most so many.")] = 50,
-    after: Annotated[str, Query(description="`next` of the page before.", max_length=255)] = "",
-) -> Response:
+def list_tasks(request: Request, limit: Limit = LIMIT_DEFAULT, after: After = "") -> Response:
     with hub_of(request).database.read() as tx:
         page = tasks.list_tasks(tx, limit, after)
-    more = {} if page.next is None else {"next": page.next}
-    return _json({"tasks": [_task(task) for task in page.tasks], **more})
+    # Clients of earlier versions read `next`; without it they would stop after the first page.
+    older = {"next": page.next_after} if page.has_more else {}
+    return _json({"tasks": [_task(task) for task in page.items], **paged(page), **older})
 
 
 @router.get("/tasks/{task_id}", response_model=TaskShown, summary="Look at a task")
@@ -221,13 +254,14 @@ def link_attachment(task_id: TaskId, sent: LinkSent, request: Request) -> Respon
 def list_attachments(
     task_id: TaskId,
     request: Request,
-    limit: Annotated[int | None, Query(ge=1, le=500, description="At most so many; without it, all.")] = None,
+    limit: Limit = LIMIT_DEFAULT,
+    after: After = "",
 ) -> Response:
     """The newest first."""
     with hub_of(request).database.read() as tx:
-        found = tasks.list_attachments(tx, task_id, limit)
+        page = tasks.list_attachments(tx, task_id, limit, after)
     now = now_text()
-    return _json({"attachments": [attachment.shown(now) for attachment in found]})
+    return _json({"attachments": [attachment.shown(now) for attachment in page.items], **paged(page)})
 
 
 @router.get("/attachments/{attachment_id}", response_model=AttachmentShown, summary="Look at an attachment")

@@ -6,38 +6,76 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from onceward import topics
 from onceward.core.text import written
+from onceward.core.web_url import LENGTH_MAX as URL_LENGTH_MAX
 from onceward.hub.body import Sent, StrictRoute
+from onceward.hub.constraints import NO_CONTROL, WEB_URL, given, text
+from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown, paged
 from onceward.hub.state import hub_of, request_key_of
 from onceward.topics.attachment import Attached, attachment_json
-from onceward.topics.topic import LIST_MAX
+from onceward.topics.identity import KEY_BYTES_MAX, KIND_BYTES_MAX
+from onceward.topics.message import CONTENT_BYTES_MAX, SENDER_BYTES_MAX
+from onceward.topics.topic import TITLE_BYTES_MAX
 
 router = APIRouter(prefix="/api/v1", route_class=StrictRoute, tags=["topics"])
 
 TopicId = Annotated[str, Path(description="The id of a topic.", max_length=255)]
-Limit = Annotated[int, Query(ge=1, le=LIST_MAX, description="At most so many.")]
+
+
+# What an attachment of the kind `url` or `link` must be.
+_LINK: dict[str, Any] = {
+    "if": {"required": ["kind"], "properties": {"kind": {"pattern": "^(?:[uU][rR][lL]|[lL][iI][nN][kK])$"}}},
+    "then": {
+        "properties": {
+            "value_json": {
+                "required": ["url"],
+                "properties": {
+                    "url": {"type": "string", "maxLength": URL_LENGTH_MAX, "pattern": WEB_URL},
+                    "title": {"type": ["string", "null"], "pattern": NO_CONTROL},
+                    "description": {"type": ["string", "null"], "pattern": NO_CONTROL},
+                },
+            }
+        }
+    },
+}
 
 
 class TopicSent(Sent):
-    title: str
+    title: str = Field(json_schema_extra=text(TITLE_BYTES_MAX))
 
 
 class MessageSent(Sent):
-    sender: str
-    content: str
+    sender: str = Field(json_schema_extra=text(SENDER_BYTES_MAX))
+    content: str = Field(json_schema_extra=text(CONTENT_BYTES_MAX))
 
 
 class AttachmentSent(Sent):
-    kind: str = Field(description="What kind of thing this is, such as `citation`. At most 64 bytes.")
-    key: str | None = Field(None, description="A name within the kind. No key and the empty key are the same.")
+    model_config = ConfigDict(json_schema_extra=_LINK)
+
+    kind: str = Field(
+        description="What kind of thing this is, such as `citation`.", json_schema_extra=text(KIND_BYTES_MAX)
+    )
+    key: str | None = Field(
+        None,
+        description="A name within the kind. No key and the empty key are the same.",
+        json_schema_extra={"maxLength": KEY_BYTES_MAX, "pattern": r"^(?![\s\S])|\S"},
+    )
     value_json: dict[str, Any] = Field(description="The thing itself: an object of at most 16 KiB.")
     dedupe_key: str | None = Field(
-        None, description="Says what it is. Without it, the canonical JSON of the value does."
+        None,
+        description="Says what it is. Without it, the canonical JSON of the value does.",
+        json_schema_extra=text(KEY_BYTES_MAX),
     )
-    source_message_id: str | None = Field(None, description="The message that it comes from.")
+    source_message_id: str | None = Field(
+        None, description="A message of this topic, that it comes from.", json_schema_extra=text(KEY_BYTES_MAX)
+    )
+
+
+class AttachmentChanged(AttachmentSent):
+    model_config = ConfigDict(json_schema_extra={**_LINK, "allOf": [given("dedupe_key")]})
 
 
 class TopicShown(BaseModel):
@@ -74,7 +112,7 @@ class TopicFound(BaseModel):
     topic: TopicShown
 
 
-class TopicList(BaseModel):
+class TopicList(PageShown):
     topics: list[TopicShown]
 
 
@@ -83,7 +121,7 @@ class MessageMade(BaseModel):
     event_id: int | None
 
 
-class MessageList(BaseModel):
+class MessageList(PageShown):
     messages: list[MessageShown]
 
 
@@ -93,7 +131,7 @@ class AttachmentMade(BaseModel):
     value_differs: bool | None = Field(None, description="True when the stored value is not the one that was sent.")
 
 
-class AttachmentList(BaseModel):
+class AttachmentList(PageShown):
     attachments: list[AttachmentShown]
 
 
@@ -107,10 +145,10 @@ def make_topic(sent: TopicSent, request: Request) -> Response:
 
 
 @router.get("/topics", response_model=TopicList, summary="List topics, the newest first")
-def list_topics(request: Request, limit: Limit = 50) -> Response:
+def list_topics(request: Request, limit: Limit = LIMIT_DEFAULT, after: After = "") -> Response:
     with hub_of(request).database.read() as tx:
-        found = topics.list_topics(tx, limit)
-    return _json(200, {"topics": [asdict(topic) for topic in found]})
+        page = topics.list_topics(tx, limit, after)
+    return _json(200, {"topics": [asdict(topic) for topic in page.items], **paged(page)})
 
 
 @router.get("/topics/{topic_id}", response_model=TopicFound, summary="Look at a topic")
@@ -130,10 +168,10 @@ def post_message(topic_id: TopicId, sent: MessageSent, request: Request) -> Resp
 
 
 @router.get("/topics/{topic_id}/messages", response_model=MessageList, summary="List messages, the newest first")
-def list_messages(topic_id: TopicId, request: Request, limit: Limit = 50) -> Response:
+def list_messages(topic_id: TopicId, request: Request, limit: Limit = LIMIT_DEFAULT, after: After = "") -> Response:
     with hub_of(request).database.read() as tx:
-        found = topics.list_messages(tx, topic_id, limit)
-    return _json(200, {"messages": [asdict(message) for message in found]})
+        page = topics.list_messages(tx, topic_id, limit, after)
+    return _json(200, {"messages": [asdict(message) for message in page.items], **paged(page)})
 
 
 @router.post(
@@ -157,7 +195,7 @@ def add_attachment(topic_id: TopicId, sent: AttachmentSent, request: Request) ->
     response_model=AttachmentMade,
     summary="Give an attachment that is there another value",
 )
-def update_attachment(topic_id: TopicId, sent: AttachmentSent, request: Request) -> Response:
+def update_attachment(topic_id: TopicId, sent: AttachmentChanged, request: Request) -> Response:
     hub = hub_of(request)
     with hub.database.write() as tx:
         attached = topics.update_attachment(tx, topic_id, _new(sent), request_key_of(request))
@@ -172,14 +210,16 @@ def update_attachment(topic_id: TopicId, sent: AttachmentSent, request: Request)
 def list_attachments(
     topic_id: TopicId,
     request: Request,
-    limit: Limit = 50,
+    limit: Limit = LIMIT_DEFAULT,
+    after: After = "",
     kind: Annotated[str | None, Query(description="Only of this kind.")] = None,
     key: Annotated[str | None, Query(description="Only with this key; empty: only without one.")] = None,
     dedupe_key: Annotated[str | None, Query(description="Only with this dedupe key.")] = None,
 ) -> Response:
     with hub_of(request).database.read() as tx:
-        found = topics.list_attachments(tx, topic_id, limit, kind=kind, key=key, dedupe_key=dedupe_key)
-    return _text(200, '{"attachments":[' + ",".join(map(attachment_json, found)) + "]}")
+        page = topics.list_attachments(tx, topic_id, limit, after, kind=kind, key=key, dedupe_key=dedupe_key)
+    listed = ",".join(map(attachment_json, page.items))
+    return _text(200, f'{{"attachments":[{listed}],{written(paged(page))[1:]}')
 
 
 def _new(sent: AttachmentSent) -> topics.NewAttachment:
