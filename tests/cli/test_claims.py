@@ -27,7 +27,8 @@ SCOPE = "call"
 def ledger(onceward: Onceward) -> Iterator[Ledger]:
     """The ledger that the command works on, as an application on the same store has it."""
     onceward.text("task", "add", "so that there is a data folder")
-    with open_ledger(f"sqlite:///{onceward.blobs.parent.absolute()}/ledger.db") as ledger:
+    url = f"sqlite:///{onceward.blobs.parent.absolute()}/ledger.db"
+    with open_ledger(url, namespace="idempotency") as ledger:
         yield ledger
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from tests.hub.tasks_hub import attach, tasks_hub
 from tests.waiting import until
 
 from onceward.db.engine import Database
-from onceward.hub import jobs
+from onceward.hub import data, jobs
 from onceward.hub.config import AttachmentsSettings, Config, EventsSettings, HubSettings
+from onceward.open import open_ledger
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -48,6 +50,37 @@ def test_a_job_hears_that_the_hub_stops_and_is_waited_for(
 
     assert ended.is_set()
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_hub_says_that_it_does_not_see_the_entries_of_an_earlier_version(
+    database: Database, database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert database is not None
+    config = Config(HubSettings(data_dir=str(tmp_path), database=database_url))
+    with open_ledger(config.ledger_url, namespace="onceward") as before:
+        before.blocking.run("job:artifacts-purge", lambda: 1, effect="idempotent")
+    with hub_inside(config) as client:
+        until(lambda: client.get("/healthz") and "key_prefix" in caplog.text, "nobody is warned")
+
+    assert 'idempotency.key_prefix = "onceward"' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("there", "sources"),
+    [("idempotency", {}), ("onceward", {("idempotency", "key_prefix"): "file onceward.toml"})],
+    ids=["nothing", "set"],
+)
+def test_nobody_is_warned_of_entries_that_are_seen_or_not_wanted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, there: str, sources: dict[tuple[str, str], str]
+) -> None:
+    config = Config(HubSettings(data_dir=str(tmp_path)), sources=sources)
+    with open_ledger(config.ledger_url, namespace=there) as before:
+        before.blocking.run("job:artifacts-purge", lambda: 1, effect="idempotent")
+    with data.ledger(config) as ledger:
+        asyncio.run(jobs.warn_of_former_entries(config, ledger))
+
+        assert (ledger.namespace, caplog.text) == ("idempotency", "")
 
 
 def test_a_hub_collects_what_nothing_needs_by_itself_and_again(request: pytest.FixtureRequest, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from onceward.hub.config import Config
 # For scripts that watch: something is there that should not be.
 FOUND = 3
 _PAGE_MAX = 500
-_versions = click.IntRange(1, 2**63 - 1)
+_versions = click.IntRange(1, 2**53 - 1)
 _statuses = click.Choice([status.value for status in Status])
 
 

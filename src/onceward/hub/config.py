@@ -84,7 +84,7 @@ class IdempotencySettings:
     wait_seconds: Annotated[float, Duration(0, 60)] = 0.0
     auto_generate_keys: Annotated[bool, Flag()] = True
     timestamp_bucket_seconds: Annotated[float, Duration(1, _DAY)] = 300.0
-    key_prefix: Annotated[str, _NAMESPACE] = "onceward"
+    key_prefix: Annotated[str, _NAMESPACE] = "idempotency"
     # The first encrypts; each of them decrypts.
     encryption_keys: Annotated[tuple[bytes, ...], Keys((16, 24, 32))] = field(default=(), repr=False)
 

@@ -42,5 +42,12 @@ def describe(document: dict[str, Any]) -> dict[str, Any]:
                 del responses["422"]
                 text = "The request is not valid; `errors` says why, field by field."
                 responses.setdefault("400", {"description": text, "content": content})
+            if scopes:
+                responses.setdefault(
+                    "401", {"description": "The token is missing, unknown or revoked.", "content": content}
+                )
+                responses.setdefault("403", {"description": "The token does not have the scope.", "content": content})
+            if "{" in path:
+                responses.setdefault("404", {"description": "There is nothing of this name.", "content": content})
             responses.setdefault("default", {"description": "Any other problem.", "content": content})
     return result

@@ -20,7 +20,16 @@ from onceward.ledger import CHUNKS_PER_WRITE, Ledger
 # The scopes of the middleware.
 _HTTP = "http:"
 _LENGTH = "content-length"
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}", re.ASCII)
+HEADER_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}$"
+# In any case, as schemas of JSON have it.
+DENIED_HEADER = (
+    "^(?:"
+    + "|".join(
+        "".join(f"[{one}{one.upper()}]" if one.isalpha() else one for one in name) for name in sorted(DENY_HEADERS)
+    )
+    + ")$"
+)
+_NAME = re.compile(HEADER_NAME, re.ASCII)
 # Printable characters of ISO 8859-1, and tabs: what a header can carry.
 _VALUE = re.compile(r"[\t -~\xa0-\xff]{0,8192}")
 # How many kept responses are read to see whether they are encrypted as this one would be.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from onceward.ingest.columns import ASSIGNED, PRIMARY, SECONDARY, TEXT_BYTES_MAX
+from onceward.hub.constraints import NOT_BLANK, exactly_one, given, text
+from onceward.ingest.columns import ASSIGNED, KEY_BYTES_MAX, POLICY_ID, PRIMARY, SECONDARY, TEXT_BYTES_MAX
 from onceward.ingest.fields import NUMBER_MAX, NUMBER_MIN
 
 MAIL = "message/rfc822"
@@ -30,17 +31,31 @@ _ENTRY: dict[str, Any] = {
     "type": "object",
     "required": ["source"],
     "additionalProperties": False,
+    # A key or an id of a policy needs the policy's name, and so does everything of these two sources.
+    "if": {
+        "anyOf": [
+            *(given(name) for name in (PRIMARY, SECONDARY, POLICY_ID)),
+            {"properties": {"source": {"pattern": r"^\s*(?:[eE][mM][aA][iI][lL]|[tT][eE][lL][eE][gG][rR][aA][mM])"}}},
+        ]
+    },
+    "then": given("idempotency_policy_key"),
+    "allOf": [
+        {
+            "if": given("idempotency_policy_key"),
+            "then": {"anyOf": [given(PRIMARY), given(SECONDARY)]},
+        }
+    ],
     "properties": {
-        **dict.fromkeys(TEXT_BYTES_MAX, _TEXT),
-        "source": {"type": "string"},
-        "metadata": _OBJECT,
-        "idempotency_policy_key": _TEXT,
-        PRIMARY: _TEXT,
-        SECONDARY: _TEXT,
-        "idempotency_policy_id": {"type": ["integer", "null"], "description": "Only that of the named policy."},
+        **{name: {**_TEXT, "maxLength": bytes_max} for name, bytes_max in TEXT_BYTES_MAX.items()},
+        "source": {"type": "string", **text(TEXT_BYTES_MAX["source"])},
+        "metadata": {**_OBJECT, "description": "At most 64 KiB of compact JSON."},
+        "idempotency_policy_key": {**_TEXT, **NOT_BLANK},
+        PRIMARY: {**_TEXT, **text(KEY_BYTES_MAX)},
+        SECONDARY: {**_TEXT, **text(KEY_BYTES_MAX)},
+        POLICY_ID: {"type": ["integer", "null"], "description": "Only that of the named policy."},
         **{name: {"description": "Assigned by the database; not looked at."} for name in ASSIGNED},
         "reasons": {"description": "What a normalizer says of its decisions; not stored."},
-        "strict": {"type": "boolean", "description": "409 when the two keys are those of two entries."},
+        "strict": {"type": ["boolean", "null"], "description": "409 when the two keys are those of two entries."},
     },
 }
 
@@ -77,14 +92,15 @@ EMAIL = _json(
         "title": "EmailSent",
         "description": "The parts of a mail, or the whole of it as `raw_message` or `raw_message_base64`.",
         "type": "object",
+        **exactly_one("raw_text", "raw_message", "raw_message_base64"),
         "properties": {
-            "raw_text": {"type": "string"},
+            "raw_text": _TEXT,
             "from": _TEXT,
             "subject": _TEXT,
             "source": {"type": "object", "properties": {"message_id": _TEXT, "date": _TIME}},
-            "headers": {"type": "object"},
-            "raw_message": {"type": "string"},
-            "raw_message_base64": {"type": "string"},
+            "headers": {"type": ["object", "null"], "description": "Texts, or lists of texts, by name."},
+            "raw_message": _TEXT,
+            "raw_message_base64": _TEXT,
             "thread_policy": _TEXT,
             **_SAID,
         },
@@ -98,7 +114,7 @@ _BATCH = {
     "required": ["items"],
     "additionalProperties": False,
     "properties": {
-        "items": {"type": "array", "items": _ENTRY},
+        "items": {"type": "array", "items": _ENTRY, "description": "One that is not valid fails alone."},
         "strict": {"type": "boolean", "description": "For every item."},
     },
 }

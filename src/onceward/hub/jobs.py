@@ -16,11 +16,16 @@ from onceward.tasks import gc_blobs
 from onceward.turns.artifacts import purge_artifacts
 
 if TYPE_CHECKING:
+    from onceward.hub.config import Config
     from onceward.hub.state import Hub
+    from onceward.ledger import Ledger
 
 logger = logging.getLogger("onceward.hub")
 
 _PURGE_SECONDS = 3600.0
+# What `idempotency.key_prefix` was by default before, and how many entries are looked at for it.
+_FORMER_NAMESPACE = "onceward"
+_FORMER_ENTRIES = 100
 
 
 class Stopped(Exception):  # not an error: the hub stops
@@ -56,6 +61,28 @@ def periodic(hub: Hub) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         ("artifacts-purge", _PURGE_SECONDS, lambda: purge_old_artifacts(hub.database, go_on)),
     ]
     return [(name, _again(hub, name, seconds, job)) for name, seconds, job in wanted if seconds]
+
+
+async def warn_of_former_entries(config: Config, ledger: Ledger) -> None:
+    """Say once that the ledger has entries under the namespace that was the hub's default before."""
+    if ("idempotency", "key_prefix") in config.sources or ledger.namespace == _FORMER_NAMESPACE:
+        return
+    try:
+        page = await ledger.line.call(lambda store: store.scan(None, None, "", _FORMER_ENTRIES))
+    except OncewardError:
+        # Whoever needs the ledger is told what is wrong with it.
+        return
+    if any(entry.scope.startswith(f"{_FORMER_NAMESPACE}:") for entry in page.entries):
+        logger.warning(
+            'the ledger has entries under "%s", which was the default of idempotency.key_prefix in earlier versions. This '
+            'hub uses "%s" and does not see them: a retry of an earlier request runs again, and earlier doubts are not '
+            'shown. To keep them, set idempotency.key_prefix = "%s"; if another application wrote them, set '
+            'idempotency.key_prefix = "%s"',
+            _FORMER_NAMESPACE,
+            ledger.namespace,
+            _FORMER_NAMESPACE,
+            ledger.namespace,
+        )
 
 
 def delete_old_events(

@@ -57,8 +57,12 @@ class Hub:
     async def open(self) -> None:
         """Begin what goes on beside the requests."""
         await self.turns.start()
-        watching = ("visitors", watch(self.feed, self.database))
-        self._jobs = [asyncio.create_task(job, name=name) for name, job in [watching, *jobs.periodic(self)]]
+        beside = [
+            ("visitors", watch(self.feed, self.database)),
+            ("former-entries", jobs.warn_of_former_entries(self.config, self.ledger)),
+            *jobs.periodic(self),
+        ]
+        self._jobs = [asyncio.create_task(job, name=name) for name, job in beside]
 
     async def stop_streams(self) -> None:
         """End every stream with the id to resume from."""

@@ -20,7 +20,8 @@ from onceward.tasks.attachment import no_task, removed_event, rows_of_task
 
 TITLE_BYTES_MAX = 512
 SPEC_BYTES_MAX = 1024
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
+ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+_ID = re.compile(ID_PATTERN, re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)

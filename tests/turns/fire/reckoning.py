@@ -140,7 +140,7 @@ async def check_claims(url: str) -> int:
     """Nobody holds anything any more, and nothing is in doubt; gives how many claims were left by those who died, and
     by those who took over from them and found that they were superseded.
     """
-    with open_ledger(url) as ledger:
+    with open_ledger(url, namespace="idempotency") as ledger:
 
         async def entries(status: Status) -> list[Entry]:
             page = await ledger.scan(None, status, limit=PAGE_MAX)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel, Field
@@ -67,10 +67,12 @@ class BackfillShown(BaseModel):
 def collect(
     request: Request,
     sent: GcSent = _COUNT,
-    x_confirm: Annotated[str | None, Header(description="`true` is needed to delete.")] = None,
+    x_confirm: Annotated[
+        Literal["true"] | None, Header(alias="X-Confirm", description="Required when `dry_run` is false.")
+    ] = None,
 ) -> Response:
     hub = hub_of(request)
-    if not sent.dry_run and x_confirm != "true":
+    if not sent.dry_run and x_confirm is None:
         raise InvalidInput("deleting needs the header X-Confirm: true", (("X-Confirm", "must be true"),))
     settings = hub.config.attachments
     collected = tasks.gc_blobs(

@@ -22,10 +22,18 @@ from onceward.http import problem
 from onceward.http.problem import Answer
 from onceward.hub.auth import principal_of
 from onceward.hub.body import Sent, StrictRoute
+from onceward.hub.constraints import NOT_BLANK, text
 from onceward.hub.state import Hub, hub_of
 from onceward.hub.turn_stream import events_of, place_of
 from onceward.hub.turns import TurnSeen
-from onceward.turns.message import UserMessage
+from onceward.turns.message import (
+    AGENT_BYTES_MAX,
+    CHANNEL_BYTES_MAX,
+    CUSTOMER_BYTES_MAX,
+    MESSAGE_ID_BYTES_MAX,
+    SESSION_BYTES_MAX,
+    UserMessage,
+)
 from onceward.turns.receive import Received, Status
 
 router = APIRouter(route_class=StrictRoute, tags=["chat"])
@@ -41,19 +49,40 @@ LastEventId = Annotated[str | None, Header(description="Go on behind this event 
 
 
 class ChatSent(Sent):
-    message: str = Field(description="What the user says. With the metadata, at most turns.max_message_bytes.")
+    message: str = Field(
+        description="What the user says. With the metadata, at most turns.max_message_bytes.",
+        json_schema_extra=NOT_BLANK,
+    )
     # What is empty is not left out: nobody's tenant is filled in for a name that got lost.
     tenant_id: str | None = Field(
-        None, description="1 to 64 of A-Z a-z 0-9 . _ -; without it, whose token it is.", min_length=1
+        None,
+        description="1 to 64 of A-Z a-z 0-9 . _ -; without it, whose token it is.",
+        min_length=1,
+        json_schema_extra={"pattern": "^[A-Za-z0-9._-]{1,64}$"},
     )
-    customer_id: str | None = Field(None, min_length=1)
-    agent_id: str | None = None
-    channel: str | None = Field(None, description="How long to wait for more: web, whatsapp, …; api does not wait.")
-    message_id: str | None = Field(None, description="The channel's own id. What was stored under it is a duplicate.")
+    customer_id: str | None = Field(None, min_length=1, json_schema_extra=text(CUSTOMER_BYTES_MAX))
+    agent_id: str | None = Field(None, json_schema_extra=text(AGENT_BYTES_MAX))
+    channel: str | None = Field(
+        None,
+        description="How long to wait for more: web, whatsapp, …; api does not wait.",
+        json_schema_extra=text(CHANNEL_BYTES_MAX),
+    )
+    message_id: str | None = Field(
+        None,
+        description="The channel's own id. What was stored under it is a duplicate.",
+        json_schema_extra=text(MESSAGE_ID_BYTES_MAX),
+    )
     session_key: str | None = Field(
-        None, description="Which conversation. Without it: tenant, agent, customer, channel.", min_length=1
+        None,
+        description="Which conversation. Without it: tenant, agent, customer, channel.",
+        min_length=1,
+        json_schema_extra=text(SESSION_BYTES_MAX),
     )
-    idempotency_key: str | None = Field(None, description="The header Idempotency-Key counts more.")
+    idempotency_key: str | None = Field(
+        None,
+        description="The header Idempotency-Key counts more.",
+        json_schema_extra={"pattern": r"^\s*[!-~]{1,255}\s*$"},
+    )
     metadata: dict[str, Any] | None = None
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse
 
 from onceward.core.claim import Status
+from onceward.core.key import KEY_BYTES_MAX, SCOPE_BYTES_MAX
+from onceward.core.outcome import INLINE_BYTES_MAX
+from onceward.core.response import RETRIABLE_STATUSES
 from onceward.hub import claims
 from onceward.hub.auth import principal_of
 from onceward.hub.body import Sent, StrictRoute
-from onceward.hub.given_response import Given
+from onceward.hub.claims import REASON_BYTES_MAX
+from onceward.hub.constraints import BASE64, Schema, not_together, text
+from onceward.hub.given_response import DENIED_HEADER, HEADER_NAME, Given
 from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown
 from onceward.hub.state import hub_of
 
@@ -51,32 +56,87 @@ class ClaimList(PageShown):
     next: str | None = Field(deprecated=True, description="As `next_after`.")
 
 
+_NOT_RETRIED: Schema = {"not": {"enum": sorted(RETRIABLE_STATUSES)}}
+# Every JSON parser reads integers up to this exactly.
+_VERSION_MAX = 2**53 - 1
+
+
 class ResponseSent(Sent):
     """A response as the client gets it. `Content-Length` is added."""
 
-    status: int = Field(ge=200, le=499, description="Not 401, 403, 408, 409, 425 or 429, on which clients retry.")
-    headers: dict[str, str | list[str]] = Field({}, description="A name has one value, or several.")
-    body: str | None = Field(None, description="The body as text, up to 64 KiB. Without it, the body is empty.")
-    body_base64: str | None = Field(None, description="The body as bytes. Not together with `body`.")
+    model_config = ConfigDict(json_schema_extra=not_together("body", "body_base64"))
+
+    status: int = Field(
+        ge=200,
+        le=499,
+        description="Not a status on which clients retry.",
+        json_schema_extra=_NOT_RETRIED,
+    )
+    headers: dict[str, str | list[str]] = Field(
+        {},
+        description="A name has one value, or several. Headers of one connection or exchange are refused.",
+        json_schema_extra={"propertyNames": {"pattern": HEADER_NAME, "not": {"pattern": DENIED_HEADER}}},
+    )
+    body: str | None = Field(
+        None,
+        description="The body as text. Without it, the body is empty.",
+        json_schema_extra={"maxLength": INLINE_BYTES_MAX},
+    )
+    body_base64: str | None = Field(
+        None, description="The body as bytes, up to 64 KiB.", json_schema_extra={"pattern": BASE64}
+    )
+
+
+# The namespace of the ledger stands in front of a scope, and counts.
+Scope = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": SCOPE_BYTES_MAX})]
+Key = Annotated[
+    str,
+    Field(
+        description="The whole key, or as the log shows it: 20 characters and `...`.",
+        json_schema_extra={"minLength": 1, "maxLength": KEY_BYTES_MAX},
+    ),
+]
+Reason = Annotated[str, Field(json_schema_extra=text(REASON_BYTES_MAX))]
+# A response is for HTTP claims, a value for all others, and both only for what happened.
+_RESOLVE: Schema = {
+    "allOf": [
+        not_together("value", "response"),
+        {
+            "if": {"required": ["verdict"], "properties": {"verdict": {"const": "not_committed"}}},
+            "then": {"properties": {"value": {"type": "null"}, "response": {"type": "null"}}},
+        },
+        {
+            "if": {"required": ["scope"], "properties": {"scope": {"pattern": "^http:"}}},
+            "then": {"properties": {"value": {"type": "null"}}},
+            "else": {"properties": {"response": {"type": "null"}}},
+        },
+    ]
+}
 
 
 class ResolveSent(Sent):
-    scope: str
-    key: str
-    version: int = Field(ge=1, lt=2**63, description="The version that was looked at. Any other, and nothing is done.")
+    model_config = ConfigDict(json_schema_extra=_RESOLVE)
+
+    scope: Scope
+    key: Key
+    version: int = Field(
+        ge=1, le=_VERSION_MAX, description="The version that was looked at. Any other, and nothing is done."
+    )
     verdict: Literal["committed", "not_committed"]
     value: Any = Field(None, description="With `committed`: the result of the effect. Not for an HTTP claim.")
     response: ResponseSent | None = Field(
         None, description="With `committed`, on an HTTP claim: what the client's retry gets. Not together with `value`."
     )
-    reason: str = Field(description="How this is known. It is kept with who said it.")
+    reason: Reason = Field(description="How this is known. It is kept with who said it.")
 
 
 class AbandonSent(Sent):
-    scope: str
-    key: str
-    version: int = Field(ge=1, lt=2**63, description="The version that was looked at. Any other, and nothing is done.")
-    reason: str = Field(description="Why. It is kept with who said it.")
+    scope: Scope
+    key: Key
+    version: int = Field(
+        ge=1, le=_VERSION_MAX, description="The version that was looked at. Any other, and nothing is done."
+    )
+    reason: Reason = Field(description="Why. It is kept with who said it.")
     force: bool = Field(default=False, description="Also while the lease runs. The claim is then always in doubt.")
 
 

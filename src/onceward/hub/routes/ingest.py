@@ -16,15 +16,17 @@ from onceward.core.request import media_type_of
 from onceward.core.text import refused, written
 from onceward.errors import InvalidInput, TooLarge
 from onceward.hub.body import Sent, StrictRoute, check_media_type, parse, sent_bytes
+from onceward.hub.constraints import each_trimmed, trimmed
 from onceward.hub.ingest_bodies import EMAIL, ENTRIES, MAIL, TELEGRAM
 from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown, paged
 from onceward.hub.schema import schema_of
 from onceward.hub.state import hub_of, request_key_of
+from onceward.ingest.columns import TEXT_BYTES_MAX, UPDATABLE
 from onceward.ingest.email.normalize import normalize_email, normalize_mail
 from onceward.ingest.insert import insert_entries, insert_entry
 from onceward.ingest.keys import EMAIL_THREAD
 from onceward.ingest.payload import Payload
-from onceward.ingest.policy import policy_page, put_policy
+from onceward.ingest.policy import POLICY_KEY_BYTES_MAX, policy_page, put_policy
 from onceward.ingest.schema import active_schema, schema_named, set_test_mode, test_mode
 from onceward.ingest.telegram import normalize_telegram
 
@@ -118,14 +120,22 @@ class BatchShown(BaseModel):
     schema_: SchemaName = Field(alias="schema")
 
 
+Updatable = Annotated[str, Field(json_schema_extra={"enum": [*UPDATABLE]})]
+
+
 class PolicySent(Sent):
     """A field that has a default need not be sent. It then stays as it is, and has the default in a new policy."""
 
-    policy_key: str
-    source: str
-    content_type: str = Field(description="One, or several with a slash between them.")
+    policy_key: str = Field(json_schema_extra=trimmed(POLICY_KEY_BYTES_MAX))
+    source: str = Field(json_schema_extra=trimmed(TEXT_BYTES_MAX["source"]))
+    content_type: str = Field(
+        description="One, or several with a slash between them.",
+        json_schema_extra=each_trimmed("/", TEXT_BYTES_MAX["content_type"]),
+    )
     conflict_action: Literal["skip", "update"]
-    update_fields: list[str] | None = Field(None, description="What an update changes; null: all that may be changed.")
+    update_fields: list[Updatable] | None = Field(
+        None, description="What an update changes; null: all that may be changed."
+    )
     enabled: bool = True
     secondary_role: Literal["identity", "hint"] = "identity"
 

@@ -6,37 +6,76 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from onceward import topics
 from onceward.core.text import written
+from onceward.core.web_url import LENGTH_MAX as URL_LENGTH_MAX
 from onceward.hub.body import Sent, StrictRoute
+from onceward.hub.constraints import NO_CONTROL, WEB_URL, given, text
 from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown, paged
 from onceward.hub.state import hub_of, request_key_of
 from onceward.topics.attachment import Attached, attachment_json
+from onceward.topics.identity import KEY_BYTES_MAX, KIND_BYTES_MAX
+from onceward.topics.message import CONTENT_BYTES_MAX, SENDER_BYTES_MAX
+from onceward.topics.topic import TITLE_BYTES_MAX
 
 router = APIRouter(prefix="/api/v1", route_class=StrictRoute, tags=["topics"])
 
 TopicId = Annotated[str, Path(description="The id of a topic.", max_length=255)]
 
 
+# What an attachment of the kind `url` or `link` must be.
+_LINK: dict[str, Any] = {
+    "if": {"required": ["kind"], "properties": {"kind": {"pattern": "^(?:[uU][rR][lL]|[lL][iI][nN][kK])$"}}},
+    "then": {
+        "properties": {
+            "value_json": {
+                "required": ["url"],
+                "properties": {
+                    "url": {"type": "string", "maxLength": URL_LENGTH_MAX, "pattern": WEB_URL},
+                    "title": {"type": ["string", "null"], "pattern": NO_CONTROL},
+                    "description": {"type": ["string", "null"], "pattern": NO_CONTROL},
+                },
+            }
+        }
+    },
+}
+
+
 class TopicSent(Sent):
-    title: str
+    title: str = Field(json_schema_extra=text(TITLE_BYTES_MAX))
 
 
 class MessageSent(Sent):
-    sender: str
-    content: str
+    sender: str = Field(json_schema_extra=text(SENDER_BYTES_MAX))
+    content: str = Field(json_schema_extra=text(CONTENT_BYTES_MAX))
 
 
 class AttachmentSent(Sent):
-    kind: str = Field(description="What kind of thing this is, such as `citation`. At most 64 bytes.")
-    key: str | None = Field(None, description="A name within the kind. No key and the empty key are the same.")
+    model_config = ConfigDict(json_schema_extra=_LINK)
+
+    kind: str = Field(
+        description="What kind of thing this is, such as `citation`.", json_schema_extra=text(KIND_BYTES_MAX)
+    )
+    key: str | None = Field(
+        None,
+        description="A name within the kind. No key and the empty key are the same.",
+        json_schema_extra={"maxLength": KEY_BYTES_MAX, "pattern": r"^(?![\s\S])|\S"},
+    )
     value_json: dict[str, Any] = Field(description="The thing itself: an object of at most 16 KiB.")
     dedupe_key: str | None = Field(
-        None, description="Says what it is. Without it, the canonical JSON of the value does."
+        None,
+        description="Says what it is. Without it, the canonical JSON of the value does.",
+        json_schema_extra=text(KEY_BYTES_MAX),
     )
-    source_message_id: str | None = Field(None, description="The message that it comes from.")
+    source_message_id: str | None = Field(
+        None, description="A message of this topic, that it comes from.", json_schema_extra=text(KEY_BYTES_MAX)
+    )
+
+
+class AttachmentChanged(AttachmentSent):
+    model_config = ConfigDict(json_schema_extra={**_LINK, "allOf": [given("dedupe_key")]})
 
 
 class TopicShown(BaseModel):
@@ -156,7 +195,7 @@ def add_attachment(topic_id: TopicId, sent: AttachmentSent, request: Request) ->
     response_model=AttachmentMade,
     summary="Give an attachment that is there another value",
 )
-def update_attachment(topic_id: TopicId, sent: AttachmentSent, request: Request) -> Response:
+def update_attachment(topic_id: TopicId, sent: AttachmentChanged, request: Request) -> Response:
     hub = hub_of(request)
     with hub.database.write() as tx:
         attached = topics.update_attachment(tx, topic_id, _new(sent), request_key_of(request))
