@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 from bench.contest import Trips
-from onceward.core.claim import Answer, Ref, Status, Write
+from onceward.core.claim import Answer, Entry, Ref, Status, Write
 from onceward.store import Page, Reading, Store
 
 # Enough that one disturbed call does not show in the median.
@@ -101,6 +101,10 @@ class Counting:
     def purge(self, limit: int) -> int:
         self.trips += 1
         return self._store.purge(limit)
+
+    def lapsed(self, limit: int) -> Sequence[Entry]:
+        self.trips += 1
+        return self._store.lapsed(limit)
 
     def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
         self.trips += 1

@@ -19,7 +19,9 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"core"}),
     frozenset({"store"}),
-    frozenset({"holder", "terms", "bound", "run", "ledger", "once", "blocking", "open", "db"}),
+    frozenset(
+        {"holder", "terms", "bound", "closing", "delivery", "doubts", "run", "ledger", "once", "blocking", "open", "db"}
+    ),
     frozenset({"events", "blobs"}),
     frozenset({"http", "turns", "ingest", "topics", "tasks"}),
     frozenset({"testing"}),

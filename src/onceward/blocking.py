@@ -57,6 +57,7 @@ class Blocking:
     release = _waits(Ledger.release)
     lapse = _waits(Ledger.lapse)
     resolve = _waits(Ledger.resolve)
+    abandon = _waits(Ledger.abandon)
     append = _waits(Ledger.append)
     read = _waits(Ledger.read)
     scan = _waits(Ledger.scan)
@@ -64,6 +65,7 @@ class Blocking:
     body = _waits(Ledger.body)
     wait = _waits(Ledger.wait)
     purge = _waits(Ledger.purge)
+    doubt_lapsed = _waits(Ledger.doubt_lapsed)
 
     @overload
     def run(

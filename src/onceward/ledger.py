@@ -7,17 +7,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Unpack, overload
 
 from onceward import once, run
-from onceward.bound import refuse_inside_bound
+from onceward.closing import Closing
 from onceward.core import claim as machine
-from onceward.core.claim import SECOND, Answer, Append, Begin, Claim, Entry, Found, Move, Ref, Status, Verb, Write
+from onceward.core.claim import (
+    SECOND,
+    Append,
+    Begin,
+    Busy,
+    Claim,
+    Entry,
+    Found,
+    InDoubt,
+    Mismatch,
+    Move,
+    Ref,
+    Replay,
+    Status,
+    Verb,
+)
 from onceward.core.fingerprint import fingerprint as fingerprint_of
 from onceward.core.key import (
     LABEL_BYTES_MAX,
@@ -30,17 +43,20 @@ from onceward.core.key import (
 )
 from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX, NOTHING, Outcome, as_bytes, inline, pack
 from onceward.core.verdict import Committed, NotCommitted
-from onceward.errors import ClaimLost, InvalidOption, OncewardError, StoreClosed, StoreUnavailable
+from onceward.delivery import Delivery
+from onceward.doubts import Doubts, OnDoubt
+from onceward.errors import ClaimLost, InvalidOption
 from onceward.holder import holder, proved_dead
 from onceward.store import PAGE_MAX, Page, Store
 from onceward.store.batch import Batcher
-from onceward.store.queue import Sent, give_back
 from onceward.store.upkeep import Keep, Seen
 from onceward.store.write_id import write_id
 from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX, Effect, Options, check_seconds, span, terms_for
 
 if TYPE_CHECKING:
     from onceward.blocking import Blocking
+
+__all__ = ["Busy", "Claim", "Entry", "InDoubt", "Ledger", "Mismatch", "Outcome", "Replay", "Status"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,12 +70,9 @@ WAIT_SECONDS = 30.0
 # How long a claim is asked for while the store does not answer. Settling is tried for as long as the lease,
 # unless `patience_seconds` says less.
 BEGIN_SECONDS = 5.0
-# Pauses between repeats of one write to a store that fails at once.
-PAUSE_SECONDS_MIN = 0.02
-PAUSE_SECONDS_MAX = 0.5
 
 
-class Ledger:
+class Ledger(Closing):
     """Made by `open_ledger`. May be used from any thread and any event loop, all of which share batches."""
 
     def __init__(
@@ -71,6 +84,7 @@ class Ledger:
         wait_seconds: float = WAIT_SECONDS,
         namespace: str = "onceward",
         patience_seconds: float | None = None,
+        on_doubt: OnDoubt | None = None,
         line: Batcher | None = None,
     ) -> None:
         self.lease_seconds = check_seconds("lease_seconds", lease_seconds, LEASE_SECONDS_MAX, positive=True)
@@ -81,7 +95,10 @@ class Ledger:
         self._patience = check_seconds("patience_seconds", patience, LEASE_SECONDS_MAX)
         self._lease = int(self.lease_seconds * SECOND)
         self._retain = int(self.retain_seconds * SECOND)
+        self._doubts = Doubts(on_doubt)
         self.line = line or Batcher(store, proved_dead)
+        self.line.on_doubt = self._doubts.tell
+        self._write = Delivery(self.line).write
 
     # Claims.
 
@@ -111,7 +128,7 @@ class Ledger:
             clip(endpoint, LABEL_BYTES_MAX),
         )
         found = machine.found(write, await self._write(write, min(BEGIN_SECONDS, self._patience)))
-        while isinstance(found, machine.Busy) and not found.locked and self.line.proved_dead(found.entry.holder):
+        while isinstance(found, Busy) and not found.locked and self.line.proved_dead(found.entry.holder):
             if found.entry.version == write.dead:
                 break
             write = replace(write, write_id=write_id(), dead=found.entry.version)
@@ -172,6 +189,28 @@ class Ledger:
             retain=self.retain(retain_seconds), outcome=outcome, note=clip(note, NOTE_BYTES_MAX),
         )  # fmt: skip
         return machine.committed(write, await self._write(write, self._patience))
+
+    async def abandon(self, scope: str, key: str, version: int, *, note: str, force: bool = False) -> bool:
+        """End a claim of this very version for a holder that will not; false when it was refused.
+
+        Refused while the lease runs, unless the holder is proved dead from here. A claim that may be repeated has failed
+        then; any other is in doubt. `force` ends one whose lease still runs, always in doubt: its holder may be alive,
+        and what it settles later still counts.
+        """
+        full, key, note = self._scope(scope), check_key(key), clip(note, NOTE_BYTES_MAX)
+
+        async def moved(verb: Verb) -> bool:
+            write = Move(full, key, write_id(), verb, version, retain=self._retain, note=note)
+            return machine.committed(write, await self._write(write, self._patience))
+
+        if await moved(Verb.ABANDON):
+            return True
+        entry = await self.look(Ref(full, key))
+        if entry is None or entry.version != version or entry.status is not Status.IN_PROGRESS:
+            return False
+        if self.line.proved_dead(entry.holder):
+            return await moved(Verb.ABANDON_DEAD)
+        return force and await moved(Verb.DOUBT)
 
     async def append(self, claim: Claim, seq: int, chunks: Sequence[bytes]) -> None:
         """Add to the claim's chunk log, from number `seq` on (counted from 1); `ClaimLost` when it is not ours."""
@@ -241,8 +280,15 @@ class Ledger:
         _check_limit(limit)
         return await self.line.call(lambda store: store.purge(limit))
 
+    async def doubt_lapsed(self, limit: int = PAGE_MAX) -> int:
+        """Put at most `limit` lapsed claims that may not be repeated in doubt; repeat until it says 0."""
+        _check_limit(limit)
+        return await self.line.put_in_doubt(limit)
+
     def purge_every(self, seconds: float) -> None:
-        """Purge in the background from now on, a page at a time, for as long as the ledger is open."""
+        """In the background from now on, a page at a time and for as long as the ledger is open: purge, and put lapsed claims
+        in doubt that may not be repeated.
+        """
         self.line.purge_every(check_seconds("purge_seconds", seconds, RETAIN_SECONDS_MAX, positive=True))
 
     # Keeping a claim alive.
@@ -314,14 +360,7 @@ class Ledger:
     def close(self) -> None:
         """Finish what is queued and let go of the store. Safe to call twice."""
         self.line.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        self._doubts.close()
 
     # Inside.
 
@@ -349,46 +388,6 @@ class Ledger:
             lease=lease, retain=retain, outcome=outcome, note=clip(note, NOTE_BYTES_MAX),
         )  # fmt: skip
         return machine.committed(write, await self._write(write, self._patience))
-
-    async def _write(self, write: Write, seconds: float) -> Answer:
-        """Repeat one write, under its one id, until it is decided or the time is up."""
-        refuse_inside_bound()
-        deadline = self.line.monotonic() + seconds
-        pause = PAUSE_SECONDS_MIN
-        sent = self.line.write(write)
-        try:
-            while True:
-                try:
-                    answer = await sent
-                    if not answer.locked or isinstance(write, Begin):
-                        return answer
-                    if self.line.monotonic() + pause > deadline:
-                        raise StoreUnavailable(f"the entry of {shown(write.key)!r} stays locked by another transaction")  # noqa: TRY301
-                except StoreUnavailable:
-                    if self.line.monotonic() + pause > deadline:
-                        sent.abandon()
-                        raise
-                    if not sent.done:
-                        continue
-                await self.line.sleep(pause)
-                pause = min(pause * 2, PAUSE_SECONDS_MAX)
-                sent = self.line.write(write)
-        except (OncewardError, GeneratorExit):
-            raise
-        except BaseException:
-            self._leave(write, sent)
-            raise
-
-    def _leave(self, write: Write, sent: Sent) -> None:
-        """The caller goes away in the middle: a claim it may have got is given back, and what it had to record is."""
-        if not sent.done:
-            return  # on its way; the batcher knows what to do with the answer
-        with contextlib.suppress(StoreClosed):
-            if isinstance(write, Begin):
-                answer = None if sent.failed else sent.result()
-                self.line.call(lambda store: give_back(store, write, answer))
-            elif sent.failed:
-                self.line.call(lambda store: store.commit([write]))
 
 
 def _check_limit(limit: object) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from onceward.bound import Bindable
-from onceward.core.claim import Answer, Ref, Status, Write
+from onceward.core.claim import Answer, Entry, Ref, Status, Write
 from onceward.store import Page, Reading, Store
 from onceward.store.bind import Binding
 
@@ -42,6 +42,9 @@ class WatchedStore:
 
     def scan(self, scope: str | None, status: Status | None, after: str, limit: int) -> Page:
         return self._inner.scan(scope, status, after, limit)
+
+    def lapsed(self, limit: int) -> Sequence[Entry]:
+        return self._inner.lapsed(limit)
 
     def purge(self, limit: int) -> int:
         return self._inner.purge(limit)

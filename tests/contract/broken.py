@@ -39,6 +39,9 @@ class Broken:
     def purge(self, limit: int) -> int:
         return self.inner.purge(limit)
 
+    def lapsed(self, limit: int) -> Sequence[Entry]:
+        return self.inner.lapsed(limit)
+
     def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
         return self.inner.chunks(ref, version, after, limit)
 

@@ -41,6 +41,7 @@ HELD = Entry(
     lease_until=NOW + 1,
     expires_at=NOW + 1 + RETAIN,
     created_at=NOW - 9 * SECOND,
+    claimed_at=NOW - 4 * SECOND,
     user_id="u1",
     endpoint="e1",
     note="why",
@@ -83,6 +84,7 @@ FIRST = Entry(
     lease_until=NOW + LEASE,
     expires_at=NOW + LEASE + RETAIN,
     created_at=NOW,
+    claimed_at=NOW,
     user_id="u2",
     endpoint="e2",
 )
@@ -114,6 +116,12 @@ MOVES: dict[tuple[str, Verb], Status] = {
     **{(state, Verb.FAIL): Status.FAILED for state in HOLDING},
     **{(state, Verb.RELEASE): Status.FAILED for state in HOLDING},
     **{(state, Verb.DOUBT): Status.IN_DOUBT for state in HOLDING},
+    ("lapsed", Verb.ABANDON): Status.FAILED,
+    ("lapsed-once", Verb.ABANDON): Status.IN_DOUBT,
+    ("held", Verb.ABANDON_DEAD): Status.FAILED,
+    ("held-once", Verb.ABANDON_DEAD): Status.IN_DOUBT,
+    ("lapsed", Verb.ABANDON_DEAD): Status.FAILED,
+    ("lapsed-once", Verb.ABANDON_DEAD): Status.IN_DOUBT,
 }
 
 
@@ -206,6 +214,22 @@ def test_giving_up_into_doubt_keeps_everything_and_never_expires() -> None:
     assert apply(HELD, moving(Verb.DOUBT), NOW, NEW) == replace(
         HELD, status=Status.IN_DOUBT, write_id="w2", expires_at=None, note="because"
     )
+
+
+def test_abandoning_records_why_and_keeps_the_rest() -> None:
+    """What may be repeated has failed; the rest is in doubt, as a `begin` would have left it."""
+    assert apply(LAPSED, moving(Verb.ABANDON), NOW, NEW) == replace(
+        LAPSED, status=Status.FAILED, write_id="w2", expires_at=NOW + RETAIN, completed_at=NOW, note="because"
+    )
+    assert apply(LAPSED_ONCE, moving(Verb.ABANDON), NOW, NEW) == replace(DOUBTED, note="because")
+    assert apply(LAPSED_ONCE, replace(moving(Verb.ABANDON), note=""), NOW, NEW) == DOUBTED
+
+
+def test_a_lease_that_lapses_a_microsecond_later_still_holds() -> None:
+    live = replace(LAPSED_ONCE, lease_until=NOW + 1)
+
+    assert apply(live, moving(Verb.ABANDON), NOW, NEW) is None
+    assert apply(live, moving(Verb.ABANDON), NOW + 1, NEW) is not None
 
 
 def test_a_release_reads_as_absent_at_once() -> None:

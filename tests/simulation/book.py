@@ -87,6 +87,9 @@ class Book:
     def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
         return self._world.store.chunks(ref, version, after, limit)
 
+    def lapsed(self, limit: int) -> Sequence[Entry]:
+        return self._world.store.lapsed(limit)
+
     def purge(self, limit: int) -> int:
         refs = [ref for ref, account in self._accounts.items() if account.status is not None]
         purged = self._world.store.purge(limit)

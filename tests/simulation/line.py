@@ -17,9 +17,8 @@ from tests.simulation.violation import Crashed
 from onceward.core.claim import SECOND, Answer, Begin, Entry, Move, Ref, Status, Verb, Write
 from onceward.errors import StoreUnavailable
 from onceward.store import Reading, Store
-from onceward.store.batch import Call
 from onceward.store.pending import ANSWER_SECONDS, Pending, tell
-from onceward.store.queue import Queue, Sent, release_for
+from onceward.store.queue import Call, Queue, Sent, release_for
 from onceward.store.upkeep import Keep, Seen, Upkeep, Watch
 from onceward.store.write_id import write_id
 

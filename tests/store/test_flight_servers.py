@@ -324,7 +324,7 @@ def test_what_goes_wrong_in_the_server_while_a_batch_flies_is_told_by_its_end(se
     with closing(PostgresStore(url)) as store:
         store.read([])
         with psycopg.connect(url, autocommit=True) as other:
-            other.execute("DROP FUNCTION onceward_commit_v3")
+            other.execute("DROP FUNCTION onceward_commit_v4")
         flight = departed(start(store, begin("k")))
         while not flight.poll():
             pass

@@ -75,7 +75,7 @@ def round_trips(connection: psycopg.Connection, step: Callable[[], object]) -> i
 def test_the_server_knows_which_verbs_end_an_entry(store: PostgresStore) -> None:
     ends = {verb.value: MOVES[verb][1] in FINISHED for verb in Verb}
 
-    assert {verb: value(session(store), f"SELECT onceward_ends_v3('{verb}')") for verb in ends} == ends
+    assert {verb: value(session(store), f"SELECT onceward_ends_v4('{verb}')") for verb in ends} == ends
 
 
 def test_what_was_read_in_full_is_not_kept_by_the_connection(store: PostgresStore) -> None:
@@ -236,8 +236,8 @@ def test_a_database_of_an_earlier_version_gets_what_it_lacks_and_keeps_what_it_h
     with closing(PostgresStore(url)) as store, psycopg.connect(url, autocommit=True) as before:
         held = entry_of(store.commit([begin()])[0], applied=True)
         before.execute(
-            "DROP FUNCTION onceward_commit_v3; DROP FUNCTION onceward_allows_v3; DROP TYPE onceward_write_v3; "
-            "DROP FUNCTION onceward_ends_v3"
+            "DROP FUNCTION onceward_commit_v4; DROP FUNCTION onceward_allows_v4; DROP TYPE onceward_write_v4; "
+            "DROP FUNCTION onceward_ends_v4; DROP FUNCTION onceward_scan_v2; DROP FUNCTION onceward_lapsed_v1"
         )
 
     with closing(PostgresStore(url)) as store:

@@ -144,7 +144,7 @@ def test_every_name_carries_its_bucket_and_purge_leaves_the_counters_alone(
         assert store.purge(5) == 5
         assert store.purge(500) == len(KEYS) - 5
         left = redis_server.ask("KEYS", f"{prefix_of(url)}:*")
-        assert {name.rpartition(b":")[2] for name in left} == {b"version", b"schema"}
+        assert {name.rpartition(b":")[2] for name in left} == {b"version", b"schema", b"readable_from", b"upgraded_to"}
 
 
 def test_versions_increase_across_purge_and_a_clock_set_back(url: str, clock: PinnedClock) -> None:

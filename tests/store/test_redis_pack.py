@@ -13,7 +13,7 @@ from onceward.core.claim import Begin, Move, Verb
 from onceward.core.outcome import Outcome
 from onceward.store.redis_pack import Names, bucket_of, pack, pack_begin, pack_move
 
-NAMES = Names(*(f"onceward:{{7f}}:{word}".encode() for word in ("e:", "c:", "all", "open", "due", "version")))
+NAMES = Names(*(f"onceward:{{7f}}:{word}".encode() for word in ("e:", "c:", "all", "open", "due", "version", "lapse")))
 SCRIPT = b"5d41402abc4b2a76b9719d911017c592a1b2c3d4"
 BUCKET = bucket_of(NAMES, SCRIPT)
 BEGIN = Begin("scope", "key", "w", "f", "h", repeatable=True, lease=1, retain=2)
@@ -43,7 +43,7 @@ def test_a_begin_is_the_words_of_the_script_in_their_order(
         *(
             b"EVALSHA",
             SCRIPT,
-            6,
+            7,
             NAMES.entry + member.encode(),
             NAMES.chunks + member.encode(),
             *NAMES[2:],
@@ -80,10 +80,11 @@ def test_a_move_is_the_words_of_the_script_in_their_order(
         *(
             b"EVALSHA",
             SCRIPT,
-            3,
+            4,
             NAMES.entry + member.encode(),
             NAMES.open,
             NAMES.due,
+            NAMES.lapse,
             verb.value,
             now,
             member,

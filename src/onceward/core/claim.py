@@ -1,15 +1,20 @@
 """The claim machine: what each write does to one entry. Pure: the store brings the clock and the versions.
 
-    state      begin                              renew    settle, same version       fail / release       resolve
-    absent     -> held; Run                       lost     lost                       nothing to do        nothing to do
-    held       Busy; once lapsed or proved dead:  -> held  -> settled                 -> failed / absent   refused
+    state      begin                              renew    settle, same version       fail / release      abandon   resolve
+    absent     -> held; Run                       lost     lost                       nothing to do       refused   nothing to do
+    held       Busy; once lapsed or proved dead:  -> held  -> settled                 -> failed / absent  see below refused
                repeatable -> held, Run (new version);
                otherwise  -> in_doubt, InDoubt
-    in_doubt   InDoubt                            lost     -> settled (late receipt)  lost                 -> settled / failed
-    settled    Replay                             lost     lost                       lost                 refused
-    failed     -> held; Run (attempt + 1)         lost     lost                       lost                 refused
+    in_doubt   InDoubt                            lost     -> settled (late receipt)  lost                refused   -> settled / failed
+    settled    Replay                             lost     lost                       lost                refused   refused
+    failed     -> held; Run (attempt + 1)         lost     lost                       lost                refused   refused
 
 A held claim whose holder no longer knows what happened may also give itself up (`doubt`): held -> in_doubt.
+
+Someone other than the holder may `abandon` a held claim. It is refused while the lease runs by the store's clock, so
+that a holder that renews at that moment wins. Then: repeatable -> failed; otherwise -> in_doubt. `abandon_dead` is the
+same for a holder proved dead, whose lease does not count. The background purge abandons each lapsed claim that may not
+be repeated, so that its doubt shows before someone asks for the key.
 
 In a store the states are `in_progress`, `completed`, `failed` and `in_doubt`; absent is no row, or a completed or
 failed row past its `expires_at`. Release leaves such a row behind: only purge deletes, so that a version can never
@@ -22,70 +27,17 @@ from __future__ import annotations
 
 import enum
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
+from onceward.core.entry import FINISHED, SECOND, UNFINISHED, Entry, Ref, Status
 from onceward.core.outcome import NOTHING, Outcome
 from onceward.core.record import record
 
-SECOND = 1_000_000
-
-
-class Status(enum.StrEnum):
-    """The wire words of the seeds."""
-
-    IN_PROGRESS = "in_progress"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    IN_DOUBT = "in_doubt"
-
-
-class Ref(NamedTuple):
-    """The identity of an entry."""
-
-    scope: str
-    key: str
-
-
-@record(frozen=True, slots=True)
-class Entry:
-    """What a store keeps of one key."""
-
-    scope: str
-    key: str
-    fingerprint: str
-    status: Status
-    version: int
-    attempt: int
-    write_id: str
-    holder: str
-    repeatable: bool
-    lease_until: int
-    expires_at: int | None
-    created_at: int
-    completed_at: int | None = None
-    user_id: str = ""
-    endpoint: str = ""
-    note: str = ""
-    outcome: Outcome = NOTHING
-
-    @property
-    def ref(self) -> Ref:
-        return Ref(self.scope, self.key)
-
-    def absent(self, now: int) -> bool:
-        """Completed and failed entries read as absent once their retention is over; others never do."""
-        return self.status in FINISHED and self.expires_at is not None and self.expires_at <= now
-
-    def lapsed(self, now: int) -> bool:
-        return self.status is Status.IN_PROGRESS and self.lease_until <= now
-
-    def purgeable(self, now: int) -> bool:
-        """Finished entries past their retention, and abandoned repeatable ones past lease and retention."""
-        return self.expires_at is not None and self.expires_at <= now
-
-
-FINISHED = frozenset({Status.COMPLETED, Status.FAILED})
-UNFINISHED = frozenset({Status.IN_PROGRESS, Status.IN_DOUBT})
+__all__ = [
+    "FINISHED", "MOVES", "SECOND", "UNFINISHED", "Answer", "Append", "Begin", "Busy", "Claim", "Entry", "Found",
+    "InDoubt", "Mismatch", "Move", "Ref", "Replay", "Status", "Verb", "Write", "apply", "committed", "doubted",
+    "found", "mints",
+]  # fmt: skip
 
 
 class Verb(enum.StrEnum):
@@ -94,6 +46,8 @@ class Verb(enum.StrEnum):
     FAIL = "fail"
     RELEASE = "release"
     DOUBT = "doubt"
+    ABANDON = "abandon"
+    ABANDON_DEAD = "abandon_dead"
     UPHOLD = "uphold"
     OVERTURN = "overturn"
 
@@ -105,9 +59,14 @@ MOVES: dict[Verb, tuple[frozenset[Status], Status]] = {
     Verb.FAIL: (frozenset({Status.IN_PROGRESS}), Status.FAILED),
     Verb.RELEASE: (frozenset({Status.IN_PROGRESS}), Status.FAILED),
     Verb.DOUBT: (frozenset({Status.IN_PROGRESS}), Status.IN_DOUBT),
+    # Or failed, if the claim may be repeated.
+    Verb.ABANDON: (frozenset({Status.IN_PROGRESS}), Status.IN_DOUBT),
+    Verb.ABANDON_DEAD: (frozenset({Status.IN_PROGRESS}), Status.IN_DOUBT),
     Verb.UPHOLD: (frozenset({Status.IN_DOUBT}), Status.COMPLETED),
     Verb.OVERTURN: (frozenset({Status.IN_DOUBT}), Status.FAILED),
 }
+
+ABANDONS = frozenset({Verb.ABANDON, Verb.ABANDON_DEAD})
 
 
 @record(frozen=True, slots=True)
@@ -236,6 +195,8 @@ def _held(write: Begin, now: int, version: int, attempt: int, created_at: int, n
         write.user_id,
         write.endpoint,
         note,
+        NOTHING,
+        now,
     )
 
 
@@ -243,6 +204,8 @@ def _move(entry: Entry | None, write: Move, now: int) -> Entry | None:
     accepted, status = MOVES[write.verb]
     if entry is None or entry.version != write.version or entry.status not in accepted:
         return None
+    if write.verb in ABANDONS:
+        return _abandon(entry, write, now)
     match status:
         case Status.IN_PROGRESS:
             lease_until = now + write.lease
@@ -257,6 +220,16 @@ def _move(entry: Entry | None, write: Move, now: int) -> Entry | None:
             return _changed(entry, write, status, entry.lease_until, expires_at, now, write.note, write.outcome)
         case _:
             assert_never(status)
+
+
+def _abandon(entry: Entry, write: Move, now: int) -> Entry | None:
+    """End a claim for its holder. Without a note of its own, the one of the entry stays, as with a `begin`."""
+    if write.verb is Verb.ABANDON and entry.lease_until > now:
+        return None
+    note = write.note or entry.note
+    if entry.repeatable:
+        return _changed(entry, write, Status.FAILED, entry.lease_until, now + write.retain, now, note, NOTHING)
+    return _changed(entry, write, Status.IN_DOUBT, entry.lease_until, None, None, note, entry.outcome)
 
 
 def _changed(
@@ -288,6 +261,7 @@ def _changed(
         entry.endpoint,
         note,
         outcome,
+        entry.claimed_at,
     )
 
 
@@ -381,6 +355,12 @@ def found(write: Begin, answer: Answer) -> Found:
             return Busy(entry, 0, locked=True)
         case _:
             assert_never(entry.status)
+
+
+def doubted(write: Write, answer: Answer) -> bool:
+    """Whether it was this write that put the entry in doubt: now, or by an earlier try whose answer was lost."""
+    entry = answer.entry
+    return entry is not None and entry.status is Status.IN_DOUBT and entry.write_id == write.write_id
 
 
 def committed(write: Move | Append, answer: Answer) -> bool:

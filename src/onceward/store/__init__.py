@@ -13,7 +13,8 @@ then run `onceward.testing.StoreContract` against it. Each rule below has its te
  5. The store is the only clock, read once per batch; a `clock` given at opening replaces it (tests pin time so).
     Native expiry, where a store has it, is only a sweeper set later than the entry's own.
  6. Retention counts from settle or fail. A held or in-doubt entry never reads as absent; only purge deletes: finished
-    entries past `expires_at`, and abandoned repeatable ones past lease and retention.
+    entries past `expires_at`, and abandoned repeatable ones past lease and retention. `lapsed` shows the claims that
+    may not be repeated and whose lease is over, at a cost that grows with these alone.
  7. Bounded. The limits below are checked before a write is queued; a page holds at most 500 entries.
  8. Three endings: applied, refused, or `StoreUnavailable`, which means "may or may not have been applied". The
     entry keeps the id of its last write, so that the answer to a repeated write tells.
@@ -35,19 +36,21 @@ from typing import Protocol, TypeAlias
 from onceward.core.claim import Answer, Entry, Ref, Status, Write
 from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX
 from onceward.core.record import record
-from onceward.errors import WriteRefused
+from onceward.errors import SchemaTooNew, WriteRefused
 
 __all__ = [
     "BATCH_BYTES_MAX",
     "BATCH_WRITES_MAX",
     "CHUNK_BYTES_MAX",
     "INLINE_BYTES_MAX",
+    "OLDEST_SCHEMA",
     "PAGE_MAX",
     "SCHEMA_VERSION",
     "BatchFailed",
     "Clock",
     "Page",
     "Reading",
+    "Schema",
     "Store",
 ]
 
@@ -56,8 +59,9 @@ PAGE_MAX = 500
 # One batch: large enough that a commit's fsync is shared by hundreds, small enough to answer within milliseconds.
 BATCH_WRITES_MAX = 512
 BATCH_BYTES_MAX = 4 * 1024 * 1024
-# What this version writes. A store that shows a higher one was written by a newer Onceward and is refused.
-SCHEMA_VERSION = 1
+# What this version writes, and the oldest schema whose processes may use it at the same time.
+SCHEMA_VERSION = 2
+OLDEST_SCHEMA = 1
 
 Clock: TypeAlias = Callable[[], int]
 
@@ -71,6 +75,39 @@ class BatchFailed(WriteRefused):
     def __init__(self, message: str, *, transient: bool = False) -> None:
         super().__init__(message)
         self.transient = transient
+
+
+@record(frozen=True, slots=True)
+class Schema:
+    """The numbers that a store keeps of its own layout; all of them 0 where there is no ledger yet.
+
+    `version` is what processes of schema 1 compare with their own number. It says the same as `readable_from`, which
+    later ones compare: the oldest schema whose processes may use the store. `upgraded_to` is the newest it has.
+    """
+
+    version: int = 0
+    readable_from: int = 0
+    upgraded_to: int = 0
+
+    @classmethod
+    def stored(cls, version: int, readable_from: int | None = None, upgraded_to: int | None = None) -> Schema:
+        """A ledger of schema 1 has the first number alone, and it is 1."""
+        if readable_from is None or upgraded_to is None:
+            return cls(version, readable_from=1, upgraded_to=1)
+        return cls(version, readable_from, upgraded_to)
+
+    @property
+    def is_current(self) -> bool:
+        return self.upgraded_to >= SCHEMA_VERSION
+
+    def check(self) -> None:
+        """Refuse what a newer Onceward wrote for newer ones alone, and a number that none of ours has written."""
+        needed = max(self.readable_from, self.version)
+        if needed > SCHEMA_VERSION or self.version > self.readable_from:
+            raise SchemaTooNew(
+                f"the store needs an Onceward that knows schema {needed} or later; this one knows {SCHEMA_VERSION}:"
+                " upgrade Onceward"
+            )
 
 
 @record(frozen=True, slots=True)
@@ -106,6 +143,10 @@ class Store(Protocol):
 
     def purge(self, limit: int) -> int:
         """Delete at most `limit` entries that rule 6 allows, with their chunks; say how many."""
+        ...
+
+    def lapsed(self, limit: int) -> Sequence[Entry]:
+        """At most `limit` claims in progress that may not be repeated and whose lease has lapsed, the oldest lease first."""
         ...
 
     def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:

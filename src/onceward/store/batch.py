@@ -24,15 +24,16 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import TypeVar
 
-from onceward.core.claim import Answer, Entry, Ref, Status, Write
+from onceward.core.claim import Answer, Entry, Ref, Status, Write, doubted
 from onceward.errors import OncewardError, StoreClosed, StoreUnavailable, WriteRefused
 from onceward.store import BATCH_WRITES_MAX, PAGE_MAX, BatchFailed, Reading, Store
 from onceward.store.bell import Bell
 from onceward.store.flights import Flights
+from onceward.store.lapse import Lapse
 from onceward.store.pending import ANSWER_SECONDS, Pending, tell, tell_one
-from onceward.store.queue import Queue, Sent, release_for
+from onceward.store.queue import Call, Queue, Sent, release_for
 from onceward.store.upkeep import Keep, Seen, Upkeep, Watch
 from onceward.store.write_id import write_id
 
@@ -47,22 +48,15 @@ T = TypeVar("T")
 logger = logging.getLogger("onceward.store")
 
 
-class Call(Pending[T], Generic[T]):
-    """Anything else to do with the store: a scan, a purge."""
-
-    __slots__ = ("work",)
-
-    def __init__(self, work: Callable[[Store], T], mutex: threading.Lock) -> None:
-        super().__init__(mutex, ANSWER_SECONDS)
-        self.work = work
-
-
 class Batcher:
     """A store behind its one I/O thread."""
 
-    def __init__(self, store: Store, proved_dead: Callable[[str], bool]) -> None:
+    def __init__(
+        self, store: Store, proved_dead: Callable[[str], bool], on_doubt: Callable[[Entry], None] = lambda _: None
+    ) -> None:
         self.store = store
         self.proved_dead = proved_dead
+        self.on_doubt = on_doubt  # told of each claim that a write of ours put in doubt; returns at once
         self._closed = False
         self._purge_seconds = math.inf
         self._reset()
@@ -76,6 +70,7 @@ class Batcher:
         self.queue = Queue()
         self._calls: deque[Call[object]] = deque()
         self._upkeep = Upkeep()
+        self._lapse = Lapse()
         self._nudged: set[asyncio.AbstractEventLoop] = set()
         self._purge_at = time.monotonic() + self._purge_seconds
 
@@ -138,7 +133,7 @@ class Batcher:
             self._upkeep.drop(kept)
 
     def purge_every(self, seconds: float) -> None:
-        """Delete what is past its retention in the background: a page now, and again every so often."""
+        """In the background, a page now and again every so often: purge, and put lapsed claims in doubt."""
         with self.mutex:
             self._refuse_closed()
             self._purge_seconds = seconds
@@ -297,6 +292,18 @@ class Batcher:
             self.fail(batch, StoreUnavailable(f"the store failed unexpectedly: {error!r}"))
         else:
             self._answer(batch, answers)
+            for sent, answer in zip(batch, answers, strict=True):
+                if answer.entry is not None and answer.entry.status is Status.IN_DOUBT:
+                    self.notice(sent.write, answer)
+
+    def notice(self, write: Write, answer: Answer) -> Answer:
+        """Tell of a claim that this write put in doubt."""
+        if answer.entry is not None and doubted(write, answer):
+            self.on_doubt(answer.entry)
+        return answer
+
+    def put_in_doubt(self, limit: int) -> Call[int]:
+        return self.call(lambda store: self._lapse.put_in_doubt(store, limit, self.on_doubt))
 
     def _answer(self, batch: list[Sent], answers: list[Answer]) -> None:
         if len(batch) == 1 and self._answer_one(batch[0], answers[0]):
@@ -353,7 +360,8 @@ class Batcher:
             return
         pause = self._purge_seconds
         try:
-            if self.store.purge(PAGE_MAX) >= PAGE_MAX:
+            doubts = self._lapse.put_in_doubt(self.store, PAGE_MAX, self.on_doubt)
+            if self.store.purge(PAGE_MAX) >= PAGE_MAX or doubts:
                 pause = min(pause, PURGE_PAUSE_SECONDS)
         except Exception as error:  # noqa: BLE001  # nobody waits for it; what is left is deleted next time
             logger.warning("the background purge failed and is tried again in %g s: %s", pause, error)

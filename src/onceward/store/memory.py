@@ -60,6 +60,11 @@ class MemoryStore:
             self._chunks.pop(ref, None)
         return len(doomed)
 
+    def lapsed(self, limit: int) -> Sequence[Entry]:
+        now = self._clock()
+        lapsed = [entry for entry in self._entries.values() if not entry.repeatable and entry.lapsed(now)]
+        return sorted(lapsed, key=lambda entry: entry.lease_until)[:limit]
+
     def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
         entry = self._entries.get(ref)
         if entry is None or entry.version != version:

@@ -19,9 +19,10 @@ from onceward.store.memory import cursor
 from onceward.store.postgres_rows import answered, finishes, pieces, read_record, to_answers, to_entry, write_record
 from onceward.store.postgres_wire import Row, Wire
 
-_COMMIT = "SELECT * FROM onceward_commit_v3(%s::bigint, %s::onceward_write_v3[], %s::onceward_write_v3[], %b)"
-_SCAN = "SELECT * FROM onceward_scan_v1(%s, %s, %s, %s, %s::integer)"
+_COMMIT = "SELECT * FROM onceward_commit_v4(%s::bigint, %s::onceward_write_v4[], %s::onceward_write_v4[], %b)"
+_SCAN = "SELECT * FROM onceward_scan_v2(%s, %s, %s, %s, %s::integer)"
 _PURGE = "SELECT onceward_purge_v1(%s::bigint, %s::integer)"
+_LAPSED = "SELECT * FROM onceward_lapsed_v1(%s::bigint, %s::integer)"
 _CHUNKS = """
 SELECT c.data FROM platform_idempotency_keys AS e JOIN platform_idempotency_chunks AS c USING (scope, key)
 WHERE e.scope = %s AND e.key = %s AND e.version = %s::bigint AND c.seq > %s::integer ORDER BY c.seq LIMIT %s::integer
@@ -87,6 +88,9 @@ class PostgresStore:
     def purge(self, limit: int) -> int:
         ((purged,),) = self.wire.ask(_PURGE, (self._now(), limit))
         return cast("int", purged)
+
+    def lapsed(self, limit: int) -> Sequence[Entry]:
+        return [to_entry(row[0], row[1], row[2:]) for row in self.wire.ask(_LAPSED, (self._now(), limit))]
 
     def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
         arguments = (ref.scope, ref.key, version, after, limit)

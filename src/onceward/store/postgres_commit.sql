@@ -1,11 +1,11 @@
--- How a batch is decided on PostgreSQL, in one round trip. Runs once, in one transaction, under a lock; names carry a
--- version, so that another Onceward may use the same database with its own.
+-- How a batch is decided on PostgreSQL, in one round trip, and how entries are listed. Runs once, in one transaction,
+-- under a lock; names carry a version, so that another Onceward may use the same database with its own.
 
 -- One write of a batch: a begin, a move or an append; what a verb does not use is NULL.
-CREATE TYPE onceward_write_v3 AS (
+CREATE TYPE onceward_write_v4 AS (
     n           integer,           -- its place in the batch
-    verb        text,              -- begin, append, or a move (renew settle fail release doubt uphold overturn);
-                                   -- read, which every entry refuses, so that the answer shows it
+    verb        text,              -- begin, append, or a move (renew settle fail release doubt abandon abandon_dead uphold
+                                   -- overturn); read, which every entry refuses, so that the answer shows it
     scope       text COLLATE "C",
     key         text COLLATE "C",
     write_id    text,
@@ -26,7 +26,7 @@ CREATE TYPE onceward_write_v3 AS (
 );
 
 -- The guard: whether core/claim.py would apply this write to this entry. NULL when there is no entry.
-CREATE FUNCTION onceward_allows_v3(e platform_idempotency_keys, w onceward_write_v3, moment timestamptz) RETURNS boolean
+CREATE FUNCTION onceward_allows_v4(e platform_idempotency_keys, w onceward_write_v4, moment timestamptz) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN CASE
     WHEN w.verb = 'begin' THEN
         e.status IN ('completed', 'failed') AND e.expires_at <= moment
@@ -36,14 +36,69 @@ LANGUAGE sql IMMUTABLE RETURN CASE
     -- The other verbs accept unfinished entries only, and those are never absent.
     WHEN e.version <> w.version THEN false
     WHEN w.verb = 'settle' THEN e.status IN ('in_progress', 'in_doubt')
-    WHEN w.verb IN ('renew', 'fail', 'release', 'doubt') THEN e.status = 'in_progress'
+    WHEN w.verb IN ('renew', 'fail', 'release', 'doubt', 'abandon_dead') THEN e.status = 'in_progress'
+    WHEN w.verb = 'abandon' THEN e.status = 'in_progress' AND e.lease_until <= moment
     WHEN w.verb IN ('uphold', 'overturn') THEN e.status = 'in_doubt'
     WHEN w.verb = 'append' THEN e.status = 'in_progress' AND e.response_chunks = w.chunks
     ELSE false
 END;
 
-CREATE FUNCTION onceward_ends_v3(verb text) RETURNS boolean
+CREATE FUNCTION onceward_ends_v4(verb text) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN verb IN ('settle', 'fail', 'release', 'uphold', 'overturn');
+
+-- A page of entries in key order. Planned anew each time, so that filters which are not set cost nothing and those which
+-- are set find their index.
+CREATE FUNCTION onceward_scan_v2(
+    p_scope text, p_status text, p_after_scope text, p_after_key text, p_limit integer)
+RETURNS TABLE (
+    scope text, key text,
+    fingerprint text, status varchar, version bigint, attempt integer, write_id text, holder text, repeatable boolean,
+    lease_until bigint, expires_at bigint, created_at bigint, completed_at bigint, user_id varchar, endpoint varchar,
+    note text, response_status integer, response_headers text, response_body bytea, response_chunks integer,
+    claimed_at bigint)
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_custom_plan
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT e.scope, e.key,
+           e.fingerprint, e.status, e.version, e.attempt, e.write_id, e.holder, e.repeatable,
+           onceward_microseconds_v1(e.lease_until), onceward_microseconds_v1(e.expires_at),
+           onceward_microseconds_v1(e.created_at), onceward_microseconds_v1(e.completed_at),
+           e.user_id, e.endpoint, e.note, e.response_status, e.response_headers, e.response_body, e.response_chunks,
+           onceward_microseconds_v1(e.claimed_at)
+    FROM platform_idempotency_keys e
+    WHERE (e.scope, e.key) > (p_after_scope, p_after_key)
+      AND (p_scope IS NULL OR e.scope = p_scope)
+      AND (p_status IS NULL OR e.status = p_status)
+    ORDER BY e.scope, e.key
+    LIMIT p_limit;
+END
+$$;
+
+-- Claims that go in doubt: their lease has lapsed and they may not be repeated. The oldest lease comes first.
+CREATE FUNCTION onceward_lapsed_v1(p_now bigint, p_limit integer)
+RETURNS TABLE (
+    scope text, key text,
+    fingerprint text, status varchar, version bigint, attempt integer, write_id text, holder text, repeatable boolean,
+    lease_until bigint, expires_at bigint, created_at bigint, completed_at bigint, user_id varchar, endpoint varchar,
+    note text, response_status integer, response_headers text, response_body bytea, response_chunks integer,
+    claimed_at bigint)
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT e.scope, e.key,
+           e.fingerprint, e.status, e.version, e.attempt, e.write_id, e.holder, e.repeatable,
+           onceward_microseconds_v1(e.lease_until), onceward_microseconds_v1(e.expires_at),
+           onceward_microseconds_v1(e.created_at), onceward_microseconds_v1(e.completed_at),
+           e.user_id, e.endpoint, e.note, e.response_status, e.response_headers, e.response_body, e.response_chunks,
+           onceward_microseconds_v1(e.claimed_at)
+    FROM platform_idempotency_keys e
+    WHERE e.status = 'in_progress' AND NOT e.repeatable
+      AND e.lease_until <= coalesce(onceward_time_v1(p_now), clock_timestamp())
+    ORDER BY e.lease_until
+    LIMIT p_limit;
+END;
 
 -- Decide a batch, at READ COMMITTED, where each statement below sees what was committed when it began.
 --
@@ -62,13 +117,14 @@ LANGUAGE sql IMMUTABLE RETURN verb IN ('settle', 'fail', 'release', 'uphold', 'o
 -- each begin that was inserted with its version, in `before` that of each entry that was finished with what it was. A begin
 -- that found an expired entry, which was purged before it could be locked, has no row at all: the key is free, so ask
 -- again.
-CREATE FUNCTION onceward_commit_v3(
-    p_now bigint, p_known onceward_write_v3[], p_other onceward_write_v3[], p_data bytea)
+CREATE FUNCTION onceward_commit_v4(
+    p_now bigint, p_known onceward_write_v4[], p_other onceward_write_v4[], p_data bytea)
 RETURNS TABLE (
     n integer, applied boolean, before varchar, locked boolean, now bigint,
     fingerprint text, status varchar, version bigint, attempt integer, write_id text, holder text, repeatable boolean,
     lease_until bigint, expires_at bigint, created_at bigint, completed_at bigint, user_id varchar, endpoint varchar,
-    note text, response_status integer, response_headers text, response_body bytea, response_chunks integer)
+    note text, response_status integer, response_headers text, response_body bytea, response_chunks integer,
+    claimed_at bigint)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
@@ -77,8 +133,8 @@ DECLARE
     told     constant bigint := onceward_microseconds_v1(moment);
     micro    constant interval := interval '1 microsecond';
     -- Writes whose entry may allow them: those that finish it, and others.
-    ending   onceward_write_v3[];
-    changing onceward_write_v3[];
+    ending   onceward_write_v4[];
+    changing onceward_write_v4[];
     -- Places of writes:
     fresh    integer[];   -- begins of keys that are not there
     answered integer[];   -- those that need no answer but that of the first row
@@ -89,6 +145,7 @@ DECLARE
     priors   varchar[];
     taken    integer[];   -- what is to be done to these
     doubted  integer[];
+    failed   integer[];
     renewed  integer[];
     appended integer[];
     inserted bigint[];    -- versions
@@ -101,8 +158,8 @@ BEGIN
     -- nearly always be for nothing.
     IF p_other IS NOT NULL THEN
         SELECT array_agg(w.n) FILTER (WHERE e.key IS NULL AND w.verb = 'begin'),
-               array_agg(w) FILTER (WHERE onceward_ends_v3(w.verb) AND onceward_allows_v3(e, w, moment)),
-               array_agg(w) FILTER (WHERE NOT onceward_ends_v3(w.verb) AND onceward_allows_v3(e, w, moment))
+               array_agg(w) FILTER (WHERE onceward_ends_v4(w.verb) AND onceward_allows_v4(e, w, moment)),
+               array_agg(w) FILTER (WHERE NOT onceward_ends_v4(w.verb) AND onceward_allows_v4(e, w, moment))
         INTO fresh, ending, changing
         FROM unnest(p_other) w LEFT JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key;
     END IF;
@@ -117,10 +174,10 @@ BEGIN
             SELECT w.*, nextval('platform_idempotency_versions') AS minted FROM unnest(p_other) w WHERE w.n = ANY (fresh)
         ), made AS (
             INSERT INTO platform_idempotency_keys AS e (
-                scope, key, user_id, endpoint, status, created_at, fingerprint, version, attempt, write_id, holder,
-                repeatable, lease_until, expires_at)
-            SELECT w.scope, w.key, w.user_id, w.endpoint, 'in_progress', moment, w.fingerprint, w.minted, 1, w.write_id,
-                   w.holder, w.repeatable, moment + w.lease * micro,
+                scope, key, user_id, endpoint, status, created_at, claimed_at, fingerprint, version, attempt, write_id,
+                holder, repeatable, lease_until, expires_at)
+            SELECT w.scope, w.key, w.user_id, w.endpoint, 'in_progress', moment, moment, w.fingerprint, w.minted, 1,
+                   w.write_id, w.holder, w.repeatable, moment + w.lease * micro,
                    CASE WHEN w.repeatable THEN moment + (w.lease + w.retain) * micro END
             FROM wanted w
             ORDER BY w.scope, w.key
@@ -148,7 +205,7 @@ BEGIN
             SELECT e.ctid AS place, e.status AS before, coalesce(e.write_id = w.known, false) AS is_known, w.*
             FROM unnest(ending) w
             JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
-            WHERE onceward_allows_v3(e, w, moment)
+            WHERE onceward_allows_v4(e, w, moment)
             ORDER BY e.scope, e.key
             FOR NO KEY UPDATE OF e SKIP LOCKED
         ), changed AS (
@@ -176,17 +233,19 @@ BEGIN
     IF changing IS NOT NULL THEN
         SELECT array_agg(h.n), array_agg(h.before),
                array_agg(h.n) FILTER (WHERE h.verb = 'begin' AND NOT h.doubtful),
-               array_agg(h.n) FILTER (WHERE h.verb = 'begin' AND h.doubtful OR h.verb = 'doubt'),
+               array_agg(h.n) FILTER (
+                   WHERE h.verb = 'doubt' OR h.verb IN ('begin', 'abandon', 'abandon_dead') AND h.doubtful),
+               array_agg(h.n) FILTER (WHERE h.verb IN ('abandon', 'abandon_dead') AND NOT h.doubtful),
                array_agg(h.n) FILTER (WHERE h.verb = 'renew'),
                array_agg(h.n) FILTER (WHERE h.verb = 'append')
-        INTO caught, priors, taken, doubted, renewed, appended
+        INTO caught, priors, taken, doubted, failed, renewed, appended
         FROM (
             SELECT w.n, w.verb,
                    CASE WHEN NOT coalesce(onceward_absent_v1(e, moment), false) THEN e.status END AS before,
-                   e.status = 'in_progress' AND NOT (e.repeatable AND w.repeatable) AS doubtful
+                   e.status = 'in_progress' AND NOT (e.repeatable AND coalesce(w.repeatable, true)) AS doubtful
             FROM unnest(changing) w
             JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
-            WHERE onceward_allows_v3(e, w, moment)
+            WHERE onceward_allows_v4(e, w, moment)
             ORDER BY e.scope, e.key
             FOR NO KEY UPDATE OF e SKIP LOCKED
         ) h;
@@ -205,17 +264,31 @@ BEGIN
             attempt = CASE WHEN onceward_absent_v1(e, moment) THEN 1 ELSE e.attempt + 1 END,
             created_at = CASE WHEN onceward_absent_v1(e, moment) THEN moment ELSE e.created_at END,
             note = CASE WHEN onceward_absent_v1(e, moment) THEN '' ELSE e.note END,
-            write_id = w.write_id, holder = w.holder, repeatable = w.repeatable,
+            recovery_point = CASE WHEN NOT onceward_absent_v1(e, moment) THEN e.recovery_point END,
+            recovery_seq = CASE WHEN NOT onceward_absent_v1(e, moment) THEN e.recovery_seq END,
+            refuse_until = CASE WHEN NOT onceward_absent_v1(e, moment) THEN e.refuse_until END,
+            not_done_count = CASE WHEN NOT onceward_absent_v1(e, moment) THEN e.not_done_count END,
+            claimed_at = moment, write_id = w.write_id, holder = w.holder, repeatable = w.repeatable,
             lease_until = moment + w.lease * micro,
             expires_at = CASE WHEN w.repeatable THEN moment + (w.lease + w.retain) * micro END
         FROM unnest(changing) w WHERE w.n = ANY (taken) AND e.scope = w.scope AND e.key = w.key;
     END IF;
 
-    -- A lapsed claim that may not be repeated, or a holder that gives up; a begin has no note of its own.
+    -- A lapsed claim that may not be repeated, or a holder that gives up. A begin has no note of its own, and an
+    -- abandon may have none.
     IF doubted IS NOT NULL THEN
         UPDATE platform_idempotency_keys e
-        SET status = 'in_doubt', write_id = w.write_id, expires_at = NULL, note = coalesce(w.note, e.note)
+        SET status = 'in_doubt', write_id = w.write_id, expires_at = NULL,
+            note = CASE WHEN w.verb = 'doubt' THEN w.note ELSE coalesce(nullif(w.note, ''), e.note) END
         FROM unnest(changing) w WHERE w.n = ANY (doubted) AND e.scope = w.scope AND e.key = w.key;
+    END IF;
+
+    -- A claim that its holder abandoned and that may be repeated.
+    IF failed IS NOT NULL THEN
+        UPDATE platform_idempotency_keys e
+        SET status = 'failed', write_id = w.write_id, expires_at = moment + w.retain * micro, completed_at = moment,
+            note = coalesce(nullif(w.note, ''), e.note), response_chunks = 0
+        FROM unnest(changing) w WHERE w.n = ANY (failed) AND e.scope = w.scope AND e.key = w.key;
     END IF;
 
     IF renewed IS NOT NULL THEN
@@ -248,12 +321,13 @@ BEGIN
     -- someone else's lock. An applied body is not sent back to the one who sent it.
     IF coalesce(cardinality(answered), 0) < coalesce(cardinality(p_known), 0) + coalesce(cardinality(p_other), 0) THEN
         RETURN QUERY
-        SELECT w.n, a.applied, befores[array_position(held, w.n)], NOT a.applied AND onceward_allows_v3(e, w, moment),
+        SELECT w.n, a.applied, befores[array_position(held, w.n)], NOT a.applied AND onceward_allows_v4(e, w, moment),
                told, e.fingerprint, e.status, e.version, e.attempt, e.write_id, e.holder, e.repeatable,
                onceward_microseconds_v1(e.lease_until), onceward_microseconds_v1(e.expires_at),
                onceward_microseconds_v1(e.created_at), onceward_microseconds_v1(e.completed_at),
                e.user_id, e.endpoint, e.note, e.response_status, e.response_headers,
-               CASE WHEN NOT a.applied THEN e.response_body END, e.response_chunks
+               CASE WHEN NOT a.applied THEN e.response_body END, e.response_chunks,
+               onceward_microseconds_v1(e.claimed_at)
         FROM unnest(p_known || p_other) w
         LEFT JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
         CROSS JOIN LATERAL (SELECT coalesce(w.n = ANY (held), false) AS applied) a

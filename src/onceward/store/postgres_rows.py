@@ -17,7 +17,7 @@ _STATUS = {status.value: status for status in Status}
 
 
 def write_record(n: int, write: Write, at: int, known: str) -> str:
-    """A write as `onceward_write_v3`; `at` is where its bytes begin in the data of the batch, `known` the last write of its
+    """A write as `onceward_write_v4`; `at` is where its bytes begin in the data of the batch, `known` the last write of its
     entry, as in `Held`.
     """
     match write:
@@ -142,10 +142,10 @@ def _kept(write: Write, applied: bool) -> Outcome | None:
 
 def to_entry(scope: str, key: str, row: Sequence[Any], outcome: Outcome | None = None) -> Entry:
     if outcome is None:
-        code, headers, body, chunks = row[14:]
+        code, headers, body, chunks = row[14:18]
         kept = code is not None or headers is not None or body is not None or chunks
         outcome = Outcome(code, headers, body, chunks) if kept else NOTHING
     return Entry(
         scope, key, row[0], _STATUS[row[1]], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10],
-        row[11], row[12], row[13], outcome,
+        row[11], row[12], row[13], outcome, row[9] if row[18] is None else row[18],
     )  # fmt: skip

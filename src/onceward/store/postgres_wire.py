@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from importlib import resources
 from typing import TypeAlias, TypeVar, cast
 
-from onceward.errors import InvalidStoreUrl, SchemaTooNew, StoreClosed, StoreUnavailable
-from onceward.store import SCHEMA_VERSION, BatchFailed
+from onceward.errors import InvalidStoreUrl, StoreClosed, StoreUnavailable
+from onceward.store import OLDEST_SCHEMA, SCHEMA_VERSION, BatchFailed, Schema
 
 try:
     import psycopg
@@ -29,6 +29,8 @@ STATEMENT_SECONDS = 4
 ANSWER_SECONDS = 5
 # Opening may wait for another process that creates the tables.
 OPEN_SECONDS = 20
+# A change of the tables waits this long for others, who wait behind it, and then lets them pass.
+_TABLE_LOCK_SECONDS = 1
 
 _CONNECT = {
     "application_name": "onceward",
@@ -59,7 +61,12 @@ SELECT set_config('statement_timeout', '{STATEMENT_SECONDS}s', false),
        set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                                             WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)
 """
-_SCHEMA = "SELECT schema_version, to_regproc('onceward_commit_v3') IS NOT NULL FROM platform_idempotency_meta"
+# By way of JSON, because the tables of schema 1 do not have all of these columns.
+_SCHEMA = """
+SELECT m.schema_version, (to_jsonb(m)->>'readable_from')::integer, (to_jsonb(m)->>'upgraded_to')::integer,
+       to_regproc('onceward_commit_v4') IS NOT NULL
+FROM platform_idempotency_meta m
+"""
 # Our advisory locks: the letters "once", and 1 for creating the schema, 2 (inside the functions) for insert and purge.
 _LOCKS = 0x6F6E6365
 
@@ -280,43 +287,66 @@ def _numbers(found: dict[str, str]) -> list[str]:
 
 
 def _prepare(connection: Connection) -> None:
-    """Look first; create what is missing, under a lock."""
-    version, complete = _schema(connection)
-    if not complete and version <= SCHEMA_VERSION:
-        version = _create(connection)
-    if version > SCHEMA_VERSION:
-        raise SchemaTooNew(f"the store has schema {version}, this Onceward knows {SCHEMA_VERSION}: upgrade Onceward")
+    """Look first; create or upgrade what is missing, under a lock."""
+    schema, complete = _schema(connection)
+    schema.check()
+    if not complete or not schema.is_current:
+        _create(connection)
     connection.execute(_SESSION)
 
 
-def _create(connection: Connection) -> int:
+def _create(connection: Connection) -> None:
     """The lock outlives the transaction on purpose: one begun before the lock was ours would still believe what its
     catalogue cache says, that there is no such table. Should anything fail, closing the connection gives it back.
     """
     connection.execute(f"SET lock_timeout = '{OPEN_SECONDS}s'")
     connection.execute("SELECT pg_advisory_lock(%s, 1)", (_LOCKS,))
-    version, complete = _schema(connection)
-    if not complete:
-        with connection.transaction():
-            if version == 0:
-                connection.execute(_script("postgres.sql"))
-                connection.execute("INSERT INTO platform_idempotency_meta VALUES (1, %s)", (SCHEMA_VERSION,))
-                version = SCHEMA_VERSION
-            connection.execute(_script("postgres_commit.sql"))
+    schema, complete = _schema(connection)
+    schema.check()
+    if not complete or not schema.is_current:
+        _patiently(lambda: _upgrade(connection, schema, complete=complete))
     connection.execute("SELECT pg_advisory_unlock(%s, 1)", (_LOCKS,))
-    return version
+
+
+def _upgrade(connection: Connection, schema: Schema, *, complete: bool) -> None:
+    with connection.transaction():
+        connection.execute(f"SET LOCAL lock_timeout = '{_TABLE_LOCK_SECONDS}s'")
+        if schema.upgraded_to == 0:
+            connection.execute(_script("postgres.sql"))
+            connection.execute("INSERT INTO platform_idempotency_meta VALUES (1, %s)", (OLDEST_SCHEMA,))
+        if not schema.is_current:
+            connection.execute(_script("postgres_schema2.sql"))
+            connection.execute(
+                "UPDATE platform_idempotency_meta SET readable_from = %s, upgraded_to = %s",
+                (max(schema.readable_from, OLDEST_SCHEMA), SCHEMA_VERSION),
+            )
+        if not complete:
+            connection.execute(_script("postgres_commit.sql"))
+
+
+def _patiently(step: Callable[[], None]) -> None:
+    """Repeat a step that did not get its lock on a table in use. Everyone else queues behind a lock that is waited for."""
+    deadline = time.monotonic() + OPEN_SECONDS
+    while True:
+        try:
+            return step()
+        except psycopg.errors.LockNotAvailable:
+            if time.monotonic() > deadline:
+                raise
 
 
 def _script(name: str) -> bytes:
     return resources.files("onceward.store").joinpath(name).read_bytes()
 
 
-def _schema(connection: Connection) -> tuple[int, bool]:
-    """The version of the tables, 0 where there are none; and whether the function is there that we call."""
+def _schema(connection: Connection) -> tuple[Schema, bool]:
+    """The numbers of the tables; and whether the function is there that we call."""
     if not _only(connection.execute("SELECT to_regclass('platform_idempotency_meta') IS NOT NULL").fetchone()):
-        return 0, False
+        return Schema(), False
     row = connection.execute(_SCHEMA).fetchone()
-    return _only(row), row is not None and row[1]
+    if row is None:
+        raise AssertionError("the ledger's table of numbers is empty")
+    return Schema.stored(*row[:3]), row[3]
 
 
 def _only(row: TupleRow | None) -> int:

@@ -6,12 +6,15 @@ import asyncio
 import itertools
 import threading
 from collections import deque
-from typing import Protocol
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 from onceward.core.claim import Answer, Append, Begin, Claim, Move, Ref, Verb, Write, apply, found
 from onceward.store import BATCH_BYTES_MAX, BATCH_WRITES_MAX, Store
 from onceward.store.pending import ANSWER_SECONDS, Pending
 from onceward.store.write_id import write_id
+
+T = TypeVar("T")
 
 
 class Starter(Protocol):
@@ -36,6 +39,16 @@ class Sent(Pending[Answer]):
 
     def on_thread(self) -> None:
         self._starter.help()
+
+
+class Call(Pending[T], Generic[T]):
+    """Anything else to do with the store: a scan, a purge."""
+
+    __slots__ = ("work",)
+
+    def __init__(self, work: Callable[[Store], T], mutex: threading.Lock) -> None:
+        super().__init__(mutex, ANSWER_SECONDS)
+        self.work = work
 
 
 class Queue:
@@ -141,9 +154,13 @@ def release_for(write: Write, answer: Answer) -> Move | None:
     return Move(write.scope, write.key, write_id(), Verb.RELEASE, got.version)
 
 
-def give_back(store: Store, write: Begin, answer: Answer | None) -> None:
-    """Undo a `begin` whose caller is gone. Where its answer was lost, it is sent again under its id, which tells."""
-    release = release_for(write, store.commit([write])[0] if answer is None else answer)
+def give_back(
+    store: Store, write: Begin, answer: Answer | None, *, notice: Callable[[Write, Answer], Answer] = lambda _, a: a
+) -> None:
+    """Undo a `begin` whose caller is gone. Where its answer was lost, it is sent again under its id, which tells; and
+    `notice` sees that answer.
+    """
+    release = release_for(write, notice(write, store.commit([write])[0]) if answer is None else answer)
     if release is not None:
         store.commit([release])
 

@@ -8,14 +8,21 @@
 -- sha256(scope NUL key). The braces make the bucket the hash tag, so that all names of one call are in one slot and
 -- the data can move to a cluster as it is. Every name a call touches is given in KEYS.
 --
---   onceward:{xx}:e:<scope>NUL<key>   hash    one entry: the fields below, "body" and nothing else
+--   onceward:{xx}:e:<scope>NUL<key>   hash    one entry: the fields below
 --   onceward:{xx}:c:<scope>NUL<key>   list    the chunks recorded under its claim
 --   onceward:{xx}:all                 zset    every entry, score 0, as scope NUL key: paged in that order
 --   onceward:{xx}:open                zset    the same for in_progress and in_doubt alone, so that asking for what
 --                                             is unfinished costs what is unfinished
 --   onceward:{xx}:due                 zset    what purge may take one day, by expires_at
+--   onceward:{xx}:lapse               zset    claims that go in doubt when their lease lapses, by lease_until
 --   onceward:{xx}:version             string  the last version minted here; it outlives every entry
---   onceward:{00}:schema              string  the version of this layout
+--   onceward:{00}:schema              string  the number that a process of schema 1 compares with its own: as the next
+--   onceward:{00}:readable_from       string  the oldest schema whose processes may use this store
+--   onceward:{00}:upgraded_to         string  the newest schema that has used it
+--
+-- An entry may also have recovery_point, recovery_seq, refuse_until and not_done_count: they outlive an attempt, so that
+-- a begin over a failed or lapsed entry leaves them. claimed_at is there from the second attempt on; the first one's is
+-- created_at.
 --
 -- Nothing has a native expiry: only purge deletes. Times are microseconds. Lua's numbers are doubles, exact up to
 -- 2^53 (the year 2255); later times are rounded. Numbers become text by '%.0f' alone: tostring would shorten them.
@@ -30,7 +37,7 @@
 -- The fields by number; a table with names would cost as much as all the rest of a refused call.
 local FINGERPRINT, STATUS, VERSION, ATTEMPT, WRITE_ID = 1, 2, 3, 4, 5
 local REPEATABLE, LEASE_UNTIL, EXPIRES_AT, CREATED_AT, COMPLETED_AT = 7, 8, 9, 10, 11
-local NOTE, CHUNKS, BODY = 14, 17, 18
+local NOTE, CHUNKS, BODY = 14, 17, 19
 
 -- Lua cannot hand over more than some 8,000 values at once.
 local PUSH_MAX = 1000
@@ -54,7 +61,7 @@ local function look_up()
   return redis.call('HMGET', KEYS[1],
     'fingerprint', 'status', 'version', 'attempt', 'write_id', 'holder',
     'repeatable', 'lease_until', 'expires_at', 'created_at', 'completed_at',
-    'user_id', 'endpoint', 'note', 'code', 'headers', 'chunks', 'body')
+    'user_id', 'endpoint', 'note', 'code', 'headers', 'chunks', 'claimed_at', 'body')
 end
 
 local function is_absent(entry)
@@ -68,7 +75,7 @@ end
 
 local function answer(entry, applied, before)
   local body = entry[BODY]
-  entry[18], entry[19], entry[20] = applied, before, text(now)
+  entry[19], entry[20], entry[21] = applied, before, text(now)
   local head = cjson.encode(entry)
   return body and head .. '\n' .. body or head
 end
@@ -85,7 +92,7 @@ local function set_due(due, expires_at)
   end
 end
 
--- KEYS: entry, chunks, all, open, due, version.
+-- KEYS: entry, chunks, all, open, due, version, lapse.
 -- ARGV: write id, fingerprint, holder, repeatable (1 or 0), lease, retain, a version proved dead, user id, endpoint.
 if verb == 'begin' then
   local write_id, fingerprint, holder, repeatable = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
@@ -105,6 +112,7 @@ if verb == 'begin' then
       end
       if stored[REPEATABLE] ~= '1' or repeatable ~= '1' then
         redis.call('ZREM', KEYS[5], member)
+        redis.call('ZREM', KEYS[7], member)
         redis.call('HSET', KEYS[1], 'status', 'in_doubt', 'write_id', write_id, 'expires_at', '')
         stored[STATUS], stored[WRITE_ID], stored[EXPIRES_AT] = 'in_doubt', write_id, ''
         return answer(stored, 1, before)
@@ -121,10 +129,19 @@ if verb == 'begin' then
 
   redis.call('ZADD', KEYS[3], 0, member)
   redis.call('ZADD', KEYS[4], 0, member)
-  set_due(KEYS[5], expires_at)
+  if repeatable ~= '1' then
+    redis.call('ZADD', KEYS[7], lease_until, member)
+  end
   redis.call('SET', KEYS[6], version)
-  if stored[STATUS] then
+  if before then
+    redis.call('UNLINK', KEYS[2])
+    redis.call('HDEL', KEYS[1], 'completed_at', 'code', 'headers', 'chunks', 'body')
+    redis.call('HSET', KEYS[1], 'claimed_at', text(now))
+  elseif stored[STATUS] then
     redis.call('UNLINK', KEYS[1], KEYS[2])
+  end
+  if stored[STATUS] or expires_at ~= '' then
+    set_due(KEYS[5], expires_at)
   end
   redis.call('HSET', KEYS[1],
     'fingerprint', fingerprint, 'status', 'in_progress', 'version', version, 'attempt', attempt,
@@ -135,7 +152,7 @@ if verb == 'begin' then
   end
   return answer({
     fingerprint, 'in_progress', version, attempt, write_id, holder, repeatable, lease_until, expires_at, created_at,
-    false, user_id, endpoint, note, false, false, false, false,
+    false, user_id, endpoint, note, false, false, false, text(now), false,
   }, 1, before)
 end
 
@@ -193,6 +210,23 @@ if verb == 'purge' then
   return expires_at and 1 or 0
 end
 
+-- KEYS: lapse. ARGV: how many. Answers the members whose lease had lapsed, as far as is known here, the oldest first.
+if verb == 'lapsed' then
+  return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(now), 'LIMIT', 0, ARGV[4])
+end
+
+-- KEYS: entry, lapse. Brings the index in line with the entry: a process of schema 1 does not keep it. Answers the entry
+-- if its lease has lapsed and it may not be repeated, as a read does; otherwise nothing.
+if verb == 'check' then
+  local entry = look_up()
+  if entry[STATUS] ~= 'in_progress' or entry[REPEATABLE] == '1' then
+    redis.call('ZREM', KEYS[2], member)
+    return false
+  end
+  redis.call('ZADD', KEYS[2], entry[LEASE_UNTIL], member)
+  return tonumber(entry[LEASE_UNTIL]) <= now and refuse(entry)
+end
+
 -- What is left are the moves: which states each accepts, and the state it leaves. MOVES of core/claim.py.
 -- Settling comes first, and without tables: this is made anew in every call.
 local held, doubted, status = true, false, 'failed'
@@ -200,8 +234,8 @@ if verb == 'settle' then
   doubted, status = true, 'completed'
 elseif verb == 'renew' then
   status = 'in_progress'
-elseif verb == 'doubt' then
-  status = 'in_doubt'
+elseif verb == 'doubt' or verb == 'abandon' or verb == 'abandon_dead' then
+  status = 'in_doubt' -- what is abandoned and may be repeated, fails
 elseif verb == 'uphold' then
   held, doubted, status = false, true, 'completed'
 elseif verb == 'overturn' then
@@ -212,14 +246,17 @@ local function is_accepted(before)
   return (held and before == 'in_progress') or (doubted and before == 'in_doubt')
 end
 
--- KEYS: entry, open, due.
+-- KEYS: entry, open, due, lapse.
 -- ARGV: write id, version, lease, retain, note, the last write that the caller knows of or ''; then those of code,
 -- headers, chunks and body that are set, each as its name and its value.
 local write_id, version, lease, retain, note = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
 -- An unfinished entry has no code, headers or body, so that what is not set now stays unset.
-local function finish(expires_at)
+local function finish(expires_at, repeatable)
   redis.call('ZREM', KEYS[2], member)
+  if repeatable ~= '1' then
+    redis.call('ZREM', KEYS[4], member)
+  end
   set_due(KEYS[3], expires_at)
   redis.call('HSET', KEYS[1],
     'status', status, 'write_id', write_id, 'expires_at', expires_at, 'completed_at', text(now),
@@ -227,10 +264,10 @@ local function finish(expires_at)
 end
 
 if ARGV[9] ~= '' and (status == 'completed' or status == 'failed') then
-  local stored = redis.call('HMGET', KEYS[1], 'status', 'version', 'write_id')
+  local stored = redis.call('HMGET', KEYS[1], 'status', 'version', 'write_id', 'repeatable')
   -- One that is accepted is unfinished, so that it is there.
   if stored[2] == version and stored[3] == ARGV[9] and is_accepted(stored[1]) then
-    finish(text(now + retain))
+    finish(text(now + retain), stored[4])
     return text(now) .. ' ' .. stored[1]
   end
 end
@@ -240,20 +277,32 @@ local before = entry[STATUS]
 if is_absent(entry) or entry[VERSION] ~= version or not is_accepted(before) then
   return refuse(entry)
 end
+if verb == 'abandon' and tonumber(entry[LEASE_UNTIL]) > now then
+  return refuse(entry)
+end
+if verb == 'abandon' or verb == 'abandon_dead' then
+  note = note ~= '' and note or entry[NOTE]
+  status = entry[REPEATABLE] == '1' and 'failed' or status
+end
 
 entry[STATUS], entry[WRITE_ID] = status, write_id
 if status == 'in_progress' then
   entry[LEASE_UNTIL] = text(now + lease)
   entry[EXPIRES_AT] = entry[REPEATABLE] == '1' and text(now + lease + retain) or ''
-  set_due(KEYS[3], entry[EXPIRES_AT])
+  if entry[REPEATABLE] == '1' then
+    set_due(KEYS[3], entry[EXPIRES_AT])
+  else
+    redis.call('ZADD', KEYS[4], entry[LEASE_UNTIL], member)
+  end
   redis.call('HSET', KEYS[1],
     'write_id', write_id, 'lease_until', entry[LEASE_UNTIL], 'expires_at', entry[EXPIRES_AT])
 elseif status == 'in_doubt' then
   entry[EXPIRES_AT], entry[NOTE] = '', note
   set_due(KEYS[3], '')
+  redis.call('ZREM', KEYS[4], member)
   redis.call('HSET', KEYS[1], 'status', status, 'write_id', write_id, 'expires_at', '', 'note', note)
 else
   entry[EXPIRES_AT], entry[COMPLETED_AT], entry[NOTE] = text(now + retain), text(now), note
-  finish(entry[EXPIRES_AT])
+  finish(entry[EXPIRES_AT], entry[REPEATABLE])
 end
 return answer(entry, 1, before)

@@ -16,13 +16,14 @@ from importlib import resources
 from typing import TypeAlias, cast
 
 from onceward.core.claim import UNFINISHED, Answer, Append, Begin, Entry, Move, Ref, Status, Write
-from onceward.errors import InvalidOption, NotDurable, SchemaTooNew, StoreClosed
-from onceward.store import PAGE_MAX, SCHEMA_VERSION, BatchFailed, Clock, Page, Reading
+from onceward.errors import InvalidOption, NotDurable, StoreClosed
+from onceward.store import PAGE_MAX, BatchFailed, Clock, Page, Reading
 from onceward.store.flight import Flight
 from onceward.store.held import Held
 from onceward.store.redis_pack import Argument, Names, bucket_of, pack, pack_begin, pack_move
 from onceward.store.redis_parcel import Parcel
 from onceward.store.redis_rows import split, to_answer, to_entry
+from onceward.store.redis_schema import check_schema
 from onceward.store.redis_wire import BUCKETS, Call, Wire, parse_target
 
 # A scan that finds little among many stops after so many pages and hands out its cursor: other callers wait.
@@ -48,6 +49,7 @@ class RedisStore:
         self._held = Held()
         self._closed = False
         self._warned = False
+        self._indexed = False
 
     def commit(self, writes: Sequence[Write]) -> list[Answer]:
         packed = self.pack()
@@ -118,6 +120,37 @@ class RedisStore:
             purged += sum(cast("list[int]", self._send(doomed[: limit - purged])))
         return purged
 
+    def lapsed(self, limit: int) -> Sequence[Entry]:
+        self._index_once()
+        share = -(-limit // BUCKETS)
+        calls = [_script(b, [names.lapse], "lapsed", self._now(), b"", share) for b, names in enumerate(self._names)]
+        places = [
+            (bucket, member)
+            for bucket, members in enumerate(self._send(calls))
+            for member in cast("list[bytes]", members)
+        ]
+        return sorted(self._checked(places), key=lambda entry: entry.lease_until)[:limit]
+
+    def _index_once(self) -> None:
+        """Put claims in the index that a process of schema 1 left out; once in the life of this store."""
+        if not self._indexed:
+            at = _from_cursor("")
+            while places := self._places(None, Status.IN_PROGRESS, at, PAGE_MAX):
+                self._checked(places)
+                at = places[-1]
+            self._indexed = True
+
+    def _checked(self, places: Sequence[Place]) -> list[Entry]:
+        """Those whose lease has lapsed and which may not be repeated; all of them are put right in the index."""
+        now = self._now()
+        keys = [(b, [self._names[b].entry + member, self._names[b].lapse], member) for b, member in places]
+        replies = self._send([_script(bucket, names, "check", now, member) for bucket, names, member in keys])
+        return [
+            entry
+            for (_, member), reply in zip(places, replies, strict=True)
+            if reply is not None and (entry := _entry_of(member, reply)[1]) is not None
+        ]
+
     def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
         if limit <= 0:
             return []
@@ -166,7 +199,7 @@ class RedisStore:
         wire = Wire(self._target, _SCRIPT, self._warn)
         try:
             self._nodes = wire.open(self._nodes)
-            _check_schema(wire, f"{self._target.prefix}:{{00}}:schema")
+            check_schema(wire, self._target.prefix)
         except BaseException:
             wire.close()
             raise
@@ -213,12 +246,7 @@ class RedisStore:
         calls = [_script(b, [self._names[b].entry + member], "read", now, member, status) for b, member in places]
         found: list[tuple[int, Entry | None]] = []
         for (_, member), reply in zip(places, self._send(calls), strict=True):
-            if reply is not None:
-                scope, _, key = member.decode().partition("\x00")
-                head, body = split(reply)
-                found.append((int(head[19]), to_entry(scope, key, head, body)))
-            else:
-                found.append((0, None))
+            found.append((0, None) if reply is None else _entry_of(member, reply))
         return found
 
     def _places(self, scope: str | None, status: Status | None, after: Place, wanted: int) -> list[Place]:
@@ -315,18 +343,15 @@ def is_irreversible(writes: Sequence[Write]) -> bool:
     return any(isinstance(write, Begin) and not write.repeatable for write in writes)
 
 
-def _check_schema(wire: Wire, name: str) -> None:
-    """Look first. One of many that open an empty store at once writes the version, and all read the same."""
-    (stored,) = wire.send([(0, pack("GET", name))])
-    if stored is None:
-        _, stored = wire.send([(0, pack("SET", name, SCHEMA_VERSION, "NX")), (0, pack("GET", name))])
-    version = cast("bytes", stored)
-    if not version.isdigit() or int(version) > SCHEMA_VERSION:
-        raise SchemaTooNew("this Redis store was written by a newer Onceward; upgrade this one")
+def _entry_of(member: bytes, reply: object) -> tuple[int, Entry | None]:
+    """The time and the entry that a read answered."""
+    scope, _, key = member.decode().partition("\x00")
+    head, body = split(reply)
+    return int(head[20]), to_entry(scope, key, head, body)
 
 
 def _names(prefix: str, bucket: int) -> Names:
-    words = ("e:", "c:", "all", "open", "due", "version")
+    words = ("e:", "c:", "all", "open", "due", "version", "lapse")
     return Names(*(f"{prefix}:{{{bucket:02x}}}:{word}".encode() for word in words))
 
 

@@ -15,8 +15,8 @@ from onceward.core.claim import Begin, Move
 Argument: TypeAlias = bytes | str | int
 Command: TypeAlias = bytes
 
-_BEGIN_WORDS = 3 + 6 + 12
-_MOVE_WORDS = 3 + 3 + 9
+_BEGIN_WORDS = 3 + 7 + 12
+_MOVE_WORDS = 3 + 4 + 9
 
 
 class Names(NamedTuple):
@@ -28,6 +28,7 @@ class Names(NamedTuple):
     open: bytes
     due: bytes
     version: bytes
+    lapse: bytes
 
 
 class Bucket(NamedTuple):
@@ -48,10 +49,10 @@ def bucket_of(names: Names, script: bytes) -> Bucket:
     return Bucket(
         entry=names.entry.decode(),
         chunks=names.chunks.decode(),
-        begin_head=f"*{_BEGIN_WORDS}\r\n{words(b'EVALSHA', script, b'6')}",
+        begin_head=f"*{_BEGIN_WORDS}\r\n{words(b'EVALSHA', script, b'7')}",
         begin_keys=words(*names[2:], b"begin"),
-        move_head=words(b"EVALSHA", script, b"3"),
-        move_keys=words(names.open, names.due),
+        move_head=words(b"EVALSHA", script, b"4"),
+        move_keys=words(names.open, names.due, names.lapse),
     )
 
 

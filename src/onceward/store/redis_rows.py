@@ -14,11 +14,11 @@ def to_answer(write: Write, reply: object, held: Entry | None) -> Answer:
     if not cast("bytes", reply).startswith(b"["):
         return _brief(write, cast("bytes", reply), held)
     head, body = split(reply)
-    applied = bool(head[17])
+    applied = bool(head[18])
     # The outcome of a move that finished the entry is the one that was sent.
     sent = write.outcome if applied and isinstance(write, Move) and head[1] in FINISHED else None
-    before = Status(head[18]) if head[18] else None
-    return Answer(applied, to_entry(write.scope, write.key, head, body, sent), int(head[19]), before)
+    before = Status(head[19]) if head[19] else None
+    return Answer(applied, to_entry(write.scope, write.key, head, body, sent), int(head[20]), before)
 
 
 def _brief(write: Write, reply: bytes, held: Entry | None) -> Answer:
@@ -41,7 +41,7 @@ def split(reply: object) -> tuple[list[str], bytes | None]:
 
 def to_entry(scope: str, key: str, head: list[str], body: bytes | None, outcome: Outcome | None = None) -> Entry | None:
     (fingerprint, status, version, attempt, write_id, holder, repeatable, lease_until, expires_at) = head[:9]
-    (created_at, completed_at, user_id, endpoint, note, code, headers, chunks) = head[9:17]
+    (created_at, completed_at, user_id, endpoint, note, code, headers, chunks, claimed_at) = head[9:18]
     if not status:
         return None
     if outcome is None:
@@ -65,4 +65,5 @@ def to_entry(scope: str, key: str, head: list[str], body: bytes | None, outcome:
         endpoint=endpoint,
         note=note,
         outcome=outcome,
+        claimed_at=int(claimed_at or created_at),
     )

@@ -14,14 +14,13 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
 from onceward.core.claim import Answer, Append, Begin, Entry, Ref, Status, Write, apply
 from onceward.core.moment import to_text
-from onceward.errors import InvalidStoreUrl, OncewardError, SchemaTooNew, StoreClosed, StoreUnavailable
-from onceward.store import SCHEMA_VERSION, BatchFailed, Clock, Page, Reading
+from onceward.errors import InvalidStoreUrl, OncewardError, StoreClosed, StoreUnavailable
+from onceward.store import BatchFailed, Clock, Page, Reading
 from onceward.store.bind import SQLITE, Binding, session_for
 from onceward.store.held import Held
 from onceward.store.memory import cursor, wall_clock
@@ -32,18 +31,22 @@ from onceward.store.sqlite_rows import (
     DOOMED_ABANDONED,
     DOOMED_FINISHED,
     INSERT_CHUNK,
+    LAPSED,
     MOVE,
     SELECT_ONE,
     SELECT_PAGE,
+    TAKE,
     Row,
     insert_many,
     move_many,
     moved,
     pages,
     select_many,
+    taken,
     to_entry,
     to_row,
 )
+from onceward.store.sqlite_schema import ensure_schema
 
 # How long a batch waits for another process's transaction, or a bound one, before it gives up.
 BUSY_SECONDS = 5.0
@@ -195,6 +198,10 @@ class SqliteStore:
                 raise
         return len(doomed)
 
+    def lapsed(self, limit: int) -> Sequence[Entry]:
+        with self._speaking() as db:
+            return [to_entry(row) for row in db.execute(LAPSED, (to_text(self._clock()), limit))]
+
     def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
         sql = (
             "SELECT data FROM platform_idempotency_keys AS k JOIN platform_idempotency_chunks AS c USING (scope, key)"
@@ -282,16 +289,7 @@ def _prepare(db: sqlite3.Connection) -> None:
             raise InvalidStoreUrl("the file exists and is not an SQLite database") from error
         raise
     db.execute("PRAGMA synchronous=FULL")
-    if not _schema_version(db):
-        _patiently(lambda: db.execute("BEGIN IMMEDIATE"))
-        if not _schema_version(db):
-            for statement in _statements():
-                db.execute(statement)
-            db.execute("INSERT INTO platform_idempotency_meta VALUES (1, ?, 0)", (SCHEMA_VERSION,))
-        db.execute("COMMIT")
-    version = _schema_version(db)
-    if version > SCHEMA_VERSION:
-        raise SchemaTooNew(f"the store has schema {version}, this Onceward knows {SCHEMA_VERSION}: upgrade Onceward")
+    ensure_schema(db, lambda: _patiently(lambda: db.execute("BEGIN IMMEDIATE")))
 
 
 def _patiently(step: Callable[[], _T]) -> _T:
@@ -304,24 +302,6 @@ def _patiently(step: Callable[[], _T]) -> _T:
             if "locked" not in str(error) or time.monotonic() > deadline:
                 raise
             time.sleep(random.uniform(0.001, 0.02))  # noqa: S311  # spreads the contenders
-
-
-def _schema_version(db: sqlite3.Connection) -> int:
-    table = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'platform_idempotency_meta'").fetchone()
-    if table is None:
-        return 0
-    version: int = db.execute("SELECT schema_version FROM platform_idempotency_meta").fetchone()[0]
-    return version
-
-
-def _statements() -> Iterator[str]:
-    """The statements of the schema file, one by one: `executescript` would end the transaction it runs in."""
-    statement = ""
-    for line in resources.files("onceward.store").joinpath("sqlite.sql").read_text("utf-8").splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
 
 
 def _data_version(db: sqlite3.Connection) -> int:
@@ -364,8 +344,13 @@ def _put(
     ref = (after.scope, after.key)
     if isinstance(write, Begin) and after.status is Status.IN_PROGRESS:
         if before is not None:
-            db.execute(DELETE, ref)
             db.execute(DELETE_CHUNKS, ref)
+        if before is not None and not before.absent(after.claimed_at):
+            # In its row: what earlier attempts recorded there stays.
+            db.execute(TAKE, taken(after))
+            return
+        if before is not None:
+            db.execute(DELETE, ref)
         begun.append(to_row(after))
         return
     if isinstance(write, Append):

@@ -12,7 +12,8 @@ from onceward.core.outcome import NOTHING, Outcome
 
 COLUMNS = (
     "scope, key, fingerprint, status, version, attempt, write_id, holder, repeatable, lease_until, expires_at, "
-    "created_at, completed_at, user_id, endpoint, note, response_status, response_headers, response_body, response_chunks"
+    "created_at, completed_at, user_id, endpoint, note, response_status, response_headers, response_body, response_chunks, "
+    "claimed_at"
 )
 SELECT = f"SELECT {COLUMNS} FROM platform_idempotency_keys"  # noqa: S608  # a constant
 SELECT_ONE = f"{SELECT} WHERE scope = ? AND key = ?"
@@ -39,13 +40,19 @@ _MOVE_MANY = (
     "WITH w({}, scope, key) AS (VALUES {}) UPDATE OR FAIL platform_idempotency_keys AS e SET {} FROM w"
     " WHERE e.scope = w.scope AND e.key = w.key"
 )
-# With 20 columns fewer than the 999 parameters that every SQLite takes; a statement for each number is kept prepared.
+# A new claim in the row of a failed or lapsed one. Without the columns that outlive an attempt.
+TAKE = (
+    "UPDATE platform_idempotency_keys SET status = ?, version = ?, attempt = ?, write_id = ?, holder = ?, repeatable = ?,"
+    " lease_until = ?, expires_at = ?, completed_at = NULL, user_id = ?, endpoint = ?, note = ?, response_status = NULL,"
+    " response_headers = NULL, response_body = NULL, response_chunks = 0, claimed_at = ? WHERE scope = ? AND key = ?"
+)
+# With 21 columns fewer than the 999 parameters that every SQLite takes; a statement for each number is kept prepared.
 ROWS_MAX = 32
 # With the guards in the statement, for a write that needs no transaction around it. The last is the clock, asked once the
 # file's lock is ours: what was decided before may be too old by then.
 INSERT_ALONE = (
     f"INSERT OR FAIL INTO platform_idempotency_keys ({COLUMNS})"  # noqa: S608
-    " SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM platform_idempotency_meta"
+    " SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM platform_idempotency_meta"
     " WHERE version_floor = ? AND onceward_now() <= ? ON CONFLICT DO NOTHING"
 )
 MOVE_ALONE = f"{MOVE} AND write_id = ? AND onceward_now() <= ?"
@@ -57,13 +64,14 @@ DOOMED_ABANDONED = (
     "SELECT scope, key, version FROM platform_idempotency_keys"
     " WHERE status = 'in_progress' AND status IN ('in_progress', 'in_doubt') AND expires_at <= ? LIMIT ?"
 )
+LAPSED = f"{SELECT} WHERE status = 'in_progress' AND repeatable = 0 AND lease_until <= ? ORDER BY lease_until LIMIT ?"
 DELETE = "DELETE FROM platform_idempotency_keys WHERE scope = ? AND key = ?"
 DELETE_CHUNKS = "DELETE FROM platform_idempotency_chunks WHERE scope = ? AND key = ?"
 INSERT_CHUNK = "INSERT INTO platform_idempotency_chunks (scope, key, seq, data) VALUES (?, ?, ?, ?)"
 
 Row = tuple[  # one row of COLUMNS
     str, str, str, str, int, int, str, str, int, str, str | None, str, str | None, str, str, str,
-    int | None, str | None, bytes | None, int,
+    int | None, str | None, bytes | None, int, str | None,
 ]  # fmt: skip
 
 
@@ -105,7 +113,16 @@ def to_row(entry: Entry) -> Row:
         entry.scope, entry.key, entry.fingerprint, entry.status.value, entry.version, entry.attempt, entry.write_id,
         entry.holder, int(entry.repeatable), to_text(entry.lease_until), _maybe_text(entry.expires_at),
         to_text(entry.created_at), _maybe_text(entry.completed_at), entry.user_id, entry.endpoint, entry.note,
-        outcome.code, outcome.headers, outcome.body, outcome.chunks,
+        outcome.code, outcome.headers, outcome.body, outcome.chunks, to_text(entry.claimed_at),
+    )  # fmt: skip
+
+
+def taken(entry: Entry) -> tuple[object, ...]:
+    """The values of `TAKE`. The fingerprint and the time of the first attempt stay as they are."""
+    return (
+        entry.status.value, entry.version, entry.attempt, entry.write_id, entry.holder, int(entry.repeatable),
+        to_text(entry.lease_until), _maybe_text(entry.expires_at), entry.user_id, entry.endpoint, entry.note,
+        to_text(entry.claimed_at), entry.scope, entry.key,
     )  # fmt: skip
 
 
@@ -124,11 +141,13 @@ def _maybe_text(microseconds: int | None) -> str | None:
 
 
 def to_entry(row: Row) -> Entry:
-    code, headers, body, chunks = row[16:]
+    code, headers, body, chunks = row[16:20]
     kept = code is not None or headers is not None or body is not None or chunks
+    created_at = from_text(row[11])
     return Entry(
         row[0], row[1], row[2], Status(row[3]), row[4], row[5], row[6], row[7], bool(row[8]), from_text(row[9]),
-        None if row[10] is None else from_text(row[10]), from_text(row[11]),
+        None if row[10] is None else from_text(row[10]), created_at,
         None if row[12] is None else from_text(row[12]), row[13], row[14], row[15],
         Outcome(code, headers, body, chunks) if kept else NOTHING,
+        created_at if row[20] is None or row[20] == row[11] else from_text(row[20]),
     )  # fmt: skip

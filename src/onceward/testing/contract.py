@@ -24,6 +24,7 @@ from onceward.testing.clock import PinnedClock
 from onceward.testing.rules.batches import BatchRules
 from onceward.testing.rules.chunks import ChunkRules
 from onceward.testing.rules.claims import ClaimRules
+from onceward.testing.rules.doubts import DoubtRules
 from onceward.testing.rules.kept import KeptRules
 from onceward.testing.rules.lives import LifeRules
 from onceward.testing.rules.pages import PageRules
@@ -33,7 +34,7 @@ from onceward.testing.rules.versions import VersionRules
 
 
 class StoreContract(
-    ClaimRules, VersionRules, TimeRules, PurgeRules, BatchRules, ChunkRules, PageRules, KeptRules, LifeRules
+    ClaimRules, DoubtRules, VersionRules, TimeRules, PurgeRules, BatchRules, ChunkRules, PageRules, KeptRules, LifeRules
 ):
     """Subclass it and give it a `make_store` fixture."""
 

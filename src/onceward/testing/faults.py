@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, TypeVar
 
 from onceward.bound import Bindable
-from onceward.core.claim import Answer, Begin, Move, Ref, Status, Verb, Write
+from onceward.core.claim import Answer, Begin, Entry, Move, Ref, Status, Verb, Write
 from onceward.errors import InvalidOption, StoreUnavailable
 from onceward.store import Page, Reading, Store
 from onceward.store.bind import Binding
 
 # What a store is asked to do. `commit` stands for any write, the words before it for one sort of them.
-WORDS = ("begin", *(verb.value for verb in Verb), "append", "commit", "read", "scan", "purge", "chunks")
+WORDS = ("begin", *(verb.value for verb in Verb), "append", "commit", "read", "scan", "purge", "lapsed", "chunks")
 POINTS = frozenset(f"{when}-{word}" for word in WORDS for when in ("before", "after"))
 VARIABLE = "ONCEWARD_FAULT"
 
@@ -94,6 +94,9 @@ class FaultyStore:
 
     def purge(self, limit: int) -> int:
         return self._between(["purge"], lambda: self._store.purge(limit))
+
+    def lapsed(self, limit: int) -> Sequence[Entry]:
+        return self._between(["lapsed"], lambda: self._store.lapsed(limit))
 
     def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
         return self._between(["chunks"], lambda: self._store.chunks(ref, version, after, limit))

@@ -70,6 +70,9 @@ ACCEPTED: dict[tuple[State, Verb], Status] = {
     (in_doubt, Verb.SETTLE): Status.COMPLETED,
     (in_doubt, Verb.UPHOLD): Status.COMPLETED,
     (in_doubt, Verb.OVERTURN): Status.FAILED,
+    # While the lease runs, only with the proof that the holder is dead.
+    (lapsed, Verb.ABANDON): Status.FAILED,
+    (lapsed_once, Verb.ABANDON): Status.IN_DOUBT,
 }
 for _state in (held, held_once, lapsed, lapsed_once):
     ACCEPTED |= {
@@ -78,6 +81,7 @@ for _state in (held, held_once, lapsed, lapsed_once):
         (_state, Verb.FAIL): Status.FAILED,
         (_state, Verb.RELEASE): Status.FAILED,
         (_state, Verb.DOUBT): Status.IN_DOUBT,
+        (_state, Verb.ABANDON_DEAD): Status.FAILED if _state in (held, lapsed) else Status.IN_DOUBT,
     }
 
 # What a begin finds there: the value, whether the write is applied, and the attempt of the entry afterwards.

@@ -1,0 +1,28 @@
+"""Log events: a name and its fields, readable with plain `logging`.
+
+The message is `claim_in_doubt scope=call version=7`; a formatter that shows fields by itself takes `name` alone.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Self
+
+
+class LogEvent(str):
+    """The message of a log record. The fields go into the record's `extra`, too."""
+
+    __slots__ = ("name",)
+    name: str
+
+    def __new__(cls, name: str, fields: Mapping[str, object]) -> Self:
+        event = super().__new__(cls, " ".join([name, *(f"{key}={_shown(value)}" for key, value in fields.items())]))
+        event.name = name
+        return event
+
+
+def _shown(value: object) -> str:
+    """On one line, and quoted where a blank would end it."""
+    text = str(value)
+    return shlex.quote(text if text.isprintable() else repr(text)[1:-1])
