@@ -390,7 +390,7 @@ def retry_seconds(found: Busy) -> int:
     ends, and at least a second. Everything by the store's clock.
     """
     entry, left = found.entry, found.retry_after
-    held = entry.lease_until - left - entry.created_at
+    held = entry.lease_until - left - entry.claimed_at
     return max(BUSY_RETRY_SECONDS, -(-min(held, left) // SECOND))
 
 

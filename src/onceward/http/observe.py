@@ -7,10 +7,11 @@ in logs and traces only cut: it is half of what is needed to ask for somebody's 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from onceward.core.key import KEY_CHARACTERS_SHOWN
+from onceward.core.log_event import LogEvent
 from onceward.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -23,30 +24,9 @@ LOGGER = "onceward.http"
 _log = logging.getLogger(LOGGER)
 
 
-class LogEvent(str):
-    """The name of a log event. As a message of plain `logging` it is followed by its fields: `name key=value …`.
-
-    Programs compare the record's `msg` with the name and find the fields as attributes of the record.
-    """
-
-    __slots__ = ("fields",)
-
-    fields: Mapping[str, object]
-
-    @property
-    def name(self) -> str:
-        """The name alone, as a plain text."""
-        return str.__str__(self)
-
-    def __str__(self) -> str:
-        return " ".join([self.name, *(f"{name}={value}" for name, value in self.fields.items())])
-
-
 def log(level: int, name: str, **fields: object) -> None:
     """Log an event with its fields, both in its message and as attributes of its record."""
-    event = LogEvent(name)
-    event.fields = fields
-    _log.log(level, event, extra=fields, stacklevel=2)
+    _log.log(level, LogEvent(name, fields), extra=fields, stacklevel=2)
 
 
 class Observer:

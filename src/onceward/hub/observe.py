@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
-from onceward.http.observe import LogEvent
+from onceward.core.log_event import LogEvent
 from onceward.http.wire import App, Message, Receive, Send
 from onceward.hub.metrics import Templates, http_counts
 from onceward.hub.problems import Guard

@@ -9,10 +9,12 @@ from tests.http.unit.asgi_server import Call, ask, protected, reply, run
 from tests.http.unit.gateway import Open, answering
 from tests.http.unit.gateway import ask as ask_wsgi
 
+from onceward.core.claim import Busy, Claim
 from onceward.http import WSGIIdempotencyMiddleware
-from onceward.http.guard import LEASE_SECONDS
+from onceward.http.guard import LEASE_SECONDS, retry_seconds
 from onceward.http.retry import Patience
 from onceward.http.wire import Receive, Send
+from onceward.ledger import Ledger
 from onceward.store.memory import MemoryStore
 from onceward.testing import PinnedClock
 
@@ -42,6 +44,21 @@ def test_retry_after_grows_with_the_time_held_and_shrinks_with_the_lease(seconds
 
     started, over = asyncio.Event(), asyncio.Event()
     run(main())
+
+
+def test_the_time_held_is_that_of_this_attempt_not_of_the_first_one() -> None:
+    clock = PinnedClock()
+    with Ledger(MemoryStore(clock=clock), lease_seconds=LEASE_SECONDS) as ledger:
+        first = ledger.blocking.begin("s", "k", repeatable=True)
+        assert isinstance(first, Claim)
+        assert ledger.blocking.fail(first)
+        clock.advance(15)
+        assert isinstance(ledger.blocking.begin("s", "k", repeatable=True), Claim)
+        clock.advance(2)
+        found = ledger.blocking.begin("s", "k", repeatable=True)
+
+    assert isinstance(found, Busy)
+    assert retry_seconds(found) == 2
 
 
 def test_under_wsgi_it_is_the_same() -> None:
