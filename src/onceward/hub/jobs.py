@@ -26,6 +26,8 @@ _PURGE_SECONDS = 3600.0
 # What `idempotency.key_prefix` was by default before, and how many entries are looked at for it.
 _FORMER_NAMESPACE = "onceward"
 _FORMER_ENTRIES = 100
+# How often a process of the hub purges its ledger and puts lapsed claims in doubt, whether or not requests come.
+LEDGER_SECONDS = 60.0
 
 
 class Stopped(Exception):  # not an error: the hub stops
