@@ -25,6 +25,8 @@ CODES = {
     415: "unsupportedMediaType",
     416: "rangeNotSatisfiable",
     422: "unprocessable",
+    429: "tooManyRequests",
+    431: "headersTooLarge",
     500: "internal",
     503: "unavailable",
 }
