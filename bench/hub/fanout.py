@@ -34,7 +34,8 @@ from onceward.db.engine import Database, open_database
 from onceward.db.migrate import migrate
 from onceward.events.feed import Feed
 from onceward.events.log import NewEvent, append
-from onceward.hub.frames import FramesProtocol, HttpProtocol
+from onceward.hub.frames import FramesProtocol
+from onceward.hub.http_protocol import HttpProtocol
 from onceward.hub.routes import events
 
 _EVENT = NewEvent(

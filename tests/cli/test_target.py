@@ -18,13 +18,14 @@ from onceward.hub import tokens
 
 @pytest.fixture
 def reader_token(hub: tuple[str, Path]) -> Iterator[str]:
-    """A token that may only read; while it lives, the hub needs one."""
+    """A token that may only read; the hub needs one until it is opened again."""
     with closing(open_database(f"sqlite:///{hub[1]}/hub.db")) as database:
         with database.write() as tx:
             token, text = tokens.create(tx, "reader", ["read"])
         yield text
         with database.write() as tx:
             tokens.revoke(tx, token.token_id)
+            tokens.open_local(tx)
 
 
 @pytest.mark.parametrize("onceward", ["hub"], indirect=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.servers.postgres import PostgresServer
 from onceward.cli import main
 from onceward.hub.config import Config, HubSettings
 from onceward.hub.data import opened
-from onceward.hub.tokens import find
+from onceward.hub.tokens import find, is_required
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +75,9 @@ def test_only_the_token_itself_is_on_standard_output(capsys: pytest.CaptureFixtu
     assert (elsewhere / "there" / "hub.db").is_file()
 
 
-@pytest.mark.parametrize("command", [["list"], ["revoke", "ada"]], ids=lambda command: command[0])
+@pytest.mark.parametrize(
+    "command", [["list"], ["revoke", "ada"], ["open-local", "--yes"]], ids=lambda command: command[0]
+)
 def test_nothing_is_made_where_no_hub_has_been(
     capsys: pytest.CaptureFixture[str], elsewhere: Path, command: list[str]
 ) -> None:
@@ -96,3 +99,31 @@ def test_the_list_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(first.split()) == 6
     assert len(second.split()) == 5
     assert first.index("admin") == second.index("admin") == head.index("SCOPES")
+
+
+def test_a_hub_is_opened_again_only_with_yes_and_without_live_tokens(
+    database: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said_by(capsys, "create", "ada", "--scope", "read", *database)
+    live = main(["token", "open-local", "--yes", *database]), capsys.readouterr().err
+    said_by(capsys, "revoke", "ada", *database)
+    unsure = main(["token", "open-local", *database]), capsys.readouterr().err
+    config = Config(hub=HubSettings(database=database[-1] if database else ""))
+    with opened(config) as opened_database, opened_database.read() as tx:
+        before = is_required(tx)
+    code = main(["token", "open-local", "--yes", *database])
+    said = capsys.readouterr()
+    with opened(config) as opened_database, opened_database.read() as tx:
+        after = is_required(tx)
+
+    assert live == (1, "onceward: there is 1 live token; revoke it first, see onceward token list\n")
+    assert unsure[0] == 2
+    assert "--yes" in unsure[1]
+    assert (before, code, after) == (True, 0, False)
+    assert said.out == ""
+    assert re.fullmatch(
+        r"onceward: \d{4}-\d\d-\d\dT\S+Z: user \S+ opened this hub: requests from its own machine need no token until"
+        r" the next one is created\n",
+        said.err,
+    )
+    assert len(parsed(capsys, "list", *database)["tokens"]) == 1

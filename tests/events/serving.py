@@ -23,7 +23,8 @@ from onceward.db.engine import Database
 from onceward.events.feed import Feed
 from onceward.events.log import Event, NewEvent, append, extent, page
 from onceward.hub import problems
-from onceward.hub.frames import FramesProtocol, HttpProtocol
+from onceward.hub.frames import FramesProtocol
+from onceward.hub.http_protocol import HttpProtocol
 from onceward.hub.routes import events
 
 # Longer than anything here takes, and short enough to see that something hangs.

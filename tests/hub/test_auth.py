@@ -149,7 +149,12 @@ def test_a_revoked_token_is_refused_from_the_next_request_on(database: Database)
     with database.write() as tx:
         tokens.revoke(tx, "other")
     assert (status(text), status(other)) == (401, 401)
-    assert asked(database, "GET", "/x").body == b"local", "the last one is gone: as before the first"
+    assert asked(database, "GET", "/x").status == 401, "the last one is gone, and nobody is let in for that"
+    with database.write() as tx:
+        tokens.open_local(tx)
+    assert asked(database, "GET", "/x").body == b"local"
+    assert asked(database, "GET", "/x", client=ELSEWHERE).status == 401
+    assert (status(text), status(other)) == (401, 401)
 
 
 @on_sqlite

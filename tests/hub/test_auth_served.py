@@ -15,6 +15,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
+from onceward.cli import main
 from onceward.db.engine import open_database
 from onceward.hub import tokens
 
@@ -49,6 +50,12 @@ def test_everybody_is_judged_by_a_running_hub_and_no_token_is_in_its_log(tmp_pat
         # A worker counts a request when it has answered it, and either of them may be asked.
         counted = 'onceward_http_requests_total{method="GET",route="/ws",status="401"} 2.0'
         until(lambda: counted in client.get("/metrics", headers=good).text, "refusals are not counted")
+        with closing(open_database(f"sqlite:///{folder}/hub.db")) as database, database.write() as tx:
+            tokens.revoke(tx, "ci")
+        # Both workers: each of these connections may reach either of them.
+        assert {httpx.get(hub.url + url, headers=headers).status_code for headers in ({}, good) * 8} == {401}
+        assert main(["token", "open-local", "--yes", "--data-dir", str(folder)]) == 0
+        assert {httpx.get(hub.url + url).status_code for _ in range(8)} == {200}
 
     said = hub.log_lines()
     assert not any(text in line for line in said)

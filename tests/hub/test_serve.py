@@ -21,7 +21,7 @@ from onceward.hub import serve as serving
 from onceward.hub.address import bound, is_loopback, listen, url_of
 from onceward.hub.config import Config, HubSettings
 from onceward.hub.data import opened
-from onceward.hub.tokens import create, revoke
+from onceward.hub.tokens import create, open_local, revoke
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_data_folder_that_cannot_be_made_is_refused(tmp_path: Path, name: str,
     assert said.endswith(f"cannot be made: {why}; choose another with --data-dir")
 
 
-def test_an_address_that_others_can_reach_needs_a_live_token(data_dir: Path) -> None:
+def test_an_address_that_others_can_reach_needs_a_hub_that_requires_a_token(data_dir: Path) -> None:
     """It is bound here and not listened on, so that nobody reaches it."""
     said = refusal(InvalidConfig, data_dir, host="0.0.0.0")  # noqa: S104
 
@@ -127,6 +127,10 @@ def test_an_address_that_others_can_reach_needs_a_live_token(data_dir: Path) -> 
         serving._check_tokens(config, listener, database)
         with database.write() as tx:
             revoke(tx, "ada")
+        # Nobody gets in without one, and the next can be made while it runs.
+        serving._check_tokens(config, listener, database)
+        with database.write() as tx:
+            open_local(tx)
         with pytest.raises(InvalidConfig):
             serving._check_tokens(config, listener, database)
 

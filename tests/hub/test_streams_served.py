@@ -46,6 +46,11 @@ def revoke(database: Database, token: str) -> None:
         assert tokens.revoke(tx, token) >= 1
 
 
+def open_local(database: Database) -> None:
+    with database.write() as tx:
+        tokens.open_local(tx)
+
+
 @contextmanager
 def following(hub: RunningHub, token: str | None, *, as_page: bool = False) -> Iterator[ClientConnection]:
     options: dict[str, Any] = {}
@@ -99,6 +104,7 @@ def test_a_stream_ends_soon_after_its_token_and_no_other_does(hub: tuple[Running
 
 def test_who_followed_without_a_token_is_ended_when_the_hub_needs_one(hub: tuple[RunningHub, Database]) -> None:
     running, database = hub
+    open_local(database)
     with following(running, None) as local:
         token, _ = make_token(database, "read")
         ending = ended(local)
@@ -119,6 +125,7 @@ def test_a_client_is_told_that_its_token_is_gone(hub: tuple[RunningHub, Database
 
 
 def test_a_message_longer_than_a_body_may_be_closes_the_socket_unread(hub: tuple[RunningHub, Database]) -> None:
+    open_local(hub[1])
     with following(hub[0], None) as one:
         with contextlib.suppress(ConnectionClosed):  # perhaps before all of it is sent
             one.send("x" * (HubSettings().max_body_bytes + 1))

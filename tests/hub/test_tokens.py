@@ -6,11 +6,11 @@ import hashlib
 import re
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from onceward.db.engine import Database
 from onceward.db.tables import tokens as table
-from onceward.errors import InvalidInput
+from onceward.errors import Conflict, InvalidInput
 from onceward.hub import tokens
 
 
@@ -84,16 +84,42 @@ def test_two_live_tokens_may_share_a_name_and_end_together(database: Database) -
         assert tokens.find(tx, old) is tokens.find(tx, new) is None
 
 
-def test_the_hub_needs_tokens_as_long_as_one_is_live(database: Database) -> None:
+def test_once_a_token_was_made_the_hub_requires_one_until_it_is_opened_again(database: Database) -> None:
     with database.write() as tx:
-        assert not tokens.any_live(tx)
+        assert not tokens.is_required(tx)
         tokens.create(tx, "a", ["read"])
-        tokens.create(tx, "b", ["read"])
-        assert tokens.any_live(tx)
+        assert tokens.is_required(tx)
         tokens.revoke(tx, "a")
-        assert tokens.any_live(tx)
+        assert tokens.is_required(tx), "the last one is gone, and nobody is let in for that"
+        tokens.open_local(tx)
+        assert not tokens.is_required(tx)
+        tokens.create(tx, "b", ["read"])
+        assert tokens.is_required(tx)
         tokens.revoke(tx, "b")
-        assert not tokens.any_live(tx)
+        assert tokens.is_required(tx), "it was opened for the time before that token, not for ever"
+        assert [token.name for token in tokens.listed(tx)] == ["a", "b"], "an opening is not a token"
+
+
+def test_a_hub_with_a_live_token_is_not_opened(database: Database) -> None:
+    with database.write() as tx:
+        tokens.create(tx, "a", ["read"])
+        with pytest.raises(Conflict, match="1 live token"):
+            tokens.open_local(tx)
+        assert tokens.is_required(tx)
+
+
+def test_a_token_that_is_made_while_the_hub_is_opened_wins(database: Database) -> None:
+    """Two transactions of PostgreSQL may not see each other; this is what they leave behind."""
+    with database.write() as tx:
+        tokens.create(tx, "old", ["read"])
+        tokens.revoke(tx, "old")
+        tokens.open_local(tx)
+        opening = tx.execute(select(table).where(table.c.name == "local")).one()
+        tokens.create(tx, "new", ["read"])
+        tx.execute(update(table).where(table.c.token_id == opening.token_id).values(revoked_at=None))
+        assert tokens.is_required(tx)
+        tokens.revoke(tx, "new")
+        assert tokens.is_required(tx)
 
 
 @pytest.mark.parametrize(

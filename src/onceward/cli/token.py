@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,7 +27,8 @@ SCOPES = ("read", "write", "admin")
 def token() -> None:
     """Make, list and revoke the tokens that the hub accepts.
 
-    They are kept in the hub's database, which need not be running. As soon as there is one, every request needs one.
+    They are kept in the hub's database; the hub need not be running. Once a token was created, every request needs one,
+    also after all of them are revoked.
     """
 
 
@@ -100,6 +102,31 @@ def revoke(config: Config, id_or_name: str, as_json: bool) -> None:
     if not count:
         raise NotFound(f"there is no live token with the id or name {id_or_name!r}; see onceward token list")
     click.echo(json.dumps({"revoked": count}) if as_json else f"revoked: {count}")
+
+
+@token.command("open-local")
+@click.option("--yes", is_flag=True, help="Confirm that every program on this machine may do everything.")
+@settings(*DATA)
+def open_local(config: Config, yes: bool) -> None:
+    """Let requests from this machine in without a token again, as before the first token.
+
+    Every program on the hub's machine may then do everything, and so may everybody behind a proxy on it. Revoke all
+    tokens first. The next token that is created ends it. A hub that is running follows with its next request.
+
+    \b
+    onceward token open-local --yes
+    """  # noqa: D301  # \b is click's mark for lines that stay as they are
+    from onceward.hub import tokens  # noqa: PLC0415
+
+    if not yes:
+        raise click.UsageError("open-local lets every program on this machine do everything; confirm it with --yes")
+    with _there(config) as database, database.write() as tx:
+        since = tokens.open_local(tx)
+    click.echo(
+        f"onceward: {since}: user {getpass.getuser()} opened this hub: requests from its own machine need no token until"
+        " the next one is created",
+        err=True,
+    )
 
 
 @contextmanager

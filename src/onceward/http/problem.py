@@ -28,6 +28,7 @@ CODES = {
     416: "rangeNotSatisfiable",
     422: "unprocessable",
     429: "tooManyRequests",
+    431: "headersTooLarge",
     500: "internal",
     503: "unavailable",
 }

@@ -2,7 +2,7 @@
 
 `Authorization: Bearer <token>` carries it. A page in a browser cannot set headers on a WebSocket; there it offers two
 subprotocols, `onceward` and `onceward.bearer.<token>`, and the hub accepts `onceward`. A token is never read from the
-address. While there is no live token at all, whoever connects from this machine is `local` and may do everything.
+address. Until the first token is created, a client on this machine is `local` and may do everything.
 
 Every request is looked up anew: a revoked token is refused from the next request on. A stream goes on for as long as
 its client likes, so who follows one is looked up again and again.

@@ -71,6 +71,11 @@ class HubSettings:
     log_level: Annotated[str, Choice(("debug", "info", "warning", "error", "critical"))] = "info"
     # A body is read into memory before its route sees it.
     max_body_bytes: Annotated[int, Whole(1024, 1024**3)] = 1024**2
+    # The three below hold in each process.
+    head_seconds: Annotated[float, Duration(0.1, _HOUR)] = 10.0
+    # 0: the smaller of 1,000 and three quarters of the file descriptors.
+    max_connections: Annotated[int, Whole(0, 1_000_000)] = 0
+    max_streams_per_principal: Annotated[int, Whole(1, 1_000_000)] = 100
 
 
 @dataclass(frozen=True, slots=True)

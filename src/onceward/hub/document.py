@@ -10,13 +10,13 @@ from onceward.hub.scopes import scope_needed, scopes_of
 
 # What FastAPI says of its own validation answers, which are never sent.
 _NOT_SENT = ("HTTPValidationError", "ValidationError")
-# An operation needs it or, with the empty alternative, nothing: while there is no token at all.
+# An operation needs it or, with the empty alternative, nothing: before the first token.
 _TOKEN = {
     "type": "http",
     "scheme": "bearer",
     "description": (
-        "A token that `onceward token create` has made; what stands beside it is the scope that it needs. While a hub has "
-        "no token at all, whoever asks from its own machine needs none."
+        "A token that `onceward token create` has made; what stands beside it is the scope that it needs. Until a hub's "
+        "first token is created, requests from its own machine need none."
     ),
 }
 

@@ -3,6 +3,8 @@
     onceward_http_requests_total{method,route,status}   every request, by route template
     onceward_http_request_seconds{route}                how long answers took; streams are not among them
     onceward_streams                                    open WebSockets and event streams
+    onceward_refusals_total{reason}                     refused before a route saw them: head_too_large, slow_head,
+                                                        too_many_connections, too_many_streams, not_http
 
 With `PROMETHEUS_MULTIPROC_DIR` set before this is imported, all processes count in the files of that folder, and
 whichever is asked shows their sum. Without it there is one process, which shows its own registry.
@@ -59,6 +61,9 @@ class HttpCounts(Collector):
         self._streams = Gauge(
             "onceward_streams", "Open WebSockets and event streams.", multiprocess_mode="livesum", registry=None
         )
+        self._refusals = Counter(
+            "onceward_refusals", "Connections and streams over a limit of the hub.", ["reason"], registry=None
+        )
         # Finding a child takes a lock. There are as many as routes, methods and statuses, and no more.
         self._counters: dict[tuple[str, str, int], Counter] = {}
         self._timers: dict[str, Histogram] = {}
@@ -82,8 +87,11 @@ class HttpCounts(Collector):
     def stream_closed(self) -> None:
         self._streams.dec()
 
+    def refused(self, reason: str) -> None:
+        self._refusals.labels(reason).inc()
+
     def collect(self) -> Iterator[Metric]:
-        for metric in (self._requests, self._seconds, self._streams):
+        for metric in (self._requests, self._seconds, self._streams, self._refusals):
             yield from metric.collect()
 
 

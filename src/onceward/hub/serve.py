@@ -29,7 +29,7 @@ from onceward.hub.address import bound, is_loopback, listen, url_of
 from onceward.hub.config import Config
 from onceward.hub.data import is_readable_by_others, opened
 from onceward.hub.setting import without_password
-from onceward.hub.tokens import any_live
+from onceward.hub.tokens import is_required
 from onceward.hub.workers import STOP_SIGNALS, Crew, restore_path_setting
 from onceward.store.check import check
 from onceward.store.open import open_store
@@ -197,7 +197,7 @@ def _check_tokens(config: Config, listener: socket.socket, database: Database) -
     if is_loopback(listener):
         return
     with database.read() as tx:
-        if any_live(tx):
+        if is_required(tx):
             return
     raise InvalidConfig(
         f"{config.hub.host} can be reached from other machines, and there is no token yet; first run"

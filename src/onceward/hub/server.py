@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import os
 import signal
@@ -18,7 +19,9 @@ import uvicorn
 
 from onceward.hub.address import BACKLOG
 from onceward.hub.config import Config
-from onceward.hub.frames import FramesProtocol, HttpProtocol
+from onceward.hub.connection_limits import limits_of
+from onceward.hub.frames import FramesProtocol
+from onceward.hub.http_protocol import HttpProtocol
 from onceward.hub.workers import CLOSE_SECONDS, STOP_SIGNALS
 
 # Makes the application, in the process that serves it. Importable by name, for workers.
@@ -113,7 +116,8 @@ def _uvicorn_config(config: Config, factory: Factory | None) -> uvicorn.Config:
     level = config.hub.log_level
     return uvicorn.Config(
         factory(config),
-        http=HttpProtocol,
+        # uvicorn calls it for each connection, and asks nothing else of it.
+        http=functools.partial(HttpProtocol, limits=limits_of(config)),  # type: ignore[arg-type]
         ws=FramesProtocol,
         ws_max_size=config.hub.max_body_bytes,
         # A slow reader finds a ping only behind everything that it has yet to read, and would be cut off for that. The

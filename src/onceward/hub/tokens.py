@@ -3,6 +3,10 @@
 A token is `ow_<token id>_<secret>`, shown once when it is made. Its name is the principal that it stands for; two live
 tokens may share a name, so that one can replace the other without a gap. Scopes are `read`, `write` and `admin`, and
 none of them implies another.
+
+Once a token was created, the hub requires one, also after all of them are revoked: revoked rows stay, and any row counts.
+`open_local` reverts this with a row of its own under the reserved name `local`. It opens nothing as a token, and counts
+until the next token is created or revoked.
 """
 
 from __future__ import annotations
@@ -16,18 +20,33 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import bindparam, exists, insert, or_, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    and_,
+    bindparam,
+    exists,
+    func,
+    insert,
+    literal_column,
+    not_,
+    or_,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.dialects import sqlite
 
 from onceward.db.clock import now_text
 from onceward.db.engine import Database, Transaction
 from onceward.db.tables import tokens
-from onceward.errors import InvalidInput
+from onceward.errors import Conflict, InvalidInput
 
 SCOPES = ("admin", "read", "write")
 NAME_CHARACTERS_MAX = 128
 # Whoever needs no token: a token by such a name would have a stranger's idempotency keys.
 RESERVED_NAMES = frozenset({"local", "anonymous"})
+# The name of the rows that `open_local` writes.
+_OPENING = "local"
 
 # 256 bits: nobody guesses one, so nothing slower than SHA-256 is needed to keep it.
 _SECRET_BYTES = 32
@@ -63,6 +82,12 @@ def create(tx: Transaction, name: str, scopes: Iterable[str]) -> tuple[Token, st
     token_id = secrets.token_hex(_ID_BYTES)
     secret_text = f"ow_{token_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     token = Token(token_id, name, wanted, now_text(), None, _digest(secret_text))
+    _close_openings(tx)
+    _insert(tx, token)
+    return token, secret_text
+
+
+def _insert(tx: Transaction, token: Token) -> None:
     tx.execute(
         insert(tokens).values(
             token_id=token.token_id,
@@ -72,20 +97,38 @@ def create(tx: Transaction, name: str, scopes: Iterable[str]) -> tuple[Token, st
             created_at=token.created_at,
         )
     )
-    return token, secret_text
 
 
 def listed(tx: Transaction) -> list[Token]:
     """Every token that was ever made, oldest first."""
-    rows = tx.execute(select(*_COLUMNS).order_by(tokens.c.created_at, tokens.c.token_id))
+    rows = tx.execute(select(*_COLUMNS).where(_is_token).order_by(tokens.c.created_at, tokens.c.token_id))
     return [_token(tuple(row)) for row in rows]
 
 
 def revoke(tx: Transaction, token_id_or_name: str) -> int:
     """End the token of that id, or all of that name, from the next request on; says how many that were."""
     named = or_(tokens.c.token_id == token_id_or_name, tokens.c.name == token_id_or_name)
-    live = tokens.c.revoked_at.is_(None)
-    return tx.execute(update(tokens).where(named, live).values(revoked_at=now_text())).rowcount
+    _close_openings(tx)
+    return tx.execute(update(tokens).where(named, _is_live, _is_token).values(revoked_at=now_text())).rowcount
+
+
+def open_local(tx: Transaction) -> str:
+    """Let this machine in without a token again, until the next one is created; gives the time. `Conflict` while a
+    token lives.
+    """
+    live = tx.execute(select(func.count()).select_from(tokens).where(_is_live, _is_token)).scalar_one()
+    if live:
+        tokens_, them = ("token", "it") if live == 1 else ("tokens", "them")
+        verb = "is" if live == 1 else "are"
+        raise Conflict(f"there {verb} {live} live {tokens_}; revoke {them} first, see onceward token list")
+    _close_openings(tx)
+    opening = Token(f"open-{secrets.token_hex(_ID_BYTES)}", _OPENING, frozenset(), now_text(), None, _NO_DIGEST)
+    _insert(tx, opening)
+    return opening.created_at
+
+
+def _close_openings(tx: Transaction) -> None:
+    tx.execute(update(tokens).where(_is_live, _is_opening).values(revoked_at=now_text()))
 
 
 def find(tx: Transaction, secret_text: str) -> Token | None:
@@ -93,8 +136,8 @@ def find(tx: Transaction, secret_text: str) -> Token | None:
     return look(tx, secret_text).token
 
 
-def any_live(tx: Transaction) -> bool:
-    """Whether the hub needs tokens: it does as soon as there is one."""
+def is_required(tx: Transaction) -> bool:
+    """Whether the hub requires a token: from the first one on, unless it was opened again."""
     return look(tx, "").guarded
 
 
@@ -106,17 +149,23 @@ _COLUMNS = (
     tokens.c.revoked_at,
     tokens.c.digest,
 )
-_live = exists().where(tokens.c.revoked_at.is_(None))
+_is_live = tokens.c.revoked_at.is_(None)
+# Part of the statement's text, which SQLite's driver gets with one parameter.
+_opening: ColumnElement[str] = literal_column(f"'{_OPENING}'")
+_is_token, _is_opening = tokens.c.name != _opening, tokens.c.name == _opening
+# An opening counts only while no token lives, whatever the order in which two transactions were committed.
+_is_open = and_(exists().where(_is_live, _is_opening), not_(exists().where(_is_live, _is_token)))
+_guarded = and_(exists().where(_is_token), not_(_is_open))
 _one_row = select(text("1 AS one")).subquery("one_row")
 # One statement, so that both facts are of one moment: a row always comes, with or without a token in it.
-_LOOK = select(_live.label("guarded"), *_COLUMNS).select_from(
+_LOOK = select(_guarded.label("guarded"), *_COLUMNS).select_from(
     _one_row.outerjoin(tokens, tokens.c.token_id == bindparam("wanted"))
 )
 _LOOK_ON_SQLITE = str(_LOOK.compile(dialect=sqlite.dialect(paramstyle="named")))
 
 
 def look(tx: Transaction, secret_text: str) -> Look:
-    """`find` and `any_live` in one read."""
+    """`find` and `is_required` in one read."""
     return _judged(secret_text, tuple(tx.execute(_LOOK, {"wanted": _id_in(secret_text)}).one()))
 
 

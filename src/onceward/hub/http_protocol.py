@@ -1,0 +1,244 @@
+"""uvicorn's HTTP protocol with limits: on the size and time of a request head, and on the number of connections.
+
+A head and what follows a chunked body (its trailer) grow without a limit in the parser, so bytes are counted before it
+gets them. Each byte that brings no progress counts; the end of a head, a part of a body and the end of a message are
+progress. A timer runs while a head is incomplete: from the first byte, and on a new connection from its beginning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from onceward.events.asgi import CONNECTION
+from onceward.http import problem
+from onceward.http.problem import Answer
+from onceward.hub.connection_limits import (
+    HEAD_BYTES_MAX,
+    HEAD_TOO_LARGE,
+    HEADER_LINES_MAX,
+    HEALTH_PATH,
+    TOO_MANY_CONNECTIONS,
+    ConnectionLimits,
+)
+
+_NOT_HTTP = problem.problem(
+    400, "This is not an HTTP request: its method is unknown, or its head or the lengths in its body cannot be read"
+)
+# The WebSocket library refuses longer lines, without an answer.
+_SOCKET_LINE_BYTES_MAX = 8 * 1024
+# A client that is still sending reads its answer only if we go on listening; closing at once would reset the connection.
+_LINGER_SECONDS = 2.0
+
+
+# Where in a message the parser is. Plain numbers: they are compared for every request.
+_IDLE, _HEAD, _BODY = range(3)
+
+
+class _Refused(Exception):  # never leaves the parser
+    """Stops the parser inside of a callback."""
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP with `limits`, whose requests can be cut. Bytes that are not a request get a problem, too."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = limits or ConnectionLimits()
+        self._phase = _IDLE
+        # Bytes since the last progress.
+        self._pending = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_surplus = False
+        self._is_refused = False
+        # What a callback refuses with, and why.
+        self._refusal: tuple[Answer, str] | None = None
+
+    # The connection.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self._limits.max_connections:
+            self._is_surplus = True
+            self._limits.enter(self)
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        self._limits.leave(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_refused:
+            return
+        self._unset_keepalive_if_required()
+        if self._pending + len(data) <= HEAD_BYTES_MAX:
+            self._feed(data)
+            return
+        rest = memoryview(data)
+        while rest and not self.transport.is_closing():
+            room = HEAD_BYTES_MAX - self._pending
+            if not room:
+                self._refuse(HEAD_TOO_LARGE, "head_too_large")
+            elif self._feed(rest[:room]):
+                rest = rest[room:]
+                continue
+            return
+
+    def _feed(self, data: bytes | memoryview) -> bool:
+        """Whether the parser goes on."""
+        self._pending += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+            else:
+                self._unsupported_upgrade_warning()
+            return False
+        except httptools.HttpParserError:
+            self._refuse(*(self._refusal or (_NOT_HTTP, "not_http")))
+            return False
+        if self._pending:
+            # A head or a trailer that goes on.
+            if len(self.headers or ()) > HEADER_LINES_MAX:
+                self._refuse(HEAD_TOO_LARGE, "head_too_large")
+                return False
+            if self._phase != _BODY:
+                self._start_timer()
+        return True
+
+    # What the parser finds.
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._phase = _HEAD
+        # At least one byte of it is here, also when it shares its piece with the end of the message before.
+        self._pending = self._pending or 1
+        self.scope["extensions"] = extended({}, {CONNECTION: _Cutting(self.transport)})
+
+    def on_headers_complete(self) -> None:
+        if self._is_surplus:
+            self._check_surplus()
+        if len(self.headers) > HEADER_LINES_MAX:
+            self._stop(HEAD_TOO_LARGE, "head_too_large")
+        upgrades = self.parser.should_upgrade()
+        if upgrades and self._should_upgrade() and self._longest_line() > _SOCKET_LINE_BYTES_MAX:
+            self._stop(HEAD_TOO_LARGE, "head_too_large")
+        self._stop_timer()
+        self._phase, self._pending = _BODY, 0
+        super().on_headers_complete()
+        # What comes behind the body must not become a header of the request. An upgrade is still looked for in them.
+        self.headers = list(self.headers) if upgrades else []
+        if self._is_surplus:
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        self._pending = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._phase, self._pending = _IDLE, 0
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._phase == _BODY and not self.transport.is_closing():
+            # It was answered before its body was here. The rest may come, but not for ever.
+            self._start_timer()
+
+    # Refusing.
+
+    def _check_surplus(self) -> None:
+        self._limits.leave(self)
+        if len(self.connections) <= self._limits.max_connections:
+            self._is_surplus = False
+        elif self.url.partition(b"?")[0] != HEALTH_PATH:
+            self._stop(TOO_MANY_CONNECTIONS, "too_many_connections")
+
+    def _longest_line(self) -> int:
+        return max(len(self.url), *(len(name) + len(value) for name, value in self.headers)) + len(b"GET  HTTP/1.1\r\n")
+
+    def _stop(self, answer: Answer, reason: str) -> None:
+        self._refusal = answer, reason
+        raise _Refused
+
+    def make_room(self) -> None:
+        """Another surplus connection needs the place."""
+        if not self.transport.is_closing():
+            self._refuse(TOO_MANY_CONNECTIONS, "too_many_connections")
+
+    def send_400_response(self, msg: str) -> None:
+        del msg
+        self._refuse(_NOT_HTTP, "not_http")
+
+    def _refuse(self, answer: Answer, reason: str) -> None:
+        """Answer without the application, and close."""
+        self._is_refused = True
+        self._stop_timer()
+        self._limits.refusals.add(reason, self.client[0] if self.client else None)
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            is_its_own = self._phase == _BODY and not self.pipeline
+            if not is_its_own or cycle.response_started:
+                # The client would take it for the answer to another request, or for a part of one.
+                self.transport.close()
+                return
+            cycle.disconnected = True
+            cycle.message_event.set()
+        headers = [*self.server_state.default_headers, *answer.headers, (b"connection", b"close")]
+        head = b"".join(b"%s: %s\r\n" % header for header in headers)
+        self.transport.write(STATUS_LINE[answer.status] + head + b"\r\n" + answer.body)
+        if answer is HEAD_TOO_LARGE and self.transport.can_write_eof():
+            self.transport.write_eof()
+            self._timer = self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
+        else:
+            self.transport.close()
+
+    def _start_timer(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _head_is_late(self) -> None:
+        self._timer = None
+        if self.flow.read_paused:
+            # We are the ones who do not read.
+            self._start_timer()
+        elif not self.transport.is_closing():
+            self._limits.refusals.add("slow_head", self.client[0] if self.client else None)
+            self.transport.close()
+
+
+def extended(extensions: Any, ours: dict[str, object]) -> dict[str, Any]:
+    """The server's own types know only extensions without content."""
+    return {**(extensions or {}), **ours}
+
+
+class _Cutting:
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+
+    def unsent(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def cut(self, last: bytes, number: int, reason: str) -> None:
+        """At once: a browser knows the id of the last event that it has read, and resumes by itself."""
+        del last, number, reason
+        self._transport.abort()
