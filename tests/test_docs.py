@@ -29,8 +29,9 @@ from onceward.bound import Bound
 from onceward.core import key, outcome, value
 from onceward.core.claim import Entry, Status
 from onceward.http import Operation, Rule, problem
-from onceward.http.guard import Guard, Options
+from onceward.http.guard import Guard
 from onceward.http.metrics import Tally
+from onceward.http.options import Options
 from onceward.run import CurrentClaim
 from onceward.store import redis_wire
 from onceward.terms import Effect, Terms

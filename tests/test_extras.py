@@ -45,5 +45,6 @@ def test_an_error_names_the_extra_that_is_missing(
     command = [sys.executable, "-c", f"{_BLOCK}\n{program}", missing, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, timeout=60)
 
-    assert done.returncode == 1
+    # A command that is given a store without its driver has wrong input; everything else has failed.
+    assert done.returncode == (2 if "'schema'" in program else 1)
     assert f"pip install 'onceward[{extra}]'" in done.stderr.splitlines()[-1]

@@ -21,9 +21,10 @@ from onceward.http import problem
 from onceward.http.ending import Ending
 from onceward.http.events import interrupted, place_of
 from onceward.http.exchange import Exchange
-from onceward.http.guard import Asked, Guard, Options, PrincipalChanged, retry_seconds
+from onceward.http.guard import Asked, Guard, PrincipalChanged, retry_seconds
 from onceward.http.incoming import Headers, Incoming
 from onceward.http.operation import GUARDED, LIFESPAN_KEY, SCOPE_KEY, operation_around
+from onceward.http.options import Options
 from onceward.http.principal import Principal
 from onceward.http.problem import Answer
 from onceward.http.replay import INTERRUPTED, answer, client_gone, replay

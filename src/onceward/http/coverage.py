@@ -14,7 +14,8 @@ from typing import Any
 from onceward.core.record import record
 from onceward.errors import InvalidOption, NotGuarded
 from onceward.http.asgi import IdempotencyMiddleware
-from onceward.http.guard import METHODS, Guard
+from onceward.http.guard import Guard
+from onceward.http.options import METHODS
 from onceward.http.routes import flat, is_router, unbound
 from onceward.http.rules import HOLD, Rule, rule_on
 from onceward.http.wsgi import WSGIIdempotencyMiddleware

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
-import re
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict, cast
+from collections.abc import Coroutine
+from typing import Any, TypeAlias, cast
 
 from onceward.core.claim import SECOND, Busy, Claim, Found, InDoubt, Mismatch, Replay
 from onceward.core.fingerprint import Digest
@@ -16,6 +15,21 @@ from onceward.core.response import DENY_HEADERS, keeps_status
 from onceward.errors import InvalidOption, OncewardError, StoreUnavailable
 from onceward.http.kept import Form
 from onceward.http.observe import Observer
+from onceward.http.options import (
+    LEASE_SECONDS,
+    MAX_BODY_BYTES,
+    MAX_RESPONSE_BYTES,
+    MAX_STREAM_SECONDS,
+    METHODS,
+    OF_A_LEDGER,
+    PROCEED,
+    PURGE_SECONDS,
+    STORE_SECONDS,
+    Options,
+    cookie_names,
+    seconds,
+    texts,
+)
 from onceward.http.principal import Principal, cookies_in, with_cookies
 from onceward.http.problem import BUSY_RETRY_SECONDS
 from onceward.http.rules import REPEAT, PathRules, Rule, declared
@@ -26,77 +40,9 @@ from onceward.store.check import check
 from onceward.store.failure_log import report
 from onceward.store.open import open_store
 from onceward.store.upkeep import POLL_SECONDS_MAX, POLL_SECONDS_MIN
-from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX, check_seconds
+from onceward.terms import LEASE_SECONDS_MAX, check_seconds
 
 logger = logging.getLogger("onceward.http")
-
-# A worker that is silent for longer is taken for dead. Short, because in another pid namespace its death cannot be
-# proved, and a client has to wait for this long; renewed every third of it while the handler runs.
-LEASE_SECONDS = 30.0
-METHODS = ("POST", "PUT", "PATCH")
-MAX_BODY_BYTES = 10 * 1024 * 1024
-MAX_RESPONSE_BYTES = 16 * 1024 * 1024
-MAX_STREAM_SECONDS = 300.0
-STORE_SECONDS = 5.0
-PURGE_SECONDS = 60.0
-PROCEED = "proceed"
-# A token, as RFC 6265 has it.
-_COOKIE_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# What a ledger is made with, and nobody can say of one that is there.
-_LEDGERS = ("namespace", "store_seconds")
-
-
-class Options(TypedDict, total=False):
-    """Options of both middlewares.
-
-    lease_seconds       how long a silent worker keeps a key (30); renewed while the handler runs
-    retain_seconds      how long a response is replayed, counted from its end (24 hours)
-    wait_seconds        how long a duplicate waits for the running one before 409 (0)
-    principal           who asks: called with the ASGI scope or WSGI environ, gives a text or None
-    session_cookies     names of the cookies that say who asks, where no Authorization does; all others then do not count
-    variant             what else tells requests apart: called as `principal`, gives a text or None, which says nothing
-    on_crash            "repeat" (default) or "hold"; see `Rule`
-    methods             the methods that are checked (POST, PUT, PATCH)
-    paths               only paths that begin with one of these are checked (all)
-    required            a request without a key gets 400 (False)
-    rules               rules by path, for applications whose handlers cannot carry them
-    max_body_bytes      larger keyed requests get 413 (10 MiB)
-    max_response_bytes  larger responses are not kept (16 MiB)
-    max_stream_seconds  how long a stream goes on for a client that went away (300)
-    deny_headers        response headers that are not replayed; replaces the default list
-    keep_status         which statuses are kept; called with the status
-    on_store_error      "fail" (503, default) or "proceed" (run unprotected)
-    store_seconds       how long a store that fails is asked again before 503 (5); not beside a ledger
-    purge_seconds       how often expired keys are deleted in the background (60; 0: never)
-    encryption_keys     seal kept responses with the first, open with any (none)
-    metrics             True, False, or a prometheus registry
-    namespace           separates applications that share one store ("onceward"); not beside a ledger
-    enabled             False switches all of it off
-    """
-
-    lease_seconds: float | None
-    retain_seconds: float | None
-    wait_seconds: float
-    principal: Callable[[Any], Any] | None
-    session_cookies: Iterable[str]
-    variant: Callable[[Any], str | None] | None
-    on_crash: str
-    methods: Iterable[str]
-    paths: Iterable[str]
-    required: bool
-    rules: Mapping[str, Rule]
-    max_body_bytes: int
-    max_response_bytes: int
-    max_stream_seconds: float
-    deny_headers: Iterable[str]
-    keep_status: Callable[[int], bool]
-    on_store_error: str
-    store_seconds: float
-    purge_seconds: float
-    encryption_keys: Sequence[bytes]
-    metrics: Any
-    namespace: str
-    enabled: bool
 
 
 @record(frozen=True, slots=True)
@@ -143,7 +89,7 @@ class Guard:
         # A setting that is not there may be passed on as None.
         options = cast("Options", {name: value for name, value in options.items() if value is not None})
         own = not isinstance(store, Ledger)
-        for name in _LEDGERS:
+        for name in OF_A_LEDGER:
             if name in options and not own:
                 raise InvalidOption(f"{name}= is for a store that the middleware opens; the ledger given has its own")
         self.default = Rule(
@@ -157,21 +103,21 @@ class Guard:
             max_response_bytes=options.get("max_response_bytes", MAX_RESPONSE_BYTES),
             digest=False,
         )
-        self.methods = _texts("methods", options.get("methods", METHODS), str.upper)
-        self.paths = tuple(_texts("paths", options.get("paths", ()), str))
+        self.methods = texts("methods", options.get("methods", METHODS), str.upper)
+        self.paths = tuple(texts("paths", options.get("paths", ()), str))
         if not all(path.startswith("/") for path in self.paths):
             raise InvalidOption(f"paths= are the beginnings of paths, such as '/api/', not {self.paths!r}")
         self.rules = PathRules(options.get("rules", {}))
         self.principal = options.get("principal")
-        self.session_cookies = _cookie_names(options.get("session_cookies", ()))
+        self.session_cookies = cookie_names(options.get("session_cookies", ()))
         self._variant = options.get("variant")
         self.keep_status = options.get("keep_status", keeps_status)
         functions = {"principal": self.principal, "variant": self._variant, "keep_status": self.keep_status}
         for name, function in functions.items():
             if function is not None and not callable(function):
                 raise InvalidOption(f"{name}= is a function, not {function!r}")
-        self.max_stream_seconds = _seconds("max_stream_seconds", options.get("max_stream_seconds", MAX_STREAM_SECONDS))
-        self._purge_seconds = _seconds("purge_seconds", options.get("purge_seconds", PURGE_SECONDS))
+        self.max_stream_seconds = seconds("max_stream_seconds", options.get("max_stream_seconds", MAX_STREAM_SECONDS))
+        self._purge_seconds = seconds("purge_seconds", options.get("purge_seconds", PURGE_SECONDS))
         check_seconds("store_seconds", options.get("store_seconds", STORE_SECONDS), LEASE_SECONDS_MAX)
         self.enabled = options.get("enabled", True)
         if not isinstance(self.enabled, bool):
@@ -179,7 +125,7 @@ class Guard:
         if options.get("on_store_error", "fail") not in ("fail", PROCEED):
             raise InvalidOption(f"on_store_error= is 'fail' or 'proceed', not {options.get('on_store_error')!r}")
         self.proceeds = options.get("on_store_error") == PROCEED
-        deny = _texts("deny_headers", options.get("deny_headers", DENY_HEADERS), str.lower)
+        deny = texts("deny_headers", options.get("deny_headers", DENY_HEADERS), str.lower)
         if not all(name.isascii() for name in deny):
             raise InvalidOption(f"deny_headers= are names of headers, not {sorted(deny)!r}")
         keys = options.get("encryption_keys", ())
@@ -377,14 +323,6 @@ def _ledger(store: str | Store | Ledger, options: Options) -> Ledger:
     )
 
 
-def _texts(name: str, values: Iterable[str], form: Callable[[str], str]) -> frozenset[str]:
-    several = isinstance(values, Iterable) and not isinstance(values, str)
-    texts = tuple(values) if several else ()
-    if not several or not all(isinstance(text, str) for text in texts):
-        raise InvalidOption(f"{name}= is a list of texts, not {values!r}")
-    return frozenset(map(form, texts))
-
-
 def retry_seconds(found: Busy) -> int:
     """When to ask again for a key that another holds: as long as it has been held already, but no later than its lease
     ends, and at least a second. Everything by the store's clock.
@@ -392,15 +330,3 @@ def retry_seconds(found: Busy) -> int:
     entry, left = found.entry, found.retry_after
     held = entry.lease_until - left - entry.claimed_at
     return max(BUSY_RETRY_SECONDS, -(-min(held, left) // SECOND))
-
-
-def _cookie_names(names: Iterable[str]) -> frozenset[bytes]:
-    texts = _texts("session_cookies", names, str)
-    # What no cookie can be called would never be found, and all cookies would count after all.
-    if not all(_COOKIE_NAME.fullmatch(name) for name in texts):
-        raise InvalidOption(f"session_cookies= are names of cookies, such as ('sid',), not {sorted(texts)!r}")
-    return frozenset(name.encode() for name in texts)
-
-
-def _seconds(name: str, value: object) -> float:
-    return check_seconds(name, value, RETAIN_SECONDS_MAX)

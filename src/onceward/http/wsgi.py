@@ -19,8 +19,9 @@ from onceward.http import principal as principals
 from onceward.http import problem
 from onceward.http.ending import Ending
 from onceward.http.events import interrupted, place_of
-from onceward.http.guard import Asked, Guard, Options, PrincipalChanged, retry_seconds
+from onceward.http.guard import Asked, Guard, PrincipalChanged, retry_seconds
 from onceward.http.operation import ENVIRON_KEY, GUARDED, operation_around
+from onceward.http.options import Options
 from onceward.http.principal import CREDENTIAL_HEADERS, Principal
 from onceward.http.problem import Answer
 from onceward.http.replay import INTERRUPTED, REPLAYED, has_events, kept_answer

@@ -24,7 +24,7 @@ except ModuleNotFoundError as error:
     raise missing_extra(error, __name__, "hub") from error
 
 from onceward.http import IdempotencyMiddleware, Rule, document_idempotency
-from onceward.http.guard import LEASE_SECONDS
+from onceward.http.options import LEASE_SECONDS
 from onceward.http.wire import App, Receive, Send
 from onceward.hub import metrics, problems
 from onceward.hub.auth import Auth, principal_of

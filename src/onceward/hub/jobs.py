@@ -12,6 +12,7 @@ from onceward.db.clock import time_text
 from onceward.db.engine import Database
 from onceward.errors import OncewardError
 from onceward.events import log
+from onceward.hub.claims import namespaces
 from onceward.tasks import gc_blobs
 from onceward.turns.artifacts import purge_artifacts
 
@@ -23,9 +24,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("onceward.hub")
 
 _PURGE_SECONDS = 3600.0
-# What `idempotency.key_prefix` was by default before, and how many entries are looked at for it.
+# What `idempotency.key_prefix` was by default before.
 _FORMER_NAMESPACE = "onceward"
-_FORMER_ENTRIES = 100
 # How often a process of the hub purges its ledger and puts lapsed claims in doubt, whether or not requests come.
 LEDGER_SECONDS = 60.0
 
@@ -70,11 +70,11 @@ async def warn_of_former_entries(config: Config, ledger: Ledger) -> None:
     if ("idempotency", "key_prefix") in config.sources or ledger.namespace == _FORMER_NAMESPACE:
         return
     try:
-        page = await ledger.line.call(lambda store: store.scan(None, None, "", _FORMER_ENTRIES))
+        found = await namespaces(ledger)
     except OncewardError:
         # Whoever needs the ledger is told what is wrong with it.
         return
-    if any(entry.scope.startswith(f"{_FORMER_NAMESPACE}:") for entry in page.entries):
+    if _FORMER_NAMESPACE in found:
         logger.warning(
             'the ledger has entries under "%s", which was the default of idempotency.key_prefix in earlier versions. This '
             'hub uses "%s" and does not see them: a retry of an earlier request runs again, and earlier doubts are not '

@@ -27,6 +27,7 @@ from onceward.core.claim import Answer, Begin, Entry, Move, Ref, Status, Verb, W
 from onceward.errors import InvalidOption, StoreUnavailable
 from onceward.store import Page, Reading, Store
 from onceward.store.bind import Binding
+from onceward.store.check import check
 
 # What a store is asked to do. `commit` stands for any write, the words before it for one sort of them.
 WORDS = ("begin", *(verb.value for verb in Verb), "append", "commit", "read", "scan", "purge", "lapsed", "chunks")
@@ -100,6 +101,12 @@ class FaultyStore:
 
     def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
         return self._between(["chunks"], lambda: self._store.chunks(ref, version, after, limit))
+
+    def check(self) -> None:
+        """What an application asks when it starts, which is not one of the points."""
+        if self._down:
+            _lose()
+        check(self._store)
 
     def bind(self, connection: object) -> Binding:
         """A bound transaction goes past this store: what happens in it is between it and the database."""

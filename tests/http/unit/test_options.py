@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 from onceward.core.response import keeps_status
 from onceward.errors import InvalidKey, InvalidOption, InvalidStoreUrl
 from onceward.http import IdempotencyMiddleware, Rule, WSGIIdempotencyMiddleware
-from onceward.http.guard import Guard, Options
+from onceward.http.guard import Guard
+from onceward.http.options import Options
 from onceward.ledger import Ledger
 from onceward.store.memory import MemoryStore
 

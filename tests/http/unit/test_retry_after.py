@@ -11,7 +11,8 @@ from tests.http.unit.gateway import ask as ask_wsgi
 
 from onceward.core.claim import Busy, Claim
 from onceward.http import WSGIIdempotencyMiddleware
-from onceward.http.guard import LEASE_SECONDS, retry_seconds
+from onceward.http.guard import retry_seconds
+from onceward.http.options import LEASE_SECONDS
 from onceward.http.retry import Patience
 from onceward.http.wire import Receive, Send
 from onceward.ledger import Ledger

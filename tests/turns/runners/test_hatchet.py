@@ -182,6 +182,16 @@ def test_a_step_whose_worker_is_gone_is_run_again_by_another(
     asyncio.run(story())
 
 
+class Door:
+    """The way to a channel, closed at first."""
+
+    is_closed = True
+
+    async def __call__(self, _turn: Turn) -> None:
+        if self.is_closed:
+            raise NotDone("the channel is closed")
+
+
 class Statuses:
     """Notes what was found when a beat or a tool call was looked up."""
 
@@ -280,11 +290,7 @@ def test_a_repeated_run_of_the_agent_gives_the_same_ending_and_the_same_next_tur
 def test_a_repeated_run_of_the_agent_that_has_still_to_deliver_gives_the_next_turn(
     hatchet: Hatchet, database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    closed = [True]
-
-    async def door(_turn: Turn) -> None:
-        if closed[0]:
-            raise NotDone("the channel is closed")
+    door = Door()
 
     async def story() -> None:
         held = Held(decides(Decision.QUEUE))
@@ -296,7 +302,7 @@ def test_a_repeated_run_of_the_agent_that_has_still_to_deliver_gives_the_next_tu
         run.answer.set_result("the first")
 
         assert await running == {"ending": "undelivered", "next_turn": newer}
-        closed[0] = False
+        door.is_closed = False
         assert await step(shop.steps.run_agent, older) == {"ending": "complete", "next_turn": newer}
 
     asyncio.run(story())
@@ -325,11 +331,7 @@ def test_a_repeated_run_of_a_superseded_turn_says_so(hatchet: Hatchet, database:
 def test_what_the_channel_does_not_take_is_tried_again_by_hatchet(
     hatchet: Hatchet, database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    closed = [True]
-
-    async def door(_turn: Turn) -> None:
-        if closed[0]:
-            raise NotDone("the channel is closed")
+    door = Door()
 
     async def story() -> None:
         post = Post(door)
@@ -337,7 +339,7 @@ def test_what_the_channel_does_not_take_is_tried_again_by_hatchet(
         turn_id = await shop.say("hello")
         with pytest.raises(Undelivered):
             await shop.all_steps(turn_id)
-        closed[0] = False
+        door.is_closed = False
 
         assert (await shop.all_steps(turn_id))["response"] == "You said: hello"
         assert post.sent == [(turn_id, "You said: hello")]

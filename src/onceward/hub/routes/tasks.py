@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -10,18 +9,14 @@ import anyio.to_thread
 from fastapi import APIRouter, Header, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.responses import JSONResponse
 
 from onceward import tasks
-from onceward.blobs.media import is_inline_safe
 from onceward.core.canonical import Json
 from onceward.core.text import refused
 from onceward.core.web_url import LENGTH_MAX as URL_LENGTH_MAX
 from onceward.db.clock import now_text
 from onceward.errors import InvalidInput
-from onceward.http import problem
-from onceward.hub import ranges
 from onceward.hub.auth import may
 from onceward.hub.body import Sent, StrictRoute, parse
 from onceward.hub.constraints import (
@@ -35,11 +30,11 @@ from onceward.hub.constraints import (
     text,
     trimmed,
 )
+from onceward.hub.download import content_response
 from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown, paged
-from onceward.hub.ranges import Part, Unsatisfiable
 from onceward.hub.state import hub_of, request_key_of
 from onceward.hub.upload import Upload, received
-from onceward.tasks import Content, NewAttachment, UploadRules
+from onceward.tasks import NewAttachment, UploadRules
 from onceward.tasks.fields import KINDS, PATH_BYTES_MAX, TITLE_BYTES_MAX
 from onceward.tasks.task import ID_PATTERN, SPEC_BYTES_MAX
 
@@ -311,54 +306,7 @@ def get_content(
     hub = hub_of(request)
     with hub.database.read() as tx:
         content = tasks.open_content(tx, attachment_id)
-    etag = f'"sha256-{content.sha256}"'
-    headers = {"ETag": etag, "Accept-Ranges": "bytes", "Cache-Control": "private, no-cache", **_safe(content)}
-    if ranges.is_unchanged(if_none_match, etag):
-        return Response(status_code=304, headers=headers)
-    size = content.size_bytes
-    wanted = ranges.wanted(range_, if_range, etag, size)
-    if isinstance(wanted, Unsatisfiable):
-        refusal = problem.problem(416, f"the content has {size} bytes")
-        return Response(
-            refusal.body, 416, {"Content-Range": f"bytes */{size}", "Content-Type": "application/problem+json"}
-        )
-    part, status = (wanted, 206) if isinstance(wanted, Part) else (Part(0, size), 200)
-    if isinstance(wanted, Part):
-        headers["Content-Range"] = f"bytes {part.start}-{part.end - 1}/{size}"
-    headers["Content-Length"] = str(part.end - part.start)
-    # Also for HEAD, which must not promise bytes that GET does not find.
-    pieces = content.read(hub.blobs, part.start, part.end)
-    if request.method == "HEAD":
-        pieces.close()
-        return Response(status_code=status, headers=headers)
-    return _Download(pieces, status, headers)
-
-
-class _Download(StreamingResponse):
-    """Lets go of the blob at its end, also when the client goes: what a failed send holds is freed some time, or never."""
-
-    def __init__(self, pieces: Generator[bytes], status: int, headers: dict[str, str]) -> None:
-        super().__init__(pieces, status, headers)
-        self._pieces = pieces
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        finally:
-            self._pieces.close()
-
-
-def _safe(content: Content) -> dict[str, str]:
-    """What a browser may do with bytes that anybody may have sent: show what cannot act, and keep the rest."""
-    attachment = content.attachment
-    sniffed = str(attachment.meta.get("sniffed_media_type") or attachment.media_type or "")
-    inline = is_inline_safe(sniffed, attachment.media_type)
-    return {
-        "Content-Type": attachment.media_type or "application/octet-stream",
-        "Content-Disposition": ranges.disposition("inline" if inline else "attachment", attachment.filename),
-        "X-Content-Type-Options": "nosniff",
-        "Content-Security-Policy": "default-src 'none'; sandbox",
-    }
+    return content_response(content, hub.blobs, request.method, range_, if_range, if_none_match)
 
 
 def _described(upload: Upload) -> NewAttachment:
