@@ -17,6 +17,7 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
+from onceward.core.log_event import LogEvent
 from onceward.http.wire import App, Message, Receive, Send
 from onceward.hub.metrics import Templates, http_counts
 from onceward.hub.problems import Guard
@@ -46,6 +47,7 @@ def configure(log_format: str = "auto", log_level: str = "info", stream: TextIO 
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
+        _named,
         _with_request_id,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
     ]
@@ -71,6 +73,14 @@ def configure(log_format: str = "auto", log_level: str = "info", stream: TextIO 
 
 def _is_no_access_line(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith('%s - "WebSocket')
+
+
+def _named(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """An event that has its fields in the message, for plain `logging`, is shown by its name here: the fields follow."""
+    record = event.get("_record")
+    if isinstance(record, logging.LogRecord) and isinstance(record.msg, LogEvent):
+        event["event"] = record.msg.name
+    return event
 
 
 def _with_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
