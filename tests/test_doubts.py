@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import shlex
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -281,14 +283,13 @@ def test_the_log_warns_with_the_command_that_ends_the_doubt(store: GateStore, ca
     assert (record.name, record.levelno) == ("onceward.ledger", logging.WARNING)
     message = record.getMessage()
     assert message.startswith("claim_in_doubt scope=call ")
-    # A shell takes the message apart as it takes the command apart that is in it.
-    fields = dict(word.split("=", 1) for word in shlex.split(message)[1:])
-    assert (fields["version"], fields["note"]) == (str(claim.version), "the connection broke")
+    assert f" version={claim.version} note='the connection broke' if_it_happened=`onceward claims " in message
+    happened, did_not = re.findall(r"`(.*?)`", message)
+    assert (getattr(record, "if_it_happened", ""), getattr(record, "if_it_did_not", "")) == (happened, did_not)
     command = ["onceward", "claims", "resolve", "call", "it's paid: 42", "--version", str(claim.version)]
     rest = ["--namespace", "shop", "--reason", "how you know"]
-    assert shlex.split(fields["if_it_happened"]) == [*command, "--committed", *rest]
-    assert shlex.split(fields["if_it_did_not"]) == [*command, "--not-committed", *rest]
-    assert {name: str(getattr(record, name)) for name in fields} == fields
+    assert shlex.split(happened) == [*command, "--committed", *rest]
+    assert shlex.split(did_not) == [*command, "--not-committed", *rest]
 
 
 @pytest.mark.parametrize(
@@ -315,6 +316,18 @@ def test_a_key_that_looks_like_an_option_is_none_and_control_characters_stay_on_
     (record,) = caplog.records
     assert "\n" not in record.getMessage()
     assert shlex.split(getattr(record, "if_it_happened", ""))[-3:] == ["--", "call", "--all"]
+
+
+def test_a_shell_reads_the_command_as_it_was_meant(store: GateStore) -> None:
+    key = "line\none\t'quoted' \\ $HOME `date` ä"
+    with Ledger(store) as ledger:
+        command = str(doubt_fields(held(ledger, key).entry)["if_it_happened"])
+    assert command.isprintable()
+
+    shown = "onceward() { for word; do printf '%s\\0' \"$word\"; done; }; " + command
+    done = subprocess.run(["bash", "-c", shown], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"})
+
+    assert done.stdout.decode().split("\0")[:4] == ["claims", "resolve", "call", key]
 
 
 # Opening and closing.

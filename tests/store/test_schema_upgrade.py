@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sqlite3
@@ -21,6 +22,7 @@ from onceward.core.claim import Append, Begin, Busy, Claim, Entry, InDoubt, Move
 from onceward.core.outcome import Outcome
 from onceward.store import Store
 from onceward.store.open import open_store
+from onceward.store.sqlite_rows import LAPSED
 from onceward.testing import PinnedClock
 
 FIXTURES = Path(__file__).parent / "fixtures" / "schema_1"
@@ -220,3 +222,121 @@ def test_the_numbers_let_processes_of_schema_1_go_on(kind: str, url: str, store:
         row = tuple(int(servers.redis.ask("GET", f"{prefix_of(url)}:{{00}}:{name}")) for name in names)
 
     assert row == (1, 1, 2)
+
+
+# What outlives an attempt. The columns are there; what fills them comes later.
+
+KEPT = ("recovery_point", "recovery_seq", "refuse_until", "not_done_count")
+TABLE = "platform_idempotency_keys"
+
+
+class Columns:
+    """The new columns of one key, read and written behind the store's back. Bytes and numbers, as text where that differs."""
+
+    def __init__(self, kind: str, url: str, servers: Servers) -> None:
+        self._kind, self._url, self._servers = kind, url, servers
+
+    def fill(self, key: str) -> None:
+        if self._kind == "redis":
+            pairs = [word for name in KEPT for word in (name, "5")]
+            self._servers.redis.ask("HSET", self._name(key), *pairs)
+            return
+        point, until = ("'5'", "'5'") if self._kind == "sqlite" else ("'5'::bytea", "to_timestamp(5)")
+        self._sql(
+            f"UPDATE {TABLE} SET recovery_point = {point}, recovery_seq = 5, refuse_until = {until}, not_done_count = 5"  # noqa: S608
+            f" WHERE key = '{key}'"
+        )
+
+    def there(self, key: str) -> set[str]:
+        """Those that are set."""
+        if self._kind == "redis":
+            found = self._servers.redis.ask("HMGET", self._name(key), *KEPT)
+        else:
+            (found,) = self._sql(f"SELECT {', '.join(KEPT)} FROM {TABLE} WHERE key = '{key}'")  # noqa: S608
+        return {name for name, value in zip(KEPT, found, strict=True) if value is not None}
+
+    def _name(self, key: str) -> str:
+        bucket = hashlib.sha256(f"{SCOPE}\0{key}".encode()).digest()[0]
+        return f"{prefix_of(self._url)}:{{{bucket:02x}}}:e:{SCOPE}\0{key}"
+
+    def _sql(self, statement: str) -> list[Any]:
+        if self._kind == "sqlite":
+            with closing(sqlite3.connect(self._url.removeprefix("sqlite:///"))) as db, db:
+                return db.execute(statement).fetchall()
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            done = connection.execute(statement)
+            return done.fetchall() if done.description else []
+
+
+def test_what_outlives_an_attempt_survives_every_write_until_the_key_is_free_again(
+    kind: str, url: str, store: Store, servers: Servers, clock: PinnedClock
+) -> None:
+    columns = Columns(kind, url, servers)
+    (entry,) = (answer.entry for answer in store.commit([begin("mine", "w1")]))
+    assert entry is not None
+    columns.fill("mine")
+
+    def kept(write: Begin | Move | Append) -> Entry:
+        answer = store.commit([write])[0]
+        assert answer.applied
+        assert answer.entry is not None
+        assert columns.there("mine") == set(KEPT), f"{write} dropped some"
+        return answer.entry
+
+    kept(move(Verb.RENEW, entry, lease=SECOND))
+    kept(Append(SCOPE, "mine", "w2", entry.version, 1, (b"chunk",)))
+    clock.advance(2)
+    entry = kept(begin("mine", "takes over"))
+    entry = kept(move(Verb.FAIL, entry))
+    entry = kept(begin("mine", "tries again"))
+    clock.advance(2)
+    kept(move(Verb.ABANDON, entry))
+    entry = kept(begin("mine", "after an abandoned one"))
+    kept(move(Verb.DOUBT, entry))
+    kept(move(Verb.SETTLE, entry, outcome=Outcome(body=b"1")))
+
+    clock.advance(61)
+    assert store.commit([begin("mine", "free again")])[0].applied
+    assert columns.there("mine") == set()
+
+
+# What finding lapsed claims costs.
+
+
+def test_sqlite_finds_lapsed_claims_by_their_index(tmp_path: Path) -> None:
+    with closing(open_store(f"sqlite:///{tmp_path}/new.db")) as store:
+        store.read([])
+    with closing(sqlite3.connect(tmp_path / "new.db")) as db:
+        plan = db.execute(f"EXPLAIN QUERY PLAN {LAPSED}", ("2026", 500)).fetchall()
+
+    assert [row[3] for row in plan] == [
+        "SEARCH platform_idempotency_keys USING INDEX idx_idempotency_keys_lapse (lease_until<?)"
+    ]
+
+
+def test_postgres_finds_lapsed_claims_by_their_index(servers: Servers) -> None:
+    url = servers.postgres.create_database()
+    with closing(open_store(url)) as store:
+        store.commit([replace(begin(f"k{n}", f"w{n}"), lease=10**12) for n in range(500)])
+    with psycopg.connect(url) as connection:
+        connection.execute("SET enable_seqscan = off")
+        plan = connection.execute("EXPLAIN SELECT * FROM onceward_lapsed_v1(NULL, 500)").fetchall()
+
+    assert "Index Scan using idx_idempotency_keys_lapse" in "\n".join(row[0] for row in plan)
+
+
+def test_redis_looks_at_no_entry_whose_lease_runs(servers: Servers, clock: PinnedClock) -> None:
+    url = servers.redis.fresh_url()
+
+    def calls() -> int:
+        return int(servers.redis.ask("INFO", "commandstats")["cmdstat_hmget"]["calls"])
+
+    with closing(open_store(url, clock=clock)) as store:
+        once = [replace(begin(f"k{n}", f"w{n}"), repeatable=False, lease=(n + 1) * SECOND) for n in range(200)]
+        store.commit(once)
+        store.lapsed(500)  # the first one in the life of a store looks at everything unfinished
+        clock.advance(3)
+        before = calls()
+        found = store.lapsed(500)
+
+        assert (len(found), calls() - before) == (3, 3)

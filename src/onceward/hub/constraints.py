@@ -28,7 +28,10 @@ _ABSENT = {"type": "null"}
 
 def text(bytes_max: int, *, blank: bool = False) -> Schema:
     """Text of at most so many bytes that is kept as it is."""
-    return {"maxLength": bytes_max} if blank else {**NOT_BLANK, "maxLength": bytes_max}
+    if blank:
+        return {"maxLength": bytes_max}
+    # Apart: tools that generate text by a pattern and up to a length need seconds for a long one.
+    return {"minLength": 1, "maxLength": bytes_max, "allOf": [{"pattern": r"\S"}]}
 
 
 def trimmed(bytes_max: int, *, blank: bool = False) -> Schema:

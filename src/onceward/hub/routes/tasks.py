@@ -7,36 +7,23 @@ from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Header, Path, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from onceward import tasks
 from onceward.core.canonical import Json
 from onceward.core.text import refused
-from onceward.core.web_url import LENGTH_MAX as URL_LENGTH_MAX
 from onceward.db.clock import now_text
 from onceward.errors import InvalidInput
 from onceward.hub.auth import may
-from onceward.hub.body import Sent, StrictRoute, parse
-from onceward.hub.constraints import (
-    EXPIRY,
-    LABEL,
-    MEDIA_TYPE,
-    REPO_PATH,
-    WEB_URL,
-    exactly_one,
-    one_of_words,
-    text,
-    trimmed,
-)
+from onceward.hub.body import StrictRoute, parse
 from onceward.hub.download import content_response
 from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown, paged
 from onceward.hub.state import hub_of, request_key_of
+from onceward.hub.task_bodies import UPLOAD, LabelsSent, LinkSent, TaskSent
 from onceward.hub.upload import Upload, received
 from onceward.tasks import NewAttachment, UploadRules
-from onceward.tasks.fields import KINDS, PATH_BYTES_MAX, TITLE_BYTES_MAX
-from onceward.tasks.task import ID_PATTERN, SPEC_BYTES_MAX
 
 router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["tasks"])
 
@@ -46,74 +33,6 @@ AttachmentId = Annotated[str, Path(description="The id of an attachment.", max_l
 _FIELDS = frozenset(
     {"kind", "title", "expires_at", "media_type", "labels", "labels[]", "meta", "reject_media_type_mismatch"}
 )
-_UPLOAD_BODY: dict[str, Any] = {
-    "required": True,
-    "content": {
-        "multipart/form-data": {
-            "schema": {
-                "type": "object",
-                "required": ["kind", "content"],
-                "properties": {
-                    "kind": {"type": "string", **one_of_words(KINDS)},
-                    "content": {"type": "string", "contentMediaType": "application/octet-stream"},
-                    "title": {"type": "string", **trimmed(TITLE_BYTES_MAX, blank=True)},
-                    "expires_at": {"type": "string", "pattern": EXPIRY},
-                    "media_type": {"type": "string", "pattern": MEDIA_TYPE},
-                    "labels": {"type": "array", "items": {"type": "string", "pattern": LABEL}},
-                    "labels[]": {
-                        "type": "array",
-                        "items": {"type": "string", "pattern": LABEL},
-                        "description": "As `labels`.",
-                    },
-                    "meta": {"type": "string", "description": "A JSON object."},
-                    "reject_media_type_mismatch": {
-                        "type": "string",
-                        "enum": ["true", "false"],
-                        "description": "Whether bytes that are not of the `media_type` are refused. `false` needs the scope admin.",
-                    },
-                },
-            }
-        }
-    },
-}
-
-
-class TaskSent(Sent):
-    id: str | None = Field(
-        None, description="Without it, the task gets its own.", json_schema_extra={"pattern": f"^{ID_PATTERN}$"}
-    )
-    title: str = Field(json_schema_extra=text(TITLE_BYTES_MAX))
-    spec_id: str | None = Field(
-        None, description="A URL, or a path in the repository.", json_schema_extra=text(SPEC_BYTES_MAX)
-    )
-
-
-Label = Annotated[str, Field(json_schema_extra={"pattern": LABEL})]
-
-
-class LinkSent(Sent):
-    model_config = ConfigDict(json_schema_extra=exactly_one("external_url", "repo_path"))
-
-    kind: str = Field(json_schema_extra=one_of_words(KINDS))
-    external_url: str | None = Field(None, json_schema_extra={"maxLength": URL_LENGTH_MAX, "pattern": WEB_URL})
-    repo_path: str | None = Field(
-        None,
-        description="A relative path with / between its parts, without `..`.",
-        json_schema_extra={**text(PATH_BYTES_MAX), "pattern": REPO_PATH},
-    )
-    title: str | None = Field(None, json_schema_extra=trimmed(TITLE_BYTES_MAX, blank=True))
-    expires_at: str | None = Field(
-        None,
-        description="A date, or an RFC 3339 time with its zone, in the future.",
-        json_schema_extra={"pattern": EXPIRY},
-    )
-    media_type: str | None = Field(None, json_schema_extra={"pattern": MEDIA_TYPE})
-    labels: list[Label] | None = Field(None, description="At most 100 different ones.")
-    meta: dict[str, Any] | None = Field(None, description="An object of at most 16 KiB.")
-
-
-class LabelsSent(Sent):
-    labels: list[Label] = Field(description="At most 100 different ones.")
 
 
 class TaskShown(BaseModel):
@@ -197,7 +116,7 @@ def delete_task(task_id: TaskId, request: Request) -> Response:
     status_code=201,
     response_model=AttachmentShown,
     summary="Attach a file",
-    openapi_extra={"requestBody": _UPLOAD_BODY},
+    openapi_extra={"requestBody": UPLOAD},
 )
 async def upload_attachment(task_id: TaskId, request: Request) -> Response:
     """Send it as multipart/form-data, the file in the field `content`. Fields may come before or after it."""
