@@ -8,12 +8,14 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import onceward
+import onceward.ledger
 from onceward import Ledger, errors, open_ledger
 
 
@@ -30,6 +32,18 @@ def test_the_names_that_are_promised_are_there() -> None:
     assert callable(onceward.open_ledger)
     assert onceward.errors is errors
     assert set(onceward.__all__) >= {"open_ledger", "errors", "Ledger"}
+
+
+def test_the_package_knows_its_version() -> None:
+    assert onceward.__version__ == metadata.version("onceward")
+    assert not hasattr(onceward, "no_such_name")
+
+
+def test_the_ledgers_values_are_imported_from_where_the_ledger_is() -> None:
+    names = ("Claim", "Replay", "Busy", "Mismatch", "InDoubt", "Entry", "Outcome", "Status")
+
+    assert set(names) < set(onceward.ledger.__all__)
+    assert all(isinstance(getattr(onceward.ledger, name), type) for name in names)
 
 
 def test_open_ledger_takes_its_four_options_by_name() -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import abc
 import asyncio
 from types import TracebackType
 from typing import Self
 
 
-class Closing:
+class Closing(abc.ABC):
     """Closed at the end of its block. `close` may wait; `aclose` lets the event loop go on meanwhile."""
 
+    @abc.abstractmethod
     def close(self) -> None:
-        raise NotImplementedError
+        """Finish and let go of everything. Safe to call twice."""
 
     async def aclose(self) -> None:
         """As `close`, without keeping the event loop waiting. Cancelled, it still closes."""

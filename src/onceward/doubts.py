@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from onceward.core.claim import Entry
 from onceward.core.key import shown
-from onceward.core.log_event import LogEvent
+from onceward.core.log_event import Command, LogEvent
 
 OnDoubt: TypeAlias = Callable[[Entry], Awaitable[object] | object]
 
@@ -97,10 +97,17 @@ def doubt_fields(entry: Entry) -> dict[str, object]:
     }
 
 
-def _command(namespace: str, scope: str, key: str, version: int, verdict: str) -> str:
+def _command(namespace: str, scope: str, key: str, version: int, verdict: str) -> Command:
     """Ready to be pasted into a shell; only the reason is left to say."""
     names = [scope, key]
     options = ["--version", str(version), verdict, "--namespace", namespace, "--reason", "how you know"]
-    if any(name.startswith("-") for name in names):
-        return shlex.join(["onceward", "claims", "resolve", *options, "--", *names])
-    return shlex.join(["onceward", "claims", "resolve", *names, *options])
+    words = [*options, "--", *names] if any(name.startswith("-") for name in names) else [*names, *options]
+    return Command(" ".join(map(_word, ["onceward", "claims", "resolve", *words])))
+
+
+def _word(text: str) -> str:
+    """One word of a shell command, on one line whatever is in it."""
+    if text.isprintable():
+        return shlex.quote(text)
+    kept = (one if one.isprintable() and one not in "\\'" else f"\\U{ord(one):08x}" for one in text)
+    return f"$'{''.join(kept)}'"

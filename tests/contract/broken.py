@@ -309,6 +309,35 @@ def filters_after_the_page(store: Broken) -> None:
     store.scan = scan  # type: ignore[method-assign]
 
 
+def lists_claims_whose_lease_runs(store: Broken) -> None:
+    def lapsed(limit: int) -> list[Entry]:
+        entries = store.inner._entries.values()
+        return [one for one in entries if one.status is Status.IN_PROGRESS and not one.repeatable][:limit]
+
+    store.lapsed = lapsed  # type: ignore[method-assign]
+
+
+def lists_claims_that_may_be_repeated(store: Broken) -> None:
+    def lapsed(limit: int) -> list[Entry]:
+        return [one for one in store.inner._entries.values() if one.lapsed(store.clock())][:limit]
+
+    store.lapsed = lapsed  # type: ignore[method-assign]
+
+
+def abandons_without_looking_at_the_lease(store: Broken) -> None:
+    def change(write: Write) -> Write:
+        if isinstance(write, Move) and write.verb is Verb.ABANDON:
+            return replace(write, verb=Verb.ABANDON_DEAD)
+        return write
+
+    rewritten(store, change)
+
+
+def takes_over_without_saying_when(store: Broken) -> None:
+    """The time of the first claim stays."""
+    kept_differently(store, lambda entry: replace(entry, claimed_at=entry.created_at))
+
+
 def pretends_after_closing(store: Broken) -> None:
     def commit(writes: Sequence[Write]) -> list[Answer]:
         if not store.closed:
@@ -346,6 +375,10 @@ BUGS = [
     decides_a_batch_as_one,
     scans_by_position,
     filters_after_the_page,
+    lists_claims_whose_lease_runs,
+    lists_claims_that_may_be_repeated,
+    abandons_without_looking_at_the_lease,
+    takes_over_without_saying_when,
     pretends_after_closing,
 ]
 

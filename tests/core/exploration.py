@@ -117,6 +117,10 @@ class World:
         if kept is None:
             return
         yield "tick", state._replace(kept=older(kept))
+        for verb in (Verb.ABANDON, Verb.ABANDON_DEAD) if proved_dead(state) else (Verb.ABANDON,):
+            abandoned, answer = self.store(state, Sent(False, verb, kept.version, 0))
+            if answer.applied:
+                yield verb.value, abandoned
         if self.rules.purgeable(entry_of(kept), NOW):
             unknown = kept.status is Status.IN_DOUBT or (kept.status is Status.IN_PROGRESS and not kept.repeatable)
             require(not unknown, "purge takes what nobody knows the outcome of")
@@ -207,7 +211,7 @@ class World:
             return kept, Answer(applied=False, entry=before, now=NOW), False
         check_change(before, write, after, version)
         aged = before is not None and before.absent(NOW)
-        status = before.status if before is not None and not aged else None
+        status = before.found_as(NOW) if before is not None else None
         frees = aged and before is not None and before.status is Status.COMPLETED
         return kept_of(after, sent), Answer(applied=True, entry=after, now=NOW, before=status), frees
 
@@ -241,8 +245,12 @@ def check_change(before: Entry | None, write: Write, after: Entry, version: int)
         require(ends, "doubt goes away by itself")
     if before.status is Status.IN_PROGRESS and isinstance(write, Begin):
         require(before.lapsed(NOW) or write.dead == before.version, "a live claim is taken over")
+    if (before.status is Status.IN_PROGRESS or before.abandoned) and isinstance(write, Begin):
         both = before.repeatable and write.repeatable
         require(claimed == both, "work that may not be repeated is taken over")
+    if before.status is Status.IN_PROGRESS and isinstance(write, Move) and write.verb is Verb.ABANDON:
+        require(before.lapsed(NOW), "a live claim is abandoned")
+        require((after.status is Status.FAILED) == before.repeatable, "what may not be repeated is abandoned as failed")
 
 
 def check_start(state: State, number: int) -> None:

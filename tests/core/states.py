@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from onceward.core.claim import Begin, Entry, Move, Status, Verb, Write
+from onceward.core.claim import UNFINISHED, Begin, Entry, Move, Status, Verb, Write
 from onceward.core.outcome import NOTHING, Outcome
 
 NOW = 0
@@ -32,6 +32,7 @@ class Kept(NamedTuple):
     lease: int
     expires: int | None
     value: int
+    abandoned: bool = False
 
 
 class Sent(NamedTuple):
@@ -169,8 +170,8 @@ def order(caller: Caller) -> tuple[object, ...]:
 def entry_of(kept: Kept) -> Entry:
     outcome = NOTHING if kept.value == 0 else Outcome(body=bytes([kept.value]))
     return Entry(
-        "s", "k", "print", kept.status, kept.version, 1, str(kept.write_id), "", kept.repeatable,
-        kept.lease, kept.expires, NOW, outcome=outcome,
+        "s", "k", "print", kept.status, kept.version, 1, str(kept.write_id), "", kept.repeatable or kept.abandoned,
+        kept.lease, kept.expires, NOW, None if kept.abandoned or kept.status in UNFINISHED else NOW, outcome=outcome,
     )  # fmt: skip
 
 
@@ -185,6 +186,7 @@ def kept_of(entry: Entry, sent: Sent) -> Kept:
         entry.lease_until if held else 0,
         entry.expires_at,
         value,
+        entry.abandoned,
     )
 
 

@@ -106,6 +106,19 @@ def death_of_anyone(entry: Entry | None, write: Write, now: int, version: int) -
     return claim.apply(entry, write, now, version)
 
 
+def abandoning_without_a_lease(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
+    if isinstance(write, Move) and write.verb is Verb.ABANDON:
+        write = replace(write, verb=Verb.ABANDON_DEAD)
+    return claim.apply(entry, write, now, version)
+
+
+def abandoning_as_a_failure(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
+    """What was abandoned counts as if its holder had said that it failed."""
+    if entry is not None and entry.abandoned:
+        entry = replace(entry, completed_at=now)
+    return claim.apply(entry, write, now, version)
+
+
 def settling_twice(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
     if entry is not None and entry.status is Status.COMPLETED and isinstance(write, Move) and not entry.absent(now):
         entry = replace(entry, status=Status.IN_PROGRESS)
@@ -167,6 +180,8 @@ APPLY_MUTANTS: list[Callable[[Entry | None, Write, int, int], Entry | None]] = [
     without_a_lease,
     death_of_anyone,
     settling_twice,
+    abandoning_without_a_lease,
+    abandoning_as_a_failure,
     settling_a_failure,
     running_what_is_settled,
     doubt_that_a_failure_ends,

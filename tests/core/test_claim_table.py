@@ -52,6 +52,7 @@ LAPSED_ONCE = replace(HELD_ONCE, lease_until=NOW)
 IN_DOUBT = replace(LAPSED_ONCE, status=Status.IN_DOUBT)
 SETTLED = replace(HELD, status=Status.COMPLETED, completed_at=NOW - 1, expires_at=NOW + 1, outcome=DONE)
 FAILED = replace(HELD, status=Status.FAILED, completed_at=NOW - 1, expires_at=NOW + 1)
+ABANDONED = replace(FAILED, completed_at=None)
 RELEASED = replace(FAILED, expires_at=NOW)
 EXPIRED = replace(SETTLED, expires_at=NOW)
 EXPIRED_FAILURE = replace(FAILED, expires_at=NOW - 1)
@@ -65,11 +66,13 @@ STATES: dict[str, Entry | None] = {
     "in-doubt": IN_DOUBT,
     "settled": SETTLED,
     "failed": FAILED,
+    "abandoned": ABANDONED,
+    "abandoned-long-ago": replace(ABANDONED, expires_at=NOW),
     "released": RELEASED,
     "expired": EXPIRED,
     "expired-failure": EXPIRED_FAILURE,
 }
-FREE = ("absent", "released", "expired", "expired-failure")
+FREE = ("absent", "abandoned-long-ago", "released", "expired", "expired-failure")
 
 FIRST = Entry(
     scope="s",
@@ -100,6 +103,8 @@ BEGINS: dict[str, Entry | None] = {
     "in-doubt": None,
     "settled": None,
     "failed": NEXT,
+    "abandoned": NEXT,
+    "abandoned-long-ago": FIRST,
     "released": FIRST,
     "expired": FIRST,
     "expired-failure": FIRST,
@@ -147,8 +152,9 @@ def test_a_stricter_caller_leaves_a_lapsed_claim_in_doubt(state: str) -> None:
     after = apply(STATES[state], replace(BEGIN, repeatable=False), NOW, NEW)
 
     expected = BEGINS[state]
-    if state == "lapsed":
-        expected = replace(LAPSED, status=Status.IN_DOUBT, write_id="w2", expires_at=None)
+    if state in ("lapsed", "abandoned"):
+        there = LAPSED if state == "lapsed" else ABANDONED
+        expected = replace(there, status=Status.IN_DOUBT, write_id="w2", expires_at=None)
     elif expected is not None and expected.status is Status.IN_PROGRESS:
         expected = replace(expected, repeatable=False, expires_at=None)
     assert after == expected
@@ -219,7 +225,7 @@ def test_giving_up_into_doubt_keeps_everything_and_never_expires() -> None:
 def test_abandoning_records_why_and_keeps_the_rest() -> None:
     """What may be repeated has failed; the rest is in doubt, as a `begin` would have left it."""
     assert apply(LAPSED, moving(Verb.ABANDON), NOW, NEW) == replace(
-        LAPSED, status=Status.FAILED, write_id="w2", expires_at=NOW + RETAIN, completed_at=NOW, note="because"
+        LAPSED, status=Status.FAILED, write_id="w2", expires_at=NOW + RETAIN, note="because"
     )
     assert apply(LAPSED_ONCE, moving(Verb.ABANDON), NOW, NEW) == replace(DOUBTED, note="because")
     assert apply(LAPSED_ONCE, replace(moving(Verb.ABANDON), note=""), NOW, NEW) == DOUBTED

@@ -36,12 +36,16 @@ class Account:
     holder: str = ""
     repeatable: bool = True
     released: bool = False
+    abandoned: bool = False
     lease_until: int = 0
     expires_at: int = 0
     # Every value ever recorded, with its generation.
     outcomes: dict[object, int] = field(default_factory=dict)
     # The versions that were settled without a value.
     unkept: set[int] = field(default_factory=set)
+    # The versions that went in doubt, and those whose doubt a process heard of.
+    doubted: set[int] = field(default_factory=set)
+    heard: set[int] = field(default_factory=set)
     # Generation, attempt and the number of effects entered before it, for every version.
     claims: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
@@ -69,6 +73,15 @@ class Book:
         """
         account = self.of_call(key)
         return account.generation - (self._world.now - account.turned_at <= MOMENT)
+
+    def heard(self, entry: Entry) -> None:
+        """A process hears of a doubt: of one that there is, and nobody hears of it twice."""
+        account = self.account(entry.ref)
+        if entry.version not in account.doubted:
+            self._world.fail(f"{entry.key}: a process heard of a doubt that there is not")
+        if entry.version in account.heard:
+            self._world.fail(f"{entry.key}: a process heard of a doubt that was known")
+        account.heard.add(entry.version)
 
     # The store's own methods.
 
@@ -137,15 +150,17 @@ class Book:
             self._broken(write, "the key was given to another call")
         if before in {Status.COMPLETED, Status.IN_DOUBT}:
             self._broken(write, f"claimed, but {self._says(account)}")
-        if before is Status.IN_PROGRESS:
+        if before is Status.IN_PROGRESS or (before is Status.FAILED and account.abandoned):
             dead = write.dead == account.version and self._world.is_dead(account.holder)
-            if account.lease_until > now and not dead:
+            if account.lease_until > now and not dead and not account.abandoned:
                 self._broken(write, f"taken over {account.lease_until - now} us before its lease lapses")
             may_repeat = account.repeatable and write.repeatable
             if may_repeat != (entry.status is Status.IN_PROGRESS):
                 self._broken(write, f"after a silent holder it became {entry.status}")
             if not may_repeat:
                 account.status = Status.IN_DOUBT
+                account.abandoned = False
+                account.doubted.add(account.version)
                 return
         if entry.version <= account.version:
             self._broken(write, f"version {entry.version} was given after {account.version}")
@@ -157,7 +172,7 @@ class Book:
         if entry.attempt != account.attempt:
             self._broken(write, f"attempt {entry.attempt} is called number {account.attempt}")
         account.status = Status.IN_PROGRESS
-        account.released = False
+        account.released = account.abandoned = False
         account.version = entry.version
         account.fingerprint = write.fingerprint
         account.holder = write.holder
@@ -182,6 +197,9 @@ class Book:
                 account.expires_at = now + write.lease + write.retain
             case Verb.DOUBT:
                 account.status = Status.IN_DOUBT
+                account.doubted.add(account.version)
+            case Verb.ABANDON | Verb.ABANDON_DEAD:
+                self._check_abandoned(account, write, entry, now)
             case Verb.FAIL | Verb.RELEASE | Verb.OVERTURN:
                 account.status = Status.FAILED
                 account.released = write.verb is Verb.RELEASE
@@ -196,6 +214,18 @@ class Book:
                 if write.scope == CALLS:
                     self._world.outside.check_recorded(write.key, value, account.generation)
                 account.outcomes[value] = account.generation
+
+    def _check_abandoned(self, account: Account, write: Move, entry: Entry, now: int) -> None:
+        dead = write.verb is Verb.ABANDON_DEAD and self._world.is_dead(account.holder)
+        if account.lease_until > now and not dead:
+            self._broken(write, f"abandoned {account.lease_until - now} us before its lease lapses")
+        if account.repeatable != (entry.status is Status.FAILED):
+            self._broken(write, f"abandoned, it became {entry.status}")
+        account.status = Status.FAILED if account.repeatable else Status.IN_DOUBT
+        account.abandoned = account.repeatable
+        account.expires_at = now + write.retain
+        if not account.repeatable:
+            account.doubted.add(account.version)
 
     def _check_refused(self, account: Account, there: Status | None, write: Begin, now: int) -> None:
         same = account.fingerprint == write.fingerprint

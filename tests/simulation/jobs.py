@@ -231,6 +231,24 @@ async def purge(process: Process) -> None:
         return
 
 
+async def surface_doubts(process: Process) -> None:
+    """What the background purge does beside purging."""
+    try:
+        await process.ledger.doubt_lapsed()
+    except errors.StoreUnavailable:
+        return
+
+
+async def abandon(process: Process) -> None:
+    """An operator who is tired of waiting; without force, so that live holders are left alone."""
+    try:
+        page = await process.ledger.scan(SCOPE, status="in_progress")
+        for entry in page.entries:
+            await process.ledger.abandon(SCOPE, entry.key, entry.version, note="took too long")
+    except (errors.StoreUnavailable, asyncio.CancelledError, KeyboardInterrupt):
+        return
+
+
 async def settle_doubts(world: World, process: Process, jobs: dict[str, Job]) -> None:
     """An operator who finds out what really happened, and says so."""
     try:

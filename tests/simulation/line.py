@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, TypeVar
 from tests.simulation.faults import NETWORK, Fault
 from tests.simulation.violation import Crashed
 
-from onceward.core.claim import SECOND, Answer, Begin, Entry, Move, Ref, Status, Verb, Write
+from onceward.core.claim import SECOND, Answer, Begin, Entry, Move, Ref, Status, Verb, Write, doubted
 from onceward.errors import StoreUnavailable
 from onceward.store import Reading, Store
+from onceward.store.lapse import Lapse
 from onceward.store.pending import ANSWER_SECONDS, Pending, tell
 from onceward.store.queue import Call, Queue, Sent, release_for
 from onceward.store.upkeep import Keep, Seen, Upkeep, Watch
@@ -47,6 +48,9 @@ class SimLine:
         self._process = process
         self._queue = Queue()
         self._upkeep = Upkeep()
+        self._lapse = Lapse()
+        # As the ledger sets it, and left alone: a simulated process has no threads. What it would hear goes to the book.
+        self.on_doubt: Callable[[Entry], None] = world.book.heard
         self._in_flight = False
         self._rung = False
         self._tick_at = math.inf
@@ -103,6 +107,14 @@ class SimLine:
 
     def drop(self, kept: Keep) -> None:
         self._soon(self._upkeep.drop, kept)
+
+    def put_in_doubt(self, limit: int) -> Call[int]:
+        return self.call(lambda store: self._lapse.put_in_doubt(store, limit, self._world.book.heard))
+
+    def notice(self, write: Write, answer: Answer) -> Answer:
+        if answer.entry is not None and doubted(write, answer):
+            self._world.book.heard(answer.entry)
+        return answer
 
     def close(self) -> None:
         """Nothing to let go of."""
@@ -205,6 +217,7 @@ class SimLine:
             (sent, answer, None) for sent, answer in zip(batch, answers, strict=True)
         ]
         for sent, answer in zip(batch, answers, strict=True):
+            self.notice(sent.write, answer)
             if sent.abandoned and (release := release_for(sent.write, answer)) is not None:
                 self._queue.push(Sent(release, self.mutex, self))
         if self._queue or self._upkeep.watching:

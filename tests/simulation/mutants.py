@@ -140,6 +140,16 @@ def _held_expires(entry: Entry, write: Write) -> Entry:
     return entry
 
 
+def _abandons_live(entry: Entry, write: Write) -> tuple[Entry, Write]:
+    if isinstance(write, Move) and write.verb is Verb.ABANDON:
+        return entry, replace(write, verb=Verb.ABANDON_DEAD)
+    return entry, write
+
+
+def _repeats_abandoned(entry: Entry, write: Write) -> tuple[Entry, Write]:
+    return (replace(entry, repeatable=True), write) if _is(write, Verb.ABANDON, Verb.ABANDON_DEAD) else (entry, write)
+
+
 def _callers_clock(world: World) -> int:
     wrong = 0 if world.sender is None else world.sender.wall_offset
     return world.true_store_clock() + wrong
@@ -278,6 +288,8 @@ MUTANTS = (
     ),
     Mutant("what is in doubt is purged", ((MemoryStore, "purge", _purges_doubt),)),
     Mutant("versions are forgotten with what is purged", ((MemoryStore, "purge", _forgets_versions),)),
+    Mutant("a claim is abandoned while its lease runs", (_applying(_abandons_live),)),
+    Mutant("what was abandoned may be repeated", (_applying(_repeats_abandoned),)),
     Mutant("a dead holder has done nothing", (_applying(_death_is_proof),)),
     Mutant("a frozen holder counts as dead", ((SimLine, "proved_dead", _frozen_is_dead),)),
     Mutant("a lapsed irreversible effect is repeated", (_applying(_repeats_irreversible),)),

@@ -191,6 +191,12 @@ class _Telling:
                 process.at(rng.randrange(STORM), lambda one: one.start(work.purge(one), blocking=False), process)
             if rng.random() < 0.3:
                 process.at(rng.randrange(STORM), self._operate, process)
+            if rng.random() < 0.3:
+                process.at(
+                    rng.randrange(STORM), lambda one: one.start(work.surface_doubts(one), blocking=False), process
+                )
+            if rng.random() < 0.15:
+                process.at(rng.randrange(STORM), lambda one: one.start(work.abandon(one), blocking=False), process)
 
     def _operate(self, process: Process) -> None:
         process.start(work.settle_doubts(self._world, process, self._jobs), blocking=self._world.rng.random() < 0.5)

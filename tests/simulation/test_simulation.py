@@ -95,6 +95,8 @@ SIGHTS = (
     "not committed, and never will be",
     "the operator says of",
     "1 entries are purged",
+    "abandon K1 v",
+    "abandon_dead K1 v",
 )
 
 

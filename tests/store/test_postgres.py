@@ -237,7 +237,8 @@ def test_a_database_of_an_earlier_version_gets_what_it_lacks_and_keeps_what_it_h
         held = entry_of(store.commit([begin()])[0], applied=True)
         before.execute(
             "DROP FUNCTION onceward_commit_v4; DROP FUNCTION onceward_allows_v4; DROP TYPE onceward_write_v4; "
-            "DROP FUNCTION onceward_ends_v4; DROP FUNCTION onceward_scan_v2; DROP FUNCTION onceward_lapsed_v1"
+            "DROP FUNCTION onceward_ends_v4; DROP FUNCTION onceward_scan_v2; DROP FUNCTION onceward_lapsed_v1; "
+            "DROP FUNCTION onceward_abandoned_v1"
         )
 
     with closing(PostgresStore(url)) as store:

@@ -13,7 +13,8 @@ A held claim whose holder no longer knows what happened may also give itself up 
 
 Someone other than the holder may `abandon` a held claim. It is refused while the lease runs by the store's clock, so
 that a holder that renews at that moment wins. Then: repeatable -> failed; otherwise -> in_doubt. `abandon_dead` is the
-same for a holder proved dead, whose lease does not count. The background purge abandons each lapsed claim that may not
+same for a holder proved dead, whose lease does not count. A claim that failed so has no `completed_at`; the next begin
+finds it as a claim in progress that has lapsed, because its holder may have done something. The background purge abandons each lapsed claim that may not
 be repeated, so that its doubt shows before someone asks for the key.
 
 In a store the states are `in_progress`, `completed`, `failed` and `in_doubt`; absent is no row, or a completed or
@@ -34,7 +35,7 @@ from onceward.core.outcome import NOTHING, Outcome
 from onceward.core.record import record
 
 __all__ = [
-    "FINISHED", "MOVES", "SECOND", "UNFINISHED", "Answer", "Append", "Begin", "Busy", "Claim", "Entry", "Found",
+    "ABANDONS", "FINISHED", "MOVES", "SECOND", "UNFINISHED", "Answer", "Append", "Begin", "Busy", "Claim", "Entry", "Found",
     "InDoubt", "Mismatch", "Move", "Ref", "Replay", "Status", "Verb", "Write", "apply", "committed", "doubted",
     "found", "mints",
 ]  # fmt: skip
@@ -123,7 +124,7 @@ Write: TypeAlias = Begin | Move | Append
 class Answer:
     """What became of a write. `entry` is what is there now, whether the write was applied or refused.
 
-    `before` is the status an applied write found (None: absent). `locked` says that the guard held but another
+    `before` is the status an applied write found (`Entry.found_as`; None: absent). `locked` says that the guard held but another
     transaction has the row locked, so nothing was decided; its holder is alive.
     """
 
@@ -136,7 +137,8 @@ class Answer:
 
 def mints(entry: Entry | None, write: Write, now: int) -> bool:
     """Whether applying this write takes a new version."""
-    return isinstance(write, Begin) and not _goes_in_doubt(entry, write, now)
+    there = None if entry is None or entry.absent(now) else entry
+    return isinstance(write, Begin) and not _goes_in_doubt(there, write, now)
 
 
 def apply(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
@@ -159,7 +161,7 @@ def _begin(entry: Entry | None, write: Begin, now: int, version: int) -> Entry |
         return _held(write, now, version, attempt=1, created_at=now, note="")
     if entry.fingerprint != write.fingerprint:
         return None
-    if entry.status is Status.FAILED:
+    if entry.status is Status.FAILED and not entry.abandoned:
         return _held(write, now, version, entry.attempt + 1, entry.created_at, entry.note)
     if not _may_take(entry, write, now):
         return None
@@ -169,7 +171,9 @@ def _begin(entry: Entry | None, write: Begin, now: int, version: int) -> Entry |
 
 
 def _may_take(entry: Entry, write: Begin, now: int) -> bool:
-    return entry.status is Status.IN_PROGRESS and (entry.lease_until <= now or entry.version == write.dead)
+    if entry.status is Status.IN_PROGRESS:
+        return entry.lease_until <= now or entry.version == write.dead
+    return entry.abandoned
 
 
 def _goes_in_doubt(entry: Entry | None, write: Begin, now: int) -> bool:
@@ -228,7 +232,8 @@ def _abandon(entry: Entry, write: Move, now: int) -> Entry | None:
         return None
     note = write.note or entry.note
     if entry.repeatable:
-        return _changed(entry, write, Status.FAILED, entry.lease_until, now + write.retain, now, note, NOTHING)
+        # Without the time of its end: its holder never said how it ended, and the next attempt has to know that.
+        return _changed(entry, write, Status.FAILED, entry.lease_until, now + write.retain, None, note, NOTHING)
     return _changed(entry, write, Status.IN_DOUBT, entry.lease_until, None, None, note, entry.outcome)
 
 

@@ -62,6 +62,19 @@ class Entry:
         """Completed and failed entries read as absent once their retention is over; others never do."""
         return self.status in FINISHED and self.expires_at is not None and self.expires_at <= now
 
+    @property
+    def abandoned(self) -> bool:
+        """Failed because someone else ended it: what its holder had done by then, nobody knows."""
+        return self.status is Status.FAILED and self.completed_at is None
+
+    def found_as(self, now: int) -> Status | None:
+        """What a write that is applied found here, for `Answer.before`. An abandoned claim counts as one in progress: whoever
+        comes next has to know that something may have been done.
+        """
+        if self.absent(now):
+            return None
+        return Status.IN_PROGRESS if self.abandoned else self.status
+
     def lapsed(self, now: int) -> bool:
         return self.status is Status.IN_PROGRESS and self.lease_until <= now
 

@@ -10,6 +10,12 @@ from collections.abc import Mapping
 from typing import Self
 
 
+class Command(str):
+    """A shell command as a field: shown between backticks, so that it can be copied as it is."""
+
+    __slots__ = ()
+
+
 class LogEvent(str):
     """The `msg` of a log record. It equals its name, and its text shows the fields; they go into `extra`, too."""
 
@@ -31,5 +37,7 @@ class LogEvent(str):
 
 def _shown(value: object) -> str:
     """On one line, and quoted where a blank would end it."""
+    if isinstance(value, Command):
+        return f"`{value}`"
     text = str(value)
     return shlex.quote(text if text.isprintable() else repr(text)[1:-1])

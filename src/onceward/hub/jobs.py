@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("onceward.hub")
 
 _PURGE_SECONDS = 3600.0
+# How often a process of the hub purges its ledger and puts lapsed claims in doubt, whether or not requests come.
+LEDGER_SECONDS = 60.0
 
 
 class Stopped(Exception):  # not an error: the hub stops

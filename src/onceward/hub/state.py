@@ -55,6 +55,7 @@ class Hub:
 
     async def open(self) -> None:
         """Begin what goes on beside the requests."""
+        self.ledger.purge_every(jobs.LEDGER_SECONDS)
         await self.turns.start()
         watching = ("visitors", watch(self.feed, self.database))
         self._jobs = [asyncio.create_task(job, name=name) for name, job in [watching, *jobs.periodic(self)]]

@@ -38,7 +38,7 @@ class MemoryStore:
         if isinstance(write, Append):
             self._chunks.setdefault(ref, []).extend(write.chunks)
         self._entries[ref] = after
-        return Answer(True, after, now, None if before is None or before.absent(now) else before.status)
+        return Answer(True, after, now, None if before is None else before.found_as(now))
 
     def read(self, refs: Sequence[Ref]) -> Reading:
         return Reading(self._clock(), tuple(self._entries.get(ref) for ref in refs))

@@ -43,6 +43,10 @@ LANGUAGE sql IMMUTABLE RETURN CASE
     ELSE false
 END;
 
+-- Entry.abandoned of core/claim.py: the next begin finds it as a claim in progress.
+CREATE FUNCTION onceward_abandoned_v1(e platform_idempotency_keys) RETURNS boolean
+LANGUAGE sql IMMUTABLE RETURN e.status = 'failed' AND e.completed_at IS NULL;
+
 CREATE FUNCTION onceward_ends_v4(verb text) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN verb IN ('settle', 'fail', 'release', 'uphold', 'overturn');
 
@@ -241,8 +245,10 @@ BEGIN
         INTO caught, priors, taken, doubted, failed, renewed, appended
         FROM (
             SELECT w.n, w.verb,
-                   CASE WHEN NOT coalesce(onceward_absent_v1(e, moment), false) THEN e.status END AS before,
-                   e.status = 'in_progress' AND NOT (e.repeatable AND coalesce(w.repeatable, true)) AS doubtful
+                   CASE WHEN onceward_absent_v1(e, moment) THEN NULL
+                        WHEN onceward_abandoned_v1(e) THEN 'in_progress' ELSE e.status END AS before,
+                   (e.status = 'in_progress' OR onceward_abandoned_v1(e) AND NOT onceward_absent_v1(e, moment))
+                   AND NOT (e.repeatable AND coalesce(w.repeatable, true)) AS doubtful
             FROM unnest(changing) w
             JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
             WHERE onceward_allows_v4(e, w, moment)
@@ -286,7 +292,7 @@ BEGIN
     -- A claim that its holder abandoned and that may be repeated.
     IF failed IS NOT NULL THEN
         UPDATE platform_idempotency_keys e
-        SET status = 'failed', write_id = w.write_id, expires_at = moment + w.retain * micro, completed_at = moment,
+        SET status = 'failed', write_id = w.write_id, expires_at = moment + w.retain * micro,
             note = coalesce(nullif(w.note, ''), e.note), response_chunks = 0
         FROM unnest(changing) w WHERE w.n = ANY (failed) AND e.scope = w.scope AND e.key = w.key;
     END IF;

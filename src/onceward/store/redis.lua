@@ -106,13 +106,18 @@ if verb == 'begin' then
     if stored[FINGERPRINT] ~= fingerprint then
       return refuse(stored)
     end
-    if before ~= 'failed' then
-      if before ~= 'in_progress' or (tonumber(stored[LEASE_UNTIL]) > now and stored[VERSION] ~= dead) then
+    -- Abandoned: its holder never said how it ended, so that it counts as lapsed.
+    local abandoned = before == 'failed' and not stored[COMPLETED_AT]
+    if before ~= 'failed' or abandoned then
+      if not abandoned
+        and (before ~= 'in_progress' or (tonumber(stored[LEASE_UNTIL]) > now and stored[VERSION] ~= dead)) then
         return refuse(stored)
       end
+      before = 'in_progress'
       if stored[REPEATABLE] ~= '1' or repeatable ~= '1' then
         redis.call('ZREM', KEYS[5], member)
         redis.call('ZREM', KEYS[7], member)
+        redis.call('ZADD', KEYS[4], 0, member)
         redis.call('HSET', KEYS[1], 'status', 'in_doubt', 'write_id', write_id, 'expires_at', '')
         stored[STATUS], stored[WRITE_ID], stored[EXPIRES_AT] = 'in_doubt', write_id, ''
         return answer(stored, 1, before)
@@ -301,6 +306,13 @@ elseif status == 'in_doubt' then
   set_due(KEYS[3], '')
   redis.call('ZREM', KEYS[4], member)
   redis.call('HSET', KEYS[1], 'status', status, 'write_id', write_id, 'expires_at', '', 'note', note)
+elseif verb == 'abandon' or verb == 'abandon_dead' then
+  -- Without the time of its end, which its holder never told.
+  entry[EXPIRES_AT], entry[NOTE], entry[CHUNKS] = text(now + retain), note, '0'
+  redis.call('ZREM', KEYS[2], member)
+  set_due(KEYS[3], entry[EXPIRES_AT])
+  redis.call('HSET', KEYS[1],
+    'status', status, 'write_id', write_id, 'expires_at', entry[EXPIRES_AT], 'note', note, 'chunks', '0')
 else
   entry[EXPIRES_AT], entry[COMPLETED_AT], entry[NOTE] = text(now + retain), text(now), note
   finish(entry[EXPIRES_AT], entry[REPEATABLE])

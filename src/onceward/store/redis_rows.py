@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import cast
 
-from onceward.core.claim import FINISHED, Answer, Begin, Entry, Move, Status, Write, apply
+from onceward.core.claim import ABANDONS, FINISHED, Answer, Begin, Entry, Move, Status, Write, apply
 from onceward.core.outcome import Outcome
 from onceward.errors import StoreUnavailable
 
@@ -15,8 +15,9 @@ def to_answer(write: Write, reply: object, held: Entry | None) -> Answer:
         return _brief(write, cast("bytes", reply), held)
     head, body = split(reply)
     applied = bool(head[18])
-    # The outcome of a move that finished the entry is the one that was sent.
-    sent = write.outcome if applied and isinstance(write, Move) and head[1] in FINISHED else None
+    # The outcome of a move that finished the entry is the one that was sent. An abandoned claim has none.
+    ends = applied and isinstance(write, Move) and head[1] in FINISHED and write.verb not in ABANDONS
+    sent = write.outcome if ends and isinstance(write, Move) else None
     before = Status(head[19]) if head[19] else None
     return Answer(applied, to_entry(write.scope, write.key, head, body, sent), int(head[20]), before)
 

@@ -119,7 +119,7 @@ class SqliteStore:
             if after is None:
                 answers.append(Answer(False, entry, now))
             else:
-                answers.append(Answer(True, after, now, None if entry is None or entry.absent(now) else entry.status))
+                answers.append(Answer(True, after, now, None if entry is None else entry.found_as(now)))
         return answers
 
     def _write(

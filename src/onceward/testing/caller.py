@@ -111,7 +111,7 @@ def check(write: Write, before: Entry | None, answer: Answer) -> None:
     assert answer.entry == (before if expected is None else expected)
     assert not answer.locked
     if expected is not None:
-        assert answer.before is (None if before is None or before.absent(answer.now) else before.status)
+        assert answer.before is (None if before is None else before.found_as(answer.now))
         assert before is None or expected.version >= before.version
 
 

@@ -152,10 +152,29 @@ class DoubtRules:
         failed = entry_of(caller.move(Verb.ABANDON, entry.version, note="stopped by hand"), applied=True)
 
         assert (failed.status, failed.note, failed.outcome.chunks) == (Status.FAILED, "stopped by hand", 0)
+        assert failed.completed_at is None
         write = begin()
         claim = found(write, caller.one(write))
         assert isinstance(claim, Claim)
-        assert (claim.attempt, claim.before) == (2, Status.FAILED)
+        # Nobody knows what the holder had done: the next one has to undo it, where it can.
+        assert (claim.attempt, claim.took_over) == (2, True)
+        after = entry_of(caller.move(Verb.FAIL, claim.version), applied=True)
+        assert after.completed_at is not None
+        write = begin()
+        third = found(write, caller.one(write))
+        assert isinstance(third, Claim)
+        assert (third.attempt, third.took_over) == (3, False)
+
+    def test_what_was_abandoned_is_left_in_doubt_by_a_stricter_caller(self, caller: Caller, clock: PinnedClock) -> None:
+        """Rule 2."""
+        entry = caller.hold()
+        clock.advance(LEASE_SECONDS)
+        caller.move(Verb.ABANDON, entry.version)
+
+        doubted = entry_of(caller.begin(repeatable=False), applied=True)
+
+        assert (doubted.status, doubted.version) == (Status.IN_DOUBT, entry.version)
+        assert [one.key for one in caller.scan(status=Status.IN_DOUBT)] == [entry.key]
 
     @pytest.mark.parametrize("repeatable", [True, False])
     def test_the_lease_of_a_holder_proved_dead_does_not_count(self, repeatable: bool, caller: Caller) -> None:
