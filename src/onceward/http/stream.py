@@ -45,7 +45,8 @@ class Recorded:
         self._skip_to: bytes | None = None
         # The first page of a settled response, read before anything of it is sent.
         self._first: list[bytes] = []
-        self._settled = entry.status is Status.COMPLETED
+        # How many chunks there are, once that is settled.
+        self._end = entry.outcome.chunks if entry.status is Status.COMPLETED else None
         self.interrupted = False
         self.silent = False
 
@@ -55,7 +56,7 @@ class Recorded:
         A running response is joined without its length: its end is known to be the end only when it is settled.
         """
         try:
-            return await self._settled_head() if self._settled else await self._running_head()
+            return await (self._running_head() if self._end is None else self._settled_head())
         except OutcomeNotKept as error:
             logger.error("a kept response cannot be read: %s", error)  # noqa: TRY400  # the message says it all
             return None
@@ -122,7 +123,7 @@ class Recorded:
             return pieces
 
     async def _next(self, deadline: float) -> list[bytes]:
-        while True:
+        while self._end is None or self._after < self._end:
             pieces, self._first = self._first if self._after == HEAD_SEQ else [], []
             pieces = pieces or await self._read(self._after, PAGE_CHUNKS)
             if pieces:
@@ -130,7 +131,8 @@ class Recorded:
                 self._pause = _LOOK_SECONDS_MIN
                 return pieces
             if await self._over(deadline):
-                return []
+                break
+        return []
 
     async def _read(self, after: int, limit: int) -> list[bytes]:
         chunks = await self._ledger.chunks(self._entry, after, limit)
@@ -149,11 +151,9 @@ class Recorded:
                 self.interrupted = True
                 return True
             self._form.read_settled(entry)
-            if entry.outcome.chunks <= self._after:
-                return True
-            if self._settled:
+            if self._end is not None:
                 raise OutcomeNotKept(_MISSING)
-            self._settled = True  # what was settled between the two reads is still to be read
+            self._end = entry.outcome.chunks  # what was settled between the two reads is still to be read
             return False
         if entry.status is not Status.IN_PROGRESS or entry.lapsed(reading.now) or line.proved_dead(entry.holder):
             self.interrupted = True

@@ -89,9 +89,9 @@ def _is_no_access_line(record: logging.LogRecord) -> bool:
 
 
 def _named(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """An event whose message repeats its fields is shown by its name alone: the fields follow anyway."""
+    """An event that has its fields in the message, for plain `logging`, is shown by its name here: the fields follow."""
     record = event.get("_record")
-    if record is not None and isinstance(record.msg, LogEvent):
+    if isinstance(record, logging.LogRecord) and isinstance(record.msg, LogEvent):
         event["event"] = record.msg.name
     return event
 

@@ -10,6 +10,7 @@ import pytest
 from tests.http.unit.asgi_server import Call, ask, give, protected, reply, run, start
 from tests.waiting import soon
 
+from onceward.core.outcome import CHUNK_BYTES_MAX
 from onceward.errors import StoreUnavailable
 from onceward.http import ending
 from onceward.http.wire import Receive, Send
@@ -175,5 +176,29 @@ def test_a_response_whose_ledger_is_closed_before_it_could_be_recorded_is_given_
 
         assert [record.levelname for record in caplog.records if "recorded" in record.message] == ["WARNING"]
         assert "raised" not in caplog.text
+
+    run(main())
+
+
+def test_a_kept_body_whose_later_pages_cannot_be_read_now_is_cut_and_comes_whole_later() -> None:
+    body = b"x" * (40 * CHUNK_BYTES_MAX)
+
+    async def app(_scope: Any, _receive: Receive, send: Send) -> None:
+        await reply(send, body)
+
+    async def main() -> None:
+        store = FaultyStore(MemoryStore())
+        with protected(app, store, store_seconds=0) as middleware:
+            await ask(middleware)
+            store.at("before-chunks", lambda: None)
+            store.lose_request("chunks")
+            cut = Call(middleware)
+            with pytest.raises(StoreUnavailable):
+                await cut.task
+
+            later = await ask(middleware)
+
+            assert (cut.got.status, cut.got.whole) == (201, False)
+            assert (later.body, later.replayed) == (body, True)
 
     run(main())
