@@ -17,6 +17,7 @@ from onceward.http.operation import idempotency
 from onceward.hub import jobs
 from onceward.hub.auth import principal_of
 from onceward.hub.data import ledger, upload_rules
+from onceward.hub.streams import OpenStreams
 from onceward.hub.turns import Turns
 from onceward.hub.visitors import watch
 from onceward.tasks import UploadRules
@@ -37,6 +38,7 @@ class Hub:
             heartbeat_seconds=config.events.heartbeat_seconds,
             stall_seconds=config.events.stall_seconds,
         )
+        self.streams = OpenStreams(config.hub.max_streams_per_principal)
         self.blobs = open_blobs(config.blobs_url)
         # Held by who looks whether they are there: a folder on a server that is gone may keep its thread for ever.
         self.blobs_looked_at = threading.Lock()
@@ -56,7 +58,7 @@ class Hub:
     async def open(self) -> None:
         """Begin what goes on beside the requests."""
         await self.turns.start()
-        watching = ("visitors", watch(self.feed, self.database))
+        watching = ("visitors", watch(self.feed, self.streams, self.database))
         self._jobs = [asyncio.create_task(job, name=name) for name, job in [watching, *jobs.periodic(self)]]
 
     async def stop_streams(self) -> None:
