@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,8 +71,8 @@ class Desk:
 
 
 @contextmanager
-def opened_desk(folder: Path) -> Iterator[Desk]:
-    env = {"OUTSIDE": str(folder / "outside"), "ONCEWARD_TURNS__API_TTL_SECONDS": "2"}
+def opened_desk(folder: Path, more: Mapping[str, str] | None = None) -> Iterator[Desk]:
+    env = {"OUTSIDE": str(folder / "outside"), "ONCEWARD_TURNS__API_TTL_SECONDS": "2", **(more or {})}
     with (
         running_hub(data_dir=folder / "data", args=("--brain", "tests.hub.chat_brain:brain"), env=env) as hub,
         httpx.Client(base_url=hub.url, timeout=30) as client,

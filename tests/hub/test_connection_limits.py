@@ -121,6 +121,8 @@ TOO_LARGE = {
     "socket-lines": lines(LINES_MAX + 1, UPGRADE),
     # The library that speaks WebSocket takes lines of 8 KiB.
     "socket-line": padded(9 * 1024, UPGRADE),
+    # Its client goes on sending before it reads, and must not find the connection reset.
+    "four-megabytes": GET + b"X: " + b"x" * 4 * MB,
     "after-another": GET + b"\r\n" + padded(HEAD_BYTES_MAX + 1, GET),
 }
 

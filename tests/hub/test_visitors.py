@@ -15,6 +15,7 @@ from onceward.events.hello import UNAUTHORIZED, Ending
 from onceward.http.problem import Answer, problem
 from onceward.hub import visitors
 from onceward.hub.auth import LOCAL, Principal, Visitor
+from onceward.hub.streams import OpenStreams
 
 VISITOR = Visitor(None, from_here=True, needed="read")
 
@@ -54,17 +55,17 @@ def test_nothing_but_a_refusal_ends_a_stream_and_nothing_ends_the_watch(
     async def watched() -> None:
         feed, one = Feed(database, ask_database=False), Follower()
 
-        async def judge(_database: object, _visitor: Visitor) -> Principal | Answer:
+        async def judge(_database: object, asked: set[Visitor]) -> dict[Visitor, Principal | Answer]:
             given.append(one.ended.done())
             verdict = verdicts.pop(0) if verdicts else problem(status, "no")
             if isinstance(verdict, Exception):
                 raise verdict
-            return verdict
+            return dict.fromkeys(asked, verdict)
 
-        monkeypatch.setattr(visitors, "judged", judge)
-        monkeypatch.setattr(visitors, "LOOK_SECONDS", 0)
+        monkeypatch.setattr(visitors, "judged_again", judge)
+        monkeypatch.setattr(visitors, "CHECK_SECONDS", 0)
         feed.enter(one)
-        watching = asyncio.create_task(visitors.watch(feed, database))
+        watching = asyncio.create_task(visitors.watch(feed, OpenStreams(1), database))
         async with asyncio.timeout(30):
             assert await one.ended is UNAUTHORIZED
         feed.leave(one)

@@ -3,6 +3,7 @@
 Observe                 one log line and one count for each request
 Hosts                   is it meant for this host, and from a page that may ask?
 Auth                    whose token is it, and does it reach this far?
+Streams                 how many streams does its principal have, and is its token still valid?
 Schemas                 which schema does a keyed insert go to?
 IdempotencyMiddleware   has this key been answered already?
 FastAPI                 routes, strict bodies, problem answers
@@ -36,6 +37,7 @@ from onceward.hub.routes import admin, chat, claims, events, ingest, pages, task
 from onceward.hub.schema import Schemas, variant_of
 from onceward.hub.sockets import Sockets
 from onceward.hub.state import Hub
+from onceward.hub.streams import Streams
 from onceward.hub.upload import FIELDS_BYTES_MAX
 
 _ABOUT = """
@@ -115,6 +117,7 @@ def _guarded(app: App, hub: Hub) -> App:
         rules=_rules(config),
     )
     app = Schemas(Known(keyed, chat.PATHS, plain), hub.database)
+    app = Streams(app, hub.streams, always_waits=config.idempotency.wait_seconds > 0)
     app = Auth(app, hub.database)
     app = Hosts(app, config.auth.allowed_hosts, config.auth.allowed_origins, bound=config.hub.host)
     return Observe(app)

@@ -11,6 +11,7 @@ its client likes, so who follows one is looked up again and again.
 from __future__ import annotations
 
 import functools
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,6 +90,19 @@ async def judged(database: Database, visitor: Visitor) -> Principal | Answer:
     except StoreUnavailable as error:
         return store_failed(error)
     return verdict(visitor.needed, look, sent, from_here=visitor.from_here)
+
+
+async def judged_again(database: Database, visitors: Collection[Visitor]) -> dict[Visitor, Principal | Answer]:
+    """`judged` for many, with one statement."""
+    texts = {visitor.sent or "" for visitor in visitors}
+    try:
+        if database.is_sqlite:
+            looks = tokens.look_at_all(database, texts)
+        else:
+            looks = await run_in_threadpool(tokens.look_at_all, database, texts)
+    except StoreUnavailable as error:
+        return dict.fromkeys(visitors, store_failed(error))
+    return {one: verdict(one.needed, looks[one.sent or ""], one.sent, from_here=one.from_here) for one in visitors}
 
 
 def verdict(needed: Needed, look: Look, sent: str | None, *, from_here: bool) -> Principal | Answer:

@@ -111,13 +111,8 @@ class HttpProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(*(self._refusal or (_NOT_HTTP, "not_http")))
             return False
-        if self._pending:
-            # A head or a trailer that goes on.
-            if len(self.headers or ()) > HEADER_LINES_MAX:
-                self._refuse(HEAD_TOO_LARGE, "head_too_large")
-                return False
-            if self._phase != _BODY:
-                self._start_timer()
+        if self._pending and self._phase != _BODY:
+            self._start_timer()
         return True
 
     # What the parser finds.

@@ -17,6 +17,7 @@ from onceward.http.operation import idempotency
 from onceward.hub import jobs
 from onceward.hub.auth import principal_of
 from onceward.hub.data import ledger, response_form, upload_rules
+from onceward.hub.streams import OpenStreams
 from onceward.hub.turns import Turns
 from onceward.hub.visitors import watch
 from onceward.tasks import UploadRules
@@ -38,6 +39,7 @@ class Hub:
             heartbeat_seconds=config.events.heartbeat_seconds,
             stall_seconds=config.events.stall_seconds,
         )
+        self.streams = OpenStreams(config.hub.max_streams_per_principal)
         self.blobs = open_blobs(config.blobs_url)
         # Held by who looks whether they are there: a folder on a server that is gone may keep its thread for ever.
         self.blobs_looked_at = threading.Lock()
@@ -59,7 +61,7 @@ class Hub:
         self.ledger.purge_every(jobs.LEDGER_SECONDS)
         await self.turns.start()
         beside = [
-            ("visitors", watch(self.feed, self.database)),
+            ("visitors", watch(self.feed, self.streams, self.database)),
             ("former-entries", jobs.warn_of_former_entries(self.config, self.ledger)),
             *jobs.periodic(self),
         ]

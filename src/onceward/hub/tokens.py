@@ -15,7 +15,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
@@ -161,12 +161,25 @@ _one_row = select(text("1 AS one")).subquery("one_row")
 _LOOK = select(_guarded.label("guarded"), *_COLUMNS).select_from(
     _one_row.outerjoin(tokens, tokens.c.token_id == bindparam("wanted"))
 )
+_LOOK_AT_ALL = select(_guarded.label("guarded"), *_COLUMNS).select_from(
+    _one_row.outerjoin(tokens, tokens.c.token_id.in_(bindparam("wanted", expanding=True)))
+)
 _LOOK_ON_SQLITE = str(_LOOK.compile(dialect=sqlite.dialect(paramstyle="named")))
 
 
 def look(tx: Transaction, secret_text: str) -> Look:
     """`find` and `is_required` in one read."""
     return _judged(secret_text, tuple(tx.execute(_LOOK, {"wanted": _id_in(secret_text)}).one()))
+
+
+def look_at_all(database: Database, secret_texts: Collection[str]) -> dict[str, Look]:
+    """`look` for each of these, in one statement."""
+    ids = {text: _id_in(text) for text in secret_texts}
+    with database.read() as tx:
+        rows = [tuple(row) for row in tx.execute(_LOOK_AT_ALL, {"wanted": sorted(set(ids.values()))})]
+    found = {row[1]: row for row in rows}
+    unknown = (rows[0][0], *(None for _ in _COLUMNS))
+    return {text: _judged(text, found.get(token_id, unknown)) for text, token_id in ids.items()}
 
 
 def look_now(database: Database, secret_text: str) -> Look:

@@ -1,4 +1,7 @@
-"""Those who follow a stream, looked at anew: a stream outlives the request it began with, but not its token."""
+"""Checks again and again whether those with an open stream or a waiting request may still have it.
+
+One statement for each process and check, however many streams there are.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +12,31 @@ from onceward.db.engine import Database
 from onceward.events.feed import Feed
 from onceward.events.hello import UNAUTHORIZED
 from onceward.http.problem import Answer
-from onceward.hub.auth import Visitor, judged
+from onceward.hub.auth import Visitor, judged_again
+from onceward.hub.streams import OpenStreams
 
-# How long after its token a stream ends at most, and how often a process asks the database for each token in use.
-LOOK_SECONDS = 1.0
+# A stream ends within 2 seconds of its token: one check, and time for clients that do not read.
+CHECK_SECONDS = 0.5
 _REFUSALS = frozenset({401, 403})
 
 logger = logging.getLogger("onceward.hub")
 
 
-async def watch(feed: Feed, database: Database) -> None:
+async def watch(feed: Feed, streams: OpenStreams, database: Database) -> None:
     """End streams whose visitor would no longer be let in. While the database does not answer, they go on."""
     while True:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(CHECK_SECONDS)
         try:
-            await _look_through(feed, database)
+            await _check(feed, streams, database)
         except Exception:  # a bug; without this loop a revoked token would keep its streams
             logger.exception("visitors_not_judged")
 
 
-async def _look_through(feed: Feed, database: Database) -> None:
-    for visitor in feed.visitors:
-        if not isinstance(visitor, Visitor):
-            continue
-        found = await judged(database, visitor)
+async def _check(feed: Feed, streams: OpenStreams, database: Database) -> None:
+    visitors = {one for one in feed.visitors if isinstance(one, Visitor)} | streams.visitors
+    if not visitors:
+        return
+    for visitor, found in (await judged_again(database, visitors)).items():
         if isinstance(found, Answer) and found.status in _REFUSALS:
             feed.dismiss(visitor, UNAUTHORIZED)
+            streams.dismiss(visitor)
