@@ -363,7 +363,9 @@ def test_every_make_target_is_described() -> None:
 
 def test_every_column_of_the_table_is_in_the_reference() -> None:
     db = sqlite3.connect(":memory:")
-    db.executescript(text_of(ROOT / "src/onceward/store/sqlite.sql"))
+    db.executescript(
+        "".join(text_of(ROOT / "src/onceward/store" / one) for one in ("sqlite.sql", "sqlite_schema2.sql"))
+    )
     columns = {row[1] for row in db.execute("PRAGMA table_info(platform_idempotency_keys)")}
     tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     db.close()

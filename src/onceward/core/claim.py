@@ -208,8 +208,6 @@ def _move(entry: Entry | None, write: Move, now: int) -> Entry | None:
     accepted, status = MOVES[write.verb]
     if entry is None or entry.version != write.version or entry.status not in accepted:
         return None
-    if write.verb in ABANDONS:
-        return _abandon(entry, write, now)
     match status:
         case Status.IN_PROGRESS:
             lease_until = now + write.lease
@@ -218,6 +216,8 @@ def _move(entry: Entry | None, write: Move, now: int) -> Entry | None:
                 entry, write, status, lease_until, expires_at, entry.completed_at, entry.note, entry.outcome
             )
         case Status.IN_DOUBT:
+            if write.verb is not Verb.DOUBT:
+                return _abandon(entry, write, now)
             return _changed(entry, write, status, entry.lease_until, None, None, write.note, entry.outcome)
         case Status.COMPLETED | Status.FAILED:
             expires_at = now + write.retain

@@ -71,6 +71,8 @@ class Entry:
         """What a write that is applied found here, for `Answer.before`. An abandoned claim counts as one in progress: whoever
         comes next has to know that something may have been done.
         """
+        if self.status is Status.IN_PROGRESS:
+            return self.status
         if self.absent(now):
             return None
         return Status.IN_PROGRESS if self.abandoned else self.status

@@ -292,9 +292,9 @@ class Batcher:
             self.fail(batch, StoreUnavailable(f"the store failed unexpectedly: {error!r}"))
         else:
             self._answer(batch, answers)
-            for sent, answer in zip(batch, answers, strict=True):
+            for number, answer in enumerate(answers):
                 if answer.entry is not None and answer.entry.status is Status.IN_DOUBT:
-                    self.notice(sent.write, answer)
+                    self.notice(batch[number].write, answer)
 
     def notice(self, write: Write, answer: Answer) -> Answer:
         """Tell of a claim that this write put in doubt."""
