@@ -321,7 +321,7 @@ def test_every_option_of_the_middleware_is_in_its_guide_with_its_default() -> No
 def test_every_problem_answer_is_in_the_reference_and_in_the_guide() -> None:
     of_the_middleware = [
         *(problem.busy(), problem.mismatch(), problem.in_doubt(), problem.not_kept(), problem.too_large(1)),
-        *(problem.unavailable(), problem.wrong_digest(), problem.key_required()),
+        *(problem.unavailable(), problem.wrong_digest(), problem.key_required(), problem.principal_changed()),
     ]
     codes = {json.loads(answer.body)["code"] for answer in of_the_middleware}
 
@@ -331,7 +331,7 @@ def test_every_problem_answer_is_in_the_reference_and_in_the_guide() -> None:
 
 def test_every_metric_and_log_event_is_in_the_reference_and_in_the_guide() -> None:
     metrics = {f"{one.name}_total" if one.type == "counter" else one.name for one in Tally().collect()}
-    events = set(re.findall(r'_log\.\w+\("(\w+)"', text_of(ROOT / "src/onceward/http/observe.py")))
+    events = set(re.findall(r'log\(logging\.\w+, "(\w+)"', text_of(ROOT / "src/onceward/http/observe.py")))
 
     assert len(events) == 4
     assert metrics | events <= code_words(section(REFERENCE, "HTTP"))

@@ -21,7 +21,7 @@ Answer = Response[Any]
 # Above the middleware's own limit, so that one place decides.
 BODY_BYTES_MAX = 16 * 1024 * 1024
 # As the middleware has them when it opens its store itself.
-LEASE_SECONDS = 300.0
+LEASE_SECONDS = 30.0
 STORE_SECONDS = 5.0
 
 

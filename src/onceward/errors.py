@@ -28,6 +28,12 @@ class InvalidOption(OncewardError):
     code = "invalid-option"
 
 
+class NotGuarded(OncewardError):
+    """A handler relies on an idempotency middleware that does not stand around it. Nothing was checked or recorded."""
+
+    code = "not-guarded"
+
+
 class KeyReused(OncewardError):
     """The key was already used with other arguments; the earlier outcome is not yours to have."""
 

@@ -47,7 +47,10 @@ def _place() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         namespace = str(Path("/proc/self/ns/pid").readlink())
+        shows_us = str(Path("/proc/self").readlink()) == str(os.getpid())
     except OSError:
+        return ""
+    if not shows_us:  # a /proc of another pid namespace: its processes of these numbers are not those of ours
         return ""
     # Without the dashes and "pid:[…]", a holder stays under 64 bytes: Redis keeps such an entry in a third of the room.
     return f"{boot.replace('-', '')}/{namespace.strip('pid:[]')}"

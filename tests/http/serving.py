@@ -149,14 +149,15 @@ class Serving:
         """Run a trial by its plan."""
         return self.post(f"/api/trials/{rule}/{name}", key, json=plan or {}, **more)
 
-    def raw(self, path: str, key: str | None, plan: Any, *, headers: str = "") -> socket.socket:
+    def raw(self, path: str, key: str | None, plan: Any, *, headers: str = "", user: str = "ada") -> socket.socket:
         """Send a request and keep the connection, to read or to drop it."""
         connection = socket.create_connection(self.address, timeout=ANSWER_SECONDS_MAX)
         # To the byte as the client's `json=` writes it.
         body = json.dumps(plan, ensure_ascii=False, separators=(",", ":")).encode()
         key_line = f"Idempotency-Key: {key}\r\n" if key else ""
+        user_line = f"Authorization: Bearer {user}-token\r\n" if user else ""
         head = (
-            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer ada-token\r\n{key_line}{headers}"
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{user_line}{key_line}{headers}"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
         connection.sendall(head.encode() + body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import subprocess
 import sys
@@ -31,8 +32,40 @@ def test_a_check_is_one_event_with_the_key_cut(caplog: pytest.LogCaptureFixture)
         Observer(metrics=False).checked(KEY, "processing_started", cached=False, seconds=0.001)
 
     [record] = caplog.records
-    assert (record.name, record.levelname, record.getMessage()) == ("onceward.http", "INFO", "idempotency_check")
+    assert (record.name, record.levelname, record.msg) == ("onceward.http", "INFO", "idempotency_check")
     assert fields(record, "idempotency_key", "status", "cached") == [CUT, "processing_started", False]
+
+
+def test_with_plain_logging_the_fields_are_in_the_message() -> None:
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
+    logger = logging.getLogger("onceward.http")
+    logger.addHandler(handler)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    observer = Observer(metrics=False)
+    try:
+        observer.checked(KEY, "duplicate_completed", cached=True, seconds=0.001)
+        observer.put_in_doubt(KEY)
+        observer.store_failed(KEY, proceeded=True)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+    assert stream.getvalue().splitlines() == [
+        f"INFO onceward.http idempotency_check idempotency_key={CUT} status=duplicate_completed cached=True",
+        f"INFO onceward.http idempotent_cache_hit idempotency_key={CUT}",
+        f"WARNING onceward.http idempotency_in_doubt idempotency_key={CUT}",
+        f"ERROR onceward.http idempotency_store_failure idempotency_key={CUT} answer=proceeded",
+    ]
+
+
+def test_a_key_with_a_percent_sign_is_shown_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "onceward.http"):
+        Observer(metrics=False).checked("100%s", "processing_started", cached=False, seconds=0.001)
+
+    assert "idempotency_key=100%s..." in caplog.records[0].getMessage()
 
 
 def test_a_replay_is_also_a_cache_hit(caplog: pytest.LogCaptureFixture) -> None:

@@ -117,7 +117,7 @@ def test_the_examples_are_what_is_really_sent() -> None:
     responses = document_of(shop())["paths"]["/orders"]["post"]["responses"]
 
     examples = responses["409"]["content"]["application/problem+json"]["examples"]
-    assert examples.keys() == {"conflict", "in-doubt", "outcome-not-kept"}
+    assert examples.keys() == {"conflict", "in-doubt", "outcome-not-kept", "principal-changed"}
     assert examples["conflict"]["value"]["detail"] == "Request is being processed"
 
 

@@ -54,8 +54,18 @@ def test_the_form_is_the_documented_one() -> None:
     sealed = Seal([NEW]).seal(b"data", PLACE)
     version, key_id, nonce, rest = sealed[:1], sealed[1:5], sealed[5:17], sealed[17:]
 
-    assert version == b"\x01"
+    assert version == b"\x02"
     assert AESGCM(NEW).decrypt(nonce, rest, version + key_id + PLACE) == b"data"
+
+
+def test_what_was_sealed_in_version_1_is_refused_with_the_reason() -> None:
+    """It does not protect the status and the length, even with the right key and in its place."""
+    prefix = b"\x01" + seal_module._id_of(NEW)
+    nonce = bytes(12)
+    sealed = prefix + nonce + AESGCM(NEW).encrypt(nonce, b"data", prefix + PLACE)
+
+    with pytest.raises(OutcomeNotKept, match="sealed in version 1, which does not protect its status and its length"):
+        Seal([NEW]).open(sealed, PLACE)
 
 
 # Keys change.

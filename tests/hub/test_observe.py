@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import REGISTRY
 from tests.hub.asking import Answered, Headers, ask, bearer, request, websocket
 
+from onceward.http.observe import Observer
 from onceward.http.problem import Answer
 from onceward.http.replay import REPLAYED, answer
 from onceward.http.wire import App, Receive, Send
@@ -47,6 +48,14 @@ def answering(status: int = 200, headers: Headers = (), body: bytes = b"") -> Ap
 
 def asked(app: App, method: str, path: str, headers: Headers = (), **more: Any) -> Answered:
     return ask(Observe(app), request(method, path, headers, **more))
+
+
+def test_a_check_of_a_key_is_an_event_with_a_plain_name_and_its_fields(log: io.StringIO) -> None:
+    Observer(metrics=False).checked("order-1", "processing_started", cached=False, seconds=0.001)
+    (line,) = lines(log)
+
+    assert (line["event"], line["logger"]) == ("idempotency_check", "onceward.http")
+    assert (line["idempotency_key"], line["status"], line["cached"]) == ("order-1...", "processing_started", False)
 
 
 def test_a_request_is_one_line_that_says_all_of_it(log: io.StringIO) -> None:

@@ -17,15 +17,22 @@ class Command(str):
 
 
 class LogEvent(str):
-    """The message of a log record. The fields go into the record's `extra`, too."""
+    """The `msg` of a log record. It equals its name, and its text shows the fields; they go into `extra`, too."""
 
-    __slots__ = ("name",)
-    name: str
+    __slots__ = ("_fields",)
+    _fields: Mapping[str, object]
 
     def __new__(cls, name: str, fields: Mapping[str, object]) -> Self:
-        event = super().__new__(cls, " ".join([name, *(f"{key}={_shown(value)}" for key, value in fields.items())]))
-        event.name = name
+        event = super().__new__(cls, name)
+        event._fields = fields
         return event
+
+    @property
+    def name(self) -> str:
+        return str.__str__(self)
+
+    def __str__(self) -> str:
+        return " ".join([self.name, *(f"{key}={_shown(value)}" for key, value in self._fields.items())])
 
 
 def _shown(value: object) -> str:

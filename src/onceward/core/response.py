@@ -57,5 +57,8 @@ def head_to_chunk(status: int, headers: str) -> bytes:
 
 def head_from_chunk(chunk: bytes) -> tuple[int, str]:
     """What `head_to_chunk` was given."""
-    status, _, headers = chunk.decode().partition(" ")
-    return int(status), headers
+    try:
+        status, _, headers = chunk.decode().partition(" ")
+        return int(status), headers
+    except ValueError as error:
+        raise OutcomeNotKept("the kept head of this response cannot be read") from error

@@ -21,9 +21,9 @@ from onceward.http import problem
 from onceward.http.ending import Ending
 from onceward.http.events import interrupted, place_of
 from onceward.http.exchange import Exchange
-from onceward.http.guard import Asked, Guard, Options
+from onceward.http.guard import Asked, Guard, Options, PrincipalChanged, retry_seconds
 from onceward.http.incoming import Headers, Incoming
-from onceward.http.operation import SCOPE_KEY, operation_around
+from onceward.http.operation import GUARDED, LIFESPAN_KEY, SCOPE_KEY, operation_around
 from onceward.http.principal import Principal
 from onceward.http.problem import Answer
 from onceward.http.replay import INTERRUPTED, answer, client_gone, replay
@@ -72,7 +72,9 @@ class IdempotencyMiddleware:
                 if not keyed and guard.may_require and self._rule(scope).required:
                     await answer(send, problem.key_required())
                     return
+            scope.setdefault(SCOPE_KEY, GUARDED)
         elif kind == "lifespan":
+            scope[LIFESPAN_KEY] = (*scope.get(LIFESPAN_KEY, ()), self)
             send = self._closing(send)
         await self.app(scope, receive, send)
 
@@ -109,6 +111,7 @@ class IdempotencyMiddleware:
                 owned = None  # the exchange has the body now, and may outlast this call
                 return exchange
             if found is None:
+                scope.setdefault(SCOPE_KEY, GUARDED)
                 await self.app(scope, bodies.given_again(incoming, receive), send)
             else:
                 await self._answer(found, headers, receive, send)
@@ -135,13 +138,17 @@ class IdempotencyMiddleware:
         """The one that an authentication around this one found, or else the holder of the credentials sent."""
         found = principals.of_user(scope["user"]) if "user" in scope else None
         if found is None:
-            found = principals.of_credentials(headers.credentials)
+            found = principals.of_request(headers.credentials, self._guard.session_cookies)
             if found.fleeting:
                 self._guard.tell_fleeting()
         return found
 
     async def _answer(
-        self, found: Replay | Busy | Mismatch | InDoubt, headers: Headers, receive: Receive, send: Send
+        self,
+        found: Replay | Busy | Mismatch | InDoubt | PrincipalChanged,
+        headers: Headers,
+        receive: Receive,
+        send: Send,
     ) -> None:
         guard = self._guard
         match found:
@@ -151,9 +158,11 @@ class IdempotencyMiddleware:
                 if entry.outcome.chunks:
                     await replay(guard.ledger, guard.form, entry, headers.one(b"last-event-id"), receive, send)
                 else:
-                    await answer(send, problem.busy())
+                    await answer(send, problem.busy(retry_seconds(found)))
             case Mismatch():
                 await answer(send, problem.mismatch())
+            case PrincipalChanged():
+                await answer(send, problem.principal_changed())
             case InDoubt():
                 await answer(send, problem.in_doubt())
             case _:

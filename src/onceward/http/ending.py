@@ -21,6 +21,10 @@ _ERROR = 400
 _PAUSE_SECONDS_MIN = 0.05
 _PAUSE_SECONDS_MAX = 2.0
 
+# How long a response that the store did not take is recorded again. Longer than a lease: a claim that has lapsed can
+# still be settled until another request asks for its key, and that is better than a second effect.
+LATE_SECONDS = 300.0
+
 logger = logging.getLogger("onceward.http")
 
 
@@ -98,9 +102,9 @@ class Ending:
         return None
 
     async def settle_late(self) -> None:
-        """Go on trying to record a response that its client was told to ask for again, while the claim is held."""
+        """Go on trying to record a response that its client was told to ask for again."""
         line = self._guard.ledger.line
-        deadline = line.monotonic() + (self._asked.rule.lease_seconds or self._guard.ledger.lease_seconds)
+        deadline = line.monotonic() + LATE_SECONDS
         pause = _PAUSE_SECONDS_MIN
         while line.monotonic() < deadline:
             try:
@@ -113,7 +117,7 @@ class Ending:
             except OncewardError as error:
                 _not_recorded(error)
             return
-        logger.warning("a response could not be recorded while its claim lasted; a retry finds the claim lapsed")
+        logger.warning("a response could not be recorded for %d seconds; a retry finds the claim lapsed", LATE_SECONDS)
 
     async def raised(self, note: str) -> Answer | None:
         """The handler raised. Its response, if its bound transaction did commit all the same."""
@@ -161,7 +165,7 @@ def look_again(guard: Guard, asked: Asked, claim: Claim) -> None:
 
     def look() -> None:
         line = guard.ledger.line
-        deadline = line.monotonic() + (asked.rule.lease_seconds or guard.ledger.lease_seconds)
+        deadline = line.monotonic() + LATE_SECONDS
         pause = _PAUSE_SECONDS_MIN
         while line.monotonic() < deadline:
             try:

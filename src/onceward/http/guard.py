@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, TypedDict, cast
+from typing import Any, TypeAlias, TypedDict, cast
 
-from onceward.core.claim import Busy, Claim, Found, InDoubt, Mismatch, Replay
+from onceward.core.claim import SECOND, Busy, Claim, Found, InDoubt, Mismatch, Replay
 from onceward.core.fingerprint import Digest
 from onceward.core.record import record
 from onceward.core.response import DENY_HEADERS, keeps_status
 from onceward.errors import InvalidOption, StoreUnavailable
 from onceward.http.kept import Form
 from onceward.http.observe import Observer
-from onceward.http.principal import Principal
+from onceward.http.principal import Principal, cookies_in, with_cookies
+from onceward.http.problem import BUSY_RETRY_SECONDS
 from onceward.http.rules import REPEAT, PathRules, Rule, declared
 from onceward.http.seal import Seal
 from onceward.ledger import RETAIN_SECONDS, Ledger
@@ -26,8 +28,9 @@ from onceward.terms import LEASE_SECONDS_MAX, RETAIN_SECONDS_MAX, check_seconds
 
 logger = logging.getLogger("onceward.http")
 
-# The seeds' processing time: a worker that is silent for longer is taken for dead. One on this machine is proved so.
-LEASE_SECONDS = 300.0
+# A worker that is silent for longer is taken for dead. Short, because in another pid namespace its death cannot be
+# proved, and a client has to wait for this long; renewed every third of it while the handler runs.
+LEASE_SECONDS = 30.0
 METHODS = ("POST", "PUT", "PATCH")
 MAX_BODY_BYTES = 10 * 1024 * 1024
 MAX_RESPONSE_BYTES = 16 * 1024 * 1024
@@ -35,6 +38,8 @@ MAX_STREAM_SECONDS = 300.0
 STORE_SECONDS = 5.0
 PURGE_SECONDS = 60.0
 PROCEED = "proceed"
+# A token, as RFC 6265 has it.
+_COOKIE_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # What a ledger is made with, and nobody can say of one that is there.
 _LEDGERS = ("namespace", "store_seconds")
 
@@ -42,10 +47,11 @@ _LEDGERS = ("namespace", "store_seconds")
 class Options(TypedDict, total=False):
     """Options of both middlewares.
 
-    lease_seconds       how long a silent worker keeps a key (300); renewed while the handler runs
+    lease_seconds       how long a silent worker keeps a key (30); renewed while the handler runs
     retain_seconds      how long a response is replayed, counted from its end (24 hours)
     wait_seconds        how long a duplicate waits for the running one before 409 (0)
     principal           who asks: called with the ASGI scope or WSGI environ, gives a text or None
+    session_cookies     names of the cookies that say who asks, where no Authorization does; all others then do not count
     variant             what else tells requests apart: called as `principal`, gives a text or None, which says nothing
     on_crash            "repeat" (default) or "hold"; see `Rule`
     methods             the methods that are checked (POST, PUT, PATCH)
@@ -70,6 +76,7 @@ class Options(TypedDict, total=False):
     retain_seconds: float | None
     wait_seconds: float
     principal: Callable[[Any], Any] | None
+    session_cookies: Iterable[str]
     variant: Callable[[Any], str | None] | None
     on_crash: str
     methods: Iterable[str]
@@ -100,6 +107,28 @@ class Asked:
     endpoint: str
     rule: Rule
     wait_seconds: float
+
+    @property
+    def whole_fingerprint(self) -> Digest:
+        """What the entry is claimed with: the request, and the cookies where they count."""
+        return with_cookies(self.fingerprint, self.principal.cookies)
+
+    def is_served_by(self, fingerprint: str) -> bool:
+        """Whether an entry with this fingerprint is this request's: one claimed without cookies is for all cookies."""
+        return fingerprint in (self.whole_fingerprint, self.fingerprint)
+
+    def is_changed_from(self, fingerprint: str) -> bool:
+        """Whether the entry was claimed with other cookies, so that it may be another caller's."""
+        held = cookies_in(fingerprint)
+        return self.principal.cookies is not None and bool(held) and held != self.principal.cookies
+
+
+@record(frozen=True, slots=True)
+class PrincipalChanged:
+    """The key was claimed with other cookies. Nothing says whether by the same caller, so nothing of it is shown."""
+
+
+Admitted: TypeAlias = Found | PrincipalChanged
 
 
 class Guard:
@@ -132,6 +161,7 @@ class Guard:
             raise InvalidOption(f"paths= are the beginnings of paths, such as '/api/', not {self.paths!r}")
         self.rules = PathRules(options.get("rules", {}))
         self.principal = options.get("principal")
+        self.session_cookies = _cookie_names(options.get("session_cookies", ()))
         self._variant = options.get("variant")
         self.keep_status = options.get("keep_status", keeps_status)
         functions = {"principal": self.principal, "variant": self._variant, "keep_status": self.keep_status}
@@ -162,6 +192,7 @@ class Guard:
         self._rules: dict[Rule, Rule] = {}
         self._requires = self.default.required or self.rules.required
         self._told_fleeting = False
+        self._told_changed = False
 
     def covers(self, path: str) -> bool:
         """Whether requests to this path are checked."""
@@ -191,14 +222,17 @@ class Guard:
         """Whether any request might need a key, so that one without it has to be looked at."""
         return bool(declared.required or self._requires)
 
-    async def admit(self, asked: Asked) -> Found | None:
+    async def admit(self, asked: Asked) -> Admitted | None:
         """Ask for the key, waiting for a running duplicate as long as the request would. None: proceed unprotected."""
         start = time.monotonic()
         if self._purge_seconds and not self._purges:
             self._purges = True
             self.ledger.purge_every(self._purge_seconds)
+        found: Admitted
         try:
-            found = await self._begin(asked)
+            found = await self._begin(asked, asked.whole_fingerprint)
+            if isinstance(found, Mismatch) and asked.principal.cookies is not None:
+                found = await self._mismatched(asked, found)
             if isinstance(found, Busy) and asked.wait_seconds > 0:
                 found = await self._wait(asked, found)
         except StoreUnavailable:
@@ -211,12 +245,12 @@ class Guard:
         self.observer.checked(asked.key, status, cached=cached, seconds=time.monotonic() - start)
         return found
 
-    def _begin(self, asked: Asked) -> Coroutine[Any, Any, Found]:
+    def _begin(self, asked: Asked, fingerprint: Digest) -> Coroutine[Any, Any, Found]:
         rule = asked.rule
         return self.ledger.begin(
             asked.principal.scope,
             asked.key,
-            asked.fingerprint,
+            fingerprint,
             repeatable=rule.repeatable,
             lease_seconds=rule.lease_seconds,
             retain_seconds=rule.retain_seconds,
@@ -224,18 +258,50 @@ class Guard:
             endpoint=asked.endpoint,
         )
 
-    async def _wait(self, asked: Asked, found: Found) -> Found:
+    async def _mismatched(self, asked: Asked, found: Found) -> Admitted:
+        """Decide between other cookies and another request. Ask an entry claimed without cookies as such a caller.
+
+        The entry may change between two questions. A caller with cookies never keeps a new entry without them: its
+        response would be for everyone who has the key.
+        """
+        while isinstance(found, Mismatch):
+            held = found.entry.fingerprint
+            if asked.is_changed_from(held):
+                return self._changed()
+            if not asked.is_served_by(held):
+                return found
+            found = await self._begin(asked, Digest(held))
+            if isinstance(found, Claim) and found.attempt == 1 and found.entry.fingerprint != asked.whole_fingerprint:
+                await self.ledger.release(found)
+                found = await self._begin(asked, asked.whole_fingerprint)
+        return found
+
+    def _changed(self) -> PrincipalChanged:
+        if not self._told_changed:
+            self._told_changed = True
+            logger.warning(
+                "refused a key that was claimed with other cookies: without principal= or session_cookies= every cookie"
+                " counts, also those that a load balancer or analytics change"
+            )
+        return PrincipalChanged()
+
+    async def _wait(self, asked: Asked, found: Busy) -> Admitted:
         """For the end of the running one, or for the beginning of its stream, and ask again."""
         line = self.ledger.line
         deadline = line.monotonic() + asked.wait_seconds
         pause = POLL_SECONDS_MIN
-        while isinstance(found, Busy) and not found.entry.outcome.chunks and (now := line.monotonic()) < deadline:
+        while not found.entry.outcome.chunks and (now := line.monotonic()) < deadline:
             if found.locked:
                 await line.sleep(min(pause, deadline - now))
                 pause = min(pause * 2, POLL_SECONDS_MAX)
             else:
                 await self.ledger.wait(found.entry, deadline - now)
-            found = await self._begin(asked)
+            again: Admitted = await self._begin(asked, asked.whole_fingerprint)
+            if isinstance(again, Mismatch):
+                again = await self._mismatched(asked, again)
+            if not isinstance(again, Busy):
+                return again
+            found = again
         return found
 
     async def unknown(self, asked: Asked, claim: Claim, note: str) -> None:
@@ -272,11 +338,12 @@ class Guard:
             ledger.close()
 
 
-_STATUS: dict[type[Found], str] = {
+_STATUS: dict[type[Admitted], str] = {
     Claim: "processing_started",
     Busy: "duplicate_processing",
     Replay: "duplicate_completed",
     Mismatch: "fingerprint_mismatch",
+    PrincipalChanged: "fingerprint_mismatch",
     InDoubt: "in_doubt",
 }
 
@@ -300,6 +367,23 @@ def _texts(name: str, values: Iterable[str], form: Callable[[str], str]) -> froz
     if not several or not all(isinstance(text, str) for text in texts):
         raise InvalidOption(f"{name}= is a list of texts, not {values!r}")
     return frozenset(map(form, texts))
+
+
+def retry_seconds(found: Busy) -> int:
+    """When to ask again for a key that another holds: as long as it has been held already, but no later than its lease
+    ends, and at least a second. Everything by the store's clock.
+    """
+    entry, left = found.entry, found.retry_after
+    held = entry.lease_until - left - entry.claimed_at
+    return max(BUSY_RETRY_SECONDS, -(-min(held, left) // SECOND))
+
+
+def _cookie_names(names: Iterable[str]) -> frozenset[bytes]:
+    texts = _texts("session_cookies", names, str)
+    # What no cookie can be called would never be found, and all cookies would count after all.
+    if not all(_COOKIE_NAME.fullmatch(name) for name in texts):
+        raise InvalidOption(f"session_cookies= are names of cookies, such as ('sid',), not {sorted(texts)!r}")
+    return frozenset(name.encode() for name in texts)
 
 
 def _seconds(name: str, value: object) -> float:

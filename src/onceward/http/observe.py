@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from onceward.core.key import KEY_CHARACTERS_SHOWN
+from onceward.core.log_event import LogEvent
 from onceward.errors import InvalidOption
 
 if TYPE_CHECKING:
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 LOGGER = "onceward.http"
 
 _log = logging.getLogger(LOGGER)
+
+
+def log(level: int, name: str, **fields: object) -> None:
+    """Log an event with its fields, both in its message and as attributes of its record."""
+    _log.log(level, LogEvent(name, fields), extra=fields, stacklevel=2)
 
 
 class Observer:
@@ -54,22 +60,22 @@ class Observer:
                 )
         if _log.isEnabledFor(logging.INFO):
             shown = _cut(key)
-            _log.info("idempotency_check", extra={"idempotency_key": shown, "status": status, "cached": cached})
+            log(logging.INFO, "idempotency_check", idempotency_key=shown, status=status, cached=cached)
             if cached:
-                _log.info("idempotent_cache_hit", extra={"idempotency_key": shown})
+                log(logging.INFO, "idempotent_cache_hit", idempotency_key=shown)
 
     def put_in_doubt(self, key: str) -> None:
         """The operation ended without anyone knowing whether it was carried out, and may not be repeated."""
         if self._counts is not None:
             self._counts.put_in_doubt()
-        _log.warning("idempotency_in_doubt", extra={"idempotency_key": _cut(key)})
+        log(logging.WARNING, "idempotency_in_doubt", idempotency_key=_cut(key))
 
     def store_failed(self, key: str, *, proceeded: bool) -> None:
         """The store did not answer. `proceeded` says that the request ran all the same, unprotected."""
         answer = "proceeded" if proceeded else "refused"
         if self._counts is not None:
             self._counts.store_failed(answer)
-        _log.error("idempotency_store_failure", extra={"idempotency_key": _cut(key), "answer": answer})
+        log(logging.ERROR, "idempotency_store_failure", idempotency_key=_cut(key), answer=answer)
 
 
 def _cut(key: str) -> str:

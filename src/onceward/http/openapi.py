@@ -15,11 +15,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from onceward.core.response import keeps_status
-from onceward.errors import InvalidOption
+from onceward.errors import InvalidOption, NotGuarded
 from onceward.http import problem
+from onceward.http.coverage import check_guarded_inside
+from onceward.http.operation import LIFESPAN_KEY
 from onceward.http.problem import Answer
 from onceward.http.routes import flat
 from onceward.http.rules import PathRules, Rule, rule_on
+from onceward.http.wire import Receive, Send
 
 # JSON as it comes out of a parser.
 Json = dict[str, Any]
@@ -76,8 +79,8 @@ _RETRY_AFTER: Json = {
 _PROBLEMS: dict[str, tuple[str, tuple[Answer, ...], bool]] = {
     "400": ("The idempotency key is malformed, or missing where it is required.", (), False),
     "409": (
-        "A request with this idempotency key is being processed (with Retry-After), is in doubt, or its answer was not kept.",
-        (problem.busy(), problem.in_doubt(), problem.not_kept()),
+        "A request with this idempotency key is being processed (with Retry-After), in doubt, not kept, or had other cookies.",
+        (problem.busy(), problem.in_doubt(), problem.not_kept(), problem.principal_changed()),
         True,
     ),
     "413": ("The body is too large for a request with an idempotency key.", (), False),
@@ -110,7 +113,8 @@ def document_idempotency(
 ) -> None:
     """Let a FastAPI application's document say what the middleware adds, given the middleware's own options.
 
-    A rule beside a handler counts before one in `rules`. Mounted applications have documents of their own.
+    A rule beside a handler counts before one in `rules`. Mounted applications have documents of their own. When the
+    application starts, `check_guarded` refuses handlers whose rules no middleware enforces.
     """
     plain = getattr(app, "openapi", None)
     if not callable(plain) or not hasattr(app, "routes"):
@@ -137,6 +141,26 @@ def document_idempotency(
         return described
 
     app.openapi = openapi
+    _check_at_startup(app)
+
+
+def _check_at_startup(app: Any) -> None:
+    """Refuse to start with handlers that nothing guards. A middleware around the application names itself in the scope."""
+    plain = app.router.lifespan
+    if getattr(plain, "checks_guarded", False):
+        return
+
+    async def lifespan(scope: Any, receive: Receive, send: Send) -> None:
+        try:
+            check_guarded_inside(app, scope.get(LIFESPAN_KEY, ()))
+        except NotGuarded as error:
+            await receive()
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            raise
+        await plain(scope, receive, send)
+
+    lifespan.checks_guarded = True  # type: ignore[attr-defined]  # a function may carry what it does
+    app.router.lifespan = lifespan
 
 
 def _by_path(rules: Mapping[str, Rule] | None) -> RuleOf:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Generator
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, TypeVar, overload
 
 from onceward.bound import Bound
 from onceward.core.claim import SECOND, Claim
 from onceward.core.outcome import Outcome
 from onceward.core.record import record
-from onceward.errors import OutcomeNotKept
+from onceward.errors import NotGuarded, OutcomeNotKept
 from onceward.http.kept import Form
 from onceward.http.problem import Answer
 from onceward.http.rules import Rule
@@ -22,6 +23,25 @@ from onceward.terms import RETAIN_SECONDS_MAX, check_seconds
 # Where the operation lies in an ASGI scope and in a WSGI environ.
 SCOPE_KEY = "onceward"
 ENVIRON_KEY = "onceward.operation"
+# Where a middleware names itself in the scope of the application's start.
+LIFESPAN_KEY = "onceward.around"
+
+
+class _Guarded:
+    """Lies where an operation would lie: a middleware passed this request on, and it has no key."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "<guarded by onceward, without a key>"
+
+
+GUARDED = _Guarded()
+# Set by `onceward.testing.guarded()`.
+assume_guarded: ContextVar[bool] = ContextVar("onceward_assume_guarded", default=False)
+
+D = TypeVar("D")
+_REQUIRED = object()
 
 
 class Operation:
@@ -174,11 +194,34 @@ def operation_around(carrier: dict[str, Any], name: str) -> Operation | None:
     return found if isinstance(found, Operation) and not found.over else None
 
 
-def idempotency(request: object) -> Operation:
-    """The operation of this request: of Starlette, FastAPI, Litestar, Quart, Flask or Django, or a scope or environ."""
+@overload
+def idempotency(request: object) -> Operation: ...
+
+
+@overload
+def idempotency(request: object, default: D) -> Operation | D: ...
+
+
+def idempotency(request: object, default: object = _REQUIRED) -> object:
+    """The operation of this request: of Starlette, FastAPI, Litestar, Quart, Flask or Django, or a scope or environ.
+
+    Raises `NotGuarded` where no idempotency middleware passed the request on, for then nothing is checked or recorded.
+    With a `default`, that is given instead: an unguarded request is intended.
+    """
     for carrier in (request, getattr(request, "scope", None), getattr(request, "environ", None)):
         if isinstance(carrier, dict):
             found = carrier.get(SCOPE_KEY) or carrier.get(ENVIRON_KEY)
             if isinstance(found, Operation):
                 return found
-    return Operation(None)
+            if found is GUARDED:
+                return Operation(None)
+    if assume_guarded.get():
+        return Operation(None)
+    if default is not _REQUIRED:
+        return default
+    raise NotGuarded(
+        "idempotency(request) was called for a request that no idempotency middleware passed on, so its key is not checked. "
+        "Add IdempotencyMiddleware (or WSGIIdempotencyMiddleware) to the application; where the request is meant to be "
+        "unguarded, call idempotency(request, default=None); in a test that calls the handler itself, use "
+        "onceward.testing.guarded()"
+    )

@@ -8,7 +8,7 @@ import json
 
 from onceward.core.record import record
 
-# What a client is told to wait when the work is under way, or the store does not answer.
+# The shortest pause that a client is asked for while the work is under way, and the pause while the store is down.
 BUSY_RETRY_SECONDS = 1
 STORE_RETRY_SECONDS = 5
 
@@ -86,12 +86,20 @@ def phrase(status: int) -> str:
         return "Unknown"
 
 
-def busy() -> Answer:
-    return problem(409, "Request is being processed", retry_after=BUSY_RETRY_SECONDS)
+def busy(retry_after: int = BUSY_RETRY_SECONDS) -> Answer:
+    return problem(409, "Request is being processed", retry_after=retry_after)
 
 
 def mismatch() -> Answer:
     return problem(422, "Idempotency key already used with different request")
+
+
+def principal_changed() -> Answer:
+    detail = (
+        "This idempotency key was used with other cookies, so it may be another caller's. Nothing was run. The server"
+        " can name its callers with principal=, or say with session_cookies= which cookies identify them."
+    )
+    return problem(409, detail, "principal-changed")
 
 
 def in_doubt() -> Answer:

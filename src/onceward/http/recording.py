@@ -105,7 +105,7 @@ class Recording:
         head = []
         if self._appended == 0:
             try:
-                head = [form.head(self._status, form.headers(entry, self._headers))]
+                head = [form.head(entry, self._status, self._headers)]
             except OutcomeNotKept:
                 self.forget()
                 return
@@ -123,7 +123,8 @@ class Recording:
             entry = claim.entry
             body = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
             try:
-                outcome = Outcome(self._status, form.headers(entry, self._headers), form.inline(entry, bytes(body)))
+                headers = form.headers(entry, self._status, self._headers)
+                outcome = Outcome(self._status, headers, form.inline(entry, bytes(body)))
             except OutcomeNotKept:
                 outcome = Outcome(self._status)
             return ledger.settle(claim, outcome, retain_seconds)
@@ -136,7 +137,7 @@ class Recording:
             return False
         outcome = Outcome(self._status)
         if self.keeps:
-            headers = self._form.headers(self._claim.entry, self._headers)
+            headers = self._form.headers(self._claim.entry, self._status, self._headers, self._appended)
             outcome = Outcome(self._status, headers, None, self._appended)
         return await self._ledger.settle(self._claim, outcome, retain_seconds)
 

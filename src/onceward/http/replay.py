@@ -37,11 +37,11 @@ async def answer(send: Send, whole: Answer) -> None:
 def kept_answer(form: Form, entry: Entry) -> Answer:
     """The kept response of a settled entry whose body lies with it; a problem when it was not kept."""
     outcome = entry.outcome
-    if outcome.body is None or outcome.code is None:
+    if outcome.body is None:
         return problem.not_kept()
     try:
-        headers = form.read_headers(entry, outcome.headers)
-        return Answer(outcome.code, (*headers, REPLAYED), form.read_inline(entry, outcome.body))
+        status, headers = form.read_settled(entry)
+        return Answer(status, (*headers, REPLAYED), form.read_inline(entry, outcome.body))
     except OutcomeNotKept as error:
         logger.error("a kept response cannot be read: %s", error)  # noqa: TRY400  # the message says it all
         return problem.not_kept()

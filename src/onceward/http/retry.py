@@ -28,6 +28,8 @@ from onceward.errors import InvalidOption
 from onceward.terms import check_seconds
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+# Three leases of the middleware: time to wait for one, and to run twice.
+DEADLINE_SECONDS = 90.0
 # Longer than this is not a call any more but a job: keep its intent instead.
 DEADLINE_SECONDS_MAX = 24 * 3600.0
 # What is read of an answer before it is handed on. Most answers to mutating requests are far smaller.
@@ -45,7 +47,8 @@ class Patience:
     """How long, how often and for which requests.
 
     methods                the methods that get a key and are retried with it
-    deadline_seconds       from the first byte sent: after it nothing is tried and nothing is waited for
+    deadline_seconds       from the first byte sent: after it nothing is tried and nothing is waited for; longer than the
+                           server's lease (30), so that a retry outlives a server that died in another container
     tries                  at most, the first one included
     first_pause_seconds    the longest pause before the second try; doubled with every further one
     longest_pause_seconds  where the doubling ends
@@ -53,7 +56,7 @@ class Patience:
     """
 
     methods: Collection[str] = ("POST", "PUT", "PATCH")
-    deadline_seconds: float = 60.0
+    deadline_seconds: float = DEADLINE_SECONDS
     tries: int = 30
     first_pause_seconds: float = 0.2
     longest_pause_seconds: float = 5.0

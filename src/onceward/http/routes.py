@@ -47,16 +47,26 @@ def _router(app: Any) -> Any:
     for _ in range(_MIDDLEWARES_MAX):
         if app is None:
             break
-        app = getattr(app, "__self__", app)
-        routes = getattr(app, "routes", None)
-        if (
-            hasattr(app, "asgi_router")
-            or hasattr(app, "view_functions")
-            or (isinstance(routes, list | tuple) and routes and hasattr(routes[0], "matches"))
-        ):
+        app = unbound(app)
+        if is_router(app):
             return app
         app = getattr(app, "app", None)
     return None
+
+
+def unbound(app: Any) -> Any:
+    """The application of a bound method, such as Flask's `app.wsgi_app`."""
+    return getattr(app, "__self__", app)
+
+
+def is_router(app: Any) -> bool:
+    """Whether the application can be asked for its routes."""
+    routes = getattr(app, "routes", None)
+    return (
+        hasattr(app, "asgi_router")
+        or hasattr(app, "view_functions")
+        or (isinstance(routes, list | tuple) and bool(routes) and hasattr(routes[0], "matches"))
+    )
 
 
 def _asked(router: Any, scope: Any) -> Rule | None:

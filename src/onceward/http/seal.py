@@ -6,6 +6,9 @@ A sealed piece is
 
 The tag covers all of it and what the piece is bound to, so that a piece cannot be changed, nor moved to another
 entry, without being noticed. The key id says which key opens a piece; it is a hash and tells nothing of the key.
+
+Version 2 binds the headers of a settled response to its status and its number of chunks, and each chunk to its number.
+Version 1 did not, so that its status could be changed and its end be cut off: it is not read any more.
 """
 
 from __future__ import annotations
@@ -24,7 +27,8 @@ if TYPE_CHECKING:
 # The lengths of AES-128, AES-192 and AES-256.
 KEY_BYTES = (16, 24, 32)
 
-_VERSION = b"\x01"
+_VERSION = b"\x02"
+_UNBOUND_VERSION = b"\x01"
 # Enough to tell a handful of keys apart; two keys that share an id are both tried.
 _ID_BYTES = 4
 _NONCE_BYTES = 12
@@ -69,6 +73,11 @@ class Seal:
 
     def open(self, sealed: bytes, bound_to: bytes) -> bytes:
         """What `seal` was given, or `OutcomeNotKept`."""
+        if len(sealed) >= SEAL_BYTES and sealed.startswith(_UNBOUND_VERSION):
+            raise OutcomeNotKept(
+                f"the kept response is sealed in version 1, which does not protect its status and its length; {_GONE}. "
+                "It was kept by an older Onceward, or was changed in the store"
+            )
         if len(sealed) < SEAL_BYTES or not sealed.startswith(_VERSION):
             raise OutcomeNotKept(
                 f"the kept response is not sealed in a form that this version of Onceward reads; {_GONE}. It was kept "

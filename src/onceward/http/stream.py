@@ -5,6 +5,7 @@
     a finished stream      is replayed
     a producer that died   ends it: `interrupted` is set
     one that is silent     ends it where its reader does not wait for ever: `silent` is set, too
+    one that was changed   in the store, or is not there to its end, raises `OutcomeNotKept`
 
 Everything comes from the store, so the producer may be in another process.
 """
@@ -29,6 +30,7 @@ PAGE_CHUNKS = 32
 _LOOK_SECONDS_MIN = 0.010
 _LOOK_SECONDS_MAX = 0.250
 _LOOK_GROWTH = 1.5
+_MISSING = "chunks of the kept response are missing in the store; the request was carried out and will not run again"
 
 
 class Recorded:
@@ -41,6 +43,10 @@ class Recorded:
         self._after = 0
         self._pause = _LOOK_SECONDS_MIN
         self._skip_to: bytes | None = None
+        # The first page of a settled response, read before anything of it is sent.
+        self._first: list[bytes] = []
+        # How many chunks there are, once that is settled.
+        self._end = entry.outcome.chunks if entry.status is Status.COMPLETED else None
         self.interrupted = False
         self.silent = False
 
@@ -49,20 +55,31 @@ class Recorded:
 
         A running response is joined without its length: its end is known to be the end only when it is settled.
         """
+        try:
+            return await (self._running_head() if self._end is None else self._settled_head())
+        except OutcomeNotKept as error:
+            logger.error("a kept response cannot be read: %s", error)  # noqa: TRY400  # the message says it all
+            return None
+
+    async def _settled_head(self) -> tuple[int, Headers]:
+        head = self._form.read_settled(self._entry)
+        self._after = HEAD_SEQ
+        expected = min(self._entry.outcome.chunks - HEAD_SEQ, PAGE_CHUNKS)
+        if expected:
+            self._first = await self._read(HEAD_SEQ, PAGE_CHUNKS)
+            if len(self._first) < expected:
+                raise OutcomeNotKept(_MISSING)
+        return head
+
+    async def _running_head(self) -> tuple[int, Headers] | None:
         first = await self._ledger.chunks(self._entry, 0, 1)
         if not first:
             now = await self._ledger.look(self._entry.ref)
             self.interrupted = now is None or now.version != self._entry.version
             return None
         self._after = HEAD_SEQ
-        try:
-            status, headers = self._form.read_head(self._entry, first[0])
-        except OutcomeNotKept as error:
-            logger.error("a kept response cannot be read: %s", error)  # noqa: TRY400  # the message says it all
-            return None
-        if self._entry.status is Status.IN_PROGRESS:
-            headers = tuple(line for line in headers if line[0].lower() != CONTENT_LENGTH)
-        return status, headers
+        status, headers = self._form.read_head(self._entry, first[0])
+        return status, tuple(line for line in headers if line[0].lower() != CONTENT_LENGTH)
 
     async def resume(self, last_event_id: str) -> bool:
         """Go on behind this event; false when it is of an earlier attempt, and the stream starts from its beginning."""
@@ -106,14 +123,16 @@ class Recorded:
             return pieces
 
     async def _next(self, deadline: float) -> list[bytes]:
-        while True:
-            pieces = await self._read(self._after, PAGE_CHUNKS)
+        while self._end is None or self._after < self._end:
+            pieces, self._first = self._first if self._after == HEAD_SEQ else [], []
+            pieces = pieces or await self._read(self._after, PAGE_CHUNKS)
             if pieces:
                 self._after += len(pieces)
                 self._pause = _LOOK_SECONDS_MIN
                 return pieces
             if await self._over(deadline):
-                return []
+                break
+        return []
 
     async def _read(self, after: int, limit: int) -> list[bytes]:
         chunks = await self._ledger.chunks(self._entry, after, limit)
@@ -128,9 +147,14 @@ class Recorded:
             self.interrupted = True
             return True
         if entry.status is Status.COMPLETED:
-            # What was settled between the two looks is still to be read.
-            self.interrupted = entry.outcome.chunks == 0
-            return entry.outcome.chunks <= self._after
+            if not entry.outcome.chunks:
+                self.interrupted = True
+                return True
+            self._form.read_settled(entry)
+            if self._end is not None:
+                raise OutcomeNotKept(_MISSING)
+            self._end = entry.outcome.chunks  # what was settled between the two reads is still to be read
+            return False
         if entry.status is not Status.IN_PROGRESS or entry.lapsed(reading.now) or line.proved_dead(entry.holder):
             self.interrupted = True
             return True

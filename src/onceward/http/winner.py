@@ -20,7 +20,9 @@ async def outcome_of_winner(guard: Guard, asked: Asked) -> Entry | Answer:
         return problem.unavailable()
     if entry is None:
         return problem.busy()
-    if entry.fingerprint != asked.fingerprint:
+    if asked.is_changed_from(entry.fingerprint):
+        return problem.principal_changed()
+    if not asked.is_served_by(entry.fingerprint):
         return problem.mismatch()
     match entry.status:
         case Status.COMPLETED:
@@ -36,7 +38,7 @@ async def _last_seen(guard: Guard, asked: Asked) -> Entry | None:
     ledger = guard.ledger
     deadline = ledger.line.monotonic() + WINNER_SECONDS
     entry = await ledger.read(asked.principal.scope, asked.key)
-    while entry is not None and entry.fingerprint == asked.fingerprint and entry.status is Status.IN_PROGRESS:
+    while entry is not None and asked.is_served_by(entry.fingerprint) and entry.status is Status.IN_PROGRESS:
         remaining = deadline - ledger.line.monotonic()
         if remaining <= 0:
             break

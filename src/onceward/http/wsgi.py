@@ -19,8 +19,8 @@ from onceward.http import principal as principals
 from onceward.http import problem
 from onceward.http.ending import Ending
 from onceward.http.events import interrupted, place_of
-from onceward.http.guard import Asked, Guard, Options
-from onceward.http.operation import ENVIRON_KEY, operation_around
+from onceward.http.guard import Asked, Guard, Options, PrincipalChanged, retry_seconds
+from onceward.http.operation import ENVIRON_KEY, GUARDED, operation_around
 from onceward.http.principal import CREDENTIAL_HEADERS, Principal
 from onceward.http.problem import Answer
 from onceward.http.replay import INTERRUPTED, REPLAYED, has_events, kept_answer
@@ -61,6 +61,7 @@ class WSGIIdempotencyMiddleware:
                 return self._keyed(environ, self._rule(environ, path), path, start_response)
             if self._guard.may_require and self._rule(environ, path).required:
                 return _answer(start_response, problem.key_required())
+        environ.setdefault(ENVIRON_KEY, GUARDED)
         return self.app(environ, start_response)
 
     def _rule(self, environ: Environ, path: str) -> Rule:
@@ -109,7 +110,7 @@ class WSGIIdempotencyMiddleware:
         if found is None:
             names = {name: "HTTP_" + name.upper().replace("-", "_") for name in CREDENTIAL_HEADERS}
             sent = [(name, environ[line].encode("latin-1")) for name, line in names.items() if environ.get(line)]
-            found = principals.of_credentials(sent)
+            found = principals.of_request(sent, self._guard.session_cookies)
             if found.fleeting:
                 self._guard.tell_fleeting()
         return found
@@ -123,6 +124,7 @@ class WSGIIdempotencyMiddleware:
         if isinstance(found, Claim):
             return self._run(environ, asked, found, body, start_response)
         if found is None:
+            environ.setdefault(ENVIRON_KEY, GUARDED)
             return _Unprotected(self.app(environ, start_response), body)
         body.close()
         match found:
@@ -131,9 +133,11 @@ class WSGIIdempotencyMiddleware:
             case Busy(entry):
                 if entry.outcome.chunks:
                     return self._replay(entry, environ, start_response)
-                return _answer(start_response, problem.busy())
+                return _answer(start_response, problem.busy(retry_seconds(found)))
             case Mismatch():
                 return _answer(start_response, problem.mismatch())
+            case PrincipalChanged():
+                return _answer(start_response, problem.principal_changed())
             case InDoubt():
                 return _answer(start_response, problem.in_doubt())
             case _:

@@ -19,6 +19,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from onceward.http import IdempotencyMiddleware, Rule, document_idempotency
+from onceward.http.guard import LEASE_SECONDS
 from onceward.http.wire import App, Receive, Send
 from onceward.hub import metrics, problems
 from onceward.hub.auth import Auth, principal_of
@@ -101,7 +102,7 @@ def _guarded(app: App, hub: Hub) -> App:
         principal=principal_of,
         variant=variant_of,
         enabled=config.idempotency.enabled,
-        lease_seconds=config.idempotency.processing_ttl_seconds,
+        lease_seconds=min(LEASE_SECONDS, config.idempotency.processing_ttl_seconds),
         retain_seconds=hub.retain_seconds,
         wait_seconds=config.idempotency.wait_seconds,
         max_body_bytes=config.hub.max_body_bytes,

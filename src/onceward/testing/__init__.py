@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from onceward.testing.clock import PinnedClock
 from onceward.testing.faults import FaultyStore, crash, fault_at, freeze, reached, thaw, wait_until_frozen
 from onceward.testing.flown import FlownStore
+from onceward.testing.guarded import guarded
 
 if TYPE_CHECKING:
     from onceward.testing.contract import StoreContract
@@ -23,6 +24,7 @@ __all__ = [
     "crash",
     "fault_at",
     "freeze",
+    "guarded",
     "reached",
     "thaw",
     "wait_until_frozen",

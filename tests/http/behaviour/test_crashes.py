@@ -1,4 +1,4 @@
-"""kill -9 in the handler, and the retry that follows. The lease is five minutes: nobody waits for it."""
+"""kill -9 in the handler, and the retry that follows. Nobody waits for the lease."""
 
 from __future__ import annotations
 

@@ -108,6 +108,24 @@ def test_a_handler_slower_than_its_lease_is_not_taken_over(serving: Serving) -> 
     assert serving.runs(name) == 1
 
 
+@at(("starlette", "sqlite"), ("flask", "postgres"))
+def test_a_stream_longer_than_its_lease_is_not_taken_over(serving: Serving) -> None:
+    name, key = new_name(), new_name()
+    plan = {"parts": ["%", {"gate": name}, " and its end"]}
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(serving.trial, name, key, plan, rule="hasty")
+        serving.gates.wait_until_reached(name)
+        joined = pool.submit(serving.trial, name, key, plan, rule="hasty")
+        time.sleep(1.1)  # more than twice the lease of this route, while the stream is silent
+        again = pool.submit(serving.trial, name, key, plan, rule="hasty")
+        serving.gates.open(name)
+
+        assert joined.result().content == again.result().content == running.result().content
+
+    assert running.result().text.endswith(" and its end")
+    assert serving.runs(name) == 1
+
+
 @on_the_diagonal
 def test_a_client_that_goes_away_finds_its_answer_on_retry(serving: Serving) -> None:
     name, key = new_name(), new_name()

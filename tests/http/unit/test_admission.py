@@ -15,7 +15,7 @@ from onceward.core.fingerprint import Digest
 from onceward.core.outcome import Outcome
 from onceward.errors import StoreUnavailable
 from onceward.http import Rule
-from onceward.http.guard import Asked, Guard
+from onceward.http.guard import Admitted, Asked, Guard
 from onceward.http.principal import ANONYMOUS, Principal, named
 from onceward.store.memory import MemoryStore
 from onceward.testing import FaultyStore
@@ -45,7 +45,7 @@ def asked(guard: Guard, who: Principal = ANONYMOUS, digest: str = "a" * 64, wait
     return Asked("k", who, Digest(digest), "POST /pay", guard.rule(Rule(**rule), "/pay"), wait)
 
 
-def admit(guard: Guard, request: Asked) -> Found | None:
+def admit(guard: Guard, request: Asked) -> Admitted | None:
     return asyncio.run(guard.admit(request))
 
 
@@ -82,7 +82,7 @@ def test_what_nobody_knows_is_repeated_or_in_doubt_as_the_rule_says(on_crash: st
 def test_a_duplicate_that_waits_gets_the_outcome_when_it_is_there() -> None:
     guard = Guard(MemoryStore(), {})
 
-    async def main() -> Found | None:
+    async def main() -> Admitted | None:
         first = await guard.admit(asked(guard))
         assert isinstance(first, Claim)
         waiting = asyncio.ensure_future(guard.admit(asked(guard, wait=30.0)))
@@ -97,7 +97,7 @@ def test_a_duplicate_that_waits_gets_the_outcome_when_it_is_there() -> None:
 def test_a_duplicate_that_waits_takes_over_when_the_first_one_fails() -> None:
     guard = Guard(MemoryStore(), {})
 
-    async def main() -> Found | None:
+    async def main() -> Admitted | None:
         first = await guard.admit(asked(guard))
         assert isinstance(first, Claim)
         waiting = asyncio.ensure_future(guard.admit(asked(guard, wait=30.0)))

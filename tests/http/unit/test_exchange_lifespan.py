@@ -12,6 +12,7 @@ from tests.waiting import soon
 
 from onceward.errors import StoreClosed
 from onceward.http import IdempotencyMiddleware, asgi, idempotency
+from onceward.http.operation import GUARDED
 from onceward.http.wire import App, Message, Receive, Send
 
 SENT_PAST = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
@@ -157,7 +158,7 @@ def test_what_is_no_request_passes_through_even_with_a_key(kind: str) -> None:
 
         async def app(given: Any, receive: Receive, send: Send) -> None:
             assert given is scope
-            assert idempotency(given).key is None
+            assert idempotency(given, default=None) is None
             came.append(await receive())
             await send({"type": f"{kind}.accept"})
 
@@ -189,7 +190,7 @@ def test_without_a_key_everything_is_the_servers_own() -> None:
             await call.task
 
         assert given == [call.scope, call._receive, call._send]
-        assert "onceward" not in call.scope
+        assert call.scope["onceward"] is GUARDED, "the only trace is the mark that a middleware was there"
 
     run(main())
 

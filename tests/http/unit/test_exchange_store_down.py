@@ -10,7 +10,9 @@ import pytest
 from tests.http.unit.asgi_server import Call, ask, give, protected, reply, run, start
 from tests.waiting import soon
 
+from onceward.core.outcome import CHUNK_BYTES_MAX
 from onceward.errors import StoreUnavailable
+from onceward.http import ending
 from onceward.http.wire import Receive, Send
 from onceward.store.memory import MemoryStore
 from onceward.testing import FaultyStore
@@ -65,20 +67,41 @@ def test_a_response_that_could_not_be_recorded_is_recorded_when_the_store_is_bac
     run(main())
 
 
-def test_a_response_that_could_not_be_recorded_while_its_claim_lasted_is_given_up(
-    caplog: pytest.LogCaptureFixture,
+def test_a_response_that_could_not_be_recorded_for_long_is_given_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(ending, "LATE_SECONDS", 0.1)
+
     async def main() -> None:
         failing = FailingStore()
         with protected(failing.app, failing.store, store_seconds=0, lease_seconds=0.1) as middleware:
             assert (await ask(middleware)).status == 503
             await soon(lambda: not middleware._tasks)
-            assert "could not be recorded while its claim lasted" in caplog.text
+            assert "could not be recorded for" in caplog.text
             failing.is_back()
 
             retry = await ask(middleware, headers=[(b"idempotency-key", b"k"), WAITS])
 
             assert (retry.status, retry.body, failing.runs) == (201, b"2!", 2)
+
+    run(main())
+
+
+def test_a_response_is_still_recorded_when_the_store_was_away_for_longer_than_the_lease() -> None:
+    async def main() -> None:
+        failing = FailingStore()
+        with protected(failing.app, failing.store, store_seconds=0, lease_seconds=0.05) as middleware:
+            tries: list[float] = []
+            failing.store.at("before-settle", lambda: tries.append(time.monotonic()), times=1000)
+            assert (await ask(middleware)).status == 503
+            await soon(lambda: tries[-1] - tries[0] > 0.1, "it was given up when the lease was over")
+            failing.is_back()
+            await soon(lambda: not middleware._tasks)
+
+            retry = await ask(middleware)
+
+            assert (retry.status, retry.body, retry.replayed) == (201, b"1!", True)
+            assert failing.runs == 1
 
     run(main())
 
@@ -153,5 +176,29 @@ def test_a_response_whose_ledger_is_closed_before_it_could_be_recorded_is_given_
 
         assert [record.levelname for record in caplog.records if "recorded" in record.message] == ["WARNING"]
         assert "raised" not in caplog.text
+
+    run(main())
+
+
+def test_a_kept_body_whose_later_pages_cannot_be_read_now_is_cut_and_comes_whole_later() -> None:
+    body = b"x" * (40 * CHUNK_BYTES_MAX)
+
+    async def app(_scope: Any, _receive: Receive, send: Send) -> None:
+        await reply(send, body)
+
+    async def main() -> None:
+        store = FaultyStore(MemoryStore())
+        with protected(app, store, store_seconds=0) as middleware:
+            await ask(middleware)
+            store.at("before-chunks", lambda: None)
+            store.lose_request("chunks")
+            cut = Call(middleware)
+            with pytest.raises(StoreUnavailable):
+                await cut.task
+
+            later = await ask(middleware)
+
+            assert (cut.got.status, cut.got.whole) == (201, False)
+            assert (later.body, later.replayed) == (body, True)
 
     run(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -27,11 +28,11 @@ headers = st.lists(st.tuples(st.binary(max_size=8), st.binary(max_size=8)), max_
 
 def read(form: Form, entry: Entry, outcome: Outcome, chunks: tuple[bytes, ...]) -> tuple[int | None, Headers, bytes]:
     """What a retry is answered with."""
+    status, lines = form.read_settled(replace(entry, outcome=outcome))
     if outcome.body is not None:
-        return outcome.code, form.read_headers(entry, outcome.headers), form.read_inline(entry, outcome.body)
+        return status, lines, form.read_inline(entry, outcome.body)
     assert outcome.chunks == len(chunks)
-    status, lines = form.read_head(entry, chunks[0])
-    assert (status, lines) == (outcome.code, form.read_headers(entry, outcome.headers))
+    assert (status, lines) == form.read_head(entry, chunks[0])
     return status, lines, b"".join(form.read_chunks(entry, HEAD_SEQ + 1, chunks[1:]))
 
 
@@ -83,10 +84,9 @@ def test_a_stream_comes_back_in_its_own_pieces(form: Form, pieces: list[bytes], 
 
 @forms
 def test_headers_are_denied_in_any_spelling(form: Form) -> None:
-    text = form.headers(ENTRY, [(b"Set-Cookie", b"session=secret"), (b"X-A", b"1")])
+    outcome, _ = form.whole(ENTRY, 200, [(b"Set-Cookie", b"session=secret"), (b"X-A", b"1")], b"")
 
-    assert form.read_headers(ENTRY, text) == ((b"X-A", b"1"),)
-    assert form.read_headers(ENTRY, None) == ()
+    assert form.read_settled(replace(ENTRY, outcome=outcome)) == (200, ((b"X-A", b"1"),))
 
 
 def test_the_seal_takes_its_room_from_the_body() -> None:
@@ -124,11 +124,11 @@ def test_what_was_moved_to_another_entry_does_not_open(other: Entry) -> None:
     with pytest.raises(OutcomeNotKept):
         SEALED.read_inline(other, small.body)
     with pytest.raises(OutcomeNotKept):
-        SEALED.read_headers(other, small.headers)
+        SEALED.read_settled(replace(other, outcome=small))
     with pytest.raises(OutcomeNotKept):
         SEALED.read_chunks(other, 2, chunks)
     with pytest.raises(OutcomeNotKept):
-        SEALED.read_head(other, SEALED.head(200, small.headers or ""))
+        SEALED.read_head(other, SEALED.head(ENTRY, 200, KINDS))
 
 
 def test_chunks_in_another_order_do_not_open() -> None:
@@ -156,7 +156,33 @@ def test_what_was_kept_before_sealing_or_is_read_without_the_key_is_not_taken_fo
 
     for form, outcome in ((SEALED, before), (PLAIN, sealed), (Form(frozenset(), Seal([KEY[::-1]])), sealed)):
         with pytest.raises(OutcomeNotKept):
-            form.read_headers(ENTRY, outcome.headers)
+            form.read_settled(replace(ENTRY, outcome=outcome))
+
+
+@pytest.mark.parametrize("size", [10, 200_000], ids=["inline", "chunks"])
+@pytest.mark.parametrize(
+    "change",
+    [{"code": 201}, {"code": None}, {"chunks": 1}, {"chunks": 99}, {"headers": None}, {"headers": "[]"}],
+    ids=str,
+)
+def test_neither_status_nor_headers_nor_number_of_chunks_can_be_changed(size: int, change: dict[str, Any]) -> None:
+    outcome, _ = SEALED.whole(ENTRY, 200, KINDS, b"x" * size)
+
+    with pytest.raises(OutcomeNotKept):
+        SEALED.read_settled(replace(ENTRY, outcome=replace(outcome, **change)))
+
+
+def test_the_head_of_a_running_response_cannot_be_changed_nor_stand_for_settled_headers() -> None:
+    head = SEALED.head(ENTRY, 200, KINDS)
+    text = head.partition(b" ")[2].decode()
+
+    assert SEALED.read_head(ENTRY, head) == (200, KINDS)
+    for wrong in (b"201" + head[3:], b"x" + head, b"\xff" + head, b"", head[:-9]):
+        with pytest.raises(OutcomeNotKept):
+            SEALED.read_head(ENTRY, wrong)
+    for chunks in (0, 1, 5):
+        with pytest.raises(OutcomeNotKept):
+            SEALED.read_settled(replace(ENTRY, outcome=Outcome(200, text, None, chunks)))
 
 
 # A head too large for a chunk.
@@ -167,4 +193,4 @@ def test_headers_that_no_chunk_holds_say_so(form: Form) -> None:
     lines = [(b"x-long", b"x" * CHUNK_BYTES_MAX)]
 
     with pytest.raises(OutcomeNotKept, match="too large"):
-        form.head(200, form.headers(ENTRY, lines))
+        form.head(ENTRY, 200, lines)

@@ -20,13 +20,14 @@ from starlette.requests import Request
 from werkzeug.test import EnvironBuilder
 
 from onceward.core.claim import Claim, Entry, Status
-from onceward.errors import InvalidOption
+from onceward.errors import InvalidOption, NotGuarded
 from onceward.http import Rule, idempotency
 from onceward.http.kept import Form
-from onceward.http.operation import ENVIRON_KEY, SCOPE_KEY, Binding, Operation
+from onceward.http.operation import ENVIRON_KEY, GUARDED, SCOPE_KEY, Binding, Operation
 from onceward.ledger import Ledger
 from onceward.open import open_ledger
 from onceward.terms import MAX_RUN_SECONDS
+from onceward.testing import guarded
 
 OURS = Operation("k")
 
@@ -52,14 +53,18 @@ def environ(**more: Any) -> dict[str, Any]:
 )
 def test_an_asgi_request_leads_to_its_operation(make: Any) -> None:
     assert idempotency(make(scope(**{SCOPE_KEY: OURS}))) is OURS
-    assert idempotency(make(scope())).key is None
-    assert idempotency(make(scope(**{SCOPE_KEY: "a stranger's"}))).key is None
+    assert idempotency(make(scope(**{SCOPE_KEY: GUARDED}))).key is None
+    for unguarded in (scope(), scope(**{SCOPE_KEY: "a stranger's"})):
+        with pytest.raises(NotGuarded):
+            idempotency(make(unguarded))
 
 
 @pytest.mark.parametrize("make", [dict, flask.Request, WSGIRequest], ids=["environ", "flask", "django"])
 def test_a_wsgi_request_leads_to_its_operation(make: Any) -> None:
     assert idempotency(make(environ(**{ENVIRON_KEY: OURS}))) is OURS
-    assert idempotency(make(environ())).key is None
+    assert idempotency(make(environ(**{ENVIRON_KEY: GUARDED}))).key is None
+    with pytest.raises(NotGuarded):
+        idempotency(make(environ()))
 
 
 def test_the_request_that_flask_keeps_for_everybody_leads_to_the_operation() -> None:
@@ -77,15 +82,27 @@ def test_a_quart_request_leads_to_its_operation() -> None:
 
 
 @pytest.mark.parametrize("thing", [None, {}, object(), "request"])
-def test_what_is_no_request_has_an_operation_without_a_key(thing: object) -> None:
-    assert idempotency(thing).key is None
+def test_what_no_middleware_passed_on_has_no_operation(thing: object) -> None:
+    with pytest.raises(NotGuarded, match=r"default=None.*onceward\.testing\.guarded"):
+        idempotency(thing)
+
+    assert idempotency(thing, default=None) is None
+    assert idempotency(thing, OURS) is OURS
+
+
+def test_a_test_may_call_a_handler_as_if_it_were_guarded() -> None:
+    with guarded():
+        assert idempotency(scope()).key is None
+        assert idempotency(scope(**{SCOPE_KEY: OURS})) is OURS
+    with pytest.raises(NotGuarded):
+        idempotency(scope())
 
 
 # Without a key.
 
 
 def test_without_a_key_every_verb_does_nothing() -> None:
-    operation = idempotency(scope())
+    operation = idempotency(scope(**{SCOPE_KEY: GUARDED}))
     operation.no_store()
     operation.release()
     operation.keep_for(5)
@@ -98,7 +115,7 @@ def test_without_a_key_every_verb_does_nothing() -> None:
 
 def test_without_a_key_binding_and_settling_may_be_awaited_too() -> None:
     async def main() -> bool:
-        bound = await idempotency(scope()).bind(object())
+        bound = await idempotency(scope(**{SCOPE_KEY: GUARDED})).bind(object())
         settling = bound.settle({"a": 1})
         assert settling is not None
         await settling

@@ -41,6 +41,12 @@ def guard(**options: Any) -> Guard:
         ("wait_seconds", "no"),
         ("principal", "ann"),
         ("variant", "shop"),
+        ("session_cookies", "sid"),
+        ("session_cookies", [""]),
+        ("session_cookies", [b"sid"]),
+        ("session_cookies", ["s id"]),
+        ("session_cookies", ["sid="]),
+        ("session_cookies", 5),
         ("on_crash", "retry"),
         ("on_crash", []),
         ("methods", "POST"),
@@ -111,7 +117,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
     plain = guard()
 
     assert plain.default == Rule(
-        required=False, on_crash="repeat", lease_seconds=300.0, retain_seconds=86400.0, wait_seconds=0.0, store=True,
+        required=False, on_crash="repeat", lease_seconds=30.0, retain_seconds=86400.0, wait_seconds=0.0, store=True,
         max_body_bytes=10 * 2**20, max_response_bytes=16 * 2**20, digest=False,
     )  # fmt: skip
     assert plain.methods == {"POST", "PUT", "PATCH"}

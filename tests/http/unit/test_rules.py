@@ -15,7 +15,7 @@ from onceward.http import Rule, idempotent
 from onceward.http.rules import PathRules, rule_on
 
 DEFAULT = Rule(
-    required=False, on_crash="repeat", lease_seconds=300.0, retain_seconds=86400.0, wait_seconds=0.0, store=True,
+    required=False, on_crash="repeat", lease_seconds=30.0, retain_seconds=86400.0, wait_seconds=0.0, store=True,
     max_body_bytes=10, max_response_bytes=20, digest=False,
 )  # fmt: skip
 

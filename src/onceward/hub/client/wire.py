@@ -13,6 +13,7 @@ import httpx
 from onceward.core.request import key_of as header_key
 from onceward.errors import HubUnavailable, InvalidInput, InvalidOption, NotFound, StoreClosed
 from onceward.http.client import AsyncRetryTransport
+from onceward.http.retry import DEADLINE_SECONDS
 from onceward.hub.client import answers
 from onceward.terms import check_seconds
 
@@ -32,7 +33,7 @@ to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 class HubOptions(TypedDict, total=False):
     """How patient the client is, and over what it speaks.
 
-    deadline_seconds  how long one call may take in all, with its retries (60)
+    deadline_seconds  how long one call may take in all, with its retries (90)
     transfer_seconds  the same for what may well take longer: uploads, downloads, and an admin's work (6 hours)
     try_seconds       how long one try may be silent (20)
     transport         what sends each try: proxies, TLS and limits are given to it; it is closed with the hub
@@ -59,7 +60,9 @@ class Wire:
             base_url=base,
             headers={"User-Agent": "onceward", **_authorization(token)},
             timeout=self.try_seconds,
-            transport=AsyncRetryTransport(self._inner, deadline_seconds=options.get("deadline_seconds", 60.0)),
+            transport=AsyncRetryTransport(
+                self._inner, deadline_seconds=options.get("deadline_seconds", DEADLINE_SECONDS)
+            ),
         )
         self._patient = AsyncRetryTransport(self._inner, deadline_seconds=self.transfer_seconds)
 
