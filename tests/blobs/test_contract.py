@@ -216,9 +216,9 @@ def test_a_living_spool_is_not_swept_and_nothing_of_a_put_stays_behind(blobs: Bl
     with blobs.spool() as spool:
         spool.write(b"slow")
 
-        assert blobs.sweep_temporary(0) == 0
+        assert blobs.sweep_temporary(0).removed_count == 0
         assert spool.path.exists()
-    assert blobs.sweep_temporary(0) == 0
+    assert blobs.sweep_temporary(0).removed_count == 0
 
 
 def test_threads_put_the_same_and_different_bytes_at_once(blobs: BlobStore) -> None:

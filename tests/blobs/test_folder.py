@@ -107,7 +107,7 @@ def test_a_failing_fsync_is_no_success_and_a_second_try_is_not_believed(
             in_folder.put(spool, "bl-00000001")
 
     assert kept(in_folder) == {}
-    assert in_folder.sweep_temporary(0) == 0
+    assert in_folder.sweep_temporary(0).removed_count == 0
 
 
 def test_a_folder_whose_fsync_fails_acknowledges_nothing(
@@ -167,7 +167,7 @@ def test_a_full_disk_leaves_nothing(in_folder: FolderBlobs, piece: int) -> None:
 
     assert not spool.path.exists()
     assert kept(in_folder) == {}
-    assert in_folder.sweep_temporary(0) == 0
+    assert in_folder.sweep_temporary(0).removed_count == 0
     assert open_files() == before
 
 
@@ -176,7 +176,7 @@ def test_a_full_disk_leaves_the_blobs_without_an_owner(in_folder: FolderBlobs) -
     with room_for(0), pytest.raises(StoreUnavailable):
         in_folder.owner("no room")
 
-    assert in_folder.sweep_temporary(0) == 0
+    assert in_folder.sweep_temporary(0).removed_count == 0
     assert open_files() == before
     assert in_folder.owner("later") == "later"
     assert in_folder.owner("too late") == "later"
@@ -329,7 +329,23 @@ def test_where_there_are_no_links_a_copy_is_renamed(
         in_folder.ensure(spool, key)
 
     assert whole(in_folder, key) == b"on a memory stick"
-    assert in_folder.sweep_temporary(0) == 0
+    assert in_folder.sweep_temporary(0).removed_count == 0
+
+
+def test_a_copy_that_is_being_made_is_not_swept(in_folder: FolderBlobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there are no links the copy is a temporary file of its own, and needs a lock of its own."""
+    monkeypatch.setattr(os, "link", failing(errno.EPERM))
+    rename, swept = os.rename, []
+
+    def swept_before(old: str, new: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
+        swept.append(in_folder.sweep_temporary(0))
+        rename(old, new, src_dir_fd=src_dir_fd, dst_dir_fd=dst_dir_fd)
+
+    monkeypatch.setattr(os, "rename", swept_before)
+    key = keep(in_folder, b"on a memory stick")
+
+    assert [one.removed_count for one in swept] == [0]
+    assert whole(in_folder, key) == b"on a memory stick"
 
 
 def test_keys_come_in_order(in_folder: FolderBlobs) -> None:

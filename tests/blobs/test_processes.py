@@ -46,7 +46,7 @@ def test_eight_processes_put_the_same_bytes_at_once(blobs: BlobStore, blobs_url:
     assert len(set(lines)) == (1 if blobs.backend == "local_cas" else 8)
     assert kept(blobs) == dict.fromkeys(lines, SIZE)
     assert {whole(blobs, key) for key in set(lines)} == {worker.content(SIZE)[:SIZE]}
-    assert blobs.sweep_temporary(0) == 0
+    assert blobs.sweep_temporary(0).removed_count == 0
 
 
 def test_a_put_killed_after_any_step_leaves_all_of_a_blob_or_nothing(tmp_path: Path) -> None:
@@ -59,8 +59,8 @@ def test_a_put_killed_after_any_step_leaves_all_of_a_blob_or_nothing(tmp_path: P
         found = list(blobs.keys())
         assert len(found) == (number > steps.index("link")), step
         assert all(whole(blobs, blob.key) == expected for blob in found), step
-        assert blobs.sweep_temporary(3600) == 0
-        assert blobs.sweep_temporary(0) == (step not in {"unlink", "done"}), step
+        assert blobs.sweep_temporary(3600).removed_count == 0
+        assert blobs.sweep_temporary(0).removed_count == (step not in {"unlink", "done"}), step
         assert list((tmp_path / str(number) / "tmp").iterdir()) == []
         # Whatever was left, the same upload then works.
         assert whole(blobs, keep(blobs, expected)) == expected

@@ -47,16 +47,35 @@ def test_a_link_goes_from_its_message_to_its_entry_and_comes_again(client: Clien
     payload = normalized(client, "telegram", LINK)
     first, again = inserted(client, payload), inserted(client, payload)
 
-    assert set(payload) == SENT | {"idempotency_policy_key", "reasons"}
+    unknown = {"title", "author", "external_ref"}
+    assert set(payload) == (SENT - unknown) | {"idempotency_policy_key", "reasons"}
     assert payload["idempotency_key_primary"] == "https://example.com/Path/?utm_source=x&b=2&a=1"
     assert payload["url"] == "https://Example.com/Path/?utm_source=x&b=2&a=1#frag"
     assert set(first) >= COLUMNS
-    assert {name: first[name] for name in SENT} == {name: payload[name] for name in SENT}
+    assert {name: first[name] for name in SENT} == {name: payload.get(name) for name in SENT}
     assert (first["action"], first["changed"], first["matched_on"], first["schema"]) == ("inserted", True, None, "pkm")
     assert (again["action"], again["changed"], again["matched_on"]) == ("skipped", False, "primary")
     assert {name: again[name] for name in COLUMNS} == {name: first[name] for name in COLUMNS}
     assert (again["event_id"], len(rows(database, "pkm"))) == (None, 1)
     assert [(one["name"], one["event_id"]) for one in events(client)] == [("entry.inserted", first["event_id"])]
+
+
+@pytest.mark.parametrize("sort", ["telegram", "email"])
+def test_a_message_that_comes_again_leaves_what_was_added_to_its_entry(client: Client, sort: str) -> None:
+    sent = THOUGHT if sort == "telegram" else {"raw_text": "Yes.", "subject": "Re: Plan"}
+    added = {"author": "Ada", "url": "https://example.com/1", "metadata": {"summary": "short"}}
+    payload = normalized(client, sort, sent)
+    inserted(client, payload)
+    enriched = inserted(client, {**payload, **added})
+
+    again = inserted(client, normalized(client, sort, sent))
+    batch = insert(client, {"items": [payload, payload]}).json()["results"]
+
+    for result in (again, *batch):
+        assert (result["action"], result["changed"], result["event_id"]) == ("updated", False, None)
+        assert {name: result[name] for name in COLUMNS} == {name: enriched[name] for name in COLUMNS}
+    cleared = inserted(client, {**payload, "author": None, "metadata": None})
+    assert (cleared["author"], cleared["url"], cleared["metadata"]) == (None, "https://example.com/1", {})
 
 
 def test_a_link_that_differs_in_tracking_alone_is_found_by_its_secondary_key(client: Client) -> None:

@@ -316,6 +316,38 @@ def test_only_what_is_on_the_list_is_taken(request: pytest.FixtureRequest, tmp_p
             assert problem(upload(client, KIND, ("content", content, "a")), 400)["errors"][0]["field"] == "media_type"
 
 
+def test_the_list_is_asked_about_the_bytes_and_about_the_name_of_their_type(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Neither a declaration nor a file name takes bytes past the list, whatever the caller may switch off."""
+    svg = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
+    settings = AttachmentsSettings(allowed_media_types=("IMAGE/*; q=1", DOCX, "application/ld+json"))
+    with tasks_hub("sqlite-folder", request, tmp_path, settings) as client:
+        for content, name, declared in (
+            (b"words", "a", "image/svg+xml"),
+            (b"words", "a", "Image/SVG+XML; charset=utf-8"),
+            (b"words", "a.svg", ""),
+            (b"words", "a.svg", "image/svg+xml"),
+            (b"", "a", "image/svg+xml"),
+            (b"", "a.svg", ""),
+            (b"\x00\x01\x02", "a", "image/x-my-own"),
+            (_zip(), "a.docx", DOCX),
+            (b'{"a": 1}', "a", "application/ld+json"),
+            (PNG, "a", "application/json"),
+        ):
+            for check in ("true", "false"):
+                said = ("reject_media_type_mismatch", check)
+                answer = upload(client, KIND, ("content", content, name), ("media_type", declared), said)
+                if content == PNG and check == "false":
+                    # The bytes decide, and they are on the list.
+                    assert answer.json()["media_type"] == "image/png"
+                    continue
+                assert problem(answer, 400)["errors"][0]["field"] == "media_type", (content, name, declared, check)
+        assert len(attached(client)) == 1
+        for content, name, declared in ((svg, "a", "image/svg+xml"), (PNG, "a", "image/apng"), (_DOCX, "a", "")):
+            assert upload(client, KIND, ("content", content, name), ("media_type", declared)).status_code == 201
+
+
 def test_what_is_declared_of_a_link_must_be_on_the_list_too(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """What only its name suggests is nobody's word, and nothing of it is kept here."""
     settings = AttachmentsSettings(allowed_media_types=("image/*",))

@@ -225,6 +225,9 @@ def test_what_is_refused_leaves_no_row_and_no_bytes(vault: Vault) -> None:
     for content, rules, said in (
         (png, UploadRules(), {"media_type": "image/jpeg"}),
         (b"text", only_images, {}),
+        (b"text", only_images, {"media_type": "image/svg+xml"}),
+        (b"text", only_images, {"filename": "a.svg"}),
+        (png, UploadRules(allowed_media_types=["image/png"]), {"media_type": "image/apng"}),
         (b"text", UploadRules(), {"kind": "file"}),
         (b"text", UploadRules(), {"labels": ("a b",)}),
         (b"text", UploadRules(), {"expires_at": "tomorrow"}),
@@ -238,7 +241,7 @@ def test_what_is_refused_leaves_no_row_and_no_bytes(vault: Vault) -> None:
 
     assert vault.attach(png, rules=only_images).media_type == "image/png"
     assert vault.count("attachments") == vault.count("blobs") == len(vault.keys()) == 1
-    assert vault.store.sweep_temporary(0) == 0
+    assert vault.store.sweep_temporary(0).removed_count == 0
 
 
 def test_what_expires_while_it_waits_to_be_attached_is_refused(vault: Vault) -> None:

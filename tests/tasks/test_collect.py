@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -16,6 +18,7 @@ from tests.tasks.meddling import at_statement, without
 from tests.tasks.vault import SOUND, Vault
 
 from onceward.blobs import BlobStore
+from onceward.blobs.spool import GATHER_BYTES
 from onceward.db.clock import now_text
 from onceward.errors import StoreUnavailable
 from onceward.tasks.attachment import REMOVED
@@ -84,8 +87,9 @@ def test_a_dry_run_counts_what_a_run_then_deletes_and_deletes_nothing(vault: Vau
 
     assert after == (7, 3, 8)
     assert dry.dry_run
-    assert (dry.candidate_count, dry.deleted_count, dry.reclaimed_bytes) == (6, 0, 5 * 9 + 8)
-    assert (run.candidate_count, run.deleted_count, run.reclaimed_bytes) == (6, 6, 5 * 9 + 8)
+    # The garbage, what expired, and the orphan.
+    assert (dry.candidate_count, dry.deleted_count, dry.reclaimed_bytes) == (6, 0, 5 * 9 + 8 + 6)
+    assert (run.candidate_count, run.deleted_count, run.reclaimed_bytes) == (6, 6, 5 * 9 + 8 + 6)
     assert (dry.expired_count, dry.orphan_count) == (run.expired_count, run.orphan_count) == (2, 1)
     assert expiring.id in {event.entity_id for event in vault.events(REMOVED)}
     assert vault.count("attachments") == 1
@@ -104,13 +108,91 @@ def test_grace_counts_from_the_last_upload(vault: Vault) -> None:
     assert vault.rows("SELECT size_bytes FROM blobs") == [(len(b"young"),)]
 
 
-def test_orphans_and_temporaries_go_when_they_are_old_enough(vault: Vault) -> None:
+def test_orphans_go_when_they_are_old_enough_and_their_bytes_are_counted(vault: Vault) -> None:
     orphan(vault, b"orphan")
 
-    assert vault.collect(grace_seconds=3600, orphan_seconds=3600).orphan_count == 0
+    young = vault.collect(grace_seconds=3600, orphan_seconds=3600)
+    assert (young.orphan_count, young.reclaimed_bytes) == (0, 0)
     assert vault.keys() != set()
-    assert vault.collect().orphan_count == 1
+    old = vault.collect()
+    assert (old.orphan_count, old.reclaimed_bytes, old.deleted_count) == (1, 6, 0)
     assert vault.keys() == set()
+
+
+def abandoned(vault: Vault, size: int) -> Path:
+    """The temporary file of an upload whose process died: nobody holds its lock any more, and nobody removed it."""
+    spool = vault.store.spool()
+    spool.write(b"x" * max(size, GATHER_BYTES))
+    os.truncate(spool.path, size)
+    os.close(spool.descriptor)
+    os.close(spool.folder)
+    spool.folder = spool.descriptor = -1
+    return spool.path
+
+
+def test_temporary_files_of_the_dead_are_counted_and_removed_and_those_of_the_living_are_not(vault: Vault) -> None:
+    dead = [abandoned(vault, size) for size in (100, 20_000)]
+    with vault.store.spool() as living:
+        living.write(b"y" * GATHER_BYTES)
+        os.utime(living.path, (0, 0))
+
+        # The lock of the living is proof, so they need no hour of their own.
+        dry = vault.collect(dry_run=True, orphan_seconds=3600)
+        assert all(path.exists() for path in (*dead, living.path))
+        run = vault.collect(orphan_seconds=3600)
+
+        assert not any(path.exists() for path in dead)
+        assert living.path.exists()
+    for found in (dry, run):
+        assert (found.orphan_count, found.reclaimed_bytes) == (2, 20_100)
+        assert (found.candidate_count, found.deleted_count, found.failed_count) == (0, 0, 0)
+    again = vault.collect(dry_run=True)
+    assert (again.orphan_count, again.reclaimed_bytes) == (0, 0)
+
+
+def test_temporary_files_stay_for_the_grace(vault: Vault) -> None:
+    young, old = abandoned(vault, 10), abandoned(vault, 20)
+    os.utime(old, (time.time() - 3700,) * 2)
+
+    dry, run = (vault.collect(dry_run=dry_run, grace_seconds=3600) for dry_run in (True, False))
+
+    assert (dry.orphan_count, dry.reclaimed_bytes) == (run.orphan_count, run.reclaimed_bytes) == (1, 20)
+    assert (young.exists(), old.exists()) == (True, False)
+
+
+@pytest.mark.parametrize("place", ["sqlite-folder"])
+def test_a_second_name_of_bytes_that_are_kept_is_removed_and_reclaims_nothing(vault: Vault) -> None:
+    """An upload that was killed right before its end has linked its temporary file already."""
+    kept, orphaned = vault.attach(b"kept"), orphan(vault, b"orphan")
+    ((key,),) = vault.rows("SELECT blob_key FROM blobs")
+    for number, linked in enumerate((key, orphaned)):
+        os.link(vault.blobs_folder / linked, vault.blobs_folder / "tmp" / f"{number}.part")
+
+    dry, run = vault.collect(dry_run=True), vault.collect()
+
+    assert (dry.orphan_count, dry.reclaimed_bytes) == (run.orphan_count, run.reclaimed_bytes) == (1, 6)
+    assert list((vault.blobs_folder / "tmp").iterdir()) == []
+    assert vault.content(kept.id) == b"kept"
+
+
+@pytest.mark.parametrize("place", ["sqlite-folder"])
+def test_a_temporary_file_that_cannot_be_removed_is_counted_as_failed_and_keeps_no_other(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stuck, other = abandoned(vault, 10), abandoned(vault, 20)
+    unlink = os.unlink
+
+    def refusing(name: str, *, dir_fd: int | None = None) -> None:
+        if name == stuck.name:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        unlink(name, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "unlink", refusing)
+    found = vault.collect()
+
+    assert (found.orphan_count, found.reclaimed_bytes, found.failed_count) == (1, 20, 1)
+    assert (stuck.exists(), other.exists()) == (True, False)
+    assert stuck.name in caplog.text
 
 
 @pytest.mark.parametrize("place", ["sqlite-folder"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import resource
 import subprocess
 import sys
@@ -30,7 +31,14 @@ def test_who_is_killed_at_any_point_leaves_no_row_without_bytes_and_garbage_is_s
     ((size,),) = vault.rows("SELECT size_bytes FROM attachments JOIN blobs ON blobs.id = blob_id")
     assert size == len(content_of("committed"))
     assert left_over(vault) != []
-    vault.collect()
+    lying = sum(
+        file.stat().st_size for file in left_over(vault) if file.suffix == ".part" and file.stat().st_nlink == 1
+    )
+    counted, collected = vault.collect(dry_run=True), vault.collect()
+    # A dry run counts what a run then removes, the files of killed uploads among it.
+    assert dataclasses.replace(counted, dry_run=False, deleted_count=collected.deleted_count) == collected
+    assert collected.deleted_count == collected.candidate_count
+    assert collected.reclaimed_bytes > lying > 0
     assert vault.audit() == SOUND
     assert len(vault.keys()) == vault.count("blobs") == vault.count("attachments") == 1
     assert left_over(vault) == []

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from onceward.blobs.spool import Spool
+from onceward.blobs.spool import Spool, Swept
 from onceward.errors import InvalidInput, NotFound
 
 # What a reader holds of a blob at a time.
@@ -112,8 +112,8 @@ class BlobStore(Protocol):
     def keys(self) -> Iterator[Stored]:
         """Everything that is there, for sweeps and checks. What comes or goes meanwhile may be missed."""
 
-    def sweep_temporary(self, older_than_seconds: float) -> int:
-        """Remove what writers left that did not live to do so; gives how many. A living writer keeps its own."""
+    def sweep_temporary(self, older_than_seconds: float, *, dry_run: bool = False) -> Swept:
+        """Remove the temporary files of writers that died; a living writer keeps its own. A dry run only counts."""
 
     def empty_trash(self, older_than_seconds: float) -> Emptied:
         """Delete for good what was discarded that long ago. What cannot be is logged, once, and keeps nothing else."""

@@ -29,7 +29,7 @@ from typing import Final
 
 from onceward.blobs import CHUNK_BYTES, BlobMissing, Emptied, Stored, content_key
 from onceward.blobs.guard import FolderGuard
-from onceward.blobs.spool import FOLDER_FLAGS, Spool, SpoolFolder, failing_as
+from onceward.blobs.spool import FOLDER_FLAGS, Spool, SpoolFolder, Swept, failing_as, locked_file
 from onceward.errors import InvalidInput, StoreUnavailable
 
 logger = logging.getLogger("onceward.blobs")
@@ -183,8 +183,8 @@ class FolderBlobs:
                         found = sorted(_blobs(folder, f"sha256/{first}/{second}/"), key=lambda blob: blob.key)
                     yield from found
 
-    def sweep_temporary(self, older_than_seconds: float) -> int:
-        return self._spools.sweep(older_than_seconds)
+    def sweep_temporary(self, older_than_seconds: float, *, dry_run: bool = False) -> Swept:
+        return self._spools.sweep(older_than_seconds, dry_run=dry_run)
 
     def empty_trash(self, older_than_seconds: float) -> Emptied:
         removed = failed = 0
@@ -300,12 +300,15 @@ class FolderBlobs:
         with self._opened("tmp") as temporary:
             other = f"{secrets.token_hex(16)}.part"
             try:
+                # A second name of the spool's file, whose lock keeps the sweep away from both.
                 os.link(spool.name, other, src_dir_fd=temporary, dst_dir_fd=temporary, follow_symlinks=False)
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
-                _copy(spool, other, temporary)
-            os.rename(other, name, src_dir_fd=temporary, dst_dir_fd=folder)
+                with _copied(spool, temporary) as copy:
+                    os.rename(copy, name, src_dir_fd=temporary, dst_dir_fd=folder)
+            else:
+                os.rename(other, name, src_dir_fd=temporary, dst_dir_fd=folder)
 
     def _put_aside(self, blob_key: str, where: str) -> None:
         first, second, name = _parts(blob_key)
@@ -359,14 +362,16 @@ def _exists(name: str, folder: int) -> bool:
     return True
 
 
-def _copy(spool: Spool, name: str, folder: int) -> None:
-    """Where there are no links: the same bytes a second time, on the disk."""
-    target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+@contextmanager
+def _copied(spool: Spool, folder: int) -> Iterator[str]:
+    """Where there are no links: the same bytes a second time, on the disk, under a name that is locked meanwhile."""
+    name, target, _ = locked_file(folder)
     with os.fdopen(target, "wb") as copy, spool.path.open("rb") as source:
         shutil.copyfileobj(source, copy, CHUNK_BYTES)
         copy.flush()
         os.fchmod(copy.fileno(), 0o440)
         os.fsync(copy.fileno())
+        yield name
 
 
 def _make_with_parents(path: Path) -> None:

@@ -27,7 +27,7 @@ from obstore.store import S3Store
 
 from onceward.blobs import CHUNK_BYTES, BlobMissing, Emptied, Stored, content_key
 from onceward.blobs.s3_owner import settled_owner
-from onceward.blobs.spool import Spool, SpoolFolder
+from onceward.blobs.spool import Spool, SpoolFolder, Swept
 from onceward.errors import InvalidInput, InvalidStoreUrl, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -174,8 +174,8 @@ class S3Blobs:
                     if _KEY.fullmatch(found["path"]):
                         yield Stored(found["path"], found["size"], found["last_modified"])
 
-    def sweep_temporary(self, older_than_seconds: float) -> int:
-        return self._spools.sweep(older_than_seconds)
+    def sweep_temporary(self, older_than_seconds: float, *, dry_run: bool = False) -> Swept:
+        return self._spools.sweep(older_than_seconds, dry_run=dry_run)
 
     def empty_trash(self, older_than_seconds: float) -> Emptied:  # noqa: ARG002  # as the protocol says it
         """There is no trash: what is discarded is deleted."""

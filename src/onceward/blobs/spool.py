@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 import secrets
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from onceward.errors import StoreUnavailable
+
+logger = logging.getLogger("onceward.blobs")
 
 # Smaller pieces are gathered up to this; larger ones are written as they are, without a copy.
 GATHER_BYTES = 128 * 1024
@@ -43,7 +48,7 @@ class Spool:
         with failing_as(f"no temporary file can be made in {folder}"):
             self.folder = os.open(folder, FOLDER_FLAGS | os.O_NOFOLLOW)
             try:
-                self.name, self.descriptor, self.inode = _locked_file(self.folder)
+                self.name, self.descriptor, self.inode = locked_file(self.folder)
             except BaseException:
                 os.close(self.folder)
                 raise
@@ -130,6 +135,18 @@ class Spool:
             raise StoreUnavailable("this temporary file failed or was closed; write the bytes into a new one")
 
 
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """What a sweep removed. A file is an orphan if it was the only name of its bytes, and only then they are reclaimed:
+    an upload that was killed at its end has given its file a second name, that of the blob.
+    """
+
+    removed_count: int = 0
+    orphan_count: int = 0
+    orphan_bytes: int = 0
+    failed_count: int = 0
+
+
 class SpoolFolder:
     """A folder of temporary files. It is made, for its owner alone, when it is not there."""
 
@@ -142,17 +159,36 @@ class SpoolFolder:
     def spool(self) -> Spool:
         return Spool(self.path, durable=self._durable)
 
-    def sweep(self, older_than_seconds: float) -> int:
-        """Remove the files of writers that are gone, last written that long ago; gives how many."""
+    def sweep(self, older_than_seconds: float, *, dry_run: bool = False) -> Swept:
+        """Remove the files of writers that are gone, last written that long ago. A dry run only counts them.
+
+        A file that cannot be removed is counted and logged, and does not stop the sweep.
+        """
         limit = time.time() - older_than_seconds
+        removed = orphans = size = failed = 0
+        first = ""
         with failing_as(f"the temporary files in {self.path} cannot be swept"):
             folder = os.open(self.path, FOLDER_FLAGS | os.O_NOFOLLOW)
             try:
                 with os.scandir(folder) as entries:
-                    removed = sum(_remove_if_dead(entry.name, folder, limit) for entry in entries)
+                    names = [entry.name for entry in entries]
+                for name in names:
+                    try:
+                        found = _remove_if_dead(name, folder, limit, dry_run=dry_run)
+                    except OSError as error:
+                        failed += 1
+                        first = first or f"{self.path / name}: {error.strerror}"
+                        continue
+                    if found is not None:
+                        removed += 1
+                        is_orphan = found.st_nlink == 1
+                        orphans += is_orphan
+                        size += found.st_size * is_orphan
             finally:
                 os.close(folder)
-        return removed
+        if failed:
+            logger.warning("%d temporary files cannot be removed and take their room; first %s", failed, first)
+        return Swept(removed, orphans, size, failed)
 
 
 @contextmanager
@@ -164,8 +200,8 @@ def failing_as(what: str) -> Iterator[None]:
         raise StoreUnavailable(f"{what}: {error.strerror or error}") from error
 
 
-def _locked_file(folder: int) -> tuple[str, int, int]:
-    """Its name, descriptor and inode."""
+def locked_file(folder: int) -> tuple[str, int, int]:
+    """Make a temporary file that no sweep removes while it is open; gives its name, descriptor and inode."""
     while True:
         name = f"{secrets.token_hex(16)}.part"
         descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=folder)
@@ -181,19 +217,23 @@ def _locked_file(folder: int) -> tuple[str, int, int]:
         os.close(descriptor)
 
 
-def _remove_if_dead(name: str, folder: int, written_before: float) -> bool:
+def _remove_if_dead(name: str, folder: int, written_before: float, *, dry_run: bool) -> os.stat_result | None:
+    """What the file was, right before it was removed; None if it stays. A dry run asks the same and removes nothing."""
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
         # Gone meanwhile, or nothing that we made: a link, a socket.
-        return False
+        return None
     try:
-        if os.fstat(descriptor).st_mtime > written_before:
-            return False
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(name, dir_fd=folder)
-    except (BlockingIOError, FileNotFoundError, IsADirectoryError):
-        return False
+        # Only now: until it was locked, its writer may have written and linked it.
+        found = os.fstat(descriptor)
+        if found.st_mtime > written_before or not stat.S_ISREG(found.st_mode) or not found.st_nlink:
+            return None
+        if not dry_run:
+            os.unlink(name, dir_fd=folder)
+    except (BlockingIOError, FileNotFoundError):
+        return None
     finally:
         os.close(descriptor)
-    return True
+    return found

@@ -56,7 +56,8 @@ def gc_blobs(
     batch_size: int | None,
     as_json: bool,
 ) -> int:
-    """Collect what nothing needs any more: expired attachments, blobs without any, bytes without a row.
+    """Collect what nothing needs any more: expired attachments, blobs without any, bytes without a row, and
+    temporary files of uploads whose process died.
 
     Give one of --dry-run and --apply. It may run beside uploads and beside itself. Code 1: something could not be
     deleted; the next run tries again.

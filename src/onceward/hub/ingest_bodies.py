@@ -10,12 +10,18 @@ from typing import Any
 
 from onceward.hub.constraints import NOT_BLANK, exactly_one, given, text
 from onceward.ingest.columns import ASSIGNED, KEY_BYTES_MAX, POLICY_ID, PRIMARY, SECONDARY, TEXT_BYTES_MAX
+from onceward.ingest.fields import NUMBER_MAX, NUMBER_MIN
 
 MAIL = "message/rfc822"
 
 _TEXT = {"type": ["string", "null"]}
 _TIME = {"type": ["string", "integer", "null"], "description": "A time: ISO 8601, as in mail, or Unix seconds."}
-_NUMBER = {"type": ["integer", "string", "null"]}
+_NUMBER = {
+    "type": ["integer", "string", "null"],
+    "minimum": NUMBER_MIN,
+    "maximum": NUMBER_MAX,
+    "description": "A whole number of 64 bits, or a text that spells one.",
+}
 _OBJECT = {"type": ["object", "null"]}
 _SAID = {"content_type": _TEXT, "title": _TEXT, "metadata": _OBJECT}
 

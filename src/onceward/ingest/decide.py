@@ -67,11 +67,12 @@ def decide(policy: Policy | None, by_primary: int | None, by_secondary: int | No
 
 def is_stale(stored_time: object, stored_ref: str | None, time: object, ref: str | None) -> bool:
     """Whether an update is older than what is stored: by the time of its content, and at the same time by its
-    reference, so that all orders of arrival end alike. Without both times the one that arrives wins.
+    reference, so that all orders of arrival end alike. Without both times the one that arrives wins, and so does one
+    of the same time that names no reference: it may be about the stored version itself.
     """
     if not _is_time(stored_time) or not _is_time(time):
         return False
-    return (str(time), ref or "") < (str(stored_time), stored_ref or "")
+    return (str(time), ref or stored_ref or "") < (str(stored_time), stored_ref or "")
 
 
 def changes(
@@ -79,7 +80,8 @@ def changes(
 ) -> tuple[dict[str, Any], bool]:
     """The columns that an update really changes, with their new values, and whether it was stale.
 
-    Only columns that the payload has, and that the policy lets change. A key changes only from null to one that no
+    Only columns that the payload has, and that the policy lets change: an absent column is never touched, and an explicit
+    null clears one. A key changes only from null to one that no
     other entry has, and not even that where the policy lets nothing change. `InvalidInput` when the metadata would
     become too large.
     """
@@ -101,7 +103,8 @@ def changes(
             if name not in payload or value == stored[POSITION[name]]:
                 continue
             if name == "metadata":
-                together = merged(metadata, sent_metadata or {})
+                # An explicit null clears the column: it then holds what an entry without metadata has.
+                together = merged(metadata, sent_metadata) or {}
                 if same_value(together, metadata):
                     continue
                 value = metadata_text(together)

@@ -9,9 +9,11 @@ from typing import NamedTuple
 from onceward.core.canonical import Json
 from onceward.core.text import bytes_of, refused
 
-# Telegram promises at most 52 bits; what needs more than 64 is no id and no offset.
-NUMBER_MAX = 2**63 - 1
+# Every database and nearly every program keeps such a number. Telegram promises that its ids need 52 bits at most.
+NUMBER_MIN, NUMBER_MAX = -(2**63), 2**63 - 1
 
+# Enough of a wrong value to see a mistake by.
+_SHOWN_LENGTH_MAX, _SHOWN_BITS_MAX = 32, 128
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 
@@ -40,12 +42,7 @@ class Fields(NamedTuple):
     def number(self, name: str) -> int | None:
         """A whole number. Programs that fear for its precision send it as text."""
         value = self.sent.get(name)
-        if value is None:
-            return None
-        number = whole_number(value)
-        if number is None:
-            raise refused(self.place(name), "must be a whole number")
-        return number
+        return None if value is None else whole_number(self.place(name), value)
 
     def within(self, name: str) -> Fields:
         """The object of that name; an empty one if it is not there."""
@@ -79,16 +76,26 @@ def storable(place: str, value: Json) -> str:
     return value
 
 
-def whole_number(value: Json) -> int | None:
-    """The number, also of a text that spells one; None for anything else, and for what is too large to be an id."""
+def whole_number(place: str, value: Json) -> int:
+    """The number, also of a text that spells one. The refusal of anything else names the range and what was found."""
+    number = value
+    if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
+        number = int(value.strip())
+    if isinstance(number, bool) or not isinstance(number, int) or not NUMBER_MIN <= number <= NUMBER_MAX:
+        raise refused(place, f"must be a whole number from {NUMBER_MIN} to {NUMBER_MAX}, got {_shown(value)}")
+    return number
+
+
+def _shown(value: Json) -> str:
     if isinstance(value, str):
-        value = value.strip()
-        if not _NUMBER.fullmatch(value):
-            return None
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        return None
-    return value if -NUMBER_MAX <= value <= NUMBER_MAX else None
+        cut = "" if len(value) <= _SHOWN_LENGTH_MAX else "…"
+        return f"{value[:_SHOWN_LENGTH_MAX] + cut!r}"
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    # Python refuses to write a number of thousands of digits.
+    if isinstance(value, int) and value.bit_length() > _SHOWN_BITS_MAX:
+        return f"a number of {value.bit_length()} bits"
+    return "null" if value is None else str(value).lower()
 
 
 def object_at(place: str, value: Json | Mapping[str, Json]) -> Fields:

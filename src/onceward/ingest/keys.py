@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from onceward.core.text import refused
 from onceward.errors import InvalidInput
 from onceward.ingest.date import date_bucket
+from onceward.ingest.fields import whole_number
 from onceward.ingest.subject import subject_base, thread_subject
 from onceward.ingest.text import sha256_hex
 from onceward.ingest.url import canonical, without_tracking
@@ -24,10 +25,6 @@ EMAIL_THREAD_V2 = "email_correspondence_thread_v2"
 
 # An index entry must fit into a page of it; a key that is longer is stored as its hash.
 KEY_BYTES_MAX = 512
-
-_ID = re.compile(r"\s*+(-?[0-9]{1,19})\s*+")
-# Telegram's ids fit into 52 bits, and every program's into 63.
-_IDS = range(-(2**63), 2**63)
 
 _ANGLE = re.compile(r"<([^<>]*+)>")
 # What a From line is made of. A quoted text is a name, or before an @ the mailbox of an address; one that is left open
@@ -54,8 +51,11 @@ class Keys:
 
 
 def thought_keys(chat_id: int | str | None, message_id: int | str | None, clean_text: str) -> Keys:
-    """One message of one chat. The hash of its text is a hint; a message without text has none."""
-    primary = f"tg:{_telegram_id('source.chat_id', chat_id)}:{_telegram_id('source.message_id', message_id)}"
+    """One message of one chat. The hash of its text is a hint; a message without text has none.
+
+    The ids `5` and `" 5 "` are the same.
+    """
+    primary = f"tg:{whole_number('source.chat_id', chat_id)}:{whole_number('source.message_id', message_id)}"
     return Keys(TELEGRAM_THOUGHT, primary, sha256_hex(clean_text) if clean_text else None)
 
 
@@ -165,11 +165,3 @@ def _without_blanks(text: str) -> str:
 # The functions above have parameters of these names.
 _message_id = message_id
 _from_addr = from_addr
-
-
-def _telegram_id(name: str, sent: int | str | None) -> int:
-    """The id as a number. `5` and `" 5 "` are the same; a truth value, a fraction and a blank are none."""
-    number = int(found[1]) if isinstance(sent, str) and (found := _ID.fullmatch(sent)) else sent
-    if isinstance(number, bool) or not isinstance(number, int) or number not in _IDS:
-        raise refused(name, "must be a whole number, as Telegram gives it")
-    return number

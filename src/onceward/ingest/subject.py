@@ -3,15 +3,15 @@
 Two versions, because a key once stored must not change:
 
 * `subject_base` (v1) takes off leading `re:`, `fw:`, `fwd:` and `[tags]`, in any order, until nothing changes; white
-  space is collapsed and letters are lower-case. Nothing else: a subject that is all tags becomes empty.
+  space is collapsed and letters are lower-case. White space may stand before the colon, as French writes it, and the
+  colon may be the wide one. Nothing else: a subject that is all tags becomes empty.
 * `thread_subject` (v2) is the base subject of RFC 5256 with the prefixes of many languages. It differs from v1 so:
 
   ==========================  ====================  ===========
   subject                     v1                    v2
   ==========================  ====================  ===========
   `AW: Plan`                  `aw: plan`            `plan`
-  `Re : Plan`, `Re[2]: Plan`  the same, lower-case  `plan`
-  `RE` and a wide colon       the same, lower-case  `plan`
+  `Re[2]: Plan`               `re[2]: plan`         `plan`
   `Plan (fwd)`                `plan (fwd)`          `plan`
   `[Fwd: Plan]`               empty                 `plan`
   `[List]`                    empty                 `[list]`
@@ -31,7 +31,7 @@ from onceward.ingest.text import clean
 
 _TAG = r"\[[^\[\]]*+\]"
 # Possessive: what was taken off is never given back, however the subject goes on.
-_V1_LEADERS = re.compile(rf"(?:\s++|re:|fwd?:|{_TAG})*+", re.IGNORECASE)
+_V1_LEADERS = re.compile(rf"(?:\s++|(?:re|fwd?)\s*+[:\uff1a]|{_TAG})*+", re.IGNORECASE)
 
 # What mail programs write for "reply" and "forward", by language. Facts: these are what they send.
 _PREFIXES = (

@@ -1,6 +1,6 @@
 """Query parameters that say how a reader came to a page, not which page it is.
 
-Our own list of exact names, letters in the case in which programs write them. A name is listed for all hosts only if it
+Our own list of exact names, compared in any case: some programs write them in capitals. A name is listed for all hosts only if it
 means nothing else anywhere that we know of; `ref`, `source`, `s` and `tag` choose what is shown on too many hosts. A
 host has a rule of its own where more names track, or where a listed name carries meaning. In doubt a name is not here:
 a link that is kept twice does less harm than a link that is lost.
@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-VERSION = 1
+VERSION = 2
 
 
 def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+    return frozenset(text.lower().split())
 
 
 EVERYWHERE = _names("""
@@ -38,7 +38,7 @@ EVERYWHERE = _names("""
     itm_source itm_medium itm_campaign itm_term itm_content
     at_medium at_campaign at_campaign_type at_custom1 at_custom2 at_custom3 at_custom4 xtor
     ns_mchannel ns_source ns_campaign ns_linkname ns_fee
-    WT.mc_id wt.mc_id WT.nav wt_zmc ef_id s_kwcid rb_clickid wickedid wickedsource
+    WT.mc_id WT.nav wt_zmc ef_id s_kwcid rb_clickid wickedid wickedsource
     irclickid irgwc sscid cjevent cjdata ranMID ranEAID ranSiteID _branch_match_id _branch_referrer
 """)
 
@@ -53,6 +53,7 @@ class HostRule:
     keeps: frozenset[str] = frozenset()
 
     def tracks(self, name: str) -> bool:
+        """Whether the parameter of this name, in lower case, tracks."""
         return name in self.adds or (name in EVERYWHERE and name not in self.keeps)
 
 
@@ -122,7 +123,7 @@ _TRACK_THERE: tuple[tuple[str, frozenset[str]], ...] = (
     ("apps.apple.com music.apple.com podcasts.apple.com books.apple.com itunes.apple.com", _APPLE),
     ("www.google.com", _GOOGLE),
     ("docs.google.com drive.google.com", _names("usp")),
-    ("bing.com", _names("form FORM cvid qs sp pq sk ghsh ghacc ghpl")),
+    ("bing.com", _names("form cvid qs sp pq sk ghsh ghacc ghpl")),
     ("microsoft.com msn.com", _names("ocid cvid")),
     ("yahoo.com aol.com techcrunch.com engadget.com", _YAHOO),
     ("wikipedia.org wikimedia.org wiktionary.org", _names("wprov")),

@@ -34,6 +34,9 @@ _CLOSINGS = frozenset(_CLOSING.values())
 _TRAILING = ".,;:!?'*~|\u2014\u2018\u2019\u2026\u060c\u061b\u061f\u0964([{"
 
 _HTTP = ("http://", "https://")
+_ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
+# Characters that mean the same with and without an escape, everywhere in an address (RFC 3986, 2.3).
+_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 # Fragments that choose the page, in applications that run in the browser.
 _ROUTES = ("#!", "#/")
 
@@ -59,8 +62,9 @@ def find_urls(text: str) -> list[str]:
 
 
 def canonical(url: str) -> str | None:
-    """The address as a browser writes it (WHATWG), without a fragment that only points into the page.
+    """Write the address as a browser does (WHATWG), without a fragment that only points into the page.
 
+    What says the same is written in one way: `%7E` as `~`, `%2f` as `%2F`, and a host without the dot of the root.
     Nothing else is lost: scheme, `www`, user, trailing slash, every parameter and their order stay. None if a browser
     would not take it for an http or https address.
     """
@@ -71,15 +75,15 @@ def canonical(url: str) -> str | None:
     if not href.startswith(_HTTP):
         return None
     fragment = href.find("#")
-    if fragment < 0 or href.startswith(_ROUTES, fragment):
-        return href
-    return href[:fragment]
+    if fragment >= 0 and not href.startswith(_ROUTES, fragment):
+        href = href[:fragment]
+    return _without_root_dot(_ESCAPE.sub(_plain, href) if "%" in href else href)
 
 
 def without_tracking(canonical_url: str) -> str:
     """The canonical address without the parameters of `tracking`. What stays is not encoded anew and keeps its order.
 
-    Names are compared as servers read them, so `utm%5Fsource` is `utm_source`. A query of which nothing is left goes
+    Names are compared as servers read them and in any case, so `UTM%5FSource` is `utm_source`. A query of which nothing is left goes
     with its question mark. What is behind `#!` or `#/` is not looked into.
     """
     address, hash_sign, fragment = canonical_url.partition("#")
@@ -95,9 +99,33 @@ def without_tracking(canonical_url: str) -> str:
     return f"{page}?{rest}{hash_sign}{fragment}" if rest else f"{page}{hash_sign}{fragment}"
 
 
+def _plain(escape: re.Match[str]) -> str:
+    """The character of an escape that needs none; any other escape with capitals.
+
+    A percent sign that begins no escape may stand right before: together with the character it would begin one.
+    """
+    letter, start = chr(int(escape[0][1:], 16)), escape.start()
+    if letter in _UNRESERVED and "%" not in escape.string[start - 2 : start]:
+        return letter
+    return escape[0].upper()
+
+
+def _without_root_dot(address: str) -> str:
+    """`example.com.` is `example.com`. Two dots at the end are no name of a host, and stay."""
+    scheme, _, rest = address.partition("://")
+    authority, _, page = rest.partition("/")
+    user, at, place = authority.rpartition("@")
+    host, colon, port = place.partition(":")
+    if len(host) == 1 or not host.endswith(".") or host.endswith(".."):
+        return address
+    return f"{scheme}://{user}{at}{host[:-1]}{colon}{port}/{page}"
+
+
 def _name(parameter: str) -> str:
+    """As the list has names. Only ASCII has other cases here: a Kelvin sign is no K."""
     name = parameter.partition("=")[0]
-    return unquote(name) if "%" in name else name
+    name = unquote(name) if "%" in name else name
+    return name.lower() if name.isascii() else name
 
 
 def _host(page: str) -> str:

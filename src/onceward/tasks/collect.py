@@ -39,7 +39,9 @@ FAILURES_MAX = 10
 class Collected:
     """What was found, and what became of it. A dry run counts with the same conditions and deletes nothing.
 
-    What would not go, now or from the trash of an earlier run, is in `failed_count`; the next run tries it again.
+    `orphan_count` has bytes without a row: those of finished uploads, and temporary files of uploads whose process
+    died. `reclaimed_bytes` are those of blobs and orphans together. What would not go, now or from the trash of an
+    earlier run, is in `failed_count`; the next run tries it again.
     """
 
     candidate_count: int
@@ -121,11 +123,22 @@ def gc_blobs(
         progress(len(page))
     age = max(grace_seconds, 0.0 if store.backend == "local_cas" else orphan_seconds)
     for batch in _batches(_old(store, moment - datetime.timedelta(seconds=age)), batch_size):
-        orphans += _sweep(database, bin_, batch, dry_run=dry_run)
+        swept = _sweep(database, bin_, batch, dry_run=dry_run)
+        orphans += len(swept)
+        reclaimed += sum(one.size for one in swept)
+    # The grace is enough: an upload under way holds the lock of its temporary file, however old that is.
+    temporary = store.sweep_temporary(grace_seconds, dry_run=dry_run)
     if not dry_run:
-        store.sweep_temporary(max(grace_seconds, orphan_seconds))
-        bin_.failed_count += store.empty_trash(grace_seconds).failed_count
-    return Collected(found, deleted, bin_.failed_count, reclaimed, dry_run, expired, orphans)
+        bin_.failed_count += temporary.failed_count + store.empty_trash(grace_seconds).failed_count
+    return Collected(
+        found,
+        deleted,
+        bin_.failed_count,
+        reclaimed + temporary.orphan_bytes,
+        dry_run,
+        expired,
+        orphans + temporary.orphan_count,
+    )
 
 
 def _require_owner(database: Database, store: BlobStore) -> None:
@@ -235,15 +248,15 @@ def _old(store: BlobStore, before: datetime.datetime) -> Iterator[Stored]:
     return (stored for stored in store.keys() if stored.modified < before)  # noqa: SIM118  # not a dictionary's
 
 
-def _sweep(database: Database, bin_: _Bin, stored: Sequence[Stored], *, dry_run: bool) -> int:
-    """Bytes without a row."""
+def _sweep(database: Database, bin_: _Bin, stored: Sequence[Stored], *, dry_run: bool) -> list[Stored]:
+    """Discard bytes without a row, and give those that are gone; a dry run gives those that would be."""
     known = _known(database, bin_.store, stored)
     orphans = [one for one in stored if one.key not in known]
     if dry_run or not orphans:
-        return len(orphans)
+        return orphans
     with bin_.store.guarded():
         known = _known(database, bin_.store, orphans)
-        return sum(bin_.take(one.key) for one in orphans if one.key not in known)
+        return [one for one in orphans if one.key not in known and bin_.take(one.key)]
 
 
 def _known(database: Database, store: BlobStore, stored: Sequence[Stored]) -> set[str]:

@@ -116,8 +116,10 @@ def _draft(task_id: str, spool: Spool, new: NewAttachment, rules: UploadRules) -
     sniffed = sniff(spool.path, filename)
     found = settle(sniffed, new.media_type, filename, reject_mismatch=rules.reject_media_type_mismatch)
     media_type = found.media_type or UNKNOWN
-    if not is_allowed(media_type, rules.allowed_media_types):
-        raise refused("media_type", f"{media_type} is not allowed here")
+    # Both: a declaration or a file name may turn bytes that are off the list into a type that is on it.
+    for asked, what in ((media_type, ""), (sniffed.content_type, ", which the content is,")):
+        if not is_allowed(asked, rules.allowed_media_types):
+            raise refused("media_type", f"{asked}{what} is not allowed here")
     meta = fields.said_meta(new.meta)
     if found.sniffed_media_type is not None:
         meta["sniffed_media_type"] = found.sniffed_media_type

@@ -37,8 +37,6 @@ def sniffed(data: bytes, filename: str | None = None) -> Sniffed:
         (b"a,b\n1,2\n3,4\n", "text/csv"),
         (b"a,b\n1,2\n3,4\n", "text/plain"),
         (b"a;b\n", "Text/CSV"),
-        (b"words\n", "text/html"),
-        (b"let a = 1\n", "application/javascript"),
         (b"<p>Hello</p>\n", "text/html"),
         (SVG, "image/svg+xml"),
         (HTML, "text/html"),
@@ -55,7 +53,9 @@ def sniffed(data: bytes, filename: str | None = None) -> Sniffed:
         (raw.boxes(b"isom"), "audio/mp4"),
         (raw.noise(100), "application/x-my-own"),
         (b"", "text/markdown"),
+        (b"", "text/html"),
         (b"", "application/x-my-own"),
+        (b'"use strict";\nalert(1)\n', "application/javascript"),
     ],
 )
 def test_the_same_type_another_spelling_and_a_kind_of_it_are_accepted(data: bytes, declared: str) -> None:
@@ -105,6 +105,23 @@ def test_active_content_that_is_declared_as_passive_is_always_refused(
 ) -> None:
     with pytest.raises(errors.InvalidInput, match="would run in a browser"):
         settle(sniffed(data), declared, None, reject_mismatch=reject_mismatch)
+
+
+@pytest.mark.parametrize("reject_mismatch", [True, False], ids=["checked", "unchecked"])
+@pytest.mark.parametrize("filename", [None, "a.svg", "a.html", "a.js"])
+@pytest.mark.parametrize("declared", ["text/html", "Image/SVG+XML; charset=utf-8", "application/javascript"])
+@pytest.mark.parametrize(
+    "data",
+    [b"words\n", b"let a = 1\n", b'{"a": 1}', b"a,b\n1,2\n3,4\n", b"# T\n\n* a\n", b"<note><a>1</a></note>"],
+    ids=["words", "script", "json", "table", "markdown", "xml"],
+)
+def test_passive_text_that_is_declared_as_active_is_always_refused(
+    data: bytes, declared: str, filename: str | None, reject_mismatch: bool
+) -> None:
+    with pytest.raises(errors.InvalidInput, match="media_type out") as caught:
+        settle(sniffed(data, filename), declared, filename, reject_mismatch=reject_mismatch)
+
+    assert caught.value.fields[0][0] == "media_type"
 
 
 def test_a_script_that_only_its_name_gives_away_is_active_too() -> None:
@@ -175,7 +192,7 @@ def test_only_what_no_browser_runs_is_shown_in_place() -> None:
 
 
 def test_what_is_served_as_active_is_not_shown_in_place_even_if_the_bytes_are_plain() -> None:
-    declared = settle(sniffed(b"words <b onclick=x>\n"), "text/html", None, reject_mismatch=True)
+    named = settle(sniffed(b"words <b onclick=x>\n"), None, "a.html", reject_mismatch=True)
 
-    assert declared.sniffed_media_type == "text/plain"
-    assert not is_inline_safe(declared.sniffed_media_type, declared.media_type)
+    assert named == MediaType("text/html", Source.INFERRED, "text/plain")
+    assert not is_inline_safe(named.sniffed_media_type, named.media_type)

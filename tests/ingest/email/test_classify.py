@@ -59,11 +59,13 @@ def test_a_header_of_lists_makes_a_newsletter_also_of_a_reply(line: str) -> None
         (["Subject: [Team] re: Lunch"], "a subject that begins with Re:"),
         (["Subject: Fwd: Re: Lunch"], "a subject that begins with Re:"),
         (["Subject: =?utf-8?q?Re=3A_Lunch?="], "a subject that begins with Re:"),
+        (["Subject: Fwd : RE : Lunch"], "a subject that begins with Re:"),
+        (["Subject: =?utf-8?q?Re=EF=BC=9ALunch?="], "a subject that begins with Re:"),
         (["Subject: Lunch", "In-Reply-To: <a@b>"], "the header In-Reply-To"),
         (["Subject: Lunch", "references:", " <a@b>"], "the header References"),
         (["Subject: Lunch", "List-Id: ", "Precedence: junk", "In-Reply-To: <a@b>"], "the header In-Reply-To"),
     ],
-    ids=range(8),
+    ids=range(10),
 )
 def test_a_reply_is_correspondence(lines: list[str], reason: str) -> None:
     assert kind_and_reason(*lines) == ("correspondence_thread", f"It is correspondence because it has {reason}.")
@@ -76,11 +78,13 @@ def test_a_reply_is_correspondence(lines: list[str], reason: str) -> None:
         ["Subject: Lunch"],
         ["Subject: Fwd: Lunch"],
         ["Subject: FW: [x] fwd: Lunch"],
+        ["Subject: Fwd : Lunch"],
+        ["Subject: Re lunch: when"],
         ["Subject: Really: Lunch"],
         ["Subject: Lunch re: money"],
         ["Subject: Lunch", "In-Reply-To: ", "References:\t"],
     ],
-    ids=range(7),
+    ids=range(9),
 )
 def test_anything_else_is_a_newsletter(lines: list[str]) -> None:
     assert kind_and_reason(*lines) == (

@@ -26,8 +26,8 @@ RAW = (
     "Date: Tue, 17 Feb 2026 12:00:00 -0600\n\nHello,\n\n  this is   the week.\n"
 )
 COLUMNS = [
-    "source", "content_type", "title", "author", "url", "url_canonical", "capture_text", "clean_text", "content_hash",
-    "external_ref", "metadata", "idempotency_policy_key", "idempotency_key_primary", "idempotency_key_secondary",
+    "source", "content_type", "title", "author", "capture_text", "clean_text", "content_hash", "external_ref", "metadata",
+    "idempotency_policy_key", "idempotency_key_primary", "idempotency_key_secondary",
     "reasons",
 ]  # fmt: skip
 NAMES = [
@@ -73,7 +73,7 @@ def test_a_newsletter_is_known_by_its_message_id_and_by_sender_subject_and_day()
     assert payload["content_hash"] == sha256_hex("Hello, this is the week.")
     assert (payload["title"], payload["author"]) == ("Weekly update", "The Sender")
     assert payload["external_ref"] == "<week-7@example.com>"
-    assert (payload["url"], payload["url_canonical"]) == (None, None)
+    assert payload.keys().isdisjoint({"url", "url_canonical"})
     assert metadata(payload)["source_time"] == "2026-02-17T18:00:00.000000Z"
     assert metadata(payload)["from_addr"] == "sender@example.com"
     assert metadata(payload)["subject_base"] == "weekly update"
@@ -89,12 +89,14 @@ def test_a_newsletter_is_known_by_its_message_id_and_by_sender_subject_and_day()
         pytest.param({"raw_text": "", "subject": "re: x"}, "correspondence_thread", id="a subject alone"),
     ],
 )
-def test_every_payload_has_the_same_columns_and_the_same_names_in_metadata(sent: Mapping[str, Json], kind: str) -> None:
+def test_every_payload_has_its_columns_in_one_order_and_so_has_its_metadata(
+    sent: Mapping[str, Json], kind: str
+) -> None:
     payload = normalize_email(sent)
 
     assert payload["content_type"] == kind
-    assert list(payload) == COLUMNS
-    assert list(metadata(payload)) == NAMES
+    assert list(payload) == [name for name in COLUMNS if name in payload]
+    assert list(metadata(payload)) == [name for name in NAMES if name in metadata(payload)]
 
 
 def test_all_forms_of_one_mail_give_the_same_entry() -> None:
@@ -134,7 +136,8 @@ def test_the_sender_and_subject_in_source_are_not_used() -> None:
     without = normalize_email({"raw_text": "x", "source": source})
     beside = normalize_email(form(source=source))
 
-    assert (without["title"], without["author"], without["idempotency_key_secondary"]) == (None, None, None)
+    assert without.keys().isdisjoint({"title", "author"})
+    assert without["idempotency_key_secondary"] is None
     assert without["content_type"] == "newsletter"
     assert beside["idempotency_key_secondary"] == normalize_email(NEWSLETTER)["idempotency_key_secondary"]
     assert normalize_email(form(source={**cast("dict[str, Json]", source), "system": "other"}))["source"] == "email"
@@ -180,7 +183,7 @@ def test_a_newsletter_without_message_id_has_only_its_secondary_key() -> None:
     payload = normalize_email(form(source={"date": 1771351200}))
 
     assert keys(payload) == ("email_newsletter_v1", None, normalize_email(NEWSLETTER)["idempotency_key_secondary"])
-    assert payload["external_ref"] is None
+    assert "external_ref" not in payload
     assert metadata(payload)["date"] == metadata(payload)["source_time"] == "2026-02-17T18:00:00.000000Z"
 
 
@@ -193,7 +196,7 @@ def test_a_backfilled_form_has_always_a_reference_and_a_time_of_its_own() -> Non
     assert len({payload["external_ref"] for payload in filled}) == 3
     assert filled[2] == normalize_mail(b"Subject: Re: Lunch\n\none", backfill=True)
     assert {metadata(payload)["source_time"] for payload in filled} == {"1970-01-01T00:00:00.000000Z"}
-    assert normalize_email(bare)["external_ref"] is None
+    assert "external_ref" not in normalize_email(bare)
     assert normalize_email(form(), backfill=True) == normalize_email(form())
 
 

@@ -31,7 +31,11 @@ V1 = {
     "a reply in the middle stays": ("Weekly re: Update", "weekly re: update"),
     "a tag inside a tag is no tag": ("[a [b] c] Weekly", "[a [b] c] weekly"),
     "a tag without an end is no tag": ("[a Weekly", "[a weekly"),
-    "a blank before the colon": ("Re : Weekly", "re : weekly"),
+    "a blank before the colon": ("Re : Weekly", "weekly"),
+    "blanks of any kind before the colon": ("[a] Fwd\u00a0: FW\u202f\t:RE  :  Weekly", "weekly"),
+    "a wide colon": ("RE\uff1aFwd \uff1a Weekly", "weekly"),
+    "a word between the reply and the colon": ("Re plan: Weekly", "re plan: weekly"),
+    "a reply without a colon": ("Re Weekly", "re weekly"),
     "a counted reply": ("Re[2]: Weekly", "re[2]: weekly"),
     "another language": ("AW: Weekly", "aw: weekly"),
     "a word that begins so": ("Report: x", "report: x"),
@@ -44,9 +48,7 @@ V1 = {
 # Where both versions are the same, v2 is told by V1.
 DIFFER = {
     "another language": ("AW: Plan", "aw: plan", "plan"),
-    "a blank before the colon": ("Re : Plan", "re : plan", "plan"),
     "a counted reply": ("Re[2]: Plan", "re[2]: plan", "plan"),
-    "a wide colon": ("RE\uff1aPlan", "re\uff1aplan", "plan"),
     "the trailer of a forward": ("Plan (fwd) (FWD) ", "plan (fwd) (fwd)", "plan"),
     "a forward in brackets": ("[Fwd: Plan]", "", "plan"),
     "only a tag": ("[List]", "", "[list]"),

@@ -11,7 +11,11 @@ from onceward.ingest import tracking
 from onceward.ingest.url import canonical
 
 # The hash of the whole list by its version. A change of the list makes other keys: it needs a new version, and a line.
-LISTS = {1: "d66f43c93be255f105957e18ecedf4932449104e39a65631947afe24f8a998c3"}
+LISTS = {
+    1: "d66f43c93be255f105957e18ecedf4932449104e39a65631947afe24f8a998c3",
+    # Names in any case.
+    2: "afcaa0bd74477c0fb6f097f386786a05d76209841b48963f9026cd98349c78f1",
+}
 
 
 def test_every_change_of_the_list_raises_its_version() -> None:
@@ -43,6 +47,7 @@ def test_names_are_such_as_a_query_can_have() -> None:
     names = tracking.EVERYWHERE.union(*(rule.adds for rule in tracking.HOSTS.values()))
 
     assert not [name for name in names if set(name) & set("&=#%+ ") or not name.isascii()]
+    assert not [name for name in names if name != name.lower()]
 
 
 def test_no_host_is_named_twice() -> None:

@@ -65,7 +65,8 @@ EARLY, LATE = "2026-11-16T03:26:00.000000Z", "2026-11-16T03:26:00.000001Z"
         ((EARLY, "a"), (EARLY, "a"), False),
         ((EARLY, "b"), (EARLY, "a"), True),
         ((EARLY, "a"), (EARLY, "b"), False),
-        ((EARLY, "a"), (EARLY, None), True),
+        ((EARLY, "a"), (EARLY, None), False),
+        ((LATE, "a"), (EARLY, None), True),
         ((EARLY, None), (EARLY, "a"), False),
         ((EARLY, None), (EARLY, None), False),
         ((LATE, "a"), (None, "a"), False),
@@ -137,8 +138,9 @@ def test_metadata_is_merged_and_what_is_the_same_json_is_no_change() -> None:
     }
     assert changed(there, draft(metadata={"l": [1.0, 2], "a": {"y": 2}})) == {}
     assert changed(there, draft(metadata={"a": {"x": True}})) == {"metadata": '{"a":{"x":true,"y":2},"l":[1,2]}'}
-    assert changed(there, draft(metadata=None)) == {}
     assert changed(there, draft(metadata={})) == {}
+    assert changed(there, draft(metadata=None)) == {"metadata": "{}"}
+    assert changed(row(idempotency_key_primary="k"), draft(metadata=None)) == {}
 
 
 def test_metadata_does_not_grow_without_end() -> None:

@@ -44,8 +44,8 @@ def wrong(chat: Any, message: Any) -> set[str]:
 def test_an_exported_message_is_told_whole() -> None:
     payload = exported(reply_to_message_id=6, forwarded_from="Grace", via_bot="@gif", edited_unixtime="1700000060")
 
-    assert list(payload) == COLUMNS
-    assert list(payload["metadata"]) == METADATA
+    assert list(payload) == [name for name in COLUMNS if name in payload]
+    assert list(payload["metadata"]) == [name for name in METADATA if name in payload["metadata"]]
     assert payload["author"] == "Ada L"
     assert payload["capture_text"] == "A thought"
     assert payload["external_ref"] == "tg:-1001234567890:7"
@@ -56,16 +56,10 @@ def test_an_exported_message_is_told_whole() -> None:
         "chat_type": "supergroup",
         "chat_title": "Kitchen",
         "message_id": 7,
-        "message_thread_id": None,
-        "media_group_id": None,
         "sender_id": 5,
         "forwarded_from": "Grace",
         "reply_to_message_id": 6,
         "via_bot": "gif",
-        "media": None,
-        "media_name": None,
-        "media_text": None,
-        "urls": [],
     }
 
 
@@ -118,7 +112,7 @@ def test_an_old_export_has_ids_with_a_bit_that_says_what_they_are_of() -> None:
     ],
 )
 def test_the_sender_has_the_id_that_a_bot_knows(sent: Any, live_id: int | None) -> None:
-    assert metadata(from_id=sent)["sender_id"] == live_id
+    assert metadata(from_id=sent).get("sender_id") == live_id
 
 
 def test_a_signature_is_the_author() -> None:
@@ -126,13 +120,13 @@ def test_a_signature_is_the_author() -> None:
     deleted: dict[str, Any] = {"from": None}
 
     assert exported(**signed)["author"] == "Ada"
-    assert exported(**deleted)["author"] is None
+    assert "author" not in exported(**deleted)
 
 
 def test_the_exact_second_counts_and_the_local_time_only_without_it() -> None:
     assert metadata(date="1999-01-01T00:00:00")["sent_at"] == "2023-11-14T22:13:20.000000Z"
     assert metadata("date_unixtime")["sent_at"] == "2023-11-15T01:13:20.000000Z"
-    assert metadata("date_unixtime", date=None)["source_time"] is None
+    assert "source_time" not in metadata("date_unixtime", date=None)
 
 
 def test_an_edit_in_1970_is_none() -> None:
@@ -158,7 +152,7 @@ def test_a_text_in_pieces_is_one_text_with_its_links(fields: dict[str, Any]) -> 
 
 
 def test_a_link_behind_no_words_is_none() -> None:
-    assert exported(text_entities=[{"type": "text_link", "text": "", "href": "https://a.example/"}])["url"] is None
+    assert "url" not in exported(text_entities=[{"type": "text_link", "text": "", "href": "https://a.example/"}])
 
 
 def test_text_entities_count_before_the_text() -> None:
@@ -175,7 +169,7 @@ def test_a_message_without_words_is_kept() -> None:
 
 
 def test_a_reply_to_a_message_of_another_chat_has_none_of_this_one() -> None:
-    assert metadata(reply_to_message_id=6, reply_to_peer_id="channel9")["reply_to_message_id"] is None
+    assert "reply_to_message_id" not in metadata(reply_to_message_id=6, reply_to_peer_id="channel9")
 
 
 def test_a_content_type_for_a_whole_archive_counts_more_than_the_message() -> None:
@@ -202,6 +196,7 @@ WRONG: dict[str, tuple[Any, Any, set[str]]] = {
     "a chat of another type": ({"id": 5, "type": "secret_chat"}, MESSAGE, {"chat.type"}),
     "a chat without an id": ({"type": "personal_chat"}, MESSAGE, {"chat.id"}),
     "a message without an id": (CHAT, {"type": "message", "text": "a"}, {"message.id"}),
+    "a channel beyond all ids": ({"type": "public_channel", "id": 2**63 - 1}, MESSAGE, {"chat.id"}),
     "a message of another type": (CHAT, MESSAGE | {"type": "story"}, {"message.type"}),
     "true for an id": (CHAT, MESSAGE | {"id": True}, {"message.id"}),
     "a number for the text": (CHAT, {"id": 7, "text": 5}, {"message.text"}),

@@ -68,9 +68,10 @@ def _declared(text: str) -> str:
 def accepts(sniffed: Sniffed, declared: str) -> bool:
     """Whether a file that was found to be this may be called that: the same, another spelling, or a kind of it.
 
-    Passive text may always be called `text/plain`. And where nothing was found, what would have been found is a lie.
+    Passive text may always be called `text/plain`, and never something that a browser would run. And where nothing was
+    found, what would have been found is a lie.
     """
-    if is_active(sniffed.media_type) and not is_active(declared):
+    if _hides(sniffed, declared) or _activates(sniffed, declared):
         return False
     if canonical(declared) == canonical(sniffed.media_type):
         return True
@@ -82,12 +83,23 @@ def accepts(sniffed: Sniffed, declared: str) -> bool:
     return descends(declared, sniffed.proven)
 
 
+def _hides(sniffed: Sniffed, declared: str) -> bool:
+    """Active content that is declared as something passive."""
+    return is_active(sniffed.media_type) and not is_active(declared)
+
+
+def _activates(sniffed: Sniffed, declared: str) -> bool:
+    """Passive text that is declared as active content. The bytes alone count: a file name is a declaration too."""
+    return is_active(declared) and not is_active(sniffed.content_type) and is_text(sniffed.content_type)
+
+
 def settle(sniffed: Sniffed, declared: str | None, filename: str | None, *, reject_mismatch: bool) -> MediaType:
     """The media type of an upload, or `InvalidInput` where the declared one is not accepted.
 
     The name may decide among kinds of text, here if it was not known when the file was sniffed.
     Without `reject_mismatch` a declaration that does not fit is passed over and the sniffed type is kept. Active
-    content that is declared as something passive is refused in either case.
+    content that is declared as something passive, and passive text that is declared as active, are refused in either
+    case.
     """
     sniffed = named(sniffed, filename)
     if sniffed.media_type == sniffed.content_type:
@@ -99,15 +111,20 @@ def settle(sniffed: Sniffed, declared: str | None, filename: str | None, *, reje
     said = _declared(declared)
     if accepts(sniffed, said):
         return MediaType(said, Source.DECLARED, sniffed.content_type)
-    hides = is_active(sniffed.media_type) and not is_active(said)
-    if reject_mismatch or hides:
-        why = "would run in a browser" if hides else "is something else"
-        raise errors.InvalidInput(
-            f"The content is {sniffed.media_type}, which {why}; it was declared as {said}. "
-            "Leave media_type out, or declare what it is.",
-            (("media_type", f"does not fit the content, which is {sniffed.media_type}"),),
-        )
+    if _activates(sniffed, said):
+        raise _mismatch(sniffed.content_type, f"it was declared as {said}, which would run in a browser")
+    if _hides(sniffed, said):
+        raise _mismatch(sniffed.media_type, f"which would run in a browser; it was declared as {said}")
+    if reject_mismatch:
+        raise _mismatch(sniffed.media_type, f"which is something else; it was declared as {said}")
     return found
+
+
+def _mismatch(content: str, why: str) -> errors.InvalidInput:
+    return errors.InvalidInput(
+        f"The content is {content}, {why}. Leave media_type out, or declare what it is.",
+        (("media_type", f"does not fit the content, which is {content}"),),
+    )
 
 
 def settle_link(declared: str | None, address: str) -> MediaType:

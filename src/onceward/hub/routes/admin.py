@@ -37,10 +37,10 @@ class GcShown(BaseModel):
     candidate_count: int
     deleted_count: int
     failed_count: int
-    reclaimed_bytes: int = Field(description="In a dry run: what would be.")
+    reclaimed_bytes: int = Field(description="Of blobs and orphans together; in a dry run: what would be.")
     dry_run: bool
     expired_count: int
-    orphan_count: int
+    orphan_count: int = Field(description="Bytes without a row, and temporary files of uploads whose process died.")
 
 
 class DamageShown(BaseModel):

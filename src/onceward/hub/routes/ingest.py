@@ -34,21 +34,23 @@ router = APIRouter(route_class=StrictRoute, tags=["ingest"])
 
 Text = str | None
 SchemaName = Literal["pkm", "pkm_test"]
+# A text that may be absent and is never null; the factory keeps a default out of the OpenAPI document.
+MaybeText = Annotated[str, Field(default_factory=str)]
 
 
 class NormalizedShown(BaseModel):
-    """What `POST /db/insert` takes as it is. Always all of the fields, null where nothing is known."""
+    """What `POST /db/insert` takes as it is. A field that the message says nothing about is absent."""
 
     source: str
     content_type: str
-    title: Text
-    author: Text
-    url: Text = Field(description="As it was sent.")
-    url_canonical: Text
-    capture_text: str
-    clean_text: str
-    content_hash: str
-    external_ref: Text
+    title: MaybeText
+    author: MaybeText
+    url: Annotated[MaybeText, Field(description="As it was sent.")]
+    url_canonical: MaybeText
+    capture_text: MaybeText
+    clean_text: MaybeText
+    content_hash: MaybeText
+    external_ref: MaybeText
     metadata: dict[str, Any]
     idempotency_policy_key: str
     idempotency_key_primary: Text

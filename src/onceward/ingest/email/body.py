@@ -10,6 +10,7 @@ from onceward.ingest.email.header import first, parameter, with_parameters
 from onceward.ingest.email.html import text_of_html
 from onceward.ingest.email.mail import Mail, Part
 from onceward.ingest.email.words import transfer_decoded, transfer_size
+from onceward.ingest.payload import known
 
 # What file systems allow a name.
 NAME_LENGTH_MAX = 255
@@ -57,11 +58,13 @@ def _text(part: Part, is_text: bool) -> str:
 
 
 def _attachment(part: Part, name: str | None) -> dict[str, Json]:
-    return {
-        "name": None if name is None else name[:NAME_LENGTH_MAX],
-        "type": part.content_type[:NAME_LENGTH_MAX],
-        "bytes": transfer_size(part.body, _encoding(part)),
-    }
+    return known(
+        {
+            "name": None if name is None else name[:NAME_LENGTH_MAX],
+            "type": part.content_type[:NAME_LENGTH_MAX],
+            "bytes": transfer_size(part.body, _encoding(part)),
+        }
+    )
 
 
 def _encoding(part: Part) -> str:

@@ -41,7 +41,7 @@ _LIST_PRECEDENCE = frozenset({"list", "bulk"})
 _REPLY_FIELDS = {"in-reply-to": "In-Reply-To", "references": "References"}
 
 # `Re:` among what replying, forwarding and lists put in front of a subject; see `subject_base`.
-_REPLY = re.compile(r"(?:\s++|fwd?:|\[[^\[\]]*+\])*+re:", re.IGNORECASE)
+_REPLY = re.compile(r"(?:\s++|fwd?\s*+[:\uff1a]|\[[^\[\]]*+\])*+re\s*+[:\uff1a]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from onceward.ingest.keys import (
     thread_keys,
     thread_v2_keys,
 )
-from onceward.ingest.payload import Payload
+from onceward.ingest.payload import Payload, known
 from onceward.ingest.subject import subject_base
 from onceward.ingest.text import clean, sha256_hex
 
@@ -66,7 +66,10 @@ class Letter:
 
 
 def payload_of(letter: Letter, said: Said) -> Payload:
-    """The canonical entry, its keys, and why it is what it is. `InvalidInput` when it could not be known again."""
+    """Build the entry, its keys, and the reasons for both, without the fields that the mail says nothing about.
+
+    `InvalidInput` when it could not be recognised if it came again.
+    """
     if said.thread_policy not in THREAD_POLICIES:
         raise refused("thread_policy", f"must be one of {', '.join(THREAD_POLICIES)}")
     kind = kind_of(said.content_type, letter.subject, letter.headers)
@@ -88,30 +91,30 @@ def payload_of(letter: Letter, said: Said) -> Payload:
         "source_time": _source_time(letter),
         "message_id": None if id_of_it is None else stored(id_of_it),
         "in_reply_to": None if in_reply_to is None else stored(in_reply_to),
-        "references": [stored(reference) for reference in _ends(references)] or None,
+        "references": [stored(reference) for reference in _ends(references)],
         "from": _shown(letter.sender),
         "from_addr": None if sender is None else stored(sender),
         "to": _people(letter.headers, "to"),
         "cc": _people(letter.headers, "cc"),
         "date": source_time(letter.date) if isinstance(letter.date, int) else _shown(letter.date),
         "list_id": _shown(first(letter.headers, "list-id")),
-        "subject_base": _cut(subject_base(letter.subject or "")) or None,
+        "subject_base": _cut(subject_base(letter.subject or "")),
         "body_type": letter.body.read_as,
         "attachments": letter.body.attachments,
-        **said.metadata,
     }
-    return {
+    columns: dict[str, Json] = {
         "source": SOURCE,
         "content_type": kind.content_type,
-        "title": clean(_cut(said.title or letter.subject or "")) or None,
+        "title": clean(_cut(said.title or letter.subject or "")),
         "author": None if letter.sender is None else _author(letter.sender),
-        "url": None,
-        "url_canonical": None,
-        "capture_text": letter.body.text,
+        "capture_text": letter.body.text if clean_text else None,
         "clean_text": clean_text,
-        "content_hash": sha256_hex(clean_text),
+        "content_hash": sha256_hex(clean_text) if clean_text else None,
         "external_ref": letter.reference if id_of_it is None else stored(id_of_it),
-        "metadata": metadata,
+    }
+    return {
+        **known(columns),
+        "metadata": {**known(metadata), **said.metadata},
         "idempotency_policy_key": keys.policy_key,
         "idempotency_key_primary": keys.primary,
         "idempotency_key_secondary": keys.secondary,

@@ -9,7 +9,7 @@ from itertools import accumulate
 from onceward.core.canonical import Json
 from onceward.core.text import refused
 from onceward.ingest.keys import Keys, link_keys, thought_keys
-from onceward.ingest.payload import Payload
+from onceward.ingest.payload import Payload, known
 from onceward.ingest.telegram.address import Address, address_of, addresses
 from onceward.ingest.telegram.media import NO_MEDIA, Media
 from onceward.ingest.telegram.passage import Passage
@@ -58,7 +58,10 @@ class Message:
 
 
 def payload_of(message: Message, said: Said) -> Payload:
-    """The canonical entry, its keys, and why it is what it is. `InvalidInput` when it could not be known again."""
+    """Build the entry, its keys, and the reasons for both, without the fields that the message says nothing about.
+
+    `InvalidInput` when it could not be recognised if it came again.
+    """
     found = addresses(message.passage)
     address = found[0] if found else None
     if message.url is not None:
@@ -69,19 +72,21 @@ def payload_of(message: Message, said: Said) -> Payload:
     capture_text = message.passage.text
     clean_text = clean(capture_text)
     keys, key_reason = _keyed(message, content_type, address, clean_text)
-    metadata: dict[str, Json] = {**_metadata(message, found), **said.metadata}
-    return {
+    columns: dict[str, Json] = {
         "source": SOURCE,
         "content_type": content_type,
         "title": said.title,
         "author": said.author or message.author,
         "url": None if address is None else address.written,
         "url_canonical": None if address is None else canonical(address.full),
-        "capture_text": capture_text,
+        "capture_text": capture_text if clean_text else None,
         "clean_text": clean_text,
-        "content_hash": sha256_hex(clean_text),
+        "content_hash": sha256_hex(clean_text) if clean_text else None,
         "external_ref": _external_ref(message),
-        "metadata": metadata,
+    }
+    return {
+        **known(columns),
+        "metadata": {**known(_metadata(message, found)), **said.metadata},
         "idempotency_policy_key": keys.policy_key,
         "idempotency_key_primary": keys.primary,
         "idempotency_key_secondary": keys.secondary,
@@ -122,7 +127,6 @@ def _external_ref(message: Message) -> str | None:
 
 
 def _metadata(message: Message, found: list[Address]) -> dict[str, Json]:
-    """Always the same names: what the newest version of a message does not have, no older one leaves behind."""
     return {
         # Some exports give a message that was never edited the year 1970 for it.
         "source_time": max(filter(None, (message.sent_at, message.edited_at)), default=None),

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from onceward.core.text import refused
 from onceward.ingest.date import source_time
-from onceward.ingest.fields import Fields, object_at, storable
+from onceward.ingest.fields import Fields, object_at, storable, whole_number
 from onceward.ingest.telegram.entry import Message
 from onceward.ingest.telegram.media import exported_media
 from onceward.ingest.telegram.passage import Passage, Piece, joined
@@ -59,7 +59,8 @@ def read_exported(chat: Fields, sent: Fields) -> Message | None:
     bare_id = _bare_id(chat, sent, _OLD_USERS if chat_type == _PRIVATE else _OLD_CHATS)
     return Message(
         passage=_passage(sent),
-        chat_id=None if bare_id is None else _live_id(bare_id, chat_type),
+        # Checked once more: the part that a bot's id has in front may make it too large.
+        chat_id=None if bare_id is None else whole_number(chat.place("id"), _live_id(bare_id, chat_type)),
         message_id=sent.number("id"),
         id_places=(chat.place("id"), sent.place("id")),
         sent_at=_moment(sent, "date"),
