@@ -43,8 +43,8 @@ class Shop:
         self.url = url
 
     @staticmethod
-    async def _note(_request: Request) -> Response:
-        return Response("noted", 201)
+    async def _note(request: Request) -> Response:
+        return Response("noted" if request.query_params.get("times") is None else "n" * 100_000, 201)
 
     @idempotent(on_crash="hold")
     async def _pay(self, _request: Request) -> Response:
@@ -165,6 +165,15 @@ def test_the_hub_keeps_its_own_responses_encrypted_too(client: Client, shop: Sho
     assert (b"Secret plans" in stored) is not bool(keys)
     shown = client.get("/api/v1/claims/show", params={"scope": "http:user:local", "key": "k"}).json()
     assert shown["outcome"] == {"code": 201, "bytes": len(first.content), "value": first.text}
+
+
+def test_a_large_kept_response_is_shown_without_the_record_of_its_head(
+    client: Client, shop: Shop, keys: tuple[bytes, ...]
+) -> None:
+    assert len(shop.post("/note?times=many", "large").content) == 100_000
+    shown = client.get("/api/v1/claims/show", params={"scope": SCOPE, "key": "large"}).json()
+
+    assert shown["outcome"] == {"code": 201, "bytes": None if keys else 100_000}
 
 
 OK = {"status": 200}

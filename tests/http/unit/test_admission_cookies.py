@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from tests.http.unit.test_admission import asked
 
-from onceward.core.claim import Answer, Begin, Busy, Claim, Entry, Mismatch, Ref, Replay, Status, Write
+from onceward.core.claim import Answer, Begin, Busy, Claim, Entry, Mismatch, Replay, Status, Write
 from onceward.core.outcome import Outcome
 from onceward.http.guard import Admitted, Asked, Guard, PrincipalChanged
 from onceward.http.principal import ANONYMOUS
@@ -59,9 +59,6 @@ class Case:
 
     def settle(self, claim: Claim) -> None:
         asyncio.run(self.guard.ledger.settle(claim, Outcome(200, "[]", b"x"), RETAIN_SECONDS))
-
-    def claim_ref(self) -> Ref:
-        return Ref("onceward:http:anonymous", "k")
 
     def vanish(self) -> None:
         self.clock.advance(RETAIN_SECONDS + 1)
@@ -121,34 +118,21 @@ def test_an_entry_that_vanishes_is_claimed_with_the_callers_own_cookies(case: Ca
     assert isinstance(case.admit(case.request("c2")), PrincipalChanged)
 
 
-def test_an_entry_replaced_by_another_callers_is_refused(case: Case) -> None:
+@pytest.mark.parametrize(("claimed_by", "kind"), [("c2", PrincipalChanged), ("c1", Busy)], ids=["another", "own"])
+def test_an_entry_that_is_replaced_meanwhile_is_judged_by_its_new_cookies(
+    case: Case, claimed_by: str, kind: type[Admitted]
+) -> None:
     case.settle(case.claim(case.request("")))
 
     def replace_it() -> None:
         case.vanish()
-        entry = case.store.read([case.claim_ref()]).entries[0]
-        assert entry is not None
-        begin = Begin(entry.scope, entry.key, "w", case.request("c2").whole_fingerprint, "?//1/", True, 10**9, 10**9)
+        fingerprint = case.request(claimed_by).whole_fingerprint
+        begin = Begin("onceward:http:anonymous", "k", "w", fingerprint, "?//1/", True, 10**9, 10**9)
         assert MemoryStore.commit(case.store, [begin])[0].applied
 
     case.meddle(replace_it)
 
-    assert isinstance(case.admit(case.request("c1")), PrincipalChanged)
-
-
-def test_an_entry_replaced_by_ones_own_earlier_request_is_recognized(case: Case) -> None:
-    case.settle(case.claim(case.request("")))
-
-    def replace_it() -> None:
-        case.vanish()
-        entry = case.store.read([case.claim_ref()]).entries[0]
-        assert entry is not None
-        begin = Begin(entry.scope, entry.key, "w", case.request("c1").whole_fingerprint, "?//1/", True, 10**9, 10**9)
-        assert MemoryStore.commit(case.store, [begin])[0].applied
-
-    case.meddle(replace_it)
-
-    assert isinstance(case.admit(case.request("c1")), Busy)
+    assert isinstance(case.admit(case.request("c1")), kind)
 
 
 def test_a_failed_entry_without_cookies_is_taken_over_as_it_is(case: Case) -> None:

@@ -367,6 +367,22 @@ def test_a_middleware_around_it_that_leaves_the_handler_out_does_not_count() -> 
 # What the middleware passes on is marked.
 
 
+class Looking:
+    """Handlers that look at the key of their operation."""
+
+    def __init__(self) -> None:
+        self.found: list[str | None] = []
+
+    async def asgi(self, scope: Any, _receive: Receive, send: Send) -> None:
+        self.found.append(idempotency(scope).key)
+        await reply(send)
+
+    def wsgi(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        self.found.append(idempotency(environ).key)
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [b""]
+
+
 @pytest.mark.parametrize(
     ("options", "request_of"),
     [
@@ -379,41 +395,21 @@ def test_a_middleware_around_it_that_leaves_the_handler_out_does_not_count() -> 
     ids=["no-key", "key", "method", "path", "off"],
 )
 def test_every_request_that_is_passed_on_is_guarded(options: dict[str, Any], request_of: dict[str, Any]) -> None:
-    found: list[str | None] = []
-
-    async def app(scope: Any, _receive: Receive, send: Send) -> None:
-        found.append(idempotency(scope).key)
-        await reply(send)
-
-    def wsgi_app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
-        found.append(idempotency(environ).key)
-        start_response("200 OK", [("Content-Type", "text/plain")])
-        return [b""]
-
-    middleware = around(app, **options)
+    looking = Looking()
+    middleware = around(looking.asgi, **options)
     run(ask(middleware, **request_of))
     environ = {"REQUEST_METHOD": request_of.get("method", "POST")}
-    ask_wsgi(around_wsgi(wsgi_app, **options), key=request_of["key"], environ=environ)
+    ask_wsgi(around_wsgi(looking.wsgi, **options), key=request_of["key"], environ=environ)
 
-    assert found == [request_of["key"] if request_of == {"key": "k"} and not options else None] * 2
+    assert looking.found == [request_of["key"] if request_of == {"key": "k"} and not options else None] * 2
 
 
 def test_a_request_that_runs_unprotected_because_its_store_is_down_is_guarded_all_the_same() -> None:
     store = FaultyStore(MemoryStore())
-    found: list[str | None] = []
-
-    async def app(scope: Any, _receive: Receive, send: Send) -> None:
-        found.append(idempotency(scope).key)
-        await reply(send)
-
-    def wsgi_app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
-        found.append(idempotency(environ).key)
-        start_response("200 OK", [("Content-Type", "text/plain")])
-        return [b""]
-
+    looking = Looking()
     options: dict[str, Any] = {"on_store_error": "proceed", "store_seconds": 0, "metrics": False}
     with store.unavailable():
-        run(ask(IdempotencyMiddleware(app, store, **options)))
-        ask_wsgi(WSGIIdempotencyMiddleware(wsgi_app, store, **options))
+        run(ask(IdempotencyMiddleware(looking.asgi, store, **options)))
+        ask_wsgi(WSGIIdempotencyMiddleware(looking.wsgi, store, **options))
 
-    assert found == [None, None]
+    assert looking.found == [None, None]
