@@ -79,7 +79,7 @@ class LedgerLane:
 
     def claim(self, key: str) -> object:
         self._db.execute(SELECT_ONE, (_SCOPE, key)).fetchone()
-        return self._db.execute(INSERT_ALONE, (_SCOPE, key, *self._row, "", "", "", None, None, None, 0, 0, 1))
+        return self._db.execute(INSERT_ALONE, (_SCOPE, key, *self._row, "", "", "", None, None, None, 0, _AT, 0, 1))
 
     def settle(self, key: str) -> object:
         row = ("completed", "settles", _AT, _AT, _AT, "", None, None, _BODY, 0)
