@@ -145,12 +145,22 @@ class _Walk:
         return own | (before if low == 0 else before & own)
 
     def is_ambiguous(self, items: list[Any]) -> bool:
-        while len(items) == 1 and items[0][0] is sre.SUBPATTERN:
-            items = list(items[0][1][3])
-        if len(items) != 1 or items[0][0] is not sre.BRANCH:
-            return False
-        starts = [self.first(list(branch)) for branch in items[0][1][1]]
-        return any(one & other for at, one in enumerate(starts) for other in starts[:at])
+        """Whether alternatives in it begin alike."""
+        for operator, argument in items:
+            if operator is sre.BRANCH:
+                starts = [self.first(list(branch)) for branch in argument[1]]
+                if any(one & other for at, one in enumerate(starts) for other in starts[:at]):
+                    return True
+                inner = [item for branch in argument[1] for item in branch]
+            elif operator is sre.SUBPATTERN:
+                inner = list(argument[3])
+            elif operator in (sre.MAX_REPEAT, sre.MIN_REPEAT):
+                inner = list(argument[2])
+            else:
+                continue
+            if self.is_ambiguous(inner):
+                return True
+        return False
 
     def can_be_empty(self, items: list[Any]) -> bool:
         return parser_width(items)[0] == 0

@@ -310,7 +310,7 @@ def test_a_call_is_seen_whatever_it_is_called_on() -> None:
 @pytest.mark.parametrize(
     "pattern",
     [
-        r"\s*.*\s*", r"(a+)+", r"(?:ab|a\w)*c", r"\d*\s*\d*", r"(?:\w+,?)*", r"bytes\s*=\s*(\d*)\s*-\s*(\d*)", r"(?:a*)*",
+        r"\s*.*\s*", r"(a+)+", r"(?:ab|\wb)*c", r"\d*\s*\d*", r"(?:\w+,?)*", r"bytes\s*=\s*(\d*)\s*-\s*(\d*)", r"(?:a*)*",
         r"[ab]+x?[bc]+", r".*?x*.*", r"(?:\s|\w)*\s+$", r"\S+@\S+", r"[^=]*token[^=]*=", r"a*a*+", rb"\s+\w*\s+", r"x{9,999}x*",
     ],
     ids=ascii,
