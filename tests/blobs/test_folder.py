@@ -27,7 +27,7 @@ def test_a_blob_is_its_owners_alone_and_read_only(in_folder: FolderBlobs, folder
     keep(in_folder, b"mine")
     path = path_of(folder, b"mine")
 
-    assert stat.S_IMODE(path.stat().st_mode) == 0o440
+    assert stat.S_IMODE(path.stat().st_mode) == 0o400
     assert path.stat().st_nlink == 1
     assert {stat.S_IMODE(parent.stat().st_mode) for parent in (*path.parents[:4], folder / "tmp")} == {0o700}
     with in_folder.spool() as spool:

@@ -74,7 +74,16 @@ def test_another_host_is_refused_and_told_what_to_set(text: str) -> None:
     answer = asked("GET", host(text))
 
     assert (answer.status, answer.code) == (400, "badRequest")
-    assert "allowed_hosts" in answer.json["detail"]
+    assert "auth.allowed_hosts" in answer.json["detail"]
+    assert f"names {hosts.place_of(text).name!r}" in answer.json["detail"]  # type: ignore[union-attr]
+
+
+def test_a_refused_host_is_shown_what_the_hub_answers_to() -> None:
+    listening = ask(Hosts(welcome, bound="10.0.0.5"), request("GET", "/", host=(host("example.com"),)))
+    everywhere = ask(Hosts(welcome, bound="0.0.0.0"), request("GET", "/", host=(host("example.com"),)))  # noqa: S104
+
+    assert "the address it listens on" in listening.json["detail"]
+    assert "any IP address" in everywhere.json["detail"]
 
 
 @pytest.mark.parametrize("text", NO_HOSTS)

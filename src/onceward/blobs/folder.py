@@ -365,7 +365,7 @@ def _copy(spool: Spool, name: str, folder: int) -> None:
     with os.fdopen(target, "wb") as copy, spool.path.open("rb") as source:
         shutil.copyfileobj(source, copy, CHUNK_BYTES)
         copy.flush()
-        os.fchmod(copy.fileno(), 0o440)
+        os.fchmod(copy.fileno(), 0o400)
         os.fsync(copy.fileno())
 
 

@@ -74,7 +74,7 @@ class Spool:
             return
         self._flush()
         with self._fatal("the temporary file cannot be brought to the disk"):
-            os.fchmod(self.descriptor, 0o440)
+            os.fchmod(self.descriptor, 0o400)
             if self._durable:
                 os.fsync(self.descriptor)
         self.finished = True

@@ -179,14 +179,14 @@ class Config:
 
     @property
     def database_url(self) -> str:
-        return self.hub.database or self._file("hub.db")
+        return self.hub.database or self.file_url("hub.db")
 
     @property
     def ledger_url(self) -> str:
         """Beside the rows if those are in PostgreSQL; otherwise a file of its own, so that claims never wait for rows."""
         if self.hub.ledger:
             return self.hub.ledger
-        return self._file("ledger.db") if self.database_url.startswith("sqlite:") else self.database_url
+        return self.file_url("ledger.db") if self.database_url.startswith("sqlite:") else self.database_url
 
     @property
     def retain_seconds(self) -> float:
@@ -196,7 +196,8 @@ class Config:
     def blobs_url(self) -> str:
         return self.hub.blobs or (self.data_folder / "blobs").absolute().as_uri()
 
-    def _file(self, name: str) -> str:
+    def file_url(self, name: str) -> str:
+        """The URL of a SQLite file in the data folder."""
         return "sqlite:///" + quote(str(self.data_folder / name))
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from onceward.blobs.archive import ArchiveLimits
 from onceward.db.engine import Database, open_database
@@ -13,6 +15,9 @@ from onceward.hub.config import Config
 from onceward.ledger import Ledger
 from onceward.open import open_ledger
 from onceward.tasks import UploadRules
+
+# For its owner alone.
+_PRIVATE = 0o600
 
 
 @contextlib.contextmanager
@@ -43,7 +48,7 @@ def ledger(config: Config) -> Ledger:
 
 
 def make_folder(config: Config) -> None:
-    """For its owner alone: it holds everybody's data."""
+    """Make the data folder, and make its database files private: they hold everybody's data."""
     folder = config.data_folder
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -52,6 +57,31 @@ def make_folder(config: Config) -> None:
         raise InvalidConfig(
             f"hub.data_dir: the folder {str(folder)!r} cannot be made: {why}; choose another with --data-dir"
         ) from None
+    for name, url in (("hub.db", config.database_url), ("ledger.db", config.ledger_url)):
+        if url == config.file_url(name):
+            # SQLite gives the mode of its file to the log and the index beside it.
+            _make_private(folder / name, create=True)
+            for end in ("-wal", "-shm"):
+                _make_private(folder / f"{name}{end}", create=False)
+
+
+def is_readable_by_others(folder: Path) -> bool:
+    """Whether other users of this machine may list or enter the folder."""
+    return bool(folder.stat().st_mode & 0o077)
+
+
+def _make_private(file: Path, *, create: bool) -> None:
+    """Give a file mode 0600, whatever the umask and whoever made it; a file of another owner keeps its mode."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+    # What is wrong with a file that cannot be opened is said by the store that needs it.
+    with contextlib.suppress(OSError):
+        descriptor = os.open(file, flags, _PRIVATE)
+        try:
+            found = os.fstat(descriptor)
+            if found.st_mode & 0o077 and found.st_uid == os.geteuid():
+                os.fchmod(descriptor, _PRIVATE)
+        finally:
+            os.close(descriptor)
 
 
 def upload_rules(config: Config) -> UploadRules:

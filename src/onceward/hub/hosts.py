@@ -35,7 +35,10 @@ _ORIGIN = re.compile(r"(https?)://(.+)", re.ASCII)
 
 _NO_HOST = "A request needs exactly one Host header with a name or address in it"
 _NUL = "The address has NUL in it"
-_WRONG_HOST = "This hub does not answer to that Host. Whoever runs it can add the name to allowed_hosts in [auth]."
+_WRONG_HOST = (
+    "The Host header names {!r}. This hub answers to localhost, loopback addresses, {} and the names in"
+    " auth.allowed_hosts. To use this name, add it there (onceward.toml, or ONCEWARD_AUTH__ALLOWED_HOSTS)."
+)
 _WRONG_ORIGIN = (
     "A page of another origin may not do this. Whoever runs the hub can add the origin to allowed_origins in [auth]."
 )
@@ -155,6 +158,7 @@ class Hosts:
         origins = tuple(allowed_origins)
         self.app = app
         self._rules = rules_of(allowed_hosts, origins, bound)
+        self._own = "any IP address" if self._rules.any_address else "the address it listens on"
         if origins:
             self.app = CORSMiddleware(
                 app, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=SHOWN_HEADERS
@@ -184,7 +188,7 @@ class Hosts:
             return problem.problem(400, _NO_HOST)
         scheme = scope.get("scheme", "http")
         if not self._rules.allows_host(place, scheme):
-            return problem.problem(400, _WRONG_HOST)
+            return problem.problem(400, _WRONG_HOST.format(place.name, self._own))
         if not (origins or sites) or (scope["type"] == "http" and scope["method"] in SAFE_METHODS):
             return None
         # Two lines of one make no origin; neither do they make a known site.

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 import structlog
@@ -33,6 +34,18 @@ _ACCEPTED = 101
 _REFUSED = 403
 # A request whose answer never began, because it was cancelled or its client went away; nginx counts these so, too.
 _UNANSWERED = 499
+
+EVERY_RESPONSE = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin"))
+_EVERY_PAGE = (
+    (
+        b"content-security-policy",
+        (
+            b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+            b" form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+        ),
+    ),
+    (b"referrer-policy", b"no-referrer"),
+)
 
 _request_id: contextvars.ContextVar[str] = contextvars.ContextVar("onceward_request_id", default="")
 
@@ -79,6 +92,18 @@ def _with_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> 
     return event
 
 
+def browser_headers(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """What a browser may do with a response: each header that the response does not set itself.
+
+    A page may load files of the hub, and nothing else; no other site may frame it.
+    """
+    own = dict(headers)
+    is_page = own.get(b"content-type", b"").startswith(b"text/html")
+    for name, value in (*EVERY_RESPONSE, *(_EVERY_PAGE if is_page else ())):
+        if name not in own:
+            yield name, value
+
+
 class Observe:
     """Around everything: sees each answer as the client does."""
 
@@ -118,7 +143,7 @@ class Observe:
                 )
                 if streams:
                     counts.stream_opened()
-                message = {**message, "headers": [*headers, answered]}
+                message = {**message, "headers": [*headers, answered, *browser_headers(headers)]}
             await send(message)
 
         token = _request_id.set(request_id)
@@ -154,7 +179,7 @@ class Observe:
                     code = code or message.get("code", 1000)
                 case "websocket.http.response.start":
                     status = message["status"]
-                    message = {**message, "headers": [*message.get("headers", ()), answered]}
+                    message = {**message, "headers": [*message.get("headers", ()), answered, *EVERY_RESPONSE]}
             await send(message)
 
         async def heard() -> Message:

@@ -10,7 +10,9 @@ import asyncio
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -25,15 +27,16 @@ from onceward.db.engine import Database
 from onceward.errors import InvalidConfig
 from onceward.hub.address import bound, is_loopback, listen, url_of
 from onceward.hub.config import Config
-from onceward.hub.data import opened
+from onceward.hub.data import is_readable_by_others, opened
 from onceward.hub.setting import without_password
 from onceward.hub.tokens import is_required
-from onceward.hub.workers import STOP_SIGNALS, Crew
+from onceward.hub.workers import STOP_SIGNALS, Crew, restore_path_setting
 from onceward.store.open import open_store
 
 if TYPE_CHECKING:
     from onceward.hub.server import Factory, Server
 
+_log = logging.getLogger("onceward.hub")
 _METRICS = "PROMETHEUS_MULTIPROC_DIR"
 # Counters are mapped into memory. Where a disk has no room for a page of them, the process that touches it is ended by
 # SIGBUS, so they are kept off the disk where the system has a place for that.
@@ -45,6 +48,8 @@ def serve(config: Config, factory: Factory | None = None) -> None:
 
     `factory` makes another application than the hub's own.
     """
+    # Files that SQLite and others make beside ours are private, too.
+    os.umask(0o077)
     with contextlib.ExitStack() as stack:
         leave_if_told = stack.enter_context(_ended_by_signals())
         listener = stack.enter_context(bound(config))
@@ -110,6 +115,7 @@ def _work(config: Config, factory: Factory | None, listener: socket.socket, pare
     """What a worker process runs."""
     from onceward.hub.server import Server  # noqa: PLC0415  # as in `_serve_alone`
 
+    restore_path_setting()
     with _ended_by_signals() as leave_if_told:
         # The parent held it back until there was a handler.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -138,7 +144,7 @@ def _shared_metrics(config: Config) -> Iterator[None]:
         place, prefix = _metrics_place(config.data_folder)
         with _locked(config.data_folder):
             for old in place.glob(f"{prefix}*"):
-                # Nobody holds it: its hub was killed.
+                # An unlocked folder is left from a hub that was killed. Anything else there is not ours.
                 with contextlib.suppress(OSError), _locked(old, fcntl.LOCK_NB):
                     shutil.rmtree(old, ignore_errors=True)
             folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
@@ -162,8 +168,11 @@ def _metrics_place(data_folder: Path) -> tuple[Path, str]:
 @contextlib.contextmanager
 def _locked(folder: Path, how: int = 0) -> Iterator[None]:
     """A lock that ends with this process, however it ends."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    # Shared memory is open to every user: opening a FIFO that one of them put there would wait for its writer.
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NONBLOCK | (os.O_NOFOLLOW if how else 0))
     try:
+        if how and os.fstat(descriptor).st_uid != os.geteuid():
+            raise PermissionError(f"{folder} belongs to another user")
         fcntl.flock(descriptor, fcntl.LOCK_EX | how)
         yield
     finally:
@@ -188,6 +197,13 @@ def _check_tokens(config: Config, listener: socket.socket, database: Database) -
 
 def _announce(config: Config, listener: socket.socket) -> None:
     data = config.hub.data_dir
+    if is_readable_by_others(config.data_folder):
+        folder = config.data_folder.resolve()
+        _log.warning(
+            "data_folder_is_readable_by_others folder=%s do=%s",
+            folder,
+            shlex.quote(f"chmod 700 {shlex.quote(str(folder))}"),
+        )
     if config.hub.database:
         data += f", rows in {without_password(config.hub.database)}"
     print(f"onceward: listening on {url_of(listener, config.hub.host)} (data in {data})", flush=True)  # noqa: T201

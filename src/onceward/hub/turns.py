@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from onceward.blobs import BlobStore
 from onceward.core.canonical import Json
@@ -102,6 +104,16 @@ def _tool(call: ToolCall) -> dict[str, Json]:
     }
 
 
+def _allow_local_module(brain: str) -> None:
+    """Put the current folder at the end of `sys.path` if the brain's module is there and nowhere else."""
+    module = brain.partition(":")[0].partition(".")[0]
+    here = Path.cwd()
+    if (here / f"{module}.py").is_file() or (here / module).is_dir():
+        known = any(entry and Path(entry).resolve() == here for entry in sys.path)
+        if not known and importlib.util.find_spec(module) is None:
+            sys.path.append(str(here))
+
+
 class Turns:
     """Made with the hub; starts and stops with it. Belongs to one event loop."""
 
@@ -109,9 +121,7 @@ class Turns:
         self, config: Config, database: Database, ledger: Ledger, blobs: BlobStore, hint: Callable[[], None]
     ) -> None:
         settings, checks = config.turns, config.idempotency
-        if "" not in sys.path:
-            # A brain may lie in the current folder, as with other servers.
-            sys.path.insert(0, "")
+        _allow_local_module(settings.brain)
         brain = load_brain(settings.brain)
         self._database = database
         self._grace_seconds = config.hub.grace_seconds

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -24,6 +25,9 @@ PAUSE_SECONDS = 1.0
 CLOSE_SECONDS = 5.0
 
 _log = logging.getLogger("onceward.hub")
+# Python leaves the current folder out of `sys.path` if this is set to anything; a worker removes our value again.
+_SAFE_PATH = "PYTHONSAFEPATH"
+_OURS = "onceward"
 # A forked child would inherit threads' locks and open connections in the middle of their use.
 _spawn = multiprocessing.get_context("spawn")
 
@@ -88,9 +92,11 @@ class Crew:
         # Ctrl-C reaches every process of the terminal. A child that is still importing would print where it was;
         # it takes the signal once it can handle it.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        os.environ.setdefault(_SAFE_PATH, _OURS)
         try:
             process.start()
         finally:
+            restore_path_setting()
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
             theirs.close()
         return process, ours
@@ -126,6 +132,12 @@ class Crew:
         pipe.close()
         if process.pid is not None:
             self.on_gone(process.pid)
+
+
+def restore_path_setting() -> None:
+    """Undo our `PYTHONSAFEPATH`, so that programs started by a brain see the environment they would see elsewhere."""
+    if os.environ.get(_SAFE_PATH) == _OURS:
+        del os.environ[_SAFE_PATH]
 
 
 def _is_ready(pipe: Connection) -> bool:

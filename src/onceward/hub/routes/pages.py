@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from pydantic import BaseModel, Field
 
-from onceward.errors import OncewardError, StoreUnavailable
+from onceward.errors import NotFound, OncewardError, StoreUnavailable
 from onceward.events import log
 from onceward.hub.state import Hub, hub_of
 
@@ -21,6 +21,7 @@ router = APIRouter(tags=["hub"])
 # Longer than this and a load balancer has given up by itself.
 READY_SECONDS = 3.0
 OK = "ok"
+_STATIC = {"home.css": "text/css", "docs.css": "text/css", "docs.js": "text/javascript"}
 
 
 class Health(BaseModel):
@@ -110,6 +111,15 @@ async def home() -> Response:
 @router.get("/docs", response_class=HTMLResponse, summary="What can be asked, for people", include_in_schema=False)
 async def docs() -> Response:
     return HTMLResponse(_page("docs.html"))
+
+
+@router.get("/console/static/{name}", include_in_schema=False)
+async def static(name: str) -> Response:
+    """A stylesheet or script of the pages: their content security policy allows no inline ones."""
+    kind = _STATIC.get(name)
+    if kind is None:
+        raise NotFound(f"There is no file {name!r} under /console/static/")
+    return Response(_page(name), media_type=kind)
 
 
 @functools.cache
