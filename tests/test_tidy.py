@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from tests.regexes import patterns, slow
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "onceward"
@@ -95,6 +96,13 @@ STRICT_TESTS = ("core", "contract", "simulation")
 LEFT_OUT = frozenset({"skip", "skipif", "xfail", "importorskip"})
 WAITING = frozenset({"time.sleep"})
 STAND_INS = frozenset({"mock", "unittest.mock", "pytest_mock", "freezegun", "time_machine"})
+
+
+# Patterns that look as if they could take more than linear time, and why they do not.
+LINEAR_ALL_THE_SAME = {
+    r"<!DOCTYPE[^\[>]*(?:\[.*?\]\s*)?>": "blanks follow one bracket each, so that each run of them is read once",
+    r"(?:</\1\b[^>]*+(?:>|\Z)|\Z)": "the end of a text ends it, too: it never goes back",
+}
 
 
 def modules(folder: Path) -> list[Path]:
@@ -236,6 +244,18 @@ def test_the_public_face_holds_names_and_nothing_else() -> None:
     ] == ["__all__"]
 
 
+@source
+def test_a_pattern_takes_linear_time(path: Path) -> None:
+    """Or says here why. A header or a field that somebody sends may be made to take as long as it can."""
+    found = {
+        f"line {line}: {pattern!r}: {'; '.join(why)}"
+        for pattern, flags, line in patterns(tree_of(path))
+        if (why := slow(pattern, flags)) and not any(known in str(pattern) for known in LINEAR_ALL_THE_SAME)
+    }
+
+    assert found == set()
+
+
 SCRIPTS = sorted([*SOURCE.rglob("*.sql"), *SOURCE.rglob("*.lua")])
 
 
@@ -288,3 +308,33 @@ def test_a_call_is_seen_whatever_it_is_called_on() -> None:
     tree = ast.parse("datetime.datetime.now(); uuid4(); answer.now; open('x')")
 
     assert set(called_names(tree)) == {"now", "uuid4", "open"}
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"\s*.*\s*", r"(a+)+", r"(?:ab|\wb)*c", r"\d*\s*\d*", r"(?:\w+,?)*", r"bytes\s*=\s*(\d*)\s*-\s*(\d*)", r"(?:a*)*",
+        r"[ab]+x?[bc]+", r".*?x*.*", r"(?:\s|\w)*\s+$", r"\S+@\S+", r"[^=]*token[^=]*=", r"a*a*+", rb"\s+\w*\s+", r"x{9,999}x*",
+    ],
+    ids=ascii,
+)  # fmt: skip
+def test_a_pattern_that_may_be_slow_is_found(pattern: str | bytes) -> None:
+    assert slow(pattern)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"\s*=\s*", "a*b*", r"[^\r\n]*(?:\r?\n[ \t][^\r\n]*)*", "[^,]*(?:,[^,]*)*", r"\w+@\d{1,3}\d{1,4}", r"\s*+\s*",
+        "(?>a*)a*", "(?:a,)*", "[a-z]+[0-9]+", r'"(?:[^"\\]|\\.)*"', rb"[a-f]+-[a-f]+",
+    ],
+    ids=ascii,
+)  # fmt: skip
+def test_a_pattern_that_takes_linear_time_is_not(pattern: str | bytes) -> None:
+    assert slow(pattern) == []
+
+
+def test_a_pattern_is_seen_wherever_it_stands() -> None:
+    text = "A = re.compile(r'a' r'b', re.I)\nB = tuple(re.compile(p) for p in ('c', 'd'))\nif re.search(f'{x}e', y): z"
+
+    assert [pattern for pattern, _, _ in patterns(ast.parse(text))] == ["c", "d", "ab", "\ue000e"]

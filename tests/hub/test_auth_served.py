@@ -26,6 +26,8 @@ def refused(url: str, **options: Any) -> tuple[int, str]:
         pass
     response = caught.value.response
     assert response.headers["X-Request-ID"]
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert response.headers["Cross-Origin-Resource-Policy"] == "same-origin"
     return response.status_code, json.loads(response.body or b"{}")["code"]
 
 

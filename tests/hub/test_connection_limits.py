@@ -141,6 +141,8 @@ def test_a_head_over_the_limit_gets_431_and_the_connection_is_closed(hub: Runnin
 
         assert (answered.status, answered.code) == (431, "headersTooLarge")
         assert answered.headers["content-type"] == "application/problem+json"
+        assert answered.headers["x-content-type-options"] == "nosniff"
+        assert answered.headers["cross-origin-resource-policy"] == "same-origin"
         assert answered.is_last()
     assert refusals(hub, "head_too_large") == before + 1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from onceward.hub.ranges import Part, Unsatisfiable, Whole, disposition, is_unchanged, wanted
@@ -68,3 +70,19 @@ def test_a_client_that_has_it_is_told_so(header: str | None, unchanged: bool) ->
 )
 def test_a_name_cannot_break_out_of_its_header(filename: str | None, header: str) -> None:
     assert disposition("attachment", filename) == header
+
+
+@pytest.mark.parametrize("blanks", [" " * 60_000, "\t \r" * 20_000], ids=["blanks", "mixed"])
+@pytest.mark.parametrize("form", ["bytes={}x", "bytes{}=0-1x", "bytes=0{}-1x", "{}", "bytes=0-1{}"])
+def test_a_range_header_of_sixty_kilobytes_is_ignored_at_once(form: str, blanks: str) -> None:
+    began = time.perf_counter()
+    assert wanted(form.format(blanks), None, TAG, 100) == Whole()
+
+    assert time.perf_counter() - began < 0.5
+
+
+def test_a_range_header_of_just_the_limit_is_read() -> None:
+    header = "bytes=0-1".rjust(64)
+
+    assert wanted(header, None, TAG, 100) == Part(0, 2)
+    assert wanted(" " + header, None, TAG, 100) == Whole()

@@ -36,7 +36,7 @@ _REFUSED = 403
 # A request whose answer never began, because it was cancelled or its client went away; nginx counts these so, too.
 _UNANSWERED = 499
 
-_EVERY_RESPONSE = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin"))
+EVERY_RESPONSE = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin"))
 _EVERY_PAGE = (
     (
         b"content-security-policy",
@@ -109,7 +109,7 @@ def browser_headers(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[by
     """
     own = dict(headers)
     is_page = own.get(b"content-type", b"").startswith(b"text/html")
-    for name, value in (*_EVERY_RESPONSE, *(_EVERY_PAGE if is_page else ())):
+    for name, value in (*EVERY_RESPONSE, *(_EVERY_PAGE if is_page else ())):
         if name not in own:
             yield name, value
 
@@ -189,7 +189,7 @@ class Observe:
                     code = code or message.get("code", 1000)
                 case "websocket.http.response.start":
                     status = message["status"]
-                    message = {**message, "headers": [*message.get("headers", ()), answered]}
+                    message = {**message, "headers": [*message.get("headers", ()), answered, *EVERY_RESPONSE]}
             await send(message)
 
         async def heard() -> Message:

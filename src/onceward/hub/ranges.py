@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from urllib.parse import quote
 
-_RANGE = re.compile(r"bytes\s*=\s*(\d*)\s*-\s*(\d*)", re.ASCII | re.IGNORECASE)
+# A longer header is ignored, as it may be.
+RANGE_CHARACTERS_MAX = 64
 # More digits than any size has; they would only cost time to read.
 _DIGITS_MAX = 18
+_BLANKS = " \t\r\n\f\v"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +34,10 @@ def wanted(range_header: str | None, if_range: str | None, etag: str, size: int)
     """What of the content is sent. Several ranges in one request are answered with all of it."""
     if range_header is None or (if_range is not None and if_range.strip() != etag):
         return Whole()
-    found = _RANGE.fullmatch(range_header.strip())
-    if found is None or max(map(len, found.groups())) > _DIGITS_MAX:
+    ends = _ends_of(range_header)
+    if ends is None or ends == ("", ""):
         return Whole()
-    first, last = found.groups()
-    if not first and not last:
-        return Whole()
+    first, last = ends
     if not first:
         length = int(last)
         return Unsatisfiable() if length == 0 or size == 0 else Part(max(0, size - length), size)
@@ -47,6 +46,19 @@ def wanted(range_header: str | None, if_range: str | None, etag: str, size: int)
     if last and int(last) < start:
         return Whole()
     return Part(start, end) if start < size else Unsatisfiable()
+
+
+def _ends_of(range_header: str) -> tuple[str, str] | None:
+    """The digits before and behind the dash of one range of bytes, either of which may be empty; None for all else."""
+    if len(range_header) > RANGE_CHARACTERS_MAX:
+        return None
+    unit, equals, ends = range_header.partition("=")
+    first, dash, last = (part.strip(_BLANKS) for part in ends.partition("-"))
+    if unit.strip(_BLANKS).lower() != "bytes" or not equals or not dash:
+        return None
+    if not all(end == "" or (end.isascii() and end.isdigit() and len(end) <= _DIGITS_MAX) for end in (first, last)):
+        return None
+    return first, last
 
 
 def is_unchanged(if_none_match: str | None, etag: str) -> bool:

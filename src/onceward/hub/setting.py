@@ -16,7 +16,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?|\.\d+)([smhd]?)", re.ASCII)
 _WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
 _TRUTH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
-_SECRETS = re.compile(r"([?&][^=&]*(?:password|secret|token)[^=&]*=)[^&#]*", re.IGNORECASE)
+_SECRETS = re.compile(r"([?&][^=&?]{0,200}(?:password|secret|token)[^=&?]{0,200}=)[^&#]*", re.IGNORECASE)
 
 
 class Kind(Protocol):

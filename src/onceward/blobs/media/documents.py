@@ -24,7 +24,7 @@ _TOKEN = re.compile(
     r"|(?P<value>-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null))"
 )
 # What may stand where the beginning was cut: nothing, a string that goes on, or a part of a word.
-_CUT = re.compile(r"[ \t\r\n]*(?:\"[^\"\x00-\x1f]*(?:\\[^\x00-\x1f]?[^\"\x00-\x1f]*)*|-?[\d.eE+-]*|[truefalsn]{1,4})")
+_CUT = re.compile(r"[ \t\r\n]*(?:\"(?:[^\"\\\x00-\x1f]|\\[^\x00-\x1f])*\\?|-?[\d.eE+-]*|[truefalsn]{1,4})")
 _CLOSES = {"{": "}", "[": "]"}
 # The kinds of JSON that can be told by what is in them: all of these keys are there.
 _KINDS: tuple[tuple[frozenset[str], str], ...] = (

@@ -22,7 +22,7 @@ _IN_PAGES = re.compile(r"<(?:script|iframe|style)[\s>]|\son[a-z]+\s*=|javascript
 # Before the first element: blanks, comments, processing instructions, a document type with or without its own part.
 _DECLARATION = re.compile(r"<\?xml[\s?]")
 _PROLOGUE = re.compile(r"\s+|<!--.*?-->|<\?.*?\?>|<!DOCTYPE[^\[>]*(?:\[.*?\]\s*)?>", re.DOTALL | re.IGNORECASE)
-_ELEMENT = re.compile(r"<(?:([A-Za-z_][\w.-]*):)?([A-Za-z_][\w.-]*)((?:[^<>\"']|\"[^\"]*\"|'[^']*')*)(/?>)?")
+_ELEMENT = re.compile(r"<(?:([A-Za-z_][\w.-]*+):)?([A-Za-z_][\w.-]*+)((?:[^<>\"']|\"[^\"]*\"|'[^']*')*+)(/?>)?")
 
 _XML = "application/xml"
 _ATOM = "application/atom+xml"

@@ -31,7 +31,7 @@ _BEGINNINGS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"solid [^\n]*\r?\n\s*facet normal", "model/stl"),
         (r"diff --git a/", "text/x-diff"),
         (r"(?:Index: [^\n]+\n=+\n)?--- [^\n]+\r?\n\+\+\+ [^\n]+\r?\n@@ -", "text/x-diff"),
-        (r"From \S+@\S+ +(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ", "application/mbox"),
+        (r"From \S{1,255}@\S{1,255} +(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) ", "application/mbox"),
     )
 )
 # The same, behind comments.
@@ -54,7 +54,8 @@ _INTERPRETERS: tuple[tuple[str, str], ...] = (
 GUESSES = frozenset(media_type for _, media_type in _INTERPRETERS) | {
     "text/x-tex", "text/x-diff", "message/rfc822", "application/mbox", "application/x-subrip", "application/x-bittorrent",
 }  # fmt: skip
-_SHEBANG = re.compile(r"#! *(?:\S*/env +(?:-\S+ +)*)?(?:\S*/)?([A-Za-z]+)[\d.]*(?=\s|$)")
+# Longer ones run nowhere: systems read 255 bytes of the line.
+_SHEBANG = re.compile(r"#! *(?:\S{0,255}/env +(?:-\S{1,255} +){0,16})?(?:\S{0,255}/)?([A-Za-z]{1,64})[\d.]*(?=\s|$)")
 
 # Mail begins with header lines. Two of these, one of them from the first set, are not a coincidence.
 _HEADER = re.compile(r"([A-Za-z][A-Za-z0-9-]*):[ \t]?[^\r\n]*(?:\r?\n[ \t][^\r\n]*)*(?:\r?\n|$)")
@@ -74,7 +75,7 @@ _MARKDOWN: tuple[re.Pattern[str], ...] = tuple(
         r"\[[^\[\]\n]{1,200}\]\((?:https?:|mailto:|[#./\w])[^)\n]*\)",
         r"^[^\s|<>{}#][^\n{}<>;]*\n(?:={3,}|-{3,})\s*$",
         r"(?<![\w*])\*\*[^\s*][^*\n]*\*\*(?![\w*])",
-        r"^\|?(?: *:?-{3,}:? *\|)+(?: *:?-{3,}:? *)?\|?\s*$",
+        r"^\|?(?: *+:?-{3,}+:? *+\|)++(?: *+:?-{3,}+:? *+)?\|?\s*$",
         r"^(?:[-*+]|\d+\.) +\S[^\n]*\n(?:[-*+]|\d+\.) +\S",
         r"^> +\S",
         r"^\[[^\[\]\n]{1,200}\]: +\S",

@@ -30,7 +30,7 @@ _FIELD = re.compile(r"([!-9;-~]+)[ \t]*:([^\n]*(?:\n[ \t][^\n]*)*+)(?:\n|\Z)")
 _ENVELOPE = re.compile(r">*From [^\n]*(?:\n|\Z)")
 _CHARSET = re.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", re.IGNORECASE)
 # A quote that is not closed ends with the value.
-_PARAMETER = re.compile(r';\s*([^\s=;]+)\s*=\s*(?:"((?:[^"\\]|\\.)*+)(?:"|\\?\Z)|([^;]*))', re.DOTALL)
+_PARAMETER = re.compile(r';\s*([^\s=;]++)\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)(?:"|\\?\Z)|([^;]*))', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _ADDRESS_PIECE = re.compile(r'\\.|["(),;:<>\\]|[^"(),;:<>\\]+', re.DOTALL)
 _CLOSING = {'"': '"', "(": ")", "<": ">"}
