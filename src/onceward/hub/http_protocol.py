@@ -26,6 +26,7 @@ from onceward.hub.connection_limits import (
     TOO_MANY_CONNECTIONS,
     ConnectionLimits,
 )
+from onceward.hub.observe import browser_headers
 
 _NOT_HTTP = problem.problem(
     400, "This is not an HTTP request: its method is unknown, or its head or the lengths in its body cannot be read"
@@ -193,7 +194,12 @@ class HttpProtocol(HttpToolsProtocol):
                 return
             cycle.disconnected = True
             cycle.message_event.set()
-        headers = [*self.server_state.default_headers, *answer.headers, (b"connection", b"close")]
+        headers = [
+            *self.server_state.default_headers,
+            *answer.headers,
+            *browser_headers(answer.headers),
+            (b"connection", b"close"),
+        ]
         head = b"".join(b"%s: %s\r\n" % header for header in headers)
         self.transport.write(STATUS_LINE[answer.status] + head + b"\r\n" + answer.body)
         if answer is HEAD_TOO_LARGE and self.transport.can_write_eof():

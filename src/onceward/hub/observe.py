@@ -189,7 +189,8 @@ class Observe:
                     code = code or message.get("code", 1000)
                 case "websocket.http.response.start":
                     status = message["status"]
-                    message = {**message, "headers": [*message.get("headers", ()), answered]}
+                    headers = message.get("headers", ())
+                    message = {**message, "headers": [*headers, answered, *browser_headers(headers)]}
             await send(message)
 
         async def heard() -> Message:
