@@ -247,6 +247,32 @@ def test_a_connection_that_is_idle_between_requests_is_kept(hub: RunningHub) -> 
         assert Answered(idle).status == 200
 
 
+# What the connection answers by itself, without the application.
+
+
+def is_strict(answered: Answered) -> bool:
+    headers = answered.headers
+    return (headers.get("x-content-type-options"), headers.get("cross-origin-resource-policy")) == (
+        "nosniff",
+        "same-origin",
+    )
+
+
+@pytest.mark.parametrize(("sent", "status"), [(b"nonsense\r\n\r\n", 400), (TOO_LARGE["lines"], 431)])
+def test_a_refused_request_forbids_sniffing_and_other_sites(hub: RunningHub, sent: bytes, status: int) -> None:
+    answered = ask(hub, sent)
+
+    assert answered.status == status
+    assert is_strict(answered), answered.headers
+
+
+def test_a_refused_socket_forbids_sniffing_and_other_sites(hub: RunningHub) -> None:
+    answered = ask(hub, UPGRADE.replace(b"127.0.0.1", b"evil.example") + b"\r\n")
+
+    assert answered.status >= 400
+    assert is_strict(answered), answered.headers
+
+
 # Too many of them.
 
 
@@ -273,6 +299,7 @@ def test_above_the_connections_it_has_room_for_the_hub_answers_503_and_still_say
 
     assert [(one.status, one.code) for one in refused] == [(503, "unavailable")] * 2
     assert all(int(one.headers["retry-after"]) > 0 and one.headers["connection"] == "close" for one in refused)
+    assert all(is_strict(one) for one in refused)
     assert [(one.status, one.headers["connection"]) for one in healthy] == [(200, "close")] * 10
     assert served.status == 200, "a connection that was there before is served"
     until(lambda: ask(hub, LIST + b"\r\n").status == 200, "there is room again")
