@@ -112,7 +112,7 @@ def _rows(database: Database, payloads: Sequence[Payload]) -> list[tuple[Any, ..
             "metadata": written(payload["metadata"]),
             "idempotency_policy_id": policies[str(payload["idempotency_policy_key"])],
         }
-        rows.append(tuple(said[name] for name in _NAMES))
+        rows.append(tuple(said.get(name) for name in _NAMES))
     return rows
 
 
