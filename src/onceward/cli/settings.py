@@ -23,7 +23,7 @@ _FLAGS = {
     "ledger": ("URL", "Claims: sqlite:///path, postgresql://…, redis://… or memory: [default: ledger.db in the data folder, or the PostgreSQL of --database]"),
     "blobs": ("URL", "Bytes: file:///path or s3://bucket/prefix [default: blobs in the data folder]"),
     "workers": ("N", "How many processes answer. [default: 1]"),
-    "brain": ("MODULE:NAME", "Who answers /chat; modules of the current folder count. [default: a refund desk to try]"),
+    "brain": ("MODULE:NAME", "Who answers /chat; a module of the current folder is found last. [default: a refund desk to try]"),
 }  # fmt: skip
 # All others are of the table `hub`.
 _TABLES = {"brain": "turns"}
