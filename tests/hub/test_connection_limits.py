@@ -197,21 +197,27 @@ def test_a_head_that_is_not_complete_in_time_ends_the_connection(hub: RunningHub
         assert fresh[0].recv(1) == b""
 
 
+def drip(connection: socket.socket, piece: bytes) -> None:
+    """Send this again and again until the hub closes the connection."""
+    connection.settimeout(0.1)
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            connection.sendall(piece)
+            if connection.recv(1) == b"":
+                return
+        except TimeoutError:
+            continue
+        except OSError:
+            return
+
+
 def test_dripping_bytes_do_not_prolong_a_head(hub: RunningHub) -> None:
     before = refusals(hub, "slow_head")
     began = time.monotonic()
     with closing(connect(hub)) as connection:
         connection.sendall(GET)
-        connection.settimeout(0.1)
-        while True:
-            try:
-                connection.sendall(b"X: 1\r\n")
-                if connection.recv(1) == b"":
-                    break
-            except TimeoutError:
-                continue
-            except OSError:
-                break
+        drip(connection, b"X: 1\r\n")
 
     assert time.monotonic() - began < HEAD_SECONDS + 10
     assert refusals(hub, "slow_head") == before + 1
@@ -222,16 +228,7 @@ def test_a_body_that_drips_behind_its_answer_does_not_keep_the_connection(hub: R
     with closing(connect(hub)) as connection:
         connection.sendall(b"POST /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\n")
         assert Answered(connection).status == 404
-        connection.settimeout(0.1)
-        while time.monotonic() - began < 30:
-            try:
-                connection.sendall(b"x")
-                if connection.recv(1) == b"":
-                    break
-            except TimeoutError:
-                continue
-            except OSError:
-                break
+        drip(connection, b"x")
 
     assert time.monotonic() - began < HEAD_SECONDS + 10
 

@@ -24,7 +24,7 @@ _FLAGS = {
     "blobs": ("URL", "Bytes: file:///path or s3://bucket/prefix [default: blobs in the data folder]"),
     "workers": ("N", "How many processes answer. [default: 1]"),
     "namespace": ("NAME", "The namespace of the claims. [default: idempotency.key_prefix]"),
-    "brain": ("MODULE:NAME", "Who answers /chat; modules of the current folder count. [default: a refund desk to try]"),
+    "brain": ("MODULE:NAME", "Who answers /chat; a module of the current folder is found last. [default: a refund desk to try]"),
 }  # fmt: skip
 # All others are the key of the same name of the table `hub`.
 _SETTINGS = {"brain": ("turns", "brain"), "namespace": ("idempotency", "key_prefix")}
