@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
+
+PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
 
 _BLOCK = """
 import sys
@@ -32,6 +36,19 @@ NEEDS = [
     ("click", f"{_COMMAND}['config']))", "hub"),
     ("uvicorn", f"{_COMMAND}['serve', '--port', '0', '--data-dir', sys.argv[2]]))", "hub"),
     ("fastapi", "import onceward.hub.app", "hub"),
+    *(
+        ("sqlalchemy", f"import {module}", "hub")
+        for module in (
+            "onceward.db.engine",
+            "onceward.db.migrate",
+            "onceward.ingest.insert",
+            "onceward.ingest.schema",
+            "onceward.tasks",
+            "onceward.topics",
+            "onceward.turns.runners.dbos",
+            "onceward.turns.runners.hatchet",
+        )
+    ),
     ("dbos", "import onceward.turns.runners.dbos", "dbos"),
     ("hatchet_sdk", "import onceward.turns.runners.hatchet", "hatchet"),
 ]
@@ -48,3 +65,11 @@ def test_an_error_names_the_extra_that_is_missing(
     # A command that is given a store without its driver has wrong input; everything else has failed.
     assert done.returncode == (2 if "'schema'" in program else 1)
     assert f"pip install 'onceward[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+def test_the_extra_of_a_runner_brings_all_that_the_runner_imports() -> None:
+    extras = tomllib.loads(PYPROJECT.read_text("utf-8"))["project"]["optional-dependencies"]
+
+    for runner in ("dbos", "hatchet"):
+        brought = [need for need in extras[runner] if need.startswith("onceward[")]
+        assert any("hub" in need for need in brought), f"onceward[{runner}] does not bring SQLAlchemy"

@@ -14,8 +14,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-import sqlalchemy
-from sqlalchemy import event
+from onceward.errors import missing_extra
+
+try:
+    import sqlalchemy
+    from sqlalchemy import event
+except ModuleNotFoundError as error:
+    raise missing_extra(error, __name__, "hub") from error
 
 from onceward.db.copying import Copying
 from onceward.db.plain import Plain, own

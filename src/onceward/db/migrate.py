@@ -10,8 +10,13 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import sqlalchemy
-from sqlalchemy import text
+from onceward.errors import missing_extra
+
+try:
+    import sqlalchemy
+    from sqlalchemy import text
+except ModuleNotFoundError as error:
+    raise missing_extra(error, __name__, "hub") from error
 
 from onceward.db.engine import Database, Transaction
 from onceward.db.migrations import HEAD

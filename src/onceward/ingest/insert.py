@@ -9,7 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-import sqlalchemy.exc
+from onceward.errors import missing_extra
+
+try:
+    import sqlalchemy.exc
+except ModuleNotFoundError as error:
+    raise missing_extra(error, __name__, "hub") from error
 
 from onceward.core.text import refused
 from onceward.db.clock import new_uuids, now_text

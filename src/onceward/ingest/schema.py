@@ -8,7 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import text
+from onceward.errors import missing_extra
+
+try:
+    from sqlalchemy import text
+except ModuleNotFoundError as error:
+    raise missing_extra(error, __name__, "hub") from error
 
 from onceward.core.text import refused
 from onceward.db.engine import Transaction

@@ -1,5 +1,6 @@
 """Tasks, and what is attached to them: files that are stored once, and links."""
 
+import onceward.db.engine  # noqa: F401  # first: without the extra, its error says what to install
 from onceward.tasks.attachment import (
     Attachment,
     delete_attachment,

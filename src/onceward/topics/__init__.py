@@ -1,5 +1,6 @@
 """Topics, their messages, and attachments that are added once however often they are sent."""
 
+import onceward.db.engine  # noqa: F401  # first: without the extra, its error says what to install
 from onceward.topics.attachment import (
     Attached,
     Attachment,

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeAlias
 
+import onceward.db.engine  # noqa: F401  # first: without the extra, its error says what to install
 from onceward.errors import missing_extra
 from onceward.turns.engine import Ending, Engine, Ran
 from onceward.turns.runners.local import SWEEP_SECONDS, WORKERS, LocalRunner

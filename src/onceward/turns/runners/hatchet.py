@@ -20,6 +20,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import onceward.db.engine  # noqa: F401  # first: without the extra, its error says what to install
 from onceward.core.canonical import Json
 from onceward.errors import missing_extra
 from onceward.turns.engine import MAX_RUN_SECONDS, Ending, Engine
