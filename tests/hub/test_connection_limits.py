@@ -270,6 +270,33 @@ def test_a_refused_socket_forbids_sniffing_and_other_sites(hub: RunningHub) -> N
     assert is_strict(answered), answered.headers
 
 
+H2C = b"Host: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
+
+
+@pytest.mark.parametrize("length", [b"Content-Length: %d\r\n", b"Transfer-Encoding: chunked\r\n"])
+def test_the_body_of_a_request_to_upgrade_is_not_run_as_the_next_request(hub: RunningHub, length: bytes) -> None:
+    body = GET + b"\r\n"
+    if b"%d" in length:
+        length %= len(body)
+    with closing(connect(hub)) as connection:
+        connection.sendall(b"POST /api/v1/topics HTTP/1.1\r\n" + H2C + length + b"\r\n")
+        answered = Answered(connection)
+        with contextlib.suppress(OSError):
+            connection.sendall(body)
+
+        assert answered.status == 400
+        assert "Upgrade" in answered.body.decode()
+        with contextlib.suppress(ConnectionResetError):
+            assert answered.is_last()
+
+
+def test_a_request_to_upgrade_without_a_body_is_answered_as_usual(hub: RunningHub) -> None:
+    with closing(connect(hub)) as connection:
+        for _ in range(2):
+            connection.sendall(b"GET /healthz HTTP/1.1\r\n" + H2C + b"Content-Length: 0\r\n\r\n")
+            assert Answered(connection).status == 200
+
+
 # Too many of them.
 
 

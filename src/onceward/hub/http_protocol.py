@@ -31,6 +31,10 @@ from onceward.hub.observe import EVERY_RESPONSE
 _NOT_HTTP = problem.problem(
     400, "This is not an HTTP request: its method is unknown, or its head or the lengths in its body cannot be read"
 )
+# The parser takes the body for what comes after the upgrade: it would be run as the next request.
+_UPGRADE_WITH_BODY = problem.problem(
+    400, "A request with a body cannot ask for an upgrade of the connection. Send it without the Upgrade header."
+)
 # The WebSocket library refuses longer lines, without an answer.
 _SOCKET_LINE_BYTES_MAX = 8 * 1024
 # A client that is still sending reads its answer only if we go on listening; closing at once would reset the connection.
@@ -131,8 +135,8 @@ class HttpProtocol(HttpToolsProtocol):
         if len(self.headers) > HEADER_LINES_MAX:
             self._stop(HEAD_TOO_LARGE, "head_too_large")
         upgrades = self.parser.should_upgrade()
-        if upgrades and self._should_upgrade() and self._longest_line() > _SOCKET_LINE_BYTES_MAX:
-            self._stop(HEAD_TOO_LARGE, "head_too_large")
+        if upgrades:
+            self._check_upgrade()
         self._stop_timer()
         self._phase, self._pending = _BODY, 0
         super().on_headers_complete()
@@ -163,6 +167,16 @@ class HttpProtocol(HttpToolsProtocol):
             self._is_surplus = False
         elif self.url.partition(b"?")[0] != HEALTH_PATH:
             self._stop(TOO_MANY_CONNECTIONS, "too_many_connections")
+
+    def _check_upgrade(self) -> None:
+        if self._should_upgrade():
+            if self._longest_line() > _SOCKET_LINE_BYTES_MAX:
+                self._stop(HEAD_TOO_LARGE, "head_too_large")
+        elif any(
+            name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
+            for name, value in self.headers
+        ):
+            self._stop(_UPGRADE_WITH_BODY, "not_http")
 
     def _longest_line(self) -> int:
         return max(len(self.url), *(len(name) + len(value) for name, value in self.headers)) + len(b"GET  HTTP/1.1\r\n")
