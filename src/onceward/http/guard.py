@@ -152,8 +152,16 @@ class Guard:
                 await self.ledger.line.call(check)
             except OncewardError as error:
                 report(error)
-                return "" if error.retryable else f"the store of idempotency keys cannot be used: {error}"
+                if not error.retryable:
+                    return f"the store of idempotency keys cannot be used: {error}"
+            self._look_after()
         return ""
+
+    def _look_after(self) -> None:
+        """Purge, and surface doubts, in the background: from the application's start on, else from the first key on."""
+        if self._purge_seconds and not self._purges:
+            self._purges = True
+            self.ledger.purge_every(self._purge_seconds)
 
     def covers(self, path: str) -> bool:
         """Whether requests to this path are checked."""
@@ -186,9 +194,7 @@ class Guard:
     async def admit(self, asked: Asked) -> Admitted | None:
         """Ask for the key, waiting for a running duplicate as long as the request would. None: proceed unprotected."""
         start = time.monotonic()
-        if self._purge_seconds and not self._purges:
-            self._purges = True
-            self.ledger.purge_every(self._purge_seconds)
+        self._look_after()
         found: Admitted
         try:
             found = await self._begin(asked, asked.whole_fingerprint)

@@ -10,6 +10,8 @@ import pytest
 from tests.http.unit.asgi_server import Call, ask, give, protected, read, reply, run, start
 from tests.waiting import soon
 
+from onceward import open_ledger
+from onceward.core.claim import Entry
 from onceward.errors import StoreClosed
 from onceward.http import IdempotencyMiddleware, asgi, idempotency
 from onceward.http.operation import GUARDED
@@ -266,3 +268,20 @@ def test_an_application_that_stops_does_not_wait_for_ever(monkeypatch: pytest.Mo
             assert app.runs == 2, "nobody knew what the first one did"
 
     run(main())
+
+
+def test_a_doubt_left_by_a_killed_process_shows_after_a_restart_without_any_request() -> None:
+    heard: list[str] = []
+
+    def hear(entry: Entry) -> None:
+        heard.append(entry.key)
+
+    async def main() -> None:
+        async with open_ledger("memory:", on_doubt=hear) as ledger:
+            await ledger.begin("http:anonymous", "letter-1", repeatable=False, lease_seconds=0.001)
+            async with Served(IdempotencyMiddleware(Counter(), store=ledger, purge_seconds=0.01)):
+                await soon(lambda: heard, "nobody asks for a key, so the doubt stays hidden", seconds=5)
+
+    run(main())
+
+    assert heard == ["letter-1"]
