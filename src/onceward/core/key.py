@@ -169,4 +169,4 @@ def part_text(name: str, value: object) -> str:
             return kind.__str__(value)
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    raise InvalidKey(f"the key field {name!r} is a {type(value).__name__}, which has no one text; pass an id")
+    raise InvalidKey(f"the key field {name!r} has the type {type(value).__name__}, which has no one text; pass an id")

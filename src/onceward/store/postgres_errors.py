@@ -18,7 +18,7 @@ _ADVICE = {
     "3D000": "create the database, or correct its name in the URL",
     "3F000": "create a schema that is in the search_path of this role",
     "42501": (
-        "create the tables and grant this role what it needs with `onceward schema create {option} URL --role ROLE`,"
+        "let a role that owns the tables, or may create them, run `onceward schema create {option} URL --role ROLE`,"
         " or print the SQL for it with `onceward schema print {option} URL --role ROLE`"
     ),
 }
