@@ -7,6 +7,7 @@ import logging
 import re
 import shlex
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -256,6 +257,42 @@ def test_a_function_that_takes_long_keeps_nobody_waiting_but_close(store: GateSt
         go_on.set()
 
     assert told == ["one", "two"]
+
+
+# The parent forks while it tells of a doubt, so that its thread does not exist in the child.
+_FORK = """
+import os, threading
+from onceward import open_ledger
+parent, telling, forked = os.getpid(), threading.Event(), threading.Event()
+
+def tell(entry):
+    print(entry.key, flush=True)
+    if os.getpid() == parent:
+        telling.set()
+        forked.wait(30)
+
+ledger = open_ledger("memory:", on_doubt=tell)
+
+def doubt(key):
+    ledger.blocking.doubt(ledger.blocking.begin("call", key, repeatable=False))
+
+doubt("of the parent")
+telling.wait(30)
+child = os.fork()
+if child == 0:
+    doubt("of the child")
+    ledger.close()
+    os._exit(0)
+os.waitpid(child, 0)
+forked.set()
+ledger.close()
+"""
+
+
+def test_a_forked_child_hears_of_its_own_doubts_and_of_no_other() -> None:
+    done = subprocess.run([sys.executable, "-c", _FORK], capture_output=True, text=True, check=True, timeout=60)
+
+    assert done.stdout.splitlines() == ["of the parent", "of the child"]
 
 
 def test_a_function_may_use_the_ledger_and_close_it(store: GateStore) -> None:
