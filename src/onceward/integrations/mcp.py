@@ -262,7 +262,10 @@ class OnceTools(Extension):
         if named is not None:
             if not isinstance(named, str):
                 raise InvalidInput(f"_meta.{_GROUP_NAME} must be a string, not {type(named).__name__}")
-            return group_text(named)
+            try:
+                return group_text(named)
+            except InvalidOption as error:  # the client's mistake, and not that of whoever made the server
+                raise InvalidInput(f"_meta.{error}") from None
         # Newer versions of the protocol have no sessions; a header that claims one is not checked by anybody.
         if request is not None and context is not None and context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             session: str | None = request.headers.get(_SESSION_HEADER)
