@@ -355,6 +355,12 @@ def test_a_ledger_of_an_application_needs_no_hub_and_nothing_is_made(
     elsewhere = Onceward([*where, "other"], tmp_path, capsysbinary, monkeypatch)
     nothing = elsewhere("claims", "list")
     assert nothing.err == "no claim has the namespace other; choose another with --namespace: payments\n"
+    assert elsewhere("claims", "list", "--fail-if-any", "in_doubt").code == 0
+    unnamed = Onceward(where[:-1], tmp_path, capsysbinary, monkeypatch)
+    assert unnamed("claims", "list").code == 0
+    blind = unnamed("claims", "list", "--fail-if-any", "in_doubt")
+    said = "onceward: no claim has the namespace idempotency; choose another with --namespace: payments\n"
+    assert (blind.code, blind.err) == (1, said), "a monitor that looks at nothing must not be green"
     wrong = Onceward([*where, "a b"], tmp_path, capsysbinary, monkeypatch)("claims", "list")
     assert (wrong.code, wrong.err.startswith("onceward: idempotency.key_prefix (flag --namespace): ")) == (2, True)
     assert not (tmp_path / "onceward-data").exists()

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import click
+from click.core import ParameterSource
 
 from onceward.blocking import wait
 from onceward.cli.target import Shown
@@ -70,12 +71,17 @@ class StoredClaims:
         return wait(abandoning)
 
     def _tell_of_others(self) -> None:
-        """An empty list may be that of a namespace that nobody uses."""
+        """An empty list may be that of a namespace that nobody uses: a monitor that did not name one must fail."""
         own = self._ledger.namespace
         found = wait(claims.namespaces(self._ledger))
         if found and own not in found:
             others = ", ".join(sorted(found))
-            click.echo(f"no claim has the namespace {own}; choose another with --namespace: {others}", err=True)
+            said = f"no claim has the namespace {own}; choose another with --namespace: {others}"
+            context = click.get_current_context()
+            is_named = context.get_parameter_source("namespace") is ParameterSource.COMMANDLINE
+            if context.params.get("fail_if_any") and not is_named:
+                raise NotFound(said)
+            click.echo(said, err=True)
 
     def purge_claims(self) -> Shown:
         return {"deleted_count": wait(claims.purge_claims(self._ledger))}
