@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
@@ -60,8 +61,9 @@ def test_a_folder_that_others_can_read_is_named_at_the_start(tmp_path: Path) -> 
     with running_hub(data_dir=data) as hub:
         line = hub.wait_for_line("data_folder_is_readable_by_others")
 
-    assert str(data) in line.string
-    assert "chmod 700" in line.string
+    told = json.loads(line.string)
+    assert told["event"] == "data_folder_is_readable_by_others"
+    assert (told["folder"], told["do"]) == (str(data), f"chmod 700 {data}")
 
 
 def test_files_of_an_older_hub_become_private(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def schema() -> None:
 
     A hub or an application makes its tables itself where its role may. Where it may not, a role that may does it once
     with these commands, and again after an upgrade of Onceward. A hub that keeps its ledger in the same database needs
-    both, --database and --ledger.
+    two runs: one with --database, one with --ledger.
 
     \b
     onceward schema print --ledger postgresql:// --role app > ledger.sql

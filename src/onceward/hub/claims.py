@@ -164,10 +164,7 @@ async def resolve_claim(
         said = Committed(NOTHING if is_http(scope) else value)
     if not await ledger.resolve(scope, before.key, version, said, note=f"{verdict} by {actor}: {reason}"):
         now = await ledger.read(scope, before.key) or before
-        raise Conflict(
-            f"the claim is {now.status.value} with version {now.version}; only one in doubt can be resolved, with the"
-            " version that it has. Look at it again"
-        )
+        raise _changed(now, version, "only a claim that is in_doubt can be resolved")
     return await show_claim(ledger, form, scope, before.key)
 
 
@@ -188,11 +185,14 @@ async def abandon_claim(
                 f"the lease of this claim runs until {_time(now.lease_until)}, and its holder may be alive. Wait until"
                 " then, or use force: the claim is then in doubt, and its holder may still settle it"
             )
-        raise Conflict(
-            f"the claim is {now.status.value} with version {now.version}; only one in progress can be abandoned, with the"
-            " version that it has. Look at it again"
-        )
+        raise _changed(now, version, "only a claim that is in_progress can be abandoned")
     return await show_claim(ledger, form, scope, before.key)
+
+
+def _changed(now: Entry, version: int, rule: str) -> Conflict:
+    if now.version != version:
+        return Conflict(f"the claim has version {now.version}, not {version}; nothing was changed. Look at it again")
+    return Conflict(f"the claim is {now.status.value}; {rule}; nothing was changed")
 
 
 async def _found(ledger: Ledger, scope: str, key: str, version: int, status: Status) -> Entry:

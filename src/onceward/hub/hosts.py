@@ -40,7 +40,8 @@ _WRONG_HOST = (
     " auth.allowed_hosts. To use this name, add it there (onceward.toml, or ONCEWARD_AUTH__ALLOWED_HOSTS)."
 )
 _WRONG_ORIGIN = (
-    "A page of another origin may not do this. Whoever runs the hub can add the origin to allowed_origins in [auth]."
+    "The request comes from a page of another origin. To allow it, add that origin to auth.allowed_origins"
+    " (onceward.toml, or ONCEWARD_AUTH__ALLOWED_ORIGINS)."
 )
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from onceward.core.log_event import Command, LogEvent
 from onceward.db.engine import Database
 from onceward.errors import InvalidConfig, StoreUnavailable
 from onceward.hub.address import bound, is_loopback, listen, url_of
@@ -208,12 +209,9 @@ def _check_tokens(config: Config, listener: socket.socket, database: Database) -
 def _announce(config: Config, listener: socket.socket) -> None:
     data = config.hub.data_dir
     if is_readable_by_others(config.data_folder):
-        folder = config.data_folder.resolve()
-        _log.warning(
-            "data_folder_is_readable_by_others folder=%s do=%s",
-            folder,
-            shlex.quote(f"chmod 700 {shlex.quote(str(folder))}"),
-        )
+        folder = str(config.data_folder.resolve())
+        fields = {"folder": folder, "do": Command(f"chmod 700 {shlex.quote(folder)}")}
+        _log.warning(LogEvent("data_folder_is_readable_by_others", fields), extra=fields)
     if config.hub.database:
         data += f", rows in {without_password(config.hub.database)}"
     print(f"onceward: listening on {url_of(listener, config.hub.host)} (data in {data})", flush=True)  # noqa: T201
