@@ -165,7 +165,7 @@ def test_a_newsletter_that_lacks_a_part_loses_only_its_secondary_key(changes: di
     payload = normalize_email(form(content_type="newsletter", **changes))
 
     assert keys(payload) == ("email_newsletter_v1", "<week-7@example.com>", None)
-    assert cast("list[str]", payload["reasons"])[1].endswith(f"because it has no {missing} that can be read.")
+    assert cast("list[str]", payload["reasons"])[1].endswith(f"Missing or unreadable: {missing}.")
 
 
 def test_a_newsletter_that_cannot_be_known_is_told_all_that_it_lacks() -> None:
@@ -215,6 +215,16 @@ def test_headers_say_what_source_does_not() -> None:
     assert metadata(payload)["to"] == ["Ann <ann@example.com>", "bob@example.com"]
     assert metadata(payload)["list_id"] == "News <news.example.com>"
     assert metadata(normalize_email(form(headers=headers)))["message_id"] == "<week-7@example.com>"
+
+
+def test_sender_and_subject_are_read_from_the_headers_where_the_form_has_none() -> None:
+    headers: Json = {"From": "Ann <ann@example.com>", "Subject": "=?utf-8?q?Gr=C3=BC=C3=9Fe?="}
+
+    payload = normalize_email(form(**{"from": None, "subject": None}, headers=headers))
+    said = normalize_email(form(**{"from": "bob@example.com", "subject": "Hello"}, headers=headers))
+
+    assert (payload["title"], payload["author"]) == ("Grüße", "Ann")
+    assert (said["title"], said["author"]) == ("Hello", "bob@example.com")
 
 
 def test_encoded_words_of_a_head_that_was_not_decoded_are_decoded() -> None:

@@ -128,7 +128,7 @@ def _why_newsletter(keys: Keys, sender: str | None, letter: Letter) -> str:
         return f"It is known {by_issue}." if keys.primary is None else f"It is known by its Message-ID, and {by_issue}."
     parts = {"sender": sender, "subject": subject_base(letter.subject or ""), "date": date_bucket(letter.date)}
     missing = ", ".join(name for name, part in parts.items() if not part)
-    return f"It is known by its Message-ID alone, because it has no {missing} that can be read."
+    return f"It is known by its Message-ID alone. Missing or unreadable: {missing}."
 
 
 def _source_time(letter: Letter) -> str | None:

@@ -104,10 +104,10 @@ def _letter_of_form(fields: Fields, source: Fields, time: str | None, notes: tup
     if text is None:
         raise refused("raw_text", "is missing")
     headers = _headers(fields, source)
-    subject = fields.text("subject")
+    subject = fields.text("subject") or first(headers, "subject")
     return Letter(
         body=Body(text, None, None),
-        sender=_line(fields.text("from")),
+        sender=_line(fields.text("from") or first(headers, "from")),
         subject=None if subject is None else _line(words_decoded(subject)),
         message_id=source.label("message_id") or first(headers, "message-id"),
         date=_date(source) or first(headers, "date"),
