@@ -1,1 +1,1 @@
-"""`make bench`: Onceward beside the raw ceiling, one statement per call, and its peers. One command, one table."""
+"""Benchmarks (`make bench`): Onceward compared with hand-written statements and with its peers."""

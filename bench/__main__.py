@@ -1,8 +1,8 @@
 """Measure, print the tables, and save them as Markdown and SVG.
 
 python -m bench              everything, about twenty minutes
-python -m bench --part http  only the middleware; saves nothing unless told where, and so does the next
-python -m bench --quick      a smoke test: memory and SQLite, no servers of stores, no peers
+python -m bench --part http  only the middleware; saves files only with --out
+python -m bench --quick      a smoke test: memory and SQLite, no database servers, no peers; saves files only with --out
 """
 
 from __future__ import annotations
@@ -40,25 +40,25 @@ from bench.peers.process import ROOT, PeerProcess, make_environment
 from bench.turns import fanout as streams
 from bench.turns import overhead, tools
 from bench.turns import table as turns_table
-from onceward.db.engine import open_database
-from onceward.db.migrate import migrate
+from onceward.hub.db.engine import open_database
+from onceward.hub.db.migrate import migrate
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Many short rounds rather than few long ones: a disk's mood changes within seconds."""
+    """Sizes and durations of a run. Rounds are short and many, because the speed of a disk changes within seconds."""
 
     stores: tuple[str, ...] = names.STORES
     rounds: int = 8
-    # Of a shorter one what 64 callers take to begin and to end is a large part: a call in company takes milliseconds.
+    # Not shorter: with 64 callers a call takes milliseconds, so starting and ending would be a large part of a round.
     seconds: float = 0.3
-    # With slower syncs a round has fewer calls.
+    # More rounds, because a round has fewer calls when syncs are slow.
     slow_rounds: int = 16
     peers: bool = True
     http_stores: tuple[str, ...] = names.HTTP_STORES
     http_connections: int = CONNECTIONS_MAX
     http_rounds: int = 12
-    # Long enough that a request's time is lost in it, of which the last of each connection is waited for.
+    # A round waits for the last request of each connection. It is long enough that this wait does not matter.
     http_seconds: float = 0.3
     databases: tuple[str, ...] = names.DATABASES
     clients: int = 200
@@ -71,7 +71,7 @@ class Plan:
     garbage: tuple[int, ...] = (1_000, 10_000, 100_000)
     messages: int = 10_000
     grown: tuple[int, ...] = (10_000, 100_000)
-    # As long as 64 sessions need for several turns each.
+    # Long enough for several turns in each of 64 sessions.
     turn_seconds: float = 1.0
     followers: tuple[int, ...] = (1, 50)
     deltas: int = 500
@@ -111,13 +111,17 @@ PARTS = ("ledger", "http", "hub", "blobs", "ingest", "turns")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m bench", description="Onceward beside the raw ceiling and its peers."
+        prog="python -m bench", description="Measure Onceward, hand-written statements and comparable libraries."
     )
-    parser.add_argument("--quick", action="store_true", help="a smoke test of a few seconds")
+    parser.add_argument("--quick", action="store_true", help="run a smoke test of a few seconds")
     parser.add_argument("--out", type=Path, help="folder for results.md and results.svg (default: bench/)")
-    parser.add_argument("--store", action="append", choices=names.STORES, help="only this store; may be repeated")
-    parser.add_argument("--part", choices=PARTS, help="only this table")
-    parser.add_argument("--million", action="store_true", help="let entries and garbage grow to a million, too")
+    parser.add_argument(
+        "--store", action="append", choices=names.STORES, help="measure only this store; may be repeated"
+    )
+    parser.add_argument("--part", choices=PARTS, help="measure only this part")
+    parser.add_argument(
+        "--million", action="store_true", help="also measure with a million entries and a million blobs"
+    )
     options = parser.parse_args(arguments)
     plan = QUICK if options.quick else Plan()
     if options.million:
@@ -128,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     partial = options.quick or options.store or options.part
     folder = options.out or (None if partial else ROOT / "bench")
     python = _peers_python() if plan.peers and options.part not in {"hub", "blobs", "ingest"} else None
-    # Not the system's folder for temporary files, which may live in memory, where syncing costs nothing.
+    # Not the system's temporary folder: it may be in memory, where a sync costs nothing.
     (ROOT / "build").mkdir(exist_ok=True)
     texts: list[str] = []
     pictures: dict[str, str] = {}
@@ -156,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(plan: Plan, python: Path | None) -> tuple[Figures, dict[str, str]]:
-    """All figures of keyed calls, and the versions of the peers that took part."""
+    """Return the figures of keyed calls and the versions of the peers measured."""
     figures = Figures.empty()
     versions: dict[str, str] = {}
     for store in plan.stores:
@@ -166,7 +170,7 @@ def measure(plan: Plan, python: Path | None) -> tuple[Figures, dict[str, str]]:
             contestants = list(ground.contestants(python))
             for contestant in contestants:
                 stack.callback(contestant.close)
-            figures.merge(compete(store, contestants, plan.rounds, plan.seconds, _tell))
+            figures.merge(compete(store, contestants, plan.rounds, plan.seconds, _report))
             figures.trips |= {(store, name): trips for name, trips in ground.trips(python).items()}
             versions |= {peer.name: peer.version for peer in contestants if isinstance(peer, PeerProcess)}
             if store == names.SQLITE:
@@ -175,7 +179,7 @@ def measure(plan: Plan, python: Path | None) -> tuple[Figures, dict[str, str]]:
 
 
 def measure_http(plan: Plan, python: Path | None) -> str:
-    """The table of the middleware."""
+    """Measure the middleware and return its table."""
     figures = Figures.empty()
     versions: dict[str, str] = {}
     server: dict[str, str] = {}
@@ -183,7 +187,7 @@ def measure_http(plan: Plan, python: Path | None) -> str:
         with ExitStack() as stack:
             ground = stack.enter_context(arena(store, Path(stack.enter_context(_scratch()))))
             groups = http.groups(ground, python, plan.http_connections)
-            figures.merge(http.compete(store, groups, plan.http_rounds, plan.http_seconds, _tell))
+            figures.merge(http.compete(store, groups, plan.http_rounds, plan.http_seconds, _report))
             server |= groups[0].bare.server
             versions |= {peer.entry.package: peer.version for peer in groups[0].others}
     return http_table.render(
@@ -197,10 +201,10 @@ def measure_http(plan: Plan, python: Path | None) -> str:
 
 
 def measure_hub(plan: Plan) -> str:
-    """The tables of the hub."""
+    """Measure the hub and return its tables."""
     rows = Figures.empty()
     for store in plan.databases:
-        _tell(f"{store}: attachments")
+        _report(f"{store}: attachments")
         with ExitStack() as stack:
             folder = Path(stack.enter_context(_scratch()))
             url, by_hand = _database(store, folder, stack)
@@ -209,21 +213,21 @@ def measure_hub(plan: Plan) -> str:
             rows.merge(attachments.compete(store, database, by_hand, plan.rounds, plan.seconds))
     with _scratch() as name:
         folder = Path(name)
-        _tell(f"deliveries to {plan.clients} clients")
+        _report(f"deliveries to {plan.clients} clients")
         deliveries = fanout.measure(f"sqlite:///{folder}/hub.db", plan.clients, plan.fanout_seconds, ready_made=True)
-        _tell("starts")
+        _report("startup")
         started = startup.measure(folder, plan.starts) if plan.starts else {}
     figures = hub_table.HubFigures(rows, deliveries, started)
     return hub_table.render(figures, rounds=plan.rounds, seconds=plan.seconds, clients=plan.clients)
 
 
 def measure_blobs(plan: Plan) -> str:
-    """The tables of bytes."""
+    """Measure blobs and return their tables."""
     figures = blobs_table.BlobFigures()
     with _scratch() as name:
         folder = Path(name)
-        figures.puts = put.compete(folder, plan.blob_mib * 1024**2, plan.small_blobs, plan.blob_rounds, _tell)
-        _tell(f"an upload of {plan.transfer_mib} MiB")
+        figures.puts = put.compete(folder, plan.blob_mib * 1024**2, plan.small_blobs, plan.blob_rounds, _report)
+        _report(f"an upload of {plan.transfer_mib} MiB")
         figures.hub = transfer.measure(folder, plan.transfer_mib, plan.small_blobs)
     for store in plan.databases:
         took = figures.collected[store] = {}
@@ -231,16 +235,16 @@ def measure_blobs(plan: Plan) -> str:
             folder = Path(stack.enter_context(_scratch()))
             server = None if store == names.SQLITE else stack.enter_context(PostgresServer())
             for count in plan.garbage:
-                _tell(f"{store}: a collection among {count:,} blobs")
+                _report(f"{store}: garbage collection of {count:,} blobs")
                 url = f"sqlite:///{folder}/{count}.db" if server is None else server.create_database()
                 took[count] = collect.measure(url, folder, count)
     return blobs_table.render(figures, rounds=plan.blob_rounds)
 
 
 def measure_ingest(plan: Plan) -> str:
-    """The tables of ingest."""
+    """Measure ingest and return its tables."""
     figures = ingest_table.IngestFigures()
-    _tell("normalizing")
+    _report("normalizing")
     figures.normalized, payloads = archives.normalized(plan.messages)
     for store in plan.databases:
         with ExitStack() as stack:
@@ -254,13 +258,13 @@ def measure_ingest(plan: Plan) -> str:
             migrate(database)
             with closing(open_database(other)) as raw:
                 migrate(raw)
-            _tell(f"{store}: inserting")
+            _report(f"{store}: inserting")
             with insert.writer(other) as write:
                 figures.first[store], figures.again[store] = insert.compete(database, write, payloads)
-            _tell(f"{store}: archives")
+            _report(f"{store}: archives")
             clear = functools.partial(insert.emptied, database)
             figures.archives[store] = archives.backfilled(database, folder, plan.messages, clear)
-            _tell(f"{store}: growing")
+            _report(f"{store}: inserting into growing tables")
             clear()
             with insert.writer(url) as write:
                 figures.growth[store] = insert.grown(database, write, payloads, plan.grown)
@@ -268,26 +272,26 @@ def measure_ingest(plan: Plan) -> str:
 
 
 def measure_turns(plan: Plan, python: Path | None) -> str:
-    """The tables of turns."""
+    """Measure turns and return their tables."""
     figures = turns_table.TurnFigures()
     for store in plan.databases:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(_scratch()))
             ground = stack.enter_context(arena(store, folder))
-            _tell(f"{store}: turns")
+            _report(f"{store}: turns")
             figures.turns.merge(_turns(plan, ground))
-            _tell(f"{store}: tools")
+            _report(f"{store}: tools")
             callers = list(tools.contestants(ground, python))
             for caller in callers:
                 stack.callback(caller.close)
-            figures.tools.merge(compete(store, callers, plan.rounds, plan.seconds, _tell, tools.SCENARIOS))
+            figures.tools.merge(compete(store, callers, plan.rounds, plan.seconds, _report, tools.SCENARIOS))
             figures.versions |= {
                 caller.name.partition(" ")[0]: caller.version for caller in callers if isinstance(caller, PeerProcess)
             }
         with ExitStack() as stack:
             folder = Path(stack.enter_context(_scratch()))
             url = "" if store == names.SQLITE else stack.enter_context(PostgresServer()).create_database()
-            _tell(f"{store}: streams")
+            _report(f"{store}: streams")
             figures.streams[store] = streams.measure(folder, plan.followers, plan.deltas, plan.stream_rounds, url)
     return turns_table.render(
         figures,
@@ -302,10 +306,10 @@ def _turns(plan: Plan, ground: Arena) -> Figures:
     connect = ground.connect
     assert connect is not None
     url, beside = ground.place(), ground.place()
-    # As the hub has it: one PostgreSQL for both, and on SQLite a file for each.
+    # As in the hub: one PostgreSQL database for both, and on SQLite one file for each.
     ledger_url = url if ground.port is not None else ground.place()
     with closing(overhead.Turns(url, ledger_url)) as ours, closing(ByHand(lambda: connect(beside))) as by_hand:
-        return compete(ground.store, [ours, by_hand], plan.rounds, plan.turn_seconds, _tell, overhead.SCENARIOS)
+        return compete(ground.store, [ours, by_hand], plan.rounds, plan.turn_seconds, _report, overhead.SCENARIOS)
 
 
 def _database(
@@ -323,10 +327,10 @@ def _scratch() -> tempfile.TemporaryDirectory[str]:
 
 
 def machine() -> str:
-    """Where this was measured. How long the disk takes to sync decides what any library can add unseen."""
+    """Describe the machine, with the time of one sync: on a slow disk, a library's own cost is less visible."""
     return (
         f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()},"
-        f" SQLite {sqlite3.sqlite_version}; writing and syncing 4 KiB takes {_sync_seconds() * 1e6:.0f} µs here."
+        f" SQLite {sqlite3.sqlite_version}. Writing and syncing 4 KiB takes {_sync_seconds() * 1e6:.0f} µs."
     )
 
 
@@ -345,11 +349,11 @@ def _peers_python() -> Path | None:
     try:
         return make_environment()
     except Unable as reason:
-        _tell(f"without peers: {reason}")
+        _report(f"peers are left out: {reason}")
         return None
 
 
-def _tell(text: str) -> None:
+def _report(text: str) -> None:
     print(f"bench: {text}", file=sys.stderr, flush=True)
 
 

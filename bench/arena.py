@@ -1,4 +1,4 @@
-"""One arena for each store: who competes there, on which server, and how their round trips are counted."""
+"""Arenas, one per store: its server, its contestants, and the count of their round trips."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from onceward.ledger import Ledger
 from onceward.store import Store
 from onceward.store.open import open_store
 
-# Fewer leave the server's commits unshared; more made 64 callers slower on a small machine.
+# With fewer connections, the server cannot group commits. With more, 64 callers were slower on a small machine.
 POOL = 16
 
 _NO_SUCH_STORE = {
-    names.DBOS: "DBOS keeps its state in SQLite or PostgreSQL only.",
+    names.DBOS: "DBOS stores its state only in SQLite or PostgreSQL.",
     names.IDEMKIT: "idemkit has no SQLite back end.",
-    names.CALL4AGENTS: "call4agents keeps its record in SQLite or PostgreSQL only.",
+    names.CALL4AGENTS: "call4agents stores its records only in SQLite or PostgreSQL.",
 }
 _MODULES = {
     names.DBOS: ("run_dbos",),
@@ -43,7 +43,7 @@ _MODULES = {
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """A store that is up. `place` gives a URL under which nothing is stored yet; `port` is where its server listens."""
+    """A running store. `place` returns the URL of an empty database; `port` is the port of its server."""
 
     store: str
     place: Callable[[], str]
@@ -53,7 +53,7 @@ class Arena:
     port: int | None = None
 
     def contestants(self, python: Path | None) -> Iterator[Contestant]:
-        """In the order of the table. `python` is that of the peers' environment; without it they stay at home."""
+        """Yield contestants in the order of the table. Peers need `python`, the interpreter of their environment."""
         yield Awaited(open_ledger(self.place()))
         yield Blocking(open_ledger(self.place()))
         if self.connect is not None:
@@ -74,7 +74,7 @@ class Arena:
                 yield Absent(name, reason)
 
     def trips(self, python: Path | None) -> dict[str, Trips]:
-        """Round trips of a fresh and a replayed call, of everyone who has a wire to listen to."""
+        """Count the round trips of a fresh and of a replayed call, for each contestant where they can be counted."""
         if self.port is None:
             store = Counting(open_store(self.place()))
             with closing(Blocking(Ledger(store))) as ours:
@@ -110,13 +110,12 @@ class Absent:
     def rate(self, scenario: Scenario, seconds: float) -> float:
         raise Unable(f"{self.reason} ({scenario}, {seconds:g} s)")
 
-    def close(self) -> None:
-        """Nothing was opened."""
+    def close(self) -> None: ...
 
 
 @contextmanager
 def arena(store: str, folder: Path) -> Iterator[Arena]:
-    """The store, started if it has a server, and stopped."""
+    """Run a store as a context manager: start its server, if it has one, and stop it at the end."""
     with ExitStack() as stack:
         numbers = itertools.count(1)
         match store:
@@ -155,7 +154,7 @@ def arena(store: str, folder: Path) -> Iterator[Arena]:
 
 
 def _make_room(server: PostgresServer) -> None:
-    """Connections for everyone at once: some peers open one for each of their threads and keep it."""
+    """Raise the connection limit: some peers open a connection for each of their threads and keep it open."""
     with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute("ALTER SYSTEM SET max_connections = 400")
     server.stop()

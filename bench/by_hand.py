@@ -1,7 +1,7 @@
-"""What the same durability costs without a library: the raw ceiling, and one statement for each call.
+"""Hand-written baselines with the same durability and no library: one caller, and many callers.
 
-By hand, one caller: claim = one commit, settle = another, replay = one look. That is the ceiling of every design that
-writes twice. One statement per call: the same from 64 callers, who share connections and nothing else.
+By hand, with one caller: a claim is one commit, a settle is another, and a replay is one read. No design that writes
+twice can be faster. One statement per call: the same from 64 callers, which share connections and nothing else.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import psycopg
 import redis
 
 from bench.contest import Unable
-from bench.load import SETTLED, Mode, Scenario, namer, together, with_threads
+from bench.load import SETTLED, Mode, Scenario, in_parallel, namer, with_threads
 from bench.names import BY_HAND
 from onceward.store.sqlite import SqliteStore
-from onceward.store.sqlite_rows import INSERT_ALONE, MOVE_ALONE, SELECT_ONE
+from onceward.store.sqlite.rows import INSERT_ALONE, MOVE_ALONE, SELECT_ONE
 
 _BODY = b'{"paid":true,"number":1}'
 _SCOPE = "onceward:call"
@@ -33,13 +33,13 @@ class Lane(Protocol):
 
     def settle(self, key: str) -> object: ...
 
-    def look(self, key: str) -> object: ...
+    def read(self, key: str) -> object: ...
 
     def close(self) -> None: ...
 
 
 class SqliteLane:
-    """`journal` as SQLite calls it: with DELETE, its own default, a commit syncs several times."""
+    """SQLite with a `PRAGMA journal_mode`. With DELETE, SQLite's default, a commit syncs several times."""
 
     def __init__(self, url: str, journal: str = "WAL") -> None:
         path = url.removeprefix("sqlite:///")
@@ -58,7 +58,7 @@ class SqliteLane:
         settle = "UPDATE calls SET status = 'completed', body = ? WHERE key = ? AND version = 1"
         return self._db.execute(settle, (_BODY, key))
 
-    def look(self, key: str) -> object:
+    def read(self, key: str) -> object:
         return self._db.execute("SELECT status, body FROM calls WHERE key = ?", (key,)).fetchone()
 
     def close(self) -> None:
@@ -66,12 +66,12 @@ class SqliteLane:
 
 
 class LedgerLane:
-    """The statements that our store makes for one caller on SQLite, with nothing of ours around them."""
+    """The statements that `SqliteStore` runs for one caller, without the rest of Onceward."""
 
     def __init__(self, url: str) -> None:
         path = url.removeprefix("sqlite:///")
         with closing(SqliteStore(path)) as store:
-            store.read([])  # makes the tables
+            store.read([])  # creates the tables
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA synchronous=FULL")
         self._db.create_function("onceward_now", 0, lambda: 0)
@@ -85,7 +85,7 @@ class LedgerLane:
         row = ("completed", "settles", _AT, _AT, _AT, "", None, None, _BODY, 0)
         return self._db.execute(MOVE_ALONE, (*row, _SCOPE, key, "claims", 1))
 
-    def look(self, key: str) -> object:
+    def read(self, key: str) -> object:
         return self._db.execute(SELECT_ONE, (_SCOPE, key)).fetchone()
 
     def close(self) -> None:
@@ -95,7 +95,7 @@ class LedgerLane:
 class PostgresLane:
     def __init__(self, url: str) -> None:
         self._db = psycopg.connect(url, autocommit=True, prepare_threshold=1)
-        # Lanes are opened one after the other, so nobody races for it.
+        # Lanes are opened one after the other, so this cannot race.
         self._db.execute(
             "CREATE TABLE IF NOT EXISTS calls (key text PRIMARY KEY, version bigint, status text, body bytea)"
         )
@@ -107,7 +107,7 @@ class PostgresLane:
         settle = "UPDATE calls SET status = 'completed', body = %s WHERE key = %s AND version = 1"
         return self._db.execute(settle, (_BODY, key))
 
-    def look(self, key: str) -> object:
+    def read(self, key: str) -> object:
         return self._db.execute("SELECT status, body FROM calls WHERE key = %s", (key,)).fetchone()
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class RedisLane:
     def settle(self, key: str) -> object:
         return self._db.set(key, _BODY)
 
-    def look(self, key: str) -> object:
+    def read(self, key: str) -> object:
         return self._db.get(key)
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ class RedisLane:
 
 
 class ByHand:
-    """One caller on one connection: the raw ceiling."""
+    """One caller on one connection: the fastest way to do two commits."""
 
     def __init__(self, connect: Callable[[], Lane], name: str = BY_HAND) -> None:
         self.name = name
@@ -148,8 +148,10 @@ class ByHand:
 
     def rate(self, scenario: Scenario, seconds: float) -> float:
         if scenario.callers > 1:
-            raise Unable("The ceiling is that of one caller; many callers without a library are the rows below it.")
-        call = self._fresh if scenario.mode is Mode.FRESH else self._lane.look
+            raise Unable(
+                "This baseline has one caller. The rows *one statement per call* have many callers without a library."
+            )
+        call = self._fresh if scenario.mode is Mode.FRESH else self._lane.read
         return with_threads(call, 1, seconds, namer(scenario.mode)).rate
 
     def close(self) -> None:
@@ -157,7 +159,7 @@ class ByHand:
 
 
 class OneEach:
-    """Many callers, each with statements of its own. A connection is held for a statement, not across the effect."""
+    """Many callers with separate statements. A caller holds a connection for one statement, not during the effect."""
 
     def __init__(self, name: str, connect: Callable[[], Lane], lanes: int) -> None:
         self.name = name
@@ -182,14 +184,14 @@ class OneEach:
 
     def _replay(self, key: str) -> None:
         with self._lane() as lane:
-            lane.look(key)
+            lane.read(key)
 
     def warm(self) -> None:
-        together(self._fresh, SETTLED)
+        in_parallel(self._fresh, SETTLED)
 
     def rate(self, scenario: Scenario, seconds: float) -> float:
         if scenario.callers == 1:
-            raise Unable("For one caller this is the row above: the same statements by hand.")
+            raise Unable("With one caller this is the same as *two commits by hand*.")
         call = self._fresh if scenario.mode is Mode.FRESH else self._replay
         return with_threads(call, scenario.callers, seconds, namer(scenario.mode)).rate
 

@@ -1,4 +1,4 @@
-"""The figures as bars: one band for each store, one column for each scenario, drawn as plain SVG."""
+"""Bar chart of the figures as plain SVG: one band for each store, one column for each scenario."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INK, _FAINT, _GROUND = "#1f2328", "#656d76", "#ffffff"
 
 
 def draw(figures: Figures) -> str:
-    """Bars of one store and scenario share a scale; their labels are calls per second."""
+    """Return the chart as SVG. Bars of one store and scenario share a scale; their labels are calls per second."""
     bands = {store: _measured(figures, store, rows) for store, rows in figures.stores.items()}
     width = _LABEL_WIDTH + _COLUMN_WIDTH * len(SCENARIOS)
     height = _TOP + sum(_BAND_GAP + _ROW_HEIGHT * len(rows) for rows in bands.values())
@@ -39,7 +39,7 @@ def draw(figures: Figures) -> str:
 
 
 def _measured(figures: Figures, store: str, rows: list[str]) -> list[str]:
-    """The table says who is missing, and why; the chart shows who was there."""
+    """Return the contestants with at least one figure. The table also lists the others, with the reason."""
     return [name for name in rows if any(figures.median(store, name, scenario) for scenario in SCENARIOS)]
 
 

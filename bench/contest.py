@@ -1,4 +1,4 @@
-"""The contest: every contestant of a store in turn, round after round, so that all meet the same weather."""
+"""The contest: each round measures all contestants of a store in turn, so that all run under the same conditions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Trips: TypeAlias = tuple[float, float]
 
 
 class Unable(Exception):
-    """The contestant cannot do this; the text says why and becomes a footnote."""
+    """The contestant cannot do this. The message is the reason and becomes a footnote."""
 
 
 class Contestant(Protocol):
-    """Whoever is measured. `warm`, `rate` and only they may raise `Unable`."""
+    """A library or baseline to measure. Only `warm` and `rate` may raise `Unable`."""
 
     @property
     def name(self) -> str: ...
@@ -28,19 +28,19 @@ class Contestant(Protocol):
         ...
 
     def rate(self, scenario: Scenario, seconds: float) -> float:
-        """Calls per second."""
+        """Return the calls per second."""
         ...
 
     def close(self) -> None: ...
 
 
 Key: TypeAlias = tuple[str, str, Hashable]
-"""Store, contestant, and what it did there."""
+"""Store, contestant and scenario."""
 
 
 @dataclass(slots=True)
 class Figures:
-    """What was measured: for each store, contestant and scenario one rate per round, or the reason why there is none."""
+    """Measured rates: one per round for each store, contestant and scenario, or the reason why it has none."""
 
     stores: dict[str, list[str]]
     rates: dict[Key, list[float]]
@@ -56,7 +56,7 @@ class Figures:
         return statistics.median(rates) if rates else None
 
     def ratio(self, store: str, above: tuple[str, Hashable], below: tuple[str, Hashable]) -> float | None:
-        """The median of the ratios of each round: both sides of each were measured within seconds of each other."""
+        """Return the median of the ratios of each round, whose two sides were measured within seconds of each other."""
         tops = self.rates.get((store, *above), [])
         bottoms = self.rates.get((store, *below), [])
         ratios = [top / bottom for top, bottom in zip(tops, bottoms, strict=False) if bottom]
@@ -74,15 +74,15 @@ def compete(
     contestants: Sequence[Contestant],
     rounds: int,
     seconds: float,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     scenarios: Sequence[Scenario] = SCENARIOS,
 ) -> Figures:
-    """Measure them all, `rounds` times over; whoever is first in one round is last in the next."""
+    """Measure all contestants in each round. The contestant that is first in one round is last in the next."""
     figures = Figures.empty()
     figures.stores[store] = [contestant.name for contestant in contestants]
     ready = [contestant for contestant in contestants if _warm(store, contestant, figures, scenarios)]
     for number in range(rounds):
-        tell(f"{store}: round {number + 1} of {rounds}")
+        report(f"{store}: round {number + 1} of {rounds}")
         turn = number % len(ready) if ready else 0
         for scenario in scenarios:
             for contestant in ready[turn:] + ready[:turn]:

@@ -1,5 +1,7 @@
-"""The performance goals of the ledger, and whether this run reached them. Ratios, because absolute figures are the
-machine's; but for a replay, which never waits for the disk, so that a ratio to commits would measure the disk.
+"""Performance goals of the ledger, and whether a run reached them.
+
+Goals are ratios, because absolute figures depend on the machine. The exception is a replay: it never waits for the disk,
+so its ratio to commits would measure the disk.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ REPLAYS_PER_SECOND = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """`found` is None when this run did not measure it."""
+    """A goal and its result. `found` is None if this run did not measure it."""
 
     what: str
     wanted: str
@@ -34,28 +36,28 @@ class Goal:
 
 
 def judge(figures: Figures) -> list[Goal]:
-    """One caller means the blocking face, as by hand and in DBOS; many callers are tasks of one event loop."""
+    """Judge the goals. One caller uses the blocking API, as by hand and in DBOS; many are tasks of one event loop."""
     one, replayed, raw = (names.BLOCKING, FRESH_ONE), (names.BLOCKING, REPLAY_ONE), (names.BY_HAND, FRESH_ONE)
     rollback, bare = (names.BY_HAND_ROLLBACK, FRESH_ONE), (names.BY_HAND_LEDGER, FRESH_ONE)
     ours_many, ours_one = (names.AWAITED, FRESH_MANY), (names.AWAITED, FRESH_ONE)
     ratio = figures.ratio
     return [
-        # The goals name the ceiling: 800 a second, which on our machines is SQLite as it comes (docs/decisions/0013).
+        # The goal assumes a baseline of 800 calls/s: on our machines, SQLite's default mode (docs/decisions/0013).
         at_least(
-            f"fresh, SQLite, one caller ÷ two commits by hand, as SQLite comes ({_rate(figures, names.SQLITE, rollback)})",
+            f"fresh, SQLite, one caller ÷ two commits by hand, SQLite's default mode ({_rate(figures, names.SQLITE, rollback)})",
             ratio(names.SQLITE, one, rollback),
             0.8,
         ),
         shown(
-            f"the same ÷ two commits by hand in WAL mode, as ours are ({_rate(figures, names.SQLITE, raw)})",
+            f"the same ÷ two commits by hand in WAL mode, as in Onceward ({_rate(figures, names.SQLITE, raw)})",
             ratio(names.SQLITE, one, raw),
         ),
         shown(
-            "what the ledger's own statements by hand, without any Python of ours, leave of these",
+            "the ledger's statements by hand, without Onceward's Python ÷ two commits by hand in WAL mode",
             ratio(names.SQLITE, bare, raw),
         ),
         shown(
-            f"one caller ÷ these with syncs slowed until they reach {_rate(figures, names.SQLITE_SLOW, raw)}",
+            f"fresh, one caller ÷ two commits by hand, syncs slowed until by hand reaches {_rate(figures, names.SQLITE_SLOW, raw)}",
             ratio(names.SQLITE_SLOW, one, raw),
         ),
         at_least("fresh, SQLite, one caller ÷ DBOS", ratio(names.SQLITE, one, (names.DBOS, FRESH_ONE)), 5),
@@ -72,7 +74,7 @@ def judge(figures: Figures) -> list[Goal]:
             ratio(names.POSTGRES, ours_many, (names.ONE_EACH_POOLED, FRESH_MANY)),
         ),
         shown(
-            "the same ÷ Onceward with a commit for each write: what sharing batches is worth",
+            "the same ÷ Onceward with a commit for each write: the gain from shared batches",
             ratio(names.POSTGRES, ours_many, (names.UNSHARED, FRESH_MANY)),
         ),
         *[_round_trips(store, figures) for store in (names.SQLITE, names.POSTGRES, names.REDIS_ALWAYS)],
@@ -90,7 +92,7 @@ def at_most(what: str, found: float | None, wanted: float) -> Goal:
 
 
 def _text(figure: float, small: str = "g") -> str:
-    return f"{figure:,.0f}" if figure >= 100 else f"{figure:{small}}"  # rates, not ratios
+    return f"{figure:,.0f}" if figure >= 100 else f"{figure:{small}}"  # 100 and more are rates, not ratios
 
 
 def _rate(figures: Figures, store: str, raw: tuple[str, Scenario]) -> str:

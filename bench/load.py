@@ -1,4 +1,4 @@
-"""Callers that do one thing as often as they can for a while. Standard library only: the peers' processes use it too."""
+"""Load generator: callers that repeat one call for a given time. Standard library only: peers use it too."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
-# Each caller replays so many keys of its own in turn: one key for all would be answered from a single write.
+# Keys that each caller replays in turn. With one key for all callers, one write would serve them all.
 REPLAY_KEYS = 2
 
 
@@ -41,13 +41,13 @@ CALLERS_MAX = max(scenario.callers for scenario in SCENARIOS)
 
 
 def namer(mode: Mode) -> Callable[[int, int], str]:
-    """The key of a caller's n-th call: one of those settled beforehand, or as random as the keys of real clients are."""
+    """Return a function for the key of a caller's n-th call: a settled key, or a random one, as real clients send."""
     if mode is Mode.REPLAY:
         return lambda caller, number: f"replay-{caller}-{number % REPLAY_KEYS}"
     return lambda _caller, _number: f"{random.getrandbits(128):032x}"
 
 
-# The keys that are settled beforehand.
+# Keys that are settled before the measurement.
 SETTLED = [f"replay-{caller}-{number}" for caller in range(CALLERS_MAX) for number in range(REPLAY_KEYS)]
 
 
@@ -61,17 +61,17 @@ class Load:
         return self.calls / self.seconds
 
 
-# Threads stay between measurements: a library may keep a connection for each thread it has seen.
-_crew = ThreadPoolExecutor(CALLERS_MAX, "caller")
+# The threads are reused by all measurements, because a library may keep a connection open for each thread.
+_pool = ThreadPoolExecutor(CALLERS_MAX, "caller")
 
 
-def together(call: Callable[[str], object], keys: list[str]) -> None:
+def in_parallel(call: Callable[[str], object], keys: list[str]) -> None:
     """Call once for each key, from all threads."""
-    list(_crew.map(call, keys))
+    list(_pool.map(call, keys))
 
 
 def with_threads(call: Callable[[str], object], callers: int, seconds: float, name: Callable[[int, int], str]) -> Load:
-    """So many threads, each calling in a loop until the time is up, once at least; the last call is waited for."""
+    """Call in a loop from `callers` threads until the time is up, at least once each, and wait for the last calls."""
 
     def work(caller: int, end: float) -> int:
         number = 0
@@ -88,11 +88,11 @@ def with_threads(call: Callable[[str], object], callers: int, seconds: float, na
 
     start = threading.Barrier(callers + 1)
 
-    def start_together(caller: int) -> int:
+    def start_at_once(caller: int) -> int:
         start.wait()
         return work(caller, time.perf_counter() + seconds)
 
-    running = [_crew.submit(start_together, caller) for caller in range(callers)]
+    running = [_pool.submit(start_at_once, caller) for caller in range(callers)]
     start.wait()
     began = time.perf_counter()
     wait(running)
@@ -103,7 +103,7 @@ def with_threads(call: Callable[[str], object], callers: int, seconds: float, na
 async def with_tasks(
     call: Callable[[str], Awaitable[object]], callers: int, seconds: float, name: Callable[[int, int], str]
 ) -> Load:
-    """As `with_threads`, with tasks of one event loop."""
+    """Do the same as `with_threads` with tasks of one event loop."""
     gc.collect()
     began = time.perf_counter()
     end = began + seconds
@@ -120,7 +120,7 @@ async def with_tasks(
 
 
 class Effects:
-    """Counts how often the effect really ran, so that a fast contestant is also a right one."""
+    """Counter of effects that ran, to prove that a fast contestant is also correct."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
@@ -130,12 +130,12 @@ class Effects:
         return {"paid": True, "number": next(self._numbers)}
 
     def forget(self) -> None:
-        """Count from here."""
+        """Start to count from zero."""
         self._first = next(self._numbers) + 1
 
     def check(self, mode: Mode, calls: int) -> None:
-        """A fresh call runs its effect once, a replay never."""
+        """Raise RuntimeError unless each fresh call ran its effect once and no replay ran it."""
         ran = next(self._numbers) - self._first
         wanted = calls if mode is Mode.FRESH else 0
         if ran != wanted:
-            raise RuntimeError(f"{calls} {mode} calls ran {ran} effects, not {wanted}")
+            raise RuntimeError(f"{calls} {mode} calls ran {ran} effects, expected {wanted}")

@@ -1,4 +1,4 @@
-"""What the rows of the table are called."""
+"""Names of the rows in the tables."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ POSTGRES = "PostgreSQL"
 REDIS_ALWAYS = "Redis, AOF always"
 REDIS_EVERYSEC = "Redis, AOF everysec"
 STORES = (MEMORY, SQLITE, POSTGRES, REDIS_ALWAYS, REDIS_EVERYSEC)
-# What `--quick` measures: no servers, no peers.
+# Stores of `--quick`: those that need no server.
 EMBEDDED = (MEMORY, SQLITE)
-# Where the middleware is measured. `everysec` is what `appendonly yes` means by itself, `always` is as durable as SQLite.
+# Stores of the middleware. `everysec` is the default with `appendonly yes`; `always` is as durable as SQLite.
 HTTP_STORES = (SQLITE, REDIS_EVERYSEC, REDIS_ALWAYS)
-# Where the hub keeps its rows.
+# Databases of the hub.
 DATABASES = (SQLITE, POSTGRES)
 
 AWAITED = "Onceward, awaited"

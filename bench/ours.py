@@ -1,4 +1,4 @@
-"""Onceward itself, through its two public faces: awaited by tasks of one event loop, and blocking threads."""
+"""Onceward as a contestant, through its two APIs: awaited by tasks of one event loop, and blocking in threads."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from bench.load import SETTLED, Effects, Mode, Scenario, namer, together, with_tasks, with_threads
+from bench.load import SETTLED, Effects, Mode, Scenario, in_parallel, namer, with_tasks, with_threads
 from bench.names import AWAITED, BLOCKING
-from onceward.core.claim import Answer, Write
+from onceward.core.claim import Write, WriteResult
 from onceward.ledger import Ledger
 from onceward.store import Store
 
@@ -16,13 +16,13 @@ _FINGERPRINT = {"amount": 10, "currency": "EUR"}
 
 
 class OneByOne:
-    """A store that commits each write of a batch alone: what the ledger would be without shared batches."""
+    """Store that commits each write of a batch separately, to measure the ledger without shared batches."""
 
     def __init__(self, inner: Store) -> None:
         self._inner = inner
 
-    def commit(self, writes: Sequence[Write]) -> list[Answer]:
-        return [answer for write in writes for answer in self._inner.commit([write])]
+    def commit(self, writes: Sequence[Write]) -> list[WriteResult]:
+        return [result for write in writes for result in self._inner.commit([write])]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -67,7 +67,7 @@ class Blocking:
 
     def warm(self) -> None:
         self._effects.forget()
-        together(self.call, SETTLED)
+        in_parallel(self.call, SETTLED)
         self._effects.check(Mode.FRESH, len(SETTLED))
 
     def rate(self, scenario: Scenario, seconds: float) -> float:

@@ -1,4 +1,4 @@
-/* Preloaded, it makes every fdatasync of the process take longer, as on a slower disk: SQLite syncs its log by that. */
+/* Simulates a slower disk: with LD_PRELOAD, every fdatasync of the process takes longer. SQLite syncs its WAL with it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <time.h>
@@ -8,8 +8,8 @@ long longer_by_ns = 0;
 int fdatasync(int descriptor) {
   static int (*own)(int);
   if (!own) own = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
-  int told = own(descriptor);
+  int result = own(descriptor);
   struct timespec pause = {0, longer_by_ns};
   if (longer_by_ns > 0) nanosleep(&pause, 0);
-  return told;
+  return result;
 }

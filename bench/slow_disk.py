@@ -1,8 +1,9 @@
-"""One caller on a slower disk. What a library adds to a call does not depend on the disk; how much of a call that is does.
+"""One caller on a simulated slower disk.
 
-The goal was set where two commits by hand reach 800 a second. On a faster disk a process of its own has its syncs
-slowed, by a few preloaded lines of C, until two commits by hand reach that; the contest is the same then. Where there is
-no compiler it is not measured.
+The time that a library adds to a call does not depend on the disk, but its share of the call does. The goal was set on a
+disk where two commits by hand reach 800 calls per second. On a faster disk, a separate process slows its syncs with a few
+preloaded lines of C until two commits by hand reach that rate, and then runs the same contest. Without a C compiler this
+is not measured.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from onceward import open_ledger
 
 CALLS_PER_SECOND = 800
 _SOURCE = Path(__file__).with_suffix(".c")
-# A pause takes longer than was asked for, and a sync not always the same time: so it is approached in steps.
+# The pause is adjusted in steps, because a sleep takes longer than requested and the time of a sync varies.
 _STEPS = 6
 _STEP_SECONDS = 0.1
 
 
 def measure(folder: Path, rounds: int, seconds: float) -> Figures:
-    """Empty where nothing can be compiled."""
+    """Return the figures, which are empty without a C compiler."""
     figures = Figures.empty()
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
@@ -41,9 +42,9 @@ def measure(folder: Path, rounds: int, seconds: float) -> Figures:
     subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, _SOURCE, "-ldl"], check=True)
     command = [sys.executable, "-m", "bench.slow_disk", str(folder), str(rounds), str(seconds)]
     environment = {**os.environ, "LD_PRELOAD": str(library)}
-    told = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=ROOT, env=environment)
+    completed = subprocess.run(command, check=True, stdout=subprocess.PIPE, cwd=ROOT, env=environment)
     figures.stores[names.SQLITE_SLOW] = [names.BLOCKING, names.BY_HAND]
-    for name, rates in json.loads(told.stdout).items():
+    for name, rates in json.loads(completed.stdout).items():
         figures.rates[names.SQLITE_SLOW, name, FRESH_ONE] = rates
     return figures
 

@@ -1,4 +1,4 @@
-"""The table of keyed calls, as Markdown, and the parts it shares with that of the middleware."""
+"""Markdown table of keyed calls, and helpers that the other tables share."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ from bench.goals import FRESH_ONE, Goal, judge
 from bench.load import SCENARIOS
 
 _ABOUT = """\
-Keyed calls per second: the median of {rounds} rounds. Every round goes through all contestants of a store, for
-{seconds:g} s each, so that all meet the same weather. In brackets: as a multiple of *two commits by hand* of one caller on
-the same store, the median of the ratios of each round; two commits that are as durable are the least that claim and settle can cost.
+Keyed calls per second: the median of {rounds} rounds. Each round measures all contestants of a store in turn, for
+{seconds:g} s each, so that all run under the same conditions. In brackets: the ratio to *two commits by hand* of one caller on
+the same store, as the median of the ratios of each round. Claim and settle cannot cost less than two equally durable commits.
 
 * **Onceward**: `ledger.run` awaited by tasks of one event loop, `ledger.blocking.run` called from threads. The effect is
-  irreversible, has a fingerprint and returns a small dict. It is counted: a fresh call ran it once, a replay never.
+  irreversible, has a fingerprint and returns a small dict. Runs are counted: each fresh call ran it once, and no replay
+  ran it.
 * **Onceward, a commit for each write**: the same, awaited, on a store that does not share batches.
-* **By hand**: no library. Claim and settle are one durable statement each, a replay is one look. On SQLite in WAL mode, as
-  ours are, and in the mode that SQLite has by itself, the rollback journal; both with `synchronous=FULL`. *The ledger's
-  table*: the statements that Onceward makes there, with its columns and indexes, and nothing of Onceward around them.
-* **Syncs slowed**: the same two in a process whose syncs take longer, until two commits by hand take what they do on a
-  disk of 800 such calls a second.
-* **One statement per call**: the same from 64 threads, which share the connections named and nothing else.
-* **Peers**: released versions in an environment of their own, as they come: {peers}.
-  DBOS: a workflow under the key, the effect as its step. DBOS leaves its SQLite file in rollback mode; the row below it
-  shows it with the file switched to WAL by hand.
-* **Round trips**: of a fresh and a replayed call, counted on the wire between client and server; for the embedded stores,
-  calls of the store.
+* **By hand**: no library. Claim and settle are one durable statement each, and a replay is one read. SQLite is measured in
+  WAL mode, as in Onceward, and with the rollback journal, its default mode, both with `synchronous=FULL`. *The ledger's
+  table*: the statements that Onceward runs, on its table with its columns and indexes, without the rest of Onceward.
+* **Syncs slowed**: *Onceward, blocking* and *two commits by hand* in a process whose syncs are slowed until two commits by
+  hand reach 800 calls per second.
+* **One statement per call**: the same statements as by hand from 64 threads, which share only the connections.
+* **Peers**: released versions in a separate environment, with their default settings: {peers}.
+  DBOS: a workflow with the key as its id, and the effect as its step. DBOS leaves its SQLite file in rollback mode. In the
+  row *file set to WAL*, the file was switched to WAL by hand.
+* **Round trips** of a fresh and of a replayed call, counted between client and server. For embedded stores, calls of the
+  store are counted.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Reasons as footnotes, each said once. Tables in one file need different marks."""
+    """Footnotes with reasons, each listed once. Tables in one file need different marks."""
 
     mark: str = ""
     reasons: list[str] = field(default_factory=list)
@@ -51,7 +52,7 @@ class Notes:
 
 def render(figures: Figures, machine: str, versions: dict[str, str], rounds: int, seconds: float) -> str:
     about = _ABOUT.format(rounds=rounds, seconds=seconds, peers=peers_text(versions))
-    head = ["# What a keyed call costs", "", machine, "", about]
+    head = ["# Cost of a keyed call", "", machine, "", about]
     notes = Notes()
     rows = heading(["store", "contestant"], [*map(str, SCENARIOS), "round trips"])
     for store, contestants in figures.stores.items():
@@ -68,12 +69,12 @@ def _row(figures: Figures, store: str, name: str, notes: Notes) -> str:
 
 
 def heading(words: list[str], figures: list[str]) -> list[str]:
-    """The first two lines of a table: columns of words, then columns of figures."""
+    """Return the first two lines of a table: columns of words, then columns of figures."""
     return [f"| {' | '.join([*words, *figures])} |", "|" + " --- |" * len(words) + " ---: |" * len(figures)]
 
 
 def cell(figures: Figures, store: str, who: tuple[str, Hashable], compared: tuple[str, Hashable], notes: Notes) -> str:
-    """A rate, and in brackets its ratio to that of another; a dash with a footnote for whoever was unable."""
+    """Return a rate with its ratio to another in brackets, or a dash with a footnote if the contestant was unable."""
     reason = figures.unable.get((store, *who))
     if reason is not None:
         return notes.dash(reason)

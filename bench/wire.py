@@ -1,4 +1,4 @@
-"""Counts round trips where they happen: a relay between a client and its server, and a store that counts its calls."""
+"""Counters of round trips: a relay between a client and its server, and a store that counts its calls."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 from bench.contest import Trips
-from onceward.core.claim import Answer, Entry, Ref, Status, Write
+from onceward.core.claim import Entry, Ref, Status, Write, WriteResult
 from onceward.store import Page, Reading, Store
 
-# Enough that one disturbed call does not show in the median.
+# Enough that one disturbed call does not change the median.
 CALLS = 7
 
 
 class Relay:
-    """Passes bytes on and counts how often the client spoke after the server did: one round trip each."""
+    """TCP relay that counts round trips: each time the client sends after the server has responded."""
 
     def __init__(self, port: int) -> None:
         self._server_port = port
@@ -29,7 +29,7 @@ class Relay:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def url(self, url: str) -> str:
-        """The same address, through this relay."""
+        """Return the URL with the port of this relay."""
         return url.replace(f":{urlsplit(url).port}", f":{self.port}", 1)
 
     def close(self) -> None:
@@ -47,25 +47,25 @@ class Relay:
                 self._sockets += [client, server]
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                answered = threading.Event()
-                answered.set()
-                threading.Thread(target=self._ask, args=(client, server, answered), daemon=True).start()
-                threading.Thread(target=self._answer, args=(server, client, answered), daemon=True).start()
+                responded = threading.Event()
+                responded.set()
+                threading.Thread(target=self._forward_requests, args=(client, server, responded), daemon=True).start()
+                threading.Thread(target=self._forward_responses, args=(server, client, responded), daemon=True).start()
 
-    def _ask(self, client: socket.socket, server: socket.socket, answered: threading.Event) -> None:
+    def _forward_requests(self, client: socket.socket, server: socket.socket, responded: threading.Event) -> None:
         with suppress(OSError):
             while data := client.recv(65_536):
-                if answered.is_set():
-                    answered.clear()
+                if responded.is_set():
+                    responded.clear()
                     self.trips += 1
                 server.sendall(data)
             server.shutdown(socket.SHUT_WR)
 
     @staticmethod
-    def _answer(server: socket.socket, client: socket.socket, answered: threading.Event) -> None:
+    def _forward_responses(server: socket.socket, client: socket.socket, responded: threading.Event) -> None:
         with suppress(OSError):
             while data := server.recv(65_536):
-                answered.set()
+                responded.set()
                 client.sendall(data)
             client.shutdown(socket.SHUT_WR)
 
@@ -80,13 +80,13 @@ def relay(port: int) -> Iterator[Relay]:
 
 
 class Counting:
-    """A store that counts what is asked of it. An embedded store has no wire, so a call of it is its round trip."""
+    """Store that counts its calls. An embedded store has no network connection, so each call counts as a round trip."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.trips = 0
 
-    def commit(self, writes: Sequence[Write]) -> list[Answer]:
+    def commit(self, writes: Sequence[Write]) -> list[WriteResult]:
         self.trips += 1
         return self._store.commit(writes)
 
@@ -118,7 +118,7 @@ class Counting:
 
 
 def count_trips(call: Callable[[str], object], trips: Callable[[], int]) -> Trips:
-    """Round trips of a fresh and of a replayed call, each the median of several."""
+    """Return the round trips of a fresh and of a replayed call, each as the median of several calls."""
 
     def cost(key: str) -> int:
         before = trips()

@@ -1,4 +1,4 @@
-"""A client that retries safely: the line breaks after the payment was made, the client dies, and it is paid once."""
+"""A client that retries safely: the connection breaks after the payment, the client dies, and it pays once."""
 
 import contextlib
 import socket
@@ -28,7 +28,7 @@ async def pay(request: Request) -> JSONResponse:
 
 
 class BadLine:
-    """Loses the body of the first answer."""
+    """Middleware that loses the body of the first response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -64,19 +64,19 @@ def main(folder: Path) -> None:
         middleware=[Middleware(BadLine), Middleware(IdempotencyMiddleware, store=f"sqlite:///{folder / 'keys.db'}")],
     )
     with serving(app) as url, httpx.Client(transport=RetryTransport(), base_url=url) as client:
-        # The transport adds the key and sends the request again when the answer breaks off.
-        answer = client.post("/payments", json={"amount": 10})
-        print("tries:", answer.extensions["tries"])
-        print("answer:", answer.status_code, answer.json(), answer.headers["Idempotent-Replayed"])
+        # The transport adds the key, and sends the request again when the response is incomplete.
+        response = client.post("/payments", json={"amount": 10})
+        print("tries:", response.extensions["tries"])
+        print("response:", response.status_code, response.json(), response.headers["Idempotent-Replayed"])
 
-        # An intent keeps its key in a file, for a client that dies before it has used the answer.
+        # An intent stores its key in a file, for a client that dies before it has used the response.
         intents = Intents(folder / "intents.db")
         for life in ("first life:", "second life:"):
             with contextlib.suppress(SystemExit), intents.until_done("pay order 43") as key:
-                answer = client.post("/payments", json={"amount": 20}, headers={"Idempotency-Key": key})
-                print(life, answer.json())
+                response = client.post("/payments", json={"amount": 20}, headers={"Idempotency-Key": key})
+                print(life, response.json())
                 if life == "first life:":
-                    raise SystemExit("the power fails before the answer is written down")
+                    raise SystemExit("the power fails before the response is stored")
         print("unfinished:", intents.unfinished())
     print("charged:", charged)
 

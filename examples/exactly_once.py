@@ -20,7 +20,7 @@ def main(folder: Path) -> None:
             shop.execute("INSERT INTO payments VALUES ('42', 10)")
             bound.settle({"paid": "42"})
 
-    # If the transaction did not commit, nothing happened: a wholly bound effect may be repeated.
+    # If the transaction did not commit, nothing happened. So an effect that is completely bound may be repeated.
     print("first:", ledger.blocking.run("pay:42", pay, effect="idempotent"))
     print("again:", ledger.blocking.run("pay:42", pay, effect="idempotent"))
     print("rows: ", shop.execute("SELECT count(*) FROM payments").fetchone()[0])

@@ -1,4 +1,4 @@
-"""Django: what goes into `asgi.py` and `wsgi.py`. Settings and urls stand here too, to have all in one file."""
+"""Django: the lines for `asgi.py` and `wsgi.py`. Settings and urls are here, too, to have everything in one file."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ async def ask_asgi() -> httpx.Response:
 
 
 if __name__ == "__main__":
-    # Both use one store, so the retry may come to the other server.
-    for name, answer in (("first:", ask_wsgi()), ("again:", asyncio.run(ask_asgi()))):
-        print(name, answer.status_code, answer.json(), answer.headers.get("Idempotent-Replayed", "fresh"))
+    # Both use the same store, so the retry may go to the other server.
+    for name, response in (("first:", ask_wsgi()), ("again:", asyncio.run(ask_asgi()))):
+        print(name, response.status_code, response.json(), response.headers.get("Idempotent-Replayed", "fresh"))
     print("charged:", len(charged))

@@ -18,7 +18,7 @@ def pay() -> tuple[dict[str, int], int]:
 if __name__ == "__main__":
     client = app.test_client()
     for name in ("first:", "again:"):
-        answer = client.post("/payments", json={"amount": 10}, headers={"Idempotency-Key": "order-42"})
-        print(name, answer.status_code, answer.get_json(), answer.headers.get("Idempotent-Replayed", "fresh"))
+        response = client.post("/payments", json={"amount": 10}, headers={"Idempotency-Key": "order-42"})
+        print(name, response.status_code, response.get_json(), response.headers.get("Idempotent-Replayed", "fresh"))
     print("charged:", len(charged))
     guard.close()

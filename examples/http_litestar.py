@@ -1,4 +1,4 @@
-"""Litestar: it makes its middleware anew for every route, so all of them share one ledger."""
+"""Litestar creates its middleware for each route, so all of them share one ledger."""
 
 from litestar import Litestar, Request, post
 from litestar.datastructures import State
@@ -22,6 +22,6 @@ app = Litestar([pay], middleware=[DefineMiddleware(IdempotencyMiddleware, store=
 if __name__ == "__main__":
     with TestClient(app) as client:
         for name in ("first:", "again:"):
-            answer = client.post("/payments", json={"amount": 10}, headers={"Idempotency-Key": "order-42"})
-            print(name, answer.status_code, answer.json(), answer.headers.get("Idempotent-Replayed", "fresh"))
+            response = client.post("/payments", json={"amount": 10}, headers={"Idempotency-Key": "order-42"})
+            print(name, response.status_code, response.json(), response.headers.get("Idempotent-Replayed", "fresh"))
     print("charged:", len(charged))

@@ -21,9 +21,9 @@ async def main() -> None:
     async with app.test_app() as running:
         client = running.test_client()
         for name in ("first:", "again:"):
-            answer = await client.post("/payments", json={"amount": 10}, headers={"Idempotency-Key": "order-42"})
-            replayed = answer.headers.get("Idempotent-Replayed", "fresh")
-            print(name, answer.status_code, await answer.get_json(), replayed)
+            response = await client.post("/payments", json={"amount": 10}, headers={"Idempotency-Key": "order-42"})
+            replayed = response.headers.get("Idempotent-Replayed", "fresh")
+            print(name, response.status_code, await response.get_json(), replayed)
     print("charged:", len(charged))
 
 

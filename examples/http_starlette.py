@@ -28,8 +28,8 @@ app = Starlette(
 async def main() -> None:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://shop") as client:
         for name in ("first:", "again:"):
-            answer = await client.post("/payments", json={"amount": 10}, headers={"Idempotency-Key": "order-42"})
-            print(name, answer.status_code, answer.json(), answer.headers.get("Idempotent-Replayed", "fresh"))
+            response = await client.post("/payments", json={"amount": 10}, headers={"Idempotency-Key": "order-42"})
+            print(name, response.status_code, response.json(), response.headers.get("Idempotent-Replayed", "fresh"))
     print("charged:", len(charged))
 
 

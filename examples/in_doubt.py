@@ -1,14 +1,14 @@
-"""In doubt is an outcome: an irreversible effect that broke off is not repeated; a hook with evidence resolves it."""
+"""In doubt: an irreversible effect that was interrupted is not repeated. A reconcile hook finds out what happened."""
 
 from onceward import errors, open_ledger, verdict
 from onceward.core.claim import Entry
 
-sent: dict[str, str] = {}  # what the mail provider knows
+sent: dict[str, str] = {}  # the mail provider's records
 
 
 def send(address: str) -> str:
     sent[address] = "message-1"
-    raise TimeoutError("the provider's answer never came")
+    raise TimeoutError("the provider did not respond")
 
 
 def ask_provider(entry: Entry) -> verdict.Verdict:

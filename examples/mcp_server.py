@@ -1,7 +1,7 @@
-"""Tools over the Model Context Protocol that have one effect, however often their caller tries.
+"""Tools over the Model Context Protocol that have one effect, however often they are called.
 
-python examples/mcp_server.py            plays the client as well, and shows what it gets
-python examples/mcp_server.py --serve    is the server, on stdio, for any client
+python examples/mcp_server.py            run a client and a server, and print the results
+python examples/mcp_server.py --serve    run the server on stdio, for any client
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ async def play() -> None:
     async with Client(server) as client:
         print("first:      ", await call(client, 10))
         print("again:      ", await call(client, 10))
-        print("by a key:   ", await call(client, 10, "refund-1"))
+        print("with a key: ", await call(client, 10, "refund-1"))
         print("its retry:  ", await call(client, 10, "refund-1"))
-        print("other sum:  ", await call(client, 99, "refund-1"))
+        print("other amount: ", await call(client, 99, "refund-1"))
     async with Client(server) as client:
         print("new server: ", await call(client, 10, "refund-1"))
 

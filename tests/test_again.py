@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_a_few_may_run_again() -> None:
-    assert refusal(1, ["tests/hub/test_chat.py::test_one[a/fire/b]"] * AGAIN_MAX) is None
+    assert refusal(1, ["tests/hub/routes/test_chat.py::test_one[a/faults/b]"] * AGAIN_MAX) is None
 
 
 @pytest.mark.parametrize(
@@ -25,10 +25,27 @@ def test_a_few_may_run_again() -> None:
         (None, ["tests/test_a.py::test_one"], "came before the tests"),
         (3, ["tests/test_a.py::test_one"], "broke off"),
         (1, ["tests/test_a.py::test_one"] * (AGAIN_MAX + 1), "at most"),
-        (1, ["tests/test_a.py::test_one", "tests/hub/fire/test_killed.py::test_two"], "a promise was broken"),
+        (1, ["tests/test_a.py::test_one", "tests/faults/hub/test_killed_workers.py::test_two"], "a promise was broken"),
         (1, ["tests/simulation/test_simulation.py::test_one"], "a promise was broken"),
+        *(
+            (1, [f"tests/{folder}/test_one.py::test_one"], "a promise was broken")
+            for folder in ("store", "hub/db", "hub/events", "http/keyed", "hub/turns/model", "hub/tasks")
+        ),
     ],
-    ids=["none", "of-an-earlier-run", "broken-off", "many", "under-fire", "simulated"],
+    ids=[
+        "none",
+        "of-an-earlier-run",
+        "broken-off",
+        "many",
+        "under-fire",
+        "simulated",
+        "store",
+        "db",
+        "events",
+        "http",
+        "turns",
+        "tasks",
+    ],
 )
 def test_others_may_not(ended: int | None, failed: Sequence[str], why: str) -> None:
     assert why in str(refusal(ended, failed))

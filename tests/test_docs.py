@@ -24,17 +24,17 @@ import onceward
 import onceward.http
 import onceward.store
 from onceward import Ledger, errors, open_ledger, testing, verdict
-from onceward.blocking import Blocking
-from onceward.bound import Bound
 from onceward.core import key, outcome, value
 from onceward.core.claim import Entry, Status
 from onceward.http import Operation, Rule, problem
-from onceward.http.guard import Guard
-from onceward.http.metrics import Tally
-from onceward.http.options import Options
-from onceward.run import CurrentClaim
-from onceward.store import redis_wire
-from onceward.terms import Effect, Terms
+from onceward.http.keyed.admission import Admission
+from onceward.http.keyed.options import MiddlewareOptions
+from onceward.http.metrics import ProcessCounts
+from onceward.ledger.blocking import Blocking
+from onceward.ledger.run import CurrentClaim
+from onceward.ledger.terms import Effect, Terms
+from onceward.ledger.transaction import Bound
+from onceward.store.redis import connection
 from onceward.testing import StoreContract
 
 ROOT = Path(__file__).parent.parent
@@ -202,18 +202,55 @@ def test_every_test_that_is_named_exists(page: Path) -> None:
         assert not name or name in functions(ROOT / path), f"{path}::{name}"
 
 
+MAPS = [ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"]
+maps = pytest.mark.parametrize("page", MAPS, ids=lambda page: page.name)
+
+
+def named_paths(page: Path) -> set[str]:
+    """Every path of a module or a folder that is written as code, and every path of a module in a diagram."""
+    words = {word for span in re.findall(r"`([^`\n]+)`", prose(page)) for word in span.split() if "<" not in word}
+    words |= {word.strip("│,:") for block in blocks(page) for word in block.text.split() if "/" in word[:-1]}
+    return {word for word in words if re.fullmatch(r"[\w.-][\w./-]*(?:\.py|\.sql|\.lua|/)", word)}
+
+
+@maps
+def test_every_path_that_is_named_exists(page: Path) -> None:
+    paths = named_paths(page)
+    missing = {
+        path for path in paths if not any((below / path).exists() for below in (ROOT, ROOT / "src" / "onceward"))
+    }
+
+    assert len(paths) > 10
+    assert missing == set()
+
+
+def test_the_architecture_shows_every_folder_of_the_package() -> None:
+    (tree,) = [block for block in blocks(ROOT / "ARCHITECTURE.md") if block.text.startswith("src/onceward/\n")]
+    shown: set[str] = set()
+    way: list[str] = []
+    for line in tree.text.splitlines()[1:]:
+        name = line.split()[0]
+        depth = (len(line) - len(line.lstrip())) // 2 - 1
+        way = [*way[:depth], name.rstrip("/")]
+        shown.add("/".join(way))
+    source = ROOT / "src" / "onceward"
+
+    assert shown == {str(file.parent.relative_to(source)) for file in source.glob("*/**/__init__.py")}
+
+
+HEADER_ROWS = ("| --- |", "| effect |", "| failure |", "| guarantee |", "| rule |", "| when |")
+
+
 @pytest.mark.parametrize("name", ["guarantees.md", "what-happens-when.md"])
 def test_every_promise_names_its_test(name: str) -> None:
     for line in text_of(ROOT / "docs" / name).splitlines():
-        if line.startswith("| ") and not line.startswith(("| ---", "| the ", "| rule ", "| when ")):
+        if line.startswith("| ") and not line.startswith(HEADER_ROWS):
             assert any(test for _, test in NAMED_TEST.findall(line)), f"no test: {line}"
 
 
 def test_every_rule_of_the_stores_names_tests_of_that_rule() -> None:
     rules = re.findall(r"^ *(\d+)\. ([A-Z][\w ]+)", inspect.getdoc(onceward.store) or "", re.MULTILINE)
-    rows = [
-        line for line in section(ROOT / "docs" / "guarantees.md", "The store's rules").splitlines() if line[:1] == "|"
-    ]
+    rows = [line for line in section(ROOT / "docs" / "guarantees.md", "Store contract").splitlines() if line[:1] == "|"]
     for number, _ in rules:
         (row,) = [row for row in rows if row.startswith(f"| {number} ")]
         named = [functions(ROOT / path)[name] for path, name in NAMED_TEST.findall(row) if "/rules/" in path]
@@ -280,7 +317,7 @@ def written(default: object) -> str:
 
 
 def test_every_option_of_open_ledger_is_in_the_reference_with_its_default() -> None:
-    rows = table(section(REFERENCE, "Opening"))
+    rows = table(section(REFERENCE, "Open a ledger"))
     for name, parameter in inspect.signature(open_ledger).parameters.items():
         expected = "required" if parameter.default is parameter.empty else written(parameter.default)
         assert rows[name][0] == expected, name
@@ -306,15 +343,15 @@ def test_every_public_name_of_http_is_in_the_reference() -> None:
 
 
 def test_every_option_of_the_middleware_is_in_its_guide_with_its_default() -> None:
-    rows = table(section(HTTP_GUIDE, "Every option"))
-    guard = Guard("memory:", {})
+    rows = table(section(HTTP_GUIDE, "Options"))
+    guard = Admission("memory:", {})
     route = {field.name: getattr(guard.default, field.name) for field in dataclasses.fields(Rule)}
     own = {"max_stream_seconds": guard.max_stream_seconds, "enabled": guard.enabled}
     guard.ledger.close()
 
-    assert set(Options.__annotations__) | route.keys() == rows.keys()
+    assert set(MiddlewareOptions.__annotations__) | route.keys() == rows.keys()
     for name, default in {**route, **own}.items():
-        if name in Options.__annotations__:
+        if name in MiddlewareOptions.__annotations__:
             assert rows[name][0] == (str(default) if isinstance(default, bool) else written(default)), name
             assert rows[name][1].startswith("(r) ") == (name in route), name
 
@@ -327,16 +364,16 @@ def test_every_problem_answer_is_in_the_reference_and_in_the_guide() -> None:
     codes = {json.loads(answer.body)["code"] for answer in of_the_middleware}
 
     assert codes | {*problem.CODES.values()} <= table(section(REFERENCE, "HTTP")).keys()
-    assert codes <= code_words(section(HTTP_GUIDE, "What happens to a request"))
+    assert codes <= code_words(section(HTTP_GUIDE, "Request lifecycle"))
 
 
 def test_every_metric_and_log_event_is_in_the_reference_and_in_the_guide() -> None:
-    metrics = {f"{one.name}_total" if one.type == "counter" else one.name for one in Tally().collect()}
-    events = set(re.findall(r'log\(logging\.\w+, "(\w+)"', text_of(ROOT / "src/onceward/http/observe.py")))
+    metrics = {f"{one.name}_total" if one.type == "counter" else one.name for one in ProcessCounts().collect()}
+    events = set(re.findall(r'log_event\(_log\.\w+, "(\w+)"', text_of(ROOT / "src/onceward/http/observer.py")))
 
     assert len(events) == 4
     assert metrics | events <= code_words(section(REFERENCE, "HTTP"))
-    assert metrics | events <= code_words(section(HTTP_GUIDE, "What an operator sees"))
+    assert metrics | events <= code_words(section(HTTP_GUIDE, "Observability"))
 
 
 def test_every_store_scheme_is_in_the_reference_and_in_the_readme() -> None:
@@ -350,7 +387,7 @@ def test_every_store_scheme_is_in_the_reference_and_in_the_readme() -> None:
 
 
 def test_every_option_of_a_redis_url_is_in_the_reference() -> None:
-    assert {"prefix", "volatile", *redis_wire._OPTIONS} <= code_words(section(REFERENCE, "Store URLs"))
+    assert {"prefix", "volatile", *connection._OPTIONS} <= code_words(section(REFERENCE, "Store URLs"))
 
 
 def test_every_make_target_is_described() -> None:
@@ -364,12 +401,12 @@ def test_every_make_target_is_described() -> None:
 def test_every_column_of_the_table_is_in_the_reference() -> None:
     db = sqlite3.connect(":memory:")
     db.executescript(
-        "".join(text_of(ROOT / "src/onceward/store" / one) for one in ("sqlite.sql", "sqlite_schema2.sql"))
+        "".join(text_of(ROOT / "src/onceward/store/sqlite" / one) for one in ("schema.sql", "schema_2.sql"))
     )
     columns = {row[1] for row in db.execute("PRAGMA table_info(platform_idempotency_keys)")}
     tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     db.close()
-    text = section(REFERENCE, "The SQL table")
+    text = section(REFERENCE, "SQL table")
 
     assert columns == table(text).keys()
     assert tables <= code_words(text)

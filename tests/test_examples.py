@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.hub.process import running_hub
+from tests.hub.hub_process import running_hub
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -42,8 +42,8 @@ def test_exactly_once_leaves_one_row(tmp_path: Path) -> None:
 def test_in_doubt_is_resolved_by_evidence(tmp_path: Path) -> None:
     said = said_by("in_doubt.py", tmp_path)
 
-    assert said[0] == "first:  the provider's answer never came"
-    assert said[1].startswith("again:  nobody knows whether")
+    assert said[0] == "first:  the provider did not respond"
+    assert said[1].startswith("again:  it is unknown whether")
     assert said[2] == "asked:  message-1"
 
 
@@ -55,9 +55,9 @@ def test_an_mcp_client_gets_one_refund_for_each_key(tmp_path: Path) -> None:
     assert {name: text.strip() for name, _, text in said} == {
         "first": f"done {paid}",
         "again": f"replayed {paid}",
-        "by a key": f"done {paid}",
+        "with a key": f"done {paid}",
         "its retry": f"replayed {paid}",
-        "other sum": "refused None key-reused",
+        "other amount": "refused None key-reused",
         "new server": f"replayed {paid}",
         "refunds": "2",
     }
@@ -95,7 +95,7 @@ def test_a_retry_gets_the_first_answer_under_every_framework(framework: str, tmp
 def test_a_client_on_a_bad_line_pays_once_for_each_payment(tmp_path: Path) -> None:
     assert said_by("client.py", tmp_path) == [
         "tries: 2",
-        "answer: 201 {'payment': 1, 'amount': 10} true",
+        "response: 201 {'payment': 1, 'amount': 10} true",
         "first life: {'payment': 2, 'amount': 20}",
         "second life: {'payment': 2, 'amount': 20}",
         "unfinished: []",
@@ -108,11 +108,11 @@ def test_topics_on_a_hub_have_everything_once(tmp_path: Path) -> None:
         "first life: message of event 2",
         "second life: message of event 2",
         "attached Rocks",
-        "was there Rocks",
-        "heard: 1 topic.created",
-        "heard: 2 topic.message_added",
-        "heard: 3 topic.attachment_added",
-        "next time after: 3",
+        "already there: Rocks",
+        "event: 1 topic.created",
+        "event: 2 topic.message_added",
+        "event: 3 topic.attachment_added",
+        "continue after: 3",
     ]
 
 

@@ -25,26 +25,26 @@ _COMMAND = "import sys; from onceward.cli import main; sys.exit(main("
 # What is missing, what asks for it, and the extra that brings it.
 NEEDS = [
     ("psycopg", "from onceward import open_ledger; open_ledger('postgresql://h/d')", "postgres"),
-    ("psycopg", "from onceward.db.engine import open_database; open_database('postgresql://h/d')", "postgres"),
+    ("psycopg", "from onceward.hub.db.engine import open_database; open_database('postgresql://h/d')", "postgres"),
     ("psycopg", f"{_COMMAND}['schema', 'print', '--ledger', 'postgresql://']))", "postgres"),
     ("redis", "from onceward import open_ledger; open_ledger('redis://h')", "redis"),
     ("httpx", "import onceward.http.client", "client"),
     ("httpx", "import onceward.hub.client", "client"),
     ("prometheus_client", f"{_MIDDLEWARE}metrics=object())", "metrics"),
     ("cryptography", f"{_MIDDLEWARE}encryption_keys=[b'k' * 32])", "crypto"),
-    ("obstore", "from onceward.blobs.open import open_blobs; open_blobs('s3://bucket')", "s3"),
+    ("obstore", "from onceward.hub.blobs.open import open_blobs; open_blobs('s3://bucket')", "s3"),
     ("click", f"{_COMMAND}['config']))", "hub"),
     ("uvicorn", f"{_COMMAND}['serve', '--port', '0', '--data-dir', sys.argv[2]]))", "hub"),
     ("fastapi", "import onceward.hub.app", "hub"),
     *(
         ("sqlalchemy", f"import {module}", "hub")
         for module in (
-            "onceward.db.engine",
-            "onceward.db.migrate",
-            "onceward.ingest.insert",
-            "onceward.ingest.schema",
-            "onceward.tasks",
-            "onceward.topics",
+            "onceward.hub.db.engine",
+            "onceward.hub.db.migrate",
+            "onceward.hub.ingest.entries.insert",
+            "onceward.hub.ingest.entries.schema",
+            "onceward.hub.tasks",
+            "onceward.hub.topics",
             "onceward.turns.runners.dbos",
             "onceward.turns.runners.hatchet",
         )

@@ -19,56 +19,64 @@ SOURCE = ROOT / "src" / "onceward"
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors"}),
     frozenset({"core"}),
-    frozenset({"store"}),
-    frozenset(
-        {"holder", "terms", "bound", "closing", "delivery", "doubts", "run", "ledger", "once", "blocking", "open", "db"}
-    ),
-    frozenset({"events", "blobs"}),
-    frozenset({"http", "turns", "tools", "integrations", "ingest", "topics", "tasks"}),
-    frozenset({"testing"}),
-    frozenset({"hub", "cli", "__main__"}),
+    frozenset({"old_names", "store"}),
+    frozenset({"ledger"}),
+    frozenset({"http", "tools"}),
+    frozenset({"integrations", "testing"}),
+    frozenset({"hub"}),
+    frozenset({"turns", "cli"}),
+    frozenset({"__main__"}),
 )
 # `onceward` itself gathers the public names; a layer that imported it would import everything.
 TOP = "__init__"
-# What these share is below them; they do not know of each other.
+# Inside the hub: what these share is below them; they do not know of each other.
 STRANGERS = frozenset({"turns", "ingest", "topics", "tasks"})
+BELOW_STRANGERS = frozenset({"db", "events", "blobs", "media", "archives", "web_url"})
 
 # Where each package from outside may be imported: in one module, behind which it can be replaced.
 DRIVERS: dict[str, tuple[str, ...]] = {
     "rfc8785": ("core/canonical.py",),
-    "multipart": ("http/parts.py",),
-    "httpx": ("http/client.py", "hub/client/"),
-    "psycopg": ("store/postgres_wire.py",),
-    "redis": ("store/redis_wire.py",),
-    "cryptography": ("http/seal.py",),
-    "prometheus_client": ("http/metrics.py", "hub/metrics.py"),
-    "opentelemetry": ("http/observe.py",),
+    "multipart": ("http/request/form_digest.py",),
+    "httpx": ("http/client/transport.py", "hub/client/"),
+    "psycopg": ("store/postgres/connection.py",),
+    "redis": ("store/redis/connection.py",),
+    "cryptography": ("http/stored/encryption.py",),
+    "prometheus_client": ("http/metrics.py", "hub/web/metrics.py"),
+    "opentelemetry": ("http/observer.py",),
     "pytest": ("testing/",),
     # Relational code is SQLAlchemy Core; what the schema is made with is needed only to make it.
-    "sqlalchemy": ("db/", "events/", "topics/", "tasks/", "ingest/", "turns/", "hub/tokens.py"),
-    "alembic": ("db/migrate.py", "db/migrations/"),
+    "sqlalchemy": (
+        "hub/db/",
+        "hub/events/",
+        "hub/topics/",
+        "hub/tasks/",
+        "hub/ingest/",
+        "hub/turns/",
+        "hub/security/tokens.py",
+    ),
+    "alembic": ("hub/db/migrate.py", "hub/db/migrations/"),
     # The hub is a FastAPI application; its parts are its own.
     "fastapi": ("hub/",),
     "starlette": ("hub/",),
     "pydantic": ("hub/",),
     "anyio": ("hub/",),
-    "uvicorn": ("hub/server.py", "hub/http_protocol.py", "hub/frames.py"),
-    "httptools": ("hub/http_protocol.py",),
-    "websockets": ("hub/frames.py",),
-    "structlog": ("hub/observe.py",),
+    "uvicorn": ("hub/server/process.py", "hub/server/http_protocol.py", "hub/server/websocket_protocol.py"),
+    "httptools": ("hub/server/http_protocol.py",),
+    "websockets": ("hub/server/websocket_protocol.py",),
+    "structlog": ("hub/web/request_log.py",),
     "click": ("cli/",),
     "rich": ("cli/",),
     # Bytes: where they lie, what they are, how they arrive.
-    "obstore": ("blobs/s3.py", "blobs/s3_owner.py"),
-    "magic": ("blobs/media/",),
-    "pylibmagic": ("blobs/media/",),
-    "python_multipart": ("hub/upload.py",),
+    "obstore": ("hub/blobs/s3.py", "hub/blobs/s3_owner.py"),
+    "magic": ("hub/media/",),
+    "pylibmagic": ("hub/media/",),
+    "python_multipart": ("hub/web/upload.py",),
     # Addresses as browsers read them.
-    "ada_url": ("ingest/url.py",),
+    "ada_url": ("hub/ingest/normalize/url.py",),
     # Agents: one module for each engine and protocol.
     "mcp": ("integrations/mcp.py",),
-    "dbos": ("turns/runners/dbos.py",),
-    "hatchet_sdk": ("turns/runners/hatchet.py",),
+    "dbos": ("hub/turns/runners/dbos.py",),
+    "hatchet_sdk": ("hub/turns/runners/hatchet.py",),
 }
 
 # The pure core: values in, values out.
@@ -87,7 +95,7 @@ IMPURE_CALLS = frozenset({
 
 # A module is named for what it holds.
 NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "base", "manager", "managers", "models", "misc"})
-# More than this does not fit in a reader's head. Tests are read one at a time.
+# Longer modules are hard to keep in mind. Docstrings do not count, so nobody saves on them. Tests are read one at a time.
 LINES_MAX = {"src": 400, "tests": 600}
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK|NotImplementedError)\b")
 
@@ -120,6 +128,16 @@ def part_of(path: Path) -> str:
 @functools.cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
+
+
+def docstring_lines(node: ast.AST) -> int:
+    """The number of lines that the docstring of this module, class or function takes."""
+    if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        return 0
+    first = node.body[0] if node.body else None
+    if not isinstance(first, ast.Expr) or not isinstance(first.value, ast.Constant):
+        return 0
+    return (first.end_lineno or first.lineno) - first.lineno + 1 if isinstance(first.value.value, str) else 0
 
 
 def imports_of(tree: ast.AST) -> Iterator[str]:
@@ -190,8 +208,16 @@ def test_nothing_imports_upward(path: Path) -> None:
 
     assert TOP not in imported, "it imports the public face, which imports everything"
     assert {other for other in imported if layer(other) > layer(part)} == set()
-    if part in STRANGERS:
-        assert imported & STRANGERS == set()
+
+
+@each(modules(SOURCE / "hub"))
+def test_topics_tasks_ingest_and_turns_share_only_what_is_below_them(path: Path) -> None:
+    part = path.relative_to(SOURCE / "hub").parts[0]
+    if part in STRANGERS | BELOW_STRANGERS:
+        allowed = BELOW_STRANGERS | {part} if part in STRANGERS else BELOW_STRANGERS
+        imported = {name.split(".")[2] for name in imports_of(tree_of(path)) if name.startswith("onceward.hub.")}
+
+        assert imported - allowed == set()
 
 
 def test_every_part_has_its_layer() -> None:
@@ -221,7 +247,8 @@ def test_the_core_has_no_clock_no_randomness_no_files_and_no_async(path: Path) -
 @everything
 def test_a_module_is_named_for_what_it_holds_and_fits_in_a_head(path: Path) -> None:
     assert not {*path.relative_to(ROOT).with_suffix("").parts} & NAMELESS
-    assert len(path.read_text("utf-8").splitlines()) <= LINES_MAX[path.relative_to(ROOT).parts[0]]
+    lines = len(path.read_text("utf-8").splitlines()) - sum(map(docstring_lines, ast.walk(tree_of(path))))
+    assert lines <= LINES_MAX[path.relative_to(ROOT).parts[0]]
 
 
 @source
@@ -296,7 +323,7 @@ def test_no_test_is_left_out(path: Path) -> None:
         ("import onceward", {TOP}),
         ("import onceward.core.claim", {"core"}),
         ("def f():\n    from onceward.ledger import Ledger", {"ledger"}),
-        ("if TYPE_CHECKING:\n    from onceward.run import run", {"run"}),
+        ("if TYPE_CHECKING:\n    from onceward.http.problem import problem", {"http"}),
         ("import json", set()),
     ],
 )

@@ -13,7 +13,7 @@ from tests.test_docs import RUN, blocks
 
 from onceward import open_ledger
 from onceward.errors import InvalidOption
-from onceward.terms import terms_for
+from onceward.ledger.terms import terms_for
 from onceward.tools import Toolbox, tool
 
 ROOT = Path(__file__).parent.parent

@@ -1,1 +1,1 @@
-"""Bytes on the disk, beside the same steps by hand, and what their rows add."""
+"""Benchmark of blobs: durable puts compared with the same steps by hand, and the cost of their rows."""

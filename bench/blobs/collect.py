@@ -1,6 +1,6 @@
-"""The collection of garbage over more and more blobs: the time for each must not grow.
+"""Garbage collection of an increasing number of blobs: the time per blob must not grow.
 
-Half of the blobs are garbage, half are attached; all have their file.
+Half of the blobs are garbage and half are attached. Every blob has its file.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 from sqlalchemy import text
 
-from onceward.blobs.folder import FolderBlobs
-from onceward.db.engine import Database, open_database
-from onceward.db.migrate import migrate
-from onceward.tasks import create_task, gc_blobs
+from onceward.hub.blobs.folder import FolderBlobs
+from onceward.hub.db.engine import Database, open_database
+from onceward.hub.db.migrate import migrate
+from onceward.hub.tasks import create_task, gc_blobs
 
 ROWS_AT_ONCE = 10_000
 THEN = "2026-01-01T00:00:00.000000Z"
@@ -42,7 +42,7 @@ def _rows(count: int) -> Iterator[list[dict[str, Any]]]:
 
 
 def _fill(database: Database, folder: Path, count: int) -> None:
-    """As uploads leave them, but not as carefully."""
+    """Create the rows and files that uploads would create, without syncs and checks."""
     with database.write() as tx:
         create_task(tx, "A task", task_id="t1")
     for rows in _rows(count):
@@ -59,13 +59,13 @@ def _fill(database: Database, folder: Path, count: int) -> None:
 
 
 def measure(url: str, scratch: Path, count: int) -> float:
-    """Microseconds for each collected blob."""
+    """Return the microseconds for each collected blob."""
     with tempfile.TemporaryDirectory(dir=scratch) as folder, closing(open_database(url)) as database:
         migrate(database)
         store = FolderBlobs(Path(folder))
         _fill(database, Path(folder), count)
         started = time.perf_counter()
-        # Nothing is younger than an hour, as far as rows say; the files are, so no orphan is looked for.
+        # By their rows, all blobs are older than the grace time. The files are younger, so none is treated as an orphan.
         found = gc_blobs(database, store, dry_run=False, grace_seconds=3600)
         took = time.perf_counter() - started
         assert (found.deleted_count, found.failed_count) == (count // 2, 0), found

@@ -1,8 +1,9 @@
-"""Durable puts into a blob folder, beside the same steps by hand: hash while writing, fsync, link, fsync the folder.
-And small ones with what makes attachments of them: rows in SQLite, events, media types.
+"""Durable puts into a blob folder, compared with the same steps by hand.
 
-One large blob in MB/s, and small ones per second from one thread and from sixteen. Rounds go through all contestants, so
-that all meet the same weather.
+The steps are: hash while writing, fsync, link, fsync the folder.
+One large blob is measured in MB/s, and small blobs per second from one thread and from sixteen. Small blobs are also
+measured as attachments, with rows in SQLite, events and media types. Each round measures all contestants in turn, so that
+all run under the same conditions.
 """
 
 from __future__ import annotations
@@ -20,24 +21,24 @@ from pathlib import Path
 from typing import Protocol
 
 from bench.contest import Figures
-from onceward import tasks
-from onceward.blobs.folder import FolderBlobs
-from onceward.db.engine import open_database
-from onceward.db.migrate import migrate
+from onceward.hub import tasks
+from onceward.hub.blobs.folder import FolderBlobs
+from onceward.hub.db.engine import open_database
+from onceward.hub.db.migrate import migrate
 
 FOLDER = "folder"
 OURS, BY_HAND, WITH_ROWS = "Onceward", "by hand", "Onceward, with rows"
-# What an upload hands over at a time.
+# Bytes of one write, as in an upload.
 PIECE = os.urandom(256 * 1024)
 SMALL_BYTES = 4 * 1024
-# Small uploads are files of some kind, which most are known by: bytes of no known type cost a look of libmagic each.
+# Small blobs start like a PNG, because most uploads have a known type. Unknown bytes cost a call of libmagic each.
 PICTURE = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
 MANY = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """So many blobs of so many bytes, by so many threads."""
+    """A number of blobs of one size, put by a number of threads."""
 
     size_bytes: int
     count: int
@@ -59,15 +60,15 @@ class Ours:
         self._blobs = FolderBlobs(folder)
 
     def put(self, piece: bytes, times: int) -> None:
-        with self._blobs.spool() as spool:
+        with self._blobs.temp_file() as temp_file:
             for _ in range(times):
-                spool.write(piece)
-            spool.finish()
-            self._blobs.put(spool, "bl-00000001")
+                temp_file.write(piece)
+            temp_file.finish()
+            self._blobs.put(temp_file, "bl-00000001")
 
 
 class WithRows:
-    """As a hub makes an attachment of an upload, without HTTP."""
+    """Puts with the rows of an attachment, as the hub creates it from an upload, without HTTP."""
 
     def __init__(self, folder: Path) -> None:
         self._blobs = FolderBlobs(folder / "blobs")
@@ -75,21 +76,21 @@ class WithRows:
         migrate(self._database)
         with self._database.write() as tx:
             tasks.create_task(tx, "A task", task_id="t1")
-        self._new, self._rules = tasks.NewAttachment("artifact"), tasks.UploadRules()
+        self._new, self._rules = tasks.NewTaskAttachment("artifact"), tasks.UploadRules()
 
     def put(self, piece: bytes, times: int) -> None:
-        with self._blobs.spool() as spool:
+        with self._blobs.temp_file() as temp_file:
             for _ in range(times):
-                spool.write(piece)
-            spool.finish()
-            tasks.create_managed_attachment(self._database, self._blobs, "t1", spool, self._new, self._rules)
+                temp_file.write(piece)
+            temp_file.finish()
+            tasks.create_managed_attachment(self._database, self._blobs, "t1", temp_file, self._new, self._rules)
 
     def close(self) -> None:
         self._database.close()
 
 
 class ByHand:
-    """No checks, no locks, no descriptors relative to each other; folders are made and synced as they must be."""
+    """Puts by hand, without checks, locks and relative file descriptors. Folders are synced as durability requires."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -129,20 +130,20 @@ def _sync(folder: Path) -> None:
 
 
 def loads(large_bytes: int, small_count: int) -> tuple[Load, Load, Load]:
-    """The large one, and the small ones of one thread and of sixteen."""
+    """Return three loads: the large blob, small blobs from one thread, and small blobs from sixteen."""
     return Load(large_bytes, 1, 1), Load(SMALL_BYTES, small_count, 1), Load(SMALL_BYTES, small_count, MANY)
 
 
 def compete(
-    scratch: Path, large_bytes: int, small_count: int, rounds: int, tell: Callable[[str], None] = lambda _: None
+    scratch: Path, large_bytes: int, small_count: int, rounds: int, report: Callable[[str], None] = lambda _: None
 ) -> Figures:
-    """The large blob by two contestants, the small ones by all three; each goes first in turn."""
+    """Measure the large blob with two contestants and small ones with all three, in an order that rotates each round."""
     figures = Figures.empty()
     figures.stores[FOLDER] = [OURS, BY_HAND, WITH_ROWS]
     for number in range(rounds):
-        tell(f"puts: round {number + 1} of {rounds}")
+        report(f"puts: round {number + 1} of {rounds}")
         for load in loads(large_bytes, small_count):
-            # Small files stay till the end: ext4 takes its time to make files where many have just been deleted.
+            # Small files are deleted at the end, because ext4 creates files slowly where many have just been deleted.
             folder = Path(tempfile.mkdtemp(dir=scratch))
             with ExitStack() as stack:
                 if load.count == 1:
@@ -160,7 +161,7 @@ def compete(
 
 
 def _rate(contestant: Putter, load: Load) -> float:
-    """MB/s of one, or how many a second; every one has other bytes."""
+    """Return MB/s of one blob, or blobs per second. Every blob has different bytes."""
     if load.count == 1:
         piece = os.urandom(16) + PIECE[16:]
         started = time.perf_counter()

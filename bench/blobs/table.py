@@ -1,4 +1,4 @@
-"""The tables of bytes, and the verdicts on their goals."""
+"""Tables of blobs, and the verdicts on their goals."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from bench.contest import Figures
 from bench.goals import Goal, at_least, at_most, shown
 from bench.table import goal_rows, heading
 
-# The same collection of 10,000 blobs took between 112 and 142 µs for each on one day; a step that looks at all blobs for
-# each of them would cost ten times as much with ten times as many.
+# Allows for noise: on one day, the same collection of 10,000 blobs took between 112 and 142 µs per blob. A step that
+# reads all blobs for each blob would take ten times as long per blob with ten times as many blobs.
 FLAT_MAX = 1.5
 _BASE = 10_000
 _POWERS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 _ABOUT = """\
-Puts: the medians of {rounds} rounds. Every round goes through all contestants, so that all meet the same weather; a ratio is
-the median of the ratios of each round.
+Puts: the medians of {rounds} rounds. Each round measures all contestants in turn, so that all run under the same conditions.
+A ratio is the median of the ratios of each round.
 
 * **By hand**: hash while writing, fsync, link, fsync the folder, without checks and locks.
-* **Blobs of 4 KiB** begin as a PNG does, and are random behind that. Bytes of no known type take about 0.3 ms longer with rows,
-  for which libmagic looks at them.
-* **With rows**: `create_managed_attachment` on SQLite, called from threads of one process: the same puts, and media types,
+* **Blobs of 4 KiB** start like a PNG, and the rest is random. With rows, a blob of unknown type takes about 0.3 ms longer,
+  because libmagic has to read it.
+* **With rows**: `create_managed_attachment` on SQLite, called from threads of one process: the same puts, with media types,
   rows and events.
-* **Through a hub**: one hub process; a new connection for each small upload.
-* **Collection**: half of the blobs are garbage, half are attached.
+* **Through a hub**: one hub process, with a new connection for each small upload.
+* **Collection**: garbage collection where half of the blobs are garbage and half are attached.
 """
 
 
 @dataclass(slots=True)
 class BlobFigures:
-    """What was measured: puts in rounds, one run through a hub, and microseconds by database and number of blobs."""
+    """Measured figures: puts in rounds, one run through a hub, and microseconds by database and number of blobs."""
 
     puts: Figures = field(default_factory=Figures.empty)
     hub: Transferred | None = None
@@ -56,7 +56,7 @@ def render(figures: BlobFigures, *, rounds: int) -> str:
         goal_rows(judge(figures)),
     ]
     lines = [line for part in parts if part for line in (*part, "")]
-    return "\n".join(["# What bytes cost", "", _ABOUT.format(rounds=rounds), *lines])
+    return "\n".join(["# Cost of blobs", "", _ABOUT.format(rounds=rounds), *lines])
 
 
 def _beside(figures: BlobFigures, loads: list[Load], title: str, above: str, below: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""Uploads and downloads through a hub, and how much memory the hub needs for them.
+"""Uploads and downloads through a hub, and the memory that the hub needs for them.
 
-A hub process on a folder, a client that sends from and reads into memory, piece by piece. Small uploads have a connection
-each.
+The hub process stores blobs in a folder. The client sends and reads one piece at a time and uses no disk. Each small
+upload has a separate connection.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.hub.process import RunningHub, running_hub
+from tests.hub.hub_process import RunningHub, running_hub
 
 from bench.blobs.put import MANY, SMALL_BYTES
 
@@ -28,7 +28,7 @@ TAIL = f"\r\n--{BOUNDARY}--\r\n"
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """MiB/s of one large file, small uploads per second by how many clients, and how much memory the hub took."""
+    """MiB/s of one large file, small uploads per second by number of clients, and the growth of the hub's memory."""
 
     mib: int
     upload: float
@@ -39,7 +39,7 @@ class Transferred:
 
 
 def upload(port: int, pieces: int, piece: bytes = PIECE, mark: bytes = b"") -> str:
-    """The id of a new attachment with these bytes."""
+    """Upload these bytes and return the id of the new attachment."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     size = len(HEAD) + len(mark) + pieces * len(piece) + len(TAIL)
     connection.putrequest("POST", "/v1/tasks/t1/attachments")
@@ -50,10 +50,10 @@ def upload(port: int, pieces: int, piece: bytes = PIECE, mark: bytes = b"") -> s
     for _ in range(pieces):
         connection.send(piece)
     connection.send(TAIL.encode())
-    answer = connection.getresponse()
-    body = answer.read().decode()
+    response = connection.getresponse()
+    body = response.read().decode()
     connection.close()
-    assert answer.status == 201, body
+    assert response.status == 201, body
     found = re.search(r'"id":"(at-\w+)"', body)
     assert found is not None
     return found[1]
@@ -62,9 +62,9 @@ def upload(port: int, pieces: int, piece: bytes = PIECE, mark: bytes = b"") -> s
 def download(port: int, attachment_id: str, headers: dict[str, str]) -> int:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
     connection.request("GET", f"/v1/attachments/{attachment_id}/content", headers=headers)
-    answer = connection.getresponse()
+    response = connection.getresponse()
     size = 0
-    while piece := answer.read(1024 * 1024):
+    while piece := response.read(1024 * 1024):
         size += len(piece)
     connection.close()
     return size

@@ -1,1 +1,1 @@
-"""The middleware beside the bare route and its peers: one server, one load, one table."""
+"""Benchmark of the middleware, compared with the bare route and with peers under the same server and load."""

@@ -1,4 +1,4 @@
-"""The application of every contestant: one JSON route, as FastAPI users write it."""
+"""Application of every contestant: one JSON route, as FastAPI users write it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Payment(BaseModel):
 
 
 def fastapi_app(runs: Runs, **options: Any) -> FastAPI:
-    """An application that tells how often its handler ran. It has no other route yet."""
+    """Return an application whose only route is `/runs`, which returns the number of runs of the handler."""
     app = FastAPI(**options)
 
     @app.get("/runs")
@@ -30,7 +30,7 @@ def fastapi_app(runs: Runs, **options: Any) -> FastAPI:
 
 
 def add_payments(app: FastAPI, runs: Runs, decorate: Callable[[Handler], Handler] = lambda handler: handler) -> FastAPI:
-    """The route that is measured."""
+    """Add the measured route."""
 
     @app.post("/payments", status_code=201)
     @decorate

@@ -1,4 +1,4 @@
-"""The contest of servers: in every round each mode once, with the bare route right before and right after ours."""
+"""Contest of servers: each round measures every mode once, with the bare route right before and right after Onceward."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _REDIS_PEERS = (
         names.HTTP_IDEMGATE,
         "bench.peers.http_idemgate:make",
         "idemgate",
-        cannot={Mode.NO_KEY: "idemgate refuses a request without a key to a route that it guards."},
+        cannot={Mode.NO_KEY: "idemgate refuses requests without a key on the routes that it protects."},
     ),
     Entry(names.HTTP_POWERTOOLS, "bench.peers.http_powertools:make", "aws-lambda-powertools"),
 )
@@ -38,16 +38,14 @@ _SQLITE_PEERS = (
         "bench.peers.http_fastapi_idempotency:make",
         "fastapi-idempotency",
         REPLAYED,
-        {
-            Mode.NO_KEY: "fastapi-idempotency takes equal requests without a key for retries, so it never leaves one alone."
-        },
+        {Mode.NO_KEY: "fastapi-idempotency treats equal requests without a key as retries, so no request bypasses it."},
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The bare application, ours, and whoever else is compared to the same bare application."""
+    """The bare application, Onceward, and the other servers that are compared with the same bare application."""
 
     bare: ServerProcess
     ours: ServerProcess
@@ -58,7 +56,7 @@ class Group:
 
 
 def groups(ground: Arena, python: Path | None, connections: int) -> tuple[Group, ...]:
-    """Everyone on this store. `python` is that of the peers' environment; without it they stay at home."""
+    """Return the servers for this store. Peers need `python`, the interpreter of their environment."""
 
     def server(entry: Entry, python: Path | None = None) -> ServerProcess:
         return ServerProcess(entry, ground.place() if entry.remembers else "", python, connections=connections)
@@ -70,8 +68,10 @@ def groups(ground: Arena, python: Path | None, connections: int) -> tuple[Group,
     )
 
 
-def compete(store: str, contest: Sequence[Group], rounds: int, seconds: float, tell: Callable[[str], None]) -> Figures:
-    """All figures of this store. A round before the first only warms up."""
+def compete(
+    store: str, contest: Sequence[Group], rounds: int, seconds: float, report: Callable[[str], None]
+) -> Figures:
+    """Measure all servers on this store. An extra round before the first warms up."""
     figures = Figures.empty()
     figures.stores[store] = [server.entry.name for group in contest for server in group]
     with ExitStack() as stack:
@@ -84,7 +84,7 @@ def compete(store: str, contest: Sequence[Group], rounds: int, seconds: float, t
             for server in group:
                 _start(store, server, group.bare, figures)
         for number in range(rounds + 1):
-            tell(f"{store}, HTTP: {f'round {number} of {rounds}' if number else 'warming up'}")
+            report(f"{store}, HTTP: {f'round {number} of {rounds}' if number else 'warming up'}")
             found = figures if number else Figures(figures.stores, {}, figures.unable, {})
             for mode in Mode:
                 for group in contest if number % 2 else reversed(contest):
@@ -104,13 +104,13 @@ def _start(store: str, server: ServerProcess, bare: ServerProcess, figures: Figu
     except Unable as error:
         reason = str(error)
     if not reason and server.server != bare.server:
-        reason = f"It was served by {server.server}, not by {bare.server}."
+        reason = f"Its server packages differ: {server.server}, expected {bare.server}."
     if reason:
         figures.unable |= {(store, server.entry.name, mode): reason for mode in Mode}
 
 
 def _measure_group(store: str, group: Group, mode: Mode, seconds: float, figures: Figures) -> None:
-    """The bare rate is the mean of the two around ours: what a busy machine does in between hits them alike."""
+    """Measure a group. The bare rate is the mean of the runs before and after Onceward, so outside load affects both."""
     before = _rate(store, group.bare, mode, seconds, figures)
     ours = _rate(store, group.ours, mode, seconds, figures)
     after = _rate(store, group.bare, mode, seconds, figures)

@@ -1,6 +1,6 @@
-"""Ours: the bare route, the route under the middleware, and both without a framework.
+"""Entries of Onceward: the bare route, the route with the middleware, and both without a framework.
 
-Each imports what it needs, so that no server pays for the imports of another.
+Each function imports only what its server needs, so that no server pays for the imports of another.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def plain_ours(url: str, runs: Runs) -> App:
 
 
 def plain_dict(_url: str, runs: Runs) -> App:
-    """The least a replay can cost: no store, no scope, no states; a fingerprint and a dict."""
+    """Replay from a fingerprint and a dict, without store, scope or states: the minimal cost of a replay."""
     inner = plain_app(runs)
-    kept: dict[bytes, tuple[bytes, list[Message]]] = {}
+    stored: dict[bytes, tuple[bytes, list[Message]]] = {}
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         key = next((value for name, value in scope.get("headers", ()) if name == b"idempotency-key"), None)
@@ -47,8 +47,8 @@ def plain_dict(_url: str, runs: Runs) -> App:
             return
         body = await read_body(receive)
         fingerprint = sha256(scope["method"].encode() + scope["raw_path"] + scope["query_string"] + body).digest()
-        if key in kept and kept[key][0] == fingerprint:
-            for message in kept[key][1]:
+        if key in stored and stored[key][0] == fingerprint:
+            for message in stored[key][1]:
                 await send(message)
             return
         sent: list[Message] = []
@@ -62,6 +62,6 @@ def plain_dict(_url: str, runs: Runs) -> App:
 
         await inner(scope, again, record)
         replayed = {**sent[0], "headers": [*sent[0]["headers"], (b"idempotent-replayed", b"true")]}
-        kept[key] = (fingerprint, [replayed, *sent[1:]])
+        stored[key] = (fingerprint, [replayed, *sent[1:]])
 
     return app

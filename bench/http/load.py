@@ -1,7 +1,7 @@
 """Keep-alive HTTP/1.1 load from one thread: prebuilt bytes, one request at a time on each connection.
 
-Written on bare sockets because it shares a small machine with the server it measures. It is idle most
-of the time that a FastAPI route takes to answer.
+It uses plain sockets because it shares a small machine with the server that it measures. While a FastAPI route runs, it
+is idle most of the time.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from bench.contest import Unable
 
 CONNECTIONS_MAX = 64
-# Each connection replays so many keys of its own in turn.
+# Keys that each connection replays in turn.
 REPLAY_KEYS = 2
-# A server that says nothing for so long is stuck; its row gets a dash.
+# A server that sends nothing for this long is stuck, and its row gets a dash.
 ANSWER_SECONDS = 15.0
 
 CREATED = b"HTTP/1.1 201 Created"
@@ -31,7 +31,7 @@ _HEAD = (
     b"Authorization: Bearer 5d41402abc4b2a76b9719d911017c592\r\nContent-Length: %d\r\n" % len(_BODY)
 )
 _NO_KEY = _HEAD + b"\r\n" + _BODY
-_ASK_RUNS = b"GET /runs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+_GET_RUNS = b"GET /runs HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 
 
 class Mode(enum.StrEnum):
@@ -45,26 +45,29 @@ def keyed(key: bytes) -> bytes:
     return b"%bIdempotency-Key: %b\r\n\r\n%b" % (_HEAD, key, _BODY)
 
 
-SETTLED = [[keyed(b"replay-%d-%d" % (lane, turn)) for turn in range(REPLAY_KEYS)] for lane in range(CONNECTIONS_MAX)]
+SETTLED = [
+    [keyed(b"replay-%d-%d" % (connection, turn)) for turn in range(REPLAY_KEYS)]
+    for connection in range(CONNECTIONS_MAX)
+]
 _ONE = SETTLED[0][0]
 
 
 def request_of(mode: Mode) -> Callable[[int, int], bytes]:
-    """The n-th request of a connection: fresh keys are as random as those of real clients."""
+    """Return a function for the n-th request of a connection. Fresh keys are random, as those of real clients."""
     match mode:
         case Mode.FRESH:
-            return lambda _lane, _number: keyed(b"%032x" % random.getrandbits(128))
+            return lambda _connection, _number: keyed(b"%032x" % random.getrandbits(128))
         case Mode.REPLAY:
-            return lambda lane, number: SETTLED[lane][number % REPLAY_KEYS]
+            return lambda connection, number: SETTLED[connection][number % REPLAY_KEYS]
         case Mode.REPLAY_ONE:
-            return lambda _lane, _number: _ONE
+            return lambda _connection, _number: _ONE
         case Mode.NO_KEY:
-            return lambda _lane, _number: _NO_KEY
+            return lambda _connection, _number: _NO_KEY
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """`first_lines` and `marked` count the answers by their status line, and those that call themselves replays."""
+class LoadResult:
+    """Counts of one run: `first_lines` counts responses by status line, `marked` those that are marked as replays."""
 
     requests: int
     seconds: float
@@ -76,83 +79,83 @@ class Tally:
         return self.requests / self.seconds
 
 
-class Lanes:
-    """Connections that are open and were used once, so that nobody is measured while accepting them."""
+class Connections:
+    """Open connections that were used once, so that accepting them is not part of the measurement."""
 
     def __init__(self, port: int, count: int) -> None:
-        self._lanes: list[socket.socket] = []
-        self._chooser = selectors.DefaultSelector()
+        self._connections: list[socket.socket] = []
+        self._selector = selectors.DefaultSelector()
         try:
             for number in range(count):
-                lane = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS)
-                self._lanes.append(lane)
-                lane.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._chooser.register(lane, selectors.EVENT_READ, number)
+                connection = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS)
+                self._connections.append(connection)
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._selector.register(connection, selectors.EVENT_READ, number)
             self.runs()
         except OSError as error:
             self.close()
-            raise Unable(f"Its server cannot be reached: {error}") from error
+            raise Unable(f"Its server is unreachable: {error}") from error
 
     def runs(self) -> int:
-        """How often the handler ran until now, asked on every connection."""
-        for lane in self._lanes:
-            lane.sendall(_ASK_RUNS)
-        answers = [_read(lane) for lane in self._lanes]
-        return int(answers[-1].rpartition(b"\r\n\r\n")[2])
+        """Return the number of runs of the handler until now, after a request on every connection."""
+        for connection in self._connections:
+            connection.sendall(_GET_RUNS)
+        responses = [_read(connection) for connection in self._connections]
+        return int(responses[-1].rpartition(b"\r\n\r\n")[2])
 
     def settle(self) -> None:
         """Complete the keys that will be replayed."""
         for turn in range(REPLAY_KEYS):
-            for number, lane in enumerate(self._lanes):
-                lane.sendall(SETTLED[number][turn])
-            for answer in [_read(lane) for lane in self._lanes]:
-                if not answer.startswith(CREATED):
-                    raise Unable(f"It answered {_first_line(answer).decode()}.")
+            for number, connection in enumerate(self._connections):
+                connection.sendall(SETTLED[number][turn])
+            for response in [_read(connection) for connection in self._connections]:
+                if not response.startswith(CREATED):
+                    raise Unable(f"It responded with {_first_line(response).decode()}.")
 
-    def drive(self, request: Callable[[int, int], bytes], seconds: float, marker: bytes | None = None) -> Tally:
-        """As many requests as the server answers in this time; the last of each connection is waited for."""
-        lanes, chooser = self._lanes, self._chooser
-        partial = [b""] * len(lanes)
-        numbers = [0] * len(lanes)
+    def drive(self, request: Callable[[int, int], bytes], seconds: float, marker: bytes | None = None) -> LoadResult:
+        """Send requests on all connections for this time, each after the response to the last, and wait for the rest."""
+        connections, selector = self._connections, self._selector
+        partial = [b""] * len(connections)
+        numbers = [0] * len(connections)
         first_lines: Counter[bytes] = Counter()
-        marked, waiting = 0, len(lanes)
+        marked, waiting = 0, len(connections)
         gc.collect()
         began = time.perf_counter()
         end = began + seconds
-        for number, lane in enumerate(lanes):
-            lane.sendall(request(number, 0))
+        for number, connection in enumerate(connections):
+            connection.sendall(request(number, 0))
         while waiting:
-            events = chooser.select(ANSWER_SECONDS)
+            events = selector.select(ANSWER_SECONDS)
             if not events:
-                raise Unable(f"No answer within {ANSWER_SECONDS:g} s.")
+                raise Unable(f"It did not respond within {ANSWER_SECONDS:g} s.")
             now = time.perf_counter()
             for key, _ in events:
                 number = key.data
-                lane = lanes[number]
-                answer = partial[number] + _receive(lane)
-                if not is_whole(answer):
-                    partial[number] = answer
+                connection = connections[number]
+                response = partial[number] + _receive(connection)
+                if not is_whole(response):
+                    partial[number] = response
                     continue
                 partial[number] = b""
                 numbers[number] += 1
-                first_lines[_first_line(answer)] += 1
-                if marker is not None and marker in answer.lower():
+                first_lines[_first_line(response)] += 1
+                if marker is not None and marker in response.lower():
                     marked += 1
                 if now < end:
-                    lane.sendall(request(number, numbers[number]))
+                    connection.sendall(request(number, numbers[number]))
                 else:
                     waiting -= 1
-        return Tally(sum(numbers), time.perf_counter() - began, first_lines, marked)
+        return LoadResult(sum(numbers), time.perf_counter() - began, first_lines, marked)
 
     def close(self) -> None:
-        self._chooser.close()
-        for lane in self._lanes:
-            lane.close()
+        self._selector.close()
+        for connection in self._connections:
+            connection.close()
 
 
-def is_whole(answer: bytes) -> bool:
-    """Whether these bytes hold an answer to its end, by its length or by its last chunk."""
-    head, found, body = answer.partition(b"\r\n\r\n")
+def is_whole(response: bytes) -> bool:
+    """Return whether the bytes are a complete response, by its Content-Length or its last chunk."""
+    head, found, body = response.partition(b"\r\n\r\n")
     if not found:
         return False
     head = head.lower()
@@ -161,25 +164,25 @@ def is_whole(answer: bytes) -> bool:
         return len(body) >= int(rest.partition(b"\r\n")[0])
     if b"\r\ntransfer-encoding: chunked" in head:
         return body.endswith(b"0\r\n\r\n")
-    raise Unable("It answered without a length.")
+    raise Unable("Its response has neither Content-Length nor chunks.")
 
 
-def _read(lane: socket.socket) -> bytes:
-    answer = b""
-    while not is_whole(answer):
-        answer += _receive(lane)
-    return answer
+def _read(connection: socket.socket) -> bytes:
+    response = b""
+    while not is_whole(response):
+        response += _receive(connection)
+    return response
 
 
-def _receive(lane: socket.socket) -> bytes:
+def _receive(connection: socket.socket) -> bytes:
     try:
-        received = lane.recv(65_536)
+        received = connection.recv(65_536)
     except OSError as error:
-        raise Unable(f"No answer: {error}.") from error
+        raise Unable(f"It did not respond: {error}.") from error
     if not received:
         raise Unable("It closed the connection.")
     return received
 
 
-def _first_line(answer: bytes) -> bytes:
-    return answer.partition(b"\r\n")[0]
+def _first_line(response: bytes) -> bytes:
+    return response.partition(b"\r\n")[0]

@@ -1,4 +1,4 @@
-"""The application without a framework, to show what is the middleware's and what is the framework's."""
+"""The same application without a framework, to separate the cost of the middleware from that of the framework."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ Scope: TypeAlias = dict[str, Any]
 Message: TypeAlias = dict[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
-# Frameworks disagree on whether messages are dicts or mappings.
+# Not more precise, because frameworks type messages as dicts or as mappings.
 App: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class Runs:
-    """What the handler does. It is counted, so that a fast contestant is also a right one."""
+    """Handler that counts its runs, to prove that a fast contestant is also correct."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -30,19 +30,19 @@ class Runs:
 
 
 def plain_app(runs: Runs) -> App:
-    """The route that is measured, and one that tells how often it ran."""
+    """Return an application with the measured route. Other paths return the number of its runs."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await _live(receive, send)
             return
-        status, answer = 200, str(runs.count).encode()
+        status, body = 200, str(runs.count).encode()
         if scope["path"] == "/payments":
             json.loads(await read_body(receive))
-            status, answer = 201, json.dumps(runs()).encode()
-        headers = [(b"content-length", b"%d" % len(answer)), (b"content-type", b"application/json")]
+            status, body = 201, json.dumps(runs()).encode()
+        headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": answer, "more_body": False})
+        await send({"type": "http.response.body", "body": body, "more_body": False})
 
     return app
 

@@ -1,8 +1,8 @@
-"""One contestant's server: uvicorn with one worker, in a process of its own. Runs in the peers' environment too.
+"""Server process of one contestant: uvicorn with one worker. It also runs in the environment of the peers.
 
-python -m bench.http.serve bench.http.entries:ours sqlite:///x.db
+python -m bench.http.serve bench.http.entries:ours fastapi sqlite:///x.db
 
-It says where it listens in one JSON line, and ends when its input does.
+It prints its port in one JSON line, and exits when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ import uvicorn
 
 from bench.http.plain import Runs
 
-# What must be the same for all, or the contest would be one of servers.
+# These must have the same versions for all contestants: the contest compares libraries, not servers.
 SERVER_PACKAGES = ("fastapi", "starlette", "uvicorn", "httptools", "pydantic")
 
 
 def main() -> None:
-    # Whatever a library prints must not end up between our lines.
-    answers = os.fdopen(os.dup(1), "w")
+    # Redirect stdout to stderr, so that output of a library does not mix with the JSON lines.
+    output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     module, _, name = sys.argv[1].partition(":")
     package, url = sys.argv[2:]
     try:
         app = getattr(importlib.import_module(module), name)(url, Runs())
-    except Exception as error:  # noqa: BLE001  # the one who asks decides what it means
+    except Exception as error:  # noqa: BLE001  # the parent process handles it
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
-        print(json.dumps({"error": text}), file=answers, flush=True)
+        print(json.dumps({"error": text}), file=output, flush=True)
         return
-    # asyncio sends without delay only on sockets that say they are TCP.
+    # asyncio sets TCP_NODELAY only on sockets whose protocol is IPPROTO_TCP.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
     listener.listen(128)
@@ -43,12 +43,12 @@ def main() -> None:
         uvicorn.Config(app, loop="asyncio", http="httptools", ws="none", access_log=False, log_level="error")
     )
     threading.Thread(target=_end_with_input, args=(server,), daemon=True).start()
-    said = {
+    started = {
         "port": listener.getsockname()[1],
         "version": importlib.metadata.version(package),
         "server": {known: importlib.metadata.version(known) for known in SERVER_PACKAGES},
     }
-    print(json.dumps(said), file=answers, flush=True)
+    print(json.dumps(started), file=output, flush=True)
     server.run(sockets=[listener])
 
 

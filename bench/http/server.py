@@ -1,4 +1,4 @@
-"""A contestant as a server in a process of its own, and the checks that its answers are right."""
+"""Server process of a contestant, and the checks of its responses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.contest import Unable
-from bench.http.load import ANSWER_SECONDS, CONNECTIONS_MAX, CREATED, Lanes, Mode, request_of
+from bench.http.load import ANSWER_SECONDS, CONNECTIONS_MAX, CREATED, Connections, Mode, request_of
 from bench.peers.process import ROOT
 
 REPLAYED = b"\r\nidempotent-replayed: true"
@@ -21,8 +21,15 @@ REPLAYED = b"\r\nidempotent-replayed: true"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Who competes: `make` as `module:function`, the package whose version is shown, how it marks a replay if it does,
-    and the modes it cannot do, with the reason.
+    """A contestant.
+
+    Attributes:
+        name: Name of its row.
+        make: Its application factory as `module:function`.
+        package: The package whose version is shown.
+        marker: The header that marks a replay, if it sends one.
+        cannot: Unsupported modes, with the reason.
+        remembers: Whether it stores responses. The bare route runs its handler every time.
     """
 
     name: str
@@ -30,12 +37,11 @@ class Entry:
     package: str = "fastapi"
     marker: bytes | None = None
     cannot: dict[Mode, str] = field(default_factory=dict)
-    # Whether it keeps what it has seen; the bare route runs its handler every time.
     remembers: bool = True
 
 
 class ServerProcess:
-    """An entry on one store. `start` and `rate`, and only they, raise `Unable`."""
+    """Server of an entry on one store. Only `start` and `rate` raise `Unable`."""
 
     def __init__(
         self, entry: Entry, url: str, python: Path | None = None, *, connections: int = CONNECTIONS_MAX
@@ -49,7 +55,7 @@ class ServerProcess:
         self._port = 0
 
     def spawn(self) -> None:
-        """Begin to start; `start` waits for it. Many start together faster than one after the other."""
+        """Start the process without waiting; `start` waits. Many processes start faster together than one by one."""
         self._process = subprocess.Popen(
             self._command,
             stdin=subprocess.PIPE,
@@ -61,32 +67,32 @@ class ServerProcess:
         )
 
     def start(self) -> None:
-        """Until it answers, with the keys settled that will be replayed."""
-        said = self._listen()
-        self._port, self.version, self.server = said["port"], said["version"], said["server"]
-        with closing(Lanes(self._port, self._connections)) as lanes:
-            lanes.settle()
+        """Wait until the server accepts requests, and settle the keys that will be replayed."""
+        started = self._read_started()
+        self._port, self.version, self.server = started["port"], started["version"], started["server"]
+        with closing(Connections(self._port, self._connections)) as connections:
+            connections.settle()
 
     def rate(self, mode: Mode, seconds: float) -> float:
-        """Requests per second. Every status, every replay's mark and the handler's runs are checked."""
+        """Return the requests per second. Checks every status, the marks of replays and the runs of the handler."""
         if mode in self.entry.cannot:
             raise Unable(self.entry.cannot[mode])
         marker = self.entry.marker
         replays = self.entry.remembers and mode in {Mode.REPLAY, Mode.REPLAY_ONE}
-        with closing(Lanes(self._port, self._connections)) as lanes:
-            before = lanes.runs()
-            tally = lanes.drive(request_of(mode), seconds, marker)
-            ran = lanes.runs() - before
-        if set(tally.first_lines) != {CREATED}:
-            raise Unable(f"It answered {dict(tally.first_lines)}.")
-        if ran != (0 if replays else tally.requests):
-            raise Unable(f"{tally.requests} requests ({mode}) ran the handler {ran} times.")
-        if marker is not None and tally.marked != (tally.requests if replays else 0):
-            raise Unable(f"{tally.marked} of {tally.requests} answers ({mode}) were marked as replays.")
-        return tally.rate
+        with closing(Connections(self._port, self._connections)) as connections:
+            before = connections.runs()
+            result = connections.drive(request_of(mode), seconds, marker)
+            ran = connections.runs() - before
+        if set(result.first_lines) != {CREATED}:
+            raise Unable(f"It responded with {dict(result.first_lines)}.")
+        if ran != (0 if replays else result.requests):
+            raise Unable(f"{result.requests} requests ({mode}) ran the handler {ran} times.")
+        if marker is not None and result.marked != (result.requests if replays else 0):
+            raise Unable(f"{result.marked} of {result.requests} responses ({mode}) were marked as replays.")
+        return result.rate
 
     def end(self) -> None:
-        """Begin to end; `close` waits for it."""
+        """Ask the process to exit; `close` waits for it."""
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
 
@@ -104,7 +110,7 @@ class ServerProcess:
             process.wait()
         process.stdout.close()
 
-    def _listen(self) -> dict[str, Any]:
+    def _read_started(self) -> dict[str, Any]:
         process = self._process
         assert process is not None
         assert process.stdout is not None
@@ -113,7 +119,7 @@ class ServerProcess:
         line = process.stdout.readline()
         if not line:
             raise Unable("Its process has ended.")
-        said: dict[str, Any] = json.loads(line)
-        if "error" in said:
-            raise Unable(str(said["error"]))
-        return said
+        started: dict[str, Any] = json.loads(line)
+        if "error" in started:
+            raise Unable(str(started["error"]))
+        return started

@@ -1,4 +1,4 @@
-"""The table of the middleware, and the verdicts on its goals."""
+"""Table of the middleware, and the verdicts on its goals."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from bench.http.load import REPLAY_KEYS, Mode
 from bench.table import Notes, cell, goal_rows, heading, peers_text
 
 _ABOUT = """\
-Requests per second on one uvicorn worker (httptools, asyncio, no access log), {connections} connections that each wait for their
-answer: the median of {rounds} rounds of {seconds:g} s. In brackets: as a multiple of the same application without the library,
-given the same requests right before and after, the median of the ratios of each round. The load comes from a
-process of its own. All answers are checked: the status, the mark of a replay, and how often the handler ran.
+Requests per second on one uvicorn worker (httptools, asyncio, no access log) with {connections} connections, each of which waits for
+its response: the median of {rounds} rounds of {seconds:g} s. In brackets: the ratio to the same application without the library,
+which gets the same requests right before and after, as the median of the ratios of each round. The load comes from a
+separate process. All responses are checked: the status, the mark of a replay, and the number of runs of the handler.
 
-* **FastAPI**: a route that takes a JSON body as a model and answers with a small dict; every request carries a token.
-  **ASGI function**: the same as one function without a framework. *A dict by hand* is the least that a replay can cost:
-  a fingerprint and a dict of the process, which is no store.
-* **fresh**: a random key each. **replay**: {replay_keys} keys of its own for each connection, all completed. **one key**: all replay
-  the same. **no key**: the library is there and has nothing to do.
-* **Peers**: released versions in an environment of their own, as their manuals show, each on the store it has:
-  fastapi-idempotency has no Redis, the others no SQLite. {peers}.
-  Powertools runs its function in the event loop, which was faster than in threads, and without its check of the
-  payload, which on Redis refuses every replay.
+* **FastAPI**: a route that parses a JSON body into a model and returns a small dict. Every request carries a token.
+  **ASGI function**: the same as one function without a framework. *A dict by hand* is the minimal cost of a replay: a
+  fingerprint and a dict in the process, without a store.
+* **fresh**: a random key for each request. **replay**: {replay_keys} completed keys for each connection. **one key**: all connections
+  replay the same key. **no key**: the library is installed but not used by the request.
+* **Peers**: released versions in a separate environment, set up as in their manuals, each on a store that it supports:
+  fastapi-idempotency does not support Redis, the others do not support SQLite. {peers}.
+  Powertools runs its function in the event loop, which was faster than in threads. Its check of the payload is off,
+  because on Redis it refuses every replay.
 * **The server** and the framework are the same for all: {server}.
 """
 _PAIRS = {
@@ -54,9 +54,7 @@ def render(
     rows = heading(["store", "contestant"], [str(mode) for mode in Mode])
     for store, contestants in figures.stores.items():
         rows += [_row(figures, store, name, notes) for name in contestants]
-    return "\n".join(
-        ["# What the middleware costs", "", about, *rows, "", *notes.lines(), *goal_rows(judge(figures)), ""]
-    )
+    return "\n".join(["# Cost of the middleware", "", about, *rows, "", *notes.lines(), *goal_rows(judge(figures)), ""])
 
 
 def _row(figures: Figures, store: str, name: str, notes: Notes) -> str:
@@ -87,7 +85,7 @@ def _judge_store(figures: Figures, store: str) -> list[Goal]:
 
 
 def _to_best_peer(figures: Figures, store: str, mode: Mode) -> Goal:
-    """Ahead of every peer means ahead of the one that comes closest."""
+    """Compare with the fastest peer: being ahead of it means being ahead of all."""
     ratios = {peer: figures.ratio(store, (names.MIDDLEWARE, mode), (peer, mode)) for peer in names.HTTP_PEERS}
     found = {peer: ratio for peer, ratio in ratios.items() if ratio is not None}
     if not found:

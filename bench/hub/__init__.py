@@ -1,1 +1,1 @@
-"""What the hub costs: attachments beside raw SQL, events to many clients, and its start."""
+"""Benchmark of the hub: attachments compared with raw SQL, events to many clients, and startup."""

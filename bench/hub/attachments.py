@@ -1,4 +1,4 @@
-"""Attachments per second, new and again, beside the same rows written by hand in one transaction."""
+"""Attachments per second, new and duplicate, compared with the same rows written by hand in one transaction."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import psycopg
 
 from bench.contest import Figures
-from onceward import topics
 from onceward.core.canonical import Json
-from onceward.db.engine import Database
+from onceward.hub import topics
+from onceward.hub.db.engine import Database
 
 OURS = "Onceward"
 BY_HAND = "raw SQL in one transaction"
@@ -39,7 +39,7 @@ class Mode(enum.StrEnum):
 
 
 class Contestant(Protocol):
-    """Adds the attachment with a number, and says whether it was new."""
+    """A library or baseline to measure. `add` adds the attachment with a number and returns whether it was new."""
 
     @property
     def name(self) -> str: ...
@@ -65,7 +65,7 @@ class Ours:
 
 
 class ByHand:
-    """The same rows with nothing around them: no checks, no ids of its own, no pool, ready-made times."""
+    """The same rows by hand: no checks, no generated ids, no pool, constant timestamps."""
 
     name = BY_HAND
 
@@ -111,7 +111,7 @@ def compete(
     rounds: int,
     seconds: float,
 ) -> Figures:
-    """One caller each, in turn, for so many seconds: new ones, then the same ones again."""
+    """Measure the contestants in turn with one caller each: first new attachments, then the same ones again."""
     with database.write() as tx:
         topic, _ = topics.create_topic(tx, "Bench")
     hand, close = by_hand(topic.id)
@@ -133,7 +133,7 @@ def _rate(figures: Figures, store: str, contestant: Contestant, mode: Mode, numb
     began = time.perf_counter()
     while not done or time.perf_counter() - began < seconds:
         number = next(numbers)
-        assert contestant.add(number) is (mode is Mode.NEW), "it was taken for what it is not"
+        assert contestant.add(number) is (mode is Mode.NEW), f"attachment {number} was expected to be {mode}"
         done.append(number)
     rate = len(done) / (time.perf_counter() - began)
     figures.rates.setdefault((store, contestant.name, mode), []).append(rate)

@@ -1,11 +1,10 @@
-"""How many events a second one hub process delivers to its WebSocket clients, all of them at the live edge.
+"""Events per second that one hub process delivers to WebSocket clients, all of them at the live edge.
 
     python -m bench.hub.fanout [--clients 200] [--seconds 5] [--database URL] [--any-server] [--stalled 1]
 
-Three processes' worth of work on one machine: the hub with a thread that commits events, and a client process that only
-counts. *Single* commits one event at a time, as fast as the database takes them; *bulk* commits 50 at a time. *Replay* is
-one client that has none of the events yet and reads the whole log. Stalled clients come on top: they follow, and never
-read.
+The hub process has a thread that commits events. One other process holds all clients, which only count. *Single* commits
+one event at a time, as fast as the database accepts them. *Bulk* commits 50 at a time. *Replay* is one client that starts
+without events and reads the whole log. Stalled clients are extra clients that connect and never read.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from onceward.db.engine import Database, open_database
-from onceward.db.migrate import migrate
-from onceward.events.feed import Feed
-from onceward.events.log import NewEvent, append
-from onceward.hub.frames import FramesProtocol
-from onceward.hub.http_protocol import HttpProtocol
+from onceward.hub.db.engine import Database, open_database
+from onceward.hub.db.migrate import migrate
+from onceward.hub.events.feed import Feed
+from onceward.hub.events.log import NewEvent, append
 from onceward.hub.routes import events
+from onceward.hub.server.http_protocol import HttpProtocol
+from onceward.hub.server.websocket_protocol import FramesProtocol
 
 _EVENT = NewEvent(
     "topic.attachment_added",
@@ -57,7 +56,7 @@ class Hub:
 
 
 def serve(url: str, ready_made: bool, commands: Connection) -> None:
-    """The hub; what arrives in `commands` is (events in a commit, seconds) to write."""
+    """Run the hub. Each item of `commands` is (events per commit, seconds); a size of 0 ends the hub."""
     with closing(open_database(url)) as database:
         migrate(database)
         feed = Feed(database)
@@ -87,7 +86,7 @@ def serve(url: str, ready_made: bool, commands: Connection) -> None:
                 while not written or time.monotonic() < until:
                     with database.write() as tx:
                         append(tx, [_EVENT] * size)
-                    feed.hint()
+                    feed.notify()
                     written += size
                 commands.send(written)
 
@@ -102,7 +101,7 @@ async def _serve(server: uvicorn.Server, listener: socket.socket, feed: Feed) ->
 
 
 def count(port: int, clients: int, orders: Connection) -> None:
-    """Many clients that only count; an order says until how many events in all, the answer how long it took."""
+    """Run clients that only count events. Each order is a total number of events; the result says how long it took."""
     sockets = [_follow(port) for _ in range(clients)]
     poll = select.epoll()
     by_number = {one.fileno(): one for one in sockets}
@@ -122,7 +121,7 @@ def count(port: int, clients: int, orders: Connection) -> None:
             first = first or time.monotonic()
             whole = rests[number] + data
             seen += whole.count(_MARK)
-            # A mark that is cut in two is counted with its second half, and no mark is counted twice.
+            # A mark that is split between two reads is counted with the second, and no mark is counted twice.
             rests[number] = whole[-(len(_MARK) - 1) :]
         if wanted and seen >= wanted:
             orders.send((seen, time.monotonic() - first, time.process_time()))
@@ -130,7 +129,7 @@ def count(port: int, clients: int, orders: Connection) -> None:
 
 
 def replay(port: int, count: int) -> float:
-    """How long one client takes to read this many events of the log."""
+    """Return the seconds that one client takes to read this many events of the log."""
     seen, rest = 0, b""
     began = time.monotonic()
     with _connect(port, b'{"type":"hello","after_event_id":0}') as one:
@@ -147,7 +146,7 @@ def _follow(port: int) -> socket.socket:
     return one
 
 
-def _connect(port: int, hello: bytes) -> socket.socket:
+def _connect(port: int, handshake: bytes) -> socket.socket:
     one = socket.create_connection(("127.0.0.1", port))
     key = base64.b64encode(os.urandom(16)).decode()
     one.sendall(
@@ -156,15 +155,15 @@ def _connect(port: int, hello: bytes) -> socket.socket:
     )
     _until(one, b"\r\n\r\n")
     mask = os.urandom(4)
-    masked = bytes(byte ^ mask[at % 4] for at, byte in enumerate(hello))
-    one.sendall(bytes((0x81, 0x80 | len(hello))) + mask + masked)
+    masked = bytes(byte ^ mask[at % 4] for at, byte in enumerate(handshake))
+    one.sendall(bytes((0x81, 0x80 | len(handshake))) + mask + masked)
     return one
 
 
 def _until(one: socket.socket, text: bytes) -> None:
-    heard = b""
-    while text not in heard:
-        heard += one.recv(4096)
+    received = b""
+    while text not in received:
+        received += one.recv(4096)
 
 
 def _resident_mib(pid: int | None) -> float:
@@ -173,7 +172,7 @@ def _resident_mib(pid: int | None) -> float:
 
 
 def measure(url: str, clients: int, seconds: float, *, ready_made: bool, stalled: int = 0) -> dict[str, float]:
-    """Deliveries a second, for each way to commit, and events a second of a replay."""
+    """Return deliveries per second for single and bulk commits, and events per second of a replay."""
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     hub = context.Process(target=serve, args=(url, ready_made, there))
@@ -191,7 +190,7 @@ def measure(url: str, clients: int, seconds: float, *, ready_made: bool, stalled
         written: Any = here.recv()
         ours.send(written * clients)
         seen, took, _ = ours.recv()
-        assert seen == written * clients, "every client got every event, once"
+        assert seen == written * clients, f"clients got {seen} events, expected {written * clients}"
         rates[name] = seen / took
         there_are += written
         print(
@@ -201,7 +200,7 @@ def measure(url: str, clients: int, seconds: float, *, ready_made: bool, stalled
     for one in silent:
         one.close()
     rates[REPLAY] = there_are / replay(port, there_are)
-    print(f"{REPLAY:8}{there_are:8,} events in all {rates[REPLAY]:22,.0f} events/s")
+    print(f"{REPLAY:8}{there_are:8,} events in total {rates[REPLAY]:22,.0f} events/s")
     ours.send(0)
     here.send((0, 0))
     counter.join()
@@ -214,7 +213,9 @@ def main() -> None:
     options.add_argument("--clients", type=int, default=200)
     options.add_argument("--seconds", type=float, default=5.0)
     options.add_argument("--database", default="")
-    options.add_argument("--any-server", action="store_true", help="without ready-made frames")
+    options.add_argument(
+        "--any-server", action="store_true", help="use the WebSocket protocol of uvicorn, without prebuilt frames"
+    )
     options.add_argument("--stalled", type=int, default=0)
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,4 +1,4 @@
-"""How long `onceward serve` takes until it answers: on a new folder, and on one that it has used before."""
+"""Startup time of `onceward serve` with a new data folder, and with one that it has used before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SECONDS_MAX = 30.0
 
 
 def measure(folder: Path, rounds: int) -> dict[str, float]:
-    """Seconds from the start of the process to its line "listening on", the median of the rounds."""
+    """Return the median seconds from the start of the process to its line "listening on"."""
     first = [_start(folder / f"new-{number}") for number in range(rounds)]
     again = [_start(folder / "new-0") for _ in range(rounds)]
     return {"first": statistics.median(first), "again": statistics.median(again)}
@@ -29,7 +29,7 @@ def _start(folder: Path) -> float:
             for line in output:
                 if "listening on" in line:
                     return time.perf_counter() - began
-            raise RuntimeError("the hub ended before it listened")
+            raise RuntimeError("the hub exited before it was listening")
         finally:
             process.send_signal(signal.SIGTERM)
             output.read()

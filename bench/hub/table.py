@@ -1,4 +1,4 @@
-"""The tables of the hub, and the verdicts on its goals."""
+"""Tables of the hub, and the verdicts on its goals."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from bench.table import Notes, cell, goal_rows, heading
 DELIVERIES_PER_SECOND = 30_000
 
 _ABOUT = """\
-* **Attachments** per second of one caller, in process: the median of {rounds} rounds of {seconds:g} s. In brackets: as a multiple of
+* **Attachments** per second of one caller, in process: the median of {rounds} rounds of {seconds:g} s. In brackets: the ratio to
   the same rows written by hand on one connection, in one transaction, without checks, ids, pool or retries. A duplicate
-  by hand reads one row and writes nothing, so it shows what the library itself costs.
-* **Deliveries**: {clients} WebSocket clients at the live edge of one hub process on SQLite; each event counted when a
-  client has it. *Single*: one event in each commit, as fast as they are committed. *Bulk*: 50 in each. *Replay*: one
+  by hand reads one row and writes nothing, so its ratio shows the cost of the library itself.
+* **Deliveries**: {clients} WebSocket clients at the live edge of one hub process on SQLite. An event counts when a client
+  has received it. *Single*: one event per commit, as fast as they are committed. *Bulk*: 50 per commit. *Replay*: one
   client reads the whole log, in pages, from its first event.
-* **Start**: from the start of the process to "listening on", the median.
+* **Start**: the median time from the start of the process to "listening on".
 """
 
 
 @dataclass(frozen=True, slots=True)
 class HubFigures:
-    """What was measured; empty where a run left it out."""
+    """Measured figures, empty for parts that a run left out."""
 
     attachments: Figures
     deliveries: dict[str, float] = field(default_factory=dict)
@@ -46,7 +46,7 @@ def render(figures: HubFigures, *, rounds: int, seconds: float, clients: int) ->
     others += [f"| start, {name} | {took:.2f} s |" for name, took in figures.start.items()]
     about = _ABOUT.format(rounds=rounds, seconds=seconds, clients=clients)
     return "\n".join(
-        ["# What the hub costs", "", about, *rows, "", *others, "", *notes.lines(), *goal_rows(judge(figures)), ""]
+        ["# Cost of the hub", "", about, *rows, "", *others, "", *notes.lines(), *goal_rows(judge(figures)), ""]
     )
 
 

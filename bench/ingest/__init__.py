@@ -1,1 +1,1 @@
-"""What ingest costs: normalizing, inserting beside raw SQL, again, from archives, and into tables that grow."""
+"""Benchmark of ingest: normalizing, inserting compared with raw SQL, repeated runs, archives and growing tables."""

@@ -1,4 +1,4 @@
-"""Normalizing alone, and whole archives from the first byte to the last commit."""
+"""Normalizing alone, and backfills of whole archives from the first byte to the last commit."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from pathlib import Path
 
 from bench.ingest import messages
 from bench.ingest.insert import timed
-from onceward.db.engine import Database
-from onceward.ingest.backfill.detect import open_source
-from onceward.ingest.backfill.normalizing import Normalizing
-from onceward.ingest.backfill.run import Backfill, Result, result_of
-from onceward.ingest.email.normalize import normalize_mail
-from onceward.ingest.insert import insert_entries
-from onceward.ingest.payload import Payload
-from onceward.ingest.schema import PKM
-from onceward.ingest.telegram import normalize_telegram
-from onceward.ingest.url import canonical, without_tracking
+from onceward.hub.db.engine import Database
+from onceward.hub.ingest.backfill.detect import open_source
+from onceward.hub.ingest.backfill.normalizer import Normalizer
+from onceward.hub.ingest.backfill.run import Backfill, Result, result_of
+from onceward.hub.ingest.email.normalize import normalize_mail
+from onceward.hub.ingest.entries.insert import insert_entries
+from onceward.hub.ingest.entries.schema import PKM
+from onceward.hub.ingest.normalize.url import canonical, without_tracking
+from onceward.hub.ingest.payload import Payload
+from onceward.hub.ingest.telegram import normalize_telegram
 
 
 def normalized(count: int) -> tuple[dict[str, float], list[Payload]]:
-    """How many of each per second, and the payloads that came of it."""
+    """Return the normalized items per second of each kind, and their payloads."""
     mails = [messages.mail(number) for number in range(count)]
     updates = [messages.update(number) for number in range(count)]
     addresses = [messages.address(number) for number in range(count)]
     payloads: list[Payload] = []
     rates = {
         "mails": count / timed(lambda: payloads.extend(map(normalize_mail, mails))),
-        "updates of Telegram": count / timed(lambda: payloads.extend(map(normalize_telegram, updates))),
-        "addresses, both forms": count / timed(lambda: [without_tracking(canonical(one) or "") for one in addresses]),
+        "Telegram updates": count / timed(lambda: payloads.extend(map(normalize_telegram, updates))),
+        "URLs, both forms": count / timed(lambda: [without_tracking(canonical(one) or "") for one in addresses]),
     }
     return rates, payloads
 
 
 class _Entries:
-    """Where a backfill puts them."""
+    """Target of a backfill: the entries of a database."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -45,25 +45,25 @@ class _Entries:
 
 
 def backfilled(database: Database, folder: Path, count: int, clear: Callable[[], None]) -> dict[str, float]:
-    """Messages per second of an mbox and of an export, and of a second run over each."""
+    """Return the messages per second of an mbox and of a Telegram export, and of a second run over each."""
     mbox = folder / "bench.mbox"
     with mbox.open("wb") as file:
         for number in range(count):
             file.write(b"From a@example.com Mon Nov 16 03:26:00 2026\r\n" + messages.mail(number) + b"\r\n")
     export = folder / "result.json"
-    told = {
+    exported = {
         "name": "Notes",
         "type": "private_supergroup",
         "id": 123,
         "messages": [messages.exported(n) for n in range(count)],
     }
-    export.write_text(json.dumps(told, indent=1))
+    export.write_text(json.dumps(exported, indent=1))
     found: dict[str, float] = {}
     for name, path in (("mbox", mbox), ("result.json", export)):
         clear()
         for run in ("", ", again"):
-            source = open_source(path, Normalizing())
-            backfill = Backfill(source, _Entries(database), None, chunk=1000, tell=print)
+            source = open_source(path, Normalizer())
+            backfill = Backfill(source, _Entries(database), None, chunk=1000, report=print)
             found[name + run] = count / timed(backfill.run)
             assert backfill.summary.count == count
     return found

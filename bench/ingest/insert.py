@@ -1,7 +1,7 @@
-"""Inserting ready payloads, beside raw SQL: the same rows in the same chunks, each chunk one commit, taking turns.
+"""Inserts of ready payloads, compared with raw SQL: the same rows in the same chunks, one commit per chunk, in turn.
 
-Raw means one `INSERT … VALUES (…), (…) ON CONFLICT DO NOTHING` for each chunk into a database of its own, whose tables and
-indexes are the same: each pays for its own checkpoints. It looks at nothing, decides nothing and appends no events.
+Raw SQL is one `INSERT … VALUES (…), (…) ON CONFLICT DO NOTHING` per chunk into a separate database with the same tables
+and indexes, so each side pays for its own checkpoints. It reads nothing, decides nothing and appends no events.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 import psycopg
 from sqlalchemy import text
 
-from onceward.core.text import written
-from onceward.db.clock import new_uuids, now_text
-from onceward.db.engine import Database
-from onceward.ingest.columns import COLUMNS
-from onceward.ingest.insert import insert_entries
-from onceward.ingest.payload import Payload
-from onceward.ingest.policy import list_policies
-from onceward.ingest.schema import PKM
+from onceward.core.json_text import written
+from onceward.hub.db.engine import Database
+from onceward.hub.db.timestamps import new_uuids, now_text
+from onceward.hub.ingest.entries.columns import COLUMNS
+from onceward.hub.ingest.entries.insert import insert_entries
+from onceward.hub.ingest.entries.policy import list_policies
+from onceward.hub.ingest.entries.schema import PKM
+from onceward.hub.ingest.payload import Payload
 
 CHUNK = 1000
 _NAMES = COLUMNS[1:]
@@ -35,7 +35,7 @@ Write = Callable[[str, list[Any]], None]
 
 @dataclass(slots=True)
 class Run:
-    """How long all chunks took, one after the other: a checkpoint comes now and then, and counts."""
+    """Seconds of each chunk, in order, including the occasional checkpoint."""
 
     count: int
     ours: list[float] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Run:
 
 
 def compete(database: Database, write: Write, payloads: Sequence[Payload]) -> tuple[Run, Run]:
-    """The first run and the run after it; `write` has another database."""
+    """Return the first run and a second run over the same payloads; `write` uses a different database."""
     rows = _rows(database, payloads)
     first, again = Run(len(payloads)), Run(len(payloads))
     for run in (first, again):
@@ -63,7 +63,7 @@ def compete(database: Database, write: Write, payloads: Sequence[Payload]) -> tu
 
 
 def grown(database: Database, write: Write, payloads: Sequence[Payload], sizes: Sequence[int]) -> dict[int, float]:
-    """Entries per second of new chunks, with so many entries in the table already."""
+    """Return the entries per second of new chunks, by number of entries already in the table."""
     found: dict[int, float] = {}
     there = 0
     for size in sizes:
@@ -90,7 +90,7 @@ def timed(act: Callable[[], object]) -> float:
 
 
 def _other(payload: Payload, number: int, mark: str = "f") -> Payload:
-    """The same content under keys of its own."""
+    """Return the same content with different keys."""
     keys = {
         f"idempotency_key_{name}": f"{mark}{name[0]}{number * 7919 % 2**40:x}:{number}"
         for name in ("primary", "secondary")
@@ -104,7 +104,7 @@ def _rows(database: Database, payloads: Sequence[Payload]) -> list[tuple[Any, ..
     at, ids = now_text(), new_uuids(len(payloads))
     rows = []
     for uuid, payload in zip(ids, payloads, strict=True):
-        said: dict[str, Any] = {
+        values: dict[str, Any] = {
             **payload,
             "id": uuid,
             "created_at": at,
@@ -112,7 +112,7 @@ def _rows(database: Database, payloads: Sequence[Payload]) -> list[tuple[Any, ..
             "metadata": written(payload["metadata"]),
             "idempotency_policy_id": policies[str(payload["idempotency_policy_key"])],
         }
-        rows.append(tuple(said.get(name) for name in _NAMES))
+        rows.append(tuple(values.get(name) for name in _NAMES))
     return rows
 
 
@@ -127,7 +127,7 @@ def _raw(database: Database, write: Write, rows: Sequence[tuple[Any, ...]]) -> N
 
 @contextlib.contextmanager
 def writer(url: str) -> Iterator[Write]:
-    """Runs one statement in a transaction of its own, on a connection that is as durable as ours."""
+    """Yield a function that runs one statement in one transaction, on a connection as durable as that of Onceward."""
     if url.startswith("sqlite:"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None, timeout=30)) as connection:
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
@@ -144,11 +144,11 @@ def _write_sqlite(connection: sqlite3.Connection, statement: str, values: list[A
     connection.execute("COMMIT")
 
 
-def _ignored(_answer: object) -> None: ...
+def _ignored(_result: object) -> None: ...
 
 
 def emptied(database: Database) -> None:
-    """Nothing of an earlier measurement is left, not even in the log of a database that copies it back later."""
+    """Delete all entries of an earlier measurement, and truncate the WAL so that no later checkpoint has to copy them."""
     with database.write() as tx:
         tx.execute(text(f"DELETE FROM {PKM.table('entries', is_sqlite=database.is_sqlite)}"))  # noqa: S608  # ours
     if database.is_sqlite:

@@ -1,4 +1,4 @@
-"""Messages as they come, all different: mails, newsletters, updates of Telegram, and addresses."""
+"""Realistic messages, all different: mails, newsletters, Telegram updates and URLs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def words(count: int, seed: int) -> str:
 
 
 def mail(number: int) -> bytes:
-    """Half of them newsletters, half letters of a correspondence of their own."""
+    """Return a mail. Half of the numbers give newsletters, the others replies with a different topic each."""
     text = "\r\n".join(words(12, number * 31 + line) for line in range(20))
     is_news = number % 2
     head = [
@@ -34,7 +34,7 @@ def mail(number: int) -> bytes:
 
 
 def update(number: int) -> dict[str, Any]:
-    """A third of them links."""
+    """Return a Telegram update. A third of the numbers give links."""
     text = words(8 + number % 40, number)
     entities = []
     if number % 3 == 0:
@@ -48,7 +48,7 @@ def update(number: int) -> dict[str, Any]:
 
 
 def exported(number: int) -> dict[str, Any]:
-    """The same in the form of Telegram Desktop."""
+    """Return the same message in the export format of Telegram Desktop."""
     sent = update(number)["message"]
     return {
         "id": number,

@@ -1,4 +1,4 @@
-"""The tables of ingest."""
+"""Tables of ingest, and the verdicts on their goals."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from bench.goals import Goal, at_least
 from bench.ingest.insert import CHUNK, Run
 
 _ABOUT = (
-    f"Ready payloads in chunks of {CHUNK}, each one commit, events included; raw is one multi-row"
-    " `INSERT … ON CONFLICT DO NOTHING` of the same rows into a database of its own, without events. Entries per second"
-    " over all chunks, checkpoints included."
+    f"Entries per second over all chunks, checkpoints included. Ready payloads are inserted in chunks of {CHUNK}, one commit"
+    " per chunk, with events. Raw is one multi-row `INSERT … ON CONFLICT DO NOTHING` of the same rows into a separate"
+    " database, without events."
 )
 
 
 @dataclass(slots=True)
 class IngestFigures:
-    """What was measured, by database where it matters."""
+    """Measured figures, by database except for normalizing."""
 
     normalized: Mapping[str, float] = field(default_factory=dict)
     first: dict[str, Run] = field(default_factory=dict)
@@ -56,7 +56,7 @@ def render(figures: IngestFigures) -> str:
     for store, rates_of in figures.archives.items():
         lines += [f"| whole backfill of {name}, {store} | {rate:,.0f} |" for name, rate in rates_of.items()]
     for store, sizes in figures.growth.items():
-        lines += [f"| new entries beside {size:,} others, {store} | {rate:,.0f} |" for size, rate in sizes.items()]
+        lines += [f"| new entries in a table of {size:,}, {store} | {rate:,.0f} |" for size, rate in sizes.items()]
     lines += ["", "| goal | wanted | found | |", "| --- | --- | --- | --- |"]
     lines += [f"| {goal.what} | {goal.wanted} | {goal.found} | {goal.verdict} |" for goal in judge(figures)]
     return "\n".join(lines) + "\n"

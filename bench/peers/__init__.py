@@ -1,1 +1,1 @@
-"""Other libraries, each in a process of an environment of its own (`.venv-peers`)."""
+"""Other libraries, each in its own process, in a separate environment (`.venv-peers`)."""

@@ -1,4 +1,4 @@
-"""idemkit: its ASGI middleware on Redis, callers kept apart by their token as its manual asks."""
+"""idemkit: its ASGI middleware on Redis, with callers separated by their token, as its manual requires."""
 
 from __future__ import annotations
 

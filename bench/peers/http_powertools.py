@@ -1,8 +1,8 @@
 """AWS Lambda Powertools: its decorator for functions, on Redis.
 
-It blocks the event loop for two commands. In a route that runs in threads it was slower still, and so would be the
-requests without a key. Its check that a retry carries the same payload is left out: on Redis it refuses every replay,
-since the record of a completed call is written without the payload's hash.
+It blocks the event loop for two commands. In a route that runs in threads it was even slower, and requests without a key
+would be slower too. Its check that a retry has the same payload is off: on Redis it refuses every replay, because the
+record of a completed call is written without the hash of the payload.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def make(url: str, runs: Runs) -> App:
     @idempotent_function(
         data_keyword_argument="request", config=config, persistence_store=CachePersistenceLayer(url=url)
     )
-    def pay_once(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001  # its key is in it
+    def pay_once(request: dict[str, object]) -> dict[str, object]:  # noqa: ARG001  # the decorator reads the key from it
         return runs()
 
     @app.post("/payments", status_code=201)
     async def pay(payment: Payment, idempotency_key: Annotated[str | None, Header()] = None) -> dict[str, object]:
         if idempotency_key is None:
             return runs()
-        answer: dict[str, object] = pay_once(request={"key": idempotency_key, "payment": payment.model_dump()})
-        return answer
+        result: dict[str, object] = pay_once(request={"key": idempotency_key, "payment": payment.model_dump()})
+        return result
 
     return app

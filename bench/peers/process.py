@@ -1,4 +1,4 @@
-"""The peers as contestants: their environment, made once from pinned requirements, and a process for each."""
+"""Peers as contestants: their environment, created from pinned requirements, and a process for each."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from bench.load import Scenario
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = ROOT / ".venv-peers"
 REQUIREMENTS = ROOT / "requirements" / "peers.txt"
-# A peer that says nothing for so long is stuck; its row gets a dash.
+# A peer that sends nothing for this long is stuck, and its row gets a dash.
 ANSWER_SECONDS = 60.0
 
 
 def make_environment() -> Path:
-    """The Python of the peers' environment, made anew when the requirements changed. `Unable` when it cannot be."""
+    """Create the peers' environment if its requirements changed, and return its Python. Raises `Unable` on failure."""
     python = ENVIRONMENT / "bin" / "python"
     stamp = ENVIRONMENT / ".installed"
     if stamp.exists() and stamp.read_text("utf-8") == REQUIREMENTS.read_text("utf-8"):
         return python
-    print("bench: making .venv-peers and installing the peers' pinned requirements", file=sys.stderr)
+    print("bench: creating .venv-peers and installing the pinned requirements of the peers", file=sys.stderr)
     quietly = ("--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps")
     try:
         subprocess.run([sys.executable, "-m", "venv", "--clear", ENVIRONMENT], check=True, capture_output=True)
@@ -38,7 +38,7 @@ def make_environment() -> Path:
 
 
 class PeerProcess:
-    """A peer on one store. It is started by `warm` and asked line by line."""
+    """Process of a peer on one store. `warm` starts it; requests and responses are JSON lines."""
 
     def __init__(self, python: Path, name: str, module: str, url: str, *options: str) -> None:
         self.name = name
@@ -48,7 +48,7 @@ class PeerProcess:
 
     def warm(self) -> None:
         self.start()
-        self._ask({"do": "warm"})
+        self._request({"do": "warm"})
 
     def start(self) -> None:
         self._process = subprocess.Popen(
@@ -60,18 +60,18 @@ class PeerProcess:
             cwd=ROOT,
             env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         )
-        self.version = str(self._listen()["version"])
+        self.version = str(self._read_response()["version"])
 
     def rate(self, scenario: Scenario, seconds: float) -> float:
-        answer = self._ask(
+        response = self._request(
             {"do": "rate", "mode": scenario.mode, "callers": scenario.callers, "seconds": float(seconds)}
         )
-        rate = answer["rate"]
+        rate = response["rate"]
         assert isinstance(rate, float)
         return rate
 
     def call(self, key: str) -> None:
-        self._ask({"do": "call", "key": key})
+        self._request({"do": "call", "key": key})
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -83,29 +83,29 @@ class PeerProcess:
             process.kill()
             process.communicate()
 
-    def _ask(self, question: dict[str, object]) -> dict[str, object]:
+    def _request(self, request: dict[str, object]) -> dict[str, object]:
         process = self._process
         if process is None or process.stdin is None:
             raise Unable("Its process has ended.")
         try:
-            process.stdin.write(json.dumps(question) + "\n")
+            process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
         except BrokenPipeError:
             raise Unable("Its process has ended.") from None
-        return self._listen()
+        return self._read_response()
 
-    def _listen(self) -> dict[str, object]:
+    def _read_response(self) -> dict[str, object]:
         process = self._process
         assert process is not None
         assert process.stdout is not None
         if not select.select([process.stdout], [], [], ANSWER_SECONDS)[0]:
             process.kill()
             self.close()
-            raise Unable(f"No answer within {ANSWER_SECONDS:g} s.")
+            raise Unable(f"It did not respond within {ANSWER_SECONDS:g} s.")
         line = process.stdout.readline()
         if not line:
             raise Unable("Its process has ended.")
-        answer: dict[str, object] = json.loads(line)
-        if "error" in answer:
-            raise Unable(str(answer["error"]))
-        return answer
+        response: dict[str, object] = json.loads(line)
+        if "error" in response:
+            raise Unable(str(response["error"]))
+        return response

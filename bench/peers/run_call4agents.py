@@ -1,4 +1,4 @@
-"""call4agents: an effect under a key of its own in one run, called from threads."""
+"""call4agents: an effect with an explicit key in a shared run, called from threads."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""DBOS: a workflow under the key as its id, the effect as its step, called from threads. Durability as installed.
+"""DBOS: a workflow with the key as its id and the effect as its step, called from threads. Default durability.
 
-On SQLite, DBOS keeps the default rollback journal; `wal` as a second argument switches its file to WAL beforehand,
-which is the same durability with fewer syncs.
+On SQLite, DBOS uses the default rollback journal. With `wal` as the second argument, the file is switched to WAL first,
+which has the same durability with fewer syncs.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""LangGraph: an entrypoint on a thread of its own for each key, the effect as its task. Durability as installed.
+"""LangGraph: an entrypoint with one thread per key and the effect as its task. Default durability.
 
-As installed means `durability="async"`: checkpoints are written by other threads while the run goes on, and all of them
-are stored when it returns. On SQLite, its checkpointer sets the file to WAL and leaves `synchronous` at FULL.
+The default is `durability="async"`: other threads write checkpoints during the run, and all of them are stored when it
+returns. On SQLite, its checkpointer sets the file to WAL and leaves `synchronous` at FULL.
 
-A key alone is no replay here: the same input on a finished thread runs the task again. A replay is an `invoke` without
-input, so the caller has to know that there was a call before; here it does, at no cost. What that gives is one of two:
+A key alone does not cause a replay: the same input on a finished thread runs the task again. A replay is an `invoke`
+without input, so the caller has to know about the earlier call. Here the caller knows it at no cost. There are two cases:
 
-    resumed    the thread was interrupted behind its task. The entrypoint runs again and gets the task's result from the
-               checkpoint, which is what LangGraph promises of tasks. It then is interrupted again, and writes so.
-    finished   as the second argument: the thread has ended. What it returned is read from the checkpoint, and neither
-               the entrypoint nor the task runs.
+    resumed    The thread was interrupted after its task. The entrypoint runs again and gets the task's result from the
+               checkpoint, as LangGraph promises for tasks. It is then interrupted again, which it writes.
+    finished   (as the second argument) The thread has ended. Its result is read from the checkpoint, and neither the
+               entrypoint nor the task runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def make(url: str) -> Peer:
     saver = stack.enter_context(_saver(url))
     saver.setup()
     effects = Effects()
-    # The keys that will be replayed, until they have been called.
+    # Keys that will be replayed and have not been called yet.
     unsettled = set(SETTLED)
     replayed = frozenset(SETTLED)
     interrupts = sys.argv[2:] != ["finished"]

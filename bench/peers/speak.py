@@ -1,4 +1,4 @@
-"""How a peer's process is asked: one JSON line in, one JSON line out, until the input ends."""
+"""Protocol of a peer process: one JSON line in, one JSON line out, until standard input is closed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.load import SETTLED, Effects, Load, Mode, namer
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What a peer can do: one keyed call, and many callers doing it."""
+    """A peer: a function for one keyed call, and one that runs it with many callers."""
 
     package: str
     call: Callable[[str], object]
@@ -24,27 +24,27 @@ class Peer:
 
 
 def serve(make: Callable[[str], Peer]) -> None:
-    """Answer questions about the peer on the store whose URL is the only argument."""
-    # Whatever a library prints must not end up between our lines.
-    answers = os.fdopen(os.dup(1), "w")
+    """Serve requests for a peer on the store whose URL is the first argument of the process."""
+    # Redirect stdout to stderr, so that output of a library does not mix with the JSON lines.
+    output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:
         peer = make(sys.argv[1])
-    except Exception as error:  # noqa: BLE001  # the one who asks decides what it means
-        print(json.dumps({"error": _one_line(error)}), file=answers, flush=True)
+    except Exception as error:  # noqa: BLE001  # the parent process handles it
+        print(json.dumps({"error": _one_line(error)}), file=output, flush=True)
         return
-    print(json.dumps({"version": importlib.metadata.version(peer.package)}), file=answers, flush=True)
+    print(json.dumps({"version": importlib.metadata.version(peer.package)}), file=output, flush=True)
     for line in sys.stdin:
         try:
-            answer = _answer(peer, json.loads(line))
+            response = _respond(peer, json.loads(line))
         except Exception as error:  # noqa: BLE001  # as above
-            answer = {"error": _one_line(error)}
-        print(json.dumps(answer), file=answers, flush=True)
+            response = {"error": _one_line(error)}
+        print(json.dumps(response), file=output, flush=True)
     peer.close()
 
 
-def _answer(peer: Peer, question: dict[str, object]) -> dict[str, object]:
-    match question:
+def _respond(peer: Peer, request: dict[str, object]) -> dict[str, object]:
+    match request:
         case {"do": "warm"}:
             peer.effects.forget()
             for key in SETTLED:
@@ -61,7 +61,7 @@ def _answer(peer: Peer, question: dict[str, object]) -> dict[str, object]:
             peer.effects.check(mode, load.calls)
             return {"rate": load.rate}
         case _:
-            return {"error": f"unknown question {question}"}
+            return {"error": f"unknown request {request}"}
 
 
 def _one_line(error: BaseException) -> str:

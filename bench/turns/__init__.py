@@ -1,1 +1,1 @@
-"""What turns cost: one whose brain does nothing, a call of a tool, and a stream that many follow."""
+"""Benchmark of turns: a turn with an empty brain, a tool call, and a stream with many clients."""

@@ -1,10 +1,10 @@
-"""How fast the stream of one turn reaches everybody who follows it, from a hub process of its own.
+"""Delivery of the stream of one turn to all clients that follow it, from a separate hub process.
 
     python -m bench.turns.fanout [--clients 50] [--deltas 500] [--rounds 3] [--database URL]
 
-The brain says one delta after the other, each stored before anybody gets it. All clients wait for the first one before
-it begins, and each follows `/turns/{id}/events` over a connection of its own. They only count: every client has to get
-every delta once, and then `done`.
+The brain sends one delta after the other. Each is stored before a client gets it. All clients are connected before the
+first delta, and each follows `/turns/{id}/events` over its own connection. Clients only count: each has to get every delta
+once, and then `done`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from bench.peers.process import ROOT
 
 _DELTA = b"event: delta"
 _DONE = b"event: done"
-# A stream that says nothing for so long is broken.
+# A stream that sends nothing for this long is broken.
 _SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """What so many clients saw of one turn, the medians of the rounds. Seconds begin with the first delta anybody has."""
+    """Figures for a number of clients, the medians of the rounds. Seconds start with the first delta at any client."""
 
     clients: int
     deltas: int
@@ -49,10 +49,10 @@ class Followed:
 
 
 def measure(folder: Path, clients: Sequence[int], deltas: int, rounds: int, database: str = "") -> list[Followed]:
-    """One row for each number of clients; they take turns, round after round."""
+    """Return one row for each number of clients. Each round measures all of them in turn."""
     numbers = itertools.count()
     with _hub(folder, database) as port:
-        # The first turn of a process pays for what is made once.
+        # Warm up: the first turn of a process pays for one-time initialization.
         _turn(port, folder / "go-first", 1, 1)
         times = [[_turn(port, folder / f"go-{next(numbers)}", each, deltas) for each in clients] for _ in range(rounds)]
     return [
@@ -71,7 +71,7 @@ def _hub(folder: Path, database: str) -> Iterator[int]:
         try:
             line = next((line for line in output if "listening on" in line), None)
             if line is None:
-                raise RuntimeError("the hub ended before it listened")
+                raise RuntimeError("the hub exited before it was listening")
             yield int(line.split("listening on", 1)[1].split()[0].rstrip("/").rpartition(":")[2])
         finally:
             process.send_signal(signal.SIGTERM)
@@ -80,7 +80,7 @@ def _hub(folder: Path, database: str) -> Iterator[int]:
 
 
 def _turn(port: int, go: Path, clients: int, deltas: int) -> tuple[float, float]:
-    """When the first and when the last client has the whole stream."""
+    """Run a turn and return the seconds until the first and until the last client has the whole stream."""
     turn_id = _begin(port, {"go": str(go), "deltas": deltas})
     followers = [_follow(port, turn_id) for _ in range(clients)]
     try:
@@ -95,23 +95,23 @@ def _begin(port: int, order: dict[str, object]) -> str:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_SECONDS_MAX)
     message = {"message": json.dumps(order), "session_key": str(order["go"])}
     connection.request("POST", "/chat", json.dumps(message), {"Content-Type": "application/json"})
-    answer = connection.getresponse()
-    told = json.loads(answer.read())
+    response = connection.getresponse()
+    body = json.loads(response.read())
     connection.close()
-    if answer.status not in {200, 202}:
-        raise RuntimeError(f"the hub answered {answer.status}: {told}")
-    return str(told["turn_id"])
+    if response.status not in {200, 202}:
+        raise RuntimeError(f"the hub responded with {response.status}: {body}")
+    return str(body["turn_id"])
 
 
 def _follow(port: int, turn_id: str) -> socket.socket:
     one = socket.create_connection(("127.0.0.1", port), timeout=_SECONDS_MAX)
     one.sendall(f"GET /turns/{turn_id}/events HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n".encode())
-    heard = b""
-    while b"retry:" not in heard:
+    received = b""
+    while b"retry:" not in received:
         data = one.recv(4096)
         if not data:
-            raise RuntimeError(f"no stream: {heard[:200]!r}")
-        heard += data
+            raise RuntimeError(f"the hub did not start a stream; it sent {received[:200]!r}")
+        received += data
     return one
 
 
@@ -133,13 +133,13 @@ def _count(followers: Sequence[socket.socket], deltas: int) -> tuple[float, floa
                 whole = rests[follower] + data
                 counts[follower] += whole.count(_DELTA)
                 first = first or time.perf_counter()
-                # A mark that is cut in two is counted with its second half, and no delta is counted twice.
+                # A mark that is split between two reads is counted with the second, and no delta is counted twice.
                 rests[follower] = whole[-(len(_DELTA) - 1) :]
                 if _DONE in whole or not data:
                     ends.append(time.perf_counter() - first)
                     selector.unregister(follower)
     if set(counts.values()) != {deltas}:
-        raise RuntimeError(f"{deltas} deltas were said; clients got {sorted(set(counts.values()))}")
+        raise RuntimeError(f"{deltas} deltas were sent; clients got {sorted(set(counts.values()))}")
     return ends[0], ends[-1]
 
 

@@ -1,4 +1,4 @@
-"""Turns with an empty brain: received, run, recorded, and the answer told."""
+"""Turns with an empty brain, from the received message to the recorded response and its notification."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import time
 from bench.load import Effects, Mode, Scenario
 from bench.names import TURNS
 from onceward import open_ledger
-from onceward.db.engine import open_database
-from onceward.db.migrate import migrate
+from onceward.hub.db.engine import open_database
+from onceward.hub.db.migrate import migrate
 from onceward.turns import Brain, Context, Engine, LocalRunner, TurnGateway, UserMessage
 
 SCENARIOS = (Scenario(Mode.FRESH, 1), Scenario(Mode.FRESH, 64))
 
 
 class Turns:
-    """A contestant whose callers are sessions: each sends its next message when it has the answer to the last one."""
+    """Contestant whose callers are sessions: each sends its next message after the response to the last one."""
 
     name = TURNS
 

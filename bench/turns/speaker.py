@@ -1,6 +1,6 @@
-"""A brain that says as much as it is told to, once it is told to begin: what the hub of the fan-out runs.
+"""Brain of the fan-out benchmark: it waits for a start signal and then sends a given number of deltas.
 
-The message is JSON: `go` is a file that appears when everybody listens, `deltas` how much is said then.
+The message is JSON: `go` is a file that is created when all clients are connected, `deltas` the number of deltas.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from onceward.turns import Brain, Context
 
-# As long as a few words of a model.
+# About as long as a delta of a model.
 _DELTA = "a few words of "
 
 

@@ -1,4 +1,4 @@
-"""The tables of turns. There are no goals for them: the figures are shown, and nothing is judged."""
+"""Tables of turns. They have no goals and no verdicts."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from bench.turns import overhead, tools
 from bench.turns.fanout import Followed
 
 _TURNS = """\
-Turns per second: a message is received, run by a brain that does nothing, and its answer recorded. A session sends its
-next message when it has the answer to the last one. The median of {rounds} rounds of {turn_seconds:g} s. In brackets: as a
-multiple of *two commits by hand* of one caller on the same database, measured in the same rounds.
+Turns per second: a message is received, a brain that does nothing runs, and its response is recorded. A session sends its
+next message after the response to the last one. The median of {rounds} rounds of {turn_seconds:g} s. In brackets: the ratio to
+*two commits by hand* of one caller on the same database, measured in the same rounds.
 """
 _TOOLS = """\
-Calls per second of a tool that only counts, by one caller: the median of {rounds} rounds of {seconds:g} s. Behind each
-figure: how many times as fast as that Onceward's idempotent tool is, the median of the ratios of each round. Runs are
-counted: a fresh call ran the tool once, a replay never.
+Calls per second of a tool that only counts, with one caller: the median of {rounds} rounds of {seconds:g} s. *Onceward ÷ this*
+is the rate of Onceward's idempotent tool divided by the rate of the row, as the median of the ratios of each round. Runs
+are counted: each fresh call ran the tool once, and no replay ran it.
 
-* **Onceward**: `toolbox.call`, awaited, one turn group. Every write is synced: on SQLite WAL and `synchronous=FULL`.
-* **Peers**: {peers}; released versions in an environment of their own, with the durability that they come with.
-* **DBOS step**: a workflow under the key, the tool as its step; a replay is the same workflow id again. Its SQLite file is
-  in rollback mode and synced as well; the row below it shows it with the file switched to WAL.
-* **LangGraph task**: an `@entrypoint` with a `@task`, a thread for each key. `durability="async"`, which writes checkpoints
-  beside the run and has them all stored when it returns; on SQLite WAL and `synchronous=FULL`. The same input again would
-  run the task again, so a replay is `invoke(None)` by a caller who knows that there was a call. *Thread resumed*: the
-  thread was interrupted behind the task; the entrypoint runs again, gets the task's result from the checkpoint, and is
-  interrupted again, which it writes. *Thread finished*: what the entrypoint returned is read, and nothing runs.
-  Fresh calls of the two are the same; that they differ shows how much the figures do.
+* **Onceward**: `toolbox.call`, awaited, one turn group. Every write is synced: on SQLite with WAL and `synchronous=FULL`.
+* **Peers**: {peers}; released versions in a separate environment, with their default durability.
+* **DBOS step**: a workflow with the key as its id, and the tool as its step. A replay calls the same workflow id again. Its
+  SQLite file is in rollback mode and is synced as well. In the row *file set to WAL*, the file was switched to WAL.
+* **LangGraph task**: an `@entrypoint` with a `@task`, and a thread for each key. `durability="async"` writes checkpoints
+  during the run, and all are stored when it returns. SQLite uses WAL and `synchronous=FULL`. The same input would run the
+  task again, so a replay is `invoke(None)` by a caller who knows about the earlier call. *Thread resumed*: the thread was
+  interrupted after the task. The entrypoint runs again, gets the task's result from the checkpoint, and is interrupted
+  again, which it writes. *Thread finished*: the result of the entrypoint is read, and nothing runs.
+  Fresh calls of both rows do the same work, so the difference between them shows the noise of the figures.
 """
 _STREAMS = """\
-One turn that says one delta after the other, each stored before it is sent, and clients that follow `/turns/{{id}}/events`
-of one hub process from the first delta on. A delivery is a delta that a client has; every client got every delta once.
-Seconds begin with the first delivery. The median of {stream_rounds} rounds.
+One turn sends one delta after the other, each stored before it is sent. Clients follow `/turns/{{id}}/events` of one hub
+process from the first delta on. A delivery is a delta that a client has received; every client got every delta once.
+Seconds start with the first delivery. The median of {stream_rounds} rounds.
 """
 
 
 @dataclass(slots=True)
 class TurnFigures:
-    """What was measured, by database."""
+    """Measured figures, by database."""
 
     turns: Figures = field(default_factory=Figures.empty)
     tools: Figures = field(default_factory=Figures.empty)
@@ -76,7 +76,7 @@ def _turn_rows(figures: Figures, notes: Notes) -> list[str]:
     for store, contestants in figures.stores.items():
         for name in contestants:
             cells = [
-                # By hand, one caller is all there is.
+                # The baseline by hand has only one caller.
                 cell(figures, store, (name, scenario), (names.BY_HAND, FRESH_ONE), notes)
                 if name == names.TURNS or scenario == FRESH_ONE
                 else ""
@@ -91,7 +91,7 @@ def _sessions(scenario: Scenario) -> str:
 
 
 def _tool_rows(figures: Figures, notes: Notes) -> list[str]:
-    columns = [text for scenario in tools.SCENARIOS for text in (str(scenario.mode), "Onceward ÷ it")]
+    columns = [text for scenario in tools.SCENARIOS for text in (str(scenario.mode), "Onceward ÷ this")]
     rows = heading(["database", "who"], columns)
     for store, contestants in figures.stores.items():
         for name in contestants:
@@ -112,12 +112,12 @@ def _tool_cells(figures: Figures, store: str, name: str, scenario: Scenario, not
 
 
 def _ratio(ratio: float) -> str:
-    """A bare function is a thousand times as fast, which two decimals would not show."""
+    """Format a ratio. A bare function is a thousand times as fast, so small ratios need four decimals."""
     return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.4f}"
 
 
 def _stream_rows(streams: dict[str, Sequence[Followed]]) -> list[str]:
-    columns = ["clients", "deltas", "deliveries per second", "the fastest has all", "the slowest has all"]
+    columns = ["clients", "deltas", "deliveries per second", "fastest client done", "slowest client done"]
     rows = heading(["database"], columns)
     for store, followed in streams.items():
         rows += [

@@ -1,4 +1,4 @@
-"""Calls of a tool that does nothing but count: bare, through the toolbox, and as the peers do it."""
+"""Calls of a tool that only counts: as a bare function, through the toolbox, and with the peers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PEERS = {
 
 
 def contestants(ground: Arena, python: Path | None) -> Iterator[Contestant]:
-    """In the order of the table; without the peers' Python they stay at home."""
+    """Yield the contestants in the order of the table. Peers need `python`, the interpreter of their environment."""
     yield Bare()
     yield Tool(names.PURE_TOOL, "look_up", open_ledger(ground.place()))
     yield Tool(names.TOOL, "pay", open_ledger(ground.place()))
@@ -47,20 +47,18 @@ class Bare:
     async def _call(self, _order_id: str) -> object:
         return self._effects()
 
-    def warm(self) -> None:
-        """Nothing to settle."""
+    def warm(self) -> None: ...
 
     def rate(self, scenario: Scenario, seconds: float) -> float:
         if scenario.mode is Mode.REPLAY:
             raise Unable(_FORGETS)
         return _rate(self._call, self._effects, scenario, seconds)
 
-    def close(self) -> None:
-        """Nothing was opened."""
+    def close(self) -> None: ...
 
 
 class Tool:
-    """One of two tools of a toolbox: `pay` is idempotent and known by its order, `look_up` is pure."""
+    """One of two tools of a toolbox: `pay` is idempotent with its order as the key, `look_up` is pure."""
 
     def __init__(self, name: str, tool: str, ledger: Ledger) -> None:
         self.name = name
@@ -70,11 +68,11 @@ class Tool:
         self._toolbox = Toolbox()
 
         @self._toolbox.tool(effect="idempotent", key_fields=("order_id",))
-        async def pay(order_id: str) -> object:  # noqa: ARG001  # what the call is about
+        async def pay(order_id: str) -> object:  # noqa: ARG001  # part of the key
             return self._effects()
 
         @self._toolbox.tool(effect="pure")
-        async def look_up(order_id: str) -> object:  # noqa: ARG001  # as above
+        async def look_up(order_id: str) -> object:  # noqa: ARG001  # the same argument as `pay`
             return self._effects()
 
     async def _call(self, order_id: str) -> object:
@@ -101,7 +99,7 @@ class Tool:
         self._ledger.close()
 
 
-_FORGETS = "It remembers nothing: every call runs."
+_FORGETS = "It stores nothing, so every call runs."
 
 
 def _rate(call: Callable[[str], Awaitable[object]], effects: Effects, scenario: Scenario, seconds: float) -> float:

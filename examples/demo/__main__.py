@@ -24,8 +24,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("framework", choices=MAKERS)
     parser.add_argument("--port", type=int, default=8787, help="the port on 127.0.0.1 (default 8787)")
-    parser.add_argument("--data-dir", type=Path, default=Path("onceward-data"), help="default ./onceward-data")
-    parser.add_argument("--store", help="where the keys are kept (default: a SQLite file in the data folder)")
+    parser.add_argument("--data-dir", type=Path, default=Path("onceward-data"), help="the data folder")
+    parser.add_argument("--store", help="the URL of the store for keys (default: a SQLite file in the data folder)")
     asked = parser.parse_args()
     asked.data_dir.mkdir(parents=True, exist_ok=True)
 

@@ -1,7 +1,7 @@
-"""The demo under Django: the application that Django makes is wrapped, ASGI or WSGI.
+"""The demo under Django: the middleware wraps the ASGI or WSGI application.
 
-A project would write the same two lines in its `asgi.py` or `wsgi.py`; its settings and urls stand here in one file,
-so a process makes one application.
+A project has the same two lines in its `asgi.py` or `wsgi.py`. Here settings and urls are in the same file, so a
+process can create only one application.
 """
 
 import functools
@@ -26,21 +26,21 @@ from onceward.http import IdempotencyMiddleware, WSGIIdempotencyMiddleware, idem
 
 View = Callable[..., HttpResponseBase]
 
-# Above the middleware's own limit, so that one place decides.
+# Above the middleware's limit, so that only the middleware decides.
 BODY_BYTES_MAX = 16 * 1024 * 1024
 
 urlpatterns: list[URLPattern] = []
 
 
 def make_asgi_app(world: World, store: str | None = None, **options: Any) -> ASGIHandler | IdempotencyMiddleware:
-    """The demo, with the idempotency middleware if a store is given; `options` are the middleware's own."""
+    """Create the demo, with the idempotency middleware if a store is given. `options` go to the middleware."""
     configure(world, store)
     app = get_asgi_application()
     return app if store is None else IdempotencyMiddleware(app, store=store, **options)
 
 
 def make_wsgi_app(world: World, store: str | None = None, **options: Any) -> WSGIHandler | WSGIIdempotencyMiddleware:
-    """The same for WSGI servers."""
+    """Create the demo for WSGI servers."""
     configure(world, store)
     app = get_wsgi_application()
     return app if store is None else WSGIIdempotencyMiddleware(app, store=store, **options)
@@ -90,12 +90,12 @@ def views(world: World, shop: Shop) -> dict[str, View]:
             raise Refused(400, "badRequest", "send a file in a multipart field named file")
         return answer(world.upload(user(request), file.name, file.read()))
 
-    # A letter cannot be called back. If nobody knows whether it went out, nobody sends it again.
+    # A letter cannot be taken back. If it is unknown whether it was sent, it is not sent again.
     @idempotent(on_crash="hold", required=True)
     def send_letter(request: HttpRequest) -> HttpResponse:
         return answer(world.send_letter(user(request), parse(request.body)))
 
-    # Exactly once: the sale and its answer commit in one transaction.
+    # Exactly once: the sale and its response commit in one transaction.
     def sell(request: HttpRequest) -> HttpResponse:
         buyer, order = user(request), parse(request.body)
         with shop.transaction() as connection:
@@ -120,7 +120,7 @@ def views(world: World, shop: Shop) -> dict[str, View]:
 
 
 def refusing(view: View) -> View:
-    """A refused order becomes a problem answer."""
+    """Turn a refused order into a problem response."""
 
     @functools.wraps(view)
     def respond(request: HttpRequest, **arguments: str) -> HttpResponseBase:
@@ -139,7 +139,7 @@ def answer(reply: Reply) -> HttpResponse:
 
 
 def stream(request: HttpRequest, parts: Iterator[str], media_type: str) -> StreamingHttpResponse:
-    """Under ASGI Django would gather a synchronous iterator whole before it sends anything."""
+    """Make an async iterator: under ASGI, Django would consume a synchronous one before it sends anything."""
     if isinstance(request, ASGIRequest):
         return StreamingHttpResponse(on_threads(parts), content_type=media_type)
     return StreamingHttpResponse(parts, content_type=media_type)

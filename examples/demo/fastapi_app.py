@@ -1,4 +1,4 @@
-"""The demo under FastAPI: `app.add_middleware(IdempotencyMiddleware, store=…)`, and that is all."""
+"""The demo under FastAPI. It needs one line: `app.add_middleware(IdempotencyMiddleware, store=…)`."""
 
 from typing import Annotated, Any, Literal
 
@@ -19,7 +19,7 @@ Text = Annotated[str, Field(min_length=1, max_length=TEXT_CHARACTERS_MAX)]
 
 
 class Order(BaseModel):
-    """What a client sends: exactly these fields."""
+    """Base of request bodies: unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -66,7 +66,7 @@ class Sale(Order):
 
 
 def make_app(world: World, store: str | None = None, **options: Any) -> FastAPI:
-    """The demo, with the idempotency middleware if a store is given; `options` are the middleware's own."""
+    """Create the demo, with the idempotency middleware if a store is given. `options` go to the middleware."""
     app = FastAPI(
         title="Onceward demo",
         exception_handlers={Refused: refuse, RequestValidationError: refuse_invalid, HTTPException: refuse_early},
@@ -126,13 +126,13 @@ def make_app(world: World, store: str | None = None, **options: Any) -> FastAPI:
     def upload(file: Annotated[UploadFile, File()], user: User) -> Response:
         return answer(world.upload(user, file.filename or "", file.file.read()))
 
-    # A letter cannot be called back. If nobody knows whether it went out, nobody sends it again.
+    # A letter cannot be taken back. If it is unknown whether it was sent, it is not sent again.
     @app.post("/api/letters")
     @idempotent(on_crash="hold", required=True)
     def send_letter(order: Letter, user: User) -> Response:
         return answer(world.send_letter(user, order.plain()))
 
-    # Exactly once: the sale and its answer commit in one transaction.
+    # Exactly once: the sale and its response commit in one transaction.
     @app.post("/api/sales")
     def sell(request: Request, order: Sale, user: User) -> Response:
         with shop.transaction() as connection:
@@ -157,15 +157,15 @@ async def refuse(_: Request, error: Any) -> Response:
 
 
 async def refuse_invalid(request: Request, error: Any) -> Response:
-    """FastAPI would say 422; here that means a key used twice, so bad input is 400."""
+    """Respond with 400 instead of FastAPI's 422, which here means that a key was used for another request."""
     errors = [
         {"field": ascii(".".join(str(step) for step in wrong["loc"]))[1:-1], "message": wrong["msg"]}
         for wrong in error.errors()
     ]
-    return await refuse(request, Refused(400, "badRequest", f"the request has {len(errors)} wrong field(s)", errors))
+    return await refuse(request, Refused(400, "badRequest", f"The request has {len(errors)} invalid field(s).", errors))
 
 
 async def refuse_early(request: Request, error: Any) -> Response:
-    """FastAPI found no such route, or could not read the body."""
+    """Respond to an unknown route, or to a body that FastAPI could not read."""
     code = {404: "notFound", 405: "methodNotAllowed"}.get(error.status_code, "badRequest")
     return await refuse(request, Refused(error.status_code, code, error.detail))

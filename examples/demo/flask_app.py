@@ -11,7 +11,7 @@ from onceward.http import WSGIIdempotencyMiddleware, idempotency, idempotent
 
 
 def make_app(world: World, store: str | None = None, **options: Any) -> Flask:
-    """The demo, with the idempotency middleware if a store is given; `options` are the middleware's own."""
+    """Create the demo, with the idempotency middleware if a store is given. `options` go to the middleware."""
     app = Flask(__name__)
     shop = Shop(store or "")
 
@@ -69,13 +69,13 @@ def make_app(world: World, store: str | None = None, **options: Any) -> Flask:
             raise Refused(400, "badRequest", "send a file in a multipart field named file")
         return answer(world.upload(user(), file.filename or "", file.read()))
 
-    # A letter cannot be called back. If nobody knows whether it went out, nobody sends it again.
+    # A letter cannot be taken back. If it is unknown whether it was sent, it is not sent again.
     @app.post("/api/letters")
     @idempotent(on_crash="hold", required=True)
     def send_letter() -> Response:
         return answer(world.send_letter(user(), order()))
 
-    # Exactly once: the sale and its answer commit in one transaction.
+    # Exactly once: the sale and its response commit in one transaction.
     @app.post("/api/sales")
     def sell() -> Response:
         buyer, wanted = user(), order()

@@ -1,4 +1,4 @@
-"""The demo under Litestar: the middleware is one of the application's own, `middleware=[DefineMiddleware(…)]`."""
+"""The demo under Litestar: the middleware is an option of the application, `middleware=[DefineMiddleware(…)]`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -18,15 +18,15 @@ from onceward.http import IdempotencyMiddleware, idempotency, idempotent
 Asked = Request[Any, Any, State]
 Answer = Response[Any]
 
-# Above the middleware's own limit, so that one place decides.
+# Above the middleware's limit, so that only the middleware decides.
 BODY_BYTES_MAX = 16 * 1024 * 1024
-# As the middleware has them when it opens its store itself.
+# The defaults of the middleware when it opens its store itself.
 LEASE_SECONDS = 30.0
 STORE_SECONDS = 5.0
 
 
 def make_app(world: World, store: str | None = None, **options: Any) -> Litestar:
-    """The demo, with the idempotency middleware if a store is given; `options` are the middleware's own."""
+    """Create the demo, with the idempotency middleware if a store is given. `options` go to the middleware."""
     shop = Shop(store or "")
 
     def user(request: Asked) -> str:
@@ -85,13 +85,13 @@ def make_app(world: World, store: str | None = None, **options: Any) -> Litestar
             raise Refused(400, "badRequest", "send a file in a multipart field named file")
         return await do(world.upload, user(request), file.filename, await file.read())
 
-    # A letter cannot be called back. If nobody knows whether it went out, nobody sends it again.
+    # A letter cannot be taken back. If it is unknown whether it was sent, it is not sent again.
     @post("/api/letters")
     @idempotent(on_crash="hold", required=True)
     async def send_letter(request: Asked) -> Answer:
         return await do(world.send_letter, user(request), parse(await request.body()))
 
-    # Exactly once: the sale and its answer commit in one transaction.
+    # Exactly once: the sale and its response commit in one transaction.
     @post("/api/sales")
     async def sell(request: Asked) -> Answer:
         operation, order = idempotency(request), parse(await request.body())
@@ -107,8 +107,8 @@ def make_app(world: World, store: str | None = None, **options: Any) -> Litestar
 
     middleware, closing = [], []
     if store is not None:
-        # Litestar makes its middleware anew for every route, so that one ledger has to serve them all. What a ledger is
-        # made with is said here, and not to the middleware.
+        # Litestar creates its middleware for each route, so all of them share one ledger. The options of the ledger are
+        # set here, not in the middleware.
         ledger = Ledger(
             open_store(store),
             lease_seconds=options.get("lease_seconds", LEASE_SECONDS),
@@ -124,12 +124,12 @@ def make_app(world: World, store: str | None = None, **options: Any) -> Litestar
         on_shutdown=closing,
         exception_handlers={Refused: refuse},
         request_max_body_size=BODY_BYTES_MAX,
-        logging_config=None,  # how to log is for the process to say
+        logging_config=None,  # the process configures logging
     )
 
 
 async def do(action: Callable[..., Reply], *arguments: object) -> Answer:
-    """The world is a file on a disk, so it is asked on a thread."""
+    """Run an action in a thread, because it writes to a file."""
     return answer(await sync_to_thread(action, *arguments))
 
 

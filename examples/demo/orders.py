@@ -1,4 +1,4 @@
-"""What clients may ask for: bodies are parsed and checked here, and every refusal is a clear problem answer."""
+"""Parsing and validation of request bodies. Every refusal is a problem response."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ TEXT_CHARACTERS_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A text of a bounded length, a whole number from 1 to `most`, or one of a few words."""
+    """A text of at most `most` characters, a whole number from 1 to `most`, or one of `words`."""
 
     kind: type = str
     most: int = 200
@@ -30,7 +30,7 @@ SALE: Fields = {"item": Field(), "amount": Field(int, most=1_000_000)}
 
 
 class Refused(Exception):
-    """The request is answered with a problem, as RFC 9457 wants it, and nothing happens."""
+    """The request is refused with a problem (RFC 9457), and nothing happens."""
 
     def __init__(self, status: int, code: str, detail: str, errors: list[dict[str, str]] | None = None) -> None:
         super().__init__(detail)
@@ -47,19 +47,19 @@ class Refused(Exception):
 
 
 def parse(body: bytes) -> dict[str, object]:
-    """The JSON object in a body; an empty body is an empty object."""
+    """Parse the JSON object in a body. An empty body is an empty object."""
     try:
         order = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:
-        raise Refused(400, "badRequest", "the body is not JSON") from error
+        raise Refused(400, "badRequest", "The body is not valid JSON.") from error
     if not isinstance(order, dict):
-        raise Refused(400, "badRequest", "the body is not a JSON object")
+        raise Refused(400, "badRequest", "The body is not a JSON object.")
     return order
 
 
 def check(order: Mapping[str, object], fields: Fields) -> dict[str, object]:
-    """The order's fields, each checked; whatever is wrong is said all at once."""
-    errors = [{"field": name, "message": "is not known here"} for name in order if name not in fields]
+    """Return the fields of an order after checking them. All errors are reported together."""
+    errors = [{"field": name, "message": "is not a known field"} for name in order if name not in fields]
     for name, field in fields.items():
         value = order.get(name)
         message = _wrong(value, field) if value is not None else "is missing" if field.required else ""
@@ -68,21 +68,21 @@ def check(order: Mapping[str, object], fields: Fields) -> dict[str, object]:
     if errors:
         first = f"{errors[0]['field']!a} {errors[0]['message']}"
         errors = [{**error, "field": ascii(error["field"])[1:-1]} for error in errors]
-        raise Refused(400, "badRequest", f"the body has {len(errors)} wrong field(s): {first}", errors)
+        raise Refused(400, "badRequest", f"The body has {len(errors)} invalid field(s): {first}.", errors)
     return {name: value for name, value in order.items() if value is not None}
 
 
 def _wrong(value: object, field: Field) -> str:
-    """What is wrong with a value; nothing if it is right."""
+    """Describe the error in a value; "" if it is valid."""
     if field.kind is int:
         return (
             "" if type(value) is int and 1 <= value <= field.most else f"is not a whole number from 1 to {field.most}"
         )
     if not isinstance(value, str) or not value.strip() or len(value) > field.most:
         return f"is not a text of 1 to {field.most} characters"
-    # A lone half of a character cannot be stored as text anywhere.
+    # A lone surrogate cannot be stored as text.
     if any("\ud800" <= character <= "\udfff" or character == "\0" for character in value):
-        return "has characters that are no text"
+        return "contains a lone surrogate or NUL"
     if field.words and value not in field.words:
         return f"is not one of {', '.join(field.words)}"
     return ""

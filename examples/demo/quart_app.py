@@ -12,7 +12,7 @@ from onceward.http import IdempotencyMiddleware
 
 
 def make_app(world: World, store: str | None = None, **options: Any) -> Quart:
-    """The demo, with the idempotency middleware if a store is given; `options` are the middleware's own."""
+    """Create the demo, with the idempotency middleware if a store is given. `options` go to the middleware."""
     app = Quart(__name__)
 
     def user() -> str:
@@ -57,7 +57,7 @@ def make_app(world: World, store: str | None = None, **options: Any) -> Quart:
 
 
 async def do(action: Callable[..., Reply], *arguments: object) -> Response:
-    """The world is a file on a disk, so it is asked on a thread."""
+    """Run an action in a thread, because it writes to a file."""
     reply = await asyncio.to_thread(action, *arguments)
     response = jsonify(reply.content)
     response.status_code = reply.status

@@ -1,4 +1,4 @@
-"""The demo's shop keeps its sales in the ledger's own database, so that a sale and its answer commit together."""
+"""The demo's shop stores its sales in the ledger's database, so that a sale and its response commit together."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from examples.demo.orders import SALE, Refused, check
 from examples.demo.world import Order, Reply
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS sales (buyer TEXT, item TEXT, amount INTEGER)"
-# PostgreSQL lets two processes that create one table at once fail; this lets one wait for the other.
+# In PostgreSQL, two processes that create the same table at once fail. With this lock, one waits for the other.
 LOCK = "SELECT pg_advisory_xact_lock(7)"
 SQLITE = "sqlite:///"
 
 
 class Shop:
-    """Sells on SQLite and on PostgreSQL, the two stores whose transactions a user can share."""
+    """The shop, on SQLite or PostgreSQL: the two stores whose transactions an application can share."""
 
     def __init__(self, store_url: str) -> None:
         self._url = store_url
@@ -25,7 +25,7 @@ class Shop:
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
-        """A connection inside a transaction that commits at the end, or rolls back."""
+        """Open a connection in a transaction that commits at the end, or rolls back."""
         if self._url.startswith(SQLITE):
             with closing(sqlite3.connect(self._url.removeprefix(SQLITE), timeout=20)) as connection, connection:
                 if not self._ready:
@@ -41,7 +41,7 @@ class Shop:
                     self._ready = True
                 yield postgres
         else:
-            raise Refused(501, "notImplemented", "the shop needs a store on SQLite or PostgreSQL")
+            raise Refused(501, "notImplemented", "The shop needs a store on SQLite or PostgreSQL.")
 
     def sell(self, connection: Any, buyer: str, order: Order) -> Reply:
         sale = check(order, SALE)
@@ -51,7 +51,7 @@ class Shop:
         return Reply(201, {"buyer": buyer, **sale})
 
     def sold(self, item: str) -> int:
-        """How often it was really sold."""
+        """Return how often an item was sold."""
         with self.transaction() as connection:
             counted = f"SELECT count(*) FROM sales WHERE item = {self._mark}"  # noqa: S608  # a placeholder, no value
             return int(connection.execute(counted, (item,)).fetchone()[0])

@@ -1,4 +1,4 @@
-"""The demo under Starlette: `app.add_middleware(IdempotencyMiddleware, store=…)`, and that is all."""
+"""The demo under Starlette. It needs one line: `app.add_middleware(IdempotencyMiddleware, store=…)`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ from onceward.http import IdempotencyMiddleware, idempotency, idempotent
 
 
 def make_app(world: World, store: str | None = None, **options: Any) -> Starlette:
-    """The demo, with the idempotency middleware if a store is given; `options` are the middleware's own."""
+    """Create the demo, with the idempotency middleware if a store is given. `options` go to the middleware."""
     shop = Shop(store or "")
 
     def user(request: Request) -> str:
@@ -67,12 +67,12 @@ def make_app(world: World, store: str | None = None, **options: Any) -> Starlett
         tale = world.tell(user(request), request.path_params["dweller"])
         return StreamingResponse(tale, media_type="text/event-stream")
 
-    # A letter cannot be called back. If nobody knows whether it went out, nobody sends it again.
+    # A letter cannot be taken back. If it is unknown whether it was sent, it is not sent again.
     @idempotent(on_crash="hold", required=True)
     async def send_letter(request: Request) -> Response:
         return await do(world.send_letter, user(request), parse(await request.body()))
 
-    # Exactly once: the sale and its answer commit in one transaction.
+    # Exactly once: the sale and its response commit in one transaction.
     async def sell(request: Request) -> Response:
         operation, order = idempotency(request), parse(await request.body())
 
@@ -109,7 +109,7 @@ def make_app(world: World, store: str | None = None, **options: Any) -> Starlett
 
 
 async def do(action: Callable[..., Reply], *arguments: object) -> Response:
-    """The world is a file on a disk, so it is asked on a thread."""
+    """Run an action in a thread, because it writes to a file."""
     return answer(await run_in_threadpool(action, *arguments))
 
 

@@ -1,7 +1,7 @@
-"""What the demo's routes do, for every framework alike. The adapters beside this file only translate.
+"""The effects of the demo's routes, the same for every framework. The adapters beside this file only translate.
 
-Everything that happens is written to one SQLite file. It stands for the outside world (mail sent, money moved): it
-cannot be undone, several processes share it, and `effects()` counts from outside what really happened.
+All effects are written to one SQLite file. It stands for the outside world (mail sent, money moved): effects cannot be
+undone, several processes share it, and `effects()` counts them independently of the ledger.
 """
 
 import json
@@ -19,9 +19,9 @@ CREATE TABLE IF NOT EXISTS effects (number INTEGER PRIMARY KEY, action TEXT, sub
 CREATE TABLE IF NOT EXISTS stories (id TEXT PRIMARY KEY, author TEXT, title TEXT, text TEXT);
 CREATE TABLE IF NOT EXISTS agents (token TEXT PRIMARY KEY, user TEXT);
 """
-# Ada has two tokens, as everyone has while one replaces another.
+# Ada has two tokens, as during a rotation.
 TOKENS = {"ada-token": "ada", "ada-new-token": "ada", "bob-token": "bob"}
-# What can be reviewed.
+# The kinds of texts that can be reviewed.
 REVIEWED = ("story", "proposal")
 
 Order = Mapping[str, object]
@@ -29,14 +29,14 @@ Order = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a route answers; `content` is sent as JSON, None as nothing at all."""
+    """The reply of a route. `content` is sent as JSON, None as an empty body."""
 
     status: int
     content: object = None
 
 
 class World:
-    """One SQLite file. Every call opens its own connection, so that any thread of any process may call."""
+    """The outside world in one SQLite file. Every call opens a connection, so any thread of any process may call."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -45,12 +45,12 @@ class World:
             connection.executemany("INSERT OR IGNORE INTO agents VALUES (?, ?)", TOKENS.items())
 
     def user(self, authorization: str | None, session: str | None) -> str:
-        """Who asks, by bearer token or by session cookie."""
+        """Return the caller, by bearer token or by session cookie."""
         token = authorization.removeprefix("Bearer ") if authorization else session
         with self._connect() as connection:
             row = connection.execute("SELECT user FROM agents WHERE token = ?", (token,)).fetchone()
         if row is None:
-            raise Refused(401, "unauthorized", "send a bearer token; POST /api/auth/agent gives you one")
+            raise Refused(401, "unauthorized", "Send a bearer token. POST /api/auth/agent returns one.")
         return str(row[0])
 
     def revoke(self, token: str) -> None:
@@ -76,11 +76,11 @@ class World:
 
     def review(self, user: str, kind: str, subject: str, order: Order) -> Reply:
         if kind not in REVIEWED:
-            raise Refused(404, "notFound", f"only these can be reviewed: {', '.join(REVIEWED)}")
+            raise Refused(404, "notFound", f"Only these can be reviewed: {', '.join(REVIEWED)}.")
         return self._do(user, "review", f"{kind}/{subject}", order, FEEDBACK, 201)
 
     def send_letter(self, user: str, order: Order) -> Reply:
-        """A letter once sent cannot be called back: better never than twice."""
+        """Send a letter. It cannot be taken back: better never than twice."""
         return self._do(user, "letter", str(order.get("to")), order, LETTER, 202)
 
     def upload(self, user: str, name: str, content: bytes) -> Reply:
@@ -89,7 +89,7 @@ class World:
         return Reply(201, {"upload": number, "name": name, "bytes": len(content)})
 
     def tell(self, user: str, dweller: str) -> Iterator[str]:
-        """A tale as server-sent events, told word by word."""
+        """Yield a tale as server-sent events, one for each word."""
         with self._connect() as connection:
             number = self._happen(connection, "tell", dweller, user, {})
         for word in f"This is tale {number} of {dweller} .".split():
@@ -108,12 +108,12 @@ class World:
         return Reply(201, story)
 
     def change_story(self, user: str, story: str, order: Order, *, whole: bool) -> Reply:
-        """Replace a story (PUT: the whole of it) or some of its fields (PATCH)."""
+        """Replace a whole story (PUT) or some of its fields (PATCH)."""
         fields = check(order, WRITING if whole else STORY)
         with self._connect() as connection:
             row = connection.execute("SELECT author, title, text FROM stories WHERE id = ?", (story,)).fetchone()
             if row is None or row[0] != user:
-                raise Refused(404, "notFound", "you have no such story")
+                raise Refused(404, "notFound", "You have no story with this id.")
             changed = {"id": story, "author": row[0], "title": row[1], "text": row[2], **fields}
             connection.execute("UPDATE stories SET title = :title, text = :text WHERE id = :id", changed)
             self._happen(connection, "change", story, user, fields)
@@ -126,12 +126,12 @@ class World:
         return Reply(204)
 
     def happen(self, action: str, subject: str, user: str = "", content: object = None) -> int:
-        """Something happens in the world; gives its number."""
+        """Record an effect and return its number."""
         with self._connect() as connection:
             return self._happen(connection, action, subject, user, content)
 
     def effects(self, action: str, subject: str) -> int:
-        """How often it really happened."""
+        """Return how often an effect happened."""
         with self._connect() as connection:
             counted = "SELECT count(*) FROM effects WHERE action = ? AND subject = ?"
             return int(connection.execute(counted, (action, subject)).fetchone()[0])
@@ -149,7 +149,7 @@ class World:
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
-        """A connection whose changes commit at the end, or not at all. What is written outlives a killed process."""
+        """Open a connection whose changes commit at the end, or not at all. Commits survive a killed process."""
         with closing(sqlite3.connect(self.file, timeout=20, isolation_level="IMMEDIATE")) as connection, connection:
             connection.execute("PRAGMA synchronous = OFF")
             yield connection

@@ -1,7 +1,8 @@
-"""One exception tree. Every exception carries a stable `code` and says whether trying again can help.
+"""The exceptions that Onceward raises, in one tree below `OncewardError`.
 
-Expected situations (a duplicate, a racing holder) are values inside the ledger; they become exceptions only at
-the edge, where `run` and `once` hand back a plain value and have no other way to say it.
+Every exception has a stable `code` and a flag `retryable`, which says whether trying again can help. Inside the
+ledger, expected situations (a duplicate, a concurrent holder) are values. They become exceptions only in `run` and
+`once`, which return the plain result of the effect and have no other way to report them.
 """
 
 from __future__ import annotations
@@ -10,38 +11,48 @@ from typing import ClassVar
 
 
 class OncewardError(Exception):
-    """The root of everything Onceward raises."""
+    """The base class of every exception that Onceward raises.
+
+    Attributes:
+        code: A stable name of the error, which never changes. Match it instead of the message.
+        retryable: Whether the same call may succeed later.
+    """
 
     code: ClassVar[str] = "onceward"
     retryable: ClassVar[bool] = False
 
 
 class InvalidKey(OncewardError):
-    """A key, scope, fingerprint or argument has no usable form. Nothing was written and nothing ran."""
+    """A key, scope, fingerprint or argument is not valid. Nothing was written and nothing ran."""
 
     code = "invalid-key"
 
 
 class InvalidOption(OncewardError):
-    """An option has a value that cannot work, found before anything was written or ran."""
+    """An option has an invalid value. Nothing was written and nothing ran."""
 
     code = "invalid-option"
 
 
 class NotGuarded(OncewardError):
-    """A handler relies on an idempotency middleware that does not stand around it. Nothing was checked or recorded."""
+    """A handler needs an idempotency middleware, and none is installed around it. Nothing was checked or recorded."""
 
     code = "not-guarded"
 
 
 class KeyReused(OncewardError):
-    """The key was already used with other arguments; the earlier outcome is not yours to have."""
+    """The key was already used with different arguments. The earlier outcome is not returned."""
 
     code = "key-reused"
 
 
 class Busy(OncewardError):
-    """Another caller still runs this key and the waiting time is over."""
+    """Another caller still runs this key, and the wait time is over.
+
+    Args:
+        message: The message of the exception.
+        retry_after_seconds: The time after which a retry makes sense, also available as an attribute.
+    """
 
     code = "busy"
     retryable = True
@@ -52,7 +63,12 @@ class Busy(OncewardError):
 
 
 class InDoubt(OncewardError):
-    """The effect may or may not have happened, and it may not be repeated. A reconcile hook or an operator decides."""
+    """The effect may or may not have happened, and must not be repeated. A reconcile hook or an operator decides.
+
+    Args:
+        message: The message of the exception.
+        version: The version of the entry in doubt, also available as an attribute. `Ledger.resolve` needs it.
+    """
 
     code = "in-doubt"
 
@@ -62,41 +78,41 @@ class InDoubt(OncewardError):
 
 
 class NotDone(OncewardError):
-    """Raise this from an effect to say that it certainly did nothing, so that the key may run again."""
+    """Raised by an effect to declare that it certainly did nothing, so that the key may run again."""
 
     code = "not-done"
     retryable = True
 
 
 class Superseded(NotDone):
-    """The turn was superseded, or its attempt is over, before the effect began: nothing happened, and nothing will."""
+    """The turn was superseded, or its attempt ended, before the effect began. Nothing happened, and nothing will."""
 
     code = "superseded"
     retryable = False
 
 
 class ClaimLost(OncewardError):
-    """The claim was taken over by another holder; roll back what is still open and use the recorded outcome."""
+    """Another holder took over the claim. Roll back any open work and use the recorded outcome."""
 
     code = "claim-lost"
     retryable = True
 
 
 class TransactionConflict(OncewardError):
-    """The caller's transaction cannot see or lock the claim any more; roll back and try again in a new one."""
+    """The caller's transaction can no longer see or lock the claim. Roll it back and try again in a new one."""
 
     code = "transaction-conflict"
     retryable = True
 
 
 class InsideBoundTransaction(OncewardError):
-    """Another ledger write was asked for inside a bound transaction; it would wait for that transaction for ever."""
+    """A ledger write was attempted inside a bound transaction. It would wait for that transaction forever."""
 
     code = "inside-bound-transaction"
 
 
 class StoreUnavailable(OncewardError):
-    """The store did not answer: the write may or may not have been applied."""
+    """The store did not respond. The write may or may not have been applied."""
 
     code = "store-unavailable"
     retryable = True
@@ -105,8 +121,8 @@ class StoreUnavailable(OncewardError):
 class StoreMisconfigured(StoreUnavailable):
     """The store refuses for a reason that only an operator can correct: a password, a privilege, a missing database.
 
-    Nothing was written. It is a `StoreUnavailable`, so that code which handles a failing store handles this one, but
-    trying again does not help: `retryable` is false.
+    Nothing was written. This is a subclass of `StoreUnavailable`, so code that handles a failing store handles it
+    too. A retry does not help: `retryable` is false.
     """
 
     code = "store-misconfigured"
@@ -126,31 +142,36 @@ class InvalidStoreUrl(OncewardError):
 
 
 class SchemaTooNew(OncewardError):
-    """The store was written by a newer Onceward; upgrade this one."""
+    """A newer version of Onceward wrote the store. Upgrade this one."""
 
     code = "schema-too-new"
 
 
 class NotDurable(OncewardError):
-    """The store may forget acknowledged writes, so an irreversible effect cannot be guarded by it."""
+    """The store may lose acknowledged writes, so it cannot guard an irreversible effect."""
 
     code = "store-not-durable"
 
 
 class WriteRefused(OncewardError):
-    """The database refused this write's data, alone and for good; nothing was written."""
+    """The database refused the data of this write permanently. Nothing of this write was stored."""
 
     code = "write-refused"
 
 
 class OutcomeNotKept(OncewardError):
-    """The effect happened, once, but its result could not be kept or cannot be rebuilt here."""
+    """The effect happened once, but its result could not be stored, or cannot be rebuilt in this process."""
 
     code = "outcome-not-kept"
 
 
 class InvalidInput(OncewardError):
-    """What was sent cannot be accepted; nothing was written. `fields` says which part and why, where that is known."""
+    """The input is not valid. Nothing was written.
+
+    Args:
+        message: The message of the exception.
+        fields: Pairs of a field name and the reason why it was refused, where they are known. Also an attribute.
+    """
 
     code = "invalid-input"
 
@@ -160,13 +181,18 @@ class InvalidInput(OncewardError):
 
 
 class TooLarge(OncewardError):
-    """What was sent is larger than its limit; nothing was written."""
+    """The input is larger than its limit. Nothing was written."""
 
     code = "too-large"
 
 
 class TooManyRequests(OncewardError):
-    """A limit on how much may wait is reached; nothing was written. Try again after `retry_after_seconds`."""
+    """Too much work is already waiting. Nothing was written.
+
+    Args:
+        message: The message of the exception.
+        retry_after_seconds: The time after which a retry makes sense, also available as an attribute.
+    """
 
     code = "too-many-requests"
     retryable = True
@@ -177,24 +203,27 @@ class TooManyRequests(OncewardError):
 
 
 class NotFound(OncewardError):
-    """There is nothing of that name."""
+    """No object has this name or id."""
 
     code = "not-found"
 
 
 class InvalidConfig(OncewardError):
-    """A configuration file, environment variable or flag has a name or a value that cannot work."""
+    """A configuration file, environment variable or flag has an unknown name or an invalid value."""
 
     code = "invalid-config"
 
 
-# What the hub's client raises besides.
+# Raised by the hub's client, in addition to the exceptions above.
 
 
 class HubUnavailable(StoreUnavailable):
-    """The hub did not answer, or said that it cannot now: the request may or may not have been carried out.
+    """The hub did not respond, or is temporarily unable to. The request may or may not have been carried out.
 
-    `key` is the idempotency key that it carried, empty for one that changes nothing: the same call with it goes on.
+    Args:
+        message: The message of the exception.
+        key: The idempotency key of the request, also available as an attribute. Repeat the call with it to continue.
+            Empty for a request that changes nothing.
     """
 
     code = "hub-unavailable"
@@ -205,19 +234,24 @@ class HubUnavailable(StoreUnavailable):
 
 
 class Unauthorized(OncewardError):
-    """The hub needs a token, or the one that was sent is malformed, unknown or revoked. Nothing was done."""
+    """The hub needs a token, or the token is malformed, unknown or revoked. Nothing was done."""
 
     code = "unauthorized"
 
 
 class Forbidden(OncewardError):
-    """The token does not reach this far, or the hub does not answer to this host or origin. Nothing was done."""
+    """The token lacks the needed scope, or the hub refuses this host or origin. Nothing was done."""
 
     code = "forbidden"
 
 
 class UnexpectedAnswer(OncewardError):
-    """The answer is none that a hub of this version gives: a failure inside of it, or somebody else answered."""
+    """The response is not one that a hub of this version sends: the hub failed, or another server responded.
+
+    Args:
+        message: The message of the exception.
+        status: The HTTP status of the response, also available as an attribute.
+    """
 
     code = "unexpected-answer"
 
@@ -227,7 +261,13 @@ class UnexpectedAnswer(OncewardError):
 
 
 class EventsLost(OncewardError):
-    """The events behind `after_event_id` and before `oldest_event_id` were asked for and are no longer kept."""
+    """Events between the cursor and the oldest stored event were deleted by retention.
+
+    Args:
+        message: The message of the exception.
+        after_event_id: The cursor: the id after which events were requested. Also an attribute.
+        oldest_event_id: The id of the oldest event that is still stored. Also an attribute.
+    """
 
     code = "events-lost"
 
@@ -238,37 +278,53 @@ class EventsLost(OncewardError):
 
 
 class OtherLog(OncewardError):
-    """The hub's event log is another one than that of the cursor; the two have nothing in common."""
+    """The cursor belongs to a different event log than the hub's current one. The two logs share no events."""
 
     code = "other-log"
 
 
 class Conflict(OncewardError):
-    """What was asked for does not fit what is there by now; nothing was written. Look again, then decide."""
+    """The request conflicts with the current state. Nothing was written. Read the state again, then decide."""
 
     code = "conflict"
 
 
 class AlreadyThere(Conflict):
-    """The name is taken by something else."""
+    """The name is already used by another object."""
 
     code = "already-there"
 
 
 class Expired(OncewardError):
-    """It was there, and its time is over."""
+    """The object existed, and its retention is over."""
 
     code = "expired"
 
 
 def missing_extra(error: ModuleNotFoundError, module: str, extra: str) -> ModuleNotFoundError:
-    """The same error, with what to install; for modules whose packages come with an extra."""
+    """Return an import error that names the extra to install.
+
+    Args:
+        error: The error that the import of the missing package raised.
+        module: The module of Onceward that needs the package.
+        extra: The extra that installs the package.
+
+    Returns:
+        A new error, to be raised from `error`.
+    """
     return ModuleNotFoundError(f"{module} needs {error.name!r}: pip install 'onceward[{extra}]'", name=error.name)
 
 
 def described(error: BaseException) -> str:
-    """The kind of an exception and what it says. Its own code may fail at that, which must not hide what it means."""
+    """Return the class name and message of an exception, or only the class name if its `__str__` raises.
+
+    Args:
+        error: The exception to describe.
+
+    Returns:
+        A text such as `ValueError: no such order`.
+    """
     try:
         return f"{type(error).__name__}: {error}"
-    except Exception:  # noqa: BLE001  # whatever it is
+    except Exception:  # noqa: BLE001  # `__str__` of a user's exception may raise anything
         return type(error).__name__

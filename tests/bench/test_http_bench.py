@@ -24,7 +24,7 @@ def test_a_contestant_that_runs_the_handler_again_gets_no_figure() -> None:
     forgetful = ServerProcess(Entry("forgetful", "bench.http.entries:plain_bare"), "", connections=4)
     broken = ServerProcess(Entry("broken", "bench.http.entries:nowhere"), "")
 
-    figures = compete("memory", [Group(bare, forgetful, (broken,))], rounds=1, seconds=0.01, tell=lambda _: None)
+    figures = compete("memory", [Group(bare, forgetful, (broken,))], rounds=1, seconds=0.01, report=lambda _: None)
 
     assert "ran the handler" in figures.unable["memory", "forgetful", Mode.REPLAY]
     assert "AttributeError" in figures.unable["memory", "broken", Mode.FRESH]
@@ -69,7 +69,7 @@ def test_the_load_knows_when_an_answer_has_ended(answer: bytes, whole: bool) -> 
 
 
 def test_an_answer_without_an_end_is_refused() -> None:
-    with pytest.raises(Unable, match="without a length"):
+    with pytest.raises(Unable, match="neither Content-Length nor chunks"):
         is_whole(b"HTTP/1.1 201 Created\r\n\r\n{}")
 
 

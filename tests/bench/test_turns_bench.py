@@ -18,7 +18,7 @@ def test_a_bare_function_is_called_afresh_and_never_replayed() -> None:
     bare = tools.Bare()
 
     assert bare.rate(_FRESH, 0.001) > 0
-    with pytest.raises(Unable, match="remembers nothing"):
+    with pytest.raises(Unable, match="stores nothing"):
         bare.rate(_REPLAY, 0.001)
 
 
@@ -92,7 +92,7 @@ def test_a_follower_that_misses_a_delta_is_an_error() -> None:
     with hub, client:
         hub.sendall(b"event: delta\n\nevent: done\n\n")
 
-        with pytest.raises(RuntimeError, match=r"2 deltas were said; clients got \[1\]"):
+        with pytest.raises(RuntimeError, match=r"2 deltas were sent; clients got \[1\]"):
             _count([client], 2)
 
 

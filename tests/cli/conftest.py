@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hub.process import running_hub
+from tests.hub.hub_process import running_hub
 
 from onceward.cli import main
 
@@ -40,8 +40,8 @@ class Onceward:
         self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         self._capture.readouterr()
         code = main([*map(str, arguments), *self.where])
-        said = self._capture.readouterr()
-        return Done(code, said.out, said.err.decode())
+        printed = self._capture.readouterr()
+        return Done(code, printed.out, printed.err.decode())
 
     def text(self, *arguments: str | Path, stdin: bytes = b"") -> str:
         """What it prints when it succeeds."""

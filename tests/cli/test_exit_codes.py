@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from tests.cli.test_processes import ONCEWARD, run
-from tests.http.client.scripted import Answer, Hold, bind, scripted, url_of
-from tests.hub.process import environment
+from tests.hub.hub_process import environment
+from tests.servers.scripted_http import Hold, ScriptedResponse, bind, scripted, url_of
 from tests.waiting import SECONDS_MAX
 
 from onceward import open_ledger
-from onceward.cli import main, running_hub
+from onceward.cli import main
+from onceward.cli.remote import hub
 from onceward.core.claim import Claim
 
 LEDGER = ("--ledger", "sqlite:///claims.db", "--namespace", "n")
@@ -83,12 +84,12 @@ def test_a_command_ends_with_the_code_that_is_documented(
     capsys.readouterr()
 
     assert main(list(arguments)) == code
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     if code in {1, 2} and arguments not in {(), ("claims",)}:
-        assert said.err.startswith("onceward: "), said.err
-        assert said.err.count("\n") == 1
+        assert printed.err.startswith("onceward: "), printed.err
+        assert printed.err.count("\n") == 1
     else:
-        assert "onceward: " not in said.err
+        assert "onceward: " not in printed.err
 
 
 def test_a_file_that_is_too_large_is_wrong_input(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,10 +101,10 @@ def test_a_file_that_is_too_large_is_wrong_input(folder: Path, monkeypatch: pyte
 def test_a_hub_that_does_not_answer_is_a_failure(
     elsewhere: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running_hub, "_DEADLINE_SECONDS", 0.5)
+    monkeypatch.setattr(hub, "_DEADLINE_SECONDS", 0.5)
     assert main(["task", "list", "--hub", elsewhere]) == 1
 
-    assert capsys.readouterr().err.startswith(f"onceward: no answer from {elsewhere}; does a hub run there?")
+    assert capsys.readouterr().err.startswith(f"onceward: no response from {elsewhere}; is a hub running there?")
 
 
 @pytest.mark.parametrize(
@@ -112,7 +113,7 @@ def test_a_hub_that_does_not_answer_is_a_failure(
 def test_a_refusal_of_a_hub_is_a_failure_unless_the_input_is_wrong(
     status: int, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with scripted(Answer(status, PROBLEM, b'{"detail": "no", "status": %d}' % status)) as server:
+    with scripted(ScriptedResponse(status, PROBLEM, b'{"detail": "no", "status": %d}' % status)) as server:
         assert main(["task", "add", "T", "--hub", server.url, "--token", "x"]) == code
 
     assert capsys.readouterr().err.startswith("onceward: ")

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.http.client.scripted import Answer, Cut, Hold, Step, head, scripted
-from tests.hub.process import environment
+from tests.hub.hub_process import environment
+from tests.servers.scripted_http import Cut, Hold, ScriptedResponse, Step, head, scripted
 from tests.waiting import SECONDS_MAX, until
 
 from onceward.hub.client import BlockingHub
@@ -75,7 +75,7 @@ def test_a_download_of_other_bytes_leaves_nothing(tmp_path: Path) -> None:
 def test_nobody_who_reads_is_no_reason_to_complain(tmp_path: Path) -> None:
     """As in `onceward attach get … | head`."""
     content = os.urandom(900_000)
-    answer = Answer(200, {"ETag": f'"sha256-{hashlib.sha256(content).hexdigest()}"'}, content)
+    answer = ScriptedResponse(200, {"ETag": f'"sha256-{hashlib.sha256(content).hexdigest()}"'}, content)
     with scripted(answer) as server:
         command = [*ONCEWARD, "attach", "get", "at-1", "--output", "-", "--hub", server.url]
         with subprocess.Popen(
@@ -103,8 +103,8 @@ def on_a_terminal(*arguments: str, cwd: Path) -> str:
     ) as process:
         os.close(theirs)
         try:
-            while said := os.read(ours, 65_536):
-                shown += said
+            while piece := os.read(ours, 65_536):
+                shown += piece
         except OSError:
             pass  # That is how a terminal ends on Linux.
         finally:

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from onceward.cli.command import onceward
-from onceward.hub.config import TABLES, kinds
+from onceward.cli.root_command import onceward
+from onceward.hub.config.config import TABLES, setting_types
 
 REFERENCE = (Path(__file__).parent.parent.parent / "docs" / "reference.md").read_text("utf-8")
 
@@ -59,5 +59,5 @@ def test_every_setting_is_in_the_reference_with_its_default() -> None:
     assert rows == {
         f"{table}.{key}": kind.write(getattr(TABLES[table](), key))
         for table in TABLES
-        for key, kind in kinds(table).items()
+        for key, kind in setting_types(table).items()
     }

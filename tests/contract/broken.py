@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from onceward.core.claim import Answer, Begin, Entry, Move, Ref, Status, Verb, Write
+from onceward.core.claim import Begin, Entry, Move, Ref, Status, Verb, Write, WriteResult
 from onceward.core.outcome import Outcome
 from onceward.store import Clock, Page, Reading
 from onceward.store.memory import MemoryStore
@@ -27,7 +27,7 @@ class Broken:
         self.inner = MemoryStore(clock)
         self.closed = False
 
-    def commit(self, writes: Sequence[Write]) -> list[Answer]:
+    def commit(self, writes: Sequence[Write]) -> list[WriteResult]:
         return self.inner.commit(writes)
 
     def read(self, refs: Sequence[Ref]) -> Reading:
@@ -57,11 +57,11 @@ class Broken:
         return entry
 
 
-def each(store: Broken, change: Callable[[Write, Answer], Answer]) -> None:
+def each(store: Broken, change: Callable[[Write, WriteResult], WriteResult]) -> None:
     """Spoil every answer by itself."""
 
-    def commit(writes: Sequence[Write]) -> list[Answer]:
-        return [change(write, answer) for write, answer in zip(writes, store.inner.commit(writes), strict=True)]
+    def commit(writes: Sequence[Write]) -> list[WriteResult]:
+        return [change(write, result) for write, result in zip(writes, store.inner.commit(writes), strict=True)]
 
     store.commit = commit  # type: ignore[method-assign]  # planting a bug
 
@@ -74,10 +74,10 @@ def rewritten(store: Broken, change: Callable[[Write], Write]) -> None:
 def kept_differently(store: Broken, change: Callable[[Entry], Entry]) -> None:
     """Spoil every entry that is written."""
 
-    def spoil(_: Write, answer: Answer) -> Answer:
-        if not answer.applied or answer.entry is None:
-            return answer
-        return replace(answer, entry=store.keep(change(answer.entry)))
+    def spoil(_: Write, result: WriteResult) -> WriteResult:
+        if not result.applied or result.entry is None:
+            return result
+        return replace(result, entry=store.keep(change(result.entry)))
 
     each(store, spoil)
 
@@ -116,41 +116,41 @@ def forgets_versions_with_the_entry(store: Broken) -> None:
 
 
 def mints_for_refusals(store: Broken) -> None:
-    def spoil(_: Write, answer: Answer) -> Answer:
-        store.inner._last_version += not answer.applied
-        return answer
+    def spoil(_: Write, result: WriteResult) -> WriteResult:
+        store.inner._last_version += not result.applied
+        return result
 
     each(store, spoil)
 
 
 def marks_what_it_refuses(store: Broken) -> None:
-    def spoil(write: Write, answer: Answer) -> Answer:
-        if not answer.applied and answer.entry is not None:
-            store.keep(replace(answer.entry, write_id=write.write_id))
-        return answer
+    def spoil(write: Write, result: WriteResult) -> WriteResult:
+        if not result.applied and result.entry is not None:
+            store.keep(replace(result.entry, write_id=write.write_id))
+        return result
 
     each(store, spoil)
 
 
 def does_not_say_what_it_found(store: Broken) -> None:
-    each(store, lambda _, answer: replace(answer, before=None))
+    each(store, lambda _, result: replace(result, before=None))
 
 
 def hides_what_refused(store: Broken) -> None:
-    each(store, lambda _, answer: answer if answer.applied else replace(answer, entry=None))
+    each(store, lambda _, result: result if result.applied else replace(result, entry=None))
 
 
 def forgets_the_write_id_of_renewals(store: Broken) -> None:
     before: dict[Ref, str] = {}
 
-    def spoil(write: Write, answer: Answer) -> Answer:
-        if not answer.applied or answer.entry is None:
-            return answer
-        ref = answer.entry.ref
+    def spoil(write: Write, result: WriteResult) -> WriteResult:
+        if not result.applied or result.entry is None:
+            return result
+        ref = result.entry.ref
         if isinstance(write, Move) and write.verb is Verb.RENEW:
-            return replace(answer, entry=store.keep(replace(answer.entry, write_id=before[ref])))
+            return replace(result, entry=store.keep(replace(result.entry, write_id=before[ref])))
         before[ref] = write.write_id
-        return answer
+        return result
 
     each(store, spoil)
 
@@ -206,16 +206,16 @@ def purges_a_moment_too_late(store: Broken) -> None:
 def leaves_old_chunks(store: Broken) -> None:
     old: dict[Ref, list[bytes]] = {}
 
-    def commit(writes: Sequence[Write]) -> list[Answer]:
+    def commit(writes: Sequence[Write]) -> list[WriteResult]:
         for write in writes:
             ref = Ref(write.scope, write.key)
             old[ref] = list(store.inner._chunks.get(ref, []))
-        answers = store.inner.commit(writes)
-        for write, answer in zip(writes, answers, strict=True):
-            if isinstance(write, Begin) and answer.applied:
+        results = store.inner.commit(writes)
+        for write, result in zip(writes, results, strict=True):
+            if isinstance(write, Begin) and result.applied:
                 ref = Ref(write.scope, write.key)
                 store.inner._chunks[ref] = old[ref]
-        return answers
+        return results
 
     store.commit = commit  # type: ignore[method-assign]
 
@@ -265,7 +265,7 @@ def joins_scope_and_key(store: Broken) -> None:
 
 
 def answers_in_the_order_of_keys(store: Broken) -> None:
-    def commit(writes: Sequence[Write]) -> list[Answer]:
+    def commit(writes: Sequence[Write]) -> list[WriteResult]:
         return store.inner.commit(sorted(writes, key=lambda write: (write.scope, write.key)))
 
     store.commit = commit  # type: ignore[method-assign]
@@ -274,15 +274,15 @@ def answers_in_the_order_of_keys(store: Broken) -> None:
 def decides_a_batch_as_one(store: Broken) -> None:
     """One refusal takes the whole batch back."""
 
-    def commit(writes: Sequence[Write]) -> list[Answer]:
+    def commit(writes: Sequence[Write]) -> list[WriteResult]:
         entries, chunks = dict(store.inner._entries), {ref: list(log) for ref, log in store.inner._chunks.items()}
-        answers = store.inner.commit(writes)
-        if all(answer.applied for answer in answers):
-            return answers
+        results = store.inner.commit(writes)
+        if all(result.applied for result in results):
+            return results
         store.inner._entries, store.inner._chunks = entries, chunks
         return [
-            replace(answer, applied=False, entry=current(store, write))
-            for write, answer in zip(writes, answers, strict=True)
+            replace(result, applied=False, entry=current(store, write))
+            for write, result in zip(writes, results, strict=True)
         ]
 
     store.commit = commit  # type: ignore[method-assign]
@@ -339,10 +339,10 @@ def takes_over_without_saying_when(store: Broken) -> None:
 
 
 def pretends_after_closing(store: Broken) -> None:
-    def commit(writes: Sequence[Write]) -> list[Answer]:
+    def commit(writes: Sequence[Write]) -> list[WriteResult]:
         if not store.closed:
             return store.inner.commit(writes)
-        return [replace(answer, applied=True) for answer in MemoryStore(store.clock).commit(writes)]
+        return [replace(result, applied=True) for result in MemoryStore(store.clock).commit(writes)]
 
     store.commit = commit  # type: ignore[method-assign]
 

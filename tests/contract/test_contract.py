@@ -12,7 +12,7 @@ from tests.backends import BACKENDS, Opener
 
 import onceward.store
 from onceward.store import Clock, Store
-from onceward.testing import FlownStore, StoreContract
+from onceward.testing import PipelinedStore, StoreContract
 from onceward.testing.caller import OpenStore
 
 
@@ -29,15 +29,15 @@ class TestContractInFlight(StoreContract):
 
     @pytest.fixture
     def make_store(self, make_store: Opener) -> Iterator[OpenStore]:
-        opened: list[FlownStore] = []
+        opened: list[PipelinedStore] = []
 
-        def open_flown(clock: Clock) -> Store:
-            opened.append(FlownStore(make_store(clock)))
-            opened[-1].read([])  # nothing flies before it is connected
+        def open_pipelined(clock: Clock) -> Store:
+            opened.append(PipelinedStore(make_store(clock)))
+            opened[-1].read([])  # nothing is sent without a connection
             return cast("Store", opened[-1])
 
-        yield open_flown
-        assert all(store.flown or not store.grounded for store in opened)
+        yield open_pipelined
+        assert all(store.pipelined or not store.blocked for store in opened)
 
 
 def test_every_test_of_the_contract_names_its_rule_and_every_rule_has_a_test() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 from tests.backends import BACKENDS, Opener
 
-from onceward.core.claim import Answer, Append, Begin, Entry, Move, Ref, Status, Verb, Write
+from onceward.core.claim import Append, Begin, Entry, Move, Ref, Status, Verb, Write, WriteResult
 from onceward.core.outcome import Outcome
 from onceward.store import Store
 from onceward.store.memory import MemoryStore
@@ -231,7 +231,7 @@ class SideBySide(RuleBasedStateMachine):
             if model.applied and isinstance(here, Begin | Append):
                 self.chunks_both(Ref(here.scope, here.key), -1, 0, 10)
 
-    def learn(self, write: Write, model: Answer, subject: Answer) -> None:
+    def learn(self, write: Write, model: WriteResult, subject: WriteResult) -> None:
         if isinstance(write, Begin) and model.applied and model.entry is not None and subject.entry is not None:
             known = self.versions.setdefault(model.entry.ref, [])
             if not known or model.entry.version > known[-1][0]:

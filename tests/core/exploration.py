@@ -20,23 +20,23 @@ from tests.core.states import (
     NOW,
     OPERATOR,
     Caller,
-    Kept,
-    Sent,
+    SentWrite,
     State,
+    StoredEntry,
     canonical,
     entry_of,
     freed,
     fresh_id,
     gone,
-    kept_of,
     newest,
     older,
     put,
+    stored_of,
     write_of,
 )
 
 from onceward.core import claim as machine
-from onceward.core.claim import Answer, Begin, Claim, Entry, Found, Move, Status, Verb, Write
+from onceward.core.claim import Begin, Claim, Entry, Found, Move, Status, Verb, Write, WriteResult
 
 Apply: TypeAlias = Callable[[Entry | None, Write, int, int], Entry | None]
 Step: TypeAlias = tuple[str, State]
@@ -51,8 +51,8 @@ class Machine:
     """What is explored. Mutants replace a part of it."""
 
     apply: Apply = machine.apply
-    found: Callable[[Begin, Answer], Found] = machine.found
-    committed: Callable[[Move, Answer], bool] = machine.committed
+    found: Callable[[Begin, WriteResult], Found] = machine.found
+    committed: Callable[[Move, WriteResult], bool] = machine.committed
     purgeable: Callable[[Entry, int], bool] = Entry.purgeable
 
 
@@ -109,27 +109,29 @@ class World:
                     yield f"{number} {label}", after
 
     def nature(self, state: State) -> Iterator[Step]:
-        kept = state.kept
+        stored = state.stored
         if state.under_way is not None:
             alone = state._replace(under_way=None)
             yield "late copy is lost", alone
             yield "late copy arrives", self.store(alone, state.under_way)[0]
-        if kept is None:
+        if stored is None:
             return
-        yield "tick", state._replace(kept=older(kept))
+        yield "tick", state._replace(stored=older(stored))
         for verb in (Verb.ABANDON, Verb.ABANDON_DEAD) if proved_dead(state) else (Verb.ABANDON,):
-            abandoned, answer = self.store(state, Sent(False, verb, kept.version, 0))
-            if answer.applied:
+            abandoned, result = self.store(state, SentWrite(False, verb, stored.version, 0))
+            if result.applied:
                 yield verb.value, abandoned
-        if self.rules.purgeable(entry_of(kept), NOW):
-            unknown = kept.status is Status.IN_DOUBT or (kept.status is Status.IN_PROGRESS and not kept.repeatable)
+        if self.rules.purgeable(entry_of(stored), NOW):
+            unknown = stored.status is Status.IN_DOUBT or (
+                stored.status is Status.IN_PROGRESS and not stored.repeatable
+            )
             require(not unknown, "purge takes what nobody knows the outcome of")
-            yield "purge", freed(state)._replace(kept=None)
-        if kept.status is Status.IN_DOUBT:
+            yield "purge", freed(state)._replace(stored=None)
+        if stored.status is Status.IN_DOUBT:
             if state.lost_once or state.lost_repeatable:
-                yield "upheld", self.store(state, Sent(False, Verb.UPHOLD, kept.version, 0))[0]
-            elif not any(caller.version == kept.version for caller in state.callers):
-                yield "overturned", self.store(state, Sent(False, Verb.OVERTURN, kept.version, 0))[0]
+                yield "upheld", self.store(state, SentWrite(False, Verb.UPHOLD, stored.version, 0))[0]
+            elif not any(caller.version == stored.version for caller in state.callers):
+                yield "overturned", self.store(state, SentWrite(False, Verb.OVERTURN, stored.version, 0))[0]
 
     def caller_steps(self, state: State, number: int, caller: Caller) -> Iterator[Step]:
         if caller.phase == "idle":
@@ -137,14 +139,14 @@ class World:
                 begun = caller._replace(begins_left=caller.begins_left - 1)
                 yield from self.send(state, number, begun, None)
                 if proved_dead(state):
-                    yield from self.send(state, number, begun, None, dead=state.kept.version if state.kept else 0)
+                    yield from self.send(state, number, begun, None, dead=state.stored.version if state.stored else 0)
             return
         yield "crashes", gone(state, number)
         if caller.sent is not None:
             yield from self.send(state, number, caller, caller.sent.verb, again=True)
             return
-        renewed, answer = self.store(state, Sent(caller.repeatable, Verb.RENEW, caller.version, 0))
-        if answer.applied:
+        renewed, result = self.store(state, SentWrite(caller.repeatable, Verb.RENEW, caller.version, 0))
+        if result.applied:
             yield "renews", renewed
         if caller.phase == "holding":
             check_start(state, number)
@@ -163,22 +165,22 @@ class World:
         if again and caller.sent is not None:
             sent = caller.sent
         else:
-            sent = Sent(caller.repeatable, verb, dead if verb is None else caller.version, fresh_id(state))
+            sent = SentWrite(caller.repeatable, verb, dead if verb is None else caller.version, fresh_id(state))
         waiting = caller._replace(phase=name, sent=sent)
         asked = put(state, number, waiting)
         if self.late_copies and state.under_way is None and not again:
             yield f"{name} stays under way", asked._replace(under_way=sent)
-        after, answer = self.store(asked, sent)
-        landed = waiting.landed or answer.applied
-        yield f"{name}, answer lost", put(after, number, after.callers[number]._replace(landed=landed))
-        yield name, self.hear(after, number, sent, answer, landed=landed)
+        after, result = self.store(asked, sent)
+        applied_last = waiting.applied_last or result.applied
+        yield f"{name}, answer lost", put(after, number, after.callers[number]._replace(applied_last=applied_last))
+        yield name, self.receive(after, number, sent, result, applied_last=applied_last)
 
-    def hear(self, state: State, number: int, sent: Sent, answer: Answer, *, landed: bool) -> State:
+    def receive(self, state: State, number: int, sent: SentWrite, result: WriteResult, *, applied_last: bool) -> State:
         """What the caller makes of an answer."""
-        write, entry = write_of(sent), answer.entry
+        write, entry = write_of(sent), result.entry
         caller = state.callers[number]
         if isinstance(write, Begin):
-            found = self.rules.found(write, answer)
+            found = self.rules.found(write, result)
             own = entry is not None and entry.status is Status.IN_PROGRESS and entry.write_id == write.write_id
             require(
                 isinstance(found, Claim) == own, "a caller takes another's claim for its own, or its own for another's"
@@ -188,45 +190,47 @@ class World:
                 return put(state, number, claim)
             return gone(state, number)
         assert isinstance(write, Move)
-        if self.rules.committed(write, answer):
+        if self.rules.committed(write, result):
             recorded = entry is not None and entry.status is Status.COMPLETED and entry.outcome == write.outcome
             require(recorded or write.verb is not Verb.SETTLE, "a caller believes in an outcome that is not recorded")
-        elif landed and entry is not None and not entry.absent(NOW) and entry.version == write.version:
+        elif applied_last and entry is not None and not entry.absent(NOW) and entry.version == write.version:
             # Only a doubt may have been ended by somebody else in the meantime.
             require(write.verb is Verb.DOUBT, "a caller does not recognise its own commit")
         return gone(state, number)
 
-    def store(self, state: State, sent: Sent) -> tuple[State, Answer]:
+    def store(self, state: State, sent: SentWrite) -> tuple[State, WriteResult]:
         """What a store does with one write."""
-        kept, answer, frees = self.applied(state.kept, sent, newest(state) + 1)
-        if not answer.applied:
-            return state, answer
-        return (freed(state) if frees else state)._replace(kept=kept), answer
+        stored, result, frees = self.applied(state.stored, sent, newest(state) + 1)
+        if not result.applied:
+            return state, result
+        return (freed(state) if frees else state)._replace(stored=stored), result
 
-    def _apply(self, kept: Kept | None, sent: Sent, version: int) -> tuple[Kept | None, Answer, bool]:
-        before = None if kept is None else entry_of(kept)
+    def _apply(
+        self, stored: StoredEntry | None, sent: SentWrite, version: int
+    ) -> tuple[StoredEntry | None, WriteResult, bool]:
+        before = None if stored is None else entry_of(stored)
         write = write_of(sent)
         after = self.rules.apply(before, write, NOW, version)
         if after is None:
-            return kept, Answer(applied=False, entry=before, now=NOW), False
+            return stored, WriteResult(applied=False, entry=before, now=NOW), False
         check_change(before, write, after, version)
         aged = before is not None and before.absent(NOW)
         status = before.found_as(NOW) if before is not None else None
         frees = aged and before is not None and before.status is Status.COMPLETED
-        return kept_of(after, sent), Answer(applied=True, entry=after, now=NOW, before=status), frees
+        return stored_of(after, sent), WriteResult(applied=True, entry=after, now=NOW, before=status), frees
 
     def check_holders(self, state: State) -> None:
         """Only the holder of the entry's own version can do anything, and nobody shares a version."""
         held = [caller.version for caller in state.callers if caller.version]
         require(len(held) == len(set(held)), "two callers hold one version")
         for version in held:
-            if state.kept is None or version != state.kept.version:
-                require(not self.accepts(state.kept, version), "a verb of a lost claim is accepted")
+            if state.stored is None or version != state.stored.version:
+                require(not self.accepts(state.stored, version), "a verb of a lost claim is accepted")
 
-    def _accepts(self, kept: Kept | None, version: int) -> bool:
-        entry = None if kept is None else entry_of(kept)
+    def _accepts(self, stored: StoredEntry | None, version: int) -> bool:
+        entry = None if stored is None else entry_of(stored)
         verbs = (Verb.RENEW, Verb.SETTLE, Verb.FAIL, Verb.RELEASE, Verb.DOUBT)
-        writes = (write_of(Sent(True, verb, version, 0)) for verb in verbs)
+        writes = (write_of(SentWrite(True, verb, version, 0)) for verb in verbs)
         return any(self.rules.apply(entry, write, NOW, OPERATOR) is not None for write in writes)
 
 
@@ -271,11 +275,11 @@ def check_start(state: State, number: int) -> None:
 
 def proved_dead(state: State) -> bool:
     """Whether the holder's process is gone, so that another on its host may say so."""
-    kept = state.kept
-    if kept is None or kept.status is not Status.IN_PROGRESS:
+    stored = state.stored
+    if stored is None or stored.status is not Status.IN_PROGRESS:
         return False
     mine = (
-        caller.version == kept.version or (caller.sent and caller.sent.write_id == kept.write_id)
+        caller.version == stored.version or (caller.sent and caller.sent.write_id == stored.write_id)
         for caller in state.callers
     )
     return not any(mine)

@@ -19,7 +19,7 @@ RETAIN = 1
 OPERATOR = 255
 
 
-class Kept(NamedTuple):
+class StoredEntry(NamedTuple):
     """What matters of an entry. Times are counted from now; 0 is over, and also what no longer matters.
 
     A value names the version that settled it.
@@ -35,7 +35,7 @@ class Kept(NamedTuple):
     abandoned: bool = False
 
 
-class Sent(NamedTuple):
+class SentWrite(NamedTuple):
     """A write that was sent: a begin (`verb` is None; `version` is the holder it proved dead) or a move."""
 
     repeatable: bool
@@ -51,8 +51,8 @@ class Caller(NamedTuple):
     begins_left: int
     phase: str = "idle"
     version: int = 0
-    sent: Sent | None = None
-    landed: bool = False  # its last write was applied, though its answer may have been lost
+    sent: SentWrite | None = None
+    applied_last: bool = False  # its last write was applied, though its answer may have been lost
     stale: bool = False  # its claim is from before the key became free again by age
 
     @property
@@ -62,9 +62,9 @@ class Caller(NamedTuple):
 
 
 class State(NamedTuple):
-    kept: Kept | None
+    stored: StoredEntry | None
     callers: tuple[Caller, ...]
-    under_way: Sent | None = None
+    under_way: SentWrite | None = None
     # The version of an effect whose caller is gone and which was not proved to have failed; of a repeatable one it is
     # enough to know that there is one.
     lost_once: int = 0
@@ -73,7 +73,7 @@ class State(NamedTuple):
 
 def put(state: State, number: int, caller: Caller) -> State:
     callers = (*state.callers[:number], caller, *state.callers[number + 1 :])
-    return State(state.kept, callers, state.under_way, state.lost_once, state.lost_repeatable)
+    return State(state.stored, callers, state.under_way, state.lost_once, state.lost_repeatable)
 
 
 def gone(state: State, number: int) -> State:
@@ -93,9 +93,9 @@ def freed(state: State) -> State:
     return state._replace(callers=callers, lost_once=0, lost_repeatable=False)
 
 
-def older(kept: Kept) -> Kept:
-    expires = None if kept.expires is None else max(0, kept.expires - 1)
-    return kept._replace(lease=max(0, kept.lease - 1), expires=expires)
+def older(stored: StoredEntry) -> StoredEntry:
+    expires = None if stored.expires is None else max(0, stored.expires - 1)
+    return stored._replace(lease=max(0, stored.lease - 1), expires=expires)
 
 
 def newest(state: State) -> int:
@@ -110,15 +110,15 @@ def versions_in(state: State) -> set[int]:
             versions.add(caller.sent.version)
     if state.under_way is not None:
         versions.add(state.under_way.version)
-    if state.kept is not None:
-        versions.add(state.kept.version)
-        versions.add(state.kept.value)
+    if state.stored is not None:
+        versions.add(state.stored.version)
+        versions.add(state.stored.value)
     versions.discard(OPERATOR)
     return versions
 
 
 def fresh_id(state: State) -> int:
-    return max(ids_in(state) | {state.kept.write_id if state.kept is not None else 0}, default=0) + 1
+    return max(ids_in(state) | {state.stored.write_id if state.stored is not None else 0}, default=0) + 1
 
 
 def ids_in(state: State) -> set[int]:
@@ -130,11 +130,11 @@ def ids_in(state: State) -> set[int]:
 def canonical(state: State) -> State:
     """Versions and write ids renumbered in their order, and callers sorted: nothing else about them matters."""
     versions, ids = versions_in(state), ids_in(state)
-    known = state.kept is None or state.kept.write_id in ids or state.kept.write_id == 0
+    known = state.stored is None or state.stored.write_id in ids or state.stored.write_id == 0
     if not known or len(versions) != max(versions) + 1 or len(ids) != max(ids, default=0):
         state = renumbered(state, sorted(versions), sorted(ids))
     callers = tuple(sorted(state.callers, key=order))
-    return State(state.kept, callers, state.under_way, state.lost_once, state.lost_repeatable)
+    return State(state.stored, callers, state.under_way, state.lost_once, state.lost_repeatable)
 
 
 def renumbered(state: State, versions: list[int], ids: list[int]) -> State:
@@ -142,23 +142,29 @@ def renumbered(state: State, versions: list[int], ids: list[int]) -> State:
     write_id = {old: new for new, old in enumerate(ids, 1)}
 
     # Spelled out: `_replace` takes three times as long, and this is done a million times.
-    def sent(one: Sent | None) -> Sent | None:
-        return one and Sent(one.repeatable, one.verb, version[one.version], write_id[one.write_id])
+    def sent(one: SentWrite | None) -> SentWrite | None:
+        return one and SentWrite(one.repeatable, one.verb, version[one.version], write_id[one.write_id])
 
-    kept = state.kept and state.kept._replace(
-        version=version[state.kept.version],
-        write_id=write_id.get(state.kept.write_id, 0),
-        value=version[state.kept.value],
+    stored = state.stored and state.stored._replace(
+        version=version[state.stored.version],
+        write_id=write_id.get(state.stored.write_id, 0),
+        value=version[state.stored.value],
     )
     callers = tuple(
         [
             Caller(
-                one.repeatable, one.begins_left, one.phase, version[one.version], sent(one.sent), one.landed, one.stale
+                one.repeatable,
+                one.begins_left,
+                one.phase,
+                version[one.version],
+                sent(one.sent),
+                one.applied_last,
+                one.stale,
             )
             for one in state.callers
         ]
     )
-    return State(kept, callers, sent(state.under_way), version[state.lost_once], state.lost_repeatable)
+    return State(stored, callers, sent(state.under_way), version[state.lost_once], state.lost_repeatable)
 
 
 def order(caller: Caller) -> tuple[object, ...]:
@@ -167,18 +173,18 @@ def order(caller: Caller) -> tuple[object, ...]:
 
 
 @cache
-def entry_of(kept: Kept) -> Entry:
-    outcome = NOTHING if kept.value == 0 else Outcome(body=bytes([kept.value]))
+def entry_of(stored: StoredEntry) -> Entry:
+    outcome = NOTHING if stored.value == 0 else Outcome(body=bytes([stored.value]))
     return Entry(
-        "s", "k", "print", kept.status, kept.version, 1, str(kept.write_id), "", kept.repeatable or kept.abandoned,
-        kept.lease, kept.expires, NOW, None if kept.abandoned or kept.status in UNFINISHED else NOW, outcome=outcome,
+        "s", "k", "print", stored.status, stored.version, 1, str(stored.write_id), "", stored.repeatable or stored.abandoned,
+        stored.lease, stored.expires, NOW, None if stored.abandoned or stored.status in UNFINISHED else NOW, outcome=outcome,
     )  # fmt: skip
 
 
-def kept_of(entry: Entry, sent: Sent) -> Kept:
+def stored_of(entry: Entry, sent: SentWrite) -> StoredEntry:
     value = entry.outcome.body[0] if entry.outcome.body is not None else 0
     held = entry.status is Status.IN_PROGRESS
-    return Kept(
+    return StoredEntry(
         entry.status,
         entry.version,
         sent.write_id,
@@ -191,7 +197,7 @@ def kept_of(entry: Entry, sent: Sent) -> Kept:
 
 
 @cache
-def write_of(sent: Sent) -> Write:
+def write_of(sent: SentWrite) -> Write:
     write_id = str(sent.write_id)
     if sent.verb is None:
         return Begin("s", "k", write_id, "print", "", sent.repeatable, LEASE, RETAIN, dead=sent.version)

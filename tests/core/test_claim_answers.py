@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from onceward.core.claim import (
-    Answer,
     Append,
     Begin,
     Busy,
@@ -19,6 +18,7 @@ from onceward.core.claim import (
     Replay,
     Status,
     Verb,
+    WriteResult,
     committed,
     found,
 )
@@ -30,12 +30,12 @@ ENTRY = Entry("s", "k", "print", Status.IN_PROGRESS, 5, 1, "theirs", "h", True, 
 OWN = replace(ENTRY, write_id="mine")
 
 
-def refused(entry: Entry | None, *, locked: bool = False) -> Answer:
-    return Answer(applied=False, entry=entry, now=NOW, locked=locked)
+def refused(entry: Entry | None, *, locked: bool = False) -> WriteResult:
+    return WriteResult(applied=False, entry=entry, now=NOW, locked=locked)
 
 
-def applied(entry: Entry, before: Status | None = None) -> Answer:
-    return Answer(applied=True, entry=entry, now=NOW, before=before)
+def applied(entry: Entry, before: Status | None = None) -> WriteResult:
+    return WriteResult(applied=True, entry=entry, now=NOW, before=before)
 
 
 @pytest.mark.parametrize(("before", "took_over"), [(None, False), (Status.FAILED, False), (Status.IN_PROGRESS, True)])

@@ -32,8 +32,8 @@ def test_any_text_within_the_limit_is_a_key(key: str) -> None:
         (b"bytes", "must be text, not bytes"),
         ("a\x00b", "NUL"),
         ("\ud800", "surrogate"),
-        ("x" * (KEY_BYTES_MAX + 1), "1025 bytes"),
-        ("é" * (KEY_BYTES_MAX // 2) + "x", "1025 bytes"),
+        ("x" * (KEY_BYTES_MAX + 1), "the key may have at most 1024 bytes, got 1025"),
+        ("é" * (KEY_BYTES_MAX // 2) + "x", "the key may have at most 1024 bytes, got 1025"),
     ],
 )
 def test_anything_else_is_refused_with_its_reason(key: object, reason: str) -> None:
@@ -46,7 +46,7 @@ def test_anything_else_is_refused_with_its_reason(key: object, reason: str) -> N
 
 def test_a_scope_has_its_own_limit() -> None:
     assert check_scope("x" * SCOPE_BYTES_MAX)
-    with pytest.raises(InvalidKey, match="the scope is 256 bytes"):
+    with pytest.raises(InvalidKey, match="the scope may have at most 255 bytes, got 256"):
         check_scope("x" * (SCOPE_BYTES_MAX + 1))
 
 
@@ -122,8 +122,8 @@ def test_a_template_is_filled(template: str, values: dict[str, object], key: str
         ("{a[]}", {"a": [1]}, r"'a\[\]'"),
         ("{a", {"a": 1}, "malformed"),
         ("a}", {"a": 1}, "malformed"),
-        ("{a:>10}", {"a": 1}, "may not format"),
-        ("{a!r}", {"a": 1}, "may not format"),
+        ("{a:>10}", {"a": 1}, "must not format"),
+        ("{a!r}", {"a": 1}, "must not format"),
         ("{a}", {"a": None}, "must identify"),
         ("{a}", {"a": True}, "must identify"),
         ("{a}", {"a": Kind.NOTHING}, "must identify"),
@@ -135,10 +135,10 @@ def test_a_template_is_filled(template: str, values: dict[str, object], key: str
         ("{a}", {"a": ""}, "empty"),
         ("", {}, "empty"),
         ("{a}", {"a": "\ud800"}, "surrogate"),
-        ("{a}", {"a": "x" * 1025}, "1025 bytes"),
-        ("{a}{b}", {"a": "x", "b": "y"}, "nothing between"),
-        ("{a}and{b}", {"a": "x", "b": "y"}, "nothing between"),
-        ("{a}%{b}", {"a": "x", "b": "y"}, "nothing between"),
+        ("{a}", {"a": "x" * 1025}, "at most 1024 bytes, got 1025"),
+        ("{a}{b}", {"a": "x", "b": "y"}, "no separator between"),
+        ("{a}and{b}", {"a": "x", "b": "y"}, "no separator between"),
+        ("{a}%{b}", {"a": "x", "b": "y"}, "no separator between"),
     ],
 )
 def test_a_template_that_cannot_give_one_key_is_refused(template: str, values: dict[str, object], reason: str) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 import pydantic
 import pytest
 
+from onceward.core.moved import RENAMED
 from onceward.core.outcome import Outcome, cut, pack, unpack
 from onceward.core.value import decode, encode
 from onceward.errors import OutcomeNotKept
@@ -103,6 +104,15 @@ def test_a_renamed_class_is_rebuilt_as_the_declared_return_type(value: object) -
     assert decode(body, type(value)) == value
     with pytest.raises(OutcomeNotKept):
         decode(body)
+
+
+@pytest.mark.parametrize("value", [Receipt("r-1", 2), Money(5), State.OPEN, Order(number="o-1")])
+def test_a_class_of_ours_that_was_renamed_is_rebuilt_from_its_old_name(
+    value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RENAMED, "shop.of.old:Renamed", f"{__name__}:{type(value).__name__}")
+
+    assert decode(kept_as("shop.of.old:Renamed", value)) == value
 
 
 @pytest.mark.parametrize("declared", [int, dict, State, Money, Order])

@@ -16,8 +16,8 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.parser import text_string_to_metric_families
 
 from onceward.errors import InvalidOption
-from onceward.http.metrics import DURATION_BUCKETS, Counts, SharedFiles, Tally
-from onceward.http.observe import Observer
+from onceward.http.metrics import DURATION_BUCKETS, Counts, ProcessCounts, SharedFileCounts
+from onceward.http.observer import HttpObserver
 
 
 def text_of(registry: CollectorRegistry) -> str:
@@ -34,7 +34,7 @@ def samples(registry: CollectorRegistry) -> dict[str, float]:
     }
 
 
-def a_day(observer: Observer) -> None:
+def a_day(observer: HttpObserver) -> None:
     observer.checked("k1", "processing_started", cached=False, seconds=0.0007)
     observer.checked("k1", "duplicate_processing", cached=False, seconds=0.0002)
     observer.checked("k1", "duplicate_completed", cached=True, seconds=0.00005)
@@ -48,7 +48,7 @@ def a_day(observer: Observer) -> None:
 def test_the_metrics_have_the_promised_names_and_count_what_happened() -> None:
     registry = CollectorRegistry()
 
-    a_day(Observer(registry))
+    a_day(HttpObserver(registry))
 
     lines = text_of(registry).splitlines()
     for line in (
@@ -76,7 +76,7 @@ def test_the_metrics_have_the_promised_names_and_count_what_happened() -> None:
 
 def test_every_label_is_there_before_anything_happened() -> None:
     registry = CollectorRegistry()
-    Observer(registry)
+    HttpObserver(registry)
 
     found = samples(registry)
     assert set(found.values()) == {0.0}
@@ -88,7 +88,7 @@ def test_every_label_is_there_before_anything_happened() -> None:
 def test_a_status_that_nobody_foresaw_is_counted_too() -> None:
     registry = CollectorRegistry()
 
-    Observer(registry).checked("k", "something_new", cached=False, seconds=0.1)
+    HttpObserver(registry).checked("k", "something_new", cached=False, seconds=0.1)
 
     assert registry.get_sample_value("idempotency_check_total", {"status": "something_new"}) == 1
 
@@ -96,8 +96,8 @@ def test_a_status_that_nobody_foresaw_is_counted_too() -> None:
 def test_observers_with_one_registry_add_up() -> None:
     registry = CollectorRegistry()
 
-    a_day(Observer(registry))
-    a_day(Observer(registry))
+    a_day(HttpObserver(registry))
+    a_day(HttpObserver(registry))
 
     assert registry.get_sample_value("idempotency_cache_hit_total") == 4
 
@@ -105,18 +105,18 @@ def test_observers_with_one_registry_add_up() -> None:
 def test_observers_with_registries_of_their_own_do_not() -> None:
     one, other = CollectorRegistry(), CollectorRegistry()
 
-    a_day(Observer(one))
-    Observer(other)
+    a_day(HttpObserver(one))
+    HttpObserver(other)
 
     assert other.get_sample_value("idempotency_cache_hit_total") == 0
 
 
 def test_without_a_registry_the_default_one_counts() -> None:
-    observer, name = Observer(), "idempotency_cache_hit_total"
+    observer, name = HttpObserver(), "idempotency_cache_hit_total"
     before = REGISTRY.get_sample_value(name) or 0
 
     a_day(observer)
-    a_day(Observer(metrics=False))
+    a_day(HttpObserver(metrics=False))
 
     assert REGISTRY.get_sample_value(name) == before + 2
 
@@ -125,7 +125,7 @@ def test_no_check_is_lost_when_threads_count_together() -> None:
     registry = CollectorRegistry()
 
     def count(_worker: int) -> None:
-        observer = Observer(registry)
+        observer = HttpObserver(registry)
         for _ in range(500):
             observer.checked("k", "duplicate_completed", cached=True, seconds=0.001)
 
@@ -138,7 +138,7 @@ def test_no_check_is_lost_when_threads_count_together() -> None:
 
 def test_a_registry_that_is_thrown_away_is_not_held() -> None:
     registry = CollectorRegistry()
-    Observer(registry)
+    HttpObserver(registry)
     gone = weakref.ref(registry)
 
     del registry
@@ -152,7 +152,7 @@ def test_a_metric_of_the_applications_own_is_not_disturbed_and_the_conflict_is_e
     Counter("idempotency_key_type", "The application's own.", registry=registry).inc()
 
     with pytest.raises(InvalidOption, match=r"metrics=CollectorRegistry\(\)"):
-        Observer(registry)
+        HttpObserver(registry)
 
     assert samples(registry) == {"idempotency_key_type_total": 1.0}
 
@@ -160,7 +160,7 @@ def test_a_metric_of_the_applications_own_is_not_disturbed_and_the_conflict_is_e
 @pytest.mark.parametrize("wrong", [None, "yes", 1, object()])
 def test_anything_but_a_registry_is_refused(wrong: object) -> None:
     with pytest.raises(InvalidOption, match="True, False or a prometheus_client"):
-        Observer(wrong)  # type: ignore[arg-type]
+        HttpObserver(wrong)  # type: ignore[arg-type]
 
 
 # Several processes.
@@ -177,14 +177,14 @@ def counted(counts: Counts) -> dict[str, float]:
 
 
 def test_both_ways_to_count_say_the_same() -> None:
-    assert counted(Tally()) == counted(SharedFiles())
+    assert counted(ProcessCounts()) == counted(SharedFileCounts())
 
 
 WORKER = """
 from prometheus_client import CollectorRegistry
-from onceward.http.observe import Observer
+from onceward.http.observer import HttpObserver
 
-for observer in (Observer(), Observer(CollectorRegistry())):
+for observer in (HttpObserver(), HttpObserver(CollectorRegistry())):
     observer.checked("k", "duplicate_completed", cached=True, seconds=0.002)
 """
 

@@ -15,8 +15,8 @@ from schemathesis.specs.openapi.definitions import OPENAPI_30_VALIDATOR, OPENAPI
 from starlette.applications import Starlette
 
 from onceward.errors import InvalidOption
+from onceward.http.keyed.rules import Rule, idempotent
 from onceward.http.openapi import describe, document_idempotency
-from onceward.http.rules import Rule, idempotent
 
 PROBLEM = {"$ref": "#/components/schemas/Problem"}
 NOWHERE = {"$ref": "#/components/responses/Nowhere"}
@@ -198,7 +198,7 @@ def test_a_declared_answer_is_filled_up_and_never_replaced() -> None:
     conflict = described_responses({"409": own})["409"]
     assert conflict["headers"] == own["headers"]
     assert conflict["content"] == own["content"]
-    assert conflict["description"].startswith("Sold out. A request with this idempotency key")
+    assert conflict["description"].startswith("Sold out. A request with this key")
 
 
 def test_an_answer_that_others_refer_to_is_copied_before_it_is_changed() -> None:
@@ -344,18 +344,18 @@ def test_the_document_of_another_framework_can_be_described() -> None:
 
 @pytest.mark.parametrize("document", [{}, {"swagger": "2.0"}, {"openapi": "4.0"}])
 def test_only_openapi_3_is_taken(document: dict[str, Any]) -> None:
-    with pytest.raises(InvalidOption, match="only OpenAPI 3"):
+    with pytest.raises(InvalidOption, match="must be OpenAPI 3"):
         describe(document)
 
 
 @pytest.mark.parametrize("options", [{"paths": "/api/"}, {"methods": "POST"}])
 def test_one_text_is_not_a_list(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidOption, match="are lists"):
+    with pytest.raises(InvalidOption, match="must be lists"):
         describe(shop().openapi(), **options)
 
 
 def test_an_application_without_a_document_is_refused() -> None:
-    with pytest.raises(InvalidOption, match="takes a FastAPI application"):
+    with pytest.raises(InvalidOption, match="needs a FastAPI application"):
         document_idempotency(Starlette())
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import httpx
 import sqlalchemy
-from tests.hub.inside import Client, hub_inside
+from tests.hub.in_process_hub import Client, in_process_hub
 
-from onceward.db.engine import Database
-from onceward.hub.config import Config, HubSettings, IngestSettings
+from onceward.hub.config.config import Config, HubSettings, IngestSettings
+from onceward.hub.db.engine import Database
 
 SCHEMAS = ("pkm", "pkm_test")
 THOUGHT: dict[str, Any] = {"text": "Buy milk", "source": {"chat_id": 7, "message_id": 42}}
@@ -31,7 +31,7 @@ PLAIN: dict[str, Any] = {"source": "notes", "title": "By hand"}
 def ingest_hub(database_url: str, tmp_path: Path, settings: IngestSettings | None = None) -> Iterator[Client]:
     """A whole hub in this process, on a database that has its tables."""
     hub = HubSettings(data_dir=str(tmp_path), database=database_url, ledger=f"sqlite:///{tmp_path}/keys.db")
-    with hub_inside(Config(hub, ingest=settings or IngestSettings())) as client:
+    with in_process_hub(Config(hub, ingest=settings or IngestSettings())) as client:
         yield client
 
 
@@ -85,12 +85,12 @@ def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
     """A problem of this status, checked to be one."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
-    said: dict[str, Any] = answer.json()
-    assert said["status"] == status
+    body: dict[str, Any] = answer.json()
+    assert body["status"] == status
     if status == 400:
-        assert said["errors"]
-        assert all(one["field"] and one["message"] for one in said["errors"])
-    return said
+        assert body["errors"]
+        assert all(one["field"] and one["message"] for one in body["errors"])
+    return body
 
 
 def rows(database: Database, schema: str) -> list[dict[str, Any]]:
@@ -106,6 +106,6 @@ def events(client: Client) -> list[dict[str, Any]]:
     return found
 
 
-def what_is_there(client: Client, database: Database) -> tuple[int, ...]:
+def row_counts(client: Client, database: Database) -> tuple[int, ...]:
     """What must not change when a request is refused: how many entries, and how many events."""
     return (*(len(rows(database, schema)) for schema in SCHEMAS), len(events(client)))

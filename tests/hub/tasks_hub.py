@@ -13,10 +13,10 @@ from typing import Any
 import httpx
 import pytest
 from tests.backends import Servers
-from tests.hub.inside import Client, hub_inside
-from tests.tasks import places
+from tests.hub.in_process_hub import Client, in_process_hub
+from tests.hub.tasks import backends
 
-from onceward.hub.config import AttachmentsSettings, Config, HubSettings
+from onceward.hub.config.config import AttachmentsSettings, Config, HubSettings
 
 UPLOADS = "/v1/tasks/t1/attachments"
 # A field or a file: its name, its content, the name of the file, its media type.
@@ -38,15 +38,15 @@ def tasks_hub(
         request.getfixturevalue("s3_server")
     hub = HubSettings(
         data_dir=str(tmp_path),
-        database=places.database_url(place, servers, tmp_path),
+        database=backends.database_url(place, servers, tmp_path),
         ledger=f"sqlite:///{tmp_path}/keys.db",
-        blobs=places.blobs_url(place, servers, tmp_path),
+        blobs=backends.blobs_url(place, servers, tmp_path),
     )
     # Not earlier: the servers, too, have temporary files, and may run as somebody else.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     # What is collected, and when, is for the tests to say: by itself it collects nothing, unless it is asked to.
     attachments = dataclasses.replace(settings or AttachmentsSettings(), gc_interval=gc_interval)
-    with hub_inside(Config(hub, attachments=attachments)) as client:
+    with in_process_hub(Config(hub, attachments=attachments)) as client:
         assert client.post("/v1/tasks", json={"id": "t1", "title": "A task"}).status_code == 201
         yield client
 
@@ -81,9 +81,9 @@ def problem(answer: httpx.Response, status: int) -> dict[str, Any]:
     """A problem of this status, checked to be one."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
-    said: dict[str, Any] = answer.json()
-    assert said["status"] == status
-    return said
+    body: dict[str, Any] = answer.json()
+    assert body["status"] == status
+    return body
 
 
 def left_over(folder: Path) -> list[Path]:

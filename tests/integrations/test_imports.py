@@ -132,6 +132,8 @@ def test_a_missing_extra_is_named(statement: str, extra: str) -> None:
 
 def test_every_name_of_turns_is_found_when_it_is_asked_for() -> None:
     names = "from onceward import turns; print([name for name in turns.__all__ if not hasattr(turns, name)])"
-    done = run(set(), f"import onceward.turns.tool, onceward.turns.engine\n{names}\nprint(callable(turns.tool))")
+    done = run(
+        set(), f"import onceward.tools.tool, onceward.hub.turns.execution.engine\n{names}\nprint(callable(turns.tool))"
+    )
 
     assert (done.stdout, done.stderr) == ("[]\nTrue\n", "")

@@ -17,17 +17,17 @@ import pytest
 from mcp import Client
 from mcp.server import MCPServer
 from mcp.types import CallToolResult, RequestParamsMeta, TextContent
-from tests.turns.tools.desk import GROUP, Desk
+from tests.tools.harness import GROUP, ToolHarness
 from tests.waiting import soon
 
 from onceward import Ledger, open_ledger
 from onceward.errors import InvalidOption
-from onceward.integrations.mcp import ENVELOPE_SCHEMA, OnceTools, mcp_server, taken_key
+from onceward.integrations.mcp import ENVELOPE_SCHEMA, OnceTools, extract_key, mcp_server
 from onceward.testing import PinnedClock
+from onceward.tools.json_schema import problem
+from onceward.tools.tool import Tool, tool
+from onceward.tools.toolbox import Toolbox
 from onceward.turns.adapters import mcp as former
-from onceward.turns.schema import problem
-from onceward.turns.tool import Tool, tool
-from onceward.turns.toolbox import Toolbox
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ def test_an_agents_retry_and_an_engines_retry_share_one_effect(tmp_path: Path) -
     with open_ledger(url) as ledger:
         agent = talk(ledger, refund, steps=steps)
     with open_ledger(url) as ledger:
-        engine = Desk(ledger, refund).call("refund", order_id="1").json()
+        engine = ToolHarness(ledger, refund).call("refund", order_id="1").json()
         again = talk(ledger, refund, steps=steps)
 
     envelopes = [*agent, engine, *again]
@@ -249,14 +249,14 @@ def test_options_that_cannot_work_are_refused_at_once(ledger: Ledger, options: d
 def test_a_key_is_found_and_taken_out_of_the_arguments(arguments: dict[str, Any], meta: dict[str, Any]) -> None:
     given = {"order_id": "1", **arguments}
 
-    assert taken_key(refund_tool([]), given, meta) == ("k", {"order_id": "1"})
+    assert extract_key(refund_tool([]), given, meta) == ("k", {"order_id": "1"})
 
 
 def test_what_else_is_in_meta_stays() -> None:
     given = {"meta": {"idempotency-key": "k", "agent": "a"}}
 
-    assert taken_key(refund_tool([]), given, {}) == ("k", {"meta": {"agent": "a"}})
-    assert taken_key(refund_tool([]), {"meta": {"agent": "a"}}, {}) == (None, {"meta": {"agent": "a"}})
+    assert extract_key(refund_tool([]), given, {}) == ("k", {"meta": {"agent": "a"}})
+    assert extract_key(refund_tool([]), {"meta": {"agent": "a"}}, {}) == (None, {"meta": {"agent": "a"}})
 
 
 def test_a_key_that_the_tool_declares_is_left_to_it() -> None:
@@ -265,7 +265,7 @@ def test_a_key_that_the_tool_declares_is_left_to_it() -> None:
 
     given = {"amount": 1, "meta": {"idempotency-key": "k"}, "idempotency_key": "k"}
 
-    assert taken_key(pay, given, {}) == ("k", given)
+    assert extract_key(pay, given, {}) == ("k", given)
 
 
 def test_an_argument_that_is_ours_is_not_the_callers_to_set(ledger: Ledger) -> None:

@@ -143,11 +143,11 @@ class PostgresServer:
 
     def _wait_until_it_answers(self) -> None:
         try:
-            until(self._answers, "an answer")
+            until(self._is_up, "an answer")
         except AssertionError as error:
             raise RuntimeError("PostgreSQL did not start:\n" + (self._folder / "log").read_text()) from error
 
-    def _answers(self) -> bool:
+    def _is_up(self) -> bool:
         with contextlib.suppress(psycopg.OperationalError):
             psycopg.connect(self.url(), connect_timeout=2).close()
             return True

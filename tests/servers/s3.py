@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 import httpx
-from tests.servers.kept import Kept
+from tests.servers.server_process import ServerProcess
 
 BUCKET = "blobs"
 
@@ -22,16 +22,16 @@ class S3Server:
     secret_access_key = "not-a-secret-of-anybody"  # noqa: S105  # of a server that lives as long as the tests
 
     def __init__(self) -> None:
-        self._kept = kept = Kept("s3", self._command, self._answers, log="rclone.log")
-        (kept.folder / "data" / BUCKET).mkdir(parents=True)
+        self._process = process = ServerProcess("s3", self._command, self._is_up, log="rclone.log")
+        (process.folder / "data" / BUCKET).mkdir(parents=True)
         self._fresh = itertools.count(1)
-        self.start, self.stop, self.close = kept.start, kept.stop, kept.close
-        self.freeze, self.thaw = kept.freeze, kept.thaw
-        kept.start_somewhere()
+        self.start, self.stop, self.close = process.start, process.stop, process.close
+        self.freeze, self.thaw = process.freeze, process.thaw
+        process.start_somewhere()
 
     @property
     def port(self) -> int:
-        return self._kept.port
+        return self._process.port
 
     @property
     def endpoint(self) -> str:
@@ -47,17 +47,17 @@ class S3Server:
         return f"s3://{BUCKET}/t{next(self._fresh)}?endpoint={endpoint or self.endpoint}&region=us-east-1"
 
     def _command(self) -> list[str]:
-        folder, program = self._kept.folder, Path(sysconfig.get_path("scripts")) / "rclone"
+        folder, program = self._process.folder, Path(sysconfig.get_path("scripts")) / "rclone"
         options = ["--addr", f"127.0.0.1:{self.port}", "--config", os.devnull, "--cache-dir", str(folder / "cache")]
         options += ["--log-file", str(folder / "rclone.log")]
         options += ["--auth-key", f"{self.access_key_id},{self.secret_access_key}"]
         return [str(program), "serve", "s3", *options, str(folder / "data")]
 
-    def _answers(self) -> bool:
+    def _is_up(self) -> bool:
         with suppress(httpx.TransportError):
             httpx.get(self.endpoint, timeout=2.0, trust_env=False)
             # Another process may have taken the port since we looked; then ours says so and ends.
-            return "Starting s3 server" in self._kept.log()
+            return "Starting s3 server" in self._process.log()
         return False
 
     def __enter__(self) -> Self:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from onceward import errors
 from onceward.core.claim import Entry
 from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
-from onceward.run import SCOPE, current_claim, run
-from onceward.terms import Effect, Terms
+from onceward.ledger.run import SCOPE, current_claim, run
+from onceward.ledger.terms import Effect, Terms
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -174,14 +174,14 @@ def _late(world: World, started: Any) -> None:
         world.note(None, f"effect {started.number} of {started.key} happens after all")
 
 
-async def ask(world: World, process: Process, job: Job, *, tries: int, plain: bool, answers: dict[str, object]) -> None:
-    """A user who keeps asking. What ends it is left in `answers`."""
+async def ask(world: World, process: Process, job: Job, *, tries: int, plain: bool, results: dict[str, object]) -> None:
+    """A user who keeps asking. What ends it is left in `results`."""
     rng = world.rng
     for _ in range(tries):
         kind, fingerprint = rng.choice(job.kinds), rng.choice(job.fingerprints)
         work = Work(world, process, job, kind, fingerprint, plain=plain)
         # What a process was told before it was frozen, it may still repeat afterwards.
-        generation = 0 if process.frozen_until else world.book.generation_now(job.key)
+        generation = 0 if process.frozen_until else world.checker.generation_now(job.key)
         try:
             value = await run(process.ledger, job.key, work.effect(), fingerprint=fingerprint, terms=work.terms())
         except (EffectFailed, UndoFailed, asyncio.CancelledError, KeyboardInterrupt) as error:
@@ -189,15 +189,15 @@ async def ask(world: World, process: Process, job: Job, *, tries: int, plain: bo
         except errors.OncewardError as error:
             world.note(process, f"{job.key}: {type(error).__name__}: {error}")
             if _is_final(world, job, error):
-                answers[job.key] = error
+                results[job.key] = error
                 return
         else:
             world.note(process, f"{job.key}: a caller is given {value[:12]}")
             world.outside.check_seen(job.key, fingerprint, value, generation)
-            answers[job.key] = value
+            results[job.key] = value
             return
         try:
-            await process.line.sleep(rng.choice((0.01, 0.5, 2.0)))
+            await process.dispatcher.sleep(rng.choice((0.01, 0.5, 2.0)))
         except errors.StoreUnavailable:
             world.note(process, "wakes up after everyone lost patience")
 
@@ -216,7 +216,7 @@ def _is_final(world: World, job: Job, error: errors.OncewardError) -> bool:
                 world.fail(f"{job.key}: refused as another call, and there is none")
             return True
         case errors.OutcomeNotKept():
-            if not world.book.of_call(job.key).unkept:
+            if not world.checker.of_call(job.key).unkept:
                 world.fail(f"{job.key}: a kept outcome is gone")
             return True
     if not isinstance(error, errors.Busy | errors.ClaimLost | errors.StoreUnavailable | errors.NotDone):

@@ -10,24 +10,25 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tests.simulation import line as line_module
+from tests.simulation import dispatcher as dispatcher_module
+from tests.simulation.dispatcher import SimDispatcher
 from tests.simulation.faults import Fault
-from tests.simulation.line import SimLine
 from tests.simulation.scenario import Focus
 from tests.simulation.world import World
 
 from onceward import errors
-from onceward import ledger as ledger_module
-from onceward import run as run_module
 from onceward.core import claim as machine
-from onceward.core.claim import Answer, Begin, Claim, Entry, Move, Status, Verb, Write
+from onceward.core.claim import Begin, Claim, Entry, Move, Status, Verb, Write, WriteResult
 from onceward.core.verdict import Final, NotCommitted, Open, Verdict
 from onceward.ledger import Ledger
-from onceward.store import memory, queue
+from onceward.ledger import ledger as ledger_module
+from onceward.ledger import run as run_module
+from onceward.ledger.terms import Effect
+from onceward.store import memory
+from onceward.store.dispatch import queue
+from onceward.store.dispatch.renewal import Renewal
 from onceward.store.memory import MemoryStore
-from onceward.store.upkeep import Keep
 from onceward.store.write_id import write_id
-from onceward.terms import Effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,29 +172,29 @@ def _forgets_versions(store: MemoryStore, limit: int) -> int:
     return purged
 
 
-_proved_dead = SimLine.proved_dead
+_proved_dead = SimDispatcher.proved_dead
 
 
-def _frozen_is_dead(line: SimLine, holder: str) -> bool:
-    world = line._world
+def _frozen_is_dead(dispatcher: SimDispatcher, holder: str) -> bool:
+    world = dispatcher._world
     frozen = any(one.holder == holder and one.frozen_until > world.now for one in world.processes)
-    return frozen or _proved_dead(line, holder)
+    return frozen or _proved_dead(dispatcher, holder)
 
 
 _found = machine.found
 
 
-def _does_not_know_itself(write: Begin, answer: Answer) -> machine.Found:
-    if answer.entry is not None and not answer.applied:
-        answer = replace(answer, entry=replace(answer.entry, write_id="another"))
-    return _found(write, answer)
+def _does_not_know_itself(write: Begin, result: WriteResult) -> machine.Found:
+    if result.entry is not None and not result.applied:
+        result = replace(result, entry=replace(result.entry, write_id="another"))
+    return _found(write, result)
 
 
-_ask = run_module._ask
+_reconcile = run_module._reconcile
 
 
 async def _unknown_is_no(terms: Any, entry: Entry) -> Verdict:
-    verdict = await _ask(terms, entry)
+    verdict = await _reconcile(terms, entry)
     return NotCommitted(Final.PROVIDER_FINAL) if verdict is Open.UNKNOWN else verdict
 
 
@@ -238,25 +239,25 @@ async def _does_not_undo(*_: Any) -> None:
     pass
 
 
-_winner = run_module._outcome_of_winner
+_recorded_value_of = run_module._recorded_value
 
 
 async def _any_outcome(ledger: Ledger, claim: Claim, terms: Any) -> object:
-    entry = await ledger.look(claim.entry.ref)
+    entry = await ledger._read_ref(claim.entry.ref)
     if entry is not None:
         claim = Claim(replace(claim.entry, fingerprint=entry.fingerprint), claim.before)
-    return await _winner(ledger, claim, terms)
+    return await _recorded_value_of(ledger, claim, terms)
 
 
-def _releases_takeover(write: Write, answer: Answer) -> Move | None:
-    entry = answer.entry
-    if not isinstance(write, Begin) or not answer.applied or entry is None or entry.status is not Status.IN_PROGRESS:
+def _releases_takeover(write: Write, result: WriteResult) -> Move | None:
+    entry = result.entry
+    if not isinstance(write, Begin) or not result.applied or entry is None or entry.status is not Status.IN_PROGRESS:
         return None
     return Move(write.scope, write.key, write_id(), Verb.RELEASE, entry.version)
 
 
-def _does_not_keep(line: SimLine, entry: Entry, lease: int, retain: int, _seconds: float) -> Keep:
-    return Keep(entry, lease, retain, every=1.0, next_at=0.0, until=line.monotonic())
+def _does_not_renew(dispatcher: SimDispatcher, entry: Entry, lease: int, retain: int, _seconds: float) -> Renewal:
+    return Renewal(entry, lease, retain, every=1.0, next_at=0.0, until=dispatcher.monotonic())
 
 
 MUTANTS = (
@@ -291,10 +292,10 @@ MUTANTS = (
     Mutant("a claim is abandoned while its lease runs", (_applying(_abandons_live),)),
     Mutant("what was abandoned may be repeated", (_applying(_repeats_abandoned),)),
     Mutant("a dead holder has done nothing", (_applying(_death_is_proof),)),
-    Mutant("a frozen holder counts as dead", ((SimLine, "proved_dead", _frozen_is_dead),)),
+    Mutant("a frozen holder counts as dead", ((SimDispatcher, "proved_dead", _frozen_is_dead),)),
     Mutant("a lapsed irreversible effect is repeated", (_applying(_repeats_irreversible),)),
     Mutant("a later caller may be less strict", (_applying(_loosens),)),
-    Mutant("unknown is taken for no", ((run_module, "_ask", _unknown_is_no),)),
+    Mutant("unknown is taken for no", ((run_module, "_reconcile", _unknown_is_no),)),
     Mutant("an exception means that nothing happened", ((run_module, "_did_nothing", lambda *_: True),)),
     Mutant("other arguments are the same call", ((ledger_module, "fingerprint_of", lambda _: "0" * 64),)),
     Mutant(
@@ -307,10 +308,10 @@ MUTANTS = (
     Mutant("a late worker returns its own value", ((Ledger, "settle", _settles_anyway),)),
     Mutant(
         "a late worker takes any outcome",
-        ((run_module, "_outcome_of_winner", _any_outcome),),
+        ((run_module, "_recorded_value", _any_outcome),),
         Focus((Fault.FREEZE, Fault.CLOCK_FORWARD), {"kinds": (Effect.PURE,), "fingerprints": ("same", "other")}),
     ),
-    Mutant("claims are not renewed", ((SimLine, "keep", _does_not_keep),)),
+    Mutant("claims are not renewed", ((SimDispatcher, "start_renewal", _does_not_renew),)),
     Mutant("what a silent holder did is not undone", ((run_module, "_undo", _does_not_undo),)),
     Mutant(
         "a failed undo counts as done",
@@ -319,7 +320,7 @@ MUTANTS = (
     ),
     Mutant(
         "an abandoned takeover is released",
-        ((queue, "release_for", _releases_takeover), (line_module, "release_for", _releases_takeover)),
+        ((queue, "release_for", _releases_takeover), (dispatcher_module, "release_for", _releases_takeover)),
         Focus((Fault.CRASH, Fault.CANCEL, Fault.CLOCK_FORWARD), {"kinds": (Effect.COMPENSATABLE,)}),
     ),
 )

@@ -1,4 +1,4 @@
-"""A simulated process: a ledger on a line of its own, a clock of its own, and callers on its loop and its threads."""
+"""A simulated process: a ledger on a dispatcher of its own, a clock of its own, and callers on its loop and its threads."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from tests.simulation.line import SimLine
+from tests.simulation.dispatcher import SimDispatcher
 from tests.simulation.loop import SimLoop, span
 from tests.simulation.violation import Crashed
 
 from onceward.core.claim import SECOND
 from onceward.ledger import Ledger
-from onceward.store.batch import Batcher
-from onceward.store.pending import Pending, driving
+from onceward.store.dispatch.batcher import Batcher
+from onceward.store.dispatch.future import StoreFuture, driving
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -48,13 +48,13 @@ class Process:
         # What this machine's wall clock is wrong by. Production code must not care.
         self.wall_offset = world.rng.choice((-3_600, -20, 0, 20, 3_600)) * SECOND
         self.loop = SimLoop(self)  # type: ignore[abstract]  # what nobody here uses is left out
-        self.line = SimLine(world, self)
+        self.dispatcher = SimDispatcher(world, self)
         self.ledger = Ledger(
             world.store,
             lease_seconds=lease_seconds,
             retain_seconds=retain_seconds,
             wait_seconds=wait_seconds,
-            line=cast("Batcher", self.line),
+            dispatcher=cast("Batcher", self.dispatcher),
         )
         self.callers: list[Caller] = []
         # Tasks that callers have started beside themselves, with what is needed to take them apart.
@@ -146,7 +146,7 @@ class BlockingCaller:
         self._process = process
         self._context = contextvars.copy_context()
         self._main = main
-        self._waiting: Pending[object] | None = None
+        self._waiting: StoreFuture[object] | None = None
         self._running = False
         process.at(0, self._step, None)
 
@@ -155,7 +155,7 @@ class BlockingCaller:
         self._running = True
         try:
             with driving():
-                pending = self._context.run(self._advance, error)
+                future = self._context.run(self._advance, error)
         except (StopIteration, KeyboardInterrupt):
             self._process.ended(self)
             return
@@ -165,28 +165,28 @@ class BlockingCaller:
             self._process.world.fail(f"a caller ended with {raised!r}")
         finally:
             self._running = False
-        self._waiting = pending
-        pending.on_thread()
-        if pending.done:
-            self._process.at(0, self._resume, pending)
+        self._waiting = future
+        future.on_thread()
+        if future.done:
+            self._process.at(0, self._resume, future)
             return
-        pending._lock = Bell(self, pending)  # type: ignore[assignment]  # rung where a lock would be released
-        self._process.at(self._process.span(pending.patience), self._resume, pending)
+        future._lock = SimLock(self, future)  # type: ignore[assignment]  # called where a lock would be released
+        self._process.at(self._process.span(future.timeout), self._resume, future)
 
-    def _advance(self, error: BaseException | None) -> Pending[object]:
-        pending = self._main.send(None) if error is None else self._main.throw(error)
-        return cast("Pending[object]", pending)
+    def _advance(self, error: BaseException | None) -> StoreFuture[object]:
+        future = self._main.send(None) if error is None else self._main.throw(error)
+        return cast("StoreFuture[object]", future)
 
-    def rung(self, pending: Pending[object]) -> None:
-        self._process.at(0, self._resume, pending)
+    def release_lock(self, future: StoreFuture[object]) -> None:
+        self._process.at(0, self._resume, future)
 
-    def _resume(self, pending: Pending[object]) -> None:
-        if self._waiting is pending:
+    def _resume(self, future: StoreFuture[object]) -> None:
+        if self._waiting is future:
             self._step(None)
 
-    def _throw(self, pending: Pending[object]) -> None:
-        if self._waiting is pending:
-            pending.abandon()
+    def _throw(self, future: StoreFuture[object]) -> None:
+        if self._waiting is future:
+            future.abandon()
             self._step(KeyboardInterrupt())
 
     def interrupt(self) -> bool:
@@ -201,17 +201,17 @@ class BlockingCaller:
             unwind(self._main, self._context)
 
 
-class Bell:
+class SimLock:
     """Stands in for the lock on which a thread waits for its answer."""
 
-    __slots__ = ("_caller", "_pending")
+    __slots__ = ("_caller", "_future")
 
-    def __init__(self, caller: BlockingCaller, pending: Pending[object]) -> None:
+    def __init__(self, caller: BlockingCaller, future: StoreFuture[object]) -> None:
         self._caller = caller
-        self._pending = pending
+        self._future = future
 
     def release(self) -> None:
-        self._caller.rung(self._pending)
+        self._caller.release_lock(self._future)
 
 
 def unwind(main: Coroutine[Any, Any, None], context: contextvars.Context) -> None:

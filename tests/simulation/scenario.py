@@ -16,7 +16,7 @@ from tests.simulation.world import World
 
 from onceward import errors
 from onceward.core.claim import SECOND
-from onceward.terms import Effect
+from onceward.ledger.terms import Effect
 
 # No faults any more after this.
 STORM = 12 * SECOND
@@ -75,18 +75,18 @@ def simulate(seed: int, *, trace: bool = False, focus: Focus | None = None) -> R
     )
     world = World(rng, Storm(rng, kinds, rng.choice((6.0, 20.0, 60.0)), gentle=gentle), trace=trace)
     world.note(None, f"seed {seed}: {', '.join(kinds) or 'nothing'} may go wrong; {story}")
-    return tell(world, story, seed)
+    return run_scenario(world, story, seed)
 
 
 def replay(story: Story, script: Script) -> Report:
     """The same story with exactly these faults."""
-    return tell(World(random.Random(0), script), story, seed=0)
+    return run_scenario(World(random.Random(0), script), story, seed=0)
 
 
-def tell(world: World, story: Story, seed: int) -> Report:
+def run_scenario(world: World, story: Story, seed: int) -> Report:
     world.gentle = story.gentle
     try:
-        _Telling(world, story).tell()
+        _ScenarioRun(world, story).run()
     except Violation as violation:
         broken: str | None = str(violation)
     else:
@@ -99,13 +99,13 @@ def tell(world: World, story: Story, seed: int) -> Report:
     return Report(seed, broken, tuple(world.trace or ()))
 
 
-class _Telling:
+class _ScenarioRun:
     def __init__(self, world: World, story: Story) -> None:
         self._world = world
         self._story = story
         self._jobs = {job.key: job for job in story.jobs}
 
-    def tell(self) -> None:
+    def run(self) -> None:
         world = self._world
         processes = [self._process() for _ in range(self._story.processes)]
         for number in range(self._story.callers):
@@ -123,11 +123,11 @@ class _Telling:
         world = self._world
         # Requests that were given up long ago may still arrive and claim a key once more.
         for _ in range(ROUNDS):
-            answers = self._ask_all()
+            results = self._ask_all()
             for job in self._story.jobs:
-                if job.key not in answers:
+                if job.key not in results:
                     world.fail(f"{job.key}: whoever keeps asking gets no answer")
-            doubts = [key for key, answer in answers.items() if isinstance(answer, errors.InDoubt)]
+            doubts = [key for key, result in results.items() if isinstance(result, errors.InDoubt)]
             if not doubts:
                 break
             operator = self._process()
@@ -139,15 +139,15 @@ class _Telling:
             world.outside.check_once()
 
     def _ask_all(self) -> dict[str, object]:
-        world, answers = self._world, dict[str, object]()
+        world, results = self._world, dict[str, object]()
         process = self._process()
         for job in self._story.jobs:
             blocking = world.rng.random() < 0.5
-            process.start(work.ask(world, process, job, tries=60, plain=blocking, answers=answers), blocking=blocking)
+            process.start(work.ask(world, process, job, tries=60, plain=blocking, results=results), blocking=blocking)
         world.run()
         if world.open_callers:
             world.fail("someone waits for ever")
-        return answers
+        return results
 
     def _process(self) -> Process:
         process = Process(
@@ -179,7 +179,7 @@ class _Telling:
 
         def begin() -> None:
             process.start(
-                work.ask(world, process, job, tries=rng.randint(1, 4), plain=plain, answers={}), blocking=blocking
+                work.ask(world, process, job, tries=rng.randint(1, 4), plain=plain, results={}), blocking=blocking
             )
 
         process.at(rng.choice((0, 0, 2_000, SECOND, 4 * SECOND)), begin)

@@ -9,7 +9,7 @@ from tests.simulation.faults import NETWORK, Fault, Script
 from tests.simulation.jobs import Job, Mood
 from tests.simulation.scenario import Story, replay
 
-from onceward.terms import Effect
+from onceward.ledger.terms import Effect
 
 ANYWHERE = (Fault.CRASH, Fault.FREEZE, Fault.CANCEL)
 MOODS = [(effect, Mood.WELL) for effect in Effect] + [

@@ -29,24 +29,24 @@ def test_a_seed_always_tells_the_same_story() -> None:
 
 def test_a_seed_tells_the_same_story_in_another_process() -> None:
     seed = 17
-    told = _command("--seed", str(seed), "--trace")
+    output = _command("--seed", str(seed), "--trace")
 
-    assert told.stdout.splitlines()[:-1] == list(simulate(seed, trace=True).trace)
-    assert told.stdout.splitlines()[-1] == f"seed {seed}: every promise was kept"
+    assert output.stdout.splitlines()[:-1] == list(simulate(seed, trace=True).trace)
+    assert output.stdout.splitlines()[-1] == f"seed {seed}: every promise was kept"
 
 
 def test_the_command_lives_through_as_many_seeds_as_it_is_asked_for() -> None:
-    told = _command("--seeds", "20", "--from", "100")
+    output = _command("--seeds", "20", "--from", "100")
 
-    assert told.stdout.startswith("20 seeds in ")
-    assert told.stdout.endswith(", 0 broke a promise\n")
+    assert output.stdout.startswith("20 seeds in ")
+    assert output.stdout.endswith(", 0 broke a promise\n")
 
 
 def test_the_simulator_is_not_asleep() -> None:
     """Everything that it is there to try does happen, in few seeds."""
-    told = "\n".join(line for seed in range(400) for line in simulate(seed, trace=True).trace)
+    output = "\n".join(line for seed in range(400) for line in simulate(seed, trace=True).trace)
 
-    missing = [sight for sight in SIGHTS if sight not in told]
+    missing = [sight for sight in SIGHTS if sight not in output]
     assert not missing
 
 
@@ -80,9 +80,9 @@ SIGHTS = (
     "settle K1 is refused",
     "begin K1 is refused: completed",
     "a caller is given K1#",
-    "InDoubt: nobody knows",
+    "InDoubt: it is unknown whether",
     "InDoubt: the claim",
-    "Busy: the key",
+    "Busy: another caller still holds the key",
     "KeyReused",
     "ClaimLost",
     "StoreUnavailable",

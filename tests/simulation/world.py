@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tests.simulation.book import Book
+from tests.simulation.effects import Outside
 from tests.simulation.faults import Fault, Faults
-from tests.simulation.outside import Outside
+from tests.simulation.store_checker import StoreChecker
 from tests.simulation.violation import Violation
 
 from onceward.core.claim import SECOND
@@ -50,7 +50,7 @@ class World:
         self.clock_offset = START
         self.sender: Process | None = None
         self.store = MemoryStore(self.store_clock)
-        self.book = Book(self)
+        self.checker = StoreChecker(self)
         self.outside = Outside(self)
         self.processes: list[Process] = []
         self.open_callers = 0

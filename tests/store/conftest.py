@@ -5,26 +5,29 @@ Modules about a real store have a `store` and a `url` of their own.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 from tests.servers.redis import RedisServer
-from tests.store.gate import GateStore
-from tests.store.tap import Tap
+from tests.servers.tcp_proxy import TcpProxy
+from tests.store.gated_store import BlockableStore
+from tests.waiting import until
 
-from onceward.store import flight, flights
-from onceward.store.batch import Batcher
+from onceward.store.dispatch import batcher as batcher_module
+from onceward.store.dispatch import inflight, pipeline
+from onceward.store.dispatch.batcher import Batcher
 from onceward.store.redis import RedisStore
 
 
 @pytest.fixture
-def store() -> GateStore:
-    return GateStore()
+def store() -> BlockableStore:
+    return BlockableStore()
 
 
 @pytest.fixture
-def line(store: GateStore) -> Iterator[Batcher]:
+def batcher(store: BlockableStore) -> Iterator[Batcher]:
     batcher = Batcher(store, lambda _: False)
     yield batcher
     store.let_go()
@@ -32,23 +35,30 @@ def line(store: GateStore) -> Iterator[Batcher]:
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is, nobody takes a loop for busy."""
-    for module in (flight, flights):
-        monkeypatch.setattr(module, "PATROL_SECONDS", 3600.0)
-    monkeypatch.setattr(flight, "LOOK_SECONDS", 3600.0)
+def patient(monkeypatch: pytest.MonkeyPatch, batcher: Batcher) -> None:
+    """However slow the machine is, the I/O thread leaves every batch to its loop.
+
+    The thread sleeps from the start. Were it awake, it could look at the queue between the moment that a task queues a
+    write and the moment that the task awaits it, and would commit that write itself.
+    """
+    for module in (inflight, pipeline):
+        monkeypatch.setattr(module, "LOOP_GRACE_SECONDS", 3600.0)
+    monkeypatch.setattr(inflight, "LOST_LOOP_SECONDS", 3600.0)
+    monkeypatch.setattr(batcher_module, "IDLE_SECONDS", 600.0)
+    batcher.wake_thread_at(time.monotonic() + 3600)
+    until(lambda: batcher._wakeup._until > time.monotonic(), "the I/O thread never went to sleep")
 
 
 @pytest.fixture
-def tap(redis_server: RedisServer) -> Iterator[Tap]:
-    with Tap(redis_server.port) as tap:
-        yield tap
+def proxy(redis_server: RedisServer) -> Iterator[TcpProxy]:
+    with TcpProxy(redis_server.port) as proxy:
+        yield proxy
 
 
 @pytest.fixture
-def tapped(tap: Tap, url: str, redis_server: RedisServer) -> Iterator[RedisStore]:
+def proxied(proxy: TcpProxy, url: str, redis_server: RedisServer) -> Iterator[RedisStore]:
     """A store behind the tap, opened, its script known to the server."""
-    with closing(RedisStore(url.replace(str(redis_server.port), str(tap.port)))) as store:
+    with closing(RedisStore(url.replace(str(redis_server.port), str(proxy.port)))) as store:
         store.read([])
-        tap.trips = 0
+        proxy.trips = 0
         yield store

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from onceward.blobs.open import open_blobs
+from onceward.hub.blobs.open import open_blobs
 from onceward.store import durable
 from onceward.store.sqlite import SqliteStore
 from onceward.testing.caller import begin
@@ -43,11 +43,11 @@ def mac(monkeypatch: pytest.MonkeyPatch) -> Mac:
 
 def test_the_bytes_of_a_blob_and_its_folder_are_synced_fully(mac: Mac, tmp_path: Path) -> None:
     blobs = open_blobs(f"file://{tmp_path}/blobs")
-    with blobs.spool() as spool:
-        spool.write(b"bytes")
-        spool.finish()
-        with blobs.guarded():
-            key = blobs.put(spool, "bl-00000001")
+    with blobs.temp_file() as temp_file:
+        temp_file.write(b"bytes")
+        temp_file.finish()
+        with blobs.lock():
+            key = blobs.put(temp_file, "bl-00000001")
 
     (file,) = [path for path in (tmp_path / "blobs" / "sha256").rglob("*") if path.is_file()]
     assert {file.stat().st_ino, file.parent.stat().st_ino} <= set(mac.synced), key

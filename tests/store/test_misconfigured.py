@@ -16,7 +16,7 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
 from onceward import errors
-from onceward.core.claim import Answer, Write
+from onceward.core.claim import Write, WriteResult
 from onceward.ledger import Ledger
 from onceward.store.check import check
 from onceward.store.open import open_store
@@ -121,7 +121,7 @@ def test_a_claim_is_refused_at_once_and_not_asked_for_again(postgres_server: Pos
     asked: list[int] = []
 
     class Counted(PostgresStore):
-        def commit(self, writes: Sequence[Write]) -> list[Answer]:
+        def commit(self, writes: Sequence[Write]) -> list[WriteResult]:
             asked.append(len(writes))
             return super().commit(writes)
 

@@ -22,7 +22,7 @@ from onceward.core.claim import Append, Begin, Busy, Claim, Entry, InDoubt, Move
 from onceward.core.outcome import Outcome
 from onceward.store import Store
 from onceward.store.open import open_store
-from onceward.store.sqlite_rows import LAPSED
+from onceward.store.sqlite.rows import LAPSED
 from onceward.testing import PinnedClock
 
 FIXTURES = Path(__file__).parent / "fixtures" / "schema_1"
@@ -126,14 +126,14 @@ def test_a_begin_finds_in_every_status_what_schema_1_would_have_found(kind: str,
     }  # fmt: skip
     writes = [begin(key) for key in wanted]
 
-    answers = store.commit(writes)
+    results = store.commit(writes)
 
-    assert {w.key: type(found(w, a)) for w, a in zip(writes, answers, strict=True)} == wanted
+    assert {w.key: type(found(w, a)) for w, a in zip(writes, results, strict=True)} == wanted
     versions = {key: entry.version for key, (entry, _) in before(kind).items()}
-    for write, answer in zip(writes, answers, strict=True):
-        if answer.applied and answer.entry is not None and answer.entry.status is Status.IN_PROGRESS:
-            assert answer.entry.version > versions.get(write.key, 0)
-            assert answer.entry.claimed_at == STOPPED_AT
+    for write, result in zip(writes, results, strict=True):
+        if result.applied and result.entry is not None and result.entry.status is Status.IN_PROGRESS:
+            assert result.entry.version > versions.get(write.key, 0)
+            assert result.entry.claimed_at == STOPPED_AT
 
 
 def test_the_holders_of_old_claims_go_on(kind: str, store: Store, clock: PinnedClock) -> None:
@@ -149,7 +149,7 @@ def test_the_holders_of_old_claims_go_on(kind: str, store: Store, clock: PinnedC
     )
     settled = store.commit([move(Verb.SETTLE, chunked, outcome=Outcome(200, None, None, 3))])[0]
 
-    assert all(answer.applied for answer in (renewed, appended, late, settled))
+    assert all(result.applied for result in (renewed, appended, late, settled))
     assert renewed.entry is not None
     assert renewed.entry.claimed_at == held.created_at
     assert store.chunks(chunked.ref, chunked.version, 0, 10) == [b"one", b"two", b"three"]
@@ -159,18 +159,18 @@ def test_the_holders_of_old_claims_go_on(kind: str, store: Store, clock: PinnedC
 def test_old_doubts_are_resolved(kind: str, store: Store) -> None:
     upheld, overturned = (before(kind)[key][0] for key in ("in doubt", "in doubt by a begin"))
 
-    answers = store.commit([move(Verb.UPHOLD, upheld, outcome=Outcome(body=b"1")), move(Verb.OVERTURN, overturned)])
+    results = store.commit([move(Verb.UPHOLD, upheld, outcome=Outcome(body=b"1")), move(Verb.OVERTURN, overturned)])
 
-    assert [answer.entry.status for answer in answers if answer.entry] == [Status.COMPLETED, Status.FAILED]
+    assert [result.entry.status for result in results if result.entry] == [Status.COMPLETED, Status.FAILED]
 
 
 def test_an_old_claim_that_lapsed_is_found_and_goes_in_doubt(kind: str, store: Store) -> None:
     lapsed = before(kind)["lapsed, may not be repeated"][0]
     assert list(store.lapsed(10)) == [lapsed]
 
-    answer = store.commit([move(Verb.ABANDON, lapsed)])[0]
+    result = store.commit([move(Verb.ABANDON, lapsed)])[0]
 
-    assert answer.entry == replace(lapsed, status=Status.IN_DOUBT, write_id=f"abandon {lapsed.key}")
+    assert result.entry == replace(lapsed, status=Status.IN_DOUBT, write_id=f"abandon {lapsed.key}")
     assert list(store.lapsed(10)) == []
 
 
@@ -272,16 +272,16 @@ def test_what_outlives_an_attempt_survives_every_write_until_the_key_is_free_aga
     kind: str, url: str, store: Store, servers: Servers, clock: PinnedClock
 ) -> None:
     columns = Columns(kind, url, servers)
-    (entry,) = (answer.entry for answer in store.commit([begin("mine", "w1")]))
+    (entry,) = (result.entry for result in store.commit([begin("mine", "w1")]))
     assert entry is not None
     columns.fill("mine")
 
     def kept(write: Begin | Move | Append) -> Entry:
-        answer = store.commit([write])[0]
-        assert answer.applied
-        assert answer.entry is not None
+        result = store.commit([write])[0]
+        assert result.applied
+        assert result.entry is not None
         assert columns.there("mine") == set(KEPT), f"{write} dropped some"
-        return answer.entry
+        return result.entry
 
     kept(move(Verb.RENEW, entry, lease=SECOND))
     kept(Append(SCOPE, "mine", "w2", entry.version, 1, (b"chunk",)))

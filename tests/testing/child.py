@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from onceward import Ledger, open_store
-from onceward.terms import Effect
+from onceward.ledger.terms import Effect
 from onceward.testing import FaultyStore, reached
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from onceward import Ledger, errors, open_store
 from onceward.core.claim import Status
-from onceward.run import SCOPE
+from onceward.ledger.run import SCOPE
+from onceward.ledger.terms import EffectClass
 from onceward.store import Store
-from onceward.terms import EffectClass
 from onceward.testing import FaultyStore, fault_at, reached, thaw, wait_until_frozen
 from onceward.testing.faults import POINTS
 

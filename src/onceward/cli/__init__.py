@@ -1,17 +1,30 @@
-"""The command `onceward`."""
+"""The command `onceward`, for the data of a hub, a running hub, or an application's ledger.
+
+Not here: the work that the commands do, which is in `hub/`.
+Start with `root_command.py`. Each command is a module of `commands/`; `backend.py` defines the data that it works on.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
-_MISSING = "the command needs packages that are not installed ({}): pip install 'onceward[hub]'"
+__all__ = ["argument", "backend", "backfill", "explain", "main", "output", "settings"]
+
+_MISSING = "a package that the command needs is not installed ({}): pip install 'onceward[hub]'"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; gives the exit code."""
+    """Run the command line and return the exit code.
+
+    Args:
+        arguments: The arguments of the command. Without them, those of the process.
+
+    Returns:
+        The exit code.
+    """
     try:
-        from onceward.cli.command import run  # noqa: PLC0415  # the library half works without it
+        from onceward.cli.root_command import run  # noqa: PLC0415  # needs the extra `hub`
 
         return run(arguments)
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""What a command prints: a table or lines for people, JSON for scripts, and how far it is while it works."""
+"""Output of commands: tables and lines for people, JSON for scripts, and progress bars."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _UNIT = 1024
 
 
-def say_json(value: Mapping[str, Any]) -> None:
-    # ASCII: whatever the terminal's encoding, it arrives as it is.
+def print_json(value: Mapping[str, Any]) -> None:
+    # ASCII only, so that the output is correct in any terminal encoding.
     click.echo(json.dumps(value))
 
 
-def say_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """With lines and colours on a terminal; otherwise columns with two blanks between them."""
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table: with lines and colours on a terminal, otherwise as columns separated by two spaces."""
     cells = [[plain(cell) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _draw(heads, cells)
@@ -33,15 +33,15 @@ def say_table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def say_fields(shown: Mapping[str, Any]) -> None:
-    """One line for each field."""
+def print_fields(shown: Mapping[str, Any]) -> None:
+    """Print one line for each field."""
     width = max(map(len, shown))
     for name, value in shown.items():
         click.echo(f"{name.ljust(width)}  {plain(value)}")
 
 
 def plain(value: object) -> str:
-    """In one line, and without characters that would command the terminal: others may have written it."""
+    """Format a value on one line, without control characters: its author may be hostile to the terminal."""
     if value is None:
         return ""
     if isinstance(value, list | tuple):
@@ -56,7 +56,7 @@ def _commands(character: str) -> bool:
 
 
 def size_text(count: int | None) -> str:
-    """`12 bytes`, `3.4 MiB`."""
+    """Format a size: `12 bytes`, `3.4 MiB`."""
     if count is None:
         return ""
     size, unit = float(count), 0
@@ -67,40 +67,41 @@ def size_text(count: int | None) -> str:
 
 @contextlib.contextmanager
 def progress(title: str, *, in_bytes: bool, total: int | None = None) -> Iterator[Callable[[int, int | None], object]]:
-    """A bar on standard error while the block runs, if that is a terminal: call it with how many are done, of how many.
+    """Show a progress bar on standard error while the block runs, if that is a terminal.
 
-    Until it is called, as when a hub tells only of its end, it shows no figure but how long it has been.
+    Yields a function that takes the number done and the total. Until its first call, the bar shows only the elapsed
+    time: a remote hub reports no progress.
     """
     if not sys.stderr.isatty():
         yield lambda _done, _total: None
         return
-    from rich import progress as bars  # noqa: PLC0415  # only a terminal needs it
+    from rich import progress as bars  # noqa: PLC0415  # only needed on a terminal
     from rich.console import Console  # noqa: PLC0415
 
     amount = bars.DownloadColumn() if in_bytes else bars.TextColumn("{task.completed:.0f}")
     speed = [bars.TransferSpeedColumn()] if in_bytes else []
     named = (bars.TextColumn("{task.description}"), bars.BarColumn())
-    waiting, told = (*named, bars.TimeElapsedColumn()), (*named, amount, *speed, bars.TimeRemainingColumn())
+    waiting, counting = (*named, bars.TimeElapsedColumn()), (*named, amount, *speed, bars.TimeRemainingColumn())
     with bars.Progress(*waiting, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(title, total=total)
 
         def update(done: int, of: int | None) -> None:
-            shown.columns = told
+            shown.columns = counting
             shown.update(task, completed=done, total=of if of is not None else total)
 
         yield update
 
 
 def _draw(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console  # noqa: PLC0415  # only a terminal needs it
+    from rich.console import Console  # noqa: PLC0415  # only needed on a terminal
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     table = Table(header_style="bold")
     for head in heads:
-        # Nothing is cut off: somebody may want to copy it.
+        # Wrap instead of truncating, so that values can be copied.
         table.add_column(head, overflow="fold")
     for row in cells:
-        # As text: brackets in a title are no style.
+        # `Text`, because rich would read brackets in a string as markup.
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)

@@ -1,4 +1,4 @@
-"""The flags that are settings: each command takes those that concern it, and gets the whole configuration."""
+"""Flags that override settings: a command declares the flags that it takes, and gets the whole configuration."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, TypeVar
 
 import click
 
-from onceward.hub.config import Config, load
+from onceward.hub.config.config import Config, load
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-# Values are read by the configuration, which also knows what is wrong with them.
+# Plain strings here: the configuration parses the values and reports errors in them.
 _FLAGS = {
-    "host": ("ADDRESS", "Where to listen; other than loopback only with tokens. [default: 127.0.0.1]"),
-    "port": ("PORT", "The port; 0 lets the system choose one. [default: 8787]"),
-    "data_dir": ("FOLDER", "Where everything is kept; made if missing. [default: ./onceward-data]"),
-    "database": ("URL", "Rows and events: sqlite:///path or postgresql://… [default: hub.db in the data folder]"),
-    "ledger": ("URL", "Claims: sqlite:///path, postgresql://…, redis://… or memory: [default: ledger.db in the data folder, or the PostgreSQL of --database]"),
-    "blobs": ("URL", "Bytes: file:///path or s3://bucket/prefix [default: blobs in the data folder]"),
-    "workers": ("N", "How many processes answer. [default: 1]"),
-    "namespace": ("NAME", "The namespace of the claims. [default: idempotency.key_prefix]"),
-    "brain": ("MODULE:NAME", "Who answers /chat; a module of the current folder is found last. [default: a refund desk to try]"),
+    "host": ("ADDRESS", "Address to listen on. All but loopback addresses require a token. [default: 127.0.0.1]"),
+    "port": ("PORT", "Port to listen on; 0 lets the system choose one. [default: 8787]"),
+    "data_dir": ("FOLDER", "Data folder. Commands that add data create it. [default: ./onceward-data]"),
+    "database": ("URL", "Database for rows and events: sqlite:///path or postgresql://… [default: hub.db in the data folder]"),
+    "ledger": ("URL", "Ledger for claims: sqlite:///path, postgresql://…, redis://… or memory: [default: ledger.db in the data folder, or the PostgreSQL of --database]"),
+    "blobs": ("URL", "Storage for file contents: file:///path or s3://bucket/prefix [default: blobs in the data folder]"),
+    "workers": ("N", "Number of server processes. [default: 1]"),
+    "namespace": ("NAME", "Namespace of the claims. [default: idempotency.key_prefix]"),
+    "brain": ("MODULE:NAME", "Brain that answers /chat. The current folder is searched last for its module. [default: a demo refund desk]"),
 }  # fmt: skip
-# All others are the key of the same name of the table `hub`.
+# All other flags set the key of the same name in the table `hub`.
 _SETTINGS = {"brain": ("turns", "brain"), "namespace": ("idempotency", "key_prefix")}
 ALL = tuple(flag for flag in _FLAGS if flag != "namespace")
 DATA = ("data_dir", "database")
@@ -34,7 +34,7 @@ WITH_BYTES = (*DATA, "blobs")
 
 
 def settings(*flags: str) -> Callable[[_F], Callable[..., Any]]:
-    """Adds these flags and `--config`; the command gets a `config` instead of them."""
+    """Add these flags and `--config` to a command, which gets a `config` instead of them."""
 
     def decorate(command: _F) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -47,7 +47,7 @@ def settings(*flags: str) -> Callable[[_F], Callable[..., Any]]:
 
 
 def with_flags(command: Callable[..., Any], *flags: str) -> Callable[..., Any]:
-    """Adds these flags and `--config`, which the command gets as `config_file`."""
+    """Add these flags and `--config` to a command, which gets the latter as `config_file`."""
     for flag in reversed(flags):
         metavar, about = _FLAGS[flag]
         command = click.option(f"--{flag.replace('_', '-')}", flag, metavar=metavar, help=about)(command)
@@ -56,7 +56,7 @@ def with_flags(command: Callable[..., Any], *flags: str) -> Callable[..., Any]:
         "config_file",
         metavar="FILE",
         type=click.Path(path_type=Path),
-        help="Settings as TOML. [default: onceward.toml, if it is there]",
+        help="TOML file with settings. [default: onceward.toml, if it exists]",
     )(command)
 
 

@@ -1,1 +1,21 @@
-"""The pure part: values in, values out. No clock, no randomness, no I/O, no `async`."""
+"""Pure functions and values: no clock, no randomness, no I/O, no `async`.
+
+Not here: anything that waits or reads a clock.
+Start with `claim.py`, the state table that everything else serves.
+"""
+
+__all__ = [
+    "canonical",
+    "claim",
+    "fingerprint",
+    "json_text",
+    "key",
+    "log_event",
+    "moved",
+    "outcome",
+    "record",
+    "scalar",
+    "timestamp",
+    "value",
+    "verdict",
+]

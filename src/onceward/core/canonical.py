@@ -1,4 +1,4 @@
-"""Canonical JSON (RFC 8785): one byte string for one value, whatever the key order or number spelling."""
+"""Canonical JSON (RFC 8785): equal values give the same bytes, whatever their key order and number spelling."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from onceward.errors import InvalidKey
 
 Json: TypeAlias = "None | bool | int | float | str | list[Json] | dict[str, Json]"
 
-# Beyond this an IEEE 754 double cannot tell two neighbouring integers apart, so RFC 8785 has no form for them.
+# Beyond this, an IEEE 754 double cannot represent every integer, so RFC 8785 has no form for them.
 INTEGER_MAX = 2**53 - 1
-# What is larger goes the way of values that are not plain.
+# A larger or deeper value takes the slower path for values that are not plain.
 _PLAIN_LEVELS_MAX = 9
 _PLAIN_ITEMS_MAX = 4_000_000
 
 
 def writer(*, sort_keys: bool) -> Callable[[object], str]:
-    """What writes JSON without blanks: as the standard encoder does, which makes its own writer anew for each value."""
+    """Return a function that writes JSON without spaces.
+
+    Its output is that of the standard encoder, which creates a new writer for each value. This one is created once.
+    """
     plain = json.JSONEncoder(ensure_ascii=False, sort_keys=sort_keys, separators=(",", ":"), allow_nan=False)
-    make = encoder.c_make_encoder  # type: ignore[attr-defined]  # not described
-    if make is None:  # some Pythons do without
+    make = encoder.c_make_encoder  # type: ignore[attr-defined]  # not in the type stubs
+    if make is None:  # a Python without the C accelerator
         return plain.encode
     write = make(None, plain.default, encoder.encode_basestring, None, ":", ",", sort_keys, False, False)
     join = "".join
@@ -36,19 +39,23 @@ _sorted = writer(sort_keys=True)
 
 
 def canonical(value: Json) -> bytes:
-    """The RFC 8785 bytes of a JSON value; `InvalidKey` when it has none (NaN, integers over 2^53-1, lone surrogates)."""
+    """Return the RFC 8785 bytes of a JSON value.
+
+    Raises `InvalidKey` for values that have none: NaN, integers over 2^53-1 and lone surrogates.
+    """
     plain = plain_form(value)
     if plain is not None:
         return plain
     try:
         return rfc8785.dumps(value)
     except (ValueError, RecursionError) as error:
-        raise InvalidKey(f"no canonical JSON form: {error}") from error
+        raise InvalidKey(f"the value has no canonical JSON form: {error}") from error
 
 
 def plain_form(value: object, size_max: int = sys.maxsize) -> bytes | None:
-    """As `canonical` for what is made of ASCII text and small integers, several times faster; None for all else, and for
-    what is much longer than `size_max`.
+    """Return the same bytes as `canonical`, several times faster, for values of ASCII text and small integers.
+
+    Returns None for all other values, and for those that are much longer than `size_max`.
     """
     if type(value) is str:
         return encoder.encode_basestring(value).encode("ascii") if value.isascii() else None
@@ -57,11 +64,11 @@ def plain_form(value: object, size_max: int = sys.maxsize) -> bytes | None:
 
 
 def plain_size(value: object) -> int | None:
-    """About how long the standard library's JSON of this value is, if that is canonical already: ASCII text and small
-    integers, nested a few levels. None for all else.
+    """Estimate the JSON size of a plain value: ASCII text and small integers, nested a few levels. None for all others.
 
-    A list may hold another twice, and that the next one twice: a few of them are more than any memory holds when they are
-    written out, and so is a long text in many places. The one is found out here, the other by the size.
+    The standard library's JSON of a plain value is already canonical. Shared parts can make a small value huge when it
+    is written out: a list that contains another twice, which contains the next one twice, or a long text in many
+    places. The limit on items detects the first case, the returned size the second.
     """
     level: list[object] = [value]
     size = 0
@@ -97,7 +104,7 @@ def plain_size(value: object) -> int | None:
 
 
 def same_value(one: Json, other: Json) -> bool:
-    """Whether two values are the same JSON, whatever the order of their keys and the spelling of their numbers."""
+    """Return whether two values are the same JSON, ignoring the order of keys and the spelling of numbers."""
     try:
         return canonical(one) == canonical(other)
     except InvalidKey:
@@ -105,7 +112,7 @@ def same_value(one: Json, other: Json) -> bool:
 
 
 def _is_same(one: Json, other: Json) -> bool:
-    """For values with integers that no canonical form can tell apart. Python takes True for 1; JSON does not."""
+    """Compare values with integers that have no canonical form. True equals 1 in Python, but not in JSON."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(_is_same(value, other[name]) for name, value in one.items())
     if isinstance(one, list) and isinstance(other, list):

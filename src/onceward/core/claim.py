@@ -1,27 +1,98 @@
-"""The claim machine: what each write does to one entry. Pure: the store brings the clock and the versions.
+"""The claim state machine: the effect of each write on one entry.
 
-    state      begin                              renew    settle, same version       fail / release      abandon   resolve
-    absent     -> held; Run                       lost     lost                       nothing to do       refused   nothing to do
-    held       Busy; once lapsed or proved dead:  -> held  -> settled                 -> failed / absent  see below refused
-               repeatable -> held, Run (new version);
-               otherwise  -> in_doubt, InDoubt
-    in_doubt   InDoubt                            lost     -> settled (late receipt)  lost                refused   -> settled / failed
-    settled    Replay                             lost     lost                       lost                refused   refused
-    failed     -> held; Run (attempt + 1)         lost     lost                       lost                refused   refused
+THEORY OF OPERATION
 
-A held claim whose holder no longer knows what happened may also give itself up (`doubt`): held -> in_doubt.
+A key stands for one piece of work. The store has at most one entry for each key, and an entry is in one of five states:
 
-Someone other than the holder may `abandon` a held claim. It is refused while the lease runs by the store's clock, so
-that a holder that renews at that moment wins. Then: repeatable -> failed; otherwise -> in_doubt. `abandon_dead` is the
-same for a holder proved dead, whose lease does not count. A claim that failed so has no `completed_at`; the next begin
-finds it as a claim in progress that has lapsed, because its holder may have done something. The background purge abandons each lapsed claim that may not
-be repeated, so that its doubt shows before someone asks for the key.
+    absent      The key was never claimed, its claim was released, or its retention is over.
+    held        A process has the claim and may be running the effect. Stored as `in_progress`.
+    in_doubt    The effect may or may not have happened, and it must not be repeated. Only a verdict, or the result
+                of the holder itself, ends this state.
+    settled     The effect happened, and its outcome is recorded. Stored as `completed`. Every caller gets a replay.
+    failed      An attempt ended, and the effect may be attempted again.
 
-In a store the states are `in_progress`, `completed`, `failed` and `in_doubt`; absent is no row, or a completed or
-failed row past its `expires_at`. Release leaves such a row behind: only purge deletes, so that a version can never
-be minted below one that was seen before.
+Every change is one write: a `Begin`, a `Move` (its verb says which) or an `Append`. This module is pure. `apply` takes
+the entry, the write and the time, and returns the new entry, or None if the entry refuses the write. A store does the
+rest: it supplies the clock and new versions, and makes compare and change one atomic step. The SQL and Lua of the
+stores implement the same table, and tests compare them with `apply`.
 
-Times are whole microseconds since 1970 by the store's clock; spans are microseconds too.
+              begin                        settle
+    absent ----------> held ----------------------------------> settled
+                       ^  |                                        ^
+                       |  |-- doubt ----------------> in_doubt ----'
+                       |  |   abandon, begin (1)          |   settle (late receipt),
+           begin:      |  |                               |   uphold
+           attempt + 1,|  |                               | overturn
+           new version |  |                               v
+                       |  '-- fail -----------------> failed
+                       |      abandon (2)                 |
+                       '----------------------------------'
+
+    (1) once lapsed or proved dead, not repeatable      (2) once lapsed or proved dead, repeatable
+
+    Not drawn: `renew` and `append` leave a claim held. A begin that finds (2) takes over: held -> held under a new
+    version. `release` makes a held claim absent. Settled and failed entries become absent when their retention is over.
+
+Permissions. Anyone may begin. Only the holder renews, appends, settles, fails, releases or doubts its claim, with one
+exception: `Ledger.abandon` with `force` is a `doubt` by an operator. Anyone may abandon a claim whose lease has lapsed
+or whose holder is proved dead. An operator or a reconcile hook resolves a doubt: `uphold` for "committed", `overturn`
+for "not committed".
+
+Versions are fencing tokens. Every begin that gets the claim takes a new version, and the versions of one key only grow,
+across release, expiry and purge. Each move and append names the version of its claim, and an entry with any other
+version refuses it. So a holder that was suspended while another one took over can change nothing any more: its writes
+are refused, and their results tell it that the claim is lost. An effect can pass its version to another system, which
+then refuses older ones.
+
+Leases decide when a silent holder may be replaced. `lease_until` is a time of the store's clock, which is the only one
+that counts. While the effect runs, its process renews the claim. A lapsed claim stays held until someone takes it over
+or abandons it, so a late renewal or settle still succeeds if it comes first. A holder proved dead need not be waited
+for: `Begin.dead` and `abandon_dead` name the version that it held, and its lease then counts as lapsed.
+
+Takeover depends on what repeating the effect would do. If the entry and the new begin both say "repeatable", the begin
+gets the claim under a new version, with `before` = in progress, so that the caller knows that something may have been
+done. Otherwise the begin moves the entry to in_doubt and takes no new version. The version stays that of the silent
+holder, so its settle is still accepted, as a late receipt. It is better evidence than any guess.
+
+Abandon ends a claim without claiming the key. The lease is checked inside the write, so a holder that renews at the
+same time wins. A claim that is not repeatable goes in doubt. The background purge does that to every such claim that
+has lapsed, so that the doubt is visible before someone asks for the key. A repeatable claim becomes failed, but without
+`completed_at`: the next begin treats it like a lapsed claim, because its holder may have done something.
+
+Write ids make it safe to send a write again. An entry stores the id of the last write that it accepted. If the result
+of a write was lost, the caller sends the same write again. If the first one was applied, the entry refuses the second
+one (except a renewal, which may be applied twice) but shows the write's own id: `found`, `committed` and `doubted`
+recognise that as success.
+
+Deletion belongs to purge alone. In a store, absent means no row, or a completed or failed row past its `expires_at`.
+Release leaves such a row behind. Only purge deletes rows, so that a new version is never below one that was seen.
+
+GUIDE TO THE TABLE
+
+Rows are writes and columns are states. A cell is the new state, or what the caller gets if the write is refused. "lost"
+is a refusal that tells a holder that it no longer has the claim. Moves and appends name a version, and the cells assume
+that it is the entry's; otherwise the write is refused. An append must also continue the chunks without a gap. A begin
+with another fingerprint gets `Mismatch` in every state but absent. In the code, `_begin`, `_may_take` and
+`_goes_in_doubt` are the first row, `_append` is the third, and `MOVES` has the others.
+
+    write          absent         held                             in_doubt       settled    failed
+    begin          held; Claim    Busy; (a) if lapsed or dead      InDoubt        Replay     held; Claim (b)
+    renew          lost           held                             lost           lost       lost
+    append         lost           held                             lost           lost       lost
+    settle         lost           settled                          settled        lost       lost
+    fail           lost           failed                           lost           lost       lost
+    release        lost           absent                           lost           lost       lost
+    doubt          lost           in_doubt                         lost           lost       lost
+    abandon        refused        refused; (c) if lapsed           refused        refused    refused
+    abandon_dead   refused        (c)                              refused        refused    refused
+    uphold         refused        refused                          settled        refused    refused
+    overturn       refused        refused                          failed         refused    refused
+
+    (a) If both are repeatable: held, with a new version and attempt + 1; Claim. Otherwise: in_doubt; InDoubt.
+    (b) With attempt + 1 and a new version. An abandoned entry instead follows (a).
+    (c) If the claim is repeatable: failed, without `completed_at`. Otherwise: in_doubt.
+
+Times are whole microseconds since 1970 by the store's clock. Durations are microseconds too.
 """
 
 from __future__ import annotations
@@ -35,8 +106,8 @@ from onceward.core.outcome import NOTHING, Outcome
 from onceward.core.record import record
 
 __all__ = [
-    "ABANDONS", "FINISHED", "MOVES", "SECOND", "UNFINISHED", "Answer", "Append", "Begin", "Busy", "Claim", "Entry", "Found",
-    "InDoubt", "Mismatch", "Move", "Ref", "Replay", "Status", "Verb", "Write", "apply", "committed", "doubted",
+    "ABANDONS", "CHECK_STATUS", "FINISHED", "MOVES", "SECOND", "UNFINISHED", "Append", "Begin", "Busy", "Claim", "Entry", "Found",
+    "InDoubt", "Mismatch", "Move", "Ref", "Replay", "Status", "Verb", "Write", "WriteResult", "apply", "committed", "doubted",
     "found", "mints",
 ]  # fmt: skip
 
@@ -53,14 +124,14 @@ class Verb(enum.StrEnum):
     OVERTURN = "overturn"
 
 
-# Which states each verb accepts (with the right version), and the state it leaves. Resolve is `uphold` or `overturn`.
+# The states that each verb accepts (with the right version), and the new state. Resolve is `uphold` or `overturn`.
 MOVES: dict[Verb, tuple[frozenset[Status], Status]] = {
     Verb.RENEW: (frozenset({Status.IN_PROGRESS}), Status.IN_PROGRESS),
     Verb.SETTLE: (UNFINISHED, Status.COMPLETED),
     Verb.FAIL: (frozenset({Status.IN_PROGRESS}), Status.FAILED),
     Verb.RELEASE: (frozenset({Status.IN_PROGRESS}), Status.FAILED),
     Verb.DOUBT: (frozenset({Status.IN_PROGRESS}), Status.IN_DOUBT),
-    # Or failed, if the claim may be repeated.
+    # Or failed, if the claim is repeatable.
     Verb.ABANDON: (frozenset({Status.IN_PROGRESS}), Status.IN_DOUBT),
     Verb.ABANDON_DEAD: (frozenset({Status.IN_PROGRESS}), Status.IN_DOUBT),
     Verb.UPHOLD: (frozenset({Status.IN_DOUBT}), Status.COMPLETED),
@@ -72,7 +143,7 @@ ABANDONS = frozenset({Verb.ABANDON, Verb.ABANDON_DEAD})
 
 @record(frozen=True, slots=True)
 class Begin:
-    """Ask for the key. `dead` names a version whose holder was proved dead; its lease counts as lapsed."""
+    """A request for the key. `dead` is a version whose holder was proved dead: its lease counts as lapsed."""
 
     scope: str
     key: str
@@ -89,9 +160,10 @@ class Begin:
 
 @record(frozen=True, slots=True)
 class Move:
-    """Change a claimed entry, guarded by the version its holder was given.
+    """A change of a claimed entry, guarded by the version that its holder was given.
 
-    `retain` is counted from now for what the move finishes; a release has none, so that it reads as absent at once.
+    When the move finishes an entry, `retain` counts from now. A release has no retention, so the entry reads as absent
+    at once.
     """
 
     scope: str
@@ -107,7 +179,7 @@ class Move:
 
 @record(frozen=True, slots=True)
 class Append:
-    """Add chunks under a held claim. `seq` numbers the first of them, counting from 1."""
+    """Chunks to add under a held claim. `seq` is the number of the first of them, counting from 1."""
 
     scope: str
     key: str
@@ -121,11 +193,16 @@ Write: TypeAlias = Begin | Move | Append
 
 
 @record(frozen=True, slots=True)
-class Answer:
-    """What became of a write. `entry` is what is there now, whether the write was applied or refused.
+class WriteResult:
+    """The result of one write.
 
-    `before` is the status an applied write found (`Entry.found_as`; None: absent). `locked` says that the guard held but another
-    transaction has the row locked, so nothing was decided; its holder is alive.
+    Attributes:
+        applied: Whether the write was applied. Otherwise it was refused.
+        entry: The current entry, after the write or as it refused the write.
+        now: The time of the store's clock at which the write was decided.
+        before: The status that an applied write found (see `Entry.found_as`), or None for absent.
+        locked: Whether the entry would accept the write, but another transaction has locked the row. Nothing was
+            decided then, and the holder is alive.
     """
 
     applied: bool
@@ -135,14 +212,18 @@ class Answer:
     locked: bool = False
 
 
+# The name of `WriteResult` in 0.1, for stores written by users.
+Answer = WriteResult
+
+
 def mints(entry: Entry | None, write: Write, now: int) -> bool:
-    """Whether applying this write takes a new version."""
+    """Return whether applying this write takes a new version."""
     there = None if entry is None or entry.absent(now) else entry
     return isinstance(write, Begin) and not _goes_in_doubt(there, write, now)
 
 
 def apply(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
-    """The entry after the write, or None when it is refused. `version` is used only if the write mints one."""
+    """Return the entry after the write, or None if it is refused. `version` is for a write that takes a new one."""
     if entry is not None and entry.absent(now):
         entry = None
     match write:
@@ -227,12 +308,12 @@ def _move(entry: Entry | None, write: Move, now: int) -> Entry | None:
 
 
 def _abandon(entry: Entry, write: Move, now: int) -> Entry | None:
-    """End a claim for its holder. Without a note of its own, the one of the entry stays, as with a `begin`."""
+    """End a claim in place of its holder. If the write has no note, the entry keeps its own, as with a `begin`."""
     if write.verb is Verb.ABANDON and entry.lease_until > now:
         return None
     note = write.note or entry.note
     if entry.repeatable:
-        # Without the time of its end: its holder never said how it ended, and the next attempt has to know that.
+        # Without `completed_at`: the holder never reported how it ended, and the next attempt has to know that.
         return _changed(entry, write, Status.FAILED, entry.lease_until, now + write.retain, None, note, NOTHING)
     return _changed(entry, write, Status.IN_DOUBT, entry.lease_until, None, None, note, entry.outcome)
 
@@ -247,7 +328,7 @@ def _changed(
     note: str,
     outcome: Outcome,
 ) -> Entry:
-    """As `dataclasses.replace`, which costs several times as much on the busiest path there is."""
+    """Copy an entry with changes. `dataclasses.replace` is several times slower, and this is the busiest path."""
     return Entry(
         entry.scope,
         entry.key,
@@ -279,12 +360,17 @@ def _append(entry: Entry | None, write: Append) -> Entry | None:
     return replace(entry, write_id=write.write_id, outcome=outcome)
 
 
-# What a `begin` found, as values. Every caller handles all five.
+# The five results of a `begin`. Every caller handles all of them.
 
 
 @record(frozen=True, slots=True)
 class Claim:
-    """The key is yours: run the effect, then settle with this version."""
+    """The caller has the claim: run the effect, then settle with this version.
+
+    Attributes:
+        entry: The entry as claimed.
+        before: The status that the begin found, or None for absent.
+    """
 
     entry: Entry
     before: Status | None
@@ -299,20 +385,30 @@ class Claim:
 
     @property
     def took_over(self) -> bool:
-        """An earlier attempt may have done something: its holder vanished without a word."""
+        """True if an earlier holder disappeared without a result, so its attempt may have done something."""
         return self.before is Status.IN_PROGRESS
 
 
 @record(frozen=True, slots=True)
 class Replay:
-    """It has happened already; `entry.outcome` is what everyone gets."""
+    """The effect has already happened. Every caller gets the recorded `entry.outcome`.
+
+    Attributes:
+        entry: The settled entry.
+    """
 
     entry: Entry
 
 
 @record(frozen=True, slots=True)
 class Busy:
-    """Someone else holds the key. `retry_after` is the span until the lease lapses, if nobody renews it."""
+    """Another caller holds the key.
+
+    Attributes:
+        entry: The held entry.
+        retry_after: The microseconds until the lease lapses, unless it is renewed.
+        locked: Whether another transaction has locked the entry, so that nothing was decided. Try again shortly.
+    """
 
     entry: Entry
     retry_after: int
@@ -321,37 +417,54 @@ class Busy:
 
 @record(frozen=True, slots=True)
 class Mismatch:
-    """The key belongs to another call."""
+    """The key was used with another fingerprint, so it belongs to another call.
+
+    Attributes:
+        entry: The entry of that call.
+    """
 
     entry: Entry
 
 
 @record(frozen=True, slots=True)
 class InDoubt:
-    """It may have happened, and it may not be repeated."""
+    """The effect may have happened, and it must not be repeated.
+
+    Attributes:
+        entry: The entry in doubt.
+    """
 
     entry: Entry
 
 
 Found: TypeAlias = Claim | Replay | Busy | Mismatch | InDoubt
 
+# The names of these results in metrics, logs and `IdempotencyStatus`.
+CHECK_STATUS: dict[type[Found], str] = {
+    Claim: "processing_started",
+    Busy: "duplicate_processing",
+    Replay: "duplicate_completed",
+    Mismatch: "fingerprint_mismatch",
+    InDoubt: "in_doubt",
+}
 
-def found(write: Begin, answer: Answer) -> Found:
-    """What the answer to a `begin` means. A refused answer that shows our own write id is our own earlier commit."""
-    entry = answer.entry
+
+def found(write: Begin, result: WriteResult) -> Found:
+    """Interpret the result of a `begin`. A refusal that shows this write's own id is an earlier commit of it."""
+    entry = result.entry
     if entry is None:
-        raise AssertionError("a store answered a begin without an entry")
+        raise AssertionError("the store returned no entry for a begin")
     if entry.status is Status.IN_PROGRESS and entry.write_id == write.write_id:
-        # Without the first answer nobody knows what was there before; a later attempt must assume a takeover.
-        before = answer.before if answer.applied else (Status.IN_PROGRESS if entry.attempt > 1 else None)
+        # The first result is lost, so the earlier status is unknown. An attempt after the first must assume a takeover.
+        before = result.before if result.applied else (Status.IN_PROGRESS if entry.attempt > 1 else None)
         return Claim(entry, before)
-    if entry.absent(answer.now):
+    if entry.absent(result.now):
         return Busy(entry, 0, locked=True)
     if entry.fingerprint != write.fingerprint:
         return Mismatch(entry)
     match entry.status:
         case Status.IN_PROGRESS:
-            return Busy(entry, max(0, entry.lease_until - answer.now), answer.locked)
+            return Busy(entry, max(0, entry.lease_until - result.now), result.locked)
         case Status.IN_DOUBT:
             return InDoubt(entry)
         case Status.COMPLETED:
@@ -362,20 +475,20 @@ def found(write: Begin, answer: Answer) -> Found:
             assert_never(entry.status)
 
 
-def doubted(write: Write, answer: Answer) -> bool:
-    """Whether it was this write that put the entry in doubt: now, or by an earlier try whose answer was lost."""
-    entry = answer.entry
+def doubted(write: Write, result: WriteResult) -> bool:
+    """Return whether this write put the entry in doubt, now or in an earlier try whose result was lost."""
+    entry = result.entry
     return entry is not None and entry.status is Status.IN_DOUBT and entry.write_id == write.write_id
 
 
-def committed(write: Move | Append, answer: Answer) -> bool:
-    """Whether the write is in the entry: now, or by an earlier try whose answer was lost."""
-    if answer.applied:
+def committed(write: Move | Append, result: WriteResult) -> bool:
+    """Return whether the write was applied, now or in an earlier try whose result was lost."""
+    if result.applied:
         return True
-    entry = answer.entry
+    entry = result.entry
     if entry is None or entry.version != write.version:
         return False
     if entry.write_id == write.write_id:
         return True
-    # A renewal may have come after an append whose answer was lost; only the holder appends, so the count tells.
+    # A renewal may have followed an append whose result was lost. Only the holder appends, so the count is proof.
     return isinstance(write, Append) and entry.outcome.chunks == write.seq - 1 + len(write.chunks)

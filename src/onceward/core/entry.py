@@ -1,4 +1,4 @@
-"""What a store keeps of one key: the entry, its identity and its status."""
+"""The entry that a store keeps for one key, with its identity and its status."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SECOND = 1_000_000
 
 
 class Status(enum.StrEnum):
-    """The wire words of the seeds."""
+    """The status of an entry, in the words of the HTTP contract."""
 
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"
@@ -21,7 +21,7 @@ class Status(enum.StrEnum):
 
 
 class Ref(NamedTuple):
-    """The identity of an entry."""
+    """The identity of an entry: its scope and its key."""
 
     scope: str
     key: str
@@ -29,10 +29,28 @@ class Ref(NamedTuple):
 
 @record(frozen=True, slots=True)
 class Entry:
-    """What a store keeps of one key.
+    """The stored state of one key. Times are microseconds since 1970 by the store's clock.
 
-    `claimed_at` is the time at which this version was claimed: renewals leave it alone. Rows of schema 1 do not have it;
-    they show the time of their first attempt instead.
+    Attributes:
+        scope: The part of the identity that separates layers, tenants and principals. It begins with the namespace.
+        key: The name that the caller gave to the work.
+        fingerprint: The hash of the arguments.
+        status: Held (`in_progress`), settled (`completed`), `failed` or `in_doubt`.
+        version: The fencing token of the claim.
+        attempt: The number of times that the key was claimed.
+        write_id: The id of the last write that was applied.
+        holder: The process that has, or had, the claim.
+        repeatable: Whether the effect may run again after its holder disappeared.
+        lease_until: The time at which the lease of a held claim ends.
+        expires_at: The time after which the entry may be purged, or None.
+        created_at: The time of the first attempt.
+        completed_at: The time at which the entry was settled or failed by its holder or by a verdict.
+        user_id: A label: the user on whose behalf the effect runs.
+        endpoint: A label: where the key was used.
+        note: The reason of the last failure, doubt or verdict.
+        outcome: The recorded result.
+        claimed_at: The time at which this version was claimed. Renewals do not change it. Rows of schema 1 do not have
+            it and show the time of their first attempt instead.
     """
 
     scope: str
@@ -59,17 +77,28 @@ class Entry:
         return Ref(self.scope, self.key)
 
     def absent(self, now: int) -> bool:
-        """Completed and failed entries read as absent once their retention is over; others never do."""
+        """Return whether the entry reads as absent: completed or failed, with its retention over.
+
+        Args:
+            now: The time in microseconds since 1970, by the store's clock.
+        """
         return self.status in FINISHED and self.expires_at is not None and self.expires_at <= now
 
     @property
     def abandoned(self) -> bool:
-        """Failed because someone else ended it: what its holder had done by then, nobody knows."""
+        """True if someone other than the holder ended the claim, so it is unknown what the holder had done by then."""
         return self.status is Status.FAILED and self.completed_at is None
 
     def found_as(self, now: int) -> Status | None:
-        """What a write that is applied found here, for `Answer.before`. An abandoned claim counts as one in progress: whoever
-        comes next has to know that something may have been done.
+        """Return the status that an applied write found, for `WriteResult.before`.
+
+        An abandoned claim counts as in progress: the next holder must know that something may have been done.
+
+        Args:
+            now: The time in microseconds since 1970, by the store's clock.
+
+        Returns:
+            The status, or None if the entry reads as absent.
         """
         if self.status is Status.IN_PROGRESS:
             return self.status
@@ -78,10 +107,21 @@ class Entry:
         return Status.IN_PROGRESS if self.abandoned else self.status
 
     def lapsed(self, now: int) -> bool:
+        """Return whether the claim is in progress and its lease has ended.
+
+        Args:
+            now: The time in microseconds since 1970, by the store's clock.
+        """
         return self.status is Status.IN_PROGRESS and self.lease_until <= now
 
     def purgeable(self, now: int) -> bool:
-        """Finished entries past their retention, and abandoned repeatable ones past lease and retention."""
+        """Return whether purge may delete the entry.
+
+        Purge may delete finished entries past their retention, and repeatable claims past lease and retention.
+
+        Args:
+            now: The time in microseconds since 1970, by the store's clock.
+        """
         return self.expires_at is not None and self.expires_at <= now
 
 

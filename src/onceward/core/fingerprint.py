@@ -1,4 +1,4 @@
-"""A fingerprint says whether two calls under one key are the same call."""
+"""Fingerprints: hashes that show whether two calls under one key are the same call."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from onceward.core.scalar import Unkeepable
 from onceward.core.value import to_json
 from onceward.errors import InvalidKey
 
-# More would keep a caller for minutes, and what is shared inside arguments may be endless when it is written out.
+# A larger value would block the caller for minutes. Arguments that share parts can be far larger when written out.
 SIZE_MAX = 1024**3
 
 
 class Digest(str):
-    """A fingerprint already taken, by a layer that has its own way to tell two calls apart."""
+    """A fingerprint that a layer has computed in its own way, used as it is."""
 
     __slots__ = ()
 
 
 def fingerprint(value: object) -> str:
-    """The sha256 (hex) of the canonical form of any value that can be kept; `InvalidKey` for one that cannot."""
+    """Return the SHA-256 (hex) of a value's canonical form; raise `InvalidKey` if the value cannot be stored."""
     if type(value) is Digest:
         return value
     plain = plain_form(value, SIZE_MAX)
-    if plain is not None and b'"$"' not in plain:  # the mark of a tagged value, which must not be taken for one
+    if plain is not None and b'"$"' not in plain:  # a plain value that looks like a tagged one
         return hashlib.sha256(plain).hexdigest()
     try:
         return hashlib.sha256(canonical(to_json(value, SIZE_MAX, canonical=True))).hexdigest()

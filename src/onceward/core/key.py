@@ -1,4 +1,4 @@
-"""Keys, scopes and key templates: what they may be, and how a template is filled."""
+"""Keys, scopes and key templates: their limits, and how a template is filled."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from collections.abc import Mapping
 from onceward.core.record import record
 from onceward.errors import InvalidKey
 
-# Wide enough for every layer's key with a tenant in front; narrow enough for a B-tree page on every store.
+# Wide enough for the keys of every layer with a tenant prefix, and narrow enough for a B-tree page on every store.
 SCOPE_BYTES_MAX = 255
 KEY_BYTES_MAX = 1024
-# The seed's column widths.
+# The column widths of the HTTP contract.
 LABEL_BYTES_MAX = 255
 NOTE_BYTES_MAX = 1024
-# Enough to find an entry by; not enough to ask for its outcome.
+# Enough to find an entry, and not enough to request its outcome.
 KEY_CHARACTERS_SHOWN = 20
-# Stands for the rest of a key.
+# Replaces the rest of a key.
 CUT = "..."
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,64}")
-# How Python shows an object that has no text of its own: `<Order object at 0x7f3a5c0b1d90>`.
+# The default text of a Python object: `<Order object at 0x7f3a5c0b1d90>`.
 _ADDRESS = re.compile(r" at 0x[0-9A-Fa-f]{1,32}>")
 _FORMATTER = string.Formatter()
 
 
 def check_text(what: str, text: object, bytes_max: int) -> str:
-    """A non-empty text of at most `bytes_max` UTF-8 bytes without NUL, or `InvalidKey`."""
+    """Return the text if it is non-empty, without NUL and at most `bytes_max` UTF-8 bytes; else raise `InvalidKey`."""
     if not isinstance(text, str):
         raise InvalidKey(f"{what} must be text, not {type(text).__name__}")
     if not text:
@@ -43,9 +43,9 @@ def check_text(what: str, text: object, bytes_max: int) -> str:
         try:
             size = len(text.encode("utf-8"))
         except UnicodeEncodeError as error:
-            raise InvalidKey(f"{what} has a lone surrogate, which is not text") from error
+            raise InvalidKey(f"{what} must not contain a lone surrogate, which is not valid text") from error
     if size > bytes_max:
-        raise InvalidKey(f"{what} is {size} bytes long; the limit is {bytes_max}")
+        raise InvalidKey(f"{what} may have at most {bytes_max} bytes, got {size}")
     if "\x00" in text:
         raise InvalidKey(f"{what} must not contain NUL")
     return text
@@ -56,18 +56,18 @@ def check_key(key: object) -> str:
 
 
 def check_built_key(key: object) -> str:
-    """As `check_key`, for a key that code has put together: no memory address, which the next process does not have."""
+    """Check a key that code has built, and refuse memory addresses, which differ in the next process."""
     text = check_key(key)
     if has_address(text):
         raise InvalidKey(
-            f"the key {shown(text)!r} contains the memory address of an object, so that no retry would find it;"
+            f"the key {shown(text)!r} contains the memory address of an object, so a retry would never find it;"
             " build the key from the object's id"
         )
     return text
 
 
 def has_address(text: str) -> bool:
-    """Whether a text contains what Python writes for an object without a text of its own."""
+    """Return whether a text contains the default `repr` of a Python object."""
     return " at 0x" in text and _ADDRESS.search(text) is not None
 
 
@@ -77,17 +77,17 @@ def check_scope(scope: object) -> str:
 
 def check_namespace(namespace: object) -> str:
     if not isinstance(namespace, str) or not _NAMESPACE.fullmatch(namespace):
-        raise InvalidKey("a namespace is 1 to 64 of A-Z a-z 0-9 . _ -")
+        raise InvalidKey("a namespace must be 1 to 64 characters of A-Z a-z 0-9 . _ -")
     return namespace
 
 
 def shown(key: str) -> str:
-    """A key as messages and logs show it."""
+    """Return the key cut to the length that messages and logs may show."""
     return key if len(key) <= KEY_CHARACTERS_SHOWN else key[:KEY_CHARACTERS_SHOWN] + CUT
 
 
 def clip(text: str, bytes_max: int) -> str:
-    """A label cut to what its column holds, never in the middle of a character."""
+    """Cut a label to the width of its column, never in the middle of a character."""
     if not isinstance(text, str):
         raise InvalidKey(f"a label must be text, not {type(text).__name__}")
     if text.isascii() and len(text) <= bytes_max and "\x00" not in text:
@@ -98,8 +98,10 @@ def clip(text: str, bytes_max: int) -> str:
 
 
 def fill(template: str, values: Mapping[str, object]) -> str:
-    """A key from its template: `"charge:{order_id}"`. Inside a value `%`, `:` and what stands between the template's
-    fields are percent-encoded, so that two different sets of values never give one key.
+    """Build a key from its template, such as `"charge:{order_id}"`.
+
+    Inside a value, `%`, `:` and the separators between the template's fields are percent-encoded, so that two different
+    sets of values never give the same key.
     """
     plan = parse(template)
     parts: list[str] = []
@@ -110,14 +112,16 @@ def fill(template: str, values: Mapping[str, object]) -> str:
         try:
             found, _ = _FORMATTER.get_field(name, (), values)
         except (LookupError, AttributeError, TypeError, ValueError) as error:
-            raise InvalidKey(f"the key template {template!r} names {name!r}, which the call does not have") from error
+            raise InvalidKey(
+                f"the key template {template!r} names {name!r}, which the arguments of the call do not have"
+            ) from error
         parts.append(part_text(name, found).translate(plan.escapes))
     return check_built_key("".join(parts))
 
 
 @record(frozen=True, slots=True)
 class Template:
-    """A key template taken apart: literals, each with the field that follows it, and what values must not contain."""
+    """A parsed key template: literals, each with the field that follows it, and the characters to escape in values."""
 
     parts: tuple[tuple[str, str | None], ...]
     escapes: dict[int, str]
@@ -125,20 +129,22 @@ class Template:
 
 @functools.cache
 def parse(template: str) -> Template:
-    """The parts of a template, or `InvalidKey` when different values could give one key."""
+    """Parse a template; raise `InvalidKey` if it is malformed or different values could give the same key."""
     try:
         parsed = list(_FORMATTER.parse(template))
     except ValueError as error:
         raise InvalidKey(f"the key template {template!r} is malformed: {error}") from error
     for _, name, spec, conversion in parsed:
         if spec or conversion:
-            raise InvalidKey(f"the key template {template!r} may not format {name!r}; name the field alone")
+            raise InvalidKey(
+                f"the key template {template!r} must not format {name!r}; write the field name without ':' or '!'"
+            )
     parts = tuple((literal, name) for literal, name, _, _ in parsed)
     return Template(parts, {ord(mark): _percent(mark) for mark in {"%", ":"} | _separators(template, parts)})
 
 
 def _separators(template: str, parts: tuple[tuple[str, str | None], ...]) -> set[str]:
-    """The marks between fields. Letters and digits do not part two values: they occur in every encoded one."""
+    """Return the separators between fields. Letters and digits do not count: encoded values contain them too."""
     marks: set[str] = set()
     between, after_field = "", False
     for literal, name in parts:
@@ -147,7 +153,7 @@ def _separators(template: str, parts: tuple[tuple[str, str | None], ...]) -> set
             continue
         found = {mark for mark in between if not mark.isalnum() and mark != "%"}
         if after_field and not found:
-            raise InvalidKey(f"the key template {template!r} has nothing between two fields; write '{{a}}:{{b}}'")
+            raise InvalidKey(f"the key template {template!r} has no separator between two fields; write '{{a}}:{{b}}'")
         marks |= found if after_field else set()
         between, after_field = "", True
     return marks
@@ -158,15 +164,17 @@ def _percent(mark: str) -> str:
 
 
 def part_text(name: str, value: object) -> str:
-    """The text of one key field. Null and types without one obvious text are refused."""
+    """Return the text of one key field. None, booleans and types without an obvious text are refused."""
     if isinstance(value, enum.Enum):
         value = value.value
     if isinstance(value, bool) or value is None:
         raise InvalidKey(f"the key field {name!r} is {value!r}; it must identify the work")
-    # By the type's own method: a subclass may show itself in any way.
+    # Use the method of the base type, because a subclass may override `__str__`.
     for kind in (str, int, uuid.UUID, decimal.Decimal):
         if isinstance(value, kind):
             return kind.__str__(value)
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    raise InvalidKey(f"the key field {name!r} has the type {type(value).__name__}, which has no one text; pass an id")
+    raise InvalidKey(
+        f"the key field {name!r} has the type {type(value).__name__}, which has no unambiguous text; pass an id"
+    )

@@ -1,23 +1,35 @@
 """Log events: a name and its fields, readable with plain `logging`.
 
-The message is `claim_in_doubt scope=call version=7`; a formatter that shows fields by itself takes `name` alone.
+A message reads `claim_in_doubt scope=call version=7`. A formatter that prints the fields itself uses only `name`.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Self
 
 
+def log_event(write: Callable[..., object], name: str, error: BaseException | None = None, /, **fields: object) -> None:
+    """Log an event by its name, with its fields both in the message and as attributes of the log record.
+
+    Args:
+        write: The logger's method for the level, such as `logger.warning`.
+        name: A past-tense fact in snake case, such as `purge_failed`. Alerts match it, so it never changes.
+        error: The exception whose traceback is logged with the event.
+        fields: The details of the event. A field `hint` says what to do.
+    """
+    write(LogEvent(name, fields), extra=fields, exc_info=error, stacklevel=2)
+
+
 class Command(str):
-    """A shell command as a field: shown between backticks, so that it can be copied as it is."""
+    """A shell command as a field, printed between backticks for copying."""
 
     __slots__ = ()
 
 
 class LogEvent(str):
-    """The `msg` of a log record. It equals its name, and its text shows the fields; they go into `extra`, too."""
+    """The `msg` of a log record. It equals the event's name, and `str()` adds the fields."""
 
     __slots__ = ("_fields",)
     _fields: Mapping[str, object]
@@ -36,7 +48,7 @@ class LogEvent(str):
 
 
 def _shown(value: object) -> str:
-    """On one line, and quoted where a blank would end it."""
+    """Format a value on one line, in quotes if it contains a space."""
     if isinstance(value, Command):
         return f"`{value}`"
     text = str(value)

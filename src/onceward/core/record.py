@@ -1,8 +1,8 @@
-"""`@record`: a small value with named fields, never changed once it is made.
+"""`@record`: a small immutable value with named fields.
 
-The type checker sees `@dataclass(frozen=True, slots=True)` and refuses assignments. At run time nothing stands in the way:
-a frozen dataclass sets each field by a call of its own and takes nine times as long to make, which on the busiest
-path there is (a keyed call makes a dozen of them) is a fifth of all the time spent in Python.
+The type checker sees `@dataclass(frozen=True, slots=True)` and refuses assignments. At run time assignments are not
+prevented: a frozen dataclass sets each field with a separate call and takes nine times as long to create. A keyed call
+creates a dozen records, so freezing would cost a fifth of all the time spent in Python.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ else:
     from dataclasses import dataclass
 
     def record(*, frozen: bool, slots: bool) -> Callable[[type], type]:
-        """For classes that say `@record(frozen=True, slots=True)`; equal by their fields, and hashable."""
+        """Make a class written as `@record(frozen=True, slots=True)` a dataclass with equality and a hash by fields."""
         if not (frozen and slots):
-            raise TypeError("a record is frozen and has slots")
+            raise TypeError("a record must be declared with frozen=True and slots=True")
         return dataclass(slots=True, unsafe_hash=True)
 
 

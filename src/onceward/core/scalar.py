@@ -1,4 +1,4 @@
-"""Values that are kept as one tagged text: how each is written and read back."""
+"""Types that are stored as one tagged text, with a function to write and a function to read each."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import cast
 
 
 class Unkeepable(ValueError):
-    """The value has a part that JSON and our tags cannot express."""
+    """The value has a part that neither JSON nor a tag can express."""
 
 
 def is_text(value: str) -> bool:
-    """Whether it has no lone surrogates: JSON would join two of them that meet."""
+    """Return whether the text has no lone surrogates. JSON would join two adjacent ones into one character."""
     try:
         return value.isascii() or bool(value.encode())
     except UnicodeEncodeError:
@@ -23,7 +23,7 @@ def is_text(value: str) -> bool:
 
 
 def hidden_text(value: str) -> str:
-    """Text that JSON cannot carry, as base 64."""
+    """Encode text that JSON cannot represent as base 64."""
     return base64.b64encode(value.encode("utf-8", "surrogatepass")).decode("ascii")
 
 
@@ -42,8 +42,8 @@ def _date_text(value: object) -> str:
 def _datetime_text(value: object) -> str:
     moment = cast("datetime.datetime", value)
     if moment.tzinfo is not None and not isinstance(moment.tzinfo, datetime.timezone):
-        # A named zone becomes its offset at that moment: equal as a point in time, which is what == compares (but in the
-        # hour that a clock shows twice, when Python calls no two zones equal).
+        # A named zone becomes its offset at that time. The result is the same point in time, which is what == compares,
+        # except in the hour that a clock shows twice: there, Python treats times in different zones as unequal.
         moment = moment.replace(tzinfo=datetime.timezone(moment.utcoffset() or datetime.timedelta()))
     return f"{moment.fold}{moment.isoformat()}"
 
@@ -55,7 +55,7 @@ def _datetime_from_text(text: str) -> datetime.datetime:
 def _time_text(value: object) -> str:
     time = cast("datetime.time", value)
     if time.tzinfo is not None and time.utcoffset() is None:
-        raise Unkeepable("a time of day in a named zone has no offset that could be kept")
+        raise Unkeepable("a time of day in a named zone has no fixed offset to store")
     return time.isoformat()
 
 
@@ -83,5 +83,5 @@ _SCALARS: dict[type, tuple[str, Callable[[object], str], Callable[[str], object]
 
 TO_TEXT: dict[type, tuple[str, Callable[[object], str]]] = {kind: row[:2] for kind, row in _SCALARS.items()}
 FROM_TEXT: dict[str, Callable[[str], object]] = {name: back for name, _, back in _SCALARS.values()}
-# Written by `value.to_json` itself, where JSON's own numbers and text do not reach.
+# `value.to_json` writes these itself, for numbers and text that JSON cannot represent.
 FROM_TEXT |= {"int": lambda text: int(text, 0), "float": float, "text": _hidden_from_text}

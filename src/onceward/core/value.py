@@ -1,12 +1,12 @@
-"""How a result is kept: JSON with tags for the types JSON lacks. No pickle: reading a value never runs stored code.
+"""The stored form of results: JSON, with tags for the types that JSON lacks.
 
     5, "x", None, [1], {"a": 1}     as they are
     Decimal("1.10")                 {"$": "decimal", "v": "1.10"}
     Point(1, 2), a dataclass        {"$": "dataclass", "c": "shop.geometry:Point", "v": {"x": 1, "y": 2}}
 
-A class is rebuilt only when it is the declared return type or already imported under its stored name; it is never
-imported because a stored value asks for it. Fields come back as they were, not as a constructor would make them; what
-a class keeps beside its fields is its own business.
+Pickle is not used: reading a value never runs stored code. A class is rebuilt only if it is the declared return type or
+is already imported under its stored name. It is never imported because a stored value names it. Fields get their stored
+values, even where the constructor would change them. State that a class keeps outside of its fields is not stored.
 """
 
 from __future__ import annotations
@@ -21,42 +21,44 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from onceward.core.canonical import Json, plain_size
+from onceward.core.json_text import written
+from onceward.core.moved import RENAMED, current_name, first_class_name
 from onceward.core.scalar import FROM_TEXT, TO_TEXT, Unkeepable, hidden_text, is_text
-from onceward.core.text import written
 from onceward.errors import OutcomeNotKept
 
 TAG = "$"
-# Deeper than any real result, far below the interpreter's own recursion limit.
+# Deeper than any real result, and far below the interpreter's recursion limit.
 NESTING_MAX = 64
-# Larger integers are kept in base 16: decimal digits are limited by an interpreter setting, as few as 640 of them.
+# Larger integers are stored in base 16. An interpreter setting limits decimal digits, to 640 at the least.
 DECIMAL_BITS_MAX = 2048
 # The largest integers that RFC 8785 can carry (2^53 - 1).
 CANONICAL_BITS_MAX = 53
 
 
 class _Model(Protocol):
-    """What we use of a pydantic model, so that pydantic need not be installed."""
+    """The attributes of a pydantic model that are used here, so that pydantic need not be installed."""
 
     model_fields_set: set[str]
     model_extra: dict[str, object] | None
     __pydantic_private__: dict[str, object] | None
 
 
-# Made once: `json.dumps` with options makes one for each call.
+# Created once: `json.dumps` with options creates an encoder for each call.
 _write = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _TAG_BYTES = b'"$"'
 
 
 class _Stranger:
-    """Stands for a tagged value whose class is not known here, until it is clear whether it is the whole result."""
+    """A placeholder for a tagged value of an unknown class, until it is clear whether it is the whole result."""
 
     def __init__(self, found: dict[str, Json]) -> None:
         self.found = found
 
 
 class _Room:
-    """How much may still be written, and what is converted already: what a value holds twice is written out twice, so that
-    a small one may be endless.
+    """The remaining size of the output, and the parts that are already converted.
+
+    A part that a value contains twice is written out twice, so a small value can have an enormous form.
     """
 
     __slots__ = ("_size_max", "done", "left")
@@ -64,7 +66,7 @@ class _Room:
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
         self.left = size_max
-        # By identity, with the part itself, so that no other gets its number meanwhile.
+        # By `id`, together with the part itself: as long as it is referenced, no other object gets its id.
         self.done: dict[int, tuple[object, Json, int]] = {}
 
     def take(self, size: int) -> None:
@@ -74,7 +76,10 @@ class _Room:
 
 
 def encode(value: object, size_max: int = sys.maxsize) -> bytes:
-    """The bytes to keep, or `Unkeepable`: also for what is larger than `size_max`, so that not all of it is written out."""
+    """Return the bytes to store, or raise `Unkeepable`, also for a value larger than `size_max`.
+
+    A value that is too large is detected before all of it is written out.
+    """
     size = plain_size(value)
     if size is None:
         return _write(to_json(value, size_max)).encode("ascii")
@@ -85,7 +90,7 @@ def encode(value: object, size_max: int = sys.maxsize) -> bytes:
 
 
 def decode(body: bytes, returns: type | None = None) -> object:
-    """The value that `encode` was given. `returns` is the declared return type, used to rebuild a renamed class."""
+    """Return the value that `encode` was given. `returns` is the declared return type, used for a renamed class."""
     if _TAG_BYTES not in body:
         return json.loads(body)
     strangers: list[_Stranger] = []
@@ -101,18 +106,19 @@ def decode(body: bytes, returns: type | None = None) -> object:
     value = json.loads(body, object_hook=untag)
     if not strangers:
         return value
-    # The declared type is that of the whole result; a part of it that merely fits must not become one.
+    # The declared type describes the whole result. A part that merely has the same shape must not become one.
     shape, name = cast("str", strangers[0].found[TAG]), strangers[0].found["c"]
     if value is strangers[0] and returns is not None and _fits(returns, shape):
         return _rebuild(shape, returns, strangers[0].found)
     raise OutcomeNotKept(
-        f"the kept result has a {name}, which is not imported here; import it, or declare it as the return type"
+        f"the stored result contains a {name}, which is not imported here; import it, or declare it as the return type"
     )
 
 
 def to_json(value: object, size_max: int = sys.maxsize, *, canonical: bool = False) -> Json:
-    """The tagged JSON form of a value, or `Unkeepable` where it would be larger when it is written; with `canonical`, equal
-    values have one form and RFC 8785 can carry it.
+    """Return the tagged JSON form of a value, or raise `Unkeepable`, also if it would exceed `size_max` when written.
+
+    With `canonical`, equal values have the same form, and RFC 8785 can represent it.
     """
     return _to_json(value, _Room(size_max), canonical=canonical)
 
@@ -146,7 +152,7 @@ def _to_json(value: object, room: _Room, depth: int = 0, *, canonical: bool = Fa
 
 
 def _form_of(value: object, room: _Room, depth: int, *, canonical: bool) -> Json:
-    """Of anything that is made of parts, or kept as a text."""
+    """Convert a value that has parts or is stored as a text."""
     kind = type(value)
 
     def inside(item: object) -> Json:
@@ -187,7 +193,7 @@ def _object_to_json(value: object, inside: Callable[[object], Json]) -> Json:
     kind = type(value)
     name = _class_name(kind)
     if isinstance(value, enum.Enum):
-        # Flags combine, and a combination has no name of its own.
+        # Flags can be combined, and a combination has no name.
         return {TAG: "enum", "c": name, "v": inside(value.value) if isinstance(value, enum.Flag) else value.name}
     if dataclasses.is_dataclass(kind):
         return {TAG: "dataclass", "c": name, "v": _fields_to_json(value, _field_names(kind), inside)}
@@ -203,16 +209,16 @@ def _object_to_json(value: object, inside: Callable[[object], Json]) -> Json:
             "extra": inside(model.model_extra),
             **_private_to_json(model, inside),
         }
-    raise Unkeepable(f"{name} has no form that can be kept")
+    raise Unkeepable(f"{name} has no stored form")
 
 
 def _private_to_json(model: _Model, inside: Callable[[object], Json]) -> dict[str, Json]:
-    """What of it is private, as far as it has a form: the rest is made anew, as it was the first time."""
-    kept: dict[str, Json] = {}
+    """Convert the private attributes that have a stored form. Rebuilding the model creates the others again."""
+    stored: dict[str, Json] = {}
     for name, value in (model.__pydantic_private__ or {}).items():
         with contextlib.suppress(Unkeepable):
-            kept[name] = inside(value)
-    return {"private": kept} if kept else {}
+            stored[name] = inside(value)
+    return {"private": stored} if stored else {}
 
 
 def _fields_to_json(value: object, names: list[str], inside: Callable[[object], Json]) -> Json:
@@ -223,7 +229,7 @@ def _fields_to_json(value: object, names: list[str], inside: Callable[[object], 
 
 
 def _from_tag(found: dict[str, Json], returns: type | None) -> object:
-    """Rebuild one tagged value whose parts are rebuilt already."""
+    """Rebuild one tagged value whose parts are already rebuilt."""
     name, value = cast("str", found[TAG]), found["v"]
     scalar = FROM_TEXT.get(name)
     if scalar is not None:
@@ -242,7 +248,7 @@ def _from_tag(found: dict[str, Json], returns: type | None) -> object:
             kind = _find_class(cast("str", found["c"]), name, returns)
             return _Stranger(found) if kind is None else _rebuild(name, kind, found)
         case _:
-            raise OutcomeNotKept(f"the kept result has a part of an unknown kind {name!r}; a newer Onceward wrote it")
+            raise OutcomeNotKept(f"the stored result has a part of unknown kind {name!r}; a newer Onceward wrote it")
 
 
 def _rebuild(shape: str, kind: type, found: dict[str, Json]) -> object:
@@ -258,7 +264,7 @@ def _rebuild(shape: str, kind: type, found: dict[str, Json]) -> object:
             case _:
                 return _rebuild_model(kind, found)
     except Exception as error:  # The class's own code runs here and may raise anything.
-        raise OutcomeNotKept(f"the kept result does not fit {_class_name(kind)} any more: {error}") from error
+        raise OutcomeNotKept(f"the stored result no longer fits {_class_name(kind)}: {error}") from error
 
 
 def _rebuild_dataclass(kind: type, values: dict[str, object]) -> object:
@@ -271,16 +277,17 @@ def _rebuild_dataclass(kind: type, values: dict[str, object]) -> object:
         for field in fields:
             if field.name not in values:
                 object.__setattr__(made, field.name, _default(field))
-    # Again one by one: what `__post_init__` changed on the first way in it would change a second time.
+    # Set each field again: `__post_init__` changed the values when the object was first made, and has now changed them
+    # a second time.
     for name, value in values.items():
         object.__setattr__(made, name, value)
     return made
 
 
 def _takes_its_fields(kind: Any) -> bool:
-    """Whether its constructor takes them by their names, and nothing else."""
+    """Return whether the constructor takes exactly the fields, by name."""
     own = kind.__dataclass_params__.init and not hasattr(kind, "__pydantic_validator__")
-    return own and len(kind.__dataclass_fields__) == len(dataclasses.fields(kind))  # else there are InitVars
+    return own and len(kind.__dataclass_fields__) == len(dataclasses.fields(kind))  # otherwise it has InitVars
 
 
 def _default(field: dataclasses.Field[Any]) -> object:
@@ -292,8 +299,10 @@ def _default(field: dataclasses.Field[Any]) -> object:
 
 
 def _rebuild_model(kind: Any, found: dict[str, Json]) -> object:
-    """Without validation, which was done when the model was first made and may not take its own output; and not by
-    `model_construct`, which takes the value of a field for that of another whose alias is its name.
+    """Rebuild a pydantic model without validation.
+
+    The model was validated when it was first made, and its validators may reject their own output. `model_construct`
+    does not work either: it takes the value of one field for another whose alias is the same name.
     """
     values, extra = cast("dict[str, object]", found["v"]), cast("dict[str, object] | None", found["extra"])
     _check_names(values, _field_names(kind))
@@ -305,9 +314,10 @@ def _rebuild_model(kind: Any, found: dict[str, Json]) -> object:
     state = {"__pydantic_fields_set__": set(cast("list[str]", found["set"])), "__pydantic_extra__": extra}
     made = kind.__new__(kind)
     made.__setstate__({**state, "__dict__": dict(fields), "__pydantic_private__": None})
-    if kind.__pydantic_post_init__:  # private attributes are made there
+    if kind.__pydantic_post_init__:  # this creates the private attributes
         made.model_post_init(None)
-        # Again: what it changed when the model was first made it would change a second time.
+        # Set the state again: `model_post_init` changed the values when the model was first made, and has now changed
+        # them a second time.
         private = {**(made.__pydantic_private__ or {}), **cast("dict[str, object]", found.get("private", {}))}
         made.__setstate__({**state, "__dict__": fields, "__pydantic_private__": private or None})
     return made
@@ -322,10 +332,10 @@ def _check_names(values: dict[str, object], names: list[str]) -> None:
 def _find_class(name: str, shape: str, returns: type | None) -> type | None:
     if returns is not None and _fits(returns, shape) and _class_name(returns) == name:
         return returns
-    module, _, path = name.partition(":")
-    found: object = sys.modules.get(module)
+    module, _, path = RENAMED.get(name, name).partition(":")
+    found: object = sys.modules.get(current_name(module))
     for part in path.split("."):
-        # Not getattr: a module's own `__getattr__` may import what it is asked for.
+        # Not getattr: a module's `__getattr__` may import the name.
         found = getattr(found, "__dict__", {}).get(part)
     return found if isinstance(found, type) and _fits(found, shape) else None
 
@@ -353,7 +363,7 @@ def _field_names(kind: type) -> list[str]:
 
 
 def _class_name(kind: type) -> str:
-    return f"{kind.__module__}:{kind.__qualname__}"
+    return first_class_name(kind.__module__, kind.__qualname__)
 
 
 def _tag(name: str, value: Json) -> Json:

@@ -1,11 +1,15 @@
-"""HTTP requests that are safe to retry: middleware for ASGI and WSGI, and what handlers may ask of it."""
+"""Middleware for ASGI and WSGI that makes HTTP requests safe to retry, and its API for handlers.
 
-from onceward.http.asgi import IdempotencyMiddleware
-from onceward.http.coverage import check_guarded
+A request passes through `request/`, `keyed/`, `middleware/`, `response/` and `stored/`. Not here: the ledger.
+Start with `middleware/asgi.py`, then `keyed/admission.py`. The client side is in `client/`.
+"""
+
+from onceward.http.keyed.operation import Operation, idempotency
+from onceward.http.keyed.rules import Rule, idempotent
+from onceward.http.middleware.asgi import IdempotencyMiddleware
+from onceward.http.middleware.coverage import check_guarded
+from onceward.http.middleware.wsgi import WSGIIdempotencyMiddleware
 from onceward.http.openapi import document_idempotency
-from onceward.http.operation import Operation, idempotency
-from onceward.http.rules import Rule, idempotent
-from onceward.http.wsgi import WSGIIdempotencyMiddleware
 
 __all__ = [
     "IdempotencyMiddleware",

@@ -1,15 +1,15 @@
-"""The Prometheus metrics of the checks. Needs prometheus-client; whoever imports this can do without it.
+"""The Prometheus metrics of the checks. Needs prometheus-client; the observer works without this module.
 
-    idempotency_check_total{status}          every check, by what it found
-    idempotency_cache_hit_total              checks that were answered with a kept response
-    idempotency_key_type_total{type}         every check, by who chose the key
-    idempotency_check_duration_seconds       how long a check took, with any waiting for a racing request
+    idempotency_check_total{status}          all checks, by result
+    idempotency_cache_hit_total              checks answered with a stored response
+    idempotency_key_type_total{type}         all checks, by the origin of the key
+    idempotency_check_duration_seconds       the duration of a check, with any wait for a running duplicate
     idempotency_in_doubt_total               operations that ended in doubt and wait for a verdict
-    idempotency_store_failure_total{answer}  requests that found the store down: `refused` with 503, or `proceeded`
+    idempotency_store_failure_total{answer}  requests while the store was down: `refused` with 503, or `proceeded`
 
-Two ways to count, with the same names and meaning. One process counts in plain numbers under one lock, in a quarter of
-the time that prometheus-client's own objects take with a lock each. Where several processes count together
-(`PROMETHEUS_MULTIPROC_DIR`), only those objects reach the files that the processes share.
+There are two implementations, with the same names and meaning. A single process counts in plain numbers under one lock,
+which takes a quarter of the time of prometheus-client's objects with a lock each. Several processes that count together
+(`PROMETHEUS_MULTIPROC_DIR`) need those objects: only they write to the files that the processes share.
 """
 
 from __future__ import annotations
@@ -28,33 +28,34 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
 
+from onceward.core.claim import CHECK_STATUS
 from onceward.errors import InvalidOption
 
-# Shown from the start with 0, so that a rate over them is right from the first event on.
-STATUSES = ("processing_started", "duplicate_processing", "duplicate_completed", "fingerprint_mismatch", "in_doubt")
+# Exported as 0 from the start, so that a rate counts the first event.
+STATUSES = tuple(CHECK_STATUS.values())
 KEY_TYPES = ("client_provided", "auto_generated", "beat_based", "tool_based")
 ANSWERS = ("refused", "proceeded")
 
-# From a replay out of memory to the longest wait that a client may ask for.
+# From a replay from memory to the longest wait that a client may ask for.
 DURATION_BUCKETS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 )  # fmt: skip
 
-# Name and meaning of each; prometheus-client adds `_total` to a counter's name.
-CHECKS = "idempotency_check", "Checks of an idempotency key, by what they found."
-HITS = "idempotency_cache_hit", "Checks that were answered with a kept response."
-TYPES = "idempotency_key_type", "Checks of an idempotency key, by who chose it."
-SECONDS = "idempotency_check_duration_seconds", "How long a check took, with any waiting for a racing request."
+# Name and help text. prometheus-client adds `_total` to the name of a counter.
+CHECKS = "idempotency_check", "Checks of an idempotency key, by result."
+HITS = "idempotency_cache_hit", "Checks answered with a stored response."
+TYPES = "idempotency_key_type", "Checks of an idempotency key, by the origin of the key."
+SECONDS = "idempotency_check_duration_seconds", "Duration of a check, with any wait for a running duplicate."
 IN_DOUBT = "idempotency_in_doubt", "Operations that ended in doubt and wait for a verdict."
-FAILURES = "idempotency_store_failure", "Requests that found the store down, by what was done."
+FAILURES = "idempotency_store_failure", "Requests while the store was down, by whether they were refused or proceeded."
 
 
-# Count in the default registry, nowhere, or in the given one.
+# True: the default registry. False: do not count. Otherwise: the given registry.
 Metrics: TypeAlias = bool | CollectorRegistry
 
 
 class Counts(Protocol):
-    """Where checks are counted; also what the registry collects from."""
+    """Counters of checks, and the collector that a registry reads them from."""
 
     def checked(self, status: str, key_type: str, cached: bool, seconds: float) -> None: ...
 
@@ -65,8 +66,8 @@ class Counts(Protocol):
     def collect(self) -> Iterable[Metric]: ...
 
 
-class Tally:
-    """Counts of this process alone, in plain numbers."""
+class ProcessCounts:
+    """Counts of one process, in plain numbers."""
 
     __slots__ = ("_buckets", "_checks", "_failures", "_hits", "_in_doubt", "_lock", "_seconds", "_types")
 
@@ -76,7 +77,7 @@ class Tally:
         self._types = defaultdict(int, dict.fromkeys(KEY_TYPES, 0))
         self._failures = defaultdict(int, dict.fromkeys(ANSWERS, 0))
         self._hits = self._in_doubt = 0
-        # One more, for what took longer than the last.
+        # One more bucket, for checks that took longer than the last bound.
         self._buckets = [0] * (len(DURATION_BUCKETS) + 1)
         self._seconds = 0.0
 
@@ -121,8 +122,8 @@ def _by_label(metric: tuple[str, str], label: str, counts: dict[str, int]) -> Co
     return family
 
 
-class SharedFiles:
-    """Counts that several processes add up to, in the files of prometheus-client."""
+class SharedFileCounts:
+    """Counts that several processes share, in the files of prometheus-client."""
 
     __slots__ = ("_checks", "_failures", "_hits", "_in_doubt", "_seconds", "_types")
 
@@ -156,7 +157,7 @@ class SharedFiles:
 
 
 class _Labelled:
-    """A counter with one label. Its children are looked up once: finding one takes a lock."""
+    """A counter with one label. Its children are cached, because finding one takes a lock."""
 
     __slots__ = ("_children", "counter")
 
@@ -171,30 +172,30 @@ class _Labelled:
         child.inc()
 
 
-# A registry takes each name once, so those who share a registry share its counts; it takes them along when it goes.
+# A registry accepts each name once, so all users of a registry share its counts. They are freed with the registry.
 _by_registry: WeakKeyDictionary[CollectorRegistry, Counts] = WeakKeyDictionary()
 _lock = threading.Lock()
-# The files of one process are the same for all its registries: a second set of counts would write over the first.
-_shared_files = functools.cache(SharedFiles)
+# All registries of a process write to the same files: a second set of counts would overwrite the first.
+_shared_files = functools.cache(SharedFileCounts)
 
 
 def counts_in(metrics: Metrics) -> Counts | None:
-    """The counts of a registry, made when first asked for; those of prometheus-client's default registry for True."""
+    """Return the counts of a registry, and create them on first use. True is prometheus-client's default registry."""
     if metrics is False:
         return None
     registry = REGISTRY if metrics is True else metrics
     if not isinstance(registry, CollectorRegistry):
-        raise InvalidOption(f"metrics= is True, False or a prometheus_client.CollectorRegistry, not {metrics!r}")
+        raise InvalidOption(f"metrics= must be True, False or a prometheus_client.CollectorRegistry, got {metrics!r}")
     with _lock:
         counts = _by_registry.get(registry)
         if counts is None:
-            counts = _shared_files() if "PROMETHEUS_MULTIPROC_DIR" in os.environ else Tally()
+            counts = _shared_files() if "PROMETHEUS_MULTIPROC_DIR" in os.environ else ProcessCounts()
             try:
                 registry.register(counts)
             except ValueError as error:
                 raise InvalidOption(
-                    f"the registry already has a metric by one of our names ({error}); give "
-                    "metrics=CollectorRegistry() to keep ours apart, or metrics=False"
+                    f"the registry already has a metric with the name of one of Onceward's ({error}); pass "
+                    "metrics=CollectorRegistry() to use a separate registry, or metrics=False"
                 ) from error
             _by_registry[registry] = counts
         return counts

@@ -1,10 +1,10 @@
-"""What the middleware adds to an API, in its OpenAPI document: the key header, the marker of replays, problem answers.
+"""OpenAPI documentation of what the middleware adds: the key header, the replay header and problem responses.
 
-    document_idempotency(app)        # FastAPI: /openapi.json, /docs and /redoc show it from now on
-    describe(document)               # any OpenAPI 3 document, as a new one
+    document_idempotency(app)        # FastAPI: shown in /openapi.json, /docs and /redoc from now on
+    describe(document)               # any OpenAPI 3 document; returns a new one
 
-What the application declared itself is never replaced. Its own 422 stays beside ours, and so do its headers and its
-description of each answer. Describing a document twice changes nothing.
+Declarations of the application are never replaced: its own 422, its headers and its descriptions stay, and ours are
+added to them. Describing a document twice changes nothing.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from onceward.core.response import keeps_status
 from onceward.errors import InvalidOption, NotGuarded
 from onceward.http import problem
-from onceward.http.coverage import check_guarded_inside
-from onceward.http.operation import LIFESPAN_KEY
-from onceward.http.problem import Answer
-from onceward.http.routes import flat
-from onceward.http.rules import PathRules, Rule, rule_on
-from onceward.http.wire import Receive, Send
+from onceward.http.asgi_types import Receive, Send
+from onceward.http.keyed.operation import LIFESPAN_KEY
+from onceward.http.keyed.rules import PathRules, Rule, rule_on
+from onceward.http.middleware.coverage import check_guarded_inside
+from onceward.http.middleware.handler_lookup import flat
+from onceward.http.problem import Response
+from onceward.http.stored.policy import keeps_status
 
-# JSON as it comes out of a parser.
+# Parsed JSON.
 Json = dict[str, Any]
 RuleOf = Callable[[str, str], Rule | None]
 
@@ -37,18 +37,18 @@ _EVERYWHERE = ("/",)
 
 PROBLEM_SCHEMA: Json = {
     "title": "Problem",
-    "description": "What went wrong, as RFC 9457 has it. Programs look at `code`.",
+    "description": "A problem (RFC 9457). Programs read `code`.",
     "type": "object",
     "required": ["type", "title", "status", "detail", "code"],
     "properties": {
-        "type": {"type": "string", "description": "A URN that names the kind of problem."},
+        "type": {"type": "string", "description": "A URN that identifies the kind of problem."},
         "title": {"type": "string"},
         "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "What happened, in a sentence."},
+        "detail": {"type": "string", "description": "A sentence that says what happened."},
         "code": {"type": "string"},
         "errors": {
             "type": "array",
-            "description": "What is wrong, field by field.",
+            "description": "The errors, one for each field.",
             "items": {
                 "type": "object",
                 "required": ["field", "message"],
@@ -58,16 +58,16 @@ PROBLEM_SCHEMA: Json = {
         "retry_after": {"type": "integer", "description": "Seconds to wait, as in the Retry-After header."},
     },
 }
-# The second is for applications that have a Problem of their own.
+# The second name is for applications that have a schema named Problem.
 _PROBLEM_NAMES = ("Problem", "IdempotencyProblem")
 
 _KEY_SCHEMA: Json = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"}
 _KEY_TEXT = (
-    "Makes the request safe to retry: with the same key it is carried out once, and a retry gets the first answer again. "
-    "Choose a new key, such as a UUID, for each new request, and send the same one with every retry."
+    "Makes the request safe to retry: with the same key it is carried out once, and a retry gets the first response. "
+    "Choose a new key, such as a UUID, for each new request, and send the same key with every retry."
 )
 _REPLAYED: Json = {
-    "description": "Sent with `true` when this is the answer of an earlier request with the same key.",
+    "description": "`true` if this is the response to an earlier request with the same key.",
     "schema": {"type": "string", "enum": ["true"]},
 }
 _RETRY_AFTER: Json = {
@@ -75,17 +75,17 @@ _RETRY_AFTER: Json = {
     "schema": {"type": "integer", "minimum": 1},
 }
 
-# What each status means when it is ours, the answers it is sent with, and whether it may carry Retry-After.
-_PROBLEMS: dict[str, tuple[str, tuple[Answer, ...], bool]] = {
+# For each status that the middleware sends: its description, its responses, and whether it may carry Retry-After.
+_PROBLEMS: dict[str, tuple[str, tuple[Response, ...], bool]] = {
     "400": ("The idempotency key is malformed, or missing where it is required.", (), False),
     "409": (
-        "A request with this idempotency key is being processed (with Retry-After), in doubt, not kept, or had other cookies.",
+        "A request with this key is being processed (with Retry-After), is in doubt, was not stored, or had other cookies.",
         (problem.busy(), problem.in_doubt(), problem.not_kept(), problem.principal_changed()),
         True,
     ),
     "413": ("The body is too large for a request with an idempotency key.", (), False),
     "422": ("The idempotency key was already used with a different request.", (problem.mismatch(),), False),
-    "503": ("The store of idempotency keys does not answer.", (problem.unavailable(),), True),
+    "503": ("The store of idempotency keys is unavailable.", (problem.unavailable(),), True),
 }
 
 
@@ -98,7 +98,24 @@ def describe(
     rules: Mapping[str, Rule] | None = None,
     keep_status: Callable[[int], bool] = keeps_status,
 ) -> Json:
-    """The document with what the middleware adds, given the middleware's own options. The one passed in is not changed."""
+    """Describe in an OpenAPI document what the middleware adds.
+
+    Give it the same options as the middleware.
+
+    Args:
+        document: An OpenAPI 3 document. It is not changed.
+        methods: The methods that the middleware checks.
+        paths: The beginnings of the paths that the middleware checks.
+        required: Whether a request without a key is refused.
+        rules: Rules by path. Rules beside handlers are not known here.
+        keep_status: Returns whether a response with this status is stored, and so may be replayed.
+
+    Returns:
+        A new document with the key header, the replay header and the problem responses.
+
+    Raises:
+        InvalidOption: The document is not OpenAPI 3, it has other schemas with our names, or an option is invalid.
+    """
     return _describe(document, methods, paths, required, _by_path(rules), keep_status)
 
 
@@ -111,20 +128,34 @@ def document_idempotency(
     rules: Mapping[str, Rule] | None = None,
     keep_status: Callable[[int], bool] = keeps_status,
 ) -> None:
-    """Let a FastAPI application's document say what the middleware adds, given the middleware's own options.
+    """Describe in the OpenAPI document of a FastAPI application what the middleware adds.
 
-    A rule beside a handler counts before one in `rules`. Mounted applications have documents of their own. When the
-    application starts, `check_guarded` refuses handlers whose rules no middleware enforces.
+    Give it the same options as the middleware. Mounted applications have separate documents. When the application
+    starts, `check_guarded` refuses handlers whose rules no middleware enforces.
+
+    Args:
+        app: A FastAPI application.
+        methods: The methods that the middleware checks.
+        paths: The beginnings of the paths that the middleware checks.
+        required: Whether a request without a key is refused.
+        rules: Rules by path. A rule beside a handler takes precedence.
+        keep_status: Returns whether a response with this status is stored, and so may be replayed.
+
+    Raises:
+        InvalidOption: `app` is not a FastAPI application, or `rules` is not a dict of rules by path.
     """
     plain = getattr(app, "openapi", None)
     if not callable(plain) or not hasattr(app, "routes"):
-        raise InvalidOption("document_idempotency takes a FastAPI application; describe(document) takes any document")
+        raise InvalidOption(
+            f"document_idempotency needs a FastAPI application, got {type(app).__name__}; for any other, use "
+            "describe(document)"
+        )
     by_path = _by_path(rules)
     source: Json | None = None
     described: Json = {}
 
     def openapi() -> Json:
-        # FastAPI keeps its document and hands out the same one until its routes change.
+        # FastAPI caches its document and returns the same object until its routes change.
         nonlocal source, described
         document: Json = plain()
         if document is not source:
@@ -145,7 +176,7 @@ def document_idempotency(
 
 
 def _check_at_startup(app: Any) -> None:
-    """Refuse to start with handlers that nothing guards. A middleware around the application names itself in the scope."""
+    """Refuse to start with unguarded handlers. A middleware around the application is listed in the lifespan scope."""
     plain = app.router.lifespan
     if getattr(plain, "checks_guarded", False):
         return
@@ -159,7 +190,7 @@ def _check_at_startup(app: Any) -> None:
             raise
         await plain(scope, receive, send)
 
-    lifespan.checks_guarded = True  # type: ignore[attr-defined]  # a function may carry what it does
+    lifespan.checks_guarded = True  # type: ignore[attr-defined]  # a mark on the function
     app.router.lifespan = lifespan
 
 
@@ -169,7 +200,7 @@ def _by_path(rules: Mapping[str, Rule] | None) -> RuleOf:
 
 
 def _declared(routes: Iterable[Any]) -> dict[tuple[str, str], Rule]:
-    """The rules beside the handlers, by method and path as the document writes it."""
+    """Return the rules beside the handlers, by method and by path as written in the document."""
     return {
         (method, route.path_format): rule
         for route in flat(routes)
@@ -187,9 +218,9 @@ def _describe(
     keep_status: Callable[[int], bool],
 ) -> Json:
     if not str(document.get("openapi", "")).startswith("3."):
-        raise InvalidOption(f"only OpenAPI 3 documents can be described, not {document.get('openapi')!r}")
+        raise InvalidOption(f"the document must be OpenAPI 3, got version {document.get('openapi')!r}")
     if isinstance(methods, str) or isinstance(paths, str):
-        raise InvalidOption("methods= and paths= are lists, even of one")
+        raise InvalidOption("methods= and paths= must be lists, even with one item")
     result: Json = copy.deepcopy(dict(document))
     default = Rule(required=required, store=True)
     operations = [
@@ -203,7 +234,7 @@ def _describe(
         schema = {"$ref": f"#/components/schemas/{_problem_name(result)}"}
         for item, operation, rule in operations:
             _add_key(result, item, operation, bool(rule.required))
-            _add_answers(result, operation, schema, keep_status if rule.store else lambda _status: False)
+            _add_responses(result, operation, schema, keep_status if rule.store else lambda _status: False)
     return result
 
 
@@ -211,13 +242,15 @@ def _problem_name(document: Json) -> str:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     name = next((name for name in _PROBLEM_NAMES if schemas.get(name, PROBLEM_SCHEMA) == PROBLEM_SCHEMA), None)
     if name is None:
-        raise InvalidOption(f"the document already has other schemas named {' and '.join(_PROBLEM_NAMES)}; rename one")
+        raise InvalidOption(
+            f"the document already has its own schemas named {' and '.join(_PROBLEM_NAMES)}; rename one of them"
+        )
     schemas[name] = copy.deepcopy(PROBLEM_SCHEMA)
     return name
 
 
 def _add_key(document: Json, item: Json, operation: Json, required: bool) -> None:
-    """A handler that reads the header itself has declared it; that stays as it is, but for being required."""
+    """Add the key header. If the handler declares the header itself, only make it required where it must be."""
     parameters = operation.get("parameters", [])
     for parameter in (*parameters, *item.get("parameters", ())):
         declared = _resolved(document, parameter)
@@ -237,10 +270,10 @@ def _add_key(document: Json, item: Json, operation: Json, required: bool) -> Non
     )
 
 
-def _add_answers(document: Json, operation: Json, schema: Json, keep_status: Callable[[int], bool]) -> None:
+def _add_responses(document: Json, operation: Json, schema: Json, keep_status: Callable[[int], bool]) -> None:
     responses = operation.setdefault("responses", {})
     for status, response in responses.items():
-        # One that is ours from an earlier description says nothing of what the application keeps.
+        # A response that we added earlier does not tell which statuses the application sends.
         if _may_be_kept(status, keep_status) and response != _ours(status, schema):
             responses[status] = _own_copy(document, response, {"headers": {REPLAY_HEADER: _REPLAYED}})
     for status, (text, _, _) in _PROBLEMS.items():
@@ -249,27 +282,28 @@ def _add_answers(document: Json, operation: Json, schema: Json, keep_status: Cal
             responses[status] = ours
         elif responses[status] != ours:
             response = responses[status] = _own_copy(document, responses[status], ours)
-            said = response.get("description", "")
-            if text not in said and "$ref" not in response:
-                response["description"] = f"{said.rstrip('. ')}. {text}" if said else text
+            description = response.get("description", "")
+            if text not in description and "$ref" not in response:
+                response["description"] = f"{description.rstrip('. ')}. {text}" if description else text
 
 
 def _ours(status: str, schema: Json) -> Json:
-    """A problem answer as we describe it; what the application's own is filled up from."""
+    """Return our description of a problem response. Its parts are added to the application's own description."""
     if status not in _PROBLEMS:
         return {}
-    text, answers, retry_after = _PROBLEMS[status]
+    text, examples, retry_after = _PROBLEMS[status]
     content: Json = {"schema": dict(schema)}
-    if answers:
-        bodies = [json.loads(answer.body) for answer in answers]
+    if examples:
+        bodies = [json.loads(example.body) for example in examples]
         content["examples"] = {body["code"]: {"value": body} for body in bodies}
     response: Json = {"description": text, "content": {PROBLEM_MEDIA_TYPE: content}}
     return {**response, "headers": {"Retry-After": copy.deepcopy(_RETRY_AFTER)}} if retry_after else response
 
 
 def _own_copy(document: Json, response: Json, more: Json) -> Json:
-    """The response, filled up with headers and contents that it does not have. A component that others refer to is
-    copied first; a reference to another document is left as it is.
+    """Return a copy of the response with the headers and contents that it lacks.
+
+    A reference to a component becomes a copy of it. A reference to another document stays as it is.
     """
     own: Json = copy.deepcopy(_resolved(document, response))
     if "$ref" in own:
@@ -284,7 +318,7 @@ def _own_copy(document: Json, response: Json, more: Json) -> Json:
 
 
 def _may_be_kept(status: str, keep_status: Callable[[int], bool]) -> bool:
-    """Statuses are written as `201`, as `2XX`, or as `default` for all others."""
+    """Return whether a response may be stored. Statuses are written as `201`, `2XX`, or `default` for all others."""
     if status == "default":
         return any(map(keep_status, range(200, 600)))
     if status.upper().endswith("XX"):
@@ -293,7 +327,7 @@ def _may_be_kept(status: str, keep_status: Callable[[int], bool]) -> bool:
 
 
 def _resolved(document: Json, value: Json) -> Json:
-    """What a reference inside the document leads to; the reference itself if it leads elsewhere or nowhere."""
+    """Resolve a reference inside the document. Return any other reference, and one to nothing, unchanged."""
     reference = value.get("$ref", "")
     if not reference.startswith("#/"):
         return value
@@ -302,5 +336,5 @@ def _resolved(document: Json, value: Json) -> Json:
         found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
     if not isinstance(found, dict):
         return value
-    # From OpenAPI 3.1 on, a reference may say something else of its own.
+    # From OpenAPI 3.1 on, a reference may have fields of its own beside `$ref`.
     return {**found, **{name: own for name, own in value.items() if name != "$ref"}}

@@ -1,4 +1,4 @@
-"""Problem answers (RFC 9457). The sentences of the seeds are the `detail`; `code` is what programs look at."""
+"""Problem responses (RFC 9457). `detail` holds the sentences of the HTTP contract; programs read `code`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from onceward.core.record import record
 from onceward.errors import StoreUnavailable
 from onceward.store.failure_log import report
 
-# The shortest pause that a client is asked for while the work is under way, and the pause while the store is down.
+# `Retry-After` while the first request still runs (the minimum), and while the store is down.
 BUSY_RETRY_SECONDS = 1
 STORE_RETRY_SECONDS = 5
 
-# RFC 9110 renamed these; Python followed in 3.13.
+# RFC 9110 renamed these statuses; Python uses the new names from 3.13 on.
 _TITLES = {413: "Content Too Large", 422: "Unprocessable Content"}
 CODES = {
     400: "badRequest",
@@ -35,8 +35,8 @@ CODES = {
 
 
 @record(frozen=True, slots=True)
-class Answer:
-    """A whole response of the middleware's own."""
+class Response:
+    """A complete response: status, headers and body."""
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...]
@@ -51,10 +51,16 @@ def problem(
     retry_after: int | None = None,
     errors: tuple[tuple[str, str], ...] = (),
     headers: tuple[tuple[bytes, bytes], ...] = (),
-) -> Answer:
-    """A problem answer; `code` follows the status unless a finer one is given.
+) -> Response:
+    """Build a problem response.
 
-    `errors` says field by field what is wrong, `headers` are sent besides the answer's own.
+    Args:
+        status: The HTTP status.
+        detail: A sentence that says what happened.
+        code: The stable code. By default it follows from the status.
+        retry_after: Seconds for the `Retry-After` header, which is sent only if this is given.
+        errors: Pairs of a field and the error found in it.
+        headers: Further response headers.
     """
     code = code or code_of(status)
     content: dict[str, object] = {
@@ -72,16 +78,16 @@ def problem(
         sent.append((b"retry-after", str(retry_after).encode()))
     body = json.dumps(content).encode()
     sent.append((b"content-length", str(len(body)).encode()))
-    return Answer(status, tuple(sent), body)
+    return Response(status, tuple(sent), body)
 
 
 def code_of(status: int) -> str:
-    """The code of a status; a status without one of its own has that of its class."""
-    return CODES.get(status) or CODES[400 if status < 500 else 500]  # noqa: PLR2004  # where the classes meet
+    """Return the code of a status. A status that is not listed has the code of 400 or 500."""
+    return CODES.get(status) or CODES[400 if status < 500 else 500]  # noqa: PLR2004  # the first server error
 
 
 def phrase(status: int) -> str:
-    """What the status is called, the same on every Python."""
+    """Return the reason phrase of a status, the same on every Python version."""
     if status in _TITLES:
         return _TITLES[status]
     try:
@@ -90,59 +96,59 @@ def phrase(status: int) -> str:
         return "Unknown"
 
 
-def busy(retry_after: int = BUSY_RETRY_SECONDS) -> Answer:
+def busy(retry_after: int = BUSY_RETRY_SECONDS) -> Response:
     return problem(409, "Request is being processed", retry_after=retry_after)
 
 
-def mismatch() -> Answer:
+def mismatch() -> Response:
     return problem(422, "Idempotency key already used with different request")
 
 
-def principal_changed() -> Answer:
+def principal_changed() -> Response:
     detail = (
-        "This idempotency key was used with other cookies, so it may be another caller's. Nothing was run. The server"
-        " can name its callers with principal=, or say with session_cookies= which cookies identify them."
+        "This idempotency key was used with other cookies, so it may belong to another caller. Nothing was run. The"
+        " server can name its callers with principal=, or list the cookies that identify them in session_cookies=."
     )
     return problem(409, detail, "principal-changed")
 
 
-def in_doubt() -> Answer:
-    detail = "Nobody knows whether this request was carried out, and it may not be repeated. An operator has to decide."
+def in_doubt() -> Response:
+    detail = "It is unknown whether this request was carried out. It must not be repeated. An operator has to decide."
     return problem(409, detail, "in-doubt")
 
 
-def not_kept() -> Answer:
-    return problem(409, "Request was carried out, but its response was not kept", "outcome-not-kept")
+def not_kept() -> Response:
+    return problem(409, "The request was carried out, but its response was not stored.", "outcome-not-kept")
 
 
-def too_large(bytes_max: int) -> Answer:
-    return problem(413, f"The body of a request with an idempotency key is limited to {bytes_max} bytes")
+def too_large(bytes_max: int) -> Response:
+    return problem(413, f"The body of a request with an idempotency key is limited to {bytes_max} bytes.")
 
 
-def unavailable() -> Answer:
-    detail = "The store of idempotency keys does not answer. Retry with the same key."
+def unavailable() -> Response:
+    detail = "The store of idempotency keys is unavailable. Retry with the same key."
     return problem(503, detail, retry_after=STORE_RETRY_SECONDS)
 
 
-def misconfigured() -> Answer:
-    detail = "The store of idempotency keys is misconfigured. A retry does not help; the server's log has the cause."
+def misconfigured() -> Response:
+    detail = "The store of idempotency keys is misconfigured. A retry does not help. The cause is in the server's log."
     return problem(500, detail)
 
 
-def store_failed(error: StoreUnavailable) -> Answer:
-    """The answer to a request that the store kept from being decided or recorded; the log gets the cause."""
+def store_failed(error: StoreUnavailable) -> Response:
+    """Log why the store failed, and return the response to a request that could not be checked or recorded."""
     report(error)
     return unavailable() if error.retryable else misconfigured()
 
 
-def wrong_digest(header: str = "Content-Digest") -> Answer:
-    detail = "The body does not have the digest that the request promised"
+def wrong_digest(header: str = "Content-Digest") -> Response:
+    detail = f"The body does not match the digest in the {header} header."
     return problem(400, detail, errors=((header, detail),))
 
 
-def key_required() -> Answer:
-    return bad_key("This request needs an Idempotency-Key header")
+def key_required() -> Response:
+    return bad_key("This request needs an Idempotency-Key header.")
 
 
-def bad_key(detail: str) -> Answer:
+def bad_key(detail: str) -> Response:
     return problem(400, detail, errors=(("Idempotency-Key", detail),))

@@ -1,1 +1,7 @@
-"""The hub: everything of this package behind one HTTP address, on one folder of data."""
+"""The hub: one HTTP server for topics, tasks, events, ingest and chat, on one data folder. Needs the extra `hub`.
+
+Not here: the ledger, HTTP and tools, which work without it.
+Start with `app.py`, which shows the order of the middlewares, and `state.py`, which holds the open resources.
+"""
+
+__all__ = ["app", "atomic_file", "state", "web_url"]

@@ -1,12 +1,12 @@
-"""The hub's application: every part in its place, the guards in front of them, from the outside in:
+"""The hub's ASGI application: FastAPI behind these middlewares, from the outside in.
 
-Observe                 one log line and one count for each request
-Hosts                   is it meant for this host, and from a page that may ask?
-Auth                    whose token is it, and does it reach this far?
-Streams                 how many streams does its principal have, and is its token still valid?
-Schemas                 which schema does a keyed insert go to?
-IdempotencyMiddleware   has this key been answered already?
-FastAPI                 routes, strict bodies, problem answers
+RequestLogMiddleware    writes one log line and counts one metric per request
+HostsMiddleware         checks Host and Origin
+AuthMiddleware          checks the token and its scopes
+StreamsMiddleware       limits the streams of a principal, and ends them when the token stops being valid
+ActiveSchemaMiddleware  records the schema that a keyed insert goes to
+IdempotencyMiddleware   replays the response of a key that was used before
+FastAPI                 routes, strict bodies, problem responses
 """
 
 from __future__ import annotations
@@ -25,52 +25,52 @@ except ModuleNotFoundError as error:
     raise missing_extra(error, __name__, "hub") from error
 
 from onceward.http import IdempotencyMiddleware, Rule, document_idempotency
-from onceward.http.options import LEASE_SECONDS
-from onceward.http.wire import App, Receive, Send
-from onceward.hub import metrics, problems
-from onceward.hub.auth import Auth, principal_of
-from onceward.hub.config import Config
-from onceward.hub.head import Head
-from onceward.hub.hosts import Hosts
-from onceward.hub.observe import Observe
+from onceward.http.asgi_types import App, Receive, Send
+from onceward.http.keyed.options import LEASE_SECONDS
+from onceward.hub import openapi
+from onceward.hub.config.config import Config
 from onceward.hub.routes import admin, chat, claims, events, ingest, pages, tasks, topics
-from onceward.hub.schema import Schemas, variant_of
-from onceward.hub.sockets import Sockets
-from onceward.hub.state import Hub
-from onceward.hub.streams import Streams
-from onceward.hub.upload import FIELDS_BYTES_MAX
+from onceward.hub.security.auth import AuthMiddleware, principal_of
+from onceward.hub.security.hosts import HostsMiddleware
+from onceward.hub.security.streams import StreamsMiddleware
+from onceward.hub.state import HubState
+from onceward.hub.web import metrics, problems
+from onceward.hub.web.active_schema import ActiveSchemaMiddleware, variant_of
+from onceward.hub.web.head import HeadMiddleware
+from onceward.hub.web.request_log import RequestLogMiddleware
+from onceward.hub.web.upload import FIELDS_BYTES_MAX
+from onceward.hub.web.websocket_404 import WebSocket404Middleware
 
 _ABOUT = """
 Work that is retried, restarted or delivered again has one effect.
 
-Send `Idempotency-Key` with every POST, PUT and PATCH: a retry with the same key gets the first answer again. Without a
-key the rows themselves find duplicates.
+Send `Idempotency-Key` with every POST, PUT and PATCH: a retry with the same key gets the first response again. Without
+a key, the unique keys of the stored rows detect duplicates.
 """
 
 
-# How many requests that change something run at a time: fewer than the server has threads (40), so that a database that
-# keeps writers waiting does not keep readers waiting too.
+# Concurrent requests that write: fewer than the server's threads (40), so that a slow database does not block readers.
 WRITERS = 24
-# Uploads have turns of their own: they also wait for the blob folder, which topics have nothing to do with.
+# Uploads have their own limit, because they also wait for the blob folder.
 UPLOADERS = 8
-# Normalizing takes a processor and no database: more at a time would be done no sooner.
+# Normalizing is CPU-bound: more at a time would not finish sooner.
 NORMALIZERS = 4
-# What is answered is longer than what was sent: a text comes back as it was and cleaned.
-_ANSWER_FACTOR = 4
+# A response may be this many times as long as its request: it contains the text twice, unchanged and cleaned.
+_RESPONSE_FACTOR = 4
 
 
 def create_app(config: Config) -> App:
-    """The whole hub as one ASGI application. Its database must have been migrated."""
-    hub = Hub(config)
+    """Build the hub as one ASGI application. Its database must have been migrated."""
+    hub = HubState(config)
     app = FastAPI(
         title="Onceward hub",
         version=version("onceward"),
         description=_ABOUT,
         lifespan=_lifespan,
-        # The page of our own loads nothing from elsewhere.
+        # The hub has its own page for the documentation, which loads nothing from other sites.
         docs_url=None,
         redoc_url=None,
-        # A redirect would be the answer that is kept for the key, and following it would be another request.
+        # A redirect would be recorded as the response of the key, and following it would be another request.
         redirect_slashes=False,
     )
     app.state.hub = hub
@@ -83,16 +83,17 @@ def create_app(config: Config) -> App:
     app.state.uploaders = asyncio.Semaphore(UPLOADERS)
     app.state.normalizers = asyncio.Semaphore(NORMALIZERS)
     for part in (topics, tasks, events, ingest, chat, claims, admin, pages, metrics):
-        # Not included: that would make every route a second time, with the first request.
+        # Not `include_router`: it would build every route a second time, with the first request.
         app.router.routes.extend(part.router.routes)
     problems.install(app)
+    openapi.install(app)
     document_idempotency(app)
-    return _guarded(app, hub)
+    return _with_middlewares(app, hub)
 
 
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
-    hub: Hub = app.state.hub
+    hub: HubState = app.state.hub
     await hub.open()
     try:
         yield {"hub": hub}
@@ -100,9 +101,9 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, object]]:
         await hub.close()
 
 
-def _guarded(app: App, hub: Hub) -> App:
+def _with_middlewares(app: App, hub: HubState) -> App:
     config = hub.config
-    plain = Head(Sockets(app))
+    plain = HeadMiddleware(WebSocket404Middleware(app))
     keyed = IdempotencyMiddleware(
         plain,
         store=hub.ledger,
@@ -116,18 +117,18 @@ def _guarded(app: App, hub: Hub) -> App:
         encryption_keys=config.idempotency.encryption_keys,
         rules=_rules(config),
     )
-    app = Schemas(Known(keyed, chat.PATHS, plain), hub.database)
-    app = Streams(app, hub.streams, always_waits=config.idempotency.wait_seconds > 0)
-    app = Auth(app, hub.database)
-    app = Hosts(app, config.auth.allowed_hosts, config.auth.allowed_origins, bound=config.hub.host)
-    return Observe(app)
+    app = ActiveSchemaMiddleware(IdempotencyBypassMiddleware(keyed, chat.PATHS, plain), hub.database)
+    app = StreamsMiddleware(app, hub.streams, always_waits=config.idempotency.wait_seconds > 0)
+    app = AuthMiddleware(app, hub.database)
+    app = HostsMiddleware(app, config.auth.allowed_hosts, config.auth.allowed_origins, bound=config.hub.host)
+    return RequestLogMiddleware(app)
 
 
-class Known:
-    """What knows its own duplicates is not behind the middleware; everything else is."""
+class IdempotencyBypassMiddleware:
+    """Bypass of the idempotency middleware for paths that handle duplicates themselves."""
 
     def __init__(self, app: App, paths: frozenset[str], plain: App) -> None:
-        # Under this name the routes are found through all layers.
+        # `document_idempotency` and others follow this attribute through the middlewares to find the routes.
         self.app = app
         self._paths = paths
         self._plain = plain
@@ -138,12 +139,12 @@ class Known:
 
 
 def _rules(config: Config) -> dict[str, Rule]:
-    """Where bodies may be longer than elsewhere."""
+    """Return the rules of routes with their own body limits."""
     message, batch = config.ingest.max_message_bytes, config.ingest.max_batch_bytes
     upload = config.attachments.max_upload_bytes + FIELDS_BYTES_MAX
     return {
-        # Fields and boundaries come on top of the file. A client that promises a digest is not spooled.
+        # The limit includes form fields and boundaries. A body with a verified digest is not buffered.
         "/v1/tasks/{task_id}/attachments": Rule(digest=True, max_body_bytes=upload),
-        "/normalize/email": Rule(max_body_bytes=message, max_response_bytes=_ANSWER_FACTOR * message),
-        "/db/insert": Rule(max_body_bytes=batch, max_response_bytes=_ANSWER_FACTOR * batch),
+        "/normalize/email": Rule(max_body_bytes=message, max_response_bytes=_RESPONSE_FACTOR * message),
+        "/db/insert": Rule(max_body_bytes=batch, max_response_bytes=_RESPONSE_FACTOR * batch),
     }

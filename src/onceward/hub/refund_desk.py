@@ -1,10 +1,10 @@
-r"""A brain to try turns with: a refund desk, with three orders and a bank that exists only here.
+r"""Demo brain: a refund desk with three orders and a simulated bank.
 
     curl -H 'Content-Type: application/json' -H 'Prefer: wait=10' \
         -d '{"message": "Refund my order 12345"}' http://127.0.0.1:8787/chat
 
-Its refund is irreversible, and so happens once for each order and request, whatever is retried, restarted or superseded:
-once for each turn group. A brain of your own is named by `onceward serve --brain module:name`.
+Its refund is irreversible. It happens once for each order and turn group, whatever is retried, restarted or superseded.
+To use your own brain, run `onceward serve --brain module:name`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from __future__ import annotations
 import re
 
 from onceward.core.canonical import Json
-from onceward.turns.brain import Brain
-from onceward.turns.context import Context
-from onceward.turns.tool import tool
-from onceward.turns.toolbox import Toolbox
+from onceward.hub.turns.execution.brain import Brain
+from onceward.hub.turns.execution.context import Context
+from onceward.tools.tool import tool
+from onceward.tools.toolbox import Toolbox
 
 ORDERS: dict[str, dict[str, Json]] = {
     "12345": {"item": "a teapot", "amount": "49.90", "currency": "EUR"},
     "12346": {"item": "six cups", "amount": "32.00", "currency": "EUR"},
     "12347": {"item": "a tray", "amount": "18.50", "currency": "EUR"},
 }
-# What the bank has paid back, by its own receipt.
+# Refunds of the simulated bank, by receipt.
 paid: dict[str, dict[str, Json]] = {}
 
 _ORDER = re.compile(r"\b([0-9]{5})\b")
@@ -30,20 +30,20 @@ _ORDER = re.compile(r"\b([0-9]{5})\b")
 
 @tool(effect="pure")
 def find_order(order_id: str) -> dict[str, Json] | None:
-    """What was ordered; nothing when there is no such order."""
+    """Return the order, or None if it does not exist."""
     return ORDERS.get(order_id)
 
 
 @tool(effect="irreversible", template="order:{order_id}")
 def refund(order_id: str, amount: str, currency: str) -> dict[str, Json]:
-    """Pay the price of an order back."""
+    """Refund the price of an order."""
     receipt = f"rf_{len(paid) + 1:06d}"
     paid[receipt] = {"order_id": order_id, "amount": amount, "currency": currency}
     return {"receipt": receipt, **paid[receipt]}
 
 
 async def answer(context: Context) -> str:
-    """Ask for the order, or pay it back."""
+    """Ask for the order number, or refund the order."""
     await context.say("One moment, please. ")
     if "refund" not in context.text.lower():
         return "Hello! I pay orders back. Say: refund my order 12345."

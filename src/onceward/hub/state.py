@@ -1,4 +1,4 @@
-"""What one hub process holds: its database, its ledger and its feed of events."""
+"""Open resources of one hub process: database, ledger, blobs, event feed, streams and turns."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import HTTPConnection
 
-from onceward.blobs.open import open_blobs
-from onceward.db.engine import open_database
-from onceward.db.request import RequestKey, request_of
-from onceward.events.feed import Feed
-from onceward.http.operation import idempotency
-from onceward.hub import jobs
-from onceward.hub.auth import principal_of
-from onceward.hub.data import ledger, response_form, upload_rules
-from onceward.hub.streams import OpenStreams
-from onceward.hub.turns import Turns
-from onceward.hub.visitors import watch
-from onceward.tasks import UploadRules
+from onceward.http.keyed.operation import idempotency
+from onceward.hub.blobs.open import open_blobs
+from onceward.hub.chat.service import Turns
+from onceward.hub.config.data_folder import ledger, response_form, upload_rules
+from onceward.hub.db.engine import open_database
+from onceward.hub.db.request_key import RequestKey, request_of
+from onceward.hub.events.feed import Feed
+from onceward.hub.security.auth import principal_of
+from onceward.hub.security.revocation import watch
+from onceward.hub.security.streams import OpenStreams
+from onceward.hub.server import jobs
+from onceward.hub.tasks import UploadRules
 
 if TYPE_CHECKING:
-    from onceward.hub.config import Config
+    from onceward.hub.config.config import Config
 
 
-class Hub:
-    """Made with the application; opened and closed with its lifespan."""
+class HubState:
+    """Resources of one hub process: created with the application, opened and closed with its lifespan."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -41,10 +41,10 @@ class Hub:
         )
         self.streams = OpenStreams(config.hub.max_streams_per_principal)
         self.blobs = open_blobs(config.blobs_url)
-        # Held by who looks whether they are there: a folder on a server that is gone may keep its thread for ever.
-        self.blobs_looked_at = threading.Lock()
-        self.turns = Turns(config, self.database, self.ledger, self.blobs, self.feed.hint)
-        # Set for threads that work beside the requests, and end between two of their steps.
+        # Held while the blob store is probed: a probe of an unreachable file server may block its thread forever.
+        self.blobs_probe_lock = threading.Lock()
+        self.turns = Turns(config, self.database, self.ledger, self.blobs, self.feed.notify)
+        # Tells background threads to stop after their current batch.
         self.stopping = threading.Event()
         self._jobs: list[asyncio.Task[None]] = []
 
@@ -57,15 +57,15 @@ class Hub:
         return upload_rules(self.config)
 
     async def open(self) -> None:
-        """Begin what goes on beside the requests."""
+        """Start the background jobs."""
         self.ledger.purge_every(jobs.LEDGER_SECONDS)
         await self.turns.start()
-        beside = [
+        background = [
             ("visitors", watch(self.feed, self.streams, self.database)),
             ("former-entries", jobs.warn_of_former_entries(self.config, self.ledger)),
             *jobs.periodic(self),
         ]
-        self._jobs = [asyncio.create_task(job, name=name) for name, job in beside]
+        self._jobs = [asyncio.create_task(job, name=name) for name, job in background]
 
     async def stop_streams(self) -> None:
         """End every stream with the id to resume from."""
@@ -85,12 +85,12 @@ class Hub:
         self.database.close()
 
 
-def hub_of(connection: HTTPConnection) -> Hub:
-    hub: Hub = connection.app.state.hub
+def hub_of(connection: HTTPConnection) -> HubState:
+    hub: HubState = connection.app.state.hub
     return hub
 
 
 def request_key_of(connection: HTTPConnection) -> RequestKey | None:
-    """What the rows of this request are marked with."""
+    """Return the request key that marks the rows of this request."""
     operation = idempotency(connection)
     return request_of(principal_of(connection.scope), operation.key, operation.began_at, operation.attempt)

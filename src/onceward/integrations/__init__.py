@@ -1,4 +1,7 @@
-"""Frameworks that call tools: one module for each, which imports the framework; nothing else does.
+"""Integrations of frameworks that call tools, one module for each. Only that module imports the framework.
 
-Each is built on the framework's own extension point. Start with `mcp`.
+Not here: the tools themselves (`onceward.tools`). Each module uses the framework's own extension points.
+Start with `mcp.py`.
 """
+
+__all__ = ["mcp"]

@@ -1,16 +1,16 @@
 """Tools over the Model Context Protocol: `pip install 'onceward[mcp]'`.
 
-    server = mcp_server(toolbox, ledger)                               # a server of its own
-    server = MCPServer("shop", extensions=[OnceTools(toolbox, ledger)])     # or more tools for a server that you have
+    server = mcp_server(toolbox, ledger)                               # a separate server
+    server = MCPServer("shop", extensions=[OnceTools(toolbox, ledger)])     # or more tools for an existing server
 
-Both are made of the extension points of the `mcp` package. The envelope is the structured content of every result, so
-that a model knows what it may do next; also when Onceward itself refuses a call.
+Both use the extension points of the `mcp` package. The structured content of every result is the envelope, so that a
+model knows what it may do next, also if Onceward itself refuses a call.
 
-A call is the same call again when its caller is the same, and
+Two calls of the same caller are the same call if these are equal:
 
-1. its idempotency key: from `_meta.idempotency_key`, `arguments.meta`, `arguments.idempotency_key` or the HTTP header;
-2. else what it is about, in its group: `_meta.turn_group_id`, else the session, else `turn_group_id=`;
-3. else what it is about, within `inferred_seconds`: the caller is the group.
+1. the idempotency key: from `_meta.idempotency_key`, `arguments.meta`, `arguments.idempotency_key` or the HTTP header;
+2. else the business key and the group: `_meta.turn_group_id`, else the session, else `turn_group_id=`;
+3. else the business key, within `inferred_seconds`: the caller is the group.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from onceward.core.canonical import Json
-from onceward.core.request import KEY_HEADERS, key_of
-from onceward.core.text import compact
+from onceward.core.json_text import compact
 from onceward.errors import (
     Busy,
     InvalidInput,
@@ -45,22 +44,23 @@ from onceward.errors import (
     NotFound,
     OncewardError,
 )
-from onceward.ledger import Ledger
-from onceward.terms import RETAIN_SECONDS_MAX, Effect, check_seconds
-from onceward.turns.adapters.functions import function_of
-from onceward.turns.envelope import CallStatus, Envelope
-from onceward.turns.keys import Group, check_group, group_text, id_text, short_name
-from onceward.turns.observe import Observer
-from onceward.turns.tool import Tool
-from onceward.turns.toolbox import Toolbox
+from onceward.http.request.headers import KEY_HEADERS, key_of
+from onceward.ledger.ledger import Ledger
+from onceward.ledger.terms import RETAIN_SECONDS_MAX, Effect, check_seconds
+from onceward.tools.envelope import CallStatus, Envelope
+from onceward.tools.functions import function_of
+from onceward.tools.keys import Group, check_group, group_text, id_text, short_name
+from onceward.tools.observer import Observer
+from onceward.tools.tool import Tool
+from onceward.tools.toolbox import Toolbox
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
 
-# Long enough for a client's retries, short enough that a person who asks for the same again later gets it.
+# Long enough for a client's retries, and short enough that a person can ask for the same effect again later.
 INFERRED_SECONDS = 600.0
 # Callers without a token and without `principal=`.
 LOCAL, ANONYMOUS = "local", "anonymous"
-# The argument that holds a client's remarks on a call, and what its key is called there and elsewhere.
+# The argument for a client's metadata on a call, and the names of the key there and elsewhere.
 _META = "meta"
 _KEY_NAME = "idempotency_key"
 _META_KEY_NAMES = ("idempotency-key", _KEY_NAME)
@@ -68,7 +68,7 @@ _GROUP_NAME = "turn_group_id"
 _SESSION_HEADER = "mcp-session-id"
 _KEY_LENGTH_MAX = 255
 
-# What every tool answers with.
+# The output schema of every tool.
 ENVELOPE_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -85,22 +85,22 @@ ENVELOPE_SCHEMA: dict[str, Any] = {
     },
     "required": list(Envelope(CallStatus.DONE, "").json()),
 }
-# What the classes say in the words of the protocol: read only, destructive, idempotent.
+# The effect classes as hints of the protocol: read only, destructive, idempotent.
 _HINTS = {
     Effect.PURE: (True, False, True),
     Effect.IDEMPOTENT: (False, False, True),
     Effect.COMPENSATABLE: (False, False, False),
     Effect.IRREVERSIBLE: (False, True, False),
 }
-# Errors that are found before anything runs.
+# Errors that are raised before anything runs.
 _NOTHING_RAN = (NotFound, InvalidInput, InvalidKey, InvalidOption, KeyReused, NotDurable)
-_SAME_AGAIN = "Call it again with the same arguments and the same key: what was done is not done again."
-_CHANGE_IT = "Nothing happened. Correct the call as the detail says."
-_TELL_SOMEBODY = "Calling it again does not help. Tell the person who runs this server."
+_SAME_AGAIN = "Call it again with the same arguments and the same key: that does not repeat the effect."
+_CHANGE_IT = "Nothing happened. Correct the call; the detail explains what is wrong."
+_TELL_OPERATOR = "Calling it again does not help. Tell the person who runs this server."
 
 
-class Options(TypedDict, total=False):
-    """The options of `OnceTools`, which explains them."""
+class OnceToolsOptions(TypedDict, total=False):
+    """The options of `OnceTools`; see there."""
 
     principal: str | Callable[[Context], str] | None
     tenant_id: str | None
@@ -112,17 +112,24 @@ class Options(TypedDict, total=False):
 
 
 class OnceTools(Extension):
-    """The tools of a toolbox for an `MCPServer`, which may have other tools as well; those it leaves alone.
+    """The tools of a toolbox as an extension of an `MCPServer`. Other tools of the server are not affected.
 
-    principal         who calls when there is no token: a string, or a function of the request's context. Without it,
-                      callers are `local` on stdio and `anonymous` on HTTP
-    tenant_id         as in `Toolbox.call`
-    turn_group_id     the group of calls that name none, for a server of one conversation: a string, or a function
-                      without arguments that returns one
-    require_group     refuse calls with neither a key nor a group. By default, those over HTTP without a token
-    inferred_seconds  how long the outcome of such a call is kept, where it is not refused
-    wait_seconds      how long a duplicate waits for the call that runs
-    observer          told of every check of a key
+    Args:
+        toolbox: The tools.
+        ledger: The ledger that records the calls.
+        principal: The caller of requests without a token: a string, or a function of the request's context. By
+            default, `local` on stdio and `anonymous` on HTTP.
+        tenant_id: The tenant. By default, the principal.
+        turn_group_id: The group of calls that name none, for a server of one conversation: a string, or a function
+            without arguments that returns one.
+        require_group: Whether calls with neither a key nor a group are refused. By default, those over HTTP without a
+            token are.
+        inferred_seconds: How long the outcome of such a call is stored if it is not refused.
+        wait_seconds: How long a call waits for a running duplicate.
+        observer: Notified of each check of a key.
+
+    Raises:
+        InvalidOption: `principal`, `turn_group_id` or `inferred_seconds` is not valid.
     """
 
     identifier = "onceward/tools"
@@ -155,14 +162,18 @@ class OnceTools(Extension):
         self._observer = observer
         self._running: set[asyncio.Task[Envelope]] = set()
 
-    # What an `MCPServer` asks of its extensions.
+    # Methods that an `MCPServer` calls on its extensions.
 
     def tools(self) -> Sequence[ToolBinding]:
-        """Every tool as a function of the same signature."""
+        """Return every tool as a function with the same signature; called by the server.
+
+        Returns:
+            One binding for each tool.
+        """
 
         async def call(name: str, arguments: dict[str, Any]) -> dict[str, Json]:
-            # Of `MCPServer.call_tool`, by the program itself: there is no request.
-            return (await self._answer(name, arguments, None)).json()
+            # Called through `MCPServer.call_tool` by the program itself, without a request.
+            return (await self._run_call(name, arguments, None)).json()
 
         return [
             ToolBinding(
@@ -175,20 +186,44 @@ class OnceTools(Extension):
     async def intercept_tool_call(
         self, params: types.CallToolRequestParams, ctx: Context, call_next: CallNext
     ) -> HandlerResult:
-        """Answer calls of tools of the toolbox; pass others on."""
+        """Run calls of tools of the toolbox, and pass other calls on; called by the server.
+
+        Args:
+            params: The name and the arguments of the call.
+            ctx: The context of the request.
+            call_next: Runs the call of any other tool.
+
+        Returns:
+            The result of the call.
+        """
         if params.name not in self._toolbox:
             return await call_next(ctx)
         return await self.call_tool(ctx, params)
 
-    # What a `Server` asks of its handlers.
+    # Handlers of a `Server`.
 
     async def list_tools(
         self, _context: Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_shown(tool) for tool in self._toolbox])
+        """Handle `tools/list`.
+
+        Returns:
+            All tools of the toolbox.
+        """
+        return types.ListToolsResult(tools=[_mcp_tool(tool) for tool in self._toolbox])
 
     async def call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        envelope = await self._answer(params.name, params.arguments or {}, context)
+        """Handle `tools/call`.
+
+        Args:
+            context: The context of the request.
+            params: The name and the arguments of the call.
+
+        Returns:
+            The envelope as text and as structured content. It is marked as an error if the call was refused or its
+            outcome is unknown.
+        """
+        envelope = await self._run_call(params.name, params.arguments or {}, context)
         shown = envelope.json()
         return types.CallToolResult(
             content=[types.TextContent(type="text", text=compact(shown))],
@@ -196,33 +231,33 @@ class OnceTools(Extension):
             is_error=envelope.status in {CallStatus.REFUSED, CallStatus.UNKNOWN},
         )
 
-    # Inside.
+    # Internals.
 
-    async def _answer(self, name: str, arguments: Mapping[str, Any], context: Context | None) -> Envelope:
+    async def _run_call(self, name: str, arguments: Mapping[str, Any], context: Context | None) -> Envelope:
         try:
             options = self._options(self._toolbox[name], arguments, context)
             call = self._toolbox.call(name, ledger=self._ledger, **options)
-            # A task of its own: a client that goes away, or gives up waiting, does not stop an effect in its middle.
-            # What became of it waits for the retry.
+            # A separate task: a client that disconnects or stops waiting does not interrupt the effect. A retry gets
+            # the outcome.
             task = asyncio.create_task(call)
             self._running.add(task)
-            task.add_done_callback(self._ended)
+            task.add_done_callback(self._discard_task)
             return await asyncio.shield(task)
         except OncewardError as error:
-            return _failed(name, error)
+            return _error_envelope(name, error)
 
-    def _ended(self, task: asyncio.Task[Envelope]) -> None:
+    def _discard_task(self, task: asyncio.Task[Envelope]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # seen: its client may have gone, and the ledger has what became of the call
+            task.exception()  # mark it as retrieved: the client may have gone, and the ledger has the outcome
 
     def _options(self, tool: Tool, arguments: Mapping[str, Any], context: Context | None) -> dict[str, Any]:
-        """Who calls what, and what tells this call from others."""
+        """Return the options of `Toolbox.call`: the arguments, the principal, and the key or the group."""
         request = None if context is None else context.request
         token = _token(request)
         caller = token or self._named_caller(context)
         meta: dict[str, Any] = dict((context and context.meta) or {})
-        key, left = taken_key(tool, arguments, meta, request)
+        key, left = extract_key(tool, arguments, meta, request)
         options: dict[str, Any] = {
             "arguments": left,
             "principal": caller,
@@ -240,9 +275,9 @@ class OnceTools(Extension):
                 required = request is not None and not token
             if required and tool.effect is not Effect.PURE:
                 raise InvalidInput(
-                    "this server runs a tool with effects only for calls whose retries it can recognise; send"
-                    " _meta.idempotency_key, the same for all tries of one call, or _meta.turn_group_id, the same for"
-                    " all calls of one conversation"
+                    "this server runs tools with effects only if it can recognise a retry; send _meta.idempotency_key,"
+                    " the same for all tries of one call, or _meta.turn_group_id, the same for all calls of one"
+                    " conversation"
                 )
             group = short_name(caller)
             options["retain_seconds"] = min(self._inferred_seconds, tool.idempotent_for)
@@ -261,12 +296,12 @@ class OnceTools(Extension):
         named = meta.get(_GROUP_NAME)
         if named is not None:
             if not isinstance(named, str):
-                raise InvalidInput(f"_meta.{_GROUP_NAME} must be a string, not {type(named).__name__}")
+                raise InvalidInput(f"_meta.{_GROUP_NAME} must be a string, got {type(named).__name__}")
             try:
                 return group_text(named)
-            except InvalidOption as error:  # the client's mistake, and not that of whoever made the server
+            except InvalidOption as error:  # a mistake of the client, not of the server's author
                 raise InvalidInput(f"_meta.{error}") from None
-        # Newer versions of the protocol have no sessions; a header that claims one is not checked by anybody.
+        # Newer versions of the protocol have no sessions: nothing verifies a session header there.
         if request is not None and context is not None and context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             session: str | None = request.headers.get(_SESSION_HEADER)
             if session:
@@ -280,9 +315,23 @@ def mcp_server(
     *,
     name: str = "onceward",
     instructions: str | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[OnceToolsOptions],
 ) -> Server[Any]:
-    """A server of these tools, to be run on any transport of its package. The options are those of `OnceTools`."""
+    """Create an MCP server with the tools of a toolbox, for any transport of the `mcp` package.
+
+    Args:
+        toolbox: The tools.
+        ledger: The ledger that records the calls.
+        name: The name of the server.
+        instructions: The instructions of the server for clients.
+        options: See `OnceTools`.
+
+    Returns:
+        The server.
+
+    Raises:
+        InvalidOption: An option is not valid.
+    """
     tools = OnceTools(toolbox, ledger, **options)
     return Server(
         name,
@@ -292,10 +341,24 @@ def mcp_server(
     )
 
 
-def taken_key(
+def extract_key(
     tool: Tool, arguments: Mapping[str, Any], meta: Mapping[str, Any], request: Any = None
 ) -> tuple[str | None, dict[str, Any]]:
-    """The idempotency key of a call, and the arguments without it where the tool does not declare it itself."""
+    """Find the idempotency key of a call.
+
+    Args:
+        tool: The tool.
+        arguments: The arguments of the call.
+        meta: The `_meta` of the request.
+        request: The HTTP request, if there is one.
+
+    Returns:
+        The key or None, and the arguments. The key is removed from them unless the tool declares it as an argument.
+
+    Raises:
+        InvalidInput: A key is not a string of 1 to 255 printable characters, or the call has different keys.
+        InvalidKey: The header `Idempotency-Key` is not valid.
+    """
     left = dict(arguments)
     declared = cast("Mapping[str, Json]", tool.parameters.get("properties", {}))
     found = {f"_meta.{_KEY_NAME}": meta.get(_KEY_NAME)}
@@ -313,21 +376,22 @@ def taken_key(
         lines = [request.headers.getlist(name) for name in KEY_HEADERS]
         if any(lines):
             found["the header Idempotency-Key"] = key_of(*lines)
-    given = {place: _checked(place, value) for place, value in found.items() if value is not None}
+    given = {place: _check_key(place, value) for place, value in found.items() if value is not None}
     if len({*given.values()}) > 1:
-        raise InvalidInput(f"the call has idempotency keys that differ, in {' and '.join(given)}; send one")
+        raise InvalidInput(f"the call has different idempotency keys in {' and '.join(given)}; send only one")
     return next(iter(given.values()), None), left
 
 
-def _checked(place: str, value: object) -> str:
+def _check_key(place: str, value: object) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= _KEY_LENGTH_MAX or not value.isprintable():
         raise InvalidInput(f"{place} must be a string of 1 to {_KEY_LENGTH_MAX} printable characters")
     return value
 
 
 def _token(request: Any) -> str:
-    """The caller by the token of the request, empty without one: client, issuer and subject. As JSON, in which no two
-    callers look alike.
+    """Return the caller by the token of the request, "" without one: client, issuer and subject.
+
+    The JSON form is unique for each caller.
     """
     user = None if request is None else request.scope.get("user")
     if not isinstance(user, AuthenticatedUser):
@@ -337,18 +401,20 @@ def _token(request: Any) -> str:
 
 def _principal(name: object) -> str:
     if not isinstance(name, str) or not name:
-        raise InvalidOption(f"principal= is a string, or a function of the context that returns one, not {name!r:.60}")
+        raise InvalidOption(
+            f"principal= must be a string, or a function of the context that returns one, got {name!r:.60}"
+        )
     return id_text("principal", name)
 
 
-def _failed(name: str, error: OncewardError) -> Envelope:
-    """What a model reads of an error of Onceward, instead of a failure of the protocol."""
+def _error_envelope(name: str, error: OncewardError) -> Envelope:
+    """Return an Onceward error as an envelope, so that the model can read it instead of a protocol error."""
     if isinstance(error, Busy):
         status, how = CallStatus.IN_PROGRESS, _SAME_AGAIN
     elif isinstance(error, _NOTHING_RAN):
         status, how = CallStatus.REFUSED, _CHANGE_IT
     else:
-        status, how = CallStatus.UNKNOWN, _SAME_AGAIN if error.retryable else _TELL_SOMEBODY
+        status, how = CallStatus.UNKNOWN, _SAME_AGAIN if error.retryable else _TELL_OPERATOR
     return Envelope(
         status, name, may_retry=error.retryable, how_to_check=how, detail=str(error) or error.code, code=error.code
     )
@@ -359,7 +425,7 @@ def _annotations(tool: Tool) -> types.ToolAnnotations:
     return types.ToolAnnotations(read_only_hint=read_only, destructive_hint=destructive, idempotent_hint=idempotent)
 
 
-def _shown(tool: Tool) -> types.Tool:
+def _mcp_tool(tool: Tool) -> types.Tool:
     return types.Tool(
         name=tool.name,
         description=tool.description or None,

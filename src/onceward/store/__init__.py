@@ -1,31 +1,37 @@
-"""THE CONTRACT. A store keeps entries and answers batches of guarded writes. Four ship with Onceward; yours may too.
+"""Stores: the contract between a ledger and its back end, and four implementations (memory, SQLite, PostgreSQL, Redis).
 
-A store is synchronous and used by one thread at a time: the batcher (`store/batch.py`) owns that thread, gathers
-writes from every loop and thread of the process, and hands over one batch after the other. Implement these methods,
-then run `onceward.testing.StoreContract` against it. Each rule below has its tests there, under its number.
+Not here: what a write means (`core/claim.py`), and the callers of a store (`ledger/`).
+Start with the nine rules below, then read `memory.py`. `dispatch/` is how all callers of a process share one store.
 
- 1. Atomic. Each write of a batch is applied whole or not at all, independently of its neighbours, and is durable
+THE CONTRACT. A store keeps entries and commits batches of guarded writes. It is synchronous and used by one thread at a
+time: the dispatcher (`store/dispatch/batcher.py`) collects writes from every event loop and thread of the process, and
+commits one batch after the other. To write your own store, implement the methods of `Store` and run
+`onceward.testing.StoreContract` against it. Each rule has its tests there, under its number.
+
+ 1. Atomic. Each write of a batch is applied completely or not at all, independently of the other writes, and is durable
     before `commit` returns.
- 2. Guarded. A write is applied exactly when `core.claim.apply` says so for the entry that is there.
- 3. Informative. A refused write returns the entry that refused it, and one that its entry refuses at first sight
-    takes no lock, writes nothing and uses up no version.
+ 2. Guarded. A write is applied exactly when `core.claim.apply` accepts it for the stored entry.
+ 3. Informative. A refused write returns the entry that refused it. A write that the entry refuses on the first read
+    takes no lock, writes nothing and uses no version.
  4. Versions of one key strictly increase, across release, expiry and purge.
- 5. The store is the only clock, read once per batch; a `clock` given at opening replaces it (tests pin time so).
-    Native expiry, where a store has it, is only a sweeper set later than the entry's own.
- 6. Retention counts from settle or fail. A held or in-doubt entry never reads as absent; only purge deletes: finished
-    entries past `expires_at`, and abandoned repeatable ones past lease and retention. `lapsed` shows the claims that
-    may not be repeated and whose lease is over, at a cost that grows with these alone.
- 7. Bounded. The limits below are checked before a write is queued; a page holds at most 500 entries.
- 8. Three endings: applied, refused, or `StoreUnavailable`, which means "may or may not have been applied". The
-    entry keeps the id of its last write, so that the answer to a repeated write tells.
- 9. Never fail open. A store that cannot decide raises; it never answers that a write was applied when it was not.
+ 5. The store's clock is the only clock, and is read once per batch. A `clock` passed when the store is opened replaces
+    it, so that tests can pin the time. Native expiry, where a store has it, only cleans up: it is set later than the
+    entry's own expiry.
+ 6. Retention counts from settle or fail. A held or in-doubt entry never reads as absent. Only purge deletes: finished
+    entries past `expires_at`, and abandoned repeatable ones past lease and retention. `lapsed` returns the claims that
+    are not repeatable and whose lease is over, at a cost that grows only with their number.
+ 7. Bounded. The limits below are checked before a write is queued. A page has at most 500 entries.
+ 8. Three results: applied, refused, or `StoreUnavailable`, which means "may or may not have been applied". The entry
+    stores the id of its last write, so that the result of a repeated write shows whether the first one was applied.
+ 9. Never fail open. A store that cannot decide raises. It never reports a write as applied when it was not.
 
-A batch holds at most one write of each key. A batch that cannot be committed because of the data of some write (or a
-lock that it could not get) raises `BatchFailed`, and nothing of it was applied: the batcher halves it until the
-culprit stands alone.
+A batch has at most one write of each key. If a batch cannot be committed because of the data of some write, or because
+of a lock, the store raises `BatchFailed` and applies nothing of it. The batcher then halves the batch until the write
+that causes the failure is alone.
 
-A store that waits for a server may also have `pack` (`store/flight.py`): event loops then send batches themselves and go
-on with other work until the answers come. `onceward.testing.FlownStore` runs this contract that way.
+A store that waits for a server may also have `encode_batch` (`store/dispatch/inflight.py`). Event loops then send
+batches themselves and continue with other work until the results arrive. `onceward.testing.PipelinedStore` runs this
+contract that way.
 """
 
 from __future__ import annotations
@@ -33,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from onceward.core.claim import Answer, Entry, Ref, Status, Write
+from onceward.core.claim import Entry, Ref, Status, Write, WriteResult
 from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX
 from onceward.core.record import record
 from onceward.errors import SchemaTooNew, WriteRefused
@@ -52,14 +58,23 @@ __all__ = [
     "Reading",
     "Schema",
     "Store",
+    "bind",
+    "check",
+    "claim_cache",
+    "durable",
+    "failure_log",
+    "forks",
+    "memory",
+    "open",
+    "write_id",
 ]
 
-# One page of `scan`, `chunks` or `purge`: an answer that fits in memory and a transaction that stays short.
+# One page of `scan`, `chunks` or `purge`: a result that fits in memory, and a transaction that stays short.
 PAGE_MAX = 500
-# One batch: large enough that a commit's fsync is shared by hundreds, small enough to answer within milliseconds.
+# One batch: large enough that hundreds of writes share one fsync, small enough to complete within milliseconds.
 BATCH_WRITES_MAX = 512
 BATCH_BYTES_MAX = 4 * 1024 * 1024
-# What this version writes, and the oldest schema whose processes may use it at the same time.
+# The schema that this version writes, and the oldest schema whose processes may use the store at the same time.
 SCHEMA_VERSION = 2
 OLDEST_SCHEMA = 1
 
@@ -67,9 +82,11 @@ Clock: TypeAlias = Callable[[], int]
 
 
 class BatchFailed(WriteRefused):
-    """The batch was rolled back whole because of something in it; smaller batches may succeed.
+    """The batch was rolled back because of one of its writes; smaller batches may succeed.
 
-    `transient` says that the same write may succeed later (a lock it could not get), alone as it stands.
+    Args:
+        message: The message of the exception.
+        transient: Whether the same write may succeed later, because it only could not get a lock.
     """
 
     def __init__(self, message: str, *, transient: bool = False) -> None:
@@ -79,10 +96,13 @@ class BatchFailed(WriteRefused):
 
 @record(frozen=True, slots=True)
 class Schema:
-    """The numbers that a store keeps of its own layout; all of them 0 where there is no ledger yet.
+    """The schema numbers that a store keeps. All are 0 before a ledger is created.
 
-    `version` is what processes of schema 1 compare with their own number. It says the same as `readable_from`, which
-    later ones compare: the oldest schema whose processes may use the store. `upgraded_to` is the newest it has.
+    Attributes:
+        version: The number that processes of schema 1 compare with their own. It has the same value as
+            `readable_from`.
+        readable_from: The oldest schema whose processes may use the store. Processes of later schemas compare this.
+        upgraded_to: The newest schema to which the store was upgraded.
     """
 
     version: int = 0
@@ -91,7 +111,7 @@ class Schema:
 
     @classmethod
     def stored(cls, version: int, readable_from: int | None = None, upgraded_to: int | None = None) -> Schema:
-        """A ledger of schema 1 has the first number alone, and it is 1."""
+        """Return the schema from its stored numbers. A ledger of schema 1 has only the first number, which is 1."""
         if readable_from is None or upgraded_to is None:
             return cls(version, readable_from=1, upgraded_to=1)
         return cls(version, readable_from, upgraded_to)
@@ -101,18 +121,18 @@ class Schema:
         return self.upgraded_to >= SCHEMA_VERSION
 
     def check(self) -> None:
-        """Refuse what a newer Onceward wrote for newer ones alone, and a number that none of ours has written."""
+        """Raise `SchemaTooNew` if only newer versions of Onceward may use the store, or its numbers contradict."""
         needed = max(self.readable_from, self.version)
         if needed > SCHEMA_VERSION or self.version > self.readable_from:
             raise SchemaTooNew(
-                f"the store needs an Onceward that knows schema {needed} or later; this one knows {SCHEMA_VERSION}:"
+                f"the store needs an Onceward that supports schema {needed}, and this one supports {SCHEMA_VERSION};"
                 " upgrade Onceward"
             )
 
 
 @record(frozen=True, slots=True)
 class Reading:
-    """Entries as they were at one moment of the store's clock, in the order they were asked for."""
+    """Entries as they were at one time of the store's clock, in the order of the refs that were read."""
 
     now: int
     entries: tuple[Entry | None, ...]
@@ -120,43 +140,102 @@ class Reading:
 
 @record(frozen=True, slots=True)
 class Page:
-    """Some entries, and the cursor that continues after them ("" when there are no more)."""
+    """A page of entries.
+
+    Attributes:
+        entries: The entries.
+        next: The cursor that continues after them, or "" if there are no more.
+    """
 
     entries: tuple[Entry, ...]
     next: str
 
 
 class Store(Protocol):
-    """What the batcher needs of a back end. Connecting happens on first use, and again after a lost connection."""
+    """The interface of a back end. A store connects on first use, and again after a lost connection."""
 
-    def commit(self, writes: Sequence[Write]) -> list[Answer]:
-        """Decide every write; the answers are in the order of the writes."""
+    def commit(self, writes: Sequence[Write]) -> list[WriteResult]:
+        """Decide every write and return the results in the order of the writes.
+
+        Args:
+            writes: A batch, with at most one write of each key.
+
+        Returns:
+            One result for each write.
+
+        Raises:
+            StoreUnavailable: If the writes may or may not have been applied.
+            BatchFailed: If nothing was applied because of one of the writes.
+        """
         ...
 
     def read(self, refs: Sequence[Ref]) -> Reading:
-        """The entries as stored, expired ones included: `Entry.absent` tells."""
+        """Return the entries as stored, including expired ones (see `Entry.absent`), and None for those not stored.
+
+        Args:
+            refs: The identities of the entries.
+
+        Returns:
+            The entries in the order of the refs, and the time.
+        """
         ...
 
     def scan(self, scope: str | None, status: Status | None, after: str, limit: int) -> Page:
-        """Entries in an order of the store's own; one that exists throughout a scan appears exactly once in it."""
+        """Return a page of entries, in an order that the store chooses.
+
+        An entry that exists during the whole scan appears in it exactly once.
+
+        Args:
+            scope: Only entries of this scope, or None for all.
+            status: Only entries with this status, or None for all.
+            after: The cursor of the previous page, or "".
+            limit: The most entries to return.
+
+        Returns:
+            The page.
+        """
         ...
 
     def purge(self, limit: int) -> int:
-        """Delete at most `limit` entries that rule 6 allows, with their chunks; say how many."""
+        """Delete at most `limit` entries that rule 6 allows, with their chunks.
+
+        Args:
+            limit: The most entries to delete.
+
+        Returns:
+            The number of deleted entries.
+        """
         ...
 
     def lapsed(self, limit: int) -> Sequence[Entry]:
-        """At most `limit` claims in progress that may not be repeated and whose lease has lapsed, the oldest lease first."""
+        """Return claims in progress that are not repeatable and whose lease has lapsed, the oldest lease first.
+
+        Args:
+            limit: The most claims to return.
+
+        Returns:
+            The entries of the claims.
+        """
         ...
 
     def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
-        """The chunks of this claim that follow number `after`, in order."""
+        """Return the chunks of a claim, in order.
+
+        Args:
+            ref: The identity of the entry.
+            version: The version of the claim. With another version, nothing is returned.
+            after: The number of the chunk after which to start.
+            limit: The most chunks to return.
+
+        Returns:
+            The chunks.
+        """
         ...
 
     def abandon(self) -> None:
-        """Forget connections inherited through a fork without touching them; the next use opens anew."""
+        """Forget connections inherited through a fork without using them. The next use opens new ones."""
         ...
 
     def close(self) -> None:
-        """Let go of everything. Safe to call twice, and before first use."""
+        """Release all resources. Safe to call twice, and before first use."""
         ...

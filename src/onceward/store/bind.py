@@ -1,8 +1,8 @@
-"""The ledger's statements inside a caller's own transaction.
+"""Bound claims: the ledger's SQL statements inside a caller's own transaction.
 
-Callers bring the connection they have: `sqlite3`, psycopg (sync or async), or SQLAlchemy's Connection and Session and
-their async forms. They are recognised by where their class comes from, so that none of those packages is imported.
-The steps are generators that yield statements and receive rows: one text for synchronous and asynchronous callers.
+The caller passes its connection: of `sqlite3` or psycopg (sync or async), or an SQLAlchemy Connection or Session and
+their async forms. They are recognised by the module of their class, so that none of those packages is imported here.
+The steps are generators that yield statements and receive rows, so that sync and async callers share the same code.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 
 from onceward.core.claim import Entry
 from onceward.core.key import shown
-from onceward.core.moment import to_text
 from onceward.core.outcome import Outcome
+from onceward.core.timestamp import to_text
 from onceward.errors import ClaimLost, InvalidOption, StoreUnavailable, TransactionConflict
 from onceward.store import Clock
 
@@ -28,7 +28,7 @@ Steps: TypeAlias = Generator[tuple[str, Mapping[str, object]], Rows, object]
 SQLITE = "sqlite"
 POSTGRES = "postgresql"
 
-# The write lock of the file is taken by a write; an update that changes nothing will do.
+# An update that changes nothing takes the write lock of the file.
 _LOCK_SQLITE = (
     "UPDATE platform_idempotency_keys SET write_id = write_id"
     " WHERE scope = :scope AND key = :key AND version = :version AND status IN ('in_progress', 'in_doubt') RETURNING 1"
@@ -44,7 +44,7 @@ _SETTLE_SQLITE = (
     " response_body = :body, response_chunks = :chunks"
     " WHERE scope = :scope AND key = :key AND version = :version AND status IN ('in_progress', 'in_doubt') RETURNING 1"
 )
-# A pinned clock passes its own time; otherwise the server's clock is the only one.
+# A pinned clock passes its own time. Otherwise the server's clock is used.
 _NOW_POSTGRES = "coalesce(timestamptz 'epoch' + CAST(:now AS bigint) * interval '1 microsecond', clock_timestamp())"
 _SETTLE_POSTGRES = (
     "UPDATE platform_idempotency_keys SET status = 'completed', write_id = CAST(:write_id AS text),"  # noqa: S608
@@ -59,13 +59,13 @@ _CHUNK = (
     "INSERT INTO platform_idempotency_chunks (scope, key, seq, data) VALUES (:scope, :key, :seq, :data) RETURNING 1"
 )
 _ISOLATION = "SELECT current_setting('transaction_isolation')"
-ENDED = "the transaction that the claim was bound to has ended; settle before its commit, so that both are one"
+ENDED = "the transaction that the claim was bound to has ended; settle before the commit, so that both commit together"
 _PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
-    """A caller's connection, reduced to what we need of it."""
+class CallerConnection:
+    """The operations of a caller's connection that binding needs."""
 
     execute: Callable[[str, Mapping[str, object]], Any]
     in_transaction: Callable[[], bool]
@@ -74,29 +74,30 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
-    """One claim, in one transaction of the caller's."""
+class BoundConnection:
+    """The statements of one claim in one transaction of the caller."""
 
-    session: Session
+    connection: CallerConnection
     dialect: str
     clock: Clock | None
     file: Path | None = None
 
     def lock(self, entry: Entry) -> Steps:
-        """Lock the entry for the rest of the transaction, or `ClaimLost`. Gives what tells this transaction from others: its
-        number on PostgreSQL; SQLite's have none.
+        """Lock the entry for the rest of the transaction, or raise `ClaimLost`.
+
+        Returns what identifies the transaction: its number on PostgreSQL, and a constant on SQLite, which has none.
         """
         if self.file is not None:
             rows = yield "PRAGMA database_list", {}
             _check_file(rows, self.file)
-            if not self.session.in_transaction():
+            if not self.connection.in_transaction():
                 yield "BEGIN IMMEDIATE", {}
         rows = yield _LOCK_SQLITE if self.dialect == SQLITE else _LOCK_POSTGRES, _guard(entry)
         if rows:
-            if not _in_transaction(self.session.driver()):
+            if not _in_transaction(self.connection.driver()):
                 raise InvalidOption(
-                    "bind() needs a transaction, and this connection commits every statement by itself (autocommit);"
-                    " begin one first, or turn that off"
+                    "bind() needs an open transaction, but this connection commits each statement (autocommit);"
+                    " begin a transaction first, or turn autocommit off"
                 )
             return rows[0][0]
         if self.dialect == POSTGRES:
@@ -104,14 +105,14 @@ class Binding:
             if isolation[0][0] != "read committed":
                 raise TransactionConflict(
                     f"the {isolation[0][0]} transaction began before the claim and cannot see it;"
-                    " begin it inside the effect, and repeat it if need be"
+                    " begin the transaction inside the effect, and repeat it if it conflicts"
                 )
         raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over, or this connection is to another database")
 
     def settle(
         self, entry: Entry, outcome: Outcome, chunks: Sequence[bytes], write_id: str, retain: int, locked_in: object
     ) -> Steps:
-        """Write the outcome in the caller's transaction; its commit makes it everyone's. `locked_in` is what `lock` gave."""
+        """Write the outcome in the caller's transaction, whose commit publishes it. `lock` returned `locked_in`."""
         for seq, data in enumerate(chunks, 1):
             yield _CHUNK, {"scope": entry.scope, "key": entry.key, "seq": seq, "data": data}
         values: dict[str, object] = {
@@ -126,7 +127,7 @@ class Binding:
         if not rows:
             raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over; roll this transaction back")
         if rows[0][0] != locked_in:
-            raise TransactionConflict(f"{ENDED}, and this is another; roll it back")
+            raise TransactionConflict(f"{ENDED}; this is another transaction: roll it back")
         return None
 
     def run(self, steps: Steps) -> None:
@@ -134,9 +135,9 @@ class Binding:
             sql, values = next(steps)
             while True:
                 try:
-                    rows = self.session.execute(sql, values)
+                    rows = self.connection.execute(sql, values)
                 except Exception as error:
-                    raise _ours(error) from error
+                    raise _translate_error(error) from error
                 sql, values = steps.send(rows)
         except StopIteration:
             return
@@ -146,9 +147,9 @@ class Binding:
             sql, values = next(steps)
             while True:
                 try:
-                    rows = await self.session.execute(sql, values)
+                    rows = await self.connection.execute(sql, values)
                 except Exception as error:
-                    raise _ours(error) from error
+                    raise _translate_error(error) from error
                 sql, values = steps.send(rows)
         except StopIteration:
             return
@@ -165,55 +166,55 @@ def _check_file(rows: Rows, file: Path) -> None:
     raise InvalidOption(f"bind() needs a connection to the ledger's own file, {file}")
 
 
-def _ours(error: Exception) -> Exception:
-    """Conflicts that a new transaction cures, told from a database that does not answer."""
+def _translate_error(error: Exception) -> Exception:
+    """Translate a driver's error: a conflict that a new transaction solves, a wrong database, or a failing store."""
     cause = getattr(error, "orig", None) or error
     state = getattr(cause, "sqlstate", None) or ""
     if state in {"40001", "40P01"} or "database is locked" in str(cause):
-        return TransactionConflict(f"the transaction lost a race ({cause}); roll it back and repeat it")
+        return TransactionConflict(f"the transaction conflicts with another one ({cause}); roll it back and repeat it")
     if state == "42P01":  # no such table
         return InvalidOption(f"bind() needs a connection to the ledger's own database: {cause}")
     return StoreUnavailable(f"the bound transaction failed: {cause}")
 
 
-def session_for(connection: object, dialect: str) -> Session:
-    """Recognise a connection, or say which ones we know."""
+def caller_connection(connection: object, dialect: str) -> CallerConnection:
+    """Recognise a connection, or raise `InvalidOption` with the supported ones."""
     home = type(connection).__module__.partition(".")[0]
     name = type(connection).__name__
     if isinstance(connection, sqlite3.Connection) and dialect == SQLITE:
-        return _sqlite3(connection)
+        return _of_sqlite3(connection)
     if dialect == POSTGRES and any(kind.__module__.partition(".")[0] == "psycopg" for kind in type(connection).__mro__):
-        return _psycopg(connection)
+        return _of_psycopg(connection)
     if home == "sqlalchemy" or _is_sqlalchemy(connection):
-        return _sqlalchemy(connection, dialect)
+        return _of_sqlalchemy(connection, dialect)
     raise InvalidOption(
-        f"bind() cannot use a {home}.{name} with a ledger on {dialect}; it takes "
+        f"bind() does not support a {home}.{name} with a ledger on {dialect}; it supports "
         + ("sqlite3" if dialect == SQLITE else "psycopg")
         + " connections and SQLAlchemy's Connection, Session, AsyncConnection and AsyncSession"
     )
 
 
-def _sqlite3(connection: sqlite3.Connection) -> Session:
+def _of_sqlite3(connection: sqlite3.Connection) -> CallerConnection:
     def execute(sql: str, values: Mapping[str, object]) -> Rows:
         cursor = connection.cursor()
-        cursor.row_factory = None  # the connection's own may give anything
+        cursor.row_factory = None  # the caller's factory may return anything
         return cursor.execute(sql, dict(values)).fetchall()
 
-    return Session(execute, lambda: _open_sqlite(connection), is_async=False, driver=lambda: connection)
+    return CallerConnection(execute, lambda: _open_sqlite(connection), is_async=False, driver=lambda: connection)
 
 
 def _open_sqlite(connection: sqlite3.Connection) -> bool:
     try:
         return connection.in_transaction
-    except sqlite3.ProgrammingError:  # closed, and with it the transaction
+    except sqlite3.ProgrammingError:  # the connection is closed, so the transaction has ended
         return False
 
 
-def _psycopg(connection: Any) -> Session:
+def _of_psycopg(connection: Any) -> CallerConnection:
     is_async = any(kind.__name__ == "AsyncConnection" for kind in type(connection).__mro__)
 
     def cursor() -> Any:
-        # Of tuples, whatever the connection's own give; the module is there since the connection is.
+        # Rows must be tuples, whatever the connection's default is. The connection exists, so the module is imported.
         return connection.cursor(row_factory=sys.modules["psycopg.rows"].tuple_row)
 
     def execute(sql: str, values: Mapping[str, object]) -> Rows:
@@ -228,11 +229,11 @@ def _psycopg(connection: Any) -> Session:
     def in_transaction() -> bool:
         return not connection.closed and _in_transaction(connection)
 
-    return Session(aexecute if is_async else execute, in_transaction, is_async, lambda: connection)
+    return CallerConnection(aexecute if is_async else execute, in_transaction, is_async, lambda: connection)
 
 
 def _in_transaction(driver: Any) -> bool:
-    """Whether the driver's own connection is in a transaction, whatever is said above it; yes, where it cannot tell."""
+    """Return whether the driver's own connection is in a transaction; true if the driver does not tell."""
     if hasattr(driver, "is_in_transaction"):  # asyncpg
         return bool(driver.is_in_transaction())
     status = getattr(getattr(driver, "info", None), "transaction_status", None)
@@ -246,7 +247,7 @@ def _is_sqlalchemy(connection: object) -> bool:
     return any(kind.__module__.startswith("sqlalchemy.") for kind in type(connection).__mro__)
 
 
-def _sqlalchemy(connection: Any, dialect: str) -> Session:
+def _of_sqlalchemy(connection: Any, dialect: str) -> CallerConnection:
     text = sys.modules["sqlalchemy"].text
     is_async = any(kind.__name__ in {"AsyncConnection", "AsyncSession"} for kind in type(connection).__mro__)
     engine = connection.get_bind() if hasattr(connection, "get_bind") else connection
@@ -265,7 +266,7 @@ def _sqlalchemy(connection: Any, dialect: str) -> Session:
 
     def driver() -> Any:
         sync = getattr(connection, "sync_connection", None) or getattr(connection, "sync_session", connection)
-        own = sync.connection() if hasattr(sync, "get_bind") else sync  # of a session
+        own = sync.connection() if hasattr(sync, "get_bind") else sync  # the connection of a session
         return own.connection.driver_connection
 
-    return Session(aexecute if is_async else execute, connection.in_transaction, is_async, driver)
+    return CallerConnection(aexecute if is_async else execute, connection.in_transaction, is_async, driver)

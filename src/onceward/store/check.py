@@ -1,4 +1,4 @@
-"""Whether a store can be used, asked when an application starts, not when its first request has come."""
+"""Startup check: find out whether a store can be used before the first request arrives."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from onceward.store import Store
 
 
 def check(store: Store) -> None:
-    """Connect, and raise what a first write would meet: `StoreMisconfigured` for what an operator has to correct.
+    """Connect, and raise the error that a first write would raise, such as `StoreMisconfigured`.
 
-    A store may have a `check` of its own, which changes nothing; any other is read from.
+    If the store has a `check` method, which must not change anything, it is called. Otherwise the store is read from.
     """
     own = getattr(store, "check", None) if hasattr(type(store), "check") else None
     if own is None:

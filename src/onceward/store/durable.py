@@ -1,4 +1,4 @@
-"""Bytes that are on the disk when we say so, also on macOS: there, a plain fsync leaves them in the disk's own cache."""
+"""Durable file writes, also on macOS, where a plain fsync leaves the bytes in the cache of the disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ except ImportError:  # Windows
 
 
 def sync(descriptor: int) -> None:
-    """Return when what was written to this file or folder survives a power failure."""
+    """Wait until the writes to this file or folder would survive a power failure."""
     full = getattr(fcntl, "F_FULLFSYNC", None)
     if full is None:
         os.fsync(descriptor)
@@ -20,11 +20,11 @@ def sync(descriptor: int) -> None:
     try:
         fcntl.fcntl(descriptor, full)
     except OSError:
-        # A disk that cannot: a share of another machine, or a device that macOS does not know.
+        # The disk does not support it: a network share, or a device that macOS does not know.
         os.fsync(descriptor)
 
 
 def sync_fully(db: sqlite3.Connection) -> None:
-    """Let SQLite do the same for its log and its file. Elsewhere than on macOS these settings change nothing."""
+    """Have SQLite sync its log and its file in the same way. Outside of macOS these settings have no effect."""
     db.execute("PRAGMA fullfsync = ON")
     db.execute("PRAGMA checkpoint_fullfsync = ON")

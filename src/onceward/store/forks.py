@@ -1,4 +1,4 @@
-"""What a process does around a fork, on systems that have forks."""
+"""Callbacks around a fork, on systems that have forks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def at_fork(**calls: Callable[[], object]) -> None:
-    """As `os.register_at_fork`, with `before`, `after_in_parent` and `after_in_child`. Windows forks nothing."""
+    """Register callbacks like `os.register_at_fork`. On Windows, which has no forks, do nothing."""
     register = getattr(os, "register_at_fork", None)
     if register is not None:
         register(**calls)

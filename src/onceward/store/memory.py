@@ -1,11 +1,11 @@
-"""The memory store: a dict and the claim machine. For tests, for one process, and as the model the others are held to."""
+"""The memory store: a dict and the claim state machine. For tests, for one process, and as the reference for others."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 
-from onceward.core.claim import Answer, Append, Begin, Entry, Ref, Status, Write, apply
+from onceward.core.claim import Append, Begin, Entry, Ref, Status, Write, WriteResult, apply
 from onceward.store import Clock, Page, Reading
 
 
@@ -14,7 +14,7 @@ def wall_clock() -> int:
 
 
 class MemoryStore:
-    """Lives and dies with the process; a forked child starts empty."""
+    """A store in the memory of one process. A forked child starts with an empty store."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or wall_clock
@@ -22,23 +22,23 @@ class MemoryStore:
         self._chunks: dict[Ref, list[bytes]] = {}
         self._last_version = 0
 
-    def commit(self, writes: Sequence[Write]) -> list[Answer]:
+    def commit(self, writes: Sequence[Write]) -> list[WriteResult]:
         now = self._clock()
         return [self._commit_one(write, now) for write in writes]
 
-    def _commit_one(self, write: Write, now: int) -> Answer:
+    def _commit_one(self, write: Write, now: int) -> WriteResult:
         ref = Ref(write.scope, write.key)
         before = self._entries.get(ref)
         after = apply(before, write, now, self._last_version + 1)
         if after is None:
-            return Answer(applied=False, entry=before, now=now)
+            return WriteResult(applied=False, entry=before, now=now)
         if isinstance(write, Begin) and after.status is Status.IN_PROGRESS:
             self._last_version = after.version
             self._chunks.pop(ref, None)
         if isinstance(write, Append):
             self._chunks.setdefault(ref, []).extend(write.chunks)
         self._entries[ref] = after
-        return Answer(True, after, now, None if before is None else before.found_as(now))
+        return WriteResult(True, after, now, None if before is None else before.found_as(now))
 
     def read(self, refs: Sequence[Ref]) -> Reading:
         return Reading(self._clock(), tuple(self._entries.get(ref) for ref in refs))
@@ -76,9 +76,9 @@ class MemoryStore:
         self._chunks = {}
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: this store has no resources to release."""
 
 
 def cursor(ref: Ref) -> str:
-    """Where a page ended. NUL cannot occur in a scope, so the order of cursors is the order of refs."""
+    """Return the cursor after this ref. A scope cannot contain NUL, so cursors sort like refs."""
     return f"{ref.scope}\x00{ref.key}"

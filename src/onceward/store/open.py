@@ -1,4 +1,4 @@
-"""From a URL to a store. Drivers are imported only by the scheme that needs them; connecting waits for first use."""
+"""Store URLs. A driver is imported only for the scheme that needs it, and a store connects on first use."""
 
 from __future__ import annotations
 
@@ -8,17 +8,30 @@ from urllib.parse import unquote, urlsplit
 from onceward.errors import InvalidStoreUrl
 from onceward.store import Clock, Store
 
-# Of Linux, macOS and Windows.
+# The longest file name on Linux, macOS and Windows.
 _NAME_BYTES_MAX = 255
 _KNOWN = "memory: · sqlite:///relative.db · sqlite:////absolute.db · postgresql://… · redis://… · redis+cluster://…"
 
 
 def open_store(url: str, *, clock: Clock | None = None) -> Store:
-    """`clock` replaces the store's own clock, in microseconds since 1970; tests pin time with it."""
+    """Open the store that a URL names. It connects on first use.
+
+    Args:
+        url: `memory:`, `sqlite:///path`, `postgresql://…`, `redis://…` or `redis+cluster://…`.
+        clock: Replaces the store's own clock, in microseconds since 1970. Tests pin the time with it.
+
+    Returns:
+        The store.
+
+    Raises:
+        InvalidStoreUrl: If the URL is not valid, or its driver is not installed.
+    """
     if not isinstance(url, str) or not url:
-        raise InvalidStoreUrl(f"a store URL is text, one of: {_KNOWN}")
+        raise InvalidStoreUrl(f"a store URL must be text, one of: {_KNOWN}")
     if not url.isprintable():
-        raise InvalidStoreUrl(f"a store URL has no line breaks or other control characters; it is one of: {_KNOWN}")
+        raise InvalidStoreUrl(
+            f"a store URL must not contain line breaks or other control characters; it is one of: {_KNOWN}"
+        )
     scheme, separator, rest = url.partition(":")
     if not separator:
         raise InvalidStoreUrl(f"{url!r} has no scheme; a store URL is one of: {_KNOWN}")
@@ -36,34 +49,36 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
 
 
 def _memory(rest: str, clock: Clock | None) -> Store:
-    from onceward.store.memory import MemoryStore  # noqa: PLC0415  # as in the other schemes, on demand
+    from onceward.store.memory import MemoryStore  # noqa: PLC0415  # on demand, as for the other schemes
 
     if rest.strip("/"):
-        raise InvalidStoreUrl("memory: takes nothing after the colon; every ledger has a memory of its own")
+        raise InvalidStoreUrl("memory: takes nothing after the colon; each ledger gets separate memory")
     return MemoryStore(clock)
 
 
 def _sqlite(url: str, clock: Clock | None) -> Store:
-    from onceward.store.sqlite import SqliteStore  # noqa: PLC0415
+    from onceward.store.sqlite.store import SqliteStore  # noqa: PLC0415
 
     try:
         parts = urlsplit(url)
         path = unquote(parts.path)[1:]
         names = os.fsencode(path).split(b"/")
-    except ValueError:  # also half a character
-        raise InvalidStoreUrl(f"this is no URL; a store URL is one of: {_KNOWN}") from None
+    except ValueError:  # a lone surrogate raises this too
+        raise InvalidStoreUrl(f"the store URL is malformed; a store URL is one of: {_KNOWN}") from None
     if "\x00" in path or max(map(len, names)) > _NAME_BYTES_MAX:
-        raise InvalidStoreUrl("no file can have the name in this sqlite: URL")
+        raise InvalidStoreUrl("the path in the sqlite: URL is not a valid file name")
     if parts.netloc or not url.lower().startswith("sqlite:///") or not path or path == ":memory:":
-        raise InvalidStoreUrl("write sqlite:///relative.db or sqlite:////absolute/path.db; for no file, memory:")
+        raise InvalidStoreUrl(
+            "write sqlite:///relative.db or sqlite:////absolute/path.db, or memory: for a store without a file"
+        )
     if parts.query or parts.fragment:
-        raise InvalidStoreUrl("sqlite: takes no options")
+        raise InvalidStoreUrl("sqlite: URLs do not take options")
     return SqliteStore(path, clock)
 
 
 def _postgres(url: str, clock: Clock | None) -> Store:
     try:
-        from onceward.store.postgres import PostgresStore  # noqa: PLC0415
+        from onceward.store.postgres.store import PostgresStore  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise InvalidStoreUrl("postgresql:// needs its driver: pip install 'onceward[postgres]'") from error
     return PostgresStore(url, clock)
@@ -71,7 +86,7 @@ def _postgres(url: str, clock: Clock | None) -> Store:
 
 def _redis(url: str, clock: Clock | None) -> Store:
     try:
-        from onceward.store.redis import RedisStore  # noqa: PLC0415
+        from onceward.store.redis.store import RedisStore  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise InvalidStoreUrl("redis:// needs its driver: pip install 'onceward[redis]'") from error
     return RedisStore(url, clock)

@@ -1,4 +1,4 @@
-"""Write ids: random for each process, counted within it. Unlike one random draw for each write, this costs nothing."""
+"""Write ids: a random prefix for each process and a counter, which is cheaper than a random id for each write."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _prefix, _count = _start()
 
 
 def write_id() -> str:
-    """Unique among all processes: 64 random bits drawn at start and after each fork, and a number."""
+    """Return an id that is unique among all processes.
+
+    It consists of 64 random bits, drawn at start and after each fork, and a number.
+    """
     return f"{_prefix}.{next(_count):x}"
 
 

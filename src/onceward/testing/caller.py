@@ -1,4 +1,4 @@
-"""One caller of a bare store: single writes with sensible values, each held against the claim machine."""
+"""Caller of a bare store: writes with default values, each result checked against the claim state machine."""
 
 # ruff: noqa: S101  # These are tests; pytest rewrites their asserts.
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from onceward.core.claim import Answer, Append, Begin, Entry, Move, Ref, Status, Verb, Write, apply
+from onceward.core.claim import Append, Begin, Entry, Move, Ref, Status, Verb, Write, WriteResult, apply
 from onceward.core.outcome import NOTHING, Outcome
 from onceward.store import Clock, Store
 from onceward.testing.clock import SECOND
@@ -28,7 +28,7 @@ _write_ids = itertools.count(1)
 
 
 def write_id() -> str:
-    """Unlike any other of this process, in the form the ledger gives them."""
+    """Return an id that is unique in this process, in the format of the ledger's own ids."""
     return f"{next(_write_ids):016x}"
 
 
@@ -46,41 +46,43 @@ def append(version: int, seq: int, *chunks: bytes, key: str = KEY, scope: str = 
 
 
 class Caller:
-    """Commits to a store and checks every answer: it must be what `core.claim.apply` says of the entry that was there,
-    and reading must show it afterwards. So every test of the contract is also a test of rules 2 and 3.
+    """Caller that commits to a store and checks every result.
+
+    A result must be what `core.claim.apply` returns for the entry that was stored before, and a read must return the
+    same entry afterwards. So every test of the contract also tests rules 2 and 3.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
-    def commit(self, *writes: Write) -> list[Answer]:
-        """One batch, checked."""
+    def commit(self, *writes: Write) -> list[WriteResult]:
+        """Commit one batch and check its results."""
         refs = [Ref(write.scope, write.key) for write in writes]
         before = self.store.read(refs).entries
-        answers = self.store.commit(writes)
+        results = self.store.commit(writes)
         after = self.store.read(refs).entries
-        assert len(answers) == len(writes)
-        for write, found, answer, there in zip(writes, before, answers, after, strict=True):
-            check(write, found, answer)
-            assert there == answer.entry
-        return answers
+        assert len(results) == len(writes)
+        for write, found, result, there in zip(writes, before, results, after, strict=True):
+            check(write, found, result)
+            assert there == result.entry
+        return results
 
-    def one(self, write: Write) -> Answer:
+    def one(self, write: Write) -> WriteResult:
         return self.commit(write)[0]
 
-    def begin(self, key: str = KEY, *, repeatable: bool = True, **others: object) -> Answer:
-        """`others` are further fields of the write, under their own names."""
+    def begin(self, key: str = KEY, *, repeatable: bool = True, **others: object) -> WriteResult:
+        """Commit a begin. `others` are further fields of the write, by name."""
         return self.one(replace(begin(key, repeatable=repeatable), **others))  # type: ignore[arg-type]
 
     def hold(self, key: str = KEY, *, repeatable: bool = True) -> Entry:
-        """A claim on the key, which must be free."""
+        """Claim the key, which must be free, and return its entry."""
         return entry_of(self.begin(key, repeatable=repeatable), applied=True)
 
-    def move(self, verb: Verb, version: int, key: str = KEY, **others: object) -> Answer:
-        """As `begin`."""
+    def move(self, verb: Verb, version: int, key: str = KEY, **others: object) -> WriteResult:
+        """Commit a move. `others` are further fields of the write, by name."""
         return self.one(replace(move(verb, version, key), **others))  # type: ignore[arg-type]
 
-    def append(self, version: int, seq: int, *chunks: bytes, key: str = KEY) -> Answer:
+    def append(self, version: int, seq: int, *chunks: bytes, key: str = KEY) -> WriteResult:
         return self.one(append(version, seq, *chunks, key=key))
 
     def read(self, key: str = KEY, scope: str = SCOPE) -> Entry | None:
@@ -90,7 +92,7 @@ class Caller:
         return self.store.chunks(Ref(SCOPE, key), version, after, limit)
 
     def scan(self, scope: str | None = SCOPE, status: Status | None = None, limit: int = 100) -> list[Entry]:
-        """Every page, one after the other."""
+        """Return the entries of all pages."""
         entries: list[Entry] = []
         after = ""
         while True:
@@ -99,28 +101,28 @@ class Caller:
             entries += page.entries
             if not page.next:
                 return entries
-            assert page.next != after, "the scan does not move on"
+            assert page.next != after, "scan returned the same cursor twice, so it would never end"
             after = page.next
 
 
-def check(write: Write, before: Entry | None, answer: Answer) -> None:
-    """Hold one answer against the claim machine, for the entry that was there before."""
-    version = answer.entry.version if answer.entry is not None else 0
-    expected = apply(before, write, answer.now, version)
-    assert answer.applied == (expected is not None)
-    assert answer.entry == (before if expected is None else expected)
-    assert not answer.locked
+def check(write: Write, before: Entry | None, result: WriteResult) -> None:
+    """Check one result against the claim state machine, for the entry that was stored before."""
+    version = result.entry.version if result.entry is not None else 0
+    expected = apply(before, write, result.now, version)
+    assert result.applied == (expected is not None)
+    assert result.entry == (before if expected is None else expected)
+    assert not result.locked
     if expected is not None:
-        assert answer.before is (None if before is None else before.found_as(answer.now))
+        assert result.before is (None if before is None else before.found_as(result.now))
         assert before is None or expected.version >= before.version
 
 
-def entry_of(answer: Answer, *, applied: bool) -> Entry:
-    """The entry of an answer that must be there."""
-    assert answer.applied is applied
-    assert answer.entry is not None
-    return answer.entry
+def entry_of(result: WriteResult, *, applied: bool) -> Entry:
+    """Return the entry of a result. The entry must exist, and the write must have been applied or refused as given."""
+    assert result.applied is applied
+    assert result.entry is not None
+    return result.entry
 
 
-def versions_of(answers: Sequence[Answer]) -> list[int]:
-    return [answer.entry.version for answer in answers if answer.entry is not None]
+def versions_of(results: Sequence[WriteResult]) -> list[int]:
+    return [result.entry.version for result in results if result.entry is not None]

@@ -1,19 +1,22 @@
-"""Time that stands still until a test moves it."""
+"""Pinned clock: its time changes only when a test changes it."""
 
 from __future__ import annotations
 
 SECOND = 1_000_000
-# Odd to the last digit, so that a store which rounds or drops microseconds is found out.
+# The last digits are not zero, so that the tests detect a store that rounds or drops microseconds.
 START = 1_750_000_000_123_457
 
 
 class PinnedClock:
-    """Give it as `clock=` to a store; it answers in microseconds since 1970.
+    """Clock that a test sets by hand. Pass it to a store as `clock=`.
 
     >>> clock = PinnedClock()
     >>> clock.advance(1.5)
     >>> clock() - START
     1500000
+
+    Args:
+        now: The time at the start, in microseconds since 1970.
     """
 
     def __init__(self, now: int = START) -> None:
@@ -23,9 +26,17 @@ class PinnedClock:
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; a negative span takes it back, as a clock that is corrected does."""
+        """Move the clock forward, or back as when a clock is corrected.
+
+        Args:
+            seconds: The time to add. A negative number moves the clock back.
+        """
         self._now += round(seconds * SECOND)
 
     def set(self, now: int) -> None:
-        """Make it this moment, in microseconds since 1970."""
+        """Set the clock.
+
+        Args:
+            now: The new time, in microseconds since 1970.
+        """
         self._now = now

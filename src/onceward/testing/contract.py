@@ -1,4 +1,4 @@
-"""The rules of `onceward.store` as tests for any store. Needs pytest.
+"""Contract tests: the rules of `onceward.store` as tests for any store. Needs pytest.
 
     from onceward.testing import StoreContract
 
@@ -7,9 +7,9 @@
         def make_store(self, tmp_path):
             return lambda clock: MyStore(tmp_path / "data", clock)
 
-`make_store` gives a function that opens your store with a pinned clock. Within one test every call opens the same
-data, empty at first (a store that lives in memory returns the same object again); between tests nothing is shared.
-Whatever it opened is closed for you. Every test names its rule; there is nothing to switch off.
+`make_store` returns a function that opens your store with a pinned clock. Within one test, every call opens the same
+data, which is empty at first. For a store in memory, the function returns the same object again. Tests share no data.
+The contract closes every store that it opened. Every test names its rule, and no test is optional.
 """
 
 from __future__ import annotations
@@ -24,23 +24,36 @@ from onceward.testing.clock import PinnedClock
 from onceward.testing.rules.batches import BatchRules
 from onceward.testing.rules.chunks import ChunkRules
 from onceward.testing.rules.claims import ClaimRules
+from onceward.testing.rules.clocks import TimeRules
 from onceward.testing.rules.doubts import DoubtRules
-from onceward.testing.rules.kept import KeptRules
-from onceward.testing.rules.lives import LifeRules
+from onceward.testing.rules.fidelity import FidelityRules
+from onceward.testing.rules.lifecycle import LifecycleRules
 from onceward.testing.rules.pages import PageRules
 from onceward.testing.rules.purges import PurgeRules
-from onceward.testing.rules.times import TimeRules
 from onceward.testing.rules.versions import VersionRules
 
 
 class StoreContract(
-    ClaimRules, DoubtRules, VersionRules, TimeRules, PurgeRules, BatchRules, ChunkRules, PageRules, KeptRules, LifeRules
+    ClaimRules,
+    DoubtRules,
+    VersionRules,
+    TimeRules,
+    PurgeRules,
+    BatchRules,
+    ChunkRules,
+    PageRules,
+    FidelityRules,
+    LifecycleRules,
 ):
-    """Subclass it and give it a `make_store` fixture."""
+    """Tests of every rule for stores. Subclass it and define a `make_store` fixture that opens your store."""
 
     @pytest.fixture
     def make_store(self) -> OpenStore:
-        raise AssertionError("give your contract class a make_store fixture that opens your store with a given clock")
+        """Return a function that opens your store with a given clock. Your subclass defines this fixture."""
+        raise AssertionError(
+            "the contract class has no make_store fixture: define one that returns a function which opens your store"
+            " with a given clock"
+        )
 
     @pytest.fixture
     def clock(self) -> PinnedClock:
@@ -48,7 +61,7 @@ class StoreContract(
 
     @pytest.fixture
     def open_store(self, make_store: OpenStore) -> Iterator[OpenStore]:
-        """As `make_store`, closing what it opened."""
+        """Open stores with `make_store`, and close them after the test."""
         opened: list[Store] = []
 
         def open_one(clock: Clock) -> Store:

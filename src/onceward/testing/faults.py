@@ -1,13 +1,14 @@
-"""Faults to order, for your own tests: lose a request or an answer, crash or freeze at a named point.
+"""Fault injection for your own tests: lose a request or its result, or crash or freeze at a named point.
 
     store = FaultyStore(open_store("memory:"))
     ledger = Ledger(store)
-    store.lose_answer("settle")          # the next settle is applied, and nobody is told
+    store.lose_answer("settle")          # the next settle is applied, and its result is lost
 
-Points are named `before-settle` and `after-settle`, for each of the words below; after means applied, and not yet
-answered. Your own code may have points, too: it says `reached("charged")`. Another process gets its fault through its
-environment, `os.environ | fault_at("charged", "crash")`, if its store is a `FaultyStore` or its code says `reached`.
-Outside of tests nothing here is ever imported. Signals need a POSIX system.
+Each of the `WORDS` below has two points, such as `before-settle` and `after-settle`. At an `after-` point the store has
+done the work, and the caller does not have the result yet. Your own code can have points too: call `reached("charged")`.
+To inject a fault into another process, start it with the environment `os.environ | fault_at("charged", "crash")`. Its
+store must be a `FaultyStore`, or its code must call `reached`. Production code never imports this module. `crash`,
+`freeze` and `thaw` send signals, which needs a POSIX system.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn, TypeVar
 
-from onceward.bound import Bindable
-from onceward.core.claim import Answer, Begin, Entry, Move, Ref, Status, Verb, Write
+from onceward.core.claim import Begin, Entry, Move, Ref, Status, Verb, Write, WriteResult
 from onceward.errors import InvalidOption, StoreUnavailable
+from onceward.ledger.transaction import Bindable
 from onceward.store import Page, Reading, Store
-from onceward.store.bind import Binding
+from onceward.store.bind import BoundConnection
 from onceward.store.check import check
 
-# What a store is asked to do. `commit` stands for any write, the words before it for one sort of them.
+# The operations of a store. `commit` stands for any write, and each word before it for one kind of write.
 WORDS = ("begin", *(verb.value for verb in Verb), "append", "commit", "read", "scan", "purge", "lapsed", "chunks")
 POINTS = frozenset(f"{when}-{word}" for word in WORDS for when in ("before", "after"))
 VARIABLE = "ONCEWARD_FAULT"
@@ -45,80 +46,205 @@ class _Order:
 
 
 class FaultyStore:
-    """Any store, with faults. What is not ordered goes through unchanged."""
+    """Wrapper that injects faults into any store. Without an ordered fault, calls pass through unchanged.
+
+    Args:
+        store: The store that does the work.
+    """
 
     def __init__(self, store: Store) -> None:
         self.points: list[str] = []
-        """Every point passed so far, in order: where a crash would have been possible."""
+        """The points passed so far, in order. A fault can be injected at each of them."""
         self._store = store
         self._lock = threading.Lock()
         self._orders: list[_Order] = []
         self._down = 0
 
-    # Orders.
+    # Methods that order faults.
 
     def lose_request(self, word: str = "commit", times: int = 1) -> None:
-        """The next such request never reaches the store; its sender gets `StoreUnavailable`, and may repeat it."""
+        """Lose the next request before it reaches the store. The caller gets `StoreUnavailable` and may repeat it.
+
+        Args:
+            word: The operation whose request is lost, such as "settle", or "commit" for any write.
+            times: The number of requests to lose.
+
+        Raises:
+            InvalidOption: If the operation is unknown.
+        """
         self.at(f"before-{word}", _lose, times)
 
     def lose_answer(self, word: str = "commit", times: int = 1) -> None:
-        """The next such request is carried out, and its sender gets `StoreUnavailable` all the same."""
+        """Lose the result of the next request. The store carries it out, but the caller gets `StoreUnavailable`.
+
+        Args:
+            word: The operation whose result is lost, such as "settle", or "commit" for any write.
+            times: The number of results to lose.
+
+        Raises:
+            InvalidOption: If the operation is unknown.
+        """
         self.at(f"after-{word}", _lose, times)
 
     def at(self, point: str, action: Callable[[], object], times: int = 1) -> None:
-        """Do this the next time(s) the point is passed: `crash`, `freeze`, or a function of your own."""
+        """Call a function when a point is passed.
+
+        Each pass of a point runs one action. Actions for the same point run in the order in which they were added.
+
+        Args:
+            point: The name of the point, such as "after-begin".
+            action: `crash`, `freeze`, or your own function. The caller of the store gets the exceptions it raises.
+            times: The number of passes at which to call it.
+
+        Raises:
+            InvalidOption: If the point is unknown.
+        """
         if point not in POINTS:
-            raise InvalidOption(f"no point {point!r}: before- or after- one of {', '.join(WORDS)}")
+            raise InvalidOption(f"unknown point {point!r}: use before- or after- and one of {', '.join(WORDS)}")
         with self._lock:
             self._orders.append(_Order(point, action, times))
 
     @contextmanager
     def unavailable(self) -> Iterator[None]:
-        """Meanwhile nothing reaches the store."""
+        """Make the store unreachable inside a `with` block. Reads, writes and `check` raise `StoreUnavailable`.
+
+        Yields:
+            None. The store is reachable again after the block.
+        """
         self._down += 1
         try:
             yield
         finally:
             self._down -= 1
 
-    # The store's own methods.
+    # The methods of a store.
 
-    def commit(self, writes: Sequence[Write]) -> list[Answer]:
+    def commit(self, writes: Sequence[Write]) -> list[WriteResult]:
+        """Commit a batch, passing the points of each kind of write in it and those of `commit`.
+
+        Args:
+            writes: A batch, with at most one write of each key.
+
+        Returns:
+            One result for each write, in the order of the writes.
+
+        Raises:
+            StoreUnavailable: If a fault loses the request or its result, or the store raises it.
+            BatchFailed: If the store applied nothing because of one of the writes.
+        """
         words = [*dict.fromkeys(map(_word, writes)), "commit"]
         return self._between(words, lambda: self._store.commit(writes))
 
     def read(self, refs: Sequence[Ref]) -> Reading:
+        """Return the entries as stored, including expired ones, and None for those not stored.
+
+        Args:
+            refs: The identities of the entries.
+
+        Returns:
+            The entries in the order of the refs, and the time.
+
+        Raises:
+            StoreUnavailable: If a fault loses the request or its result, or the store raises it.
+        """
         return self._between(["read"], lambda: self._store.read(refs))
 
     def scan(self, scope: str | None, status: Status | None, after: str, limit: int) -> Page:
+        """Return a page of entries, in an order that the store chooses.
+
+        Args:
+            scope: Only entries of this scope, or None for all.
+            status: Only entries with this status, or None for all.
+            after: The cursor of the previous page, or "".
+            limit: The most entries to return.
+
+        Returns:
+            The page.
+
+        Raises:
+            StoreUnavailable: If a fault loses the request or its result, or the store raises it.
+        """
         return self._between(["scan"], lambda: self._store.scan(scope, status, after, limit))
 
     def purge(self, limit: int) -> int:
+        """Delete entries whose retention is over, with their chunks.
+
+        Args:
+            limit: The most entries to delete.
+
+        Returns:
+            The number of deleted entries.
+
+        Raises:
+            StoreUnavailable: If a fault loses the request or its result, or the store raises it.
+        """
         return self._between(["purge"], lambda: self._store.purge(limit))
 
     def lapsed(self, limit: int) -> Sequence[Entry]:
+        """Return claims in progress that are not repeatable and whose lease has lapsed, the oldest lease first.
+
+        Args:
+            limit: The most claims to return.
+
+        Returns:
+            The entries of the claims.
+
+        Raises:
+            StoreUnavailable: If a fault loses the request or its result, or the store raises it.
+        """
         return self._between(["lapsed"], lambda: self._store.lapsed(limit))
 
     def chunks(self, ref: Ref, version: int, after: int, limit: int) -> list[bytes]:
+        """Return the chunks of a claim, in order.
+
+        Args:
+            ref: The identity of the entry.
+            version: The version of the claim. With another version, nothing is returned.
+            after: The number of the chunk after which to start.
+            limit: The most chunks to return.
+
+        Returns:
+            The chunks.
+
+        Raises:
+            StoreUnavailable: If a fault loses the request or its result, or the store raises it.
+        """
         return self._between(["chunks"], lambda: self._store.chunks(ref, version, after, limit))
 
     def check(self) -> None:
-        """What an application asks when it starts, which is not one of the points."""
+        """Check at startup that the store can be used. This passes no point.
+
+        Raises:
+            StoreUnavailable: If the store is inside an `unavailable` block, or cannot be reached.
+            StoreMisconfigured: If the store cannot be used with its settings.
+        """
         if self._down:
             _lose()
         check(self._store)
 
-    def bind(self, connection: object) -> Binding:
-        """A bound transaction goes past this store: what happens in it is between it and the database."""
+    def bind(self, connection: object) -> BoundConnection:
+        """Bind to a caller's transaction. Its statements go directly to the database and pass no points.
+
+        Args:
+            connection: The caller's database connection or SQLAlchemy session.
+
+        Returns:
+            The bound connection of the wrapped store.
+
+        Raises:
+            InvalidOption: If the wrapped store cannot bind, or not to this connection.
+        """
         if not isinstance(self._store, Bindable):
             raise InvalidOption("bind() needs a ledger on SQLite or PostgreSQL")
         return self._store.bind(connection)
 
     def abandon(self) -> None:
+        """Forget connections inherited through a fork without using them. The next use opens new ones."""
         self._lock = threading.Lock()
         self._store.abandon()
 
     def close(self) -> None:
+        """Release all resources of the store. Safe to call twice, and before first use."""
         self._store.close()
 
     def _between(self, words: Sequence[str], work: Callable[[], T]) -> T:
@@ -145,23 +271,31 @@ class FaultyStore:
             action()
 
 
-# Faults of a whole process.
+# Faults that affect the whole process.
 
 
 def crash() -> NoReturn:
-    """End this process as a power cut would: no cleanup, no last words."""
+    """Kill this process with SIGKILL. Like a power cut, it leaves no time for cleanup or output.
+
+    Raises:
+        AssertionError: Never, because the signal ends the process first.
+    """
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("unreachable")
 
 
 def freeze() -> None:
-    """Stop this process until somebody thaws it."""
-    # Sent to this very thread: a signal to the process may reach another one first, and this one would run on a little.
+    """Stop this process with SIGSTOP, until another process calls `thaw`."""
+    # Signal this thread. A signal to the process may reach another thread first, while this one continues for a while.
     signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
 
 def reached(point: str) -> None:
-    """A point of your own, by any name. Nothing happens, unless this process was started with a fault there."""
+    """Mark a point in your own code. It does nothing unless the process was started with a fault at this point.
+
+    Args:
+        point: Any name, as passed to `fault_at`.
+    """
     order = os.environ.get(VARIABLE, "")
     fault, _, where = order.partition("@")
     name, _, nth = where.rpartition("#")
@@ -173,22 +307,45 @@ def reached(point: str) -> None:
 
 
 def fault_at(point: str, fault: Literal["crash", "freeze"], nth: int = 1) -> dict[str, str]:
-    """The environment of a process that crashes or freezes when it passes this point for the nth time."""
+    """Return the environment variable that makes a process crash or freeze at a point.
+
+    Args:
+        point: A point of a `FaultyStore`, such as "before-settle", or a name that is passed to `reached`.
+        fault: "crash" for SIGKILL or "freeze" for SIGSTOP.
+        nth: The pass of the point at which the fault happens, counted from 1.
+
+    Returns:
+        The variable and its value, to be merged into `os.environ`.
+
+    Raises:
+        InvalidOption: If the fault is unknown, or `nth` is less than 1.
+    """
     if fault not in {"crash", "freeze"} or nth < 1:
-        raise InvalidOption(f"a process can crash or freeze, at a first or later time, not {fault!r} at {nth}")
+        raise InvalidOption(f"fault must be 'crash' or 'freeze' and nth at least 1, got {fault!r} and {nth}")
     return {VARIABLE: f"{fault}@{point}#{nth}"}
 
 
 def wait_until_frozen(process: subprocess.Popen[Any]) -> None:
-    """Wait for a child that is to freeze; an error when it ends instead."""
+    """Wait until a child process freezes.
+
+    Args:
+        process: A child that was started with a "freeze" fault.
+
+    Raises:
+        AssertionError: If the process ends instead.
+    """
     _, status = os.waitpid(process.pid, os.WUNTRACED)
     if not os.WIFSTOPPED(status):
         process.returncode = os.waitstatus_to_exitcode(status)
-        raise AssertionError(f"the process ended with {process.returncode} instead of freezing")
+        raise AssertionError(f"the process ended with exit code {process.returncode} instead of freezing")
 
 
 def thaw(process: subprocess.Popen[Any]) -> None:
-    """Let a frozen child go on."""
+    """Resume a frozen child process.
+
+    Args:
+        process: The child.
+    """
     process.send_signal(signal.SIGCONT)
 
 
@@ -196,7 +353,7 @@ _passed: Counter[str] = Counter()
 
 
 def _lose() -> NoReturn:
-    raise StoreUnavailable("a fault that this test has ordered")
+    raise StoreUnavailable("the test injected this fault: the request or its result was lost")
 
 
 def _word(write: Write) -> str:

@@ -1,11 +1,28 @@
 """Tools that have one effect however often they are called. Needs only the ledger.
 
-What a tool is: `tool`. How it is called: `Toolbox`. How a framework gets it: `functions`, or `onceward.integrations`.
+`tool` declares a tool, `Toolbox` calls it, `functions` passes it to a framework. Not here: frameworks
+(`onceward.integrations`), and turns (`onceward.turns`).
+Start with `tool.py`, then `execution.py`.
 """
 
-from onceward.turns.adapters.functions import functions
-from onceward.turns.envelope import CallStatus, Envelope
-from onceward.turns.tool import Tool, tool
-from onceward.turns.toolbox import Toolbox
+from onceward.tools.envelope import CallStatus, Envelope
+from onceward.tools.functions import functions
+from onceward.tools.tool import Tool, tool
+from onceward.tools.toolbox import Toolbox
 
-__all__ = ["CallStatus", "Envelope", "Tool", "Toolbox", "functions", "tool"]
+__all__ = [
+    "CallStatus",
+    "Envelope",
+    "Tool",
+    "Toolbox",
+    "call",
+    "envelope",
+    "fingerprint",
+    "functions",
+    "invocation",
+    "json_result",
+    "keys",
+    "observer",
+    "tool",
+    "toolbox",
+]

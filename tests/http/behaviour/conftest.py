@@ -20,19 +20,19 @@ from typing import Protocol
 
 import pytest
 from tests.backends import BACKENDS, FOUR, Servers
-from tests.http.serving import ASGI, WSGI, Nursery, Serving
+from tests.http.behaviour.demo_server import ASGI, WSGI, DemoServer, ForkServer
 
 
-class Serve(Protocol):
-    """Starts a server of the test's own: `serve("flask", "sqlite", wait_seconds=5.0)`."""
+class StartServer(Protocol):
+    """Starts a server of the test's own: `start_server("flask", "sqlite", wait_seconds=5.0)`."""
 
-    def __call__(self, framework: str, store: str, **options: object) -> Serving: ...
+    def __call__(self, framework: str, store: str, **options: object) -> DemoServer: ...
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Nursery]:
-    with closing(Nursery()) as nursery:
-        yield nursery
+def fork_server() -> Iterator[ForkServer]:
+    with closing(ForkServer()) as fork_server:
+        yield fork_server
 
 
 class Stores:
@@ -58,38 +58,38 @@ def stores(servers: Servers) -> Stores:
 
 @pytest.fixture(scope="session")
 def shared(
-    nursery: Nursery, stores: Stores, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str, str], Serving]]:
+    fork_server: ForkServer, stores: Stores, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str, str], DemoServer]]:
     """The server of a framework on a store, with the middleware as it comes."""
-    running: dict[tuple[str, str], Serving] = {}
+    running: dict[tuple[str, str], DemoServer] = {}
     with ExitStack() as stack:
 
-        def get(framework: str, store: str) -> Serving:
+        def get(framework: str, store: str) -> DemoServer:
             if (framework, store) not in running:
                 folder = tmp_path_factory.mktemp(f"{framework}-{store}")
-                serving = Serving(nursery, folder, framework, stores.url(store, folder))
-                running[framework, store] = stack.enter_context(closing(serving))
+                server = DemoServer(fork_server, folder, framework, stores.url(store, folder))
+                running[framework, store] = stack.enter_context(closing(server))
             return running[framework, store]
 
         yield get
 
 
 @pytest.fixture
-def serve(nursery: Nursery, stores: Stores, tmp_path: Path) -> Iterator[Serve]:
+def start_server(fork_server: ForkServer, stores: Stores, tmp_path: Path) -> Iterator[StartServer]:
     with ExitStack() as stack:
 
-        def start(framework: str, store: str, **options: object) -> Serving:
+        def start(framework: str, store: str, **options: object) -> DemoServer:
             folder = tmp_path / str(len(list(tmp_path.iterdir())))
             folder.mkdir()
             url = store if "://" in store else stores.url(store, folder)
-            serving = Serving(nursery, folder, framework, url, **options)  # type: ignore[arg-type]  # options are mixed
-            return stack.enter_context(closing(serving))
+            server = DemoServer(fork_server, folder, framework, url, **options)  # type: ignore[arg-type]  # options are mixed
+            return stack.enter_context(closing(server))
 
         yield start
 
 
 @pytest.fixture
-def serving(request: pytest.FixtureRequest, shared: Callable[[str, str], Serving]) -> Serving:
+def server(request: pytest.FixtureRequest, shared: Callable[[str, str], DemoServer]) -> DemoServer:
     """The shared server that the test asks for with `on(…)`."""
     framework, store = request.param
     return shared(framework, store)
@@ -138,7 +138,7 @@ def for_each(frameworks: Iterable[str], stores: Iterable[str]) -> pytest.MarkDec
 def _at(pairs: Iterable[tuple[str, str]]) -> pytest.MarkDecorator:
     """One process serves all tests of a framework."""
     return pytest.mark.parametrize(
-        "serving",
+        "server",
         [
             pytest.param(
                 (framework, store), id=f"{framework}-{store}", marks=pytest.mark.xdist_group(f"http-{framework}")

@@ -12,7 +12,7 @@ from tests.backends import FOUR
 from tests.http.behaviour.conftest import (
     ASGI_AND_WSGI,
     EVERY,
-    Serve,
+    StartServer,
     everywhere,
     few,
     for_each,
@@ -20,7 +20,7 @@ from tests.http.behaviour.conftest import (
     on_both_sides,
     on_the_diagonal,
 )
-from tests.http.serving import MISMATCH, Serving, assert_problem, is_replay, new_name
+from tests.http.behaviour.demo_server import MISMATCH, DemoServer, assert_problem, is_replay, new_name
 
 BODIES: dict[str, dict[str, Any]] = {
     "204": {"status": 204},
@@ -42,47 +42,47 @@ EDGES: dict[str, dict[str, Any]] = {
 
 @everywhere
 @pytest.mark.parametrize("plan", BODIES.values(), ids=BODIES.keys())
-def test_a_body_replays_byte_for_byte(serving: Serving, plan: dict[str, Any]) -> None:
-    check_replay(serving, plan)
+def test_a_body_replays_byte_for_byte(server: DemoServer, plan: dict[str, Any]) -> None:
+    check_replay(server, plan)
 
 
 @on_the_diagonal
 @pytest.mark.parametrize("plan", SIZES.values(), ids=SIZES.keys())
-def test_a_body_of_any_size_replays_byte_for_byte(serving: Serving, plan: dict[str, Any]) -> None:
-    check_replay(serving, plan)
+def test_a_body_of_any_size_replays_byte_for_byte(server: DemoServer, plan: dict[str, Any]) -> None:
+    check_replay(server, plan)
 
 
 @on(few("starlette", "flask", "django-asgi", of=EVERY), few("sqlite", of=FOUR))
 @pytest.mark.parametrize("plan", EDGES.values(), ids=EDGES.keys())
-def test_a_body_at_an_edge_replays_byte_for_byte(serving: Serving, plan: dict[str, Any]) -> None:
-    check_replay(serving, plan)
+def test_a_body_at_an_edge_replays_byte_for_byte(server: DemoServer, plan: dict[str, Any]) -> None:
+    check_replay(server, plan)
 
 
-def check_replay(serving: Serving, plan: dict[str, Any]) -> None:
+def check_replay(server: DemoServer, plan: dict[str, Any]) -> None:
     name, key = new_name(), new_name()
 
-    first = serving.trial(name, key, plan)
-    again = serving.trial(name, key, plan)
+    first = server.trial(name, key, plan)
+    again = server.trial(name, key, plan)
 
     assert first.status_code == again.status_code == plan.get("status", 200)
     assert first.content == again.content
     assert first.headers.get("content-type") == again.headers.get("content-type")
     assert is_replay(again)
-    assert serving.runs(name) == 1
+    assert server.runs(name) == 1
     if "size" in plan:
         assert len(again.content) == plan["size"]
 
 
 @on_the_diagonal
-def test_headers_of_one_exchange_are_not_replayed(serving: Serving) -> None:
+def test_headers_of_one_exchange_are_not_replayed(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     headers = {
         "Location": "/stories/1", "ETag": '"1"', "X-Colour": "blue", "Cache-Control": "no-store",
         "Set-Cookie": "session=secret", "X-Request-Id": "1",
     }  # fmt: skip
 
-    first = serving.trial(name, key, {"status": 201, "headers": headers})
-    again = serving.trial(name, key, {"status": 201, "headers": headers})
+    first = server.trial(name, key, {"status": 201, "headers": headers})
+    again = server.trial(name, key, {"status": 201, "headers": headers})
 
     assert first.headers["set-cookie"] == "session=secret"
     for kept in ("location", "etag", "x-colour", "cache-control", "content-type", "content-length"):
@@ -93,25 +93,25 @@ def test_headers_of_one_exchange_are_not_replayed(serving: Serving) -> None:
 
 
 @for_each(ASGI_AND_WSGI, few("memory", of=FOUR))
-def test_the_headers_left_out_can_be_chosen(serve: Serve, framework: str, store: str) -> None:
-    serving = serve(framework, store, deny_headers=["X-Colour"])
+def test_the_headers_left_out_can_be_chosen(start_server: StartServer, framework: str, store: str) -> None:
+    server = start_server(framework, store, deny_headers=["X-Colour"])
     name, key = new_name(), new_name()
     plan = {"headers": {"X-Colour": "blue", "X-Shape": "round"}}
 
-    serving.trial(name, key, plan)
-    again = serving.trial(name, key, plan)
+    server.trial(name, key, plan)
+    again = server.trial(name, key, plan)
 
     assert "x-colour" not in again.headers
     assert again.headers["x-shape"] == "round"
 
 
 @on_the_diagonal
-def test_an_upload_rebuilt_with_another_boundary_is_the_same_request(serving: Serving) -> None:
+def test_an_upload_rebuilt_with_another_boundary_is_the_same_request(server: DemoServer) -> None:
     key, content = new_name(), bytes(range(256)) * 1000
 
     def upload(data: bytes, name: str = "map.png") -> Any:
         # httpx draws a new boundary for every request, as clients do.
-        return serving.post("/api/uploads", key, files={"file": (name, data, "image/png")})
+        return server.post("/api/uploads", key, files={"file": (name, data, "image/png")})
 
     first, again = upload(content), upload(content)
 
@@ -124,20 +124,20 @@ def test_an_upload_rebuilt_with_another_boundary_is_the_same_request(serving: Se
 
 
 @on_the_diagonal
-def test_a_body_over_the_limit_is_refused_and_nothing_runs(serving: Serving) -> None:
+def test_a_body_over_the_limit_is_refused_and_nothing_runs(server: DemoServer) -> None:
     name = new_name()
     plan = {"text": "x" * 1000}
 
-    answer = serving.trial(name, new_name(), plan, rule="small")
-    unkeyed = serving.trial(name, None, plan, rule="small")
+    answer = server.trial(name, new_name(), plan, rule="small")
+    unkeyed = server.trial(name, None, plan, rule="small")
 
     assert_problem(answer, 413, "payloadTooLarge")
     assert unkeyed.status_code == 200, "only requests with a key are held back"
-    assert serving.runs(name) == 1
+    assert server.runs(name) == 1
 
 
 @on_the_diagonal
-def test_a_body_of_unknown_length_over_the_limit_is_refused_too(serving: Serving) -> None:
+def test_a_body_of_unknown_length_over_the_limit_is_refused_too(server: DemoServer) -> None:
     name = new_name()
 
     def parts() -> Iterator[bytes]:
@@ -146,28 +146,28 @@ def test_a_body_of_unknown_length_over_the_limit_is_refused_too(serving: Serving
             yield b"x" * 100
         yield b'"}'
 
-    answer = serving.post(f"/api/trials/small/{name}", new_name(), content=parts())
+    answer = server.post(f"/api/trials/small/{name}", new_name(), content=parts())
 
     assert_problem(answer, 413, "payloadTooLarge")
-    assert serving.runs(name) == 0
+    assert server.runs(name) == 0
 
 
 @on_both_sides
-def test_ten_mebibytes_are_the_limit_unless_said_otherwise(serving: Serving) -> None:
+def test_ten_mebibytes_are_the_limit_unless_said_otherwise(server: DemoServer) -> None:
     name = new_name()
     most = 10 * 1024 * 1024
     body = b'{"text": "' + b"x" * (most - 12) + b'"}'
 
-    within = serving.post(f"/api/trials/plain/{name}", new_name(), content=body)
-    over = serving.post(f"/api/trials/plain/{name}", new_name(), content=body + b" ")
+    within = server.post(f"/api/trials/plain/{name}", new_name(), content=body)
+    over = server.post(f"/api/trials/plain/{name}", new_name(), content=body + b" ")
 
     assert within.status_code == 200
     assert_problem(over, 413, "payloadTooLarge")
-    assert serving.runs(name) == 1
+    assert server.runs(name) == 1
 
 
 @on_the_diagonal
-def test_a_chunked_body_reaches_the_handler_whole_and_replays(serving: Serving) -> None:
+def test_a_chunked_body_reaches_the_handler_whole_and_replays(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
     def parts() -> Iterator[bytes]:
@@ -176,35 +176,35 @@ def test_a_chunked_body_reaches_the_handler_whole_and_replays(serving: Serving) 
             yield b"x" * 1000
         yield b'"}'
 
-    answers = [serving.post(f"/api/trials/plain/{name}", key, content=parts()) for _ in range(2)]
+    answers = [server.post(f"/api/trials/plain/{name}", key, content=parts()) for _ in range(2)]
 
     assert answers[0].text == answers[1].text == "x" * 500_000
     assert is_replay(answers[1])
 
 
 @on_the_diagonal
-def test_a_response_over_the_limit_is_never_run_a_second_time(serving: Serving) -> None:
+def test_a_response_over_the_limit_is_never_run_a_second_time(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
-    first = serving.trial(name, key, {"size": 200_000}, rule="short")
-    again = serving.trial(name, key, {"size": 200_000}, rule="short")
+    first = server.trial(name, key, {"size": 200_000}, rule="short")
+    again = server.trial(name, key, {"size": 200_000}, rule="short")
 
     assert len(first.content) == 200_000
     assert_problem(again, 409, "outcome-not-kept")
     assert "retry-after" not in again.headers
-    assert serving.runs(name) == 1
+    assert server.runs(name) == 1
 
 
 # Django says nothing at all when the body of a request ends early.
 @on(few("starlette", "flask", "django-asgi", of=EVERY), few("sqlite", of=FOUR))
-def test_a_digest_stands_for_the_body_where_the_route_says_so(serving: Serving) -> None:
+def test_a_digest_stands_for_the_body_where_the_route_says_so(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     body = b"{}"
     digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
     path, headers = f"/api/trials/digest/{name}", {"Content-Digest": f"sha-256=:{digest}:"}
 
-    answers = [serving.post(path, key, content=body, headers=headers) for _ in range(2)]
-    lie = serving.post(path, new_name(), content=b'{"status": 201}', headers=headers)
+    answers = [server.post(path, key, content=body, headers=headers) for _ in range(2)]
+    lie = server.post(path, new_name(), content=b'{"status": 201}', headers=headers)
 
     assert answers[0].content == answers[1].content
     assert is_replay(answers[1])

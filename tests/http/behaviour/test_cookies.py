@@ -10,23 +10,30 @@ from tests.backends import FOUR
 from tests.http.behaviour.conftest import (
     ASGI_AND_WSGI,
     EVERY,
-    Serve,
+    StartServer,
     few,
     for_each,
     on_both_sides,
     on_the_diagonal,
 )
-from tests.http.cookie_proxy import CookieProxy, cookie_proxy
-from tests.http.serving import ANSWER_SECONDS_MAX, MISMATCH, Serving, assert_problem, is_replay, new_name
+from tests.http.behaviour.cookie_proxy import CookieProxy, cookie_proxy
+from tests.http.behaviour.demo_server import (
+    ANSWER_SECONDS_MAX,
+    MISMATCH,
+    DemoServer,
+    assert_problem,
+    is_replay,
+    new_name,
+)
 
 CHANGED = (409, "principal-changed")
 
 
 @contextmanager
-def behind_proxy(serving: Serving, lost: int = 1) -> Iterator[tuple[CookieProxy, httpx.Client]]:
+def behind_proxy(server: DemoServer, lost: int = 1) -> Iterator[tuple[CookieProxy, httpx.Client]]:
     """The proxy, and a client of it that keeps every cookie it is given."""
     with (
-        cookie_proxy(serving.address, lost) as proxy,
+        cookie_proxy(server.address, lost) as proxy,
         httpx.Client(base_url=proxy.url, timeout=ANSWER_SECONDS_MAX, trust_env=False) as jar,
     ):
         yield proxy, jar
@@ -36,8 +43,8 @@ def post(jar: httpx.Client, name: str, key: str, plan: object = None, **headers:
     return jar.post(f"/api/trials/plain/{name}", json=plan or {}, headers={"Idempotency-Key": key, **headers})
 
 
-def with_cookies(serving: Serving, name: str, key: str, cookies: str, plan: object = None) -> httpx.Response:
-    return serving.trial(name, key, plan, user="", headers={"Cookie": cookies})
+def with_cookies(server: DemoServer, name: str, key: str, cookies: str, plan: object = None) -> httpx.Response:
+    return server.trial(name, key, plan, user="", headers={"Cookie": cookies})
 
 
 def assert_changed(response: httpx.Response) -> None:
@@ -50,53 +57,53 @@ def assert_changed(response: httpx.Response) -> None:
 
 
 @on_the_diagonal
-def test_with_a_bearer_token_new_cookies_change_nothing(serving: Serving) -> None:
+def test_with_a_bearer_token_new_cookies_change_nothing(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
-    with behind_proxy(serving) as (proxy, jar):
+    with behind_proxy(server) as (proxy, jar):
         answers = [post(jar, name, key, Authorization="Bearer ada-token") for _ in range(3)]
 
     assert proxy.cookies == ["", "balancer=node-1", "balancer=node-2"]
     assert [answer.status_code for answer in answers] == [502, 200, 200]
     assert is_replay(answers[1])
     assert answers[1].content == answers[2].content
-    assert serving.runs(name) == 1
+    assert server.runs(name) == 1
 
 
 @on_the_diagonal
-def test_a_first_request_without_cookies_is_replayed_to_its_retry_with_cookies(serving: Serving) -> None:
+def test_a_first_request_without_cookies_is_replayed_to_its_retry_with_cookies(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
-    with behind_proxy(serving) as (proxy, jar):
+    with behind_proxy(server) as (proxy, jar):
         answers = [post(jar, name, key) for _ in range(3)]
 
     assert proxy.cookies == ["", "balancer=node-1", "balancer=node-2"]
     assert [answer.status_code for answer in answers] == [502, 200, 200]
     assert is_replay(answers[1])
     assert is_replay(answers[2])
-    assert serving.runs(name) == 1
+    assert server.runs(name) == 1
 
 
 @on_the_diagonal
-def test_cookies_that_change_are_refused_and_never_a_second_effect(serving: Serving) -> None:
+def test_cookies_that_change_are_refused_and_never_a_second_effect(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
-    with behind_proxy(serving) as (proxy, jar):
+    with behind_proxy(server) as (proxy, jar):
         jar.cookies.set("balancer", "node-0", domain="127.0.0.1")
         answers = [post(jar, name, key) for _ in range(2)]
 
     assert proxy.cookies == ["balancer=node-0", "balancer=node-1"]
     assert answers[0].status_code == 502
     assert_changed(answers[1])
-    assert serving.runs(name) == 1
+    assert server.runs(name) == 1
 
 
 @for_each(EVERY, few("sqlite", of=FOUR))
-def test_with_session_cookies_the_others_change_nothing(serve: Serve, framework: str, store: str) -> None:
-    serving = serve(framework, store, session_cookies=["session"])
+def test_with_session_cookies_the_others_change_nothing(start_server: StartServer, framework: str, store: str) -> None:
+    server = start_server(framework, store, session_cookies=["session"])
     name, key = new_name(), new_name()
 
-    with behind_proxy(serving) as (proxy, jar):
+    with behind_proxy(server) as (proxy, jar):
         jar.cookies.set("session", "ada-token", domain="127.0.0.1")
         answers = [post(jar, name, key) for _ in range(2)]
         jar.cookies.set("session", "bob-token", domain="127.0.0.1")
@@ -110,30 +117,30 @@ def test_with_session_cookies_the_others_change_nothing(serve: Serve, framework:
     assert answers[0].status_code == 502
     assert is_replay(answers[1])
     assert not is_replay(bob), "another session has keys of its own"
-    assert serving.runs(name) == 2
+    assert server.runs(name) == 2
 
 
 @on_both_sides
-def test_the_order_of_cookies_does_not_count(serving: Serving) -> None:
+def test_the_order_of_cookies_does_not_count(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
-    first = with_cookies(serving, name, key, "a=1; session=ada-token")
-    again = with_cookies(serving, name, key, "session=ada-token; a=1")
+    first = with_cookies(server, name, key, "a=1; session=ada-token")
+    again = with_cookies(server, name, key, "session=ada-token; a=1")
 
     assert is_replay(again)
     assert again.content == first.content
 
 
 @on_the_diagonal
-def test_other_cookies_are_refused_while_the_first_request_runs(serving: Serving) -> None:
+def test_other_cookies_are_refused_while_the_first_request_runs(server: DemoServer) -> None:
     name, key, gate = new_name(), new_name(), new_name()
-    connection = serving.raw(f"/api/trials/plain/{name}", key, {"gate": gate}, headers="Cookie: a=1\r\n", user="")
-    serving.gates.wait_until_reached(gate)
+    connection = server.raw(f"/api/trials/plain/{name}", key, {"gate": gate}, headers="Cookie: a=1\r\n", user="")
+    server.gates.wait_until_reached(gate)
 
-    other = with_cookies(serving, name, key, "a=2", {"gate": gate})
-    none = serving.trial(name, key, {"gate": gate}, user="")
-    same = with_cookies(serving, name, key, "a=1", {"gate": gate})
-    serving.gates.open(gate)
+    other = with_cookies(server, name, key, "a=2", {"gate": gate})
+    none = server.trial(name, key, {"gate": gate}, user="")
+    same = with_cookies(server, name, key, "a=1", {"gate": gate})
+    server.gates.open(gate)
     with connection:
         while connection.recv(65536):
             pass
@@ -142,76 +149,78 @@ def test_other_cookies_are_refused_while_the_first_request_runs(serving: Serving
     assert_changed(none)
     assert same.status_code == 409
     assert "retry-after" in same.headers
-    assert serving.runs(name) == 1
+    assert server.runs(name) == 1
 
 
 @on_the_diagonal
-def test_other_cookies_are_refused_after_a_failure(serving: Serving) -> None:
+def test_other_cookies_are_refused_after_a_failure(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = {"turns": [{"status": 500}, {}]}
-    with_cookies(serving, name, key, "a=1", plan)
+    with_cookies(server, name, key, "a=1", plan)
 
-    other = with_cookies(serving, name, key, "a=2", plan)
-    same = with_cookies(serving, name, key, "a=1", plan)
+    other = with_cookies(server, name, key, "a=2", plan)
+    same = with_cookies(server, name, key, "a=1", plan)
 
     assert_changed(other)
     assert same.json()["attempt"] == 2
-    assert serving.runs(name) == 2
+    assert server.runs(name) == 2
 
 
 @on_the_diagonal
-def test_after_a_failure_without_cookies_a_retry_with_cookies_runs(serving: Serving) -> None:
+def test_after_a_failure_without_cookies_a_retry_with_cookies_runs(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = {"turns": [{"status": 500}, {}]}
-    serving.trial(name, key, plan, user="")
+    server.trial(name, key, plan, user="")
 
-    retry = with_cookies(serving, name, key, "a=1", plan)
-    again = with_cookies(serving, name, key, "a=2", plan)
+    retry = with_cookies(server, name, key, "a=1", plan)
+    again = with_cookies(server, name, key, "a=2", plan)
 
     assert retry.json()["attempt"] == 2
     assert again.content == retry.content
-    assert serving.runs(name) == 2
+    assert server.runs(name) == 2
 
 
 @on_both_sides
-def test_changed_cookies_are_decided_before_another_request(serving: Serving) -> None:
+def test_changed_cookies_are_decided_before_another_request(server: DemoServer) -> None:
     name, key = new_name(), new_name()
-    with_cookies(serving, name, key, "a=1")
+    with_cookies(server, name, key, "a=1")
 
-    other_cookies = with_cookies(serving, name, key, "a=2", {"text": "other"})
-    other_request = with_cookies(serving, name, key, "a=1", {"text": "other"})
+    other_cookies = with_cookies(server, name, key, "a=2", {"text": "other"})
+    other_request = with_cookies(server, name, key, "a=1", {"text": "other"})
 
     assert_changed(other_cookies)
     assert_problem(other_request, *MISMATCH)
 
 
 @on_both_sides
-def test_another_request_under_a_key_used_without_cookies_is_a_reused_key(serving: Serving) -> None:
+def test_another_request_under_a_key_used_without_cookies_is_a_reused_key(server: DemoServer) -> None:
     name, key = new_name(), new_name()
-    serving.trial(name, key, user="")
+    server.trial(name, key, user="")
 
-    assert_problem(with_cookies(serving, name, key, "a=1", {"text": "other"}), *MISMATCH)
+    assert_problem(with_cookies(server, name, key, "a=1", {"text": "other"}), *MISMATCH)
 
 
 @on_both_sides
-def test_cookies_count_beside_basic_credentials_that_many_may_share(serving: Serving) -> None:
+def test_cookies_count_beside_basic_credentials_that_many_may_share(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     basic = {"Authorization": "basic c3RhZ2luZzpzZWNyZXQ="}
 
-    first = serving.trial(name, key, headers={**basic, "Cookie": "session=ada-token"})
-    other = serving.trial(name, key, headers={**basic, "Cookie": "session=bob-token"})
+    first = server.trial(name, key, headers={**basic, "Cookie": "session=ada-token"})
+    other = server.trial(name, key, headers={**basic, "Cookie": "session=bob-token"})
 
     assert first.status_code == 200
     assert_changed(other)
 
 
 @for_each(ASGI_AND_WSGI, few("memory", of=FOUR))
-def test_a_refusal_for_changed_cookies_is_explained_once_in_the_log(serve: Serve, framework: str, store: str) -> None:
-    serving = serve(framework, store)
+def test_a_refusal_for_changed_cookies_is_explained_once_in_the_log(
+    start_server: StartServer, framework: str, store: str
+) -> None:
+    server = start_server(framework, store)
     for _ in range(2):
         name, key = new_name(), new_name()
-        with_cookies(serving, name, key, "a=1")
-        with_cookies(serving, name, key, "a=2")
+        with_cookies(server, name, key, "a=1")
+        with_cookies(server, name, key, "a=2")
 
-    log = serving.wait_for_log("session_cookies=")
-    assert log.count("session_cookies=") == 1
+    log = server.wait_for_log("session_cookies=")
+    assert log.count("idempotency_principal_changed") == 1

@@ -12,8 +12,8 @@ import httpx
 import pytest
 from examples.demo.__main__ import MAKERS
 from tests.backends import FOUR
-from tests.http.behaviour.conftest import Serve, few, on_the_diagonal
-from tests.http.serving import REPOSITORY, Serving, assert_problem, is_replay, new_name
+from tests.http.behaviour.conftest import StartServer, few, on_the_diagonal
+from tests.http.behaviour.demo_server import REPOSITORY, DemoServer, assert_problem, is_replay, new_name
 
 WRITING = {"title": "The well", "text": "It was deep."}
 # Each of the six: path, body, status, and the effect that it has in the world.
@@ -41,18 +41,18 @@ BAD: dict[str, tuple[str, bytes]] = {
 
 @on_the_diagonal
 @pytest.mark.parametrize("route", SIX)
-def test_a_retry_of_each_of_the_six_routes_happens_once(serving: Serving, route: str) -> None:
-    retry_thrice(serving, route)
+def test_a_retry_of_each_of_the_six_routes_happens_once(server: DemoServer, route: str) -> None:
+    retry_thrice(server, route)
 
 
-def retry_thrice(serving: Serving, route: str) -> None:
+def retry_thrice(server: DemoServer, route: str) -> None:
     """Send the same request three times: one effect, and one answer for all."""
     path, body, status, action, subject = SIX[route]
     name, key = new_name(), new_name()
     body = {field: value.replace("{id}", name) for field, value in body.items()}
     path, user = path.replace("{id}", name), "" if route == "registration" else "ada"
 
-    answers = [serving.post(path, key, json=body, user=user) for _ in range(3)]
+    answers = [server.post(path, key, json=body, user=user) for _ in range(3)]
 
     assert [answer.status_code for answer in answers] == [status] * 3, answers[0].text
     assert answers[0].content == answers[1].content == answers[2].content
@@ -60,15 +60,15 @@ def retry_thrice(serving: Serving, route: str) -> None:
     if route == "stories":
         subject = answers[0].json()["id"]
     if route != "proposals":  # its effects have no name of their own
-        assert serving.world.effects(action, subject.replace("{id}", name)) == 1
+        assert server.world.effects(action, subject.replace("{id}", name)) == 1
 
 
 @on_the_diagonal
-def test_the_token_of_a_registration_is_given_again_on_retry_and_works(serving: Serving) -> None:
+def test_the_token_of_a_registration_is_given_again_on_retry_and_works(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
-    tokens = {serving.post("/api/auth/agent", key, json={"name": name}, user="").json()["token"] for _ in range(2)}
-    acted = serving.post(
+    tokens = {server.post("/api/auth/agent", key, json={"name": name}, user="").json()["token"] for _ in range(2)}
+    acted = server.post(
         "/api/dwellers/1/act", json={"action": "dig"}, headers={"Authorization": f"Bearer {tokens.pop()}"}
     )
 
@@ -77,51 +77,51 @@ def test_the_token_of_a_registration_is_given_again_on_retry_and_works(serving: 
 
 
 @on_the_diagonal
-def test_a_story_is_written_changed_and_deleted(serving: Serving) -> None:
-    story = serving.post("/api/stories", new_name(), json=WRITING).json()
+def test_a_story_is_written_changed_and_deleted(server: DemoServer) -> None:
+    story = server.post("/api/stories", new_name(), json=WRITING).json()
     path, key = f"/api/stories/{story['id']}", new_name()
 
-    replaced = [serving.send("PUT", path, key, json=WRITING | {"text": "It was dry."}) for _ in range(2)]
-    amended = serving.send("PATCH", path, new_name(), json={"title": "The dry well"})
-    listed = serving.send("GET", "/api/stories")
-    deleted = [serving.send("DELETE", path, new_name()) for _ in range(2)]
+    replaced = [server.send("PUT", path, key, json=WRITING | {"text": "It was dry."}) for _ in range(2)]
+    amended = server.send("PATCH", path, new_name(), json={"title": "The dry well"})
+    listed = server.send("GET", "/api/stories")
+    deleted = [server.send("DELETE", path, new_name()) for _ in range(2)]
 
     assert replaced[0].json() == story | {"text": "It was dry."}
     assert replaced[0].content == replaced[1].content
     assert amended.json() == story | {"title": "The dry well", "text": "It was dry."}
     assert amended.json() in listed.json()["stories"]
     assert [answer.status_code for answer in deleted] == [204, 204]
-    assert serving.world.effects("change", story["id"]) == 2
-    assert serving.world.effects("delete", story["id"]) == 2
+    assert server.world.effects("change", story["id"]) == 2
+    assert server.world.effects("delete", story["id"]) == 2
 
 
 @on_the_diagonal
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_a_clear_400(serving: Serving, case: str) -> None:
+def test_bad_input_is_a_clear_400(server: DemoServer, case: str) -> None:
     path, body = BAD[case]
 
-    answer = serving.post(path, new_name(), content=body, headers={"Content-Type": "application/json"})
+    answer = server.post(path, new_name(), content=body, headers={"Content-Type": "application/json"})
 
     assert_problem(answer, 400, "badRequest")
 
 
 @on_the_diagonal
-def test_nobody_acts_without_a_token(serving: Serving) -> None:
-    answer = serving.post("/api/dwellers/1/act", new_name(), json={"action": "dig"}, user="nobody")
+def test_nobody_acts_without_a_token(server: DemoServer) -> None:
+    answer = server.post("/api/dwellers/1/act", new_name(), json={"action": "dig"}, user="nobody")
 
     assert_problem(answer, 401, "unauthorized")
 
 
 @pytest.mark.parametrize("store", few("sqlite", of=FOUR))
-def test_quart_is_wrapped_like_the_others(serve: Serve, store: str) -> None:
-    serving = serve("quart", store)
+def test_quart_is_wrapped_like_the_others(start_server: StartServer, store: str) -> None:
+    server = start_server("quart", store)
 
     for route in SIX:
-        retry_thrice(serving, route)
+        retry_thrice(server, route)
     for path, body in BAD.values():
-        answer = serving.post(path, new_name(), content=body, headers={"Content-Type": "application/json"})
+        answer = server.post(path, new_name(), content=body, headers={"Content-Type": "application/json"})
         assert_problem(answer, 400, "badRequest")
-    unknown = serving.post("/api/dwellers/1/act", new_name(), json={"action": "dig"}, user="nobody")
+    unknown = server.post("/api/dwellers/1/act", new_name(), json={"action": "dig"}, user="nobody")
     assert_problem(unknown, 401, "unauthorized")
 
 

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from typing import Protocol
 
 import pytest
-from tests.http.behaviour.conftest import ASGI_AND_WSGI, Serve
-from tests.http.serving import assert_problem, is_replay, new_name
+from tests.http.behaviour.conftest import ASGI_AND_WSGI, StartServer
+from tests.http.behaviour.demo_server import assert_problem, is_replay, new_name
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 
@@ -17,7 +17,7 @@ frameworks = pytest.mark.parametrize("framework", ASGI_AND_WSGI)
 # The group keeps one server of each kind for all of these tests.
 pytestmark = pytest.mark.xdist_group("http-store-down")
 # Short, so that a store that is down is found out soon.
-PATIENCE = 0.5
+STORE_SECONDS = 0.5
 
 
 class StoreServer(Protocol):
@@ -47,38 +47,38 @@ def down(request: pytest.FixtureRequest, own_servers: dict[str, StoreServer]) ->
 
 
 @frameworks
-def test_before_the_handler_nothing_runs(serve: Serve, down: StoreServer, framework: str) -> None:
-    serving = serve(framework, down.url(), store_seconds=PATIENCE)
+def test_before_the_handler_nothing_runs(start_server: StartServer, down: StoreServer, framework: str) -> None:
+    server = start_server(framework, down.url(), store_seconds=STORE_SECONDS)
     name, key = new_name(), new_name()
     down.stop()
 
-    refused = serving.trial(name, key)
-    unkeyed = serving.trial(new_name(), None)
+    refused = server.trial(name, key)
+    unkeyed = server.trial(new_name(), None)
     down.start()
-    answer = serving.trial(name, key)
+    answer = server.trial(name, key)
 
     assert_problem(refused, 503, "unavailable")
     assert int(refused.headers["retry-after"]) >= 1
     assert unkeyed.status_code == 200
     assert answer.status_code == 200
-    assert serving.runs(name) == 1
+    assert server.runs(name) == 1
 
 
 @frameworks
 def test_during_the_handler_the_client_is_never_told_of_success(
-    serve: Serve, down: StoreServer, framework: str
+    start_server: StartServer, down: StoreServer, framework: str
 ) -> None:
-    serving = serve(framework, down.url(), store_seconds=PATIENCE, lease_seconds=2.0)
+    server = start_server(framework, down.url(), store_seconds=STORE_SECONDS, lease_seconds=2.0)
     name, key = new_name(), new_name()
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(serving.trial, name, key, {"gate": name})
-        serving.gates.wait_until_reached(name)
+        running = pool.submit(server.trial, name, key, {"gate": name})
+        server.gates.wait_until_reached(name)
         down.stop()
-        serving.gates.open(name)
+        server.gates.open(name)
         first = running.result()
     down.start()
 
-    answers = [serving.trial(name, key, {"gate": name}, headers={"Prefer": "wait=30"}) for _ in range(2)]
+    answers = [server.trial(name, key, {"gate": name}, headers={"Prefer": "wait=30"}) for _ in range(2)]
 
     assert_problem(first, 503, "unavailable")
     assert [answer.status_code for answer in answers] == [200, 200]
@@ -87,31 +87,33 @@ def test_during_the_handler_the_client_is_never_told_of_success(
 
 
 @frameworks
-def test_after_the_handler_the_answer_waits_for_the_store(serve: Serve, down: StoreServer, framework: str) -> None:
-    serving = serve(framework, down.url(), store_seconds=PATIENCE)
+def test_after_the_handler_the_answer_waits_for_the_store(
+    start_server: StartServer, down: StoreServer, framework: str
+) -> None:
+    server = start_server(framework, down.url(), store_seconds=STORE_SECONDS)
     name, key = new_name(), new_name()
-    first = serving.trial(name, key)
+    first = server.trial(name, key)
     down.stop()
 
-    refused = serving.trial(name, key)
+    refused = server.trial(name, key)
     down.start()
-    again = serving.trial(name, key)
+    again = server.trial(name, key)
 
     assert_problem(refused, 503, "unavailable")
     assert again.content == first.content
     assert is_replay(again)
-    assert serving.runs(name) == 1
+    assert server.runs(name) == 1
 
 
 @frameworks
-def test_proceeding_without_the_store_is_a_choice(serve: Serve, down: StoreServer, framework: str) -> None:
-    serving = serve(framework, down.url(), store_seconds=PATIENCE, on_store_error="proceed")
+def test_proceeding_without_the_store_is_a_choice(start_server: StartServer, down: StoreServer, framework: str) -> None:
+    server = start_server(framework, down.url(), store_seconds=STORE_SECONDS, on_store_error="proceed")
     name, key = new_name(), new_name()
     down.stop()
 
-    answers = [serving.trial(name, key) for _ in range(2)]
+    answers = [server.trial(name, key) for _ in range(2)]
 
     assert [answer.status_code for answer in answers] == [200, 200]
     assert not any(is_replay(answer) for answer in answers)
-    assert serving.runs(name) == 2
-    assert "idempotency_store_failure" in serving.log()
+    assert server.runs(name) == 2
+    assert "idempotency_store_failure" in server.log()

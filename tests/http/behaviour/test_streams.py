@@ -13,14 +13,14 @@ import pytest
 from tests.http.behaviour.conftest import (
     ASGI_AND_WSGI,
     SHARED,
-    Serve,
+    StartServer,
     everywhere,
     few,
     for_each,
     on_both_sides,
     on_the_diagonal,
 )
-from tests.http.serving import Serving, is_replay, new_name
+from tests.http.behaviour.demo_server import DemoServer, is_replay, new_name
 
 EVENTS = "text/event-stream"
 TRIES_MAX = 1000
@@ -47,7 +47,7 @@ class Reader:
 
 
 @contextmanager
-def streaming(serving: Serving, name: str, key: str | None, plan: Any, last: str = "") -> Iterator[Reader]:
+def streaming(server: DemoServer, name: str, key: str | None, plan: Any, last: str = "") -> Iterator[Reader]:
     """Ask for a stream. No piece waits until it is recorded, so a duplicate that is faster than the record is told to
     come again, and does.
     """
@@ -55,7 +55,7 @@ def streaming(serving: Serving, name: str, key: str | None, plan: Any, last: str
     headers |= {"Idempotency-Key": key} if key else {}
     headers |= {"Last-Event-ID": last} if last else {}
     for _ in range(TRIES_MAX):
-        with serving.client.stream("POST", f"/api/trials/plain/{name}", headers=headers, json=plan) as response:
+        with server.client.stream("POST", f"/api/trials/plain/{name}", headers=headers, json=plan) as response:
             if "retry-after" not in response.headers:
                 yield Reader(response)
                 return
@@ -72,13 +72,13 @@ def ids(text: str) -> list[str]:
 
 @on_the_diagonal
 @pytest.mark.parametrize("media_type", ["text/plain; charset=utf-8", EVENTS])
-def test_a_stream_without_a_key_is_untouched(serving: Serving, media_type: str) -> None:
+def test_a_stream_without_a_key_is_untouched(server: DemoServer, media_type: str) -> None:
     name = new_name()
     plan = {"media_type": media_type, "parts": ["data: one\n\n", {"gate": name}, "data: two\n\n"]}
 
-    with streaming(serving, name, None, plan) as stream:
+    with streaming(server, name, None, plan) as stream:
         stream.read_until("one")
-        serving.gates.open(name)
+        server.gates.open(name)
         stream.read_all()
 
     assert stream.text == "data: one\n\ndata: two\n\n"
@@ -86,27 +86,27 @@ def test_a_stream_without_a_key_is_untouched(serving: Serving, media_type: str) 
 
 
 @on_the_diagonal
-def test_the_first_byte_of_a_recorded_stream_is_not_delayed(serving: Serving) -> None:
+def test_the_first_byte_of_a_recorded_stream_is_not_delayed(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = {"parts": ["one", {"gate": name}, "two"]}
 
-    with streaming(serving, name, key, plan) as stream:
+    with streaming(server, name, key, plan) as stream:
         stream.read_until("one")
-        serving.gates.open(name)
+        server.gates.open(name)
 
         assert stream.read_all() == "onetwo"
 
 
 @everywhere
-def test_a_duplicate_joins_the_running_stream_from_its_beginning(serving: Serving) -> None:
+def test_a_duplicate_joins_the_running_stream_from_its_beginning(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = two_events(name)
 
-    with streaming(serving, name, key, plan) as first:
+    with streaming(server, name, key, plan) as first:
         first.read_until("one")
-        with streaming(serving, name, key, plan) as joined:
+        with streaming(server, name, key, plan) as joined:
             joined.read_until("one")
-            serving.gates.open(name)
+            server.gates.open(name)
 
             assert joined.read_all() == first.read_all()
 
@@ -114,60 +114,60 @@ def test_a_duplicate_joins_the_running_stream_from_its_beginning(serving: Servin
     assert joined.response.headers["content-type"].startswith(EVENTS)
     assert "event: end" in joined.text
     assert len(set(ids(joined.text))) == 2
-    assert serving.runs(name) == 1
+    assert server.runs(name) == 1
 
 
 @everywhere
-def test_a_reconnect_resumes_behind_the_last_event(serving: Serving) -> None:
+def test_a_reconnect_resumes_behind_the_last_event(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = two_events(name)
-    with streaming(serving, name, key, plan) as first:
+    with streaming(server, name, key, plan) as first:
         last = ids(first.read_until("one") + first.read_until("\n\n"))[-1]
-    serving.gates.wait_until_reached(name)
+    server.gates.wait_until_reached(name)
 
     def resume() -> str:
-        with streaming(serving, name, key, plan, last) as resumed:
+        with streaming(server, name, key, plan, last) as resumed:
             return resumed.read_all()
 
     # Under WSGI nothing is sent before there is something to send, not even the head.
     with ThreadPoolExecutor(1) as pool:
         resumed = pool.submit(resume)
-        serving.gates.open(name)
+        server.gates.open(name)
         rest = resumed.result()
 
     assert "data: one" not in rest
     assert "data: two" in rest
-    assert serving.runs(name) == 1
+    assert server.runs(name) == 1
 
 
 @everywhere
-def test_a_finished_stream_replays(serving: Serving) -> None:
+def test_a_finished_stream_replays(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = two_events(name)
-    serving.gates.open(name)
+    server.gates.open(name)
 
-    with streaming(serving, name, key, plan) as first:
+    with streaming(server, name, key, plan) as first:
         first.read_all()
-    with streaming(serving, name, key, plan) as again:
+    with streaming(server, name, key, plan) as again:
         again.read_all()
-    with streaming(serving, name, key, plan, ids(first.text)[0]) as resumed:
+    with streaming(server, name, key, plan, ids(first.text)[0]) as resumed:
         resumed.read_all()
 
     assert again.text == first.text
     assert is_replay(again.response)
     assert first.text.endswith(resumed.text)
     assert "one" not in resumed.text
-    assert serving.runs(name) == 1
+    assert server.runs(name) == 1
 
 
 @on_both_sides
-def test_events_with_ids_of_their_own_resume_by_them(serving: Serving) -> None:
+def test_events_with_ids_of_their_own_resume_by_them(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = {"media_type": EVENTS, "parts": ["id: a\ndata: one\n\n", "id: b\ndata: two\n\n", "id: c\ndata: three\n\n"]}
 
-    with streaming(serving, name, key, plan) as first:
+    with streaming(server, name, key, plan) as first:
         first.read_all()
-    with streaming(serving, name, key, plan, "b") as resumed:
+    with streaming(server, name, key, plan, "b") as resumed:
         resumed.read_all()
 
     assert first.text == "id: a\ndata: one\n\nid: b\ndata: two\n\nid: c\ndata: three\n\n"
@@ -175,9 +175,11 @@ def test_events_with_ids_of_their_own_resume_by_them(serving: Serving) -> None:
 
 
 @for_each(ASGI_AND_WSGI, SHARED)
-def test_a_dead_producer_ends_the_stream_with_interrupted(serve: Serve, framework: str, store: str) -> None:
-    producer = serve(framework, store)
-    other = serve(framework, producer.store)
+def test_a_dead_producer_ends_the_stream_with_interrupted(
+    start_server: StartServer, framework: str, store: str
+) -> None:
+    producer = start_server(framework, store)
+    other = start_server(framework, producer.store)
     name, key = new_name(), new_name()
     plan = two_events(name)
 
@@ -196,36 +198,38 @@ def test_a_dead_producer_ends_the_stream_with_interrupted(serve: Serve, framewor
 
 
 @for_each(ASGI_AND_WSGI, few("sqlite", of=SHARED))
-def test_a_retry_of_an_interrupted_stream_runs_again_and_says_so(serve: Serve, framework: str, store: str) -> None:
-    serving = serve(framework, store)
+def test_a_retry_of_an_interrupted_stream_runs_again_and_says_so(
+    start_server: StartServer, framework: str, store: str
+) -> None:
+    server = start_server(framework, store)
     name, key = new_name(), new_name()
     plan = two_events(name)
-    with streaming(serving, name, key, plan) as first:
+    with streaming(server, name, key, plan) as first:
         last = ids(first.read_until("one") + first.read_until("\n\n"))[-1]
-        serving.kill()
+        server.kill()
         with pytest.raises(httpx.RemoteProtocolError):
             first.read_all()
-    serving.start()
-    serving.gates.open(name)
+    server.start()
+    server.gates.open(name)
 
-    with streaming(serving, name, key, plan, last) as again:
+    with streaming(server, name, key, plan, last) as again:
         again.read_all()
 
     assert again.text.startswith("event: interrupted"), "the id was of the earlier attempt"
     assert "one" in again.text
     assert "two" in again.text
     assert set(ids(again.text)).isdisjoint(ids(first.text))
-    assert serving.runs(name) == 2
+    assert server.runs(name) == 2
 
 
 @on_the_diagonal
-def test_the_demos_tale_is_told_once(serving: Serving) -> None:
+def test_the_demos_tale_is_told_once(server: DemoServer) -> None:
     dweller, key = new_name(), new_name()
 
-    tales = [serving.post(f"/api/dwellers/{dweller}/tell", key) for _ in range(2)]
+    tales = [server.post(f"/api/dwellers/{dweller}/tell", key) for _ in range(2)]
 
     assert tales[0].status_code == 200
     assert tales[0].headers["content-type"].startswith(EVENTS)
     assert tales[0].text == tales[1].text
     assert tales[0].text.count("event: word") == 7
-    assert serving.world.effects("tell", dweller) == 1
+    assert server.world.effects("tell", dweller) == 1

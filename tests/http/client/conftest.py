@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.http.client.calling import KINDS, Calling
+from tests.http.client.transports import KINDS, RetryingClient
 
 
 @pytest.fixture(params=KINDS)
-def call(request: pytest.FixtureRequest) -> Calling:
+def call(request: pytest.FixtureRequest) -> RetryingClient:
     """Each of the two transports in turn."""
-    return Calling(request.param)
+    return RetryingClient(request.param)

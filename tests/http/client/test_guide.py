@@ -4,16 +4,16 @@ import dataclasses
 import re
 from pathlib import Path
 
-from onceward.http.retry import WHOLE_BYTES_MAX, Patience, PatienceOptions
+from onceward.http.client.policy import WHOLE_BYTES_MAX, RetryOptions, RetryPolicy
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guides" / "client.md"
 
 
 def test_every_option_is_in_the_guide_with_its_default() -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", GUIDE.read_text("utf-8"), re.MULTILINE))
-    fields = dataclasses.fields(Patience)
+    fields = dataclasses.fields(RetryPolicy)
 
-    assert {field.name for field in fields} == set(PatienceOptions.__annotations__)
+    assert {field.name for field in fields} == set(RetryOptions.__annotations__)
     for field in fields:
         written = ", ".join(field.default) if isinstance(field.default, tuple) else f"{field.default:.15g}"
         assert rows[field.name] == written

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.http.client.asker import INTENT
-from tests.http.client.scripted import Answer, Hold, scripted
+from tests.http.client.intents_process import INTENT
+from tests.servers.scripted_http import Hold, ScriptedResponse, scripted
 
 from onceward import errors
 from onceward.http.client import Intents
@@ -22,9 +22,9 @@ DAY = 24 * 3600.0
 
 
 @contextmanager
-def asker(*arguments: object) -> Iterator[subprocess.Popen[str]]:
+def client_process(*arguments: object) -> Iterator[subprocess.Popen[str]]:
     """A client process that has said that it is ready."""
-    command = [sys.executable, "-m", "tests.http.client.asker", *map(str, arguments)]
+    command = [sys.executable, "-m", "tests.http.client.intents_process", *map(str, arguments)]
     with subprocess.Popen(command, cwd=REPOSITORY, stdin=-1, stdout=-1, text=True) as process:
         try:
             assert process.stdout is not None
@@ -34,13 +34,13 @@ def asker(*arguments: object) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def go(process: subprocess.Popen[str]) -> None:
+def send_go(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("go\n")
     process.stdin.flush()
 
 
-def said(process: subprocess.Popen[str]) -> str:
+def read_line(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -98,10 +98,10 @@ def test_threads_that_ask_at_once_get_one_key(tmp_path: Path) -> None:
 
 def test_processes_that_ask_at_once_get_one_key(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        askers = [stack.enter_context(asker(tmp_path / "intents.db")) for _ in range(4)]
-        for process in askers:
-            go(process)
-        keys = {said(process) for process in askers}
+        processes = [stack.enter_context(client_process(tmp_path / "intents.db")) for _ in range(4)]
+        for process in processes:
+            send_go(process)
+        keys = {read_line(process) for process in processes}
 
     assert len(keys) == 1
     assert uuid.UUID(keys.pop())
@@ -109,19 +109,19 @@ def test_processes_that_ask_at_once_get_one_key(tmp_path: Path) -> None:
 
 def test_a_client_that_was_killed_in_its_request_goes_on_with_the_same_key(tmp_path: Path) -> None:
     file = tmp_path / "intents.db"
-    with scripted(Hold(), Answer(503), Answer(201), Answer(201)) as server:
-        with asker(file, server.url) as killed:
-            go(killed)
+    with scripted(Hold(), ScriptedResponse(503), ScriptedResponse(201), ScriptedResponse(201)) as server:
+        with client_process(file, server.url) as killed:
+            send_go(killed)
             server.wait_for_request()
             killed.kill()
         (unfinished,) = Intents(file).unfinished()
-        with asker(file, server.url) as restarted:
-            go(restarted)
-            key = said(restarted)
+        with client_process(file, server.url) as restarted:
+            send_go(restarted)
+            key = read_line(restarted)
             assert restarted.wait(30) == 0
-        with asker(file, server.url) as later:
-            go(later)
-            assert said(later) != key
+        with client_process(file, server.url) as later:
+            send_go(later)
+            assert read_line(later) != key
 
     assert unfinished.intent == INTENT
     assert server.keys[:3] == [unfinished.key] * 3

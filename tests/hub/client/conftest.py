@@ -10,12 +10,12 @@ from typing import Protocol, TypeVar, Unpack
 from uuid import uuid4
 
 import pytest
-from tests.hub.process import running_hub
+from tests.hub.hub_process import running_hub
 
-from onceward.db.engine import open_database
-from onceward.events.log import PAGE_MAX, NewEvent, append
 from onceward.hub.client import Hub
-from onceward.hub.client.wire import HubOptions
+from onceward.hub.client.connection import HubOptions
+from onceward.hub.db.engine import open_database
+from onceward.hub.events.log import PAGE_MAX, NewEvent, append
 
 T = TypeVar("T")
 

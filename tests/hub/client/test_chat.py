@@ -12,11 +12,11 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from tests.hub.chat_desk import Fifo
+from tests.hub.chat_hub import Fifo
 from tests.hub.client.conftest import Using
-from tests.hub.client.line import Line
+from tests.hub.client.flaky_proxy import FlakyProxy
 from tests.hub.client.test_reference import public, words
-from tests.hub.process import running_hub
+from tests.hub.hub_process import running_hub
 
 from onceward import errors
 from onceward.hub.client import (
@@ -35,7 +35,7 @@ from onceward.hub.client.chat import followed
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ChatHub:
     """A hub with the brain of these tests."""
 
     url: str
@@ -51,12 +51,12 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
-    folder = tmp_path_factory.mktemp("desk")
-    brain = ("--brain", "tests.hub.chat_brain:brain")
+def chat_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatHub]:
+    folder = tmp_path_factory.mktemp("chat_hub")
+    brain = ("--brain", "tests.hub.scripted_brain:brain")
     env = {"OUTSIDE": str(folder / "outside"), "ONCEWARD_TURNS__MAX_ATTEMPTS": "2"}
     with running_hub(data_dir=folder / "data", args=brain, env=env) as hub:
-        yield Desk(hub.url, folder)
+        yield ChatHub(hub.url, folder)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def session() -> str:
     return uuid4().hex
 
 
-def test_something_is_said_and_answered_and_its_turn_seen(desk: Desk, session: str, using: Using) -> None:
+def test_something_is_said_and_answered_and_its_turn_seen(chat_hub: ChatHub, session: str, using: Using) -> None:
     async def use(hub: Hub) -> None:
         text = f"refund order-{session}"
         done = await hub.chat.say(text, wait_seconds=20, session_key=session, metadata={"from": "a test"})
@@ -82,12 +82,12 @@ def test_something_is_said_and_answered_and_its_turn_seen(desk: Desk, session: s
             await hub.chat.say("x", tenant_id="a b")
         assert refused.value.fields[0][0].endswith("tenant_id")
 
-    using(desk.url, use)
+    using(chat_hub.url, use)
 
 
-def test_the_same_words_are_two_messages_and_the_same_key_is_one(desk: Desk, session: str, using: Using) -> None:
+def test_the_same_words_are_two_messages_and_the_same_key_is_one(chat_hub: ChatHub, session: str, using: Using) -> None:
     async def use(hub: Hub) -> None:
-        said = [await hub.chat.say("hello", wait_seconds=20, session_key=session) for _ in range(2)]
+        answers = [await hub.chat.say("hello", wait_seconds=20, session_key=session) for _ in range(2)]
         keyed = [
             await hub.chat.say("hello", wait_seconds=20, session_key=session, idempotency_key=session) for _ in range(2)
         ]
@@ -95,20 +95,20 @@ def test_the_same_words_are_two_messages_and_the_same_key_is_one(desk: Desk, ses
             await hub.chat.say("hello", wait_seconds=20, session_key=session, message_id=session) for _ in range(2)
         ]
 
-        assert len({one.turn_id for one in said}) == 2
+        assert len({one.turn_id for one in answers}) == 2
         assert keyed[0] == keyed[1]
         assert by_id[0].turn_id == by_id[1].turn_id
         with pytest.raises(errors.KeyReused):
             await hub.chat.say("something else", session_key=session, idempotency_key=session)
 
-    using(desk.url, use)
+    using(chat_hub.url, use)
 
 
 def test_without_waiting_it_is_processing_and_a_turn_that_took_its_place_answers(
-    desk: Desk, session: str, using: Using
+    chat_hub: ChatHub, session: str, using: Using
 ) -> None:
     async def use(hub: Hub) -> None:
-        fifo = desk.fifo()
+        fifo = chat_hub.fifo()
         first = await hub.chat.say(f"hold {fifo}", session_key=session)
         soon = await hub.chat.finished(first.turn_id, 0.05)
         following = asyncio.create_task(hub.chat.finished(first.turn_id))
@@ -122,62 +122,66 @@ def test_without_waiting_it_is_processing_and_a_turn_that_took_its_place_answers
         old = await hub.chat.turn(first.turn_id)
         assert (old.status, old.superseded_by) == ("superseded", second.turn_id)
 
-    using(desk.url, use)
+    using(chat_hub.url, use)
 
 
-def test_a_lost_answer_is_asked_for_again_and_nothing_is_said_twice(desk: Desk, session: str, using: Using) -> None:
+def test_a_lost_answer_is_asked_for_again_and_nothing_is_said_twice(
+    chat_hub: ChatHub, session: str, using: Using
+) -> None:
     async def use(hub: Hub) -> None:
-        async with Line(desk.url) as line, Hub(line.url) as far:
-            line.lose_answers = 2
+        async with FlakyProxy(chat_hub.url) as proxy, Hub(proxy.url) as far:
+            proxy.lose_answers = 2
             done = await far.chat.say(f"refund order-{session}", wait_seconds=20, session_key=session)
-            assert line.lose_answers == 0
+            assert proxy.lose_answers == 0
 
-        assert (done.status, desk.paid().count(f"order-{session}")) == ("complete", 1)
+        assert (done.status, chat_hub.paid().count(f"order-{session}")) == ("complete", 1)
         assert len((await hub.chat.turn(done.turn_id)).messages) == 1
 
-    using(desk.url, use)
+    using(chat_hub.url, use)
 
 
-def test_a_stream_gives_what_is_said_and_the_same_key_gives_it_again(desk: Desk, session: str, using: Using) -> None:
+def test_a_stream_gives_what_is_said_and_the_same_key_gives_it_again(
+    chat_hub: ChatHub, session: str, using: Using
+) -> None:
     async def use(hub: Hub) -> None:
         text = f"say one\nrefund order-{session}\nsay zw\u00f6lf"
-        heard = [event async for event in hub.chat.stream(text, session_key=session, idempotency_key=session)]
+        received = [event async for event in hub.chat.stream(text, session_key=session, idempotency_key=session)]
         again = [event async for event in hub.chat.stream(text, session_key=session, idempotency_key=session)]
-        turn_id = heard[-1].data["turn_id"]
+        turn_id = received[-1].data["turn_id"]
 
-        assert [event.name for event in heard] == ["delta", "tool", "delta", "done"]
-        assert [event.id for event in heard] == ["1.1", "1.2", "1.3", "1.4"]
-        assert "".join(event.text for event in heard) == "onezw\u00f6lf"
-        assert [event.is_last for event in heard] == [False, False, False, True]
-        assert again == heard
-        assert [event async for event in hub.chat.follow(turn_id)] == heard
-        assert [event async for event in hub.chat.follow(turn_id, after="1.2")] == heard[2:]
+        assert [event.name for event in received] == ["delta", "tool", "delta", "done"]
+        assert [event.id for event in received] == ["1.1", "1.2", "1.3", "1.4"]
+        assert "".join(event.text for event in received) == "onezw\u00f6lf"
+        assert [event.is_last for event in received] == [False, False, False, True]
+        assert again == received
+        assert [event async for event in hub.chat.follow(turn_id)] == received
+        assert [event async for event in hub.chat.follow(turn_id, after="1.2")] == received[2:]
         with pytest.raises(errors.KeyReused):
             await anext(hub.chat.stream("something else", session_key=session, idempotency_key=session))
         with pytest.raises(errors.NotFound):
             await anext(hub.chat.follow("nobody"))
 
-    using(desk.url, use)
+    using(chat_hub.url, use)
 
 
-def test_a_stream_that_is_cut_goes_on_behind_what_was_heard(desk: Desk, session: str, using: Using) -> None:
+def test_a_stream_that_is_cut_goes_on_behind_what_was_heard(chat_hub: ChatHub, session: str, using: Using) -> None:
     async def use(hub: Hub) -> None:
-        fifo = desk.fifo()
-        async with Line(desk.url) as line, Hub(line.url) as far:
+        fifo = chat_hub.fifo()
+        async with FlakyProxy(chat_hub.url) as proxy, Hub(proxy.url) as far:
             stream = far.chat.stream(f"say one\nsay two\nhold {fifo}\nsay three", session_key=session)
-            heard = [await anext(stream), await anext(stream)]
+            received = [await anext(stream), await anext(stream)]
             rest = asyncio.create_task(_rest(stream))
             for cuts in (1, 2):
-                await line.cut()
-                while line.connections <= cuts:
+                await proxy.cut()
+                while proxy.connections <= cuts:
                     await asyncio.wait({rest}, timeout=0.01)
             fifo.release()
-            heard += await rest
+            received += await rest
 
-        assert [event.text for event in heard] == ["one", "two", "three", ""]
-        assert heard == [event async for event in hub.chat.follow(heard[-1].data["turn_id"])]
+        assert [event.text for event in received] == ["one", "two", "three", ""]
+        assert received == [event async for event in hub.chat.follow(received[-1].data["turn_id"])]
 
-    using(desk.url, use)
+    using(chat_hub.url, use)
 
 
 async def _rest(stream: AsyncGenerator[ChatEvent, None]) -> list[ChatEvent]:
@@ -185,41 +189,41 @@ async def _rest(stream: AsyncGenerator[ChatEvent, None]) -> list[ChatEvent]:
 
 
 def test_who_listens_while_an_answer_begins_anew_is_told_and_hears_the_new_one(
-    desk: Desk, session: str, using: Using
+    chat_hub: ChatHub, session: str, using: Using
 ) -> None:
     async def use(hub: Hub) -> None:
-        fifo, broken = desk.fifo(), desk.folder / "broken"
+        fifo, broken = chat_hub.fifo(), chat_hub.folder / "broken"
         broken.touch()
         stream = hub.chat.stream(f"say one\nhold {fifo}\nfail", session_key=session)
-        heard = [await anext(stream)]
+        received = [await anext(stream)]
         fifo.release()
-        heard += await _rest(stream)
+        received += await _rest(stream)
         broken.unlink()
-        failed = await hub.chat.finished(heard[-1].data["turn_id"])
+        failed = await hub.chat.finished(received[-1].data["turn_id"])
 
-        assert [(event.name, event.is_last) for event in heard] == [
+        assert [(event.name, event.is_last) for event in received] == [
             ("delta", False), ("interrupted", False), ("delta", False), ("interrupted", True),
         ]  # fmt: skip
-        assert heard[-1].data["error"] == "RuntimeError: told to fail"
+        assert received[-1].data["error"] == "RuntimeError: told to fail"
         assert (failed.status, failed.error) == ("failed", "RuntimeError: told to fail")
 
-    using(desk.url, use)
+    using(chat_hub.url, use)
 
 
 def test_who_follows_behind_an_event_of_another_answer_hears_that_it_began_anew(
-    desk: Desk, using: Using, session: str
+    chat_hub: ChatHub, using: Using, session: str
 ) -> None:
     async def use(hub: Hub) -> None:
         done = await hub.chat.say("say one", wait_seconds=20, session_key=session)
-        heard = await _rest(hub.chat.follow(done.turn_id, after="0.7"))
+        received = await _rest(hub.chat.follow(done.turn_id, after="0.7"))
 
-        assert [(event.id, event.name) for event in heard] == [
+        assert [(event.id, event.name) for event in received] == [
             ("0.7", "interrupted"),
             ("1.1", "delta"),
             ("1.2", "done"),
         ]
 
-    using(desk.url, use)
+    using(chat_hub.url, use)
 
 
 def test_an_event_in_pieces_is_put_together_and_what_is_none_is_refused() -> None:
@@ -236,30 +240,30 @@ def test_an_event_in_pieces_is_put_together_and_what_is_none_is_refused() -> Non
         return httpx.Response(200, content=_pieces(bodies.pop(0)))
 
     async def main() -> list[ChatEvent]:
-        heard = [event async for event in followed(connect, None)]
-        with pytest.raises(errors.UnexpectedAnswer, match="no event of a turn"):
+        received = [event async for event in followed(connect, None)]
+        with pytest.raises(errors.UnexpectedAnswer, match="not an event of a turn"):
             await anext(followed(connect, None))
-        return heard
+        return received
 
     assert [(event.name, event.text) for event in asyncio.run(main())] == [("delta", large), ("done", "")]
     assert asked == [None, "1.1", None]
 
 
 async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:
-    for place in range(0, len(body), 65_537):
-        yield body[place : place + 65_537]
+    for start in range(0, len(body), 65_537):
+        yield body[start : start + 65_537]
 
 
-def test_all_of_it_is_there_waiting_instead_of_awaited(desk: Desk, session: str) -> None:
-    with BlockingHub(desk.url) as hub:
+def test_all_of_it_is_there_waiting_instead_of_awaited(chat_hub: ChatHub, session: str) -> None:
+    with BlockingHub(chat_hub.url) as hub:
         done = hub.chat.say("hello", wait_seconds=20, session_key=session)
-        heard = list(hub.chat.stream("say one", session_key=session))
+        received = list(hub.chat.stream("say one", session_key=session))
 
         assert done.response == "answered: hello"
         assert hub.chat.turn(done.turn_id).response == done.response
         assert hub.chat.finished(done.turn_id) == done
-        assert [event.name for event in heard] == ["delta", "done"]
-        assert list(hub.chat.follow(heard[-1].data["turn_id"], after="1.1")) == heard[1:]
+        assert [event.name for event in received] == ["delta", "done"]
+        assert list(hub.chat.follow(received[-1].data["turn_id"], after="1.1")) == received[1:]
     assert public(BlockingChat) == public(Chat)
 
 

@@ -51,7 +51,7 @@ def test_mail_is_normalized_by_its_parts_and_as_it_is(url: str, using: Using) ->
 
         assert mail["content_type"] == "newsletter"
         assert thread["idempotency_key_primary"] == parts["idempotency_key_primary"]
-        with pytest.raises(errors.InvalidInput, match="content_type can be said of bytes"):
+        with pytest.raises(errors.InvalidInput, match="content_type: only for a mail as bytes"):
             await hub.ingest.normalize_email({}, content_type="newsletter")
 
     using(url, use)
@@ -110,9 +110,9 @@ def test_policies_and_the_mode_are_seen_and_changed(url: str) -> None:
         assert (made.update_fields, made.enabled, made.secondary_role) == (("title",), True, "identity")
         assert (changed.policy_id, changed.conflict_action) == (made.policy_id, "skip")
         assert (changed.update_fields, changed.enabled, changed.secondary_role) == (("title",), False, "hint")
-        said: dict[str, Any] = {"source": "songs", "content_type": "song", "conflict_action": "skip"}
-        assert hub.ingest.put_policy(policy_key, **said) == changed
-        changed = hub.ingest.put_policy(policy_key, update_fields=None, **said)
+        fields: dict[str, Any] = {"source": "songs", "content_type": "song", "conflict_action": "skip"}
+        assert hub.ingest.put_policy(policy_key, **fields) == changed
+        changed = hub.ingest.put_policy(policy_key, update_fields=None, **fields)
         assert (changed.update_fields, changed.enabled, changed.secondary_role) == (None, False, "hint")
         assert changed in hub.ingest.policies()
         assert changed not in hub.ingest.policies("pkm_test")

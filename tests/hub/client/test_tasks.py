@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 from tests.hub.client.conftest import Using
-from tests.hub.client.line import Line
+from tests.hub.client.flaky_proxy import FlakyProxy
 
-from onceward import errors, tasks
-from onceward.db.engine import open_database
+from onceward import errors
+from onceward.hub import tasks
 from onceward.hub.client import BlockingHub, Hub, TaskAttachment
+from onceward.hub.db.engine import open_database
 
 CONTENT = b'{"a": 1}\n'
 
@@ -94,10 +95,10 @@ def test_everything_that_is_said_of_a_file_comes_back_with_it(url: str, using: U
 
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Files")
-        heard: list[tuple[int, int]] = []
+        reported: list[tuple[int, int]] = []
         made = await hub.attach_file(
             task.id, file, "artifact", title="Ä title\r\nof two lines", media_type="application/json", meta={"ü": [1]},
-            labels=["B", "a", "b"], expires_at="2999-01-01", progress=lambda done, total: heard.append((done, total)),
+            labels=["B", "a", "b"], expires_at="2999-01-01", progress=lambda done, total: reported.append((done, total)),
         )  # fmt: skip
 
         assert (made.kind, made.source_type, made.task_id) == ("artifact", "managed_blob", task.id)
@@ -107,7 +108,7 @@ def test_everything_that_is_said_of_a_file_comes_back_with_it(url: str, using: U
         assert made.expires_at == datetime(2999, 1, 1, 23, 59, 59, 999999, UTC)
         assert (made.sha256, made.size_bytes) == (hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
         assert not made.expired
-        assert heard == [(len(CONTENT), len(CONTENT))]
+        assert reported == [(len(CONTENT), len(CONTENT))]
         assert await hub.attachment(made.id) == made
         assert await hub.task_attachments(task.id) == [made]
         assert await fetched(hub, made) == CONTENT
@@ -225,25 +226,25 @@ def test_an_upload_with_the_same_key_happens_once(url: str, using: Using, tmp_pa
 def test_an_upload_that_was_cut_is_sent_again_from_its_beginning(url: str, using: Using) -> None:
     """Far more than a retrying transport would keep in memory."""
     content = os.urandom(12 * 1024 * 1024)
-    heard: list[int] = []
+    reported: list[int] = []
 
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Cut")
-        async with Line(url) as line, Hub(line.url) as far:
+        async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
 
             def progress(done: int, _total: int) -> None:
-                heard.append(done)
-                if done > len(content) // 2 and line.connections == 1:
-                    for one in line.live:
+                reported.append(done)
+                if done > len(content) // 2 and proxy.connections == 1:
+                    for one in proxy.live:
                         one.cancel()
 
             made = await far.attach_file(task.id, io.BytesIO(content), "other", progress=progress)
 
-            assert line.connections == 2
+            assert proxy.connections == 2
         assert await hub.task_attachments(task.id) == [made]
         assert made.sha256 == hashlib.sha256(content).hexdigest()
-        assert heard[-1] == len(content)
-        assert sorted(heard) != heard
+        assert reported[-1] == len(content)
+        assert sorted(reported) != reported
 
     using(url, use)
 
@@ -251,11 +252,11 @@ def test_an_upload_that_was_cut_is_sent_again_from_its_beginning(url: str, using
 def test_a_lost_answer_to_an_upload_is_asked_for_again(url: str, using: Using) -> None:
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Lost")
-        async with Line(url) as line, Hub(line.url) as far:
-            line.lose_answers = 2
+        async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
+            proxy.lose_answers = 2
             made = await far.attach_file(task.id, io.BytesIO(b"x" * 100_000), "other")
 
-            assert line.connections == 3
+            assert proxy.connections == 3
         assert await hub.task_attachments(task.id) == [made]
 
     using(url, use)
@@ -268,11 +269,11 @@ def test_a_download_that_is_cut_again_and_again_is_resumed(url: str, using: Usin
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Resumed")
         made = await hub.attach_file(task.id, io.BytesIO(content), "other")
-        async with Line(url) as line, Hub(line.url) as far:
-            line.answer_bytes_max = 2 * 1024 * 1024
+        async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
+            proxy.answer_bytes_max = 2 * 1024 * 1024
             done = await far.download(made.id, target)
 
-            assert line.connections > 2
+            assert proxy.connections > 2
         assert done.sha256 == made.sha256
         assert target.read_bytes() == content
 

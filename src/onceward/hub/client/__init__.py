@@ -1,4 +1,4 @@
-"""A client for the hub. It needs httpx and the standard library, and nothing of what the hub itself is made of.
+"""A client for the hub. It needs httpx, but not the packages of the extra `hub`. Start with `hub.py`.
 
 async with Hub("http://127.0.0.1:8787", token="…") as hub:
     made = await hub.create_topic("Release 2.0")
@@ -10,17 +10,17 @@ with BlockingHub("http://127.0.0.1:8787") as hub:
 from onceward.errors import missing_extra
 
 try:
-    import httpx as _  # noqa: F401  # asked for first, so that the error names its extra
+    import httpx as _  # noqa: F401  # imported first, so that the error names its extra
 except ModuleNotFoundError as error:
     raise missing_extra(error, __name__, "client") from error
 
 from onceward.hub.client.blocking import BlockingChat, BlockingClaims, BlockingFollowing, BlockingHub, BlockingIngest
 from onceward.hub.client.chat import Chat, ChatAnswer, ChatEvent, ChatMessage, Saying, ToolSeen, TurnSeen
 from onceward.hub.client.claims import ClaimPage, Claims, ClaimSeen
-from onceward.hub.client.following import Following
+from onceward.hub.client.follow import Following
 from onceward.hub.client.hub import Hub
 from onceward.hub.client.ingest import Entry, EntryInserted, Ingest, Policy
-from onceward.hub.client.values import (
+from onceward.hub.client.types import (
     About,
     Attached,
     Attachment,

@@ -1,6 +1,6 @@
-"""The hub for synchronous code: the same methods, waiting instead of awaited.
+"""The client for synchronous code: the same methods, which block instead of being awaited.
 
-There are no synchronous twins: the coroutines run on one event loop, in a thread that belongs to the `BlockingHub`.
+The code is not duplicated: the coroutines run on one event loop, in a thread that belongs to the `BlockingHub`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack
 from onceward.errors import StoreClosed
 from onceward.hub.client.chat import Chat
 from onceward.hub.client.claims import Claims
-from onceward.hub.client.following import Following
+from onceward.hub.client.connection import HubOptions
+from onceward.hub.client.follow import Following
 from onceward.hub.client.hub import Hub
 from onceward.hub.client.ingest import Ingest
-from onceward.hub.client.values import Event
-from onceward.hub.client.wire import HubOptions
+from onceward.hub.client.types import Event
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -64,7 +64,7 @@ def _follows(
 
 
 class _Part(Protocol):
-    """What stands for a part of the hub, such as `hub.claims`."""
+    """A part of the blocking client, such as `hub.claims`."""
 
     hub: BlockingHub
 
@@ -100,7 +100,7 @@ def _ingest(hub: Hub) -> Ingest:
 
 
 class BlockingChat:
-    """`hub.chat`, waiting instead of awaited."""
+    """Blocking version of `Chat`. `BlockingHub` creates it as `hub.chat`."""
 
     def __init__(self, hub: BlockingHub) -> None:
         self.hub = hub
@@ -113,7 +113,7 @@ class BlockingChat:
 
 
 class BlockingClaims:
-    """`hub.claims`, waiting instead of awaited."""
+    """Blocking version of `Claims`. `BlockingHub` creates it as `hub.claims`."""
 
     def __init__(self, hub: BlockingHub) -> None:
         self.hub = hub
@@ -127,7 +127,7 @@ class BlockingClaims:
 
 
 class BlockingIngest:
-    """`hub.ingest`, waiting instead of awaited."""
+    """Blocking version of `Ingest`. `BlockingHub` creates it as `hub.ingest`."""
 
     def __init__(self, hub: BlockingHub) -> None:
         self.hub = hub
@@ -143,7 +143,24 @@ class BlockingIngest:
 
 
 class BlockingHub:
-    """`with BlockingHub("http://127.0.0.1:8787", token="…") as hub:`. Threads may share it."""
+    """Blocking client of a hub: `with BlockingHub("http://127.0.0.1:8787", token="…") as hub:`.
+
+    It has the methods of `Hub`, which raise the same exceptions. Threads may share it.
+
+    Args:
+        url: The URL of the hub, with http or https.
+        token: The access token. A hub without tokens accepts requests from its own machine without one.
+        options: Timeouts and the transport; see `HubOptions`.
+
+    Attributes:
+        hub: The asynchronous client, for coroutines that are passed to `wait`.
+        chat: Operations on messages and turns, a `BlockingChat`.
+        claims: Operations on claims, a `BlockingClaims`.
+        ingest: Operations on ingested entries, a `BlockingIngest`.
+
+    Raises:
+        InvalidOption: The URL, the token or an option is not valid.
+    """
 
     def __init__(self, url: str, token: str | None = None, **options: Unpack[HubOptions]) -> None:
         self.hub = Hub(url, token, **options)
@@ -167,23 +184,33 @@ class BlockingHub:
             await self._enough.wait()
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end on the hub's loop, and give what it gives. An interrupt cancels it."""
-        # Under the lock: what is begun after the end would never be looked at.
+        """Run a coroutine on the client's event loop and wait for it. An interrupt cancels it.
+
+        Args:
+            coroutine: A coroutine, usually of a method of `hub`.
+
+        Returns:
+            The result of the coroutine.
+
+        Raises:
+            StoreClosed: The client is closed, or was closed during the call.
+        """
+        # Under the lock: a coroutine that is scheduled after the loop has ended would never run.
         with self._lock:
             if self._loop is None:
                 coroutine.close()
-                raise StoreClosed("this client was closed; open another")
+                raise StoreClosed("this client is closed; create a new one")
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return future.result()
         except CancelledError:
-            raise StoreClosed("this client was closed in the middle of the call") from None
+            raise StoreClosed("this client was closed during the call") from None
         except BaseException:
             future.cancel()
             raise
 
     def close(self) -> None:
-        """Close all connections. Calls that still wait are told `StoreClosed`."""
+        """Close all connections. Calls in progress raise `StoreClosed`."""
         with self._lock:
             loop, self._loop = self._loop, None
             if loop is not None:
@@ -227,7 +254,7 @@ class BlockingHub:
 
 
 class BlockingFollowing:
-    """`for event in hub.follow():`, as `Following`."""
+    """Blocking version of `Following`: `for event in hub.follow():`. `BlockingHub.follow` creates it."""
 
     def __init__(self, hub: BlockingHub, following: Following) -> None:
         self._hub = hub
@@ -235,10 +262,12 @@ class BlockingFollowing:
 
     @property
     def cursor(self) -> int | None:
+        """The position in the log, as in `Following`."""
         return self._following.cursor
 
     @property
     def log_epoch(self) -> str | None:
+        """The identity of the hub's log."""
         return self._following.log_epoch
 
     def __iter__(self) -> Self:
@@ -258,7 +287,7 @@ class BlockingFollowing:
         self.close()
 
     def close(self) -> None:
-        """End it, and close its connection."""
+        """End the iteration and close its connection."""
         with contextlib.suppress(StoreClosed):
             self._hub.wait(self._following.aclose())
 

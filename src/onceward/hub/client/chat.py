@@ -1,7 +1,7 @@
-"""`hub.chat`: say something to the hub's brain, look at the turn that answers it, and follow what it says.
+"""`hub.chat`: send messages to the hub's brain, read the turns that answer them, and follow their streams.
 
-A stream that breaks is resumed behind the last event that was given out. An answer that began anew is told by the event
-`interrupted`: what came before it is no part of the answer.
+A broken stream is resumed after the last event that was yielded. If the response starts again from the beginning, the
+stream has an event `interrupted`: discard the text before it.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from uuid import uuid4
 import httpx
 
 from onceward.core.canonical import Json
+from onceward.core.log_event import log_event
 from onceward.errors import UnexpectedAnswer
-from onceward.http.events import Events, is_event_stream
-from onceward.http.retry import Patience
-from onceward.hub.client import answers
-from onceward.hub.client.wire import SECONDS_MAX, Wire, as_json, path_of
-from onceward.terms import check_seconds
+from onceward.http.client.policy import RetryPolicy
+from onceward.http.response.sse import EventSplitter, is_event_stream
+from onceward.hub.client import responses
+from onceward.hub.client.connection import SECONDS_MAX, HubConnection, as_json, path_of
+from onceward.ledger.terms import check_seconds
 
-# The hub sends a sign of life every 15 seconds: one may be late, a second lost on the way.
+# The hub sends a heartbeat every 15 seconds: one may be late, and a second one may be lost.
 SILENCE_SECONDS = 45.0
-# How long one request waits for its turn. What takes longer is followed.
+# Time that one request waits for its turn. A longer turn is followed through its stream.
 _ASK_SECONDS = 10
-# There is no last try: a hub that does not answer is the wire's to give up.
-_PATIENCE = Patience(tries=sys.maxsize)
+# Unlimited attempts: the connection decides when to give up on a hub that does not respond.
+_BACKOFF = RetryPolicy(tries=sys.maxsize)
 _ENDED = b"\n\n"
 _UNFINISHED = frozenset({"accumulating", "processing", "committing"})
 
-# Opens the stream behind the event of this id, or at its beginning; of the turn of this id, if it is known by now.
+# Opens the stream after the event with this id, or from the beginning. The turn's id is given once it is known.
 _Connect: TypeAlias = Callable[[str | None, str | None], Awaitable[httpx.Response]]
 
 _log = logging.getLogger("onceward.hub.client")
@@ -46,7 +47,17 @@ _draw = random.SystemRandom().random
 
 
 class Saying(TypedDict, total=False):
-    """What may be said of a message; what is left out is filled in by the hub."""
+    """Optional fields of a message. The hub fills in those that are not given.
+
+    Attributes:
+        tenant_id: The tenant of the conversation.
+        customer_id: The customer who writes.
+        agent_id: The agent that answers.
+        channel: The channel of the conversation.
+        message_id: The id of the message. A second message with the same id is a duplicate.
+        session_key: The conversation, in place of the one that follows from the fields above.
+        metadata: Further data, a JSON object.
+    """
 
     tenant_id: str
     customer_id: str
@@ -59,7 +70,7 @@ class Saying(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """A message that a turn carries."""
+    """A message of a turn."""
 
     message_id: str
     content: str
@@ -69,9 +80,16 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class ChatAnswer:
-    """How it stands with a message: `status` is `processing`, `complete`, `failed` or `superseded`.
+    """State of the turn that answers a message.
 
-    `duplicate_of` names the turn that had this message already. `error` says why a turn failed.
+    Attributes:
+        status: `processing`, `complete`, `failed` or `superseded`.
+        turn_id: The id of the turn.
+        response: The response of a complete turn.
+        messages: The messages that the turn answers.
+        duplicate_of: The id of the turn that already had this message.
+        superseded_by: The id of the turn that replaced this one.
+        error: The reason why the turn failed.
     """
 
     status: str
@@ -85,7 +103,7 @@ class ChatAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ToolSeen:
-    """A call of a tool that was allowed to have an effect."""
+    """A tool call of a turn that may have had an effect."""
 
     tool: str
     key: str
@@ -98,7 +116,7 @@ class ToolSeen:
 
 @dataclass(frozen=True, slots=True)
 class TurnSeen:
-    """A turn as it was when somebody looked. Times are text in UTC."""
+    """Snapshot of a turn. Times are text in UTC."""
 
     turn_id: str
     turn_group_id: str
@@ -117,7 +135,7 @@ class TurnSeen:
 
 @dataclass(frozen=True, slots=True)
 class ChatEvent:
-    """One event of a turn's stream: `delta`, `tool`, `done`, `superseded` or `interrupted`."""
+    """An event of a turn's stream. `name` is `delta`, `tool`, `done`, `superseded` or `interrupted`."""
 
     id: str
     name: str
@@ -125,20 +143,20 @@ class ChatEvent:
 
     @property
     def text(self) -> str:
-        """The part of the answer that a `delta` is; empty for others."""
+        """The text of a `delta`, a part of the response. Empty for other events."""
         return str(self.data.get("text", "")) if self.name == "delta" else ""
 
     @property
     def is_last(self) -> bool:
-        """Whether the turn is over with it. A turn that failed is interrupted with an `error`."""
+        """True if the turn is over after this event. A failed turn ends with an `interrupted` that has an `error`."""
         return self.name in {"done", "superseded"} or (self.name == "interrupted" and "error" in self.data)
 
 
 class Chat:
-    """Made by `Hub`."""
+    """Messages and turns of a hub. `Hub` creates it as `hub.chat`."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, connection: HubConnection) -> None:
+        self._connection = connection
 
     async def say(
         self,
@@ -148,26 +166,63 @@ class Chat:
         idempotency_key: str | None = None,
         **about: Unpack[Saying],
     ) -> ChatAnswer:
-        """Say something, once, and wait so long for the answer; without it the answer is `processing`.
+        """Send a message, once, and wait for the response to it.
 
-        Each call is a message of its own, also with the same words, unless it has the same `idempotency_key` or
-        `message_id`. `Busy` when the turn of a message that was sent before under the same key is not over yet.
+        Each call sends a new message, even with the same text, unless the `idempotency_key` or the `message_id` is the
+        same.
+
+        Args:
+            message: The text of the message.
+            wait_seconds: The time to wait for the response.
+            idempotency_key: A key of your own, to repeat the call later. By default, the client generates one.
+            about: Further fields of the message; see `Saying`.
+
+        Returns:
+            The state of the turn: `processing` if it is not over after `wait_seconds`.
+
+        Raises:
+            Busy: The turn of an earlier message with the same key is not over, or too many turns are queued.
+            KeyReused: The key was already used with a different message.
+            TooLarge: The message is too large.
+            InvalidOption: `wait_seconds` is not valid.
         """
         deadline = time.monotonic() + _wait(wait_seconds)
         request = self._message("/chat", message, idempotency_key, about)
         if wait_seconds >= 1:
             request.headers["Prefer"] = f"wait={min(int(wait_seconds), _ASK_SECONDS)}"
-            _be_silent(self._wire, request, self._wire.try_seconds + _ASK_SECONDS)
-        said = answers.read(await self._wire.send(request), _answer)
+            _set_read_timeout(self._connection, request, self._connection.try_seconds + _ASK_SECONDS)
+        answer = responses.read(await self._connection.send(request), _answer)
         left = deadline - time.monotonic()
-        return said if said.status != "processing" or left <= 0 else await self.finished(said.turn_id, left)
+        return answer if answer.status != "processing" or left <= 0 else await self.finished(answer.turn_id, left)
 
     async def turn(self, turn_id: str) -> TurnSeen:
-        """A turn as it is now; `NotFound` when there is none."""
-        return await self._wire.look(path_of("/turns", "turn", turn_id), {}, _turn)
+        """Return the current state of a turn.
+
+        Args:
+            turn_id: The id of the turn.
+
+        Returns:
+            A snapshot of the turn.
+
+        Raises:
+            NotFound: The turn does not exist.
+        """
+        return await self._connection.read(path_of("/turns", "turn", turn_id), {}, _turn)
 
     async def finished(self, turn_id: str, wait_seconds: float = 60.0) -> ChatAnswer:
-        """The turn when it is over, or the one that took its place; as it is after so many seconds."""
+        """Wait until a turn is over, or until the turn that superseded it is.
+
+        Args:
+            turn_id: The id of the turn.
+            wait_seconds: The time to wait.
+
+        Returns:
+            The state of the last turn: `processing` if it is not over after `wait_seconds`.
+
+        Raises:
+            NotFound: The turn does not exist.
+            InvalidOption: `wait_seconds` is not valid.
+        """
         try:
             async with asyncio.timeout(_wait(wait_seconds)):
                 while True:
@@ -183,37 +238,56 @@ class Chat:
     def stream(
         self, message: str, *, idempotency_key: str | None = None, **about: Unpack[Saying]
     ) -> AsyncGenerator[ChatEvent, None]:
-        """Say something, once, and give what is said to it, until its turn is over.
+        """Send a message, once, and iterate over the events of its turn until the turn is over.
 
-        With the key of a message that was sent before, its stream from the beginning.
+        A broken stream is resumed. With the key of an earlier message, this iterates over the stream of that message
+        from the beginning. The iteration can raise the exceptions of `say`.
+
+        Args:
+            message: The text of the message.
+            idempotency_key: A key of your own, to repeat the call later. By default, the client generates one.
+            about: Further fields of the message; see `Saying`.
+
+        Returns:
+            An asynchronous iterator over the events.
         """
         key = idempotency_key or uuid4().hex
         if idempotency_key is None:
-            # Keys are forgotten some time after their turn; the id of a message is not, however late a line is back.
+            # Keys expire some time after their turn. Message ids do not, however late the connection is back.
             about = {"message_id": key, **about}
 
         async def connect(last: str | None, turn_id: str | None) -> httpx.Response:
             if turn_id is not None:
-                # A message of a turn that has failed would be tried again.
-                return await self._open(self._wire.get(_events_path(turn_id), {}), last)
+                # Not the message again: if its turn has failed, it would start another one.
+                return await self._open(self._connection.get(_events_path(turn_id), {}), last)
             request = self._message("/chat/stream", message, key, about)
-            # Without it, an answer that was complete before anything of it was heard would be refused.
+            # Without `replay`, the hub would refuse the stream of a turn that completed before it was opened.
             request.url = request.url.copy_merge_params({"replay": "1"})
             return await self._open(request, last)
 
         return followed(connect, None)
 
     def follow(self, turn_id: str, *, after: str | None = None) -> AsyncGenerator[ChatEvent, None]:
-        """What a turn says, behind the event of the id `after` or from its beginning, until it is over."""
+        """Iterate over the events of a turn until it is over.
+
+        A broken stream is resumed. The iteration raises `NotFound` if the turn does not exist.
+
+        Args:
+            turn_id: The id of the turn.
+            after: The id of the last event that you have. Without it, the stream starts at its beginning.
+
+        Returns:
+            An asynchronous iterator over the events.
+        """
         path = _events_path(turn_id)
 
         async def connect(last: str | None, _turn_id: str | None) -> httpx.Response:
-            return await self._open(self._wire.get(path, {}), last)
+            return await self._open(self._connection.get(path, {}), last)
 
         return followed(connect, after)
 
     def _message(self, path: str, message: str, key: str | None, about: Saying) -> httpx.Request:
-        request = self._wire.request("POST", path, as_json({"message": message, **about}), key)
+        request = self._connection.request("POST", path, as_json({"message": message, **about}), key)
         request.headers["Content-Type"] = "application/json"
         return request
 
@@ -221,8 +295,8 @@ class Chat:
         request.headers.update({"Accept": "text/event-stream", "Accept-Encoding": "identity"})
         if last is not None:
             request.headers["Last-Event-ID"] = last
-        _be_silent(self._wire, request, SILENCE_SECONDS)
-        return await self._wire.open(request, _is_stream)
+        _set_read_timeout(self._connection, request, SILENCE_SECONDS)
+        return await self._connection.open(request, _is_stream)
 
 
 def _events_path(turn_id: str) -> str:
@@ -233,9 +307,9 @@ def _wait(seconds: float) -> float:
     return check_seconds("wait_seconds", seconds, SECONDS_MAX)
 
 
-def _be_silent(wire: Wire, request: httpx.Request, seconds: float) -> None:
-    """Let the hub be silent for so long on this one."""
-    timeout = httpx.Timeout(wire.try_seconds, read=seconds)
+def _set_read_timeout(connection: HubConnection, request: httpx.Request, seconds: float) -> None:
+    """Set the time that the hub may send nothing in response to this request."""
+    timeout = httpx.Timeout(connection.try_seconds, read=seconds)
     request.extensions = {**request.extensions, "timeout": timeout.as_dict()}
 
 
@@ -244,7 +318,7 @@ def _is_stream(response: httpx.Response) -> bool:
 
 
 async def followed(connect: _Connect, last: str | None) -> AsyncGenerator[ChatEvent, None]:
-    """The events behind the one of the id `last`, over as many connections as it takes, up to the last one."""
+    """Yield the events after the one with the id `last`, up to the last event of the turn, reconnecting as needed."""
     breaks, turn_id = 0, None
     while True:
         response = await connect(last, turn_id)
@@ -252,29 +326,29 @@ async def followed(connect: _Connect, last: str | None) -> AsyncGenerator[ChatEv
             async with aclosing(_events(response)) as events:
                 async for event in events:
                     breaks = 0
-                    # What is interrupted begins anew, and so does whoever listens.
+                    # After an interruption, the stream starts again from the beginning.
                     last = None if event.name == "interrupted" else event.id
                     turn_id = event.data.get("turn_id", turn_id)
                     yield event
                     if event.is_last:
                         return
-            reason = "it ended"
+            reason = "the connection was closed"
         except httpx.TransportError as error:
             reason = repr(error)
         finally:
             await response.aclose()
         breaks += 1
-        seconds = _PATIENCE.pause(breaks, 0.0, math.inf, _draw()) or 0.0
-        _log.info("the stream of a turn broke (%s); resuming behind %s in %.3f s", reason, last, seconds)
+        seconds = _BACKOFF.pause(breaks, 0.0, math.inf, _draw()) or 0.0
+        log_event(_log.info, "turn_stream_broken", reason=reason, after=last, retry_in_seconds=round(seconds, 3))
         await asyncio.sleep(seconds)
 
 
 async def _events(response: httpx.Response) -> AsyncGenerator[ChatEvent, None]:
-    cutter, block = Events(), b""
+    cutter, block = EventSplitter(), b""
     async with aclosing(cast("AsyncGenerator[bytes, None]", response.aiter_raw())) as chunks:
         async for chunk in chunks:
             for part in cutter.feed(chunk):
-                # A large event comes in parts, the last of which has its end.
+                # A large event arrives in parts; the last part has the end of the event.
                 block += part
                 if block.endswith(_ENDED):
                     event = _event(block)
@@ -284,7 +358,7 @@ async def _events(response: httpx.Response) -> AsyncGenerator[ChatEvent, None]:
 
 
 def _event(block: bytes) -> ChatEvent | None:
-    """The event that a block is; None for what only keeps the line open."""
+    """Parse a block into an event. None for a heartbeat."""
     fields: dict[bytes, bytes] = {}
     for line in block.split(b"\n"):
         name, _, value = line.partition(b": ")
@@ -295,29 +369,29 @@ def _event(block: bytes) -> ChatEvent | None:
         data = json.loads(fields[b"data"])
         return ChatEvent(fields[b"id"].decode(), fields[b"event"].decode(), dict(data))
     except (KeyError, TypeError, ValueError) as error:
-        raise UnexpectedAnswer(f"this is no event of a turn: {block[:200]!r}") from error
+        raise UnexpectedAnswer(f"not an event of a turn: {block[:200]!r}") from error
 
 
-def _messages(said: Any) -> tuple[ChatMessage, ...]:
-    return tuple(ChatMessage(**{name: one[name] for name in ChatMessage.__slots__}) for one in said)
+def _messages(body: Any) -> tuple[ChatMessage, ...]:
+    return tuple(ChatMessage(**{name: one[name] for name in ChatMessage.__slots__}) for one in body)
 
 
-def _answer(said: Any) -> ChatAnswer:
+def _answer(body: Any) -> ChatAnswer:
     return ChatAnswer(
-        said["status"],
-        said["turn_id"],
-        said.get("response"),
-        _messages(said.get("messages") or ()),
-        said.get("duplicate_of"),
-        said.get("superseded_by"),
-        said.get("error"),
+        body["status"],
+        body["turn_id"],
+        body.get("response"),
+        _messages(body.get("messages") or ()),
+        body.get("duplicate_of"),
+        body.get("superseded_by"),
+        body.get("error"),
     )
 
 
-def _turn(said: Any) -> TurnSeen:
-    tools = tuple(ToolSeen(**{name: one[name] for name in ToolSeen.__slots__}) for one in said["tools"])
-    values = {name: said[name] for name in TurnSeen.__slots__}
-    return TurnSeen(**{**values, "messages": _messages(said["messages"]), "tools": tools})
+def _turn(body: Any) -> TurnSeen:
+    tools = tuple(ToolSeen(**{name: one[name] for name in ToolSeen.__slots__}) for one in body["tools"])
+    values = {name: body[name] for name in TurnSeen.__slots__}
+    return TurnSeen(**{**values, "messages": _messages(body["messages"]), "tools": tools})
 
 
 def _of_turn(turn: TurnSeen) -> ChatAnswer:

@@ -1,4 +1,4 @@
-"""`hub.claims`: what the hub's ledger holds, and how a doubt is ended. It needs the scope admin."""
+"""`hub.claims`: list the claims of the hub's ledger, and resolve or abandon them. Requires scope `admin`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from onceward.hub.client.wire import PAGE_MAX, Wire
+from onceward.hub.client.connection import PAGE_MAX, HubConnection
 
 _PATH = "/api/v1/claims"
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimSeen:
-    """An entry of the ledger as it was when somebody looked. Times are text in UTC; `outcome` only from `show`."""
+    """Snapshot of an entry of the ledger. Times are text in UTC. Only `show` fills in `outcome`."""
 
     scope: str
     key: str
@@ -34,7 +34,7 @@ class ClaimSeen:
 
 @dataclass(frozen=True, slots=True)
 class ClaimPage:
-    """Some claims, and the cursor of the next page: pass `next_after` as `after` while `has_more`."""
+    """A page of claims. While `has_more`, pass `next_after` as `after` to get the next page."""
 
     claims: tuple[ClaimSeen, ...]
     next_after: str | None
@@ -42,10 +42,10 @@ class ClaimPage:
 
 
 class Claims:
-    """Made by `Hub`."""
+    """Claims of a hub. `Hub` creates it as `hub.claims`. All methods require scope `admin`."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
+    def __init__(self, connection: HubConnection) -> None:
+        self._connection = connection
 
     async def list(
         self,
@@ -56,14 +56,34 @@ class Claims:
         after: str | None = None,
         oldest: bool = False,
     ) -> ClaimPage:
-        """A page of at most `limit` claims (500); `oldest` gives the oldest of all first."""
-        asked = {"scope": scope, "status": status, "limit": limit, "after": after, "oldest": "true" if oldest else None}
-        return await self._wire.look(_PATH, asked, _page)
+        """List one page of claims.
+
+        Args:
+            scope: Only claims in this scope.
+            status: Only claims with this status: `in_progress`, `completed`, `failed` or `in_doubt`.
+            limit: The maximum number in the page, at most 500.
+            after: The cursor: `next_after` of the previous page.
+            oldest: Sort by age, oldest first. Otherwise, the order is that of the store.
+
+        Returns:
+            The page.
+        """
+        query = {"scope": scope, "status": status, "limit": limit, "after": after, "oldest": "true" if oldest else None}
+        return await self._connection.read(_PATH, query, _page)
 
     async def all(
         self, scope: str | None = None, status: str | None = None, *, oldest: bool = False
     ) -> AsyncGenerator[ClaimSeen, None]:
-        """Every claim, in as many pages as it takes."""
+        """Iterate over all claims, reading as many pages as needed.
+
+        Args:
+            scope: Only claims in this scope.
+            status: Only claims with this status: `in_progress`, `completed`, `failed` or `in_doubt`.
+            oldest: Sort by age, oldest first. Otherwise, the order is that of the store.
+
+        Yields:
+            Every claim.
+        """
         after, more = None, True
         while more:
             page = await self.list(scope, status, limit=PAGE_MAX, after=after, oldest=oldest)
@@ -72,17 +92,43 @@ class Claims:
             after, more = page.next_after, page.has_more
 
     async def show(self, scope: str, key: str) -> ClaimSeen:
-        """One claim with what is kept of its outcome; `NotFound` when there is none."""
-        return await self._wire.look(f"{_PATH}/show", {"scope": scope, "key": key}, _claim)
+        """Return one claim with its recorded outcome.
+
+        Args:
+            scope: The scope of the claim.
+            key: The key of the claim.
+
+        Returns:
+            The claim.
+
+        Raises:
+            NotFound: The claim does not exist.
+        """
+        return await self._connection.read(f"{_PATH}/show", {"scope": scope, "key": key}, _claim)
 
     async def resolve(
         self, scope: str, key: str, version: int, verdict: str, reason: str, *, value: object = None,
         response: Mapping[str, object] | None = None, idempotency_key: str | None = None,
     ) -> ClaimSeen:  # fmt: skip
-        """End a doubt; `Conflict` when the claim is not in doubt under this version.
+        """Resolve a claim in doubt.
 
-        On an HTTP claim `response` is what the client's retry gets: `status`, `headers` (one value or a list of them for
-        each name), and `body` or `body_base64`.
+        Args:
+            scope: The scope of the claim.
+            key: The key of the claim. It may be truncated as in the log.
+            version: The version that you checked. The claim must still have it.
+            verdict: `committed` if the effect happened, `not_committed` if it did not and will not.
+            reason: How you know. It is recorded with your name.
+            value: The result of an effect that happened.
+            response: For an HTTP claim that happened: the response that the client's retry gets, with `status`,
+                `headers` (one value or a list of values for each name), and `body` or `body_base64`.
+            idempotency_key: A key of your own, to repeat the call later. By default, the client generates one.
+
+        Returns:
+            The resolved claim.
+
+        Raises:
+            NotFound: The claim does not exist.
+            Conflict: The claim is not in doubt, or has another version. Nothing was changed.
         """
         sent = {
             "scope": scope,
@@ -93,24 +139,49 @@ class Claims:
             **({} if value is None else {"value": value}),
             **({} if response is None else {"response": dict(response)}),
         }
-        return await self._wire.change("POST", f"{_PATH}/resolve", sent, idempotency_key, _claim)
+        return await self._connection.change("POST", f"{_PATH}/resolve", sent, idempotency_key, _claim)
 
     async def abandon(
         self, scope: str, key: str, version: int, reason: str, *, force: bool = False,
         idempotency_key: str | None = None,
     ) -> ClaimSeen:  # fmt: skip
-        """End a claim whose holder will not; `Conflict` while its lease runs, unless `force` is given."""
+        """End a claim whose holder will not end it: as failed if it may be repeated, otherwise as in doubt.
+
+        Args:
+            scope: The scope of the claim.
+            key: The key of the claim. It may be truncated as in the log.
+            version: The version that you checked. The claim must still have it.
+            reason: Why. It is recorded with your name.
+            force: Also end a claim whose lease is running, always as in doubt.
+            idempotency_key: A key of your own, to repeat the call later. By default, the client generates one.
+
+        Returns:
+            The claim after that.
+
+        Raises:
+            NotFound: The claim does not exist.
+            Conflict: The lease is running and `force` is False, or the claim has another version or status.
+        """
         sent = {"scope": scope, "key": key, "version": version, "reason": reason, "force": force}
-        return await self._wire.change("POST", f"{_PATH}/abandon", sent, idempotency_key, _claim)
+        return await self._connection.change("POST", f"{_PATH}/abandon", sent, idempotency_key, _claim)
 
     async def purge(self, *, idempotency_key: str | None = None) -> int:
-        """Delete what is past its retention; gives how many."""
-        return await self._wire.work(f"{_PATH}/purge", {}, idempotency_key, lambda said: int(said["deleted_count"]))
+        """Delete the claims whose retention is over.
+
+        Args:
+            idempotency_key: A key of your own, to repeat the call later. By default, the client generates one.
+
+        Returns:
+            The number of deleted claims.
+        """
+        return await self._connection.work(
+            f"{_PATH}/purge", {}, idempotency_key, lambda body: int(body["deleted_count"])
+        )
 
 
-def _page(said: Any) -> ClaimPage:
-    return ClaimPage(tuple(_claim(one) for one in said["claims"]), said["next_after"], said["has_more"])
+def _page(body: Any) -> ClaimPage:
+    return ClaimPage(tuple(_claim(one) for one in body["claims"]), body["next_after"], body["has_more"])
 
 
-def _claim(said: Any) -> ClaimSeen:
-    return ClaimSeen(**{name: said.get(name) for name in ClaimSeen.__slots__})
+def _claim(body: Any) -> ClaimSeen:
+    return ClaimSeen(**{name: body.get(name) for name in ClaimSeen.__slots__})

@@ -1,4 +1,4 @@
-// One page that shows the hub's own OpenAPI document. It loads nothing from elsewhere and works without a network.
+// API reference: one page that renders the hub's OpenAPI document. It loads nothing from other hosts and works offline.
 const make = (name, attributes, ...children) => {
   const node = Object.assign(document.createElement(name), attributes);
   node.append(...children);
@@ -8,7 +8,7 @@ const make = (name, attributes, ...children) => {
 let schemas = {};
 const resolved = (schema) => (schema && schema.$ref ? schemas[schema.$ref.split("/").pop()] || {} : schema || {});
 
-// What a schema looks like, as JSON with the types in the places of the values.
+// Example JSON for a schema, with types in place of values.
 const sketch = (schema, depth = 0) => {
   schema = resolved(schema);
   if (schema.enum) return schema.enum.join(" | ");
@@ -46,7 +46,7 @@ const parameters = (operation) => {
 };
 
 const route = (path, verb, operation) => {
-  const answers = Object.entries(operation.responses).map(([status, described]) =>
+  const responses = Object.entries(operation.responses).map(([status, described]) =>
     make("details", {},
       make("summary", {}, make("code", { textContent: status }), " ", described.description || ""),
       ...content(described)));
@@ -57,8 +57,8 @@ const route = (path, verb, operation) => {
       make("span", { className: "quiet", textContent: operation.summary || "" })),
     make("p", { textContent: operation.description || "" }),
     ...parameters(operation),
-    ...(body.length ? [make("h4", { textContent: "Body" }), ...body] : []),
-    make("h4", { textContent: "Answers" }), ...answers);
+    ...(body.length ? [make("h4", { textContent: "Request body" }), ...body] : []),
+    make("h4", { textContent: "Responses" }), ...responses);
 };
 
 const show = (api) => {
@@ -79,6 +79,6 @@ const show = (api) => {
 };
 
 fetch("openapi.json")
-  .then((answer) => answer.json())
+  .then((response) => response.json())
   .then(show)
-  .catch((error) => { document.getElementById("about").textContent = `The document could not be read: ${error}`; });
+  .catch((error) => { document.getElementById("about").textContent = `The OpenAPI document could not be loaded: ${error}`; });

@@ -1,1 +1,7 @@
-"""What the hub answers, one module for each part. A handler parses, calls, and renders."""
+"""HTTP routes of the hub, one module for each part. A handler parses, calls, and renders.
+
+Not here: the code that routes share (`hub/web/`), and the functions they call (`hub/topics/`, `hub/tasks/` and so on).
+Start with `topics.py`.
+"""
+
+__all__ = ["admin", "chat", "claims", "events", "ingest", "pages", "tasks", "topics"]

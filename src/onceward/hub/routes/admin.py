@@ -1,4 +1,4 @@
-"""What only an admin may ask for: the collection of garbage, and the check of what is stored."""
+"""Admin routes: garbage collection, and integrity checks of the stored blobs."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
-from onceward import tasks
 from onceward.errors import InvalidInput
-from onceward.hub.body import Sent, StrictRoute
+from onceward.hub import tasks
 from onceward.hub.state import hub_of
+from onceward.hub.web.json_body import StrictBody, StrictRoute
 
 router = APIRouter(prefix="/v1/admin", route_class=StrictRoute, tags=["admin"])
 
 
-class GcSent(Sent):
-    dry_run: bool = Field(default=True, description="Only count.")
+class GcSent(StrictBody):
+    dry_run: bool = Field(default=True, description="Count what would be deleted, and delete nothing.")
     batch_size: int | None = Field(None, ge=1, le=10_000)
-    grace_seconds: float | None = Field(None, ge=0, le=365 * 86_400, description="Instead of attachments.gc_grace.")
+    grace_seconds: float | None = Field(None, ge=0, le=365 * 86_400, description="Overrides `attachments.gc_grace`.")
 
 
-# Without a body it only counts.
+# A request without a body is a dry run.
 _COUNT = GcSent.model_validate({})
 
 
-class CheckSent(Sent):
-    quarantine: bool = Field(default=True, description="Put damaged bytes aside.")
+class CheckSent(StrictBody):
+    quarantine: bool = Field(default=True, description="Move damaged blobs to quarantine.")
 
 
 _CHECK = CheckSent()
@@ -37,10 +37,10 @@ class GcShown(BaseModel):
     candidate_count: int
     deleted_count: int
     failed_count: int
-    reclaimed_bytes: int = Field(description="Of blobs and orphans together; in a dry run: what would be.")
+    reclaimed_bytes: int = Field(description="Bytes of blobs and orphans. In a dry run: the bytes that would be freed.")
     dry_run: bool
     expired_count: int
-    orphan_count: int = Field(description="Bytes without a row, and temporary files of uploads whose process died.")
+    orphan_count: int = Field(description="Blobs without a row, and temp files of uploads whose process died.")
 
 
 class DamageShown(BaseModel):
@@ -63,17 +63,17 @@ class BackfillShown(BaseModel):
     failed: list[list[str]]
 
 
-@router.post("/gc-blobs", response_model=GcShown, summary="Collect what nothing needs any more")
+@router.post("/gc-blobs", response_model=GcShown, summary="Delete expired attachments and unreferenced blobs")
 def collect(
     request: Request,
     sent: GcSent = _COUNT,
     x_confirm: Annotated[
-        Literal["true"] | None, Header(alias="X-Confirm", description="Required when `dry_run` is false.")
+        Literal["true"] | None, Header(alias="X-Confirm", description="Required if `dry_run` is false.")
     ] = None,
 ) -> Response:
     hub = hub_of(request)
     if not sent.dry_run and x_confirm is None:
-        raise InvalidInput("deleting needs the header X-Confirm: true", (("X-Confirm", "must be true"),))
+        raise InvalidInput("deletion needs the header X-Confirm: true", (("X-Confirm", "must be true"),))
     settings = hub.config.attachments
     collected = tasks.gc_blobs(
         hub.database,
@@ -82,11 +82,11 @@ def collect(
         batch_size=sent.batch_size or settings.gc_batch_size,
         grace_seconds=settings.gc_grace if sent.grace_seconds is None else sent.grace_seconds,
     )
-    hub.feed.hint()
+    hub.feed.notify()
     return JSONResponse(collected.shown())
 
 
-@router.post("/fsck", response_model=CheckShown, summary="Look whether all bytes are there and what they should be")
+@router.post("/fsck", response_model=CheckShown, summary="Verify the bytes of every blob")
 def check(request: Request, sent: CheckSent = _CHECK) -> Response:
     hub = hub_of(request)
     found = tasks.check_blobs(hub.database, hub.blobs, quarantine=sent.quarantine)
@@ -94,10 +94,10 @@ def check(request: Request, sent: CheckSent = _CHECK) -> Response:
 
 
 @router.post(
-    "/backfill-spec-attachments", response_model=BackfillShown, summary="Make an attachment of each task's spec_id"
+    "/backfill-spec-attachments", response_model=BackfillShown, summary="Create an attachment for each task's spec_id"
 )
 def backfill(request: Request) -> Response:
     hub = hub_of(request)
     done = tasks.backfill_spec_attachments(hub.database)
-    hub.feed.hint()
+    hub.feed.notify()
     return JSONResponse(done.shown())

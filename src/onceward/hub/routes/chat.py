@@ -1,7 +1,7 @@
-"""Chatting with a brain: messages come in, turns answer them, and nothing is done twice.
+"""Chat routes: store a message, and return or stream the turn that answers it.
 
-`/chat` and `/chat/stream` know duplicates by themselves, by what is stored with the message, and so are not behind the
-idempotency middleware. They share one space of keys.
+`/chat` and `/chat/stream` detect duplicates by the key stored with each message, so the idempotency middleware does not
+cover them. They share one key space.
 """
 
 from __future__ import annotations
@@ -14,19 +14,17 @@ from pydantic import BaseModel, Field
 from starlette.responses import StreamingResponse
 
 from onceward.core.canonical import Json
-from onceward.core.request import key_of, wait_seconds_of
-from onceward.core.text import written
+from onceward.core.json_text import written
 from onceward.errors import InvalidInput, InvalidKey
-from onceward.events.stream import HEADERS
 from onceward.http import problem
-from onceward.http.problem import Answer
-from onceward.hub.auth import principal_of
-from onceward.hub.body import Sent, StrictRoute
-from onceward.hub.constraints import NOT_BLANK, text
-from onceward.hub.state import Hub, hub_of
-from onceward.hub.turn_stream import events_of, place_of
-from onceward.hub.turns import TurnSeen
-from onceward.turns.message import (
+from onceward.http.request.headers import key_of, wait_seconds_of
+from onceward.hub.chat.service import TurnView
+from onceward.hub.chat.stream import events_of, position_of
+from onceward.hub.events.sse import HEADERS
+from onceward.hub.security.auth import principal_of
+from onceward.hub.state import HubState, hub_of
+from onceward.hub.turns.intake.receive import Received, Status
+from onceward.hub.turns.model.message import (
     AGENT_BYTES_MAX,
     CHANNEL_BYTES_MAX,
     CUSTOMER_BYTES_MAX,
@@ -34,7 +32,8 @@ from onceward.turns.message import (
     SESSION_BYTES_MAX,
     UserMessage,
 )
-from onceward.turns.receive import Received, Status
+from onceward.hub.web.constraints import NOT_BLANK, text
+from onceward.hub.web.json_body import StrictBody, StrictRoute
 
 router = APIRouter(route_class=StrictRoute, tags=["chat"])
 
@@ -45,18 +44,18 @@ _COMPLETED = "This request was already completed. Use non-streaming endpoint to 
 _RETRY_AFTER = ((b"retry-after", b"1"),)
 
 TurnId = Annotated[str, Path(description="The id of a turn.", max_length=255)]
-LastEventId = Annotated[str | None, Header(description="Go on behind this event of the stream.")]
+LastEventId = Annotated[str | None, Header(description="Resume the stream after this event.")]
 
 
-class ChatSent(Sent):
+class ChatSent(StrictBody):
     message: str = Field(
-        description="What the user says. With the metadata, at most turns.max_message_bytes.",
+        description="The user's message. Message and metadata together: at most `turns.max_message_bytes`.",
         json_schema_extra=NOT_BLANK,
     )
-    # What is empty is not left out: nobody's tenant is filled in for a name that got lost.
+    # Refuse an empty id: the default is for a missing field, not for a name that the client lost.
     tenant_id: str | None = Field(
         None,
-        description="1 to 64 of A-Z a-z 0-9 . _ -; without it, whose token it is.",
+        description="1 to 64 characters of `A-Z a-z 0-9 . _ -`. Default: the principal of the token.",
         min_length=1,
         json_schema_extra={"pattern": "^[A-Za-z0-9._-]{1,64}$"},
     )
@@ -64,23 +63,23 @@ class ChatSent(Sent):
     agent_id: str | None = Field(None, json_schema_extra=text(AGENT_BYTES_MAX))
     channel: str | None = Field(
         None,
-        description="How long to wait for more: web, whatsapp, …; api does not wait.",
+        description="Determines how long to wait for more messages: `web`, `whatsapp`, …. `api` does not wait.",
         json_schema_extra=text(CHANNEL_BYTES_MAX),
     )
     message_id: str | None = Field(
         None,
-        description="The channel's own id. What was stored under it is a duplicate.",
+        description="The channel's id of the message. A second message with the same id is a duplicate.",
         json_schema_extra=text(MESSAGE_ID_BYTES_MAX),
     )
     session_key: str | None = Field(
         None,
-        description="Which conversation. Without it: tenant, agent, customer, channel.",
+        description="Identifies the conversation. Default: tenant, agent, customer and channel.",
         min_length=1,
         json_schema_extra=text(SESSION_BYTES_MAX),
     )
     idempotency_key: str | None = Field(
         None,
-        description="The header Idempotency-Key counts more.",
+        description="The `Idempotency-Key` header takes precedence.",
         json_schema_extra={"pattern": r"^\s*[!-~]{1,255}\s*$"},
     )
     metadata: dict[str, Any] | None = None
@@ -94,11 +93,11 @@ class MessageShown(BaseModel):
 
 
 class ChatShown(BaseModel):
-    status: str = Field(description="processing, complete, failed or superseded")
+    status: str = Field(description="`processing`, `complete`, `failed` or `superseded`.")
     turn_id: str
-    response: Any = Field(None, description="What the brain says, when it is complete.")
+    response: Any = Field(None, description="The brain's response, once the turn is complete.")
     messages: list[MessageShown] | None = None
-    duplicate_of: str | None = Field(None, description="The turn that has this message already.")
+    duplicate_of: str | None = Field(None, description="The turn that already contains this message.")
     superseded_by: str | None = None
     error: str | None = None
 
@@ -115,9 +114,9 @@ class ToolShown(BaseModel):
 
 class TurnShown(BaseModel):
     turn_id: str
-    turn_group_id: str = Field(description="Shared by all turns that took each other's place.")
+    turn_group_id: str = Field(description="Shared by all turns that replaced each other.")
     session_key: str
-    status: str = Field(description="accumulating, processing, committing, complete, superseded or failed")
+    status: str = Field(description="`accumulating`, `processing`, `committing`, `complete`, `superseded` or `failed`.")
     messages: list[MessageShown]
     response: Any
     superseded_by: str | None
@@ -129,7 +128,7 @@ class TurnShown(BaseModel):
     completed_at: str | None
 
 
-@router.post("/chat", response_model=ChatShown, summary="Say something, once")
+@router.post("/chat", response_model=ChatShown, summary="Send a message")
 async def chat(sent: ChatSent, request: Request) -> Response:
     hub = hub_of(request)
     principal = principal_of(request.scope)
@@ -137,80 +136,80 @@ async def chat(sent: ChatSent, request: Request) -> Response:
     wait = wait_seconds_of(request.headers.getlist("prefer")) or 0
     received = await _receive(hub, principal, sent, key)
     if received.status is Status.MISMATCH:
-        return _answered(problem.mismatch())
+        return _problem_response(problem.mismatch())
     is_keyed = key is not None and received.duplicate_of is not None
-    seen: TurnSeen | None = None
+    view: TurnView | None = None
     if wait and received.status is not Status.COMPLETE:
-        seen = await hub.turns.finished(principal, received.turn_id, wait)
+        view = await hub.turns.finished(principal, received.turn_id, wait)
     elif received.status is Status.COMPLETE:
-        seen = await hub.turns.seen(principal, received.turn_id)
-    if is_keyed and (seen is None or not seen.is_over):
-        turn_id = received.turn_id if seen is None else seen.turn.id
+        view = await hub.turns.read_turn(principal, received.turn_id)
+    if is_keyed and (view is None or not view.is_over):
+        turn_id = received.turn_id if view is None else view.turn.id
         where = (b"content-location", f"/turns/{turn_id}".encode())
-        return _answered(problem.problem(409, _BUSY, headers=(*_RETRY_AFTER, where)))
-    told: dict[str, Json] = {"status": "processing", "turn_id": received.turn_id}
-    if seen is not None:
-        told = seen.answer()
+        return _problem_response(problem.problem(409, _BUSY, headers=(*_RETRY_AFTER, where)))
+    content: dict[str, Json] = {"status": "processing", "turn_id": received.turn_id}
+    if view is not None:
+        content = view.chat_response()
     if received.duplicate_of is not None and not is_keyed:
-        told["duplicate_of"] = received.duplicate_of
-    return _json(told)
+        content["duplicate_of"] = received.duplicate_of
+    return _json(content)
 
 
 @router.post(
     "/chat/stream",
     response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {}}, "description": "What the turn says, as it says it."}},
-    summary="Say something and follow the answer",
+    responses={200: {"content": {"text/event-stream": {}}, "description": "The events of the turn as they happen."}},
+    summary="Send a message and stream the response",
 )
 async def chat_stream(
     sent: ChatSent,
     request: Request,
     last_event_id: LastEventId = None,
-    replay: Annotated[bool, Query(description="Of a request that is complete: its recording.")] = False,
+    replay: Annotated[bool, Query(description="Stream the recorded response of a completed request.")] = False,
 ) -> Response:
     hub = hub_of(request)
     principal = principal_of(request.scope)
-    behind = place_of(last_event_id)
+    behind = position_of(last_event_id)
     received = await _receive(hub, principal, sent, _key(sent, request))
     if received.status is Status.MISMATCH:
-        return _answered(problem.mismatch())
+        return _problem_response(problem.mismatch())
     if received.status is Status.COMPLETE and behind is None and not replay:
-        return _answered(problem.problem(409, _COMPLETED))
+        return _problem_response(problem.problem(409, _COMPLETED))
     if received.status is Status.NEW and received.tries_again is None:
-        # Nothing of it was heard before: the id is one of another stream.
+        # A new turn has sent nothing yet: the client's Last-Event-ID belongs to another stream.
         behind = None
     return _stream(hub, principal, received.turn_id, behind)
 
 
-@router.get("/turns/{turn_id}", response_model=TurnShown, summary="Look at a turn")
+@router.get("/turns/{turn_id}", response_model=TurnShown, summary="Get a turn")
 async def get_turn(turn_id: TurnId, request: Request) -> Response:
-    seen = await hub_of(request).turns.seen(principal_of(request.scope), turn_id)
-    return _json(seen.shown())
+    view = await hub_of(request).turns.read_turn(principal_of(request.scope), turn_id)
+    return _json(view.shown())
 
 
 @router.get(
     "/turns/{turn_id}/events",
     response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {}}, "description": "What the turn says, as it says it."}},
-    summary="Follow a turn",
+    responses={200: {"content": {"text/event-stream": {}}, "description": "The events of the turn as they happen."}},
+    summary="Follow a turn (SSE)",
 )
 async def follow_turn(turn_id: TurnId, request: Request, last_event_id: LastEventId = None) -> Response:
     hub = hub_of(request)
     principal = principal_of(request.scope)
-    behind = place_of(last_event_id)
-    await hub.turns.seen(principal, turn_id)
+    behind = position_of(last_event_id)
+    await hub.turns.read_turn(principal, turn_id)
     return _stream(hub, principal, turn_id, behind)
 
 
-async def _receive(hub: Hub, principal: str, sent: ChatSent, key: str | None) -> Received:
+async def _receive(hub: HubState, principal: str, sent: ChatSent, key: str | None) -> Received:
     began = time.perf_counter()
-    said = {
+    fields = {
         name: value
         for name, value in sent.model_dump(exclude={"message", "idempotency_key"}).items()
         if value is not None
     }
     received = await hub.turns.gateway.receive_message(
-        UserMessage(content=sent.message, principal=principal, idempotency_key=key, **said)
+        UserMessage(content=sent.message, principal=principal, idempotency_key=key, **fields)
     )
     hub.turns.observer.checked(
         key or received.message_id,
@@ -222,7 +221,7 @@ async def _receive(hub: Hub, principal: str, sent: ChatSent, key: str | None) ->
     return received
 
 
-# In the words of the metrics.
+# The `status` label of idempotency_check_total.
 _FOUND = {
     Status.NEW: "processing_started",
     Status.PROCESSING: "duplicate_processing",
@@ -242,19 +241,19 @@ def _key(sent: ChatSent, request: Request) -> str | None:
         raise InvalidInput(str(error), ((field, str(error)),)) from error
 
 
-def _stream(hub: Hub, principal: str, turn_id: str, behind: tuple[int, int] | None) -> Response:
+def _stream(hub: HubState, principal: str, turn_id: str, behind: tuple[int, int] | None) -> Response:
     events = events_of(hub.turns, hub.database, principal, turn_id, behind)
     headers = {name.decode(): value.decode() for name, value in HEADERS if name != b"content-type"}
-    # Where the same stream is without sending the message again.
+    # A client can resume the stream there without sending the message again.
     headers["content-location"] = f"/turns/{turn_id}/events"
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
-def _answered(answer: Answer) -> Response:
-    response = Response(answer.body, answer.status)
-    response.raw_headers = [*answer.headers]
+def _problem_response(problem_response: problem.Response) -> Response:
+    response = Response(problem_response.body, problem_response.status)
+    response.raw_headers = [*problem_response.headers]
     return response
 
 
-def _json(told: dict[str, Json]) -> Response:
-    return Response(written(told), media_type="application/json")
+def _json(content: dict[str, Json]) -> Response:
+    return Response(written(content), media_type="application/json")

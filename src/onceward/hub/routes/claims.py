@@ -1,4 +1,7 @@
-"""What the ledger holds, and how a doubt is ended. For an admin: keys and outcomes are everybody's."""
+"""Claim routes: read the ledger, and resolve, abandon and purge entries.
+
+They need the scope `admin`, because they show the keys and outcomes of every principal.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +14,15 @@ from starlette.responses import JSONResponse
 from onceward.core.claim import Status
 from onceward.core.key import KEY_BYTES_MAX, SCOPE_BYTES_MAX
 from onceward.core.outcome import INLINE_BYTES_MAX
-from onceward.core.response import RETRIABLE_STATUSES
-from onceward.hub import claims
-from onceward.hub.auth import principal_of
-from onceward.hub.body import Sent, StrictRoute
-from onceward.hub.claims import REASON_BYTES_MAX
-from onceward.hub.constraints import BASE64, Schema, not_together, text
-from onceward.hub.given_response import DENIED_HEADER, HEADER_NAME, Given
-from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown
+from onceward.http.stored.policy import RETRIABLE_STATUSES
+from onceward.hub.claims import claims
+from onceward.hub.claims.claims import REASON_BYTES_MAX
+from onceward.hub.claims.given_response import DENIED_HEADER, HEADER_NAME, GivenResponse
+from onceward.hub.security.auth import principal_of
 from onceward.hub.state import hub_of
+from onceward.hub.web.constraints import BASE64, Schema, not_together, text
+from onceward.hub.web.json_body import StrictBody, StrictRoute
+from onceward.hub.web.pagination import LIMIT_DEFAULT, After, Limit, PageShown
 
 router = APIRouter(prefix="/api/v1/claims", route_class=StrictRoute, tags=["claims"])
 
@@ -28,23 +31,23 @@ class ClaimShown(BaseModel):
     scope: str
     key: str
     status: Status
-    version: int = Field(description="What a resolution names: the claim that was looked at.")
+    version: int = Field(description="The version to pass to `resolve` and `abandon`.")
     attempt: int
     created_at: str | None = Field(description="When the key was first claimed.")
     claimed_at: str | None = Field(description="When this version was claimed.")
-    lease_until: str | None = Field(description="While it is in progress: when a silent holder loses it.")
+    lease_until: str | None = Field(description="While in progress: when a silent holder loses the claim.")
     completed_at: str | None
     expires_at: str | None
     repeatable: bool
     user_id: str | None
     endpoint: str | None
-    note: str | None = Field(description="What was said of a failure, a doubt, or its end.")
+    note: str | None = Field(description="The reason that was given for a failure, a doubt or a resolution.")
 
 
 class OutcomeShown(BaseModel):
-    code: int | None = Field(description="The status of a kept response; none for other values.")
-    bytes: int | None = Field(description="None when the result could not be kept.")
-    value: Any = Field(None, description="What is kept, up to 64 KiB.")
+    code: int | None = Field(description="The status of a stored response; null for other values.")
+    bytes: int | None = Field(description="Null if the result was not stored.")
+    value: Any = Field(None, description="The stored value, up to 64 KiB.")
 
 
 class ClaimWhole(ClaimShown):
@@ -53,51 +56,51 @@ class ClaimWhole(ClaimShown):
 
 class ClaimList(PageShown):
     claims: list[ClaimShown]
-    next: str | None = Field(deprecated=True, description="As `next_after`.")
+    next: str | None = Field(deprecated=True, description="The same as `next_after`.")
 
 
 _NOT_RETRIED: Schema = {"not": {"enum": sorted(RETRIABLE_STATUSES)}}
-# Every JSON parser reads integers up to this exactly.
+# The largest integer that every JSON parser reads exactly.
 _VERSION_MAX = 2**53 - 1
 
 
-class ResponseSent(Sent):
-    """A response as the client gets it. `Content-Length` is added."""
+class ResponseSent(StrictBody):
+    """The response that the client's retry gets. `Content-Length` is added."""
 
     model_config = ConfigDict(json_schema_extra=not_together("body", "body_base64"))
 
     status: int = Field(
         ge=200,
         le=499,
-        description="Not a status on which clients retry.",
+        description="Must not be a status on which clients retry.",
         json_schema_extra=_NOT_RETRIED,
     )
     headers: dict[str, str | list[str]] = Field(
         {},
-        description="A name has one value, or several. Headers of one connection or exchange are refused.",
+        description="Each name maps to one value or to a list. Hop-by-hop and per-response headers are refused.",
         json_schema_extra={"propertyNames": {"pattern": HEADER_NAME, "not": {"pattern": DENIED_HEADER}}},
     )
     body: str | None = Field(
         None,
-        description="The body as text. Without it, the body is empty.",
+        description="The body as text. Default: an empty body.",
         json_schema_extra={"maxLength": INLINE_BYTES_MAX},
     )
     body_base64: str | None = Field(
-        None, description="The body as bytes, up to 64 KiB.", json_schema_extra={"pattern": BASE64}
+        None, description="The body as base64, up to 64 KiB.", json_schema_extra={"pattern": BASE64}
     )
 
 
-# The namespace of the ledger stands in front of a scope, and counts.
+# The limit includes the ledger's namespace, which is the first part of every scope.
 Scope = Annotated[str, Field(json_schema_extra={"minLength": 1, "maxLength": SCOPE_BYTES_MAX})]
 Key = Annotated[
     str,
     Field(
-        description="The whole key, or as the log shows it: 20 characters and `...`.",
+        description="The whole key, or its form in the log: the first 20 characters and `...`.",
         json_schema_extra={"minLength": 1, "maxLength": KEY_BYTES_MAX},
     ),
 ]
 Reason = Annotated[str, Field(json_schema_extra=text(REASON_BYTES_MAX))]
-# A response is for HTTP claims, a value for all others, and both only for what happened.
+# HTTP claims take a response, all other claims a value. Both need the verdict `committed`.
 _RESOLVE: Schema = {
     "allOf": [
         not_together("value", "response"),
@@ -114,30 +117,37 @@ _RESOLVE: Schema = {
 }
 
 
-class ResolveSent(Sent):
+class ResolveSent(StrictBody):
     model_config = ConfigDict(json_schema_extra=_RESOLVE)
 
     scope: Scope
     key: Key
     version: int = Field(
-        ge=1, le=_VERSION_MAX, description="The version that was looked at. Any other, and nothing is done."
+        ge=1,
+        le=_VERSION_MAX,
+        description="The version that you read. If the claim has another version, nothing is changed.",
     )
     verdict: Literal["committed", "not_committed"]
-    value: Any = Field(None, description="With `committed`: the result of the effect. Not for an HTTP claim.")
+    value: Any = Field(None, description="With `committed`: the result of the effect. Not allowed on an HTTP claim.")
     response: ResponseSent | None = Field(
-        None, description="With `committed`, on an HTTP claim: what the client's retry gets. Not together with `value`."
+        None,
+        description="With `committed`, on an HTTP claim: the response for the client's retry. Excludes `value`.",
     )
-    reason: Reason = Field(description="How this is known. It is kept with who said it.")
+    reason: Reason = Field(description="How you know the verdict. Recorded together with the principal.")
 
 
-class AbandonSent(Sent):
+class AbandonSent(StrictBody):
     scope: Scope
     key: Key
     version: int = Field(
-        ge=1, le=_VERSION_MAX, description="The version that was looked at. Any other, and nothing is done."
+        ge=1,
+        le=_VERSION_MAX,
+        description="The version that you read. If the claim has another version, nothing is changed.",
     )
-    reason: Reason = Field(description="Why. It is kept with who said it.")
-    force: bool = Field(default=False, description="Also while the lease runs. The claim is then always in doubt.")
+    reason: Reason = Field(description="Why the claim is abandoned. Recorded together with the principal.")
+    force: bool = Field(
+        default=False, description="End the claim even while its lease runs. It is then always in doubt."
+    )
 
 
 class PurgeShown(BaseModel):
@@ -147,19 +157,17 @@ class PurgeShown(BaseModel):
 @router.get("", response_model=ClaimList, summary="List claims")
 async def list_claims(
     request: Request,
-    scope: Annotated[str | None, Query(description="Only of this scope.", max_length=255)] = None,
-    status: Annotated[Status | None, Query(description="Only with this status.")] = None,
+    scope: Annotated[str | None, Query(description="Only claims in this scope.", max_length=255)] = None,
+    status: Annotated[Status | None, Query(description="Only claims with this status.")] = None,
     limit: Limit = LIMIT_DEFAULT,
     after: After = "",
-    oldest: Annotated[
-        bool, Query(description="The oldest first. Each page then reads every claim that matches.")
-    ] = False,
+    oldest: Annotated[bool, Query(description="Oldest first. Each page then reads every matching claim.")] = False,
 ) -> Response:
     ledger = hub_of(request).ledger
     return JSONResponse(await claims.list_claims(ledger, scope, status, limit, oldest=oldest, after=after))
 
 
-@router.get("/show", response_model=ClaimWhole, summary="Look at one claim and what is kept of its outcome")
+@router.get("/show", response_model=ClaimWhole, summary="Get a claim and its stored outcome")
 async def show_claim(
     request: Request,
     scope: Annotated[str, Query(max_length=255)],
@@ -172,12 +180,12 @@ async def show_claim(
 @router.post(
     "/resolve",
     response_model=ClaimWhole,
-    responses={409: {"description": "It is not in doubt, or not any more under this version."}},
-    summary="End a doubt",
+    responses={409: {"description": "The claim is not in doubt, or has another version."}},
+    summary="Resolve a claim in doubt",
 )
 async def resolve_claim(sent: ResolveSent, request: Request) -> Response:
     hub = hub_of(request)
-    told = await claims.resolve_claim(
+    claim = await claims.resolve_claim(
         hub.ledger,
         hub.response_form,
         principal_of(request.scope),
@@ -186,24 +194,24 @@ async def resolve_claim(sent: ResolveSent, request: Request) -> Response:
         version=sent.version,
         verdict=sent.verdict,
         value=sent.value,
-        response=None if sent.response is None else Given(**sent.response.model_dump()),
+        response=None if sent.response is None else GivenResponse(**sent.response.model_dump()),
         reason=sent.reason,
     )
-    return JSONResponse(told)
+    return JSONResponse(claim)
 
 
 @router.post(
     "/abandon",
     response_model=ClaimWhole,
-    responses={409: {"description": "Its lease runs, or it is not in progress, or not any more under this version."}},
-    summary="End a claim whose holder will not",
+    responses={409: {"description": "The lease still runs, the claim is not in progress, or it has another version."}},
+    summary="End a claim in place of its holder",
 )
 async def abandon_claim(sent: AbandonSent, request: Request) -> Response:
-    """It has failed if it may be repeated; otherwise it is in doubt."""
+    """A repeatable claim becomes failed; any other claim becomes in doubt."""
     hub, actor = hub_of(request), principal_of(request.scope)
     return JSONResponse(await claims.abandon_claim(hub.ledger, hub.response_form, actor, **sent.model_dump()))
 
 
-@router.post("/purge", response_model=PurgeShown, summary="Delete what is past its retention")
+@router.post("/purge", response_model=PurgeShown, summary="Delete entries past their retention")
 async def purge_claims(request: Request) -> Response:
     return JSONResponse({"deleted_count": await claims.purge_claims(hub_of(request).ledger)})

@@ -1,4 +1,4 @@
-"""Following what happens: pages of the log, the SSE stream, and the WebSocket `/ws`."""
+"""Event routes: pages of the event log, the SSE stream, and the WebSocket `/ws`."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from starlette.routing import WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from onceward.errors import InvalidInput
-from onceward.events.feed import Feed
-from onceward.events.hello import Ending, Start, is_name, start
-from onceward.events.log import PAGE_MAX, Filter
-from onceward.events.paging import Page, read_page
-from onceward.events.socket import serve_socket
-from onceward.events.stream import serve_stream
-from onceward.hub.auth import visitor_of
+from onceward.hub.events.feed import Feed
+from onceward.hub.events.handshake import CloseReason, Start, is_name, start
+from onceward.hub.events.log import PAGE_MAX, Filter
+from onceward.hub.events.paging import LogPage, read_page
+from onceward.hub.events.sse import serve_stream
+from onceward.hub.events.websocket import serve_socket
+from onceward.hub.security.auth import credentials_of
 from onceward.hub.state import hub_of
 
 _LIMIT_DEFAULT = 100
-# Digits beyond these cannot be an id; they would only cost time to read.
+# An id has at most this many digits; parsing more would only take time.
 _ID_DIGITS_MAX = 19
 
 
 class EventShown(BaseModel):
-    """Something that happened."""
+    """One event of the log."""
 
     event_id: int
     name: str
@@ -37,14 +37,14 @@ class EventShown(BaseModel):
 
 
 class GapShown(BaseModel):
-    """Events that were asked for and are no longer kept: those behind `after_event_id`, before `oldest_event_id`."""
+    """Events that retention has deleted: those after `after_event_id` and before `oldest_event_id`."""
 
     after_event_id: int
     oldest_event_id: int
 
 
 class EventPageShown(BaseModel):
-    """One page of the log. `next_after` is the cursor for the next one."""
+    """One page of the event log. `next_after` is the cursor for the next page."""
 
     events: list[EventShown]
     next_after: int
@@ -53,7 +53,7 @@ class EventPageShown(BaseModel):
 
 
 class EventStream(Response):
-    """The response that follows the log until it is ended."""
+    """SSE response that follows the event log until one side ends it."""
 
     media_type = "text/event-stream"
 
@@ -64,20 +64,20 @@ class EventStream(Response):
         self._begin = begin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await serve_stream(self._feed, self._wanted, self._begin, scope, receive, send, visitor_of(scope))
+        await serve_stream(self._feed, self._wanted, self._begin, scope, receive, send, credentials_of(scope))
 
 
 class _Socket:
-    """A plain ASGI endpoint: the framework's WebSocket refuses messages that it does not know, such as frames."""
+    """Plain ASGI endpoint: Starlette's `WebSocket` refuses messages that it does not know, such as frames."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await serve_socket(scope["app"].state.hub.feed, scope, receive, send, visitor_of(scope))
+        await serve_socket(scope["app"].state.hub.feed, scope, receive, send, credentials_of(scope))
 
 
 router = APIRouter(tags=["events"])
 router.routes.append(WebSocketRoute("/ws", _Socket(), name="follow_events"))
 
-_After = Annotated[int, Query(ge=0, description="The cursor: events behind this id are listed.")]
+_After = Annotated[int, Query(ge=0, description="The cursor: only events after this id.")]
 _TopicId = Annotated[str | None, Query(min_length=1, description="Only events of this topic.")]
 
 
@@ -88,7 +88,7 @@ def list_events(
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = _LIMIT_DEFAULT,
     topic_id: _TopicId = None,
 ) -> Response:
-    """A page of the log, oldest first. To read all of it, go on with `next_after` while `has_more`."""
+    """Return a page of the event log, oldest first. To read all of it, continue with `next_after` while `has_more`."""
     wanted = _wanted(topic_id)
     page = read_page(hub_of(request).database, after, limit, wanted)
     if after > page.extent.last_event_id:
@@ -106,20 +106,24 @@ def list_events(
 )
 async def stream_events(
     request: Request,
-    after: Annotated[int | None, Query(ge=0, description="The cursor; without one, events from now on.")] = None,
+    after: Annotated[
+        int | None, Query(ge=0, description="The cursor: only events after this id. Default: only new events.")
+    ] = None,
     topic_id: _TopicId = None,
-    last_event_id: Annotated[str | None, Header(description="As `after`, and it wins.")] = None,
+    last_event_id: Annotated[
+        str | None, Header(description="The same as `after`, and takes precedence over it.")
+    ] = None,
 ) -> Response:
-    """Every event behind the cursor, once and in order, as server-sent events; it goes on until one side ends it."""
+    """Stream every event after the cursor, once and in order, as server-sent events until one side ends the stream."""
     wanted = _wanted(topic_id)
     if last_event_id is not None:
         if not (last_event_id.isascii() and last_event_id.isdigit() and len(last_event_id) <= _ID_DIGITS_MAX):
-            raise InvalidInput("Last-Event-ID is the id of an event", (("Last-Event-ID", "not the id of an event"),))
+            raise InvalidInput("Last-Event-ID is not an event id", (("Last-Event-ID", "is not an event id"),))
         after = int(last_event_id)
     feed = hub_of(request).feed
     now = await feed.extent()
     begin = start(now, after)
-    if isinstance(begin, Ending):
+    if isinstance(begin, CloseReason):
         raise _future(now.last_event_id)
     return EventStream(feed, wanted, begin)
 
@@ -128,16 +132,17 @@ def _wanted(topic_id: str | None) -> Filter:
     if topic_id is None:
         return Filter()
     if not is_name(topic_id):
-        raise InvalidInput("topic_id is not the id of a topic", (("topic_id", "not the id of a topic"),))
+        raise InvalidInput("topic_id is not a topic id", (("topic_id", "is not a topic id"),))
     return Filter(topics=frozenset({topic_id}))
 
 
 def _future(last: int) -> InvalidInput:
-    return InvalidInput(f"The log ends at {last}", (("after", f"beyond the end of the log, which is {last}"),))
+    why = f"is after the last event of the log, which is {last}"
+    return InvalidInput(f"the cursor {why}", (("after", why),))
 
 
-def _body(page: Page, after: int) -> bytes:
-    """The events are pasted in as they were written once."""
+def _body(page: LogPage, after: int) -> bytes:
+    """Insert each event's JSON as it is stored, without encoding it again."""
     gap = ""
     if page.after > after:
         gap = f',"gap":{{"after_event_id":{after},"oldest_event_id":{page.extent.oldest_event_id}}}'

@@ -1,4 +1,4 @@
-"""Ingest: messages are normalized, and entries inserted once, by the policies of the active schema."""
+"""Ingest routes: normalize messages, and insert entries once under the policies of the active schema."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
 from onceward.core.canonical import Json
-from onceward.core.request import media_type_of
-from onceward.core.text import refused, written
+from onceward.core.json_text import refused, written
 from onceward.errors import InvalidInput, TooLarge
-from onceward.hub.body import Sent, StrictRoute, check_media_type, parse, sent_bytes
-from onceward.hub.constraints import each_trimmed, trimmed
-from onceward.hub.ingest_bodies import EMAIL, ENTRIES, MAIL, TELEGRAM
-from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown, paged
-from onceward.hub.schema import schema_of
+from onceward.http.request.headers import media_type_of
+from onceward.hub.ingest.email.normalize import normalize_email, normalize_mail
+from onceward.hub.ingest.entries.columns import TEXT_BYTES_MAX, UPDATABLE
+from onceward.hub.ingest.entries.insert import insert_entries, insert_entry
+from onceward.hub.ingest.entries.policy import POLICY_KEY_BYTES_MAX, policy_page, put_policy
+from onceward.hub.ingest.entries.schema import active_schema, schema_named, set_test_mode, test_mode
+from onceward.hub.ingest.normalize.keys import EMAIL_THREAD
+from onceward.hub.ingest.payload import Payload
+from onceward.hub.ingest.telegram import normalize_telegram
 from onceward.hub.state import hub_of, request_key_of
-from onceward.ingest.columns import TEXT_BYTES_MAX, UPDATABLE
-from onceward.ingest.email.normalize import normalize_email, normalize_mail
-from onceward.ingest.insert import insert_entries, insert_entry
-from onceward.ingest.keys import EMAIL_THREAD
-from onceward.ingest.payload import Payload
-from onceward.ingest.policy import POLICY_KEY_BYTES_MAX, policy_page, put_policy
-from onceward.ingest.schema import active_schema, schema_named, set_test_mode, test_mode
-from onceward.ingest.telegram import normalize_telegram
+from onceward.hub.web.active_schema import schema_of
+from onceward.hub.web.constraints import each_trimmed, trimmed
+from onceward.hub.web.ingest_bodies import EMAIL, ENTRIES, MAIL, TELEGRAM
+from onceward.hub.web.json_body import StrictBody, StrictRoute, check_media_type, parse, sent_bytes
+from onceward.hub.web.pagination import LIMIT_DEFAULT, After, Limit, PageShown, paged
 
 router = APIRouter(route_class=StrictRoute, tags=["ingest"])
 
 Text = str | None
 SchemaName = Literal["pkm", "pkm_test"]
-# A text that may be absent and is never null; the factory keeps a default out of the OpenAPI document.
+# Text that may be absent but never null. The factory keeps a default out of the OpenAPI document.
 MaybeText = Annotated[str, Field(default_factory=str)]
 
 
 class NormalizedShown(BaseModel):
-    """What `POST /db/insert` takes as it is. A field that the message says nothing about is absent."""
+    """Normalized payload, ready for `POST /db/insert`. Fields without a value in the message are absent."""
 
     source: str
     content_type: str
     title: MaybeText
     author: MaybeText
-    url: Annotated[MaybeText, Field(description="As it was sent.")]
+    url: Annotated[MaybeText, Field(description="The URL as it was sent.")]
     url_canonical: MaybeText
     capture_text: MaybeText
     clean_text: MaybeText
@@ -55,11 +55,11 @@ class NormalizedShown(BaseModel):
     idempotency_policy_key: str
     idempotency_key_primary: Text
     idempotency_key_secondary: Text
-    reasons: list[str] = Field(description="Why it is of this type and has these keys.")
+    reasons: list[str] = Field(description="Why the entry has this content type and these keys.")
 
 
 class Outcome(BaseModel):
-    """The entry as it is stored now, and what became of what was sent."""
+    """The stored entry, and what the insert did."""
 
     id: str
     entry_id: int
@@ -82,9 +82,11 @@ class Outcome(BaseModel):
     action: Literal["inserted", "updated", "skipped"]
     changed: bool
     matched_on: Literal["primary", "secondary"] | None
-    split_with: list[str] | None = Field(None, description="The entries that the other key belongs to.")
-    stale: bool | None = Field(None, description="What was sent is older than what is stored, and changed nothing.")
-    event_id: int | None = Field(description="Null when nothing was written.")
+    split_with: list[str] | None = Field(None, description="Ids of the entries that have the other key.")
+    stale: bool | None = Field(
+        None, description="True if the payload is older than the stored entry, which was not changed."
+    )
+    event_id: int | None = Field(description="Null if nothing was written.")
 
 
 class EntryShown(Outcome):
@@ -93,7 +95,9 @@ class EntryShown(Outcome):
 
 class ResultShown(Outcome):
     index: int
-    duplicate_of_index: int | None = Field(None, description="An earlier item of the same batch.")
+    duplicate_of_index: int | None = Field(
+        None, description="The index of an earlier item of the batch that is the same entry."
+    )
 
 
 class FieldShown(BaseModel):
@@ -114,7 +118,7 @@ class FailedShown(BaseModel):
 
 
 class BatchShown(BaseModel):
-    """One result for each item, in their order."""
+    """One result for each item, in the order of the items."""
 
     results: list[ResultShown | FailedShown]
     schema_: SchemaName = Field(alias="schema")
@@ -123,18 +127,18 @@ class BatchShown(BaseModel):
 Updatable = Annotated[str, Field(json_schema_extra={"enum": [*UPDATABLE]})]
 
 
-class PolicySent(Sent):
-    """A field that has a default need not be sent. It then stays as it is, and has the default in a new policy."""
+class PolicySent(StrictBody):
+    """A policy to create or change. An omitted field keeps its value, or gets its default in a new policy."""
 
     policy_key: str = Field(json_schema_extra=trimmed(POLICY_KEY_BYTES_MAX))
     source: str = Field(json_schema_extra=trimmed(TEXT_BYTES_MAX["source"]))
     content_type: str = Field(
-        description="One, or several with a slash between them.",
+        description="One content type, or several separated by slashes.",
         json_schema_extra=each_trimmed("/", TEXT_BYTES_MAX["content_type"]),
     )
     conflict_action: Literal["skip", "update"]
     update_fields: list[Updatable] | None = Field(
-        None, description="What an update changes; null: all that may be changed."
+        None, description="The fields that an update changes. Null: all fields that can be changed."
     )
     enabled: bool = True
     secondary_role: Literal["identity", "hint"] = "identity"
@@ -156,14 +160,14 @@ class PolicyList(PageShown):
     policies: list[PolicyShown]
 
 
-class TestMode(Sent):
+class TestMode(StrictBody):
     enabled: bool
 
 
 @router.post(
     "/normalize/telegram",
     response_model=NormalizedShown,
-    summary="Make a payload of a Telegram message",
+    summary="Normalize a Telegram message",
     openapi_extra={"requestBody": TELEGRAM},
 )
 async def telegram(request: Request) -> Response:
@@ -173,37 +177,41 @@ async def telegram(request: Request) -> Response:
 @router.post(
     "/normalize/email",
     response_model=NormalizedShown,
-    summary="Make a payload of a mail",
+    summary="Normalize an email",
     openapi_extra={"requestBody": EMAIL},
 )
 async def email(
     request: Request,
-    content_type: Annotated[str | None, Query(description="What a raw mail is, whatever it says itself.")] = None,
-    received_at: Annotated[str | None, Query(description="When a raw mail came that does not say it.")] = None,
-    thread_policy: Annotated[str | None, Query(description="How a raw mail is keyed if it is correspondence.")] = None,
+    content_type: Annotated[
+        str | None, Query(description="Raw email only: overrides the detected content type.")
+    ] = None,
+    received_at: Annotated[
+        str | None, Query(description="Raw email only: when it was received, if it has no date.")
+    ] = None,
+    thread_policy: Annotated[str | None, Query(description="Raw email only: the policy for correspondence.")] = None,
 ) -> Response:
-    """Send its parts as JSON, or the whole mail as it is, as `message/rfc822`."""
+    """Send the parts of an email as JSON, or a raw email as `message/rfc822`."""
     if media_type_of(request.headers.get("content-type", "")) == MAIL:
         policy = EMAIL_THREAD if thread_policy is None else thread_policy
         normalize = functools.partial(
             normalize_mail, content_type=content_type, received_at=received_at, thread_policy=policy
         )
         return await _normalized(request, normalize)
-    told = {"content_type": content_type, "received_at": received_at, "thread_policy": thread_policy}
-    for name, said in told.items():
-        if said is not None:
-            raise refused(name, "belongs into the JSON; in the address it is for a raw mail")
+    params = {"content_type": content_type, "received_at": received_at, "thread_policy": thread_policy}
+    for name, value in params.items():
+        if value is not None:
+            raise refused(name, "is a query parameter for raw email only; put it into the JSON body")
     return await _normalized(request, lambda sent: normalize_email(_object(sent)))
 
 
 @router.post(
     "/db/insert",
     response_model=EntryShown | BatchShown,
-    summary="Insert an entry, or several, once",
+    summary="Insert one entry or a batch, once",
     openapi_extra={"requestBody": ENTRIES},
 )
 async def insert(request: Request) -> Response:
-    """Takes what a normalizer gives, alone or as `{"items": […]}`, and does what its policy says if it is there."""
+    """Send a normalized payload, or several as `{"items": […]}`. The policy decides what happens to existing entries."""
     sent = await sent_bytes(request)
     if sent:
         check_media_type(request)
@@ -214,30 +222,30 @@ async def insert(request: Request) -> Response:
 @router.get("/policies", response_model=PolicyList, summary="List the policies of a schema")
 def get_policies(
     request: Request,
-    schema: Annotated[SchemaName | None, Query(description="Without it the active one.")] = None,
+    schema: Annotated[SchemaName | None, Query(description="Default: the active schema.")] = None,
     limit: Limit = LIMIT_DEFAULT,
     after: After = "",
 ) -> Response:
     with hub_of(request).database.read() as tx:
-        asked = active_schema(tx) if schema is None else schema_named(schema)
-        page = policy_page(tx, asked, limit, after)
-    return _json({"schema": asked.name, "policies": [policy.json() for policy in page.items], **paged(page)})
+        found = active_schema(tx) if schema is None else schema_named(schema)
+        page = policy_page(tx, found, limit, after)
+    return _json({"schema": found.name, "policies": [policy.json() for policy in page.items], **paged(page)})
 
 
-@router.put("/policies", response_model=PolicyShown, summary="Make or change a policy of the active schema")
+@router.put("/policies", response_model=PolicyShown, summary="Create or change a policy of the active schema")
 def change_policy(sent: PolicySent, request: Request) -> Response:
     active = schema_of(request)
     with hub_of(request).database.write() as tx:
         return _json(put_policy(tx, active, **sent.model_dump(exclude_unset=True)).json())
 
 
-@router.get("/test-mode", response_model=TestMode, summary="Whether entries go to the schema for tests")
+@router.get("/test-mode", response_model=TestMode, summary="Get the test mode")
 def get_test_mode(request: Request) -> Response:
     with hub_of(request).database.read() as tx:
         return _json({"enabled": test_mode(tx)})
 
 
-@router.put("/test-mode", response_model=TestMode, summary="Switch between the schemas")
+@router.put("/test-mode", response_model=TestMode, summary="Switch the test mode on or off")
 def change_test_mode(sent: TestMode, request: Request) -> Response:
     with hub_of(request).database.write() as tx:
         set_test_mode(tx, sent.enabled)
@@ -248,46 +256,46 @@ async def _normalized(request: Request, normalize: Callable[[bytes], Payload]) -
     sent = await sent_bytes(request)
     if sent:
         check_media_type(request, MAIL if request.url.path == "/normalize/email" else "")
-    # It needs no database, so it does not wait with those who do.
-    turns: asyncio.Semaphore = request.app.state.normalizers
-    async with turns:
+    # Normalizing needs no database, so it has its own semaphore and does not wait for writers.
+    normalizers: asyncio.Semaphore = request.app.state.normalizers
+    async with normalizers:
         return await run_in_threadpool(lambda: _json(normalize(sent)))
 
 
 def _insert(request: Request, sent: bytes) -> Response:
-    said = _object(sent)
+    body = _object(sent)
     hub, active, key = hub_of(request), schema_of(request), request_key_of(request)
-    if "items" not in said:
-        done = [insert_entry(hub.database, active, said, request=key)]
+    if "items" not in body:
+        done = [insert_entry(hub.database, active, body, request=key)]
     else:
-        items, strict = _batch(said, hub.config.ingest.max_batch)
+        items, strict = _batch(body, hub.config.ingest.max_batch)
         done = insert_entries(hub.database, active, items, strict=strict, request=key)
     if any(one.event_id is not None for one in done):
-        hub.feed.hint()
+        hub.feed.notify()
     shown = [one.json() for one in done]
-    return _json({**({"results": shown} if "items" in said else shown[0]), "schema": active.name})
+    return _json({**({"results": shown} if "items" in body else shown[0]), "schema": active.name})
 
 
-def _batch(said: dict[str, Json], count_max: int) -> tuple[list[Payload], bool]:
-    items, strict = said["items"], said.get("strict", False)
-    for name in said:
+def _batch(body: dict[str, Json], count_max: int) -> tuple[list[Payload], bool]:
+    items, strict = body["items"], body.get("strict", False)
+    for name in body:
         if name not in {"items", "strict"}:
-            raise refused(name[:64], "stands within an item, not beside them")
+            raise refused(name[:64], "is not a field of a batch; put it into each item")
     if not isinstance(items, list):
         raise refused("items", "must be a list of payloads")
     if not isinstance(strict, bool):
         raise refused("strict", "must be true or false")
     if len(items) > count_max:
-        raise TooLarge(f"items is limited to {count_max}; send the rest in another request")
-    # One that is no object is refused as what it is: a bad item.
+        raise TooLarge(f"at most {count_max} items per batch, got {len(items)}; send the rest in another request")
+    # An item that is not an object fails alone, like every bad item.
     return cast("list[Payload]", items), strict
 
 
 def _object(sent: bytes) -> dict[str, Json]:
-    said = parse(sent)
-    if not isinstance(said, dict):
-        raise InvalidInput("The body must be a JSON object", (("body", "must be an object"),))
-    return said
+    body = parse(sent)
+    if not isinstance(body, dict):
+        raise InvalidInput("the body must be a JSON object", (("body", "must be an object"),))
+    return body
 
 
 def _json(content: object) -> Response:

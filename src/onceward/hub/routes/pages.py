@@ -1,4 +1,4 @@
-"""What is asked about the hub itself: whether it lives, whether it can work, its rules for agents."""
+"""Routes about the hub itself: liveness, readiness, the pages, and the retry rules for agents."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from pydantic import BaseModel, Field
 
 from onceward.errors import NotFound, OncewardError, StoreUnavailable
-from onceward.events import log
-from onceward.hub.state import Hub, hub_of
+from onceward.hub.events import log
+from onceward.hub.state import HubState, hub_of
 from onceward.store.failure_log import report
 
 router = APIRouter(tags=["hub"])
 
-# Longer than this and a load balancer has given up by itself.
+# Shorter than the usual timeout of a load balancer's health check.
 READY_SECONDS = 3.0
 OK = "ok"
 _STATIC = {"home.css": "text/css", "docs.css": "text/css", "docs.js": "text/javascript"}
@@ -30,11 +30,13 @@ class Health(BaseModel):
 
 
 class Readiness(BaseModel):
-    status: Annotated[str, Field(description="`ok`, or `unavailable` when one of the checks failed.")]
-    checks: Annotated[dict[str, str], Field(description="`ok`, or what is wrong, for each store.")]
+    status: Annotated[str, Field(description="`ok`, or `unavailable` if a check failed.")]
+    checks: Annotated[
+        dict[str, str], Field(description="For each store: `ok`, the code of the failure, or `no answer`.")
+    ]
 
 
-@router.get("/healthz", response_model=Health, summary="Whether the process lives")
+@router.get("/healthz", response_model=Health, summary="Liveness")
 async def healthz() -> Response:
     return JSONResponse({"status": OK})
 
@@ -42,25 +44,25 @@ async def healthz() -> Response:
 @router.get(
     "/readyz",
     response_model=Readiness,
-    responses={503: {"model": Readiness, "description": "A store does not answer."}},
-    summary="Whether the stores answer",
+    responses={503: {"model": Readiness, "description": "A store is unavailable."}},
+    summary="Readiness",
 )
 async def readyz(request: Request) -> Response:
     hub = hub_of(request)
     names = ("database", "ledger", "blobs")
     checks = dict(zip(names, await asyncio.gather(_database(hub), _ledger(hub), _blobs(hub)), strict=True))
-    ready = all(said == OK for said in checks.values())
+    ready = all(result == OK for result in checks.values())
     return JSONResponse({"status": OK if ready else "unavailable", "checks": checks}, 200 if ready else 503)
 
 
-async def _database(hub: Hub) -> str:
-    def look() -> None:
+async def _database(hub: HubState) -> str:
+    def read() -> None:
         with hub.database.read() as tx:
             log.extent(tx)
 
     with anyio.move_on_after(READY_SECONDS):
         try:
-            await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
+            await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
         except OncewardError as error:
             report(error)
             return error.code
@@ -68,7 +70,7 @@ async def _database(hub: Hub) -> str:
     return "no answer"
 
 
-async def _ledger(hub: Hub) -> str:
+async def _ledger(hub: HubState) -> str:
     with anyio.move_on_after(READY_SECONDS):
         try:
             await hub.ledger.read("hub", "readyz")
@@ -79,18 +81,18 @@ async def _ledger(hub: Hub) -> str:
     return "no answer"
 
 
-async def _blobs(hub: Hub) -> str:
-    def look() -> None:
-        if not hub.blobs_looked_at.acquire(timeout=READY_SECONDS):
-            raise StoreUnavailable("somebody still waits for an answer")
+async def _blobs(hub: HubState) -> str:
+    def probe() -> None:
+        if not hub.blobs_probe_lock.acquire(timeout=READY_SECONDS):
+            raise StoreUnavailable("an earlier probe of the blob store has not finished")
         try:
-            hub.blobs.look()
+            hub.blobs.ping()
         finally:
-            hub.blobs_looked_at.release()
+            hub.blobs_probe_lock.release()
 
     with anyio.move_on_after(READY_SECONDS):
         try:
-            await anyio.to_thread.run_sync(look, abandon_on_cancel=True)
+            await anyio.to_thread.run_sync(probe, abandon_on_cancel=True)
         except OncewardError as error:
             report(error)
             return error.code
@@ -102,27 +104,27 @@ class Markdown(PlainTextResponse):
     media_type = "text/markdown"
 
 
-@router.get("/skill.md", response_class=Markdown, summary="The rules of safe retries, for agents")
+@router.get("/skill.md", response_class=Markdown, summary="Retry rules for agents")
 async def skill() -> Response:
     return Markdown(_page("skill.md"))
 
 
-@router.get("/", response_class=HTMLResponse, summary="What this is, for people", include_in_schema=False)
+@router.get("/", response_class=HTMLResponse, summary="Home page", include_in_schema=False)
 async def home() -> Response:
     return HTMLResponse(_page("home.html"))
 
 
-@router.get("/docs", response_class=HTMLResponse, summary="What can be asked, for people", include_in_schema=False)
+@router.get("/docs", response_class=HTMLResponse, summary="API reference", include_in_schema=False)
 async def docs() -> Response:
     return HTMLResponse(_page("docs.html"))
 
 
 @router.get("/console/static/{name}", include_in_schema=False)
 async def static(name: str) -> Response:
-    """A stylesheet or script of the pages: their content security policy allows no inline ones."""
+    """Return a stylesheet or script of the pages. Their content security policy allows no inline ones."""
     kind = _STATIC.get(name)
     if kind is None:
-        raise NotFound(f"There is no file {name!r} under /console/static/")
+        raise NotFound(f"the file {name!r} does not exist under /console/static/")
     return Response(_page(name), media_type=kind)
 
 

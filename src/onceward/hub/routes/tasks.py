@@ -1,4 +1,4 @@
-"""Tasks, their attachments, and the bytes of these."""
+"""Task routes: tasks, their attachments, and the attachments' bytes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from onceward import tasks
 from onceward.core.canonical import Json
-from onceward.core.text import refused
-from onceward.db.clock import now_text
+from onceward.core.json_text import refused
 from onceward.errors import InvalidInput
-from onceward.hub.auth import may
-from onceward.hub.body import StrictRoute, parse
-from onceward.hub.download import content_response
-from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown, paged
+from onceward.hub import tasks
+from onceward.hub.db.timestamps import now_text
+from onceward.hub.security.auth import may
 from onceward.hub.state import hub_of, request_key_of
-from onceward.hub.task_bodies import UPLOAD, LabelsSent, LinkSent, TaskSent
-from onceward.hub.upload import Upload, received
-from onceward.tasks import NewAttachment, UploadRules
+from onceward.hub.tasks import NewTaskAttachment, UploadRules
+from onceward.hub.web.download import content_response
+from onceward.hub.web.json_body import StrictRoute, parse
+from onceward.hub.web.pagination import LIMIT_DEFAULT, After, Limit, PageShown, paged
+from onceward.hub.web.task_bodies import UPLOAD, LabelsSent, LinkSent, TaskSent
+from onceward.hub.web.upload import Upload, received
 
 router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["tasks"])
 
@@ -45,11 +45,11 @@ class TaskShown(BaseModel):
 
 class TaskList(PageShown):
     tasks: list[TaskShown]
-    next: str | None = Field(None, deprecated=True, description="As `next_after`; only where there is more.")
+    next: str | None = Field(None, deprecated=True, description="The same as `next_after`; absent on the last page.")
 
 
 class AttachmentShown(BaseModel):
-    """Fields that are empty are left out; `labels` is always there."""
+    """An attachment of a task. Empty fields are omitted, except `labels`."""
 
     id: str
     task_id: str
@@ -80,14 +80,14 @@ class Removed(BaseModel):
     id: str
 
 
-@router.post("/tasks", status_code=201, response_model=TaskShown, summary="Make a task")
+@router.post("/tasks", status_code=201, response_model=TaskShown, summary="Create a task")
 def make_task(sent: TaskSent, request: Request) -> Response:
     with hub_of(request).database.write() as tx:
         task = tasks.create_task(tx, sent.title, task_id=sent.id, spec_id=sent.spec_id, request=request_key_of(request))
     return _json(_task(task), 201)
 
 
-@router.get("/tasks", response_model=TaskList, summary="List tasks, the newest first")
+@router.get("/tasks", response_model=TaskList, summary="List tasks, newest first")
 def list_tasks(request: Request, limit: Limit = LIMIT_DEFAULT, after: After = "") -> Response:
     with hub_of(request).database.read() as tx:
         page = tasks.list_tasks(tx, limit, after)
@@ -96,18 +96,18 @@ def list_tasks(request: Request, limit: Limit = LIMIT_DEFAULT, after: After = ""
     return _json({"tasks": [_task(task) for task in page.items], **paged(page), **older})
 
 
-@router.get("/tasks/{task_id}", response_model=TaskShown, summary="Look at a task")
+@router.get("/tasks/{task_id}", response_model=TaskShown, summary="Get a task")
 def get_task(task_id: TaskId, request: Request) -> Response:
     with hub_of(request).database.read() as tx:
         return _json(_task(tasks.get_task(tx, task_id)))
 
 
-@router.delete("/tasks/{task_id}", response_model=Removed, summary="Delete a task and what is attached to it")
+@router.delete("/tasks/{task_id}", response_model=Removed, summary="Delete a task and its attachments")
 def delete_task(task_id: TaskId, request: Request) -> Response:
     hub = hub_of(request)
     with hub.database.write() as tx:
         tasks.delete_task(tx, task_id)
-    hub.feed.hint()
+    hub.feed.notify()
     return _json({"id": task_id})
 
 
@@ -119,7 +119,7 @@ def delete_task(task_id: TaskId, request: Request) -> Response:
     openapi_extra={"requestBody": UPLOAD},
 )
 async def upload_attachment(task_id: TaskId, request: Request) -> Response:
-    """Send it as multipart/form-data, the file in the field `content`. Fields may come before or after it."""
+    """Send multipart/form-data with the file in the field `content`. Other fields may come before or after it."""
     hub = hub_of(request)
     settings = hub.config.attachments
     async with received(request, hub.blobs, settings.max_upload_bytes) as upload:
@@ -127,10 +127,10 @@ async def upload_attachment(task_id: TaskId, request: Request) -> Response:
         async with request.app.state.uploaders:
             added = await anyio.to_thread.run_sync(
                 lambda: tasks.create_managed_attachment(
-                    hub.database, hub.blobs, task_id, upload.spool, new, rules, request_key_of(request)
+                    hub.database, hub.blobs, task_id, upload.temp_file, new, rules, request_key_of(request)
                 )
             )
-    hub.feed.hint()
+    hub.feed.notify()
     return _json(added.attachment.shown(), 201)
 
 
@@ -138,11 +138,11 @@ async def upload_attachment(task_id: TaskId, request: Request) -> Response:
     "/tasks/{task_id}/attachments/link",
     status_code=201,
     response_model=AttachmentShown,
-    summary="Attach a link to a URL or to a path in a repository",
+    summary="Attach a URL or a path in a repository",
 )
 def link_attachment(task_id: TaskId, sent: LinkSent, request: Request) -> Response:
     hub = hub_of(request)
-    new = NewAttachment(
+    new = NewTaskAttachment(
         kind=sent.kind,
         title=sent.title,
         media_type=sent.media_type,
@@ -160,60 +160,65 @@ def link_attachment(task_id: TaskId, sent: LinkSent, request: Request) -> Respon
             allowed_media_types=hub.upload_rules.allowed_media_types,
             request=request_key_of(request),
         )
-    hub.feed.hint()
+    hub.feed.notify()
     return _json(added.attachment.shown(), 201)
 
 
-@router.get("/tasks/{task_id}/attachments", response_model=AttachmentList, summary="List what is attached")
+@router.get(
+    "/tasks/{task_id}/attachments",
+    response_model=AttachmentList,
+    summary="List the attachments of a task, newest first",
+)
 def list_attachments(
     task_id: TaskId,
     request: Request,
     limit: Limit = LIMIT_DEFAULT,
     after: After = "",
 ) -> Response:
-    """The newest first."""
     with hub_of(request).database.read() as tx:
         page = tasks.list_attachments(tx, task_id, limit, after)
     now = now_text()
     return _json({"attachments": [attachment.shown(now) for attachment in page.items], **paged(page)})
 
 
-@router.get("/attachments/{attachment_id}", response_model=AttachmentShown, summary="Look at an attachment")
+@router.get("/attachments/{attachment_id}", response_model=AttachmentShown, summary="Get an attachment")
 def get_attachment(attachment_id: AttachmentId, request: Request) -> Response:
     with hub_of(request).database.read() as tx:
         return _json(tasks.get_attachment(tx, attachment_id).shown())
 
 
-@router.put("/attachments/{attachment_id}/labels", response_model=AttachmentShown, summary="Replace the labels")
+@router.put(
+    "/attachments/{attachment_id}/labels", response_model=AttachmentShown, summary="Replace the labels of an attachment"
+)
 def replace_labels(attachment_id: AttachmentId, sent: LabelsSent, request: Request) -> Response:
     with hub_of(request).database.write() as tx:
         return _json(tasks.replace_labels(tx, attachment_id, sent.labels).shown())
 
 
-@router.delete("/attachments/{attachment_id}", response_model=Removed, summary="Remove an attachment")
+@router.delete("/attachments/{attachment_id}", response_model=Removed, summary="Delete an attachment")
 def delete_attachment(attachment_id: AttachmentId, request: Request) -> Response:
     hub = hub_of(request)
     with hub.database.write() as tx:
         tasks.delete_attachment(tx, attachment_id)
-    hub.feed.hint()
+    hub.feed.notify()
     return _json({"id": attachment_id})
 
 
 _CONTENT: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"application/octet-stream": {}}, "description": "All of it."},
-    206: {"content": {"application/octet-stream": {}}, "description": "The part that was asked for."},
-    304: {"description": "The client has it already."},
+    200: {"content": {"application/octet-stream": {}}, "description": "The whole content."},
+    206: {"content": {"application/octet-stream": {}}, "description": "The requested range."},
+    304: {"description": "The content has not changed."},
 }
 
 
-# Two routes and not one with two methods: their operations in the document would have the same id.
+# Two routes instead of one with two methods, whose operations would share one id in the OpenAPI document.
 @router.head("/attachments/{attachment_id}/content", response_model=None, include_in_schema=False)
 @router.get(
     "/attachments/{attachment_id}/content",
     status_code=200,
     response_model=None,
     responses=_CONTENT,
-    summary="The bytes of an attachment",
+    summary="Download an attachment",
 )
 def get_content(
     attachment_id: AttachmentId,
@@ -228,15 +233,15 @@ def get_content(
     return content_response(content, hub.blobs, request.method, range_, if_range, if_none_match)
 
 
-def _described(upload: Upload) -> NewAttachment:
-    """What the fields of an upload say of it."""
+def _described(upload: Upload) -> NewTaskAttachment:
+    """Return the attachment that the form fields of an upload describe."""
     for name, _ in upload.fields:
         if name not in _FIELDS:
             raise refused(name[:64], "is not a field of an upload")
     kind = upload.one("kind")
     if kind is None:
         raise refused("kind", "is missing")
-    return NewAttachment(
+    return NewTaskAttachment(
         kind=kind,
         title=upload.one("title"),
         filename=upload.filename,
@@ -251,24 +256,24 @@ def _meta(text: str | None) -> dict[str, Json]:
     if text is None or not text.strip():
         return {}
     try:
-        said = parse(text.encode())
+        meta = parse(text.encode())
     except InvalidInput as error:
-        raise refused("meta", str(error).removeprefix("The body ")) from None
-    if not isinstance(said, dict):
+        raise refused("meta", str(error).removeprefix("the body ")) from None
+    if not isinstance(meta, dict):
         raise refused("meta", "must be an object")
-    return said
+    return meta
 
 
 def _rules(upload: Upload, request: Request, rules: UploadRules) -> UploadRules:
-    """An admin may switch the check of the media type for one upload."""
-    said = upload.one("reject_media_type_mismatch")
-    if said is None:
+    """Apply the upload's choice of `reject_media_type_mismatch`; only an admin may switch the check off."""
+    choice = upload.one("reject_media_type_mismatch")
+    if choice is None:
         return rules
-    if said not in {"true", "false"}:
+    if choice not in {"true", "false"}:
         raise refused("reject_media_type_mismatch", "must be true or false")
-    if said == "false" and not may(request.scope, "admin"):
-        raise HTTPException(403, "Only a token with the scope admin may switch off the check of the media type")
-    return UploadRules(rules.allowed_media_types, said == "true", rules.archive)
+    if choice == "false" and not may(request.scope, "admin"):
+        raise HTTPException(403, "Only a token with the scope admin can switch off the media type check.")
+    return UploadRules(rules.allowed_media_types, choice == "true", rules.archive)
 
 
 def _task(task: tasks.Task) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Topics, messages and topic attachments."""
+"""Topic routes: topics, messages and topic attachments."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from onceward import topics
-from onceward.core.text import written
-from onceward.core.web_url import LENGTH_MAX as URL_LENGTH_MAX
-from onceward.hub.body import Sent, StrictRoute
-from onceward.hub.constraints import NO_CONTROL, WEB_URL, given, text
-from onceward.hub.paging import LIMIT_DEFAULT, After, Limit, PageShown, paged
+from onceward.core.json_text import written
+from onceward.hub import topics
 from onceward.hub.state import hub_of, request_key_of
-from onceward.topics.attachment import Attached, attachment_json
-from onceward.topics.identity import KEY_BYTES_MAX, KIND_BYTES_MAX
-from onceward.topics.message import CONTENT_BYTES_MAX, SENDER_BYTES_MAX
-from onceward.topics.topic import TITLE_BYTES_MAX
+from onceward.hub.topics.attachment import Attached, attachment_json
+from onceward.hub.topics.identity import KEY_BYTES_MAX, KIND_BYTES_MAX
+from onceward.hub.topics.message import CONTENT_BYTES_MAX, SENDER_BYTES_MAX
+from onceward.hub.topics.topic import TITLE_BYTES_MAX
+from onceward.hub.web.constraints import NO_CONTROL, WEB_URL, given, text
+from onceward.hub.web.json_body import StrictBody, StrictRoute
+from onceward.hub.web.pagination import LIMIT_DEFAULT, After, Limit, PageShown, paged
+from onceward.hub.web_url import LENGTH_MAX as URL_LENGTH_MAX
 
 router = APIRouter(prefix="/api/v1", route_class=StrictRoute, tags=["topics"])
 
 TopicId = Annotated[str, Path(description="The id of a topic.", max_length=255)]
 
 
-# What an attachment of the kind `url` or `link` must be.
+# The value that attachments of the kinds `url` and `link` must have.
 _LINK: dict[str, Any] = {
     "if": {"required": ["kind"], "properties": {"kind": {"pattern": "^(?:[uU][rR][lL]|[lL][iI][nN][kK])$"}}},
     "then": {
@@ -43,34 +43,32 @@ _LINK: dict[str, Any] = {
 }
 
 
-class TopicSent(Sent):
+class TopicSent(StrictBody):
     title: str = Field(json_schema_extra=text(TITLE_BYTES_MAX))
 
 
-class MessageSent(Sent):
+class MessageSent(StrictBody):
     sender: str = Field(json_schema_extra=text(SENDER_BYTES_MAX))
     content: str = Field(json_schema_extra=text(CONTENT_BYTES_MAX))
 
 
-class AttachmentSent(Sent):
+class AttachmentSent(StrictBody):
     model_config = ConfigDict(json_schema_extra=_LINK)
 
-    kind: str = Field(
-        description="What kind of thing this is, such as `citation`.", json_schema_extra=text(KIND_BYTES_MAX)
-    )
+    kind: str = Field(description="The kind of attachment, such as `citation`.", json_schema_extra=text(KIND_BYTES_MAX))
     key: str | None = Field(
         None,
-        description="A name within the kind. No key and the empty key are the same.",
+        description="A name within the kind. A missing key and an empty key are the same.",
         json_schema_extra={"maxLength": KEY_BYTES_MAX, "pattern": r"^(?![\s\S])|\S"},
     )
-    value_json: dict[str, Any] = Field(description="The thing itself: an object of at most 16 KiB.")
+    value_json: dict[str, Any] = Field(description="The value: an object of at most 16 KiB.")
     dedupe_key: str | None = Field(
         None,
-        description="Says what it is. Without it, the canonical JSON of the value does.",
+        description="Identifies the attachment. Default: derived from the canonical JSON of the value.",
         json_schema_extra=text(KEY_BYTES_MAX),
     )
     source_message_id: str | None = Field(
-        None, description="A message of this topic, that it comes from.", json_schema_extra=text(KEY_BYTES_MAX)
+        None, description="The message of this topic that it comes from.", json_schema_extra=text(KEY_BYTES_MAX)
     )
 
 
@@ -127,31 +125,31 @@ class MessageList(PageShown):
 
 class AttachmentMade(BaseModel):
     attachment: AttachmentShown
-    event_id: int | None = Field(description="None when nothing changed.")
-    value_differs: bool | None = Field(None, description="True when the stored value is not the one that was sent.")
+    event_id: int | None = Field(description="Null if nothing changed.")
+    value_differs: bool | None = Field(None, description="True if the stored value differs from the value sent.")
 
 
 class AttachmentList(PageShown):
     attachments: list[AttachmentShown]
 
 
-@router.post("/topics", status_code=201, response_model=TopicMade, summary="Make a topic")
+@router.post("/topics", status_code=201, response_model=TopicMade, summary="Create a topic")
 def make_topic(sent: TopicSent, request: Request) -> Response:
     hub = hub_of(request)
     with hub.database.write() as tx:
         topic, event_id = topics.create_topic(tx, sent.title, request_key_of(request))
-    hub.feed.hint()
+    hub.feed.notify()
     return _json(201, {"topic": asdict(topic), "event_id": event_id})
 
 
-@router.get("/topics", response_model=TopicList, summary="List topics, the newest first")
+@router.get("/topics", response_model=TopicList, summary="List topics, newest first")
 def list_topics(request: Request, limit: Limit = LIMIT_DEFAULT, after: After = "") -> Response:
     with hub_of(request).database.read() as tx:
         page = topics.list_topics(tx, limit, after)
     return _json(200, {"topics": [asdict(topic) for topic in page.items], **paged(page)})
 
 
-@router.get("/topics/{topic_id}", response_model=TopicFound, summary="Look at a topic")
+@router.get("/topics/{topic_id}", response_model=TopicFound, summary="Get a topic")
 def get_topic(topic_id: TopicId, request: Request) -> Response:
     with hub_of(request).database.read() as tx:
         topic = topics.get_topic(tx, topic_id)
@@ -163,11 +161,11 @@ def post_message(topic_id: TopicId, sent: MessageSent, request: Request) -> Resp
     hub = hub_of(request)
     with hub.database.write() as tx:
         message, event_id = topics.post_message(tx, topic_id, sent.sender, sent.content, request_key_of(request))
-    hub.feed.hint()
+    hub.feed.notify()
     return _json(201, {"message": asdict(message), "event_id": event_id})
 
 
-@router.get("/topics/{topic_id}/messages", response_model=MessageList, summary="List messages, the newest first")
+@router.get("/topics/{topic_id}/messages", response_model=MessageList, summary="List messages, newest first")
 def list_messages(topic_id: TopicId, request: Request, limit: Limit = LIMIT_DEFAULT, after: After = "") -> Response:
     with hub_of(request).database.read() as tx:
         page = topics.list_messages(tx, topic_id, limit, after)
@@ -178,7 +176,7 @@ def list_messages(topic_id: TopicId, request: Request, limit: Limit = LIMIT_DEFA
     "/topics/{topic_id}/attachments",
     status_code=201,
     response_model=AttachmentMade,
-    responses={200: {"model": AttachmentMade, "description": "It was there already; nothing changed."}},
+    responses={200: {"model": AttachmentMade, "description": "The attachment already existed; nothing changed."}},
     summary="Add an attachment, once",
 )
 def add_attachment(topic_id: TopicId, sent: AttachmentSent, request: Request) -> Response:
@@ -186,35 +184,33 @@ def add_attachment(topic_id: TopicId, sent: AttachmentSent, request: Request) ->
     with hub.database.write() as tx:
         attached = topics.attach(tx, topic_id, _new(sent), request_key_of(request))
     if attached.event_id is not None:
-        hub.feed.hint()
+        hub.feed.notify()
     return _attached(200 if attached.event_id is None else 201, attached)
 
 
 @router.put(
     "/topics/{topic_id}/attachments",
     response_model=AttachmentMade,
-    summary="Give an attachment that is there another value",
+    summary="Change the value of an attachment",
 )
 def update_attachment(topic_id: TopicId, sent: AttachmentChanged, request: Request) -> Response:
     hub = hub_of(request)
     with hub.database.write() as tx:
         attached = topics.update_attachment(tx, topic_id, _new(sent), request_key_of(request))
     if attached.event_id is not None:
-        hub.feed.hint()
+        hub.feed.notify()
     return _attached(200, attached)
 
 
-@router.get(
-    "/topics/{topic_id}/attachments", response_model=AttachmentList, summary="List attachments, the newest first"
-)
+@router.get("/topics/{topic_id}/attachments", response_model=AttachmentList, summary="List attachments, newest first")
 def list_attachments(
     topic_id: TopicId,
     request: Request,
     limit: Limit = LIMIT_DEFAULT,
     after: After = "",
-    kind: Annotated[str | None, Query(description="Only of this kind.")] = None,
-    key: Annotated[str | None, Query(description="Only with this key; empty: only without one.")] = None,
-    dedupe_key: Annotated[str | None, Query(description="Only with this dedupe key.")] = None,
+    kind: Annotated[str | None, Query(description="Only attachments of this kind.")] = None,
+    key: Annotated[str | None, Query(description="Only attachments with this key; empty: without a key.")] = None,
+    dedupe_key: Annotated[str | None, Query(description="Only attachments with this dedupe key.")] = None,
 ) -> Response:
     with hub_of(request).database.read() as tx:
         page = topics.list_attachments(tx, topic_id, limit, after, kind=kind, key=key, dedupe_key=dedupe_key)

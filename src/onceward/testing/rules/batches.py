@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from onceward.core.claim import Answer, Ref, Verb, Write
+from onceward.core.claim import Ref, Verb, Write, WriteResult
 from onceward.core.outcome import INLINE_BYTES_MAX, Outcome
 from onceward.store import BATCH_BYTES_MAX, BATCH_WRITES_MAX, Store
 from onceward.testing.caller import LEASE_SECONDS, SCOPE, Caller, OpenStore, append, begin, entry_of, move, versions_of
@@ -31,7 +31,7 @@ class BatchRules:
         caller.move(Verb.RENEW, versions["busy"], "busy")
         clock.advance(1)
 
-        answers = caller.commit(
+        results = caller.commit(
             begin("fresh"),
             begin("lapsed"),
             begin("busy"),
@@ -47,28 +47,28 @@ class BatchRules:
             begin("mismatch", fingerprint="0" * 64),
         )
 
-        assert [answer.applied for answer in answers] == [
+        assert [result.applied for result in results] == [
             True, True, False, True, True, True, False, False, True, False, False, True, True,
         ]  # fmt: skip
-        assert [answer.entry and answer.entry.key for answer in answers] == [
+        assert [result.entry and result.entry.key for result in results] == [
             "fresh", "lapsed", "busy", "fails", "busy", "settles", "lost", None, "grows", "gap", "doubtful", "renews",
             "mismatch",
         ]  # fmt: skip
-        assert entry_of(answers[5], applied=True).outcome.body == b"yes"
-        assert entry_of(answers[10], applied=False).version == doubtful
+        assert entry_of(results[5], applied=True).outcome.body == b"yes"
+        assert entry_of(results[10], applied=False).version == doubtful
         assert caller.chunks(versions["grows"], key="grows") == [b"a", b"b"]
 
     def test_a_full_batch_of_claims_gets_as_many_versions(self, caller: Caller) -> None:
         """Rule 7."""
-        answers = caller.commit(*(begin(f"key-{number}") for number in range(BATCH_WRITES_MAX)))
+        results = caller.commit(*(begin(f"key-{number}") for number in range(BATCH_WRITES_MAX)))
 
-        assert all(answer.applied for answer in answers)
-        assert [answer.entry and answer.entry.key for answer in answers] == [
+        assert all(result.applied for result in results)
+        assert [result.entry and result.entry.key for result in results] == [
             f"key-{number}" for number in range(BATCH_WRITES_MAX)
         ]
         again = caller.commit(*(begin(f"key-{number}") for number in reversed(range(BATCH_WRITES_MAX))))
-        assert not any(answer.applied for answer in again)
-        assert versions_of(again) == list(reversed(versions_of(answers)))
+        assert not any(result.applied for result in again)
+        assert versions_of(again) == list(reversed(versions_of(results)))
 
     def test_a_batch_of_the_largest_size_in_bytes_is_kept_whole(self, caller: Caller) -> None:
         """Rule 7."""
@@ -76,14 +76,14 @@ class BatchRules:
         versions = versions_of(caller.commit(*(begin(f"key-{number}") for number in range(count))))
         body = bytes(range(256)) * (INLINE_BYTES_MAX // 256)
 
-        answers = caller.commit(
+        results = caller.commit(
             *(
                 move(Verb.SETTLE, version, f"key-{number}", outcome=Outcome(body=body))
                 for number, version in enumerate(versions)
             )
         )
 
-        assert all(answer.applied for answer in answers)
+        assert all(result.applied for result in results)
 
     def test_one_key_in_two_scopes_is_two_entries(self, caller: Caller) -> None:
         """Rule 1."""
@@ -99,33 +99,33 @@ class BatchRules:
         caller.commit(*writes)
         before = caller.scan()
 
-        answers = caller.commit(*(begin(f"key-{number}") for number in range(50)))
+        results = caller.commit(*(begin(f"key-{number}") for number in range(50)))
 
-        assert not any(answer.applied for answer in answers)
+        assert not any(result.applied for result in results)
         assert caller.scan() == before
 
     def test_of_many_callers_at_once_one_gets_each_key(self, open_store: OpenStore, clock: PinnedClock) -> None:
-        """Rule 1. The batches name the same keys in opposite orders, so that locks taken carelessly would deadlock."""
+        """Rule 1. The batches name the same keys in different orders, so a store that locks in batch order would deadlock."""
         keys = [f"key-{number}" for number in range(40)]
         batches = [
             [begin(key) for key in order] for order in (keys, keys[::-1], keys[20:] + keys[:20], keys[::2] + keys[1::2])
         ]
 
-        results = at_once([open_store(clock) for _ in batches], [[batch] for batch in batches])
+        commits = at_once([open_store(clock) for _ in batches], [[batch] for batch in batches])
 
-        winners: dict[str, list[str]] = {key: [] for key in keys}
-        for batch, answers in zip(batches, results, strict=True):
-            for write, answer in zip(batch, answers[0], strict=True):
-                if answer.applied:
-                    winners[write.key].append(write.write_id)
-        assert {key: len(won) for key, won in winners.items()} == dict.fromkeys(keys, 1)
+        claimed_by: dict[str, list[str]] = {key: [] for key in keys}
+        for batch, results in zip(batches, commits, strict=True):
+            for write, result in zip(batch, results[0], strict=True):
+                if result.applied:
+                    claimed_by[write.key].append(write.write_id)
+        assert {key: len(write_ids) for key, write_ids in claimed_by.items()} == dict.fromkeys(keys, 1)
         there = open_store(clock).read([Ref(SCOPE, key) for key in keys]).entries
-        assert [entry and entry.write_id for entry in there] == [winners[key][0] for key in keys]
+        assert [entry and entry.write_id for entry in there] == [claimed_by[key][0] for key in keys]
 
     def test_of_many_settlements_at_once_the_one_that_was_accepted_stands(
         self, open_store: OpenStore, clock: PinnedClock
     ) -> None:
-        """Rule 2. The same claim is settled from several sides, as a holder that repeats itself may do."""
+        """Rule 2. Several callers settle the same claim, as can happen when a holder repeats its write."""
         keys = [f"key-{number}" for number in range(20)]
         held = list(zip(keys, versions_of(open_store(clock).commit([begin(key) for key in keys])), strict=True))
         batches = [
@@ -133,23 +133,23 @@ class BatchRules:
             for side, order in enumerate((held, held[::-1], held[10:] + held[:10]))
         ]
 
-        results = at_once([open_store(clock) for _ in batches], [[batch] for batch in batches])
+        commits = at_once([open_store(clock) for _ in batches], [[batch] for batch in batches])
 
         accepted = [
             (write.key, write.outcome.body)
-            for batch, answers in zip(batches, results, strict=True)
-            for write, answer in zip(batch, answers[0], strict=True)
-            if answer.applied
+            for batch, results in zip(batches, commits, strict=True)
+            for write, result in zip(batch, results[0], strict=True)
+            if result.applied
         ]
         there = open_store(clock).read([Ref(SCOPE, key) for key in keys]).entries
         assert sorted(accepted) == sorted((entry.key, entry.outcome.body) for entry in there if entry is not None)
 
 
-def at_once(stores: Sequence[Store], work: Sequence[Sequence[Sequence[Write]]]) -> list[list[list[Answer]]]:
-    """Each store commits its batches in a thread of its own; a store that is one object is used by one at a time."""
+def at_once(stores: Sequence[Store], work: Sequence[Sequence[Sequence[Write]]]) -> list[list[list[WriteResult]]]:
+    """Commit the batches of each store in a separate thread. Threads that share a store object take turns."""
     locks = {id(store): threading.Lock() for store in stores}
     start = threading.Barrier(len(stores))
-    results: list[list[list[Answer]]] = [[] for _ in stores]
+    commits: list[list[list[WriteResult]]] = [[] for _ in stores]
     errors: list[BaseException] = []
 
     def run(number: int) -> None:
@@ -159,8 +159,8 @@ def at_once(stores: Sequence[Store], work: Sequence[Sequence[Sequence[Write]]]) 
             start.wait()
             for batch in work[number]:
                 with locks[id(store)]:
-                    results[number].append(store.commit(batch))
-        except BaseException as error:  # noqa: BLE001  # raised again in the test's own thread
+                    commits[number].append(store.commit(batch))
+        except BaseException as error:  # noqa: BLE001  # raised again in the thread of the test
             errors.append(error)
             start.abort()
 
@@ -171,4 +171,4 @@ def at_once(stores: Sequence[Store], work: Sequence[Sequence[Sequence[Write]]]) 
         thread.join()
     if errors:
         raise errors[0]
-    return results
+    return commits

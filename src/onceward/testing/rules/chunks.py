@@ -1,4 +1,4 @@
-"""The chunk log under a claim: for streams, and for bodies that are too large to keep inline."""
+"""Chunk log of a claim, for streams and for bodies that are too large to be stored inside the entry."""
 
 # ruff: noqa: S101, PLR2004  # These are tests.
 

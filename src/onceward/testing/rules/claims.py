@@ -1,4 +1,4 @@
-"""The claim table on a real store: every state against every verb."""
+"""Claim table on a real store: every state combined with every verb."""
 
 # ruff: noqa: S101, PLR2004  # These are tests.
 
@@ -16,7 +16,7 @@ from onceward.testing.clock import PinnedClock
 DONE = Outcome(200, "{}", b"done")
 
 
-# Each puts its own key into a state. All have one signature, so some do not look at the clock.
+# Each function puts a key into one state. All have the same signature, so some do not use the clock.
 
 
 def held(caller: Caller, clock: PinnedClock, key: str = KEY) -> Entry:  # noqa: ARG001
@@ -65,12 +65,12 @@ def expired(caller: Caller, clock: PinnedClock, key: str = KEY) -> Entry:
 State = Callable[[Caller, PinnedClock, str], Entry]
 STATES: list[State] = [held, held_once, lapsed, lapsed_once, in_doubt, settled, failed, released, expired]
 
-# Which verbs each state accepts from the holder of its version, and the status they leave.
+# The verbs that each state accepts with the current version, and the status that they lead to.
 ACCEPTED: dict[tuple[State, Verb], Status] = {
     (in_doubt, Verb.SETTLE): Status.COMPLETED,
     (in_doubt, Verb.UPHOLD): Status.COMPLETED,
     (in_doubt, Verb.OVERTURN): Status.FAILED,
-    # While the lease runs, only with the proof that the holder is dead.
+    # Before the lease lapses, only ABANDON_DEAD is accepted, because it states that the holder is proved dead.
     (lapsed, Verb.ABANDON): Status.FAILED,
     (lapsed_once, Verb.ABANDON): Status.IN_DOUBT,
 }
@@ -84,7 +84,7 @@ for _state in (held, held_once, lapsed, lapsed_once):
         (_state, Verb.ABANDON_DEAD): Status.FAILED if _state in (held, lapsed) else Status.IN_DOUBT,
     }
 
-# What a begin finds there: the value, whether the write is applied, and the attempt of the entry afterwards.
+# The result of a begin in each state: its type, whether the write is applied, and the attempt of the entry afterwards.
 FOUND: dict[State, tuple[type[Found], bool, int]] = {
     held: (Busy, False, 1),
     held_once: (Busy, False, 1),
@@ -103,10 +103,10 @@ class ClaimRules:
         """Rule 2."""
         write = begin()
 
-        answer = caller.one(write)
+        result = caller.one(write)
 
-        entry = entry_of(answer, applied=True)
-        assert answer.before is None
+        entry = entry_of(result, applied=True)
+        assert result.before is None
         assert entry.ref == (write.scope, write.key)
         assert (entry.status, entry.attempt) == (Status.IN_PROGRESS, 1)
         assert (entry.write_id, entry.holder, entry.fingerprint) == (write.write_id, write.holder, write.fingerprint)
@@ -120,11 +120,11 @@ class ClaimRules:
         there = state(caller, clock, KEY)
         write = begin()
 
-        answer = caller.one(write)
+        result = caller.one(write)
 
         value, applied, attempt = FOUND[state]
-        assert type(found(write, answer)) is value
-        entry = entry_of(answer, applied=applied)
+        assert type(found(write, result)) is value
+        entry = entry_of(result, applied=applied)
         assert entry.attempt == attempt
         assert (entry.version > there.version) == (value is Claim)
 
@@ -135,10 +135,10 @@ class ClaimRules:
             key = state.__name__
             there = state(caller, clock, key)
 
-            answer = caller.move(verb, there.version, key)
+            result = caller.move(verb, there.version, key)
 
             status = ACCEPTED.get((state, verb))
-            entry = entry_of(answer, applied=status is not None)
+            entry = entry_of(result, applied=status is not None)
             assert (key, entry.status) == (key, status or there.status)
             assert entry.version == there.version
 
@@ -157,9 +157,9 @@ class ClaimRules:
     @pytest.mark.parametrize("verb", Verb)
     def test_no_verb_finds_anything_where_nothing_is(self, verb: Verb, caller: Caller) -> None:
         """Rule 2."""
-        answer = caller.move(verb, 1)
+        result = caller.move(verb, 1)
 
-        assert (answer.applied, answer.entry) == (False, None)
+        assert (result.applied, result.entry) == (False, None)
 
     @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
     def test_another_fingerprint_is_a_mismatch_wherever_something_is(
@@ -169,11 +169,11 @@ class ClaimRules:
         there = state(caller, clock, KEY)
         write = begin(fingerprint="0" * 64)
 
-        answer = caller.one(write)
+        result = caller.one(write)
 
         free = state in (released, expired)
-        assert answer.applied == free
-        assert found(write, answer) == (Claim(entry_of(answer, applied=True), None) if free else Mismatch(there))
+        assert result.applied == free
+        assert found(write, result) == (Claim(entry_of(result, applied=True), None) if free else Mismatch(there))
 
     def test_a_holder_proved_dead_is_replaced_before_its_lease_lapses(self, caller: Caller) -> None:
         """Rule 2."""
@@ -188,10 +188,10 @@ class ClaimRules:
         """Rule 2."""
         first = caller.hold(repeatable=False)
 
-        answer = caller.begin(repeatable=False, dead=first.version)
+        result = caller.begin(repeatable=False, dead=first.version)
 
-        entry = entry_of(answer, applied=True)
-        assert (entry.status, entry.version, answer.before) == (Status.IN_DOUBT, first.version, Status.IN_PROGRESS)
+        entry = entry_of(result, applied=True)
+        assert (entry.status, entry.version, result.before) == (Status.IN_DOUBT, first.version, Status.IN_PROGRESS)
 
     @pytest.mark.parametrize("offset", [-1, 1])
     def test_the_death_of_another_version_proves_nothing(self, offset: int, caller: Caller) -> None:
@@ -269,11 +269,11 @@ class ClaimRules:
         """Rule 2."""
         there = in_doubt(caller, clock)
 
-        answer = caller.move(Verb.SETTLE, there.version, outcome=DONE)
+        result = caller.move(Verb.SETTLE, there.version, outcome=DONE)
 
-        entry = entry_of(answer, applied=True)
+        entry = entry_of(result, applied=True)
         assert (entry.status, entry.outcome, entry.completed_at) == (Status.COMPLETED, DONE, clock())
-        assert answer.before is Status.IN_DOUBT
+        assert result.before is Status.IN_DOUBT
 
     def test_an_outcome_is_the_same_for_everyone_who_asks_later(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 2."""
@@ -289,9 +289,9 @@ class ClaimRules:
         """Rule 2."""
         there = settled(caller, clock)
 
-        answer = caller.move(Verb.SETTLE, there.version, outcome=Outcome(body=b"other"))
+        result = caller.move(Verb.SETTLE, there.version, outcome=Outcome(body=b"other"))
 
-        assert entry_of(answer, applied=False).outcome == DONE
+        assert entry_of(result, applied=False).outcome == DONE
 
     def test_an_attempt_counts_every_claim_since_the_key_was_free(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 2."""

@@ -1,4 +1,4 @@
-"""Claims that nobody ends: how they are found once their lease has lapsed, and how someone else abandons them."""
+"""Lapsed claims that their holder did not end: how to find them, and how another caller abandons them."""
 
 # ruff: noqa: S101, PLR2004  # These are tests.
 
@@ -118,15 +118,15 @@ class DoubtRules:
         assert list(caller.store.lapsed(10)) == [second]
 
     def test_a_holder_that_renews_in_time_keeps_its_claim(self, caller: Caller, clock: PinnedClock) -> None:
-        """Rule 2. The renewal comes between the look and the write."""
+        """Rule 2. The renewal comes after `lapsed` has returned the claim, and before the abandon."""
         entry = caller.hold(repeatable=False)
         clock.advance(LEASE_SECONDS)
         (seen,) = caller.store.lapsed(10)
         caller.move(Verb.RENEW, entry.version, lease=LEASE)
 
-        kept = entry_of(caller.move(Verb.ABANDON, seen.version), applied=False)
+        current = entry_of(caller.move(Verb.ABANDON, seen.version), applied=False)
 
-        assert kept.status is Status.IN_PROGRESS
+        assert current.status is Status.IN_PROGRESS
         clock.advance(LEASE_SECONDS - 0.000001)
         assert not caller.move(Verb.ABANDON, seen.version).applied
         clock.advance(0.000001)
@@ -156,7 +156,7 @@ class DoubtRules:
         write = begin()
         claim = found(write, caller.one(write))
         assert isinstance(claim, Claim)
-        # Nobody knows what the holder had done: the next one has to undo it, where it can.
+        # It is unknown what the holder had done. The next holder has to undo it, where that is possible.
         assert (claim.attempt, claim.took_over) == (2, True)
         after = entry_of(caller.move(Verb.FAIL, claim.version), applied=True)
         assert after.completed_at is not None
@@ -188,15 +188,15 @@ class DoubtRules:
 
     def test_an_abandoned_claim_keeps_its_note_unless_it_is_given_one(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 2."""
-        for key, note, kept in (("silent", "", "first try"), ("noted", "by hand", "by hand")):
+        for key, note, expected in (("silent", "", "first try"), ("noted", "by hand", "by hand")):
             caller.move(Verb.FAIL, caller.hold(key).version, key, note="first try")
             entry = caller.hold(key, repeatable=False)
             clock.advance(LEASE_SECONDS)
 
-            assert entry_of(caller.move(Verb.ABANDON, entry.version, key, note=note), applied=True).note == kept
+            assert entry_of(caller.move(Verb.ABANDON, entry.version, key, note=note), applied=True).note == expected
 
     def test_a_page_of_lapsed_claims_is_abandoned_in_one_batch(self, caller: Caller, clock: PinnedClock) -> None:
-        """Rule 1. One of them was settled meanwhile, and one was renewed."""
+        """Rule 1. After the page was read, one of its claims was settled and one was renewed."""
         for number in range(6):
             caller.hold(f"key-{number}", repeatable=False)
         clock.advance(LEASE_SECONDS)
@@ -204,9 +204,9 @@ class DoubtRules:
         _settle(caller, page[1])
         _renew(caller, page[2])
 
-        answers = caller.commit(*(move(Verb.ABANDON, entry.version, entry.key) for entry in page))
+        results = caller.commit(*(move(Verb.ABANDON, entry.version, entry.key) for entry in page))
 
-        assert [answer.applied for answer in answers] == [True, False, False, True, True, True]
+        assert [result.applied for result in results] == [True, False, False, True, True, True]
 
     def test_a_takeover_says_when_and_a_renewal_does_not(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 5."""

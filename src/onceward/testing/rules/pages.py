@@ -1,4 +1,4 @@
-"""Scanning and reading: pages, filters, and keys of every shape."""
+"""Scans and reads: pages, filters, and unusual keys."""
 
 # ruff: noqa: S101  # These are tests.
 
@@ -14,7 +14,7 @@ from onceward.store import PAGE_MAX, Store
 from onceward.testing.caller import RETAIN_SECONDS, SCOPE, Caller, begin, entry_of, move, versions_of
 from onceward.testing.clock import PinnedClock
 
-# Any two of these are different keys, and every one of them comes back as it was.
+# No two of these keys are equal, and a store returns each of them unchanged.
 ODD_KEYS = [
     " ", "  ", "a", "A", "a ", " a", "a\t", "a\n", "\r\n", "a:b", "a:b:c", ":", "::", "a/b", "a%b", "a_b", "a?b", "a*",
     "[a]", "{a}", "{", "}", "a{b}c", "'", "''", '"', "\\", "\\\\", "\\n", "--", ";", "$1", "%s", "%(a)s", "null", "None",
@@ -24,16 +24,16 @@ ODD_KEYS = [
     "k" * KEY_BYTES_MAX, "K" * KEY_BYTES_MAX, "k" * (KEY_BYTES_MAX - 1), "\N{GRINNING FACE}" * (KEY_BYTES_MAX // 4),
 ]  # fmt: skip
 
-# Pairs of scope and key that are one text when they are joined carelessly.
+# Pairs of scope and key. Some of them become the same text if a store joins scope and key without escaping.
 ALIKE = [("a", "b:c"), ("a:b", "c"), ("a:b:c", "d"), ("a", "b:c:d"), ("a ", "b"), ("a", " b"), ("ab", "c"), ("a", "bc")]
 
 
 class PageRules:
     def test_every_key_comes_back_as_it_was_and_is_like_no_other(self, caller: Caller) -> None:
         """Rule 1."""
-        answers = caller.commit(*(begin(key) for key in ODD_KEYS))
+        results = caller.commit(*(begin(key) for key in ODD_KEYS))
 
-        assert all(answer.applied for answer in answers)
+        assert all(result.applied for result in results)
         assert sorted(entry.key for entry in caller.scan(limit=7)) == sorted(ODD_KEYS)
         for key in ODD_KEYS:
             there = caller.read(key)
@@ -42,9 +42,9 @@ class PageRules:
 
     def test_scope_and_key_are_never_confused(self, caller: Caller) -> None:
         """Rule 1."""
-        answers = caller.commit(*(begin(key, scope=scope) for scope, key in ALIKE))
+        results = caller.commit(*(begin(key, scope=scope) for scope, key in ALIKE))
 
-        assert all(answer.applied for answer in answers)
+        assert all(result.applied for result in results)
         assert sorted(entry.ref for entry in caller.scan(None)) == sorted(ALIKE)
         for scope in {scope for scope, _ in ALIKE}:
             assert sorted(entry.ref for entry in caller.scan(scope)) == sorted(ref for ref in ALIKE if ref[0] == scope)
@@ -79,8 +79,8 @@ class PageRules:
     @pytest.mark.parametrize("limit", [1, 2, 3, 11, 12, 13, PAGE_MAX])
     def test_a_scan_shows_every_entry_once_whatever_the_size_of_its_pages(self, limit: int, caller: Caller) -> None:
         """Rule 7."""
-        answers = caller.commit(*(begin(f"key-{number}", scope=f"scope-{number % 3}") for number in range(12)))
-        entries = [entry_of(answer, applied=True) for answer in answers]
+        results = caller.commit(*(begin(f"key-{number}", scope=f"scope-{number % 3}") for number in range(12)))
+        entries = [entry_of(result, applied=True) for result in results]
 
         assert by_ref(caller.scan(None, limit=limit)) == by_ref(entries)
         assert by_ref(caller.scan("scope-1", limit=limit)) == by_ref(entries[1::3])

@@ -1,4 +1,4 @@
-"""Purge: the only thing that deletes, and what it must leave alone."""
+"""Purge: the only operation that deletes entries, and the entries that it must not delete."""
 
 # ruff: noqa: S101  # These are tests.
 

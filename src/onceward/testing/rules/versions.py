@@ -1,4 +1,4 @@
-"""Fencing: versions only grow, and a repeated write knows itself."""
+"""Fencing: the versions of a key only increase, and a repeated write recognises itself."""
 
 # ruff: noqa: S101  # These are tests.
 
@@ -219,9 +219,9 @@ class VersionRules:
         clock.advance(LEASE_SECONDS)
         second = other.hold()
 
-        answers = (
+        results = (
             store.commit([move(Verb.SETTLE, first.version)]),
             other.store.commit([move(Verb.SETTLE, second.version)]),
         )
 
-        assert [answer[0].applied for answer in answers] == [False, True]
+        assert [result[0].applied for result in results] == [False, True]

@@ -1,1 +1,5 @@
-"""Ways to hand a toolbox to whatever runs the model: each a module, and each small."""
+"""Old import paths of `onceward.tools.functions` and `onceward.integrations.mcp`, which still work.
+
+Nothing is defined here.
+Start with `onceward/tools/`.
+"""

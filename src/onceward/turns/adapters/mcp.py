@@ -1,4 +1,4 @@
-"""The former place of `onceward.integrations.mcp`."""
+"""Old import path of `onceward.integrations.mcp`."""
 
 from onceward.integrations.mcp import ENVELOPE_SCHEMA, OnceTools, mcp_server
 

@@ -1,0 +1,7 @@
+"""The commands of `onceward`, one module for each group.
+
+Not here: the data that they work on (`cli/backend.py`, `cli/local/`, `cli/remote/`).
+Start with `task.py`.
+"""
+
+__all__ = ["admin", "attach", "claims", "config", "ingest", "schema", "serve", "task", "token"]

@@ -1,0 +1,139 @@
+"""`onceward admin`: maintenance of stored files and tasks."""
+
+from __future__ import annotations
+
+import click
+
+from onceward.cli.backend import Backend, exactly_one, on_backend
+from onceward.cli.output import as_json, print_fields, print_json, print_table, progress, size_text
+from onceward.hub.config.setting import Duration
+
+_GRACE = Duration(0, 365 * 86_400.0, named=False)
+# Exit code if something is damaged or could not be done, as for any other failure.
+_NOT_WELL = 1
+
+
+@click.group()
+def admin() -> None:
+    """Delete unused files, check stored files for damage, and migrate old tasks.
+
+    With --hub, the commands ask a running hub, which requires a token with scope admin. Without it, they work directly
+    on a data folder, whether or not a hub is running on it.
+
+    \b
+    Examples:
+      onceward admin gc-blobs --dry-run
+      onceward admin fsck
+    """  # noqa: D301  # \b: click does not rewrap the paragraph
+
+
+def _read_grace(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
+    try:
+        return None if value is None else _GRACE.read(value, as_text=True)
+    except ValueError:
+        raise click.BadParameter(f"expected {_GRACE.expected}, not {value!r}") from None
+
+
+@admin.command("gc-blobs")
+@click.option("--dry-run", is_flag=True, help="Only count what would be deleted.")
+@click.option("--apply", is_flag=True, help="Delete it.")
+@click.option(
+    "--grace",
+    "grace_seconds",
+    metavar="DURATION",
+    callback=_read_grace,
+    help="Keep a blob this long after its last upload: 0, 30m, 24h. [default: attachments.gc_grace]",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Blobs per batch. [default: attachments.gc_batch_size]",
+)
+@as_json
+@exactly_one("dry_run", "apply")
+@on_backend
+def gc_blobs(
+    backend: Backend,
+    dry_run: bool,
+    apply: bool,  # noqa: ARG001  # checked by `exactly_one`
+    grace_seconds: float | None,
+    batch_size: int | None,
+    as_json: bool,
+) -> int:
+    """Delete expired attachments and stored bytes that nothing needs.
+
+    It deletes expired attachments, blobs without attachments, bytes without a row, and temporary files of uploads whose
+    process died. Give exactly one of --dry-run and --apply. It is safe to run during uploads, and several at once.
+
+    Exit code 1: something could not be deleted; the next run tries again.
+
+    \b
+    Examples:
+      onceward admin gc-blobs --dry-run
+      onceward admin gc-blobs --apply --grace 0
+    """  # noqa: D301  # \b: click does not rewrap the paragraph
+    with progress("garbage collection", in_bytes=False) as update:
+        done = backend.gc_blobs(dry_run=dry_run, grace_seconds=grace_seconds, batch_size=batch_size, progress=update)
+    if as_json:
+        print_json(done)
+    else:
+        print_fields({**done, "reclaimed_bytes": f"{done['reclaimed_bytes']} ({size_text(done['reclaimed_bytes'])})"})
+    return _NOT_WELL if done["failed_count"] else 0
+
+
+@admin.command()
+@click.option(
+    "--quarantine/--no-quarantine",
+    default=True,
+    help="Move damaged bytes aside: they are not served, and uploading the same file repairs it. [default: yes]",
+)
+@as_json
+@on_backend
+def fsck(backend: Backend, quarantine: bool, as_json: bool) -> int:
+    """Check that the bytes of every blob exist and match their SHA-256.
+
+    Exit code 1: some are missing or damaged.
+
+    \b
+    Examples:
+      onceward admin fsck
+      onceward admin fsck --no-quarantine --json
+    """  # noqa: D301  # \b: click does not rewrap the paragraph
+    with progress("checking", in_bytes=True) as update:
+        found = backend.fsck(quarantine=quarantine, progress=update)
+    damaged = found["damaged"]
+    if as_json:
+        print_json(found)
+    elif damaged:
+        rows = [
+            (one["blob_id"], one["problem"], one["quarantined"], one["attachments"], one["sha256"]) for one in damaged
+        ]
+        print_table(("BLOB", "PROBLEM", "QUARANTINED", "ATTACHMENTS", "SHA256"), rows)
+    else:
+        click.echo("all blobs are intact")
+    return _NOT_WELL if damaged else 0
+
+
+@admin.command("backfill-spec-attachments")
+@as_json
+@on_backend
+def backfill_spec_attachments(backend: Backend, as_json: bool) -> int:
+    """Create an attachment of kind spec from each task's spec_id. A second run adds nothing.
+
+    Exit code 1: some spec_ids are neither a URL nor a path in a repository. They are listed.
+
+    \b
+    Examples:
+      onceward admin backfill-spec-attachments
+    """  # noqa: D301  # \b: click does not rewrap the paragraph
+    with progress("checking tasks", in_bytes=False) as update:
+        done = backend.backfill_spec_attachments(update)
+    failed = done["failed"]
+    if as_json:
+        print_json(done)
+    else:
+        print_fields({**done, "failed": len(failed)})
+        if failed:
+            print_table(("TASK", "REASON"), failed)
+    return _NOT_WELL if failed else 0

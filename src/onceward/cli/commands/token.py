@@ -1,0 +1,171 @@
+"""`onceward token`: access tokens of a hub."""
+
+from __future__ import annotations
+
+import getpass
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from onceward.cli.output import as_json, print_table
+from onceward.cli.settings import DATA, settings
+from onceward.errors import NotFound
+from onceward.hub.config.config import Config
+
+if TYPE_CHECKING:
+    from onceward.hub.db.engine import Database
+    from onceward.hub.security.tokens import Token
+
+# The scopes of `onceward.hub.security.tokens`, which is imported only when a command runs.
+SCOPES = ("read", "write", "admin")
+
+
+@click.group()
+def token() -> None:
+    """Create, list and revoke the access tokens of a hub.
+
+    Tokens are stored in the hub's database; the hub does not have to be running. Once a token has been created, every
+    request needs a token, even after all of them are revoked. `open-local` reverts this.
+
+    \b
+    Examples:
+      onceward token create ada --scope read --scope write
+      onceward token list
+      onceward token revoke ada
+    """  # noqa: D301  # \b: click does not rewrap the paragraph
+
+
+@token.command()
+@click.argument("name")
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(SCOPES),
+    multiple=True,
+    required=True,
+    help="Scope of the token; repeat it for several. No scope implies another.",
+)
+@as_json
+@settings(*DATA)
+def create(config: Config, name: str, scopes: tuple[str, ...], as_json: bool) -> None:
+    """Create a token for NAME and print it.
+
+    The token is printed only this once: the hub stores just its digest. NAME is the principal of the token. Two tokens
+    may share a name, so that one can replace the other without a gap.
+
+    \b
+    Examples:
+      onceward token create ada --scope read --scope write
+      TOKEN=$(onceward token create robot --scope read)
+    """  # noqa: D301  # \b: click does not rewrap the paragraph
+    from onceward.hub.config import data_folder  # noqa: PLC0415  # slow import; `--help` does without
+    from onceward.hub.security import tokens  # noqa: PLC0415  # slow import; `--help` does without
+
+    with data_folder.opened(config) as database, database.write() as tx:
+        made, text = tokens.create(tx, name, scopes)
+    if as_json:
+        click.echo(json.dumps({**_shown(made), "token": text}))
+        return
+    click.echo(text)
+    click.echo(
+        f"onceward: created token {made.token_id} for {made.name} ({_scopes(made)}); it is not shown again", err=True
+    )
+
+
+@token.command("list")
+@as_json
+@settings(*DATA)
+def list_tokens(config: Config, as_json: bool) -> None:
+    """List all tokens, oldest first, including revoked ones. The secret texts are not shown.
+
+    \b
+    Examples:
+      onceward token list
+      onceward token list --json
+    """  # noqa: D301  # \b: click does not rewrap the paragraph
+    from onceward.hub.security import tokens  # noqa: PLC0415
+
+    with _existing_database(config) as database, database.read() as tx:
+        found = tokens.listed(tx)
+    if as_json:
+        click.echo(json.dumps({"tokens": [_shown(one) for one in found]}))
+        return
+    rows = [(one.token_id, one.name, _scopes(one), one.created_at, one.revoked_at) for one in found]
+    print_table(("ID", "NAME", "SCOPES", "CREATED", "REVOKED"), rows)
+
+
+@token.command()
+@click.argument("id_or_name")
+@as_json
+@settings(*DATA)
+def revoke(config: Config, id_or_name: str, as_json: bool) -> None:
+    """Revoke a token by its id, or all tokens with a name.
+
+    They are refused from their next request on.
+
+    \b
+    Examples:
+      onceward token revoke ada
+    """  # noqa: D301  # \b: click does not rewrap the paragraph
+    from onceward.hub.security import tokens  # noqa: PLC0415
+
+    with _existing_database(config) as database, database.write() as tx:
+        count = tokens.revoke(tx, id_or_name)
+    if not count:
+        raise NotFound(f"no valid token has the id or name {id_or_name!r}; see onceward token list")
+    click.echo(json.dumps({"revoked": count}) if as_json else f"revoked: {count}")
+
+
+@token.command("open-local")
+@click.option("--yes", is_flag=True, help="Confirm that every program on this machine may do everything.")
+@settings(*DATA)
+def open_local(config: Config, yes: bool) -> None:
+    """Accept requests from this machine without a token again.
+
+    This reverts the hub to its state before the first token was created. Every program on the hub's machine may then do
+    everything, and so may everyone behind a proxy on that machine. Revoke all tokens first. Creating a token ends this.
+    A running hub applies it from its next request on.
+
+    \b
+    Examples:
+      onceward token open-local --yes
+    """  # noqa: D301  # \b: click does not rewrap the paragraph
+    from onceward.hub.security import tokens  # noqa: PLC0415
+
+    if not yes:
+        raise click.UsageError("open-local lets every program on this machine do everything; confirm with --yes")
+    with _existing_database(config) as database, database.write() as tx:
+        since = tokens.open_local(tx)
+    click.echo(
+        f"onceward: {since}: user {getpass.getuser()} opened this hub: requests from this machine need no token until"
+        " the next token is created",
+        err=True,
+    )
+
+
+@contextmanager
+def _existing_database(config: Config) -> Iterator[Database]:
+    """Open the database of an existing hub. A folder without data is an error: it is probably the wrong one."""
+    from onceward.hub.config import data_folder  # noqa: PLC0415
+
+    if not data_folder.has_data(config):
+        raise NotFound(f"no hub data in {str(config.data_folder)!r}; give the folder with --data-dir")
+    with data_folder.opened(config) as database:
+        yield database
+
+
+def _scopes(token: Token) -> str:
+    return " ".join(sorted(token.scopes))
+
+
+def _shown(token: Token) -> dict[str, object]:
+    return {
+        "token_id": token.token_id,
+        "name": token.name,
+        "scopes": sorted(token.scopes),
+        "created_at": token.created_at,
+        "revoked_at": token.revoked_at,
+    }

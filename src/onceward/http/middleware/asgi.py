@@ -1,0 +1,307 @@
+"""`IdempotencyMiddleware`: one effect and one response for each keyed request, however often it is sent. Pure ASGI.
+
+app.add_middleware(IdempotencyMiddleware, store="sqlite:///keys.db")     # Starlette, FastAPI
+app = IdempotencyMiddleware(app, store="postgresql://…")                 # Litestar, Quart, Django, anything
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import logging
+from typing import Any, Unpack, assert_never
+
+from onceward.core.claim import Busy, Claim, InDoubt, Mismatch, Replay
+from onceward.core.log_event import log_event
+from onceward.errors import InvalidKey, StoreUnavailable
+from onceward.http import problem
+from onceward.http.asgi_types import App, Message, Receive, Send
+from onceward.http.keyed import asgi_request
+from onceward.http.keyed import principal as principals
+from onceward.http.keyed.admission import Admission, KeyedRequest, PrincipalChanged, retry_seconds
+from onceward.http.keyed.asgi_request import AsgiBody, AsgiHeaders
+from onceward.http.keyed.operation import GUARDED, LIFESPAN_KEY, SCOPE_KEY, outer_operation
+from onceward.http.keyed.options import MiddlewareOptions
+from onceward.http.keyed.principal import KeyPrincipal
+from onceward.http.keyed.rules import Rule
+from onceward.http.middleware.handler_lookup import asgi_rule
+from onceward.http.problem import Response
+from onceward.http.request.headers import fingerprint_of, key_of, media_type_of, wait_seconds_of
+from onceward.http.response.asgi_exchange import AsgiExchange
+from onceward.http.response.replay import INTERRUPTED, client_gone, replay, send_response
+from onceward.http.response.settlement import Settlement
+from onceward.http.response.sse import interrupted, place_of
+from onceward.ledger.ledger import Ledger
+from onceward.store import Store
+
+# How long requests whose client disconnected may still run when the application shuts down.
+GRACE_SECONDS = 10.0
+# Extensions that would send a body past the middleware, or send more after its end.
+_UNRECORDABLE = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
+
+# An empty context for callbacks that only wake a waiting request: copying the context variables would cost time.
+_CONTEXT = contextvars.Context()
+
+logger = logging.getLogger("onceward.http")
+
+
+class IdempotencyMiddleware:
+    """ASGI middleware that makes requests with an `Idempotency-Key` safe to retry.
+
+    Args:
+        app: The ASGI application to wrap.
+        store: A store URL, a store or a ledger. The middleware opens a URL itself, and closes it at shutdown.
+        options: See `MiddlewareOptions`.
+
+    Raises:
+        InvalidOption: An option is unknown or has a wrong value.
+        InvalidStoreUrl: The store URL is malformed, or its driver is not installed.
+    """
+
+    def __init__(self, app: App, store: str | Store | Ledger, **options: Unpack[MiddlewareOptions]) -> None:
+        self.app = app
+        self._admission = admission = Admission(store, options)
+        self._methods = admission.methods if admission.enabled else frozenset()
+        self._tasks: dict[asyncio.Task[None], asyncio.Future[None]] = {}
+        self._when_done = self._done
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        kind = scope["type"]
+        if kind == "http":
+            admission = self._admission
+            if scope["method"] in self._methods and (not admission.paths or admission.covers(scope["path"])):
+                keyed = False
+                for name, _ in scope["headers"]:
+                    if name == b"idempotency-key" or name == b"x-idempotency-key":  # noqa: PLR1714  # twice as fast
+                        keyed = True
+                        break
+                if keyed and outer_operation(scope, SCOPE_KEY) is None:  # else an outer middleware handles it
+                    exchange = await self._admit(scope, receive, send)
+                    if exchange is not None:
+                        await self._run(exchange, scope, receive)
+                    return
+                if not keyed and admission.may_require and self._rule(scope).required:
+                    await send_response(send, problem.key_required())
+                    return
+            scope.setdefault(SCOPE_KEY, GUARDED)
+        elif kind == "lifespan":
+            scope[LIFESPAN_KEY] = (*scope.get(LIFESPAN_KEY, ()), self)
+            message = await receive()
+            wrong = await self._admission.check() if message["type"] == "lifespan.startup" else ""
+            if wrong:
+                await send({"type": "lifespan.startup.failed", "message": wrong})
+                return
+            receive, send = _push_back(message, receive), self._closing(send)
+        await self.app(scope, receive, send)
+
+    def _rule(self, scope: Any) -> Rule:
+        return self._admission.rule(asgi_rule(scope, self.app), scope["path"])
+
+    async def _admit(self, scope: Any, receive: Receive, send: Send) -> AsgiExchange | None:
+        """Admit a keyed request. Return the exchange to run, or None if a response was sent.
+
+        It returns before the exchange runs, so that nothing used for admission stays in memory meanwhile.
+        """
+        headers = AsgiHeaders(scope["headers"])
+        rule = self._rule(scope)
+        try:
+            key = key_of(headers.all(b"idempotency-key"), headers.all(b"x-idempotency-key"))
+        except InvalidKey as error:
+            await send_response(send, problem.bad_key(str(error)))
+            return None
+        body = await asgi_request.read(headers, rule, receive)
+        if body is None:
+            return None
+        if isinstance(body, Response):
+            await send_response(send, body)
+            return None
+        owned: AsgiBody | None = body
+        try:
+            named = self._admission.principal
+            principal = self._principal_of(scope, headers) if named is None else await _named_principal(named(scope))
+            request = self._keyed_request(scope, headers, rule, key, principal, body.digest)
+            try:
+                found = await self._admission.admit(request)
+            except StoreUnavailable as error:
+                await send_response(send, problem.store_failed(error))
+                return None
+            if isinstance(found, Claim):
+                exchange = self._exchange(scope, headers, request, found, body, receive, send)
+                owned = None  # the exchange has the body now, and may outlast this call
+                return exchange
+            if found is None:
+                scope.setdefault(SCOPE_KEY, GUARDED)
+                await self.app(scope, asgi_request.receive_from(body, receive), send)
+            else:
+                await self._respond(found, headers, receive, send)
+            return None
+        finally:
+            if owned is not None:
+                owned.close()
+
+    def _keyed_request(
+        self, scope: Any, headers: AsgiHeaders, rule: Rule, key: str, principal: KeyPrincipal, digest: bytes
+    ) -> KeyedRequest:
+        method, path = scope["method"], scope["path"]
+        raw = scope.get("raw_path") or path.encode("utf-8", "surrogateescape")
+        media_type = media_type_of(headers.one(b"content-type"))
+        wait = wait_seconds_of(headers.all(b"prefer"))
+        return KeyedRequest(
+            key,
+            principal,
+            fingerprint_of(
+                method, raw, scope.get("query_string", b""), media_type, digest, self._admission.variant(scope)
+            ),
+            f"{method} {path}",
+            rule,
+            (rule.wait_seconds or 0.0) if wait is None else wait,
+        )
+
+    def _principal_of(self, scope: Any, headers: AsgiHeaders) -> KeyPrincipal:
+        """Return the user of an authentication around the middleware, or else the principal of the credentials."""
+        found = principals.of_user(scope["user"]) if "user" in scope else None
+        if found is None:
+            found = principals.of_request(headers.credentials, self._admission.session_cookies)
+            if found.fleeting:
+                self._admission.warn_fleeting()
+        return found
+
+    async def _respond(
+        self,
+        found: Replay | Busy | Mismatch | InDoubt | PrincipalChanged,
+        headers: AsgiHeaders,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        admission = self._admission
+        match found:
+            case Replay(entry):
+                await replay(admission.ledger, admission.codec, entry, headers.one(b"last-event-id"), receive, send)
+            case Busy(entry):
+                if entry.outcome.chunks:
+                    await replay(admission.ledger, admission.codec, entry, headers.one(b"last-event-id"), receive, send)
+                else:
+                    await send_response(send, problem.busy(retry_seconds(found)))
+            case Mismatch():
+                await send_response(send, problem.mismatch())
+            case PrincipalChanged():
+                await send_response(send, problem.principal_changed())
+            case InDoubt():
+                await send_response(send, problem.in_doubt())
+            case _:
+                assert_never(found)
+
+    def _exchange(
+        self,
+        scope: Any,
+        headers: AsgiHeaders,
+        request: KeyedRequest,
+        claim: Claim,
+        body: AsgiBody,
+        receive: Receive,
+        send: Send,
+    ) -> AsgiExchange:
+        settlement = Settlement(self._admission, request, claim)
+        exchange = AsgiExchange(self._admission, request, settlement, body, receive, send)
+        scope[SCOPE_KEY] = settlement.operation
+        extensions = scope.get("extensions")
+        if extensions:
+            scope["extensions"] = {name: value for name, value in extensions.items() if name not in _UNRECORDABLE}
+        place = place_of(headers.one(b"last-event-id"))
+        if place is not None and place[0] != claim.version:
+            exchange.preface = interrupted(INTERRUPTED)
+        return exchange
+
+    async def _run(self, exchange: AsgiExchange, scope: Any, receive: Receive) -> None:
+        """Run the application in a separate task, which continues if the client disconnects."""
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(exchange.run(self.app, scope))
+        # Await a future, not the task: cancelling a waiter would cancel the task it awaits.
+        exchange.caller = caller = loop.create_future()
+        self._tasks[task] = caller
+        task.add_done_callback(self._when_done, context=_CONTEXT)
+        try:
+            await caller
+        except asyncio.CancelledError:
+            if not task.done():
+                await self._cancelled(exchange, task, receive)
+            if task.done() and not exchange.began:
+                await exchange.never_ran()
+            raise
+        except BaseException:
+            task.add_done_callback(_report)
+            raise
+        if task.done():
+            if not exchange.began:  # the task, but not this call, was cancelled before its first step
+                await exchange.never_ran()
+            task.result()
+        else:
+            task.add_done_callback(_report)
+
+    async def _cancelled(self, exchange: AsgiExchange, task: asyncio.Task[None], receive: Receive) -> None:
+        """Handle the cancellation of the server's call.
+
+        If the client disconnected after its whole body was read, the handler continues. In all other cases (an
+        incomplete body, a shutdown, a timeout) the handler is cancelled.
+        """
+        exchange.gone = True
+        task.add_done_callback(_report)
+        if exchange.is_read and await _has_left(receive):
+            return
+        task.cancel()
+        await asyncio.wait({task})
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        over = self._tasks.pop(task)
+        if not over.done():
+            over.set_result(None)
+
+    # Shutdown.
+
+    def _closing(self, send: Send) -> Send:
+        async def closing(message: Message) -> None:
+            if message["type"].startswith("lifespan.shutdown"):
+                await self._finish()
+            await send(message)
+
+        return closing
+
+    async def _finish(self) -> None:
+        """Wait for requests whose client has gone, cancel what is left, then close the ledger."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=GRACE_SECONDS)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+        await asyncio.to_thread(self._admission.close)
+
+
+def _push_back(message: Message, receive: Receive) -> Receive:
+    """Return a `receive` that yields this message first, then the server's messages."""
+    first = [message]
+
+    async def receive_again() -> Message:
+        return first.pop() if first else await receive()
+
+    return receive_again
+
+
+async def _named_principal(name: Any) -> KeyPrincipal:
+    return principals.named(await name if hasattr(name, "__await__") else name)
+
+
+async def _has_left(receive: Receive) -> bool:
+    probe = asyncio.ensure_future(client_gone(receive))
+    while not probe.done():
+        # Some servers cancel repeatedly until the call ends. It ends as soon as the probe is done.
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait({probe})
+    return probe.result()
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    """Log the exception of a handler whose caller has gone; otherwise it would be lost."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log_event(logger.error, "handler_failed_after_disconnect", error)

@@ -1,0 +1,300 @@
+"""`WSGIIdempotencyMiddleware`: the idempotency middleware for Flask, Django and every other WSGI application.
+
+    app.wsgi_app = WSGIIdempotencyMiddleware(app.wsgi_app, store="sqlite:///keys.db")                # Flask
+    application = WSGIIdempotencyMiddleware(get_wsgi_application(), store="postgresql://…")          # Django
+
+It uses the same code as the ASGI middleware, and waits for it on the request's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Unpack, assert_never
+
+from onceward.core.claim import Busy, Claim, Entry, InDoubt, Mismatch, Replay
+from onceward.errors import ClaimLost, InvalidKey, InvalidOption, StoreUnavailable
+from onceward.http import problem
+from onceward.http.keyed import principal as principals
+from onceward.http.keyed.admission import Admission, KeyedRequest, PrincipalChanged, retry_seconds
+from onceward.http.keyed.operation import ENVIRON_KEY, GUARDED, outer_operation
+from onceward.http.keyed.options import MiddlewareOptions
+from onceward.http.keyed.principal import CREDENTIAL_HEADERS, KeyPrincipal
+from onceward.http.keyed.rules import Rule
+from onceward.http.middleware.handler_lookup import wsgi_rule
+from onceward.http.problem import Response
+from onceward.http.request.buffered_body import BodyTooLarge, BufferedBody, digest_header, promised_digest
+from onceward.http.request.headers import fingerprint_of, key_of, length_of, media_type_of, wait_seconds_of
+from onceward.http.response.recorded_stream import RecordedStream
+from onceward.http.response.replay import INTERRUPTED, REPLAYED, has_events, stored_response
+from onceward.http.response.settlement import Settlement, outcome_after_takeover
+from onceward.http.response.sse import interrupted, place_of
+from onceward.http.response.wsgi_exchange import WsgiExchange, close
+from onceward.ledger.blocking import wait
+from onceward.ledger.ledger import Ledger
+from onceward.store import Store
+
+Environ = dict[str, Any]
+Start = Callable[..., Any]
+App = Callable[[Environ, Start], Iterable[bytes]]
+
+SILENT = "The stream sent no data for too long. Retry with the same key."
+
+# The size of one read of a request body.
+_PIECE_BYTES = 64 * 1024
+
+
+class WSGIIdempotencyMiddleware:
+    """WSGI middleware that makes requests with an `Idempotency-Key` safe to retry.
+
+    Args:
+        app: The WSGI application to wrap.
+        store: A store URL, a store or a ledger. The middleware opens a URL itself; `close` closes it.
+        options: See `MiddlewareOptions`.
+
+    Raises:
+        InvalidOption: An option is unknown or has a wrong value.
+        InvalidStoreUrl: The store URL is malformed, or its driver is not installed.
+    """
+
+    def __init__(self, app: App, store: str | Store | Ledger, **options: Unpack[MiddlewareOptions]) -> None:
+        self.app = app
+        self._admission = admission = Admission(store, options)
+        self._methods = admission.methods if admission.enabled else frozenset()
+
+    def close(self) -> None:
+        """Close the ledger if the middleware opened it. WSGI has no shutdown event, so call this yourself."""
+        self._admission.close()
+
+    def __call__(self, environ: Environ, start_response: Start) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] in self._methods and self._admission.covers(path := _path(environ)):
+            if "HTTP_IDEMPOTENCY_KEY" in environ or "HTTP_X_IDEMPOTENCY_KEY" in environ:
+                return self._keyed(environ, self._rule(environ, path), path, start_response)
+            if self._admission.may_require and self._rule(environ, path).required:
+                return _respond(start_response, problem.key_required())
+        environ.setdefault(ENVIRON_KEY, GUARDED)
+        return self.app(environ, start_response)
+
+    def _rule(self, environ: Environ, path: str) -> Rule:
+        return self._admission.rule(wsgi_rule(self.app, environ), path)
+
+    def _keyed(self, environ: Environ, rule: Rule, path: str, start_response: Start) -> Iterable[bytes]:
+        try:
+            key = key_of(_lines(environ, "HTTP_IDEMPOTENCY_KEY"), _lines(environ, "HTTP_X_IDEMPOTENCY_KEY"))
+        except InvalidKey as error:
+            return _respond(start_response, problem.bad_key(str(error)))
+        outer = outer_operation(environ, ENVIRON_KEY)
+        if outer is not None and outer.key == key:
+            return self.app(environ, start_response)  # an outer middleware has the claim
+        body = _read(environ, rule)
+        if isinstance(body, Response):
+            return _respond(start_response, body)
+        try:
+            request = self._keyed_request(environ, rule, path, key, body)
+            return self._decide(environ, request, body, start_response)
+        except BaseException:
+            body.close()
+            raise
+
+    def _keyed_request(self, environ: Environ, rule: Rule, path: str, key: str, body: BufferedBody) -> KeyedRequest:
+        method = environ["REQUEST_METHOD"]
+        query = environ.get("QUERY_STRING", "").encode("latin-1")
+        media_type = media_type_of(environ.get("CONTENT_TYPE", ""))
+        digest = _promised(environ, rule) or body.digest(rule.fields)
+        seconds = wait_seconds_of(_lines(environ, "HTTP_PREFER"))
+        return KeyedRequest(
+            key,
+            self._principal(environ),
+            fingerprint_of(method, _raw_path(environ), query, media_type, digest, self._admission.variant(environ)),
+            f"{method} {path}",
+            rule,
+            (rule.wait_seconds or 0.0) if seconds is None else seconds,
+        )
+
+    def _principal(self, environ: Environ) -> KeyPrincipal:
+        if self._admission.principal is not None:
+            name = self._admission.principal(environ)
+            if hasattr(name, "__await__"):
+                raise InvalidOption("principal= must not be an async function under WSGI; use a plain function")
+            return principals.named(name)
+        found = principals.of_user(environ.get("REMOTE_USER") or None)
+        if found is None:
+            names = {name: "HTTP_" + name.upper().replace("-", "_") for name in CREDENTIAL_HEADERS}
+            sent = [(name, environ[line].encode("latin-1")) for name, line in names.items() if environ.get(line)]
+            found = principals.of_request(sent, self._admission.session_cookies)
+            if found.fleeting:
+                self._admission.warn_fleeting()
+        return found
+
+    def _decide(
+        self, environ: Environ, request: KeyedRequest, body: BufferedBody, start_response: Start
+    ) -> Iterable[bytes]:
+        try:
+            found = wait(self._admission.admit(request))
+        except StoreUnavailable as error:
+            body.close()
+            return _respond(start_response, problem.store_failed(error))
+        if isinstance(found, Claim):
+            return self._run(environ, request, found, body, start_response)
+        if found is None:
+            environ.setdefault(ENVIRON_KEY, GUARDED)
+            return _Unprotected(self.app(environ, start_response), body)
+        body.close()
+        match found:
+            case Replay(entry):
+                return self._replay(entry, environ, start_response)
+            case Busy(entry):
+                if entry.outcome.chunks:
+                    return self._replay(entry, environ, start_response)
+                return _respond(start_response, problem.busy(retry_seconds(found)))
+            case Mismatch():
+                return _respond(start_response, problem.mismatch())
+            case PrincipalChanged():
+                return _respond(start_response, problem.principal_changed())
+            case InDoubt():
+                return _respond(start_response, problem.in_doubt())
+            case _:
+                assert_never(found)
+
+    def _run(
+        self, environ: Environ, request: KeyedRequest, claim: Claim, body: BufferedBody, start_response: Start
+    ) -> Iterable[bytes]:
+        settlement = Settlement(self._admission, request, claim)
+        environ[ENVIRON_KEY] = settlement.operation
+        place = place_of(environ.get("HTTP_LAST_EVENT_ID", ""))
+        preface = interrupted(INTERRUPTED) if place is not None and place[0] != claim.version else b""
+
+        def lost() -> Iterable[bytes]:
+            entry = wait(outcome_after_takeover(self._admission, request))
+            if isinstance(entry, Response):
+                return _respond(start_response, entry)
+            return self._replay(entry, {}, start_response)
+
+        exchange = WsgiExchange(
+            settlement, start_response, lost, body.close, preface, self._admission.max_stream_seconds
+        )
+        exchange.call(self.app, environ)
+        return exchange
+
+    def _replay(self, entry: Entry, environ: Environ, start_response: Start) -> Iterable[bytes]:
+        """Replay the recorded response of an entry. If it is still being written, follow it to its end."""
+        if not entry.outcome.chunks:
+            return _respond(start_response, stored_response(self._admission.codec, entry))
+        recorded = RecordedStream(self._admission.ledger, self._admission.codec, entry)
+        last_event_id = environ.get("HTTP_LAST_EVENT_ID", "")
+        resumed = True
+        try:
+            head = wait(recorded.head())
+            if last_event_id and head is not None and has_events(head[1]):
+                resumed = wait(recorded.resume(last_event_id))
+        except StoreUnavailable as error:
+            return _respond(start_response, problem.store_failed(error))
+        if head is None:
+            return _respond(start_response, problem.busy() if recorded.interrupted else problem.not_kept())
+        status, headers = head
+        start_response(_status(status), _texts([*headers, REPLAYED]))
+        return self._pages(recorded, has_events(headers), resumed)
+
+    def _pages(self, recorded: RecordedStream, events: bool, resumed: bool) -> Iterator[bytes]:
+        if not resumed:
+            yield interrupted(INTERRUPTED)
+        # WSGI does not report a disconnected client, so bound the wait for a silent stream.
+        while pieces := wait(recorded.page(self._admission.max_stream_seconds)):
+            yield b"".join(pieces)
+        if recorded.interrupted:
+            if not events:
+                why = "no data arrived for too long" if recorded.silent else "its producer is gone"
+                raise ClaimLost(f"a recorded response ended before it was complete: {why}")
+            yield interrupted(SILENT if recorded.silent else INTERRUPTED)
+
+
+class _Unprotected:
+    """The response of a request that runs without a claim. `close` also closes the buffered request body."""
+
+    def __init__(self, pieces: Iterable[bytes], body: BufferedBody) -> None:
+        self._pieces = pieces
+        self._body = body
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._pieces)
+
+    def close(self) -> None:
+        try:
+            close(self._pieces)
+        finally:
+            self._body.close()
+
+
+def _path(environ: Environ) -> str:
+    return _raw_path(environ).decode("utf-8", "replace")
+
+
+def _raw_path(environ: Environ) -> bytes:
+    """Return the undecoded path. WSGI passes each of its bytes as one character."""
+    raw: str = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+    return raw.encode("latin-1")
+
+
+def _lines(environ: Environ, name: str) -> list[str]:
+    """Return the lines of a header. WSGI servers join them with commas, so a key with a comma must be quoted."""
+    if name not in environ:
+        return []
+    line: str = environ[name]
+    if name == "HTTP_PREFER" or line.lstrip().startswith('"'):
+        return [line]
+    return line.split(",")
+
+
+def _read(environ: Environ, rule: Rule) -> BufferedBody | Response:
+    """Read the body into a file for the application, or return a problem if it is refused."""
+    bytes_max = rule.max_body_bytes or 0
+    left = length_of(environ.get("CONTENT_LENGTH") or "")
+    if left is not None and left > bytes_max:
+        return problem.too_large(bytes_max)
+    if left is None and not environ.get("wsgi.input_terminated"):
+        if environ.get("HTTP_TRANSFER_ENCODING"):
+            return problem.problem(400, "The server cannot tell where this body ends. Send Content-Length.")
+        left = 0
+    body = BufferedBody(environ.get("CONTENT_TYPE", ""), bytes_max)
+    try:
+        while left is None or left > 0:
+            data = environ["wsgi.input"].read(_PIECE_BYTES if left is None else min(left, _PIECE_BYTES))
+            if not data:
+                break
+            body.feed(data)
+            left = None if left is None else left - len(data)
+    except BodyTooLarge:
+        body.close()
+        return problem.too_large(bytes_max)
+    except BaseException:
+        body.close()
+        raise
+    if left:
+        body.close()
+        return problem.problem(400, "The client disconnected before the body was complete.")
+    promised = _promised(environ, rule)
+    if promised is not None and promised != body.sha256:
+        body.close()
+        return problem.wrong_digest(digest_header(environ.get("HTTP_CONTENT_DIGEST", "")))
+    environ["wsgi.input"] = body.file()
+    environ["CONTENT_LENGTH"] = str(body.size)
+    return body
+
+
+def _promised(environ: Environ, rule: Rule) -> bytes | None:
+    """Return the digest from the header of the request, if its route accepts one."""
+    if not rule.digest:
+        return None
+    return promised_digest(environ.get("HTTP_CONTENT_DIGEST", ""), environ.get("HTTP_REPR_DIGEST", ""))
+
+
+def _respond(start_response: Start, response: Response) -> Iterable[bytes]:
+    start_response(_status(response.status), _texts(response.headers))
+    return [response.body]
+
+
+def _status(status: int) -> str:
+    return f"{status} {problem.phrase(status)}"
+
+
+def _texts(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in headers]

@@ -1,0 +1,273 @@
+"""Database connection of the hub, with two kinds of transaction: `read()` and `write()`.
+
+The same code runs on SQLite and PostgreSQL. On both, a read transaction sees one snapshot of the data.
+A write transaction commits when its block ends, and rolls back if the block raises.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+from onceward.errors import missing_extra
+
+try:
+    import sqlalchemy
+    from sqlalchemy import event
+except ModuleNotFoundError as error:
+    raise missing_extra(error, __name__, "hub") from error
+
+from onceward.errors import InvalidStoreUrl, StoreMisconfigured, StoreUnavailable
+from onceward.hub.db.group_commit import GroupCommit
+from onceward.hub.db.raw_sql import RawStatement, sqlite_connection
+from onceward.hub.db.read_connections import ReadConnections
+from onceward.hub.db.wal_checkpoint import WalCheckpoint
+from onceward.store.durable import sync_fully
+from onceward.store.postgres import errors as postgres_errors
+from onceward.store.sqlite import errors as sqlite_errors
+
+Transaction: TypeAlias = sqlalchemy.Connection
+T = TypeVar("T")
+
+# SQLite: more than the threads of the server's pool, so that neither they nor the event loop wait for a connection.
+SQLITE_CONNECTIONS = 48
+# PostgreSQL: a server allows about a hundred connections, shared by several hub processes. Threads wait for a free one.
+POSTGRES_CONNECTIONS = 16
+# Connections reserved for readers: writers may all wait for one lock, and readers must not wait behind them.
+READERS_CONNECTIONS = 4
+# How long a writer waits for the writers of other processes.
+BUSY_SECONDS = 30.0
+# How long a thread waits for a free connection.
+POOL_SECONDS = 10.0
+# SQLite's automatic checkpoint runs only at 64 MB, as a fallback if the thread of `WalCheckpoint` is delayed.
+_CHECKPOINT_PAGES = 16_000
+
+# PostgreSQL: after this time the lock's owner is probably stuck, and the client should retry.
+LOCK_SECONDS = 10
+# Our transactions are never idle. An idle one belongs to a frozen process, and all writers of the event log may be
+# waiting for it.
+IDLE_SECONDS = 20
+
+_READ = "onceward_read"
+_DOWN = (
+    sqlite3.OperationalError,
+    sqlalchemy.exc.OperationalError,
+    sqlalchemy.exc.InterfaceError,
+    sqlalchemy.exc.TimeoutError,
+)
+_CHANGES = "onceward_changes"
+_SCHEMES = "sqlite:///path or postgresql://user@host/name"
+
+
+def open_database(url: str, *, pool_size: int | None = None) -> Database:
+    """Open the database of a URL, or raise `InvalidStoreUrl`. It connects on first use."""
+    scheme = url.partition(":")[0]
+    try:
+        address = sqlalchemy.make_url(url)
+    except (sqlalchemy.exc.ArgumentError, ValueError):
+        raise InvalidStoreUrl(f"not a database URL; expected {_SCHEMES}") from None
+    match scheme:
+        case "sqlite":
+            if not address.database or address.host:
+                raise InvalidStoreUrl(
+                    "a SQLite URL must name a file: sqlite:///relative/path or sqlite:////absolute/path"
+                )
+            if not Path(address.database).parent.is_dir():
+                raise InvalidStoreUrl(f"the folder of {address.database!r} does not exist; create it first")
+            # Absolute: the current folder may change before a connection is opened.
+            address = address.set(database=str(Path(address.database).absolute()))
+            return Database(_sqlite(address, pool_size or SQLITE_CONNECTIONS), writers=1)
+        case "postgresql" | "postgres" | "postgresql+psycopg":
+            pool_size = pool_size or POSTGRES_CONNECTIONS
+            return Database(_postgres(address, pool_size), writers=max(1, pool_size - READERS_CONNECTIONS))
+        case _:
+            raise InvalidStoreUrl(f"unknown database scheme {scheme!r}; expected {_SCHEMES}")
+
+
+class Database:
+    """Database shared by all threads of a process. At most `writers` threads write at a time; others wait with a timeout."""
+
+    def __init__(self, engine: sqlalchemy.Engine, writers: int) -> None:
+        self.engine = engine
+        self.is_sqlite = engine.dialect.name == "sqlite"
+        self._reading = engine.execution_options(**{_READ: True})
+        if not self.is_sqlite:
+            # One snapshot for all statements of a read, as on SQLite.
+            self._reading = self._reading.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        # Writers of this process queue here, because SQLite's busy timeout lets some writers starve.
+        self._writers = threading.BoundedSemaphore(writers)
+        self._wal_checkpoint = WalCheckpoint(str(engine.url.database)) if self.is_sqlite else None
+        self._read_connections = ReadConnections(engine)
+        self._group_commits: dict[Callable[[], AbstractContextManager[None]], GroupCommit] = {}
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Transaction]:
+        """Open a read-only transaction on one snapshot of the data."""
+        with self.translating_errors(), self._reading.connect() as connection, connection.begin():
+            yield connection
+
+    def rows(self, statement: RawStatement, values: Mapping[str, object]) -> Sequence[Sequence[Any]]:
+        """Return the rows of one statement."""
+        if not self.is_sqlite:
+            with self.read() as tx:
+                return statement.rows(tx, values)
+        with self.translating_errors(), self._read_connections.borrow() as connection:
+            return statement.rows_on(connection, values)
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """Open a write transaction. It commits when the block ends, and rolls back if the block raises."""
+        with self.translating_errors(), self._turn():
+            with self.engine.begin() as connection:
+                yield connection
+                changed = 0 if self._wal_checkpoint is None else _changed(connection)
+            if self._wal_checkpoint is not None:
+                self._wal_checkpoint.add(changed)
+
+    def group_commit(
+        self,
+        within: Callable[[], AbstractContextManager[None]],
+        first: Callable[[], object],
+        work: Callable[[Transaction], T],
+    ) -> T:
+        """Inside `within()`, call `first`, then run `work` in a write transaction.
+
+        On SQLite, waiting threads share one `within()` and one transaction. PostgreSQL has many writers and its own
+        group commit.
+        """
+        if not self.is_sqlite:
+            with within():
+                first()
+                with self.write() as tx:
+                    return work(tx)
+        group = self._group_commits.get(within)
+        if group is None:
+            group = self._group_commits.setdefault(within, GroupCommit(self.write, self.translating_errors, within))
+        return group.do(first, work)
+
+    @contextlib.contextmanager
+    def translating_errors(self) -> Iterator[None]:
+        """Translate errors of an unreachable or busy database to `StoreUnavailable`.
+
+        A permanent refusal becomes `StoreMisconfigured`. Every other error is a bug and is raised unchanged.
+        """
+        try:
+            yield
+        except (sqlalchemy.exc.SQLAlchemyError, sqlite3.OperationalError) as error:
+            ours = self._failure(error)
+            if ours is None:
+                raise
+            raise ours from error
+
+    def _failure(self, error: Exception) -> StoreUnavailable | None:
+        reason = getattr(error, "orig", None) or error
+        message, kind = postgres_errors.one_line(str(reason)), type(reason).__name__
+        if self.is_sqlite:
+            wrong = sqlite_errors.misconfiguration(reason, str(self.engine.url.database))
+        else:
+            state = getattr(reason, "sqlstate", None)
+            wrong = postgres_errors.misconfiguration(state, message, "--database")
+        if wrong is not None:
+            return StoreMisconfigured(wrong)
+        if isinstance(error, _DOWN) or getattr(error, "connection_invalidated", False):
+            return StoreUnavailable(f"the database is unavailable: {kind}: {message}")
+        return None
+
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        if not self._writers.acquire(timeout=BUSY_SECONDS if self.is_sqlite else POOL_SECONDS):
+            raise StoreUnavailable("the database is unavailable: timed out waiting for other writers")
+        try:
+            yield
+        finally:
+            self._writers.release()
+
+    def close(self) -> None:
+        if self._wal_checkpoint is not None:
+            self._wal_checkpoint.close()
+        self._read_connections.close()
+        self.engine.dispose()
+
+
+def _changed(connection: sqlalchemy.Connection) -> int:
+    """Return how many rows this SQLite connection has changed since the last call."""
+    before: int = connection.info.get(_CHANGES, 0)
+    now = sqlite_connection(connection.connection).total_changes
+    connection.info[_CHANGES] = now
+    return now - before
+
+
+def _sqlite(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
+    engine = sqlalchemy.create_engine(
+        address,
+        poolclass=sqlalchemy.QueuePool,
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=POOL_SECONDS,
+        # No implicit transactions: the `begin` listener below starts them.
+        connect_args={"timeout": BUSY_SECONDS, "check_same_thread": False, "isolation_level": None},
+    )
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: sqlite3.Connection, _record: object) -> None:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        sync_fully(connection)
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: sqlalchemy.Connection) -> None:
+        reading = connection.get_execution_options().get(_READ, False)
+        # Take the write lock at once: a transaction that reads first can fail when it starts to write.
+        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+# Overrides the settings of the role or database. Sent as a statement, because poolers refuse these as startup options.
+_SESSION = f"""
+SELECT set_config('lock_timeout', '{LOCK_SECONDS}s', false),
+       set_config('idle_in_transaction_session_timeout', '{IDLE_SECONDS}s', false),
+       set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+                                            WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)
+"""
+_CONNECT = {
+    "application_name": "onceward",
+    "connect_timeout": 5,
+    # Detect a server that disappeared without closing the connection.
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+
+
+def _postgres(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
+    try:
+        engine = sqlalchemy.create_engine(
+            address.set(drivername="postgresql+psycopg"),
+            pool_size=pool_size,
+            max_overflow=0,
+            pool_timeout=POOL_SECONDS,
+            connect_args=_CONNECT,
+            # Replace connections that were dropped while idle (by a restart, a failover or a proxy).
+            pool_pre_ping=True,
+            # After a unique violation, a writer must see the conflicting row, which is newer than its transaction.
+            isolation_level="READ COMMITTED",
+        )
+    except ModuleNotFoundError:
+        raise InvalidStoreUrl("the PostgreSQL driver is not installed: pip install 'onceward[postgres]'") from None
+
+    @event.listens_for(engine, "connect")
+    def prepare(connection: Any, _record: object) -> None:
+        connection.execute(_SESSION)
+        connection.commit()
+
+    return engine

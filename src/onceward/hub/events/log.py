@@ -1,0 +1,242 @@
+"""Event log: events in the order of their commits.
+
+Ids are never reused and follow the order of the commits, on PostgreSQL too: appending is the last step of a
+transaction. It takes one lock, after every row lock, and holds it until the commit. A reader that sees an event
+therefore sees every event before it, and can page through `event_id > after`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import sqlalchemy.exc
+from sqlalchemy import bindparam, select, text
+
+from onceward.core.json_text import written
+from onceward.errors import TransactionConflict
+from onceward.hub.db.engine import Transaction
+from onceward.hub.db.raw_sql import RawStatement
+from onceward.hub.db.request_key import RequestKey
+from onceward.hub.db.tables import events
+from onceward.hub.db.timestamps import now_text
+
+# Events per page. A page is read, and sent, in one piece.
+PAGE_MAX = 500
+# The channel of NOTIFY and LISTEN (PostgreSQL).
+CHANNEL = "onceward_events"
+# Events that retention deletes in one transaction, during which it holds SQLite's write lock.
+RETAIN_BATCH = 2_000
+
+# An arbitrary number, but it must be the same in every version of Onceward.
+_LOCK = 7_331_005
+
+
+class NewEvent(NamedTuple):
+    """An event to append. `data` is the compact JSON text of an object."""
+
+    name: str
+    topic_id: str | None
+    entity_type: str
+    entity_id: str
+    data: str
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event of the log; `data` is JSON text."""
+
+    event_id: int
+    name: str
+    topic_id: str | None
+    entity_type: str
+    entity_id: str
+    data: str
+    created_at: str
+
+    @functools.cached_property
+    def json(self) -> str:
+        """The JSON text of the event, the same in every response, made once. The data is inserted as it was stored."""
+        return (
+            f'{{"event_id":{self.event_id},"name":{written(self.name)},"topic_id":{written(self.topic_id)},'
+            f'"entity_type":{written(self.entity_type)},"entity_id":{written(self.entity_id)},'
+            f'"data":{self.data},"created_at":{written(self.created_at)}}}'
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Filter of events by topic and by name. An empty set matches all."""
+
+    topics: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+
+    @property
+    def is_all(self) -> bool:
+        return not self.topics and not self.names
+
+    def matches(self, name: str, topic_id: str | None) -> bool:
+        return (not self.topics or topic_id in self.topics) and (not self.names or name in self.names)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Extent of the log: it has every event from the oldest to the last. Another epoch is another log."""
+
+    oldest_event_id: int
+    last_event_id: int
+    log_epoch: str
+
+
+_APPEND_SQLITE = RawStatement("""
+    INSERT INTO events (event_id, name, topic_id, entity_type, entity_id, data, created_at, request_key)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+""")
+_APPEND_ONE_SQLITE = RawStatement("""
+    INSERT INTO events (name, topic_id, entity_type, entity_id, data, created_at, request_key)
+    VALUES (?, ?, ?, ?, ?, ?, ?)
+""")
+# The last id ever used, even by a deleted event. It cannot change while this transaction has the write lock.
+_LAST_SQLITE = RawStatement("SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)")
+
+# The lock comes first: an id is drawn only after the CTE `turn` has taken the lock.
+_APPEND_POSTGRES = """
+    WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(%(lock)s)),
+    written AS (
+        INSERT INTO events (name, topic_id, entity_type, entity_id, data, created_at, request_key)
+        SELECT e.name, e.topic_id, e.entity_type, e.entity_id, e.data, %(created_at)s,
+               CASE WHEN e.place = 1 THEN CAST(%(request_key)s AS text) END
+        FROM turn, unnest(
+            CAST(%(names)b AS text[]), CAST(%(topic_ids)b AS text[]), CAST(%(entity_types)b AS text[]),
+            CAST(%(entity_ids)b AS text[]), CAST(%(datas)b AS text[])
+        ) WITH ORDINALITY AS e(name, topic_id, entity_type, entity_id, data, place)
+        ORDER BY e.place
+        RETURNING event_id
+    )
+    SELECT event_id, pg_notify(%(channel)s, '') FROM written ORDER BY event_id
+"""
+
+_EXTENT = text("""
+    SELECT oldest_event_id, log_epoch, (SELECT max(event_id) FROM events) FROM event_log
+""")
+
+
+def append(tx: Transaction, new: Sequence[NewEvent], request: RequestKey | None = None) -> list[int]:
+    """Append events and return their ids. This must be the last step of its transaction.
+
+    On PostgreSQL, every other transaction that appends waits from here until the commit. The first event records the
+    request key. Raises `TransactionConflict` if another run of the same request has already appended its event.
+    """
+    if not new:
+        return []
+    mark = None if request is None else request.digest
+    try:
+        return _append(tx, new, mark)
+    except sqlalchemy.exc.IntegrityError as error:
+        raise TransactionConflict("another run of the same request has committed first; send it again") from error
+
+
+def _append(tx: Transaction, new: Sequence[NewEvent], mark: str | None) -> list[int]:
+    at = now_text()
+    if tx.dialect.name == "sqlite":
+        if len(new) == 1:
+            return [_APPEND_ONE_SQLITE.new_id(tx, (*new[0], at, mark))]
+        first = int(_LAST_SQLITE.rows(tx)[0][0]) + 1
+        ids = range(first, first + len(new))
+        numbered = zip(ids, new, strict=True)
+        _APPEND_SQLITE.each(tx, [(number, *one, at, mark if number == first else None) for number, one in numbered])
+        return list(ids)
+    rows = tx.exec_driver_sql(
+        _APPEND_POSTGRES,
+        {
+            "request_key": mark,
+            "lock": _LOCK,
+            "channel": CHANNEL,
+            "created_at": at,
+            "names": [one.name for one in new],
+            "topic_ids": [one.topic_id for one in new],
+            "entity_types": [one.entity_type for one in new],
+            "entity_ids": [one.entity_id for one in new],
+            "datas": [one.data for one in new],
+        },
+    )
+    return [row[0] for row in rows]
+
+
+# Built once for each combination of filters, so that SQLAlchemy finds it in its cache by identity.
+_columns = (
+    events.c.event_id,
+    events.c.name,
+    events.c.topic_id,
+    events.c.entity_type,
+    events.c.entity_id,
+    events.c.data,
+    events.c.created_at,
+)
+_PAGE = (
+    select(*_columns)
+    .where(events.c.event_id > bindparam("after"), events.c.event_id <= bindparam("until"))
+    .order_by(events.c.event_id)
+    .limit(bindparam("limit"))
+)
+_OF_TOPICS = events.c.topic_id.in_(bindparam("topics", expanding=True))
+_OF_NAMES = events.c.name.in_(bindparam("names", expanding=True))
+_PAGES = {
+    (False, False): _PAGE,
+    (True, False): _PAGE.where(_OF_TOPICS),
+    (False, True): _PAGE.where(_OF_NAMES),
+    (True, True): _PAGE.where(_OF_TOPICS, _OF_NAMES),
+}
+EVERYTHING = Filter()
+
+
+def page(tx: Transaction, after: int, until: int, limit: int, wanted: Filter = EVERYTHING) -> list[Event]:
+    """Return the wanted events with after < event_id <= until, at most `limit` of them, in the order of their ids."""
+    values: dict[str, object] = {"after": after, "until": until, "limit": min(limit, PAGE_MAX)}
+    if wanted.topics:
+        values["topics"] = sorted(wanted.topics)
+    if wanted.names:
+        values["names"] = sorted(wanted.names)
+    rows: Iterable[tuple[int, str, str | None, str, str, str, str]] = tx.execute(
+        _PAGES[bool(wanted.topics), bool(wanted.names)], values
+    )
+    return [Event(*row) for row in rows]
+
+
+def extent(tx: Transaction) -> Extent:
+    """Return the current extent of the log."""
+    oldest, epoch, last = tx.execute(_EXTENT).one()
+    return Extent(oldest, max(last or 0, oldest - 1), epoch)
+
+
+_OF_REQUEST = select(*_columns).where(events.c.request_key == bindparam("request_key"))
+
+
+def event_of(tx: Transaction, request: RequestKey | None) -> Event | None:
+    """Return the event of an earlier run of this request, or None."""
+    if request is None or not request.again:
+        return None
+    row = tx.execute(_OF_REQUEST, {"request_key": request.digest}).one_or_none()
+    return None if row is None else Event(*row)
+
+
+_FIRST_KEPT = text("SELECT event_id FROM events WHERE created_at >= :before ORDER BY event_id LIMIT 1")
+_NTH_OLDEST = text("SELECT event_id FROM events ORDER BY event_id LIMIT 1 OFFSET :count")
+_RAISE = text("UPDATE event_log SET oldest_event_id = :oldest WHERE oldest_event_id < :oldest")
+_DELETE = text("DELETE FROM events WHERE event_id < :oldest")
+
+
+def retain(tx: Transaction, before: str, limit: int = RETAIN_BATCH) -> int:
+    """Delete the oldest events that were appended before that time, at most `limit`, and return their number.
+
+    The new `oldest_event_id` is stored, so that a client with an older cursor is notified of the gap.
+    """
+    first_kept = tx.execute(_FIRST_KEPT, {"before": before}).scalar()
+    nth = tx.execute(_NTH_OLDEST, {"count": limit}).scalar()
+    ends = [end for end in (first_kept, nth) if end is not None]
+    oldest = min(ends) if ends else extent(tx).last_event_id + 1
+    if tx.execute(_RAISE, {"oldest": oldest}).rowcount == 0:
+        return 0
+    return tx.execute(_DELETE, {"oldest": oldest}).rowcount

@@ -1,0 +1,206 @@
+"""Policies: what the keys of an entry mean, and what happens to an entry that exists already.
+
+Policies are rows, initially the same in both schemas. A policy can be disabled, but never deleted, because entries
+refer to it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, get_args
+
+from sqlalchemy import TextClause, text
+
+from onceward.core.canonical import Json
+from onceward.core.json_text import checked, compact, refused
+from onceward.errors import Conflict
+from onceward.hub.db.engine import Transaction
+from onceward.hub.db.page import LIMIT_MAX, RowPage, page_of, parse_cursor
+from onceward.hub.ingest.entries.columns import IMMUTABLE, TEXT_BYTES_MAX, UPDATABLE
+from onceward.hub.ingest.entries.schema import EntrySchema
+
+Action: TypeAlias = Literal["skip", "update"]
+Role: TypeAlias = Literal["identity", "hint"]
+
+POLICY_KEY_BYTES_MAX = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A stored policy.
+
+    `update_fields` lists the columns that an update may change; None means all updatable columns, empty means none.
+    `content_type` may be several types with a slash between them. `secondary_role` says whether the secondary key is an
+    identity, which finds an entry like the primary key, or a hint, which only one entry can have and which finds none.
+    """
+
+    policy_id: int
+    policy_key: str
+    source: str
+    content_type: str
+    conflict_action: Action
+    update_fields: tuple[str, ...] | None
+    enabled: bool
+    secondary_role: Role
+
+    def json(self) -> dict[str, Json]:
+        """Return the policy as responses show it."""
+        shown = {field.name: getattr(self, field.name) for field in fields(self)}
+        shown["update_fields"] = None if self.update_fields is None else list(self.update_fields)
+        return shown
+
+
+def _seed(number: int, key: str, content_type: str, action: Action, role: Role, *, enabled: bool = True) -> Policy:
+    return Policy(number, key, key.partition("_")[0], content_type, action, None, enabled, role)
+
+
+# The policies of a new database, in both schemas.
+SEEDS = (
+    _seed(1, "telegram_thought_v1", "thought/note", "update", "hint"),
+    _seed(2, "telegram_link_v1", "link", "skip", "identity"),
+    _seed(3, "email_newsletter_v1", "newsletter", "skip", "identity"),
+    _seed(4, "email_correspondence_thread_v1", "correspondence_thread", "update", "identity"),
+    _seed(5, "email_correspondence_thread_v2", "correspondence_thread", "update", "identity", enabled=False),
+)
+
+_LIST = """
+    SELECT policy_id, policy_key, source, content_type, conflict_action, update_fields, enabled, secondary_role
+    FROM {policies} WHERE policy_id > :after ORDER BY policy_id {limited}
+"""
+# A cursor is the id of the last policy of a page.
+_CURSOR = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
+_LOCK = "SELECT policy_id, source, content_type FROM {policies} WHERE policy_key = :policy_key {locked}"
+_USED = "SELECT EXISTS (SELECT 1 FROM {entries} WHERE idempotency_policy_id = :policy_id)"
+_PUT = """
+    INSERT INTO {policies}
+        (policy_key, source, content_type, conflict_action, update_fields, enabled, secondary_role)
+    VALUES (:policy_key, :source, :content_type, :conflict_action, :update_fields, :enabled, :secondary_role)
+    ON CONFLICT (policy_key) DO UPDATE SET {changes}
+    RETURNING policy_id
+"""
+
+
+class PolicyOptions(TypedDict, total=False):
+    """Optional fields of a policy. Absent fields stay unchanged; a new policy is enabled, updates all, has no hints."""
+
+    update_fields: Sequence[str] | None
+    enabled: bool
+    secondary_role: str
+
+
+def list_policies(tx: Transaction, schema: EntrySchema) -> list[Policy]:
+    """Return all policies, including disabled ones, in order of creation."""
+    return [_read(row) for row in tx.execute(_statement(tx, schema, _LIST, limited=""), {"after": 0})]
+
+
+def policy_page(tx: Transaction, schema: EntrySchema, limit: int, after: str = "") -> RowPage[Policy]:
+    """Return a page of policies after the cursor, in the same order."""
+    limit = min(limit, LIMIT_MAX)
+    asked = {"after": int(parse_cursor(after, _CURSOR)[0]) if after else 0, "limit": limit + 1}
+    rows = tx.execute(_statement(tx, schema, _LIST, limited="LIMIT :limit"), asked)
+    return page_of([_read(row) for row in rows], limit, lambda policy: str(policy.policy_id))
+
+
+def put_policy(
+    tx: Transaction,
+    schema: EntrySchema,
+    policy_key: str,
+    *,
+    source: str,
+    content_type: str,
+    conflict_action: str,
+    **options: Unpack[PolicyOptions],
+) -> Policy:
+    """Create a policy, or replace the fields of the policy with this key.
+
+    Raises `Conflict` if the policy has entries and its source or content types would change: the entries would no
+    longer match their policy.
+    """
+    policy_key = checked("policy_key", _text("policy_key", policy_key).strip(), POLICY_KEY_BYTES_MAX)
+    given: dict[str, object] = {
+        "source": _plain("source", source),
+        "content_type": "/".join(
+            _plain("content_type", part) for part in _text("content_type", content_type).split("/")
+        ),
+        "conflict_action": _one_of("conflict_action", conflict_action, get_args(Action)),
+        **{name: _CHECKS[name](value) for name, value in options.items()},
+    }
+    values = {"policy_key": policy_key, **_NEW, **given}
+    # On PostgreSQL this waits for transactions that insert entries of the policy: their foreign keys lock its row.
+    locked = "" if tx.dialect.name == "sqlite" else "FOR UPDATE"
+    there = tx.execute(_statement(tx, schema, _LOCK, locked=locked), {"policy_key": policy_key}).one_or_none()
+    if (
+        there is not None
+        and (there.source, there.content_type) != (values["source"], values["content_type"])
+        and tx.execute(_statement(tx, schema, _USED), {"policy_id": there.policy_id}).scalar()
+    ):
+        raise Conflict(
+            f"policy {policy_key!r} has entries, so its source and content_type cannot change;"
+            " create another policy and disable this one"
+        )
+    changes = ", ".join(f"{name} = excluded.{name}" for name in given)
+    policy_id = tx.execute(_statement(tx, schema, _PUT, changes=changes), values).scalar_one()
+    return next(policy for policy in list_policies(tx, schema) if policy.policy_id == policy_id)
+
+
+def _statement(tx: Transaction, schema: EntrySchema, statement: str, **parts: str) -> TextClause:
+    is_sqlite = tx.dialect.name == "sqlite"
+    tables = {
+        "policies": schema.table("idempotency_policies", is_sqlite=is_sqlite),
+        "entries": schema.table("entries", is_sqlite=is_sqlite),
+    }
+    return text(statement.format(**tables, **parts))
+
+
+def _read(row: Sequence[Any]) -> Policy:
+    policy_id, policy_key, source, content_type, action, names, enabled, role = row
+    update_fields = None if names is None else tuple(json.loads(names))
+    return Policy(policy_id, policy_key, source, content_type, action, update_fields, bool(enabled), role)
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise refused(name, "must be a string")
+    return value
+
+
+def _plain(name: str, value: object) -> str:
+    # Sources and content types are compared in this form.
+    return checked(name, _text(name, value).strip().lower(), TEXT_BYTES_MAX[name])
+
+
+def _one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise refused(name, "must be " + " or ".join(allowed))
+    return str(value)
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise refused(name, "must be true or false")
+    return value
+
+
+def _fields(names: object) -> str | None:
+    if names is None:
+        return None
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise refused("update_fields", "must be null or a list of columns")
+    for name in names:
+        if name in IMMUTABLE:
+            raise refused("update_fields", f"must not contain {name}, which never changes")
+        if name not in UPDATABLE:
+            raise refused("update_fields", f"must not contain {name[:64]!r}; allowed are {', '.join(UPDATABLE)}")
+    return compact(list(dict.fromkeys(names)))
+
+
+# Defaults of a new policy's optional fields, and the validation of given ones.
+_NEW: dict[str, object] = {"update_fields": None, "enabled": True, "secondary_role": "identity"}
+_CHECKS: dict[str, Callable[[object], object]] = {
+    "update_fields": _fields,
+    "enabled": lambda value: _flag("enabled", value),
+    "secondary_role": lambda value: _one_of("secondary_role", value, get_args(Role)),
+}

@@ -1,0 +1,7 @@
+"""Access control of the hub: tokens, scopes, allowed hosts, and the end of streams whose token is revoked.
+
+Not here: limits on connections (`hub/server/`).
+Start with `auth.py`.
+"""
+
+__all__ = ["auth", "hosts", "revocation", "scopes", "streams", "tokens"]

@@ -1,0 +1,197 @@
+"""Authentication and authorization: a bearer token becomes a principal with scopes, before anything else is done.
+
+The token is in the header `Authorization: Bearer <token>`. A page in a browser cannot set headers on a WebSocket. It
+offers two subprotocols instead, `onceward` and `onceward.bearer.<token>`, and the hub accepts `onceward`. A token is
+never read from the URL. Until the first token is created, a client on this machine is `local` and may do everything.
+
+Tokens are looked up for every request: a revoked token is refused from the next request on. A stream lasts as long as
+its client likes, so its token is looked up periodically.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+
+from onceward.errors import StoreUnavailable
+from onceward.http import problem
+from onceward.http.asgi_types import App, Message, Receive, Send
+from onceward.http.problem import Response
+from onceward.hub.db.engine import Database
+from onceward.hub.security import tokens
+from onceward.hub.security.hosts import is_loopback
+from onceward.hub.security.scopes import Needed, scope_needed, scopes_of
+from onceward.hub.security.tokens import TokenLookup
+from onceward.hub.web.problems import refuse, store_failed
+
+SUBPROTOCOL = "onceward"
+_BEARER_SUBPROTOCOL = "onceward.bearer."
+
+_CHALLENGE = ((b"www-authenticate", b"Bearer"),)
+_NO_TOKEN = "This request requires a token. Send the header Authorization: Bearer <token>."  # noqa: S105  # a sentence
+_BAD_TOKEN = "The token is malformed, unknown or revoked."  # noqa: S105  # a sentence
+_NOT_LOCAL = (
+    "Without tokens, this hub accepts requests only from its own machine."
+    " Create a token: onceward token create NAME --scope read"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The caller of a request: the name of its token, and the token's scopes."""
+
+    name: str
+    scopes: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Everything that decides whether a request is allowed, so that it can be checked again. Never show the token."""
+
+    token_text: str | None = field(repr=False)
+    is_local: bool
+    needed: Needed
+
+
+LOCAL = Principal("local", frozenset(tokens.SCOPES))
+ANONYMOUS = Principal("anonymous", frozenset())
+
+
+def principal_of(scope: Any) -> str:
+    """Return the name of the principal, for the idempotency middleware: `principal=principal_of`."""
+    found: Principal = scope["state"]["principal"]
+    return found.name
+
+
+def credentials_of(scope: Any) -> Credentials | None:
+    """Return the credentials of a request, or None if it did not pass through `AuthMiddleware`."""
+    found: Credentials | None = scope.get("state", {}).get("credentials")
+    return found
+
+
+def may(scope: Any, needed: str) -> bool:
+    """Return whether the principal has this scope, for handlers that allow more to some callers."""
+    found: Principal = scope["state"]["principal"]
+    return needed in found.scopes
+
+
+async def authenticate(database: Database, credentials: Credentials) -> Principal | Response:
+    """Return the principal by the current state of the database, or a 401 or 403; 503 if the database is down."""
+    token_text = credentials.token_text
+    try:
+        # A read from SQLite's WAL never waits for writers, and takes less time than a switch to a thread.
+        if database.is_sqlite:
+            lookup = tokens.lookup_now(database, token_text or "")
+        else:
+            lookup = await run_in_threadpool(tokens.lookup_now, database, token_text or "")
+    except StoreUnavailable as error:
+        return store_failed(error)
+    return authorize(credentials.needed, lookup, token_text, is_local=credentials.is_local)
+
+
+async def authenticate_all(
+    database: Database, open_credentials: Collection[Credentials]
+) -> dict[Credentials, Principal | Response]:
+    """Call `authenticate` for several credentials with one query."""
+    texts = {one.token_text or "" for one in open_credentials}
+    try:
+        if database.is_sqlite:
+            lookups = tokens.lookup_all(database, texts)
+        else:
+            lookups = await run_in_threadpool(tokens.lookup_all, database, texts)
+    except StoreUnavailable as error:
+        return dict.fromkeys(open_credentials, store_failed(error))
+    return {
+        one: authorize(one.needed, lookups[one.token_text or ""], one.token_text, is_local=one.is_local)
+        for one in open_credentials
+    }
+
+
+def authorize(needed: Needed, lookup: TokenLookup, token_text: str | None, *, is_local: bool) -> Principal | Response:
+    """Return the principal, or a 401 or 403.
+
+    `token_text` is None if no token was sent. `is_local` means that the client is on this machine.
+    """
+    if lookup.token is not None:
+        principal = Principal(lookup.token.name, lookup.token.scopes)
+    elif token_text is not None:
+        return problem.problem(401, _BAD_TOKEN, headers=_CHALLENGE)
+    elif lookup.token_required:
+        return problem.problem(401, _NO_TOKEN, headers=_CHALLENGE)
+    elif not is_local:
+        return problem.problem(401, _NOT_LOCAL, headers=_CHALLENGE)
+    else:
+        principal = LOCAL
+    if principal.scopes.isdisjoint(scopes_of(needed)):
+        return problem.problem(403, f"This request requires a token with the scope {needed}.")
+    return principal
+
+
+def sent_token(scope: Any) -> str | None:
+    """Return the token of a request: None if it has none, and an empty text if the header is malformed or repeated."""
+    headers = [value for name, value in scope["headers"] if name == b"authorization"]
+    offered = [one for one in scope.get("subprotocols") or () if one.startswith(_BEARER_SUBPROTOCOL)]
+    if not headers and not offered:
+        return None
+    if len(headers) + len(offered) > 1:
+        return ""
+    if offered:
+        return offered[0].removeprefix(_BEARER_SUBPROTOCOL) if SUBPROTOCOL in scope["subprotocols"] else ""
+    scheme, _, text = headers[0].decode("latin-1").partition(" ")
+    return text.strip() if scheme.lower() == "bearer" else ""
+
+
+class AuthMiddleware:
+    """ASGI middleware that puts the principal into `scope["state"]["principal"]`, or responds 401, 403 or 503."""
+
+    def __init__(self, app: App, database: Database) -> None:
+        self.app = app
+        self._database = database
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] not in {"http", "websocket"}:
+            await self.app(scope, receive, send)
+            return
+        websocket = scope["type"] == "websocket"
+        needed = scope_needed("GET" if websocket else scope["method"], scope["path"])
+        credentials = Credentials(sent_token(scope), _is_local_client(scope.get("client")), needed)
+        found = ANONYMOUS if needed == "open" else await authenticate(self._database, credentials)
+        if isinstance(found, Response):
+            await refuse(scope, receive, send, found)
+            return
+        scope.setdefault("state", {}).update(principal=found, credentials=credentials)
+        if websocket and scope.get("subprotocols"):
+            send = _accepting(scope, send)
+        await self.app(scope, receive, send)
+
+
+def _is_local_client(client: Any) -> bool:
+    """Return whether the peer of the connection is on this machine. Proxy headers are ignored."""
+    return client is not None and _is_loopback_address(client[0])
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_loopback_address(text: str) -> bool:
+    return text != "localhost" and is_loopback(text)
+
+
+def _accepting(scope: Any, send: Send) -> Send:
+    """Accept the subprotocol `onceward`, and hide the one with the token from the application.
+
+    A browser closes a WebSocket that accepts none of the subprotocols it offered.
+    """
+    offered = scope["subprotocols"]
+    scope["subprotocols"] = [one for one in offered if not one.startswith(_BEARER_SUBPROTOCOL)]
+    if SUBPROTOCOL not in offered:
+        return send
+
+    async def accepting(message: Message) -> None:
+        if message["type"] == "websocket.accept" and not message.get("subprotocol"):
+            message = {**message, "subprotocol": SUBPROTOCOL}
+        await send(message)
+
+    return accepting

@@ -1,0 +1,146 @@
+"""Periodic jobs of a hub. Of all processes on one ledger, one runs each job."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from onceward.core.log_event import log_event
+from onceward.errors import OncewardError
+from onceward.hub.claims.claims import namespaces
+from onceward.hub.db.engine import Database
+from onceward.hub.db.timestamps import time_text
+from onceward.hub.events import log
+from onceward.hub.tasks import gc_blobs
+from onceward.hub.turns.artifacts.artifacts import purge_artifacts
+
+if TYPE_CHECKING:
+    from onceward.hub.config.config import Config
+    from onceward.hub.state import HubState
+    from onceward.ledger.ledger import Ledger
+
+logger = logging.getLogger("onceward.hub")
+
+_PURGE_SECONDS = 3600.0
+# The default of `idempotency.key_prefix` in earlier versions.
+_FORMER_NAMESPACE = "onceward"
+# Interval at which each process purges its ledger and puts lapsed claims in doubt, even without requests.
+LEDGER_SECONDS = 60.0
+
+
+class Stopped(Exception):  # not an error: the hub stops
+    """Raised in a job between two batches, to end it."""
+
+
+def periodic(hub: HubState) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+    """Return the enabled jobs with their names."""
+    events, attachments = hub.config.events, hub.config.attachments
+
+    def go_on(_done: int) -> None:
+        if hub.stopping.is_set():
+            raise Stopped
+
+    def retention() -> int:
+        return delete_old_events(hub.database, datetime.timedelta(days=events.keep_days), go_on)
+
+    def collection() -> int:
+        collected = gc_blobs(
+            hub.database,
+            hub.blobs,
+            dry_run=False,
+            batch_size=attachments.gc_batch_size,
+            grace_seconds=attachments.gc_grace,
+            progress=go_on,
+        )
+        hub.feed.notify()
+        return collected.deleted_count
+
+    wanted = [
+        ("events-retention", events.retention_interval if events.keep_days else 0, retention),
+        ("blobs-collection", attachments.gc_interval, collection),
+        ("artifacts-purge", _PURGE_SECONDS, lambda: purge_old_artifacts(hub.database, go_on)),
+    ]
+    return [(name, _again(hub, name, seconds, job)) for name, seconds, job in wanted if seconds]
+
+
+async def warn_of_former_entries(config: Config, ledger: Ledger) -> None:
+    """Warn once if the ledger has entries under the default namespace of earlier versions."""
+    if ("idempotency", "key_prefix") in config.sources or ledger.namespace == _FORMER_NAMESPACE:
+        return
+    try:
+        found = await namespaces(ledger)
+    except OncewardError:
+        # Requests that need the ledger report what is wrong with it.
+        return
+    if _FORMER_NAMESPACE in found:
+        log_event(
+            logger.warning,
+            "former_entries_ignored",
+            namespace=ledger.namespace,
+            former_namespace=_FORMER_NAMESPACE,
+            reason=(
+                "the default of idempotency.key_prefix has changed, and the ledger has entries under the former one: "
+                "a retry of an earlier request runs again, and earlier doubts are not shown"
+            ),
+            hint=(
+                f'to use these entries, set idempotency.key_prefix = "{_FORMER_NAMESPACE}"; '
+                f'if another application wrote them, set idempotency.key_prefix = "{ledger.namespace}"'
+            ),
+        )
+
+
+def delete_old_events(
+    database: Database, age: datetime.timedelta, progress: Callable[[int], None] = lambda _: None
+) -> int:
+    """Delete events older than this, in small transactions. Return their number."""
+    before = time_text(datetime.datetime.now(datetime.UTC) - age)
+    deleted = 0
+    while True:
+        with database.write() as tx:
+            batch = log.retain(tx, before)
+        if batch == 0:
+            return deleted
+        deleted += batch
+        progress(batch)
+
+
+def purge_old_artifacts(database: Database, progress: Callable[[int], None] = lambda _: None) -> int:
+    """Delete expired artifacts, in small transactions. Return their number."""
+    deleted = 0
+    while True:
+        with database.write() as tx:
+            batch = purge_artifacts(tx, datetime.datetime.now(datetime.UTC))
+        if batch == 0:
+            return deleted
+        deleted += batch
+        progress(batch)
+
+
+async def _again(hub: HubState, name: str, seconds: float, job: Callable[[], int]) -> None:
+    """Run a job periodically. The ledger lets one process run it; the others get its outcome until it is due again."""
+
+    async def ran() -> int:
+        thread = asyncio.get_running_loop().run_in_executor(None, job)
+        try:
+            done = await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            # The job notices between two batches that the hub stops. Until then, it uses the database.
+            await asyncio.wait({thread})
+            raise
+        log_event(logger.info, "job_done", job=name, count=done)
+        return done
+
+    while True:
+        try:
+            # The outcome expires a little before the next attempt, which would otherwise still find it.
+            await hub.ledger.run(f"job:{name}", ran, effect="idempotent", retain_seconds=seconds * 0.9)
+        except Stopped:
+            return
+        except OncewardError as error:
+            log_event(logger.warning, "job_failed", job=name, reason=str(error))
+        except Exception as error:  # noqa: BLE001  # a bug or a database error; the job must run again later
+            log_event(logger.error, "job_failed", error, job=name)
+        await asyncio.sleep(seconds)

@@ -1,0 +1,7 @@
+"""Turns as database rows: messages, states, and every guarded change of a turn.
+
+Not here: running a turn (`execution/`, `runners/`).
+Start with `turn.py`, then `transitions.py`.
+"""
+
+__all__ = ["db_threads", "decision", "message", "stream", "transitions", "turn"]

@@ -1,0 +1,163 @@
+"""Metrics of `/metrics`: the requests of all workers, and the checks of the idempotency middleware.
+
+    onceward_http_requests_total{method,route,status}   every request, by route template
+    onceward_http_request_seconds{route}                response times, without streams
+    onceward_streams                                    open WebSockets and event streams
+    onceward_refusals_total{reason}                     refused before they reached a route: head_too_large, slow_head,
+                                                        too_many_connections, too_many_streams, not_http
+
+If `PROMETHEUS_MULTIPROC_DIR` is set before this module is imported, all processes count in files of that folder, and
+every process shows their sum. Without it, there is one process, which shows its own registry.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fastapi import APIRouter
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    REGISTRY,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+)
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
+from starlette.responses import PlainTextResponse, Response
+
+from onceward.http.middleware.handler_lookup import flat
+
+# From a read of a key to an upload.
+SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+# Labels are bounded: unknown paths and methods are counted under one of these.
+UNMATCHED = "unmatched"
+OTHER_METHOD = "OTHER"
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+_FOLDER = "PROMETHEUS_MULTIPROC_DIR"
+_FULL = 2  # Starlette's `Match.FULL`.
+
+
+class HttpCounts(Collector):
+    """HTTP metrics of this process."""
+
+    def __init__(self) -> None:
+        labels = ["method", "route", "status"]
+        self._requests = Counter(
+            "onceward_http_requests", "HTTP requests by method, route template and status.", labels, registry=None
+        )
+        self._seconds = Histogram(
+            "onceward_http_request_seconds",
+            "Response times in seconds, without streams.",
+            ["route"],
+            buckets=SECONDS_BUCKETS,
+            registry=None,
+        )
+        self._streams = Gauge(
+            "onceward_streams", "Open WebSockets and event streams.", multiprocess_mode="livesum", registry=None
+        )
+        self._refusals = Counter(
+            "onceward_refusals",
+            "Connections and streams refused because of a limit of the hub.",
+            ["reason"],
+            registry=None,
+        )
+        # Cached, because `labels()` takes a lock. Their number is bounded by routes, methods and statuses.
+        self._counters: dict[tuple[str, str, int], Counter] = {}
+        self._timers: dict[str, Histogram] = {}
+
+    def answered(self, method: str, route: str, status: int) -> None:
+        labels = (method if method in METHODS else OTHER_METHOD, route, status)
+        counter = self._counters.get(labels)
+        if counter is None:
+            counter = self._counters[labels] = self._requests.labels(*labels)
+        counter.inc()
+
+    def took(self, route: str, seconds: float) -> None:
+        timer = self._timers.get(route)
+        if timer is None:
+            timer = self._timers[route] = self._seconds.labels(route)
+        timer.observe(seconds)
+
+    def stream_opened(self) -> None:
+        self._streams.inc()
+
+    def stream_closed(self) -> None:
+        self._streams.dec()
+
+    def refused(self, reason: str) -> None:
+        self._refusals.labels(reason).inc()
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in (self._requests, self._seconds, self._streams, self._refusals):
+            yield from metric.collect()
+
+
+@functools.cache
+def http_counts() -> HttpCounts:
+    """Return the HTTP metrics of this process, registered once in prometheus-client's default registry."""
+    counts = HttpCounts()
+    REGISTRY.register(counts)
+    return counts
+
+
+def render() -> bytes:
+    """Render the text of `/metrics`, summed over all workers."""
+    if _FOLDER not in os.environ:
+        return generate_latest(REGISTRY)
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return generate_latest(registry)
+
+
+router = APIRouter(tags=["operations"])
+
+
+@router.get("/metrics", response_class=PlainTextResponse, summary="Metrics")
+def show() -> Response:
+    """Metrics for Prometheus, summed over all workers."""
+    return Response(render(), media_type=CONTENT_TYPE_LATEST)
+
+
+def forget_worker(pid: int) -> None:
+    """Remove a dead worker's open streams from the gauge. Its counters stay."""
+    if _FOLDER in os.environ:
+        mark_process_dead(pid)  # type: ignore[no-untyped-call]
+
+
+class Templates:
+    """Lookup of the route template of a request, such as `/api/v1/topics/{topic_id}`."""
+
+    def __init__(self, app: Any) -> None:
+        # Unwrap the middlewares from the outside in, up to the application that has the routes.
+        while not hasattr(app, "routes") and hasattr(app, "app"):
+            app = app.app
+        self._source: Iterable[Any] = getattr(app, "routes", ())
+        self._of_endpoint: dict[Any, set[str]] = {}
+
+    @functools.cached_property
+    def _routes(self) -> list[Any]:
+        """Collect the routes at the first request: until then, routes may be added."""
+        routes = [getattr(route, "starlette_route", None) or route for route in flat(self._source)]
+        for route in routes:
+            self._of_endpoint.setdefault(getattr(route, "endpoint", route), set()).add(_template(route))
+        return routes
+
+    def of(self, scope: Any) -> str:
+        routes = self._routes
+        paths = self._of_endpoint.get(scope.get("endpoint")) or ()
+        if len(paths) == 1:
+            return next(iter(paths))
+        # The handler has several paths, or the request never reached the router: it was refused or replayed.
+        return next((_template(route) for route in routes if route.matches(scope)[0].value == _FULL), UNMATCHED)
+
+
+def _template(route: Any) -> str:
+    return getattr(route, "path_format", None) or getattr(route, "path", None) or UNMATCHED

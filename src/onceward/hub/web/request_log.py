@@ -1,0 +1,247 @@
+"""Request log: one line and one count for each request, and one format for all logs of the process.
+
+A line never contains a token, a query string or a body. Every response has an `X-Request-ID`: the client's if it is
+valid, else a new one. All lines that are logged during the request have it, too.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import EventDict, WrappedLogger
+
+from onceward.core.log_event import LogEvent
+from onceward.http.asgi_types import App, Message, Receive, Send
+from onceward.hub.web.metrics import Templates, http_counts
+from onceward.hub.web.problems import ProblemMiddleware
+
+LOGGER = "onceward.request"
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+# Longer paths are truncated in the log.
+_PATH_CHARACTERS_MAX = 256
+# Close codes of a WebSocket that ends without a code, or without a close frame (RFC 6455, 7.4.1).
+_CLOSED_WITHOUT_CODE = 1005
+_ABNORMAL = 1006
+_ACCEPTED = 101
+_REFUSED = 403
+# The status of a request without a response, because it was cancelled or its client disconnected. nginx uses it, too.
+_UNANSWERED = 499
+
+EVERY_RESPONSE = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin"))
+_EVERY_PAGE = (
+    (
+        b"content-security-policy",
+        (
+            b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+            b" form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+        ),
+    ),
+    (b"referrer-policy", b"no-referrer"),
+)
+
+_request_id: contextvars.ContextVar[str] = contextvars.ContextVar("onceward_request_id", default="")
+
+
+def configure(log_format: str = "auto", log_level: str = "info", stream: TextIO | None = None) -> None:
+    """Make every logger of this process write to `stream` (default: standard error) as `console` or `json`.
+
+    `auto` means `console` on a terminal, else `json`.
+    """
+    stream = stream or sys.stderr
+    json_lines = log_format == "json" or (log_format == "auto" and not stream.isatty())
+    level = logging.getLevelNamesMapping()[log_level.upper()]
+    shared: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        _named,
+        _with_request_id,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    ]
+    form: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
+    if json_lines:
+        form += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    else:
+        form += [structlog.dev.ConsoleRenderer(colors=stream.isatty(), timestamp_key="time")]
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=form))
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.asgi"):
+        logger = logging.getLogger(name)
+        logger.handlers.clear()
+        logger.propagate = True
+        logger.setLevel(logging.NOTSET)
+    # Our own lines have more fields, and omit the query string.
+    logging.getLogger("uvicorn.access").disabled = True
+    logging.getLogger("uvicorn.error").addFilter(_is_no_access_line)
+
+
+def _is_no_access_line(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith('%s - "WebSocket')
+
+
+def _named(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Show a `LogEvent` by its name alone: here its fields are shown separately, not inside the message."""
+    record = event.get("_record")
+    if isinstance(record, logging.LogRecord) and isinstance(record.msg, LogEvent):
+        event["event"] = record.msg.name
+    return event
+
+
+def _with_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    if "request_id" not in event and (found := _request_id.get()):
+        event["request_id"] = found
+    return event
+
+
+def browser_headers(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the security headers that the response does not set itself.
+
+    A page can load only files of the hub, and no other site can frame it.
+    """
+    own = dict(headers)
+    is_page = own.get(b"content-type", b"").startswith(b"text/html")
+    for name, value in (*EVERY_RESPONSE, *(_EVERY_PAGE if is_page else ())):
+        if name not in own:
+            yield name, value
+
+
+class RequestLogMiddleware:
+    """Outermost middleware: logs and counts each response as the client gets it."""
+
+    def __init__(self, app: App) -> None:
+        # Exceptions become responses inside this middleware, so that the log line has the client's status.
+        self.app = ProblemMiddleware(app)
+        self._counts = http_counts()
+        self._templates = Templates(app)
+        self._log = logging.getLogger(LOGGER)
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        match scope["type"]:
+            case "http":
+                await self._http(scope, receive, send)
+            case "websocket":
+                await self._websocket(scope, receive, send)
+            case _:
+                await self.app(scope, receive, send)
+
+    async def _http(self, scope: Any, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        request_id = request_id_of(scope["headers"])
+        id_header = (b"x-request-id", request_id.encode())
+        status, size, replayed, streams = 0, 0, False, False
+        counts = self._counts
+
+        async def watched_send(message: Message) -> None:
+            nonlocal status, size, replayed, streams
+            if message["type"] == "http.response.body":
+                size += len(message.get("body", b""))
+            elif message["type"] == "http.response.start":
+                status = message["status"]
+                headers = message.get("headers", ())
+                replayed = any(name == b"idempotent-replayed" for name, _ in headers)
+                streams = any(
+                    name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers
+                )
+                if streams:
+                    counts.stream_opened()
+                message = {**message, "headers": [*headers, id_header, *browser_headers(headers)]}
+            await send(message)
+
+        token = _request_id.set(request_id)
+        try:
+            await self.app(scope, receive, watched_send)
+        finally:
+            seconds = time.perf_counter() - began
+            route = self._templates.of(scope)
+            counts.answered(scope["method"], route, status or _UNANSWERED)
+            if streams:
+                counts.stream_closed()
+            else:
+                counts.took(route, seconds)
+            if self._log.isEnabledFor(logging.INFO):
+                fields = _fields(scope, scope["method"], status or _UNANSWERED, seconds)
+                self._log.info("request", extra={**fields, "bytes": size, "replayed": replayed})
+            _request_id.reset(token)
+
+    async def _websocket(self, scope: Any, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        request_id = request_id_of(scope["headers"])
+        id_header = (b"x-request-id", request_id.encode())
+        code, status = 0, 0
+        counts = self._counts
+
+        async def watched_send(message: Message) -> None:
+            nonlocal code, status
+            match message["type"]:
+                case "websocket.accept":
+                    status = _ACCEPTED
+                    counts.stream_opened()
+                case "websocket.close":
+                    code = code or message.get("code", 1000)
+                case "websocket.http.response.start":
+                    status = message["status"]
+                    message = {**message, "headers": [*message.get("headers", ()), id_header, *EVERY_RESPONSE]}
+            await send(message)
+
+        async def watched_receive() -> Message:
+            nonlocal code
+            message = await receive()
+            if message["type"] == "websocket.disconnect":
+                code = code or message.get("code", _CLOSED_WITHOUT_CODE)
+            return message
+
+        token = _request_id.set(request_id)
+        try:
+            await self.app(scope, watched_receive, watched_send)
+        finally:
+            # The server responds with 403 if a WebSocket is closed before it was accepted.
+            status = status or _REFUSED
+            if status == _ACCEPTED:
+                counts.stream_closed()
+            counts.answered("GET", self._templates.of(scope), status)
+            if self._log.isEnabledFor(logging.INFO):
+                fields = _fields(scope, "GET", status, time.perf_counter() - began)
+                close_code = code or _ABNORMAL if status == _ACCEPTED else None
+                self._log.info("websocket", extra={**fields, "close_code": close_code})
+            _request_id.reset(token)
+
+
+def request_id_of(headers: Any) -> str:
+    """Return the request's own id if it is valid, else a new one."""
+    for name, value in headers:
+        if name == b"x-request-id":
+            if _REQUEST_ID.fullmatch(value):
+                return str(value, "ascii")
+            break
+    return os.urandom(8).hex()
+
+
+def _fields(scope: Any, method: str, status: int, seconds: float) -> dict[str, Any]:
+    principal = scope.get("state", {}).get("principal")
+    return {
+        "method": method,
+        "path": shown_path(scope),
+        "status": status,
+        "duration_ms": round(seconds * 1000, 2),
+        "principal": getattr(principal, "name", None),
+        "request_id": _request_id.get(),
+    }
+
+
+def shown_path(scope: Any) -> str:
+    """Return the path as it was sent, without its query, escaped for a terminal."""
+    raw = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
+    text: str = raw[:_PATH_CHARACTERS_MAX].decode("latin-1")
+    return text if text.isascii() and text.isprintable() else text.encode("unicode_escape").decode("ascii")

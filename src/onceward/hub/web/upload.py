@@ -1,0 +1,269 @@
+"""Multipart uploads: one file, hashed while it is written, and fields before or after it.
+
+The upload is never in memory as a whole. The event loop parses the message; a worker thread hashes and writes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import re
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from urllib.parse import unquote_to_bytes
+
+import anyio.to_thread
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+
+from onceward.core.json_text import refused
+from onceward.errors import InvalidInput, TooLarge
+from onceward.http.keyed.operation import idempotency
+from onceward.hub.blobs import BlobStore
+from onceward.hub.blobs.temp_file import TempFile
+
+FILE_FIELD = "content"
+# Limits of the form fields; the file has its own limit.
+FIELDS_MAX = 200
+FIELD_BYTES_MAX = 64 * 1024
+FIELDS_BYTES_MAX = 512 * 1024
+# Bytes per call of the worker thread: a call takes about as long as hashing 50 KiB.
+_WRITE_BYTES = 1024 * 1024
+
+_DIGEST = re.compile(r"(?:^|[,\s])sha-256=([^,;\s]*)", re.IGNORECASE)
+_FILENAME = re.compile(rb";\s*filename\*=utf-8'[^';]*'([^;\s]+)", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Upload:
+    """The temp file of an upload, and its fields in order of arrival."""
+
+    temp_file: TempFile
+    filename: str | None = None
+    fields: list[tuple[str, str]] = field(default_factory=list)
+
+    def one(self, name: str) -> str | None:
+        """Return the field of this name, or raise `InvalidInput` if there are several."""
+        found = [value for field_name, value in self.fields if field_name == name]
+        if len(found) > 1:
+            raise refused(name, "was sent more than once")
+        return found[0] if found else None
+
+    def all(self, *names: str) -> list[str]:
+        return [value for name, value in self.fields if name in names]
+
+
+@contextlib.asynccontextmanager
+async def received(request: Request, store: BlobStore, bytes_max: int) -> AsyncIterator[Upload]:
+    """Receive the whole upload. Its temp file is deleted at the end of the block, unless it became a blob."""
+    boundary = _boundary(request)
+    with _releasing_key(request):
+        promised = _promised(request)
+    length = request.headers.get("content-length", "0")
+    body_bytes_max = bytes_max + FIELDS_BYTES_MAX
+    if length.isdecimal() and int(length) > body_bytes_max:
+        raise _too_large(bytes_max)
+    with await anyio.to_thread.run_sync(store.temp_file) as temp_file:
+        reader = _Reader(boundary, Upload(temp_file), bytes_max)
+        with _releasing_key(request) if promised else contextlib.nullcontext():
+            sha256 = await _read(request, reader, body_bytes_max, hashes=bool(promised))
+            if not promised <= {sha256, temp_file.sha256}:
+                raise InvalidInput("the upload does not match the digest in its Content-Digest or Repr-Digest header")
+        yield reader.upload
+
+
+@contextlib.contextmanager
+def _releasing_key(request: Request) -> Iterator[None]:
+    """Release the idempotency key of an upload damaged in transit, so that a retry does not replay the refusal."""
+    try:
+        yield
+    except InvalidInput:
+        idempotency(request).release()
+        raise
+
+
+async def _read(request: Request, reader: _Reader, body_bytes_max: int, *, hashes: bool) -> str:
+    """Write the upload into its temp file. With `hashes`, return the SHA-256 of the whole body, in hex."""
+    body_digest = hashlib.sha256()
+    body_bytes = 0
+    try:
+        async for chunk in request.stream():
+            body_bytes += len(chunk)
+            if body_bytes > body_bytes_max:
+                # Counts every byte: a body may continue after its last part, without end.
+                raise _too_large(body_bytes_max - FIELDS_BYTES_MAX)
+            if hashes:
+                body_digest.update(chunk)
+            reader.feed(chunk)
+            if reader.waiting_bytes >= _WRITE_BYTES:
+                await anyio.to_thread.run_sync(reader.write)
+    except ClientDisconnect:
+        # No client is left to read the response. The written bytes are deleted with the temp file.
+        raise InvalidInput("the client disconnected before the upload was complete") from None
+    reader.finish()
+    await anyio.to_thread.run_sync(_finish, reader)
+    return body_digest.hexdigest()
+
+
+def _too_large(bytes_max: int) -> TooLarge:
+    return TooLarge(f"an upload is limited to {bytes_max} bytes")
+
+
+def _finish(reader: _Reader) -> None:
+    reader.write()
+    reader.upload.temp_file.finish()
+
+
+def _boundary(request: Request) -> bytes:
+    kind, options = parse_options_header(request.headers.get("content-type", ""))
+    if kind != b"multipart/form-data":
+        raise HTTPException(415, "An upload must be multipart/form-data with the file in the field `content`.")
+    boundary = options.get(b"boundary", b"")
+    if not boundary:
+        raise InvalidInput("the Content-Type multipart/form-data has no boundary")
+    return boundary
+
+
+def _promised(request: Request) -> set[str]:
+    """Return every sha-256 digest that the client sent, in hex: of the whole body (RFC 9530) or of the file."""
+    lines = [line for name in ("content-digest", "repr-digest") for line in request.headers.getlist(name)]
+    return {_digest(found[1]) for line in lines for found in _DIGEST.finditer(line)}
+
+
+def _digest(value: str) -> str:
+    try:
+        if value[:1] == value[-1:] == ":":
+            return base64.b64decode(value[1:-1], validate=True).hex()
+    except binascii.Error:
+        pass
+    raise InvalidInput("the sha-256 digest of the upload is not base64 between colons")
+
+
+class _Reader:
+    """Multipart parser of one upload. Only one task or thread calls its methods at a time."""
+
+    def __init__(self, boundary: bytes, upload: Upload, bytes_max: int) -> None:
+        self.upload = upload
+        self.waiting_bytes = 0
+        self._bytes_max = bytes_max
+        self._file_bytes = 0
+        self._fields_bytes = 0
+        self._waiting: list[bytes] = []
+        self._has_file = False
+        self._ended = False
+        # The part that is being read.
+        self._header: list[bytes] = [b"", b""]
+        self._headers: dict[str, bytes] = {}
+        self._name = ""
+        self._in_file = False
+        self._value = bytearray()
+        try:
+            self._parser = MultipartParser(
+                boundary,
+                {
+                    "on_part_begin": self._begin,
+                    "on_header_field": self._header_name,
+                    "on_header_value": self._header_value,
+                    "on_header_end": self._header_end,
+                    "on_headers_finished": self._open,
+                    "on_part_data": self._data,
+                    "on_part_end": self._close,
+                    "on_end": self._end,
+                },
+            )
+        except FormParserError as error:
+            raise InvalidInput(f"the upload is not valid multipart/form-data: {error}") from None
+
+    def feed(self, chunk: bytes) -> None:
+        if self._ended or not chunk:
+            return  # ignore everything after the last part
+        try:
+            self._parser.write(chunk)
+        except FormParserError as error:
+            raise InvalidInput(f"the upload is not valid multipart/form-data: {error}") from None
+
+    def write(self) -> None:
+        """Hash and write the received bytes, in a worker thread."""
+        waiting, self._waiting, self.waiting_bytes = self._waiting, [], 0
+        for piece in waiting:
+            self.upload.temp_file.write(piece)
+
+    def finish(self) -> None:
+        if not self._ended:
+            raise InvalidInput("the upload ends before its closing boundary")
+        if not self._has_file:
+            raise refused(FILE_FIELD, "is missing; it must contain the file")
+
+    # Called by the parser.
+
+    def _begin(self) -> None:
+        self._header, self._headers, self._value = [b"", b""], {}, bytearray()
+
+    def _header_name(self, data: bytes, start: int, end: int) -> None:
+        self._header[0] += data[start:end]
+
+    def _header_value(self, data: bytes, start: int, end: int) -> None:
+        self._header[1] += data[start:end]
+
+    def _header_end(self) -> None:
+        name, value = self._header
+        self._headers[name.decode("latin-1").lower()] = value
+        self._header = [b"", b""]
+
+    def _open(self) -> None:
+        disposition, options = parse_options_header(self._headers.get("content-disposition", b""))
+        if disposition != b"form-data" or b"name" not in options:
+            raise InvalidInput("a part of the upload has no name")
+        self._name = _text("name", options[b"name"])
+        self._in_file = self._name == FILE_FIELD
+        if not self._in_file:
+            return
+        if self._has_file:
+            raise refused(FILE_FIELD, "was sent more than once")
+        self._has_file = True
+        if b"filename" in options:
+            self.upload.filename = _text("filename", options[b"filename"])
+        elif found := _FILENAME.search(self._headers["content-disposition"]):
+            # RFC 7578 forbids this form, but some clients send only this for non-ASCII names.
+            self.upload.filename = _text("filename", unquote_to_bytes(found[1]))
+
+    def _data(self, data: bytes, start: int, end: int) -> None:
+        size = end - start
+        if self._in_file:
+            self._file_bytes += size
+            if self._file_bytes > self._bytes_max:
+                raise _too_large(self._bytes_max)
+            self._waiting.append(data[start:end])
+            self.waiting_bytes += size
+            return
+        self._fields_bytes += size
+        if len(self._value) + size > FIELD_BYTES_MAX or self._fields_bytes > FIELDS_BYTES_MAX:
+            raise TooLarge(
+                f"the form fields of an upload are limited to {FIELD_BYTES_MAX} bytes each and"
+                f" {FIELDS_BYTES_MAX} bytes in total"
+            )
+        self._value += data[start:end]
+
+    def _close(self) -> None:
+        if self._in_file:
+            return
+        if len(self.upload.fields) >= FIELDS_MAX:
+            raise InvalidInput(f"an upload can have at most {FIELDS_MAX} form fields")
+        self.upload.fields.append((self._name, _text(self._name, bytes(self._value))))
+
+    def _end(self) -> None:
+        self._ended = True
+
+
+def _text(name: str, value: bytes) -> str:
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        raise refused(name[:64], "is not valid UTF-8") from None
+    if "\0" in text:
+        raise refused(name[:64], "must not contain the character NUL")
+    return text

@@ -1,1 +1,0 @@
-"""Archives of messages, inserted from the first message to the last, as often as anybody likes."""

@@ -1,1 +1,0 @@
-"""Mail made into entries: read whatever it is made of, told apart, and keyed."""

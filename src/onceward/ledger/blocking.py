@@ -1,0 +1,119 @@
+"""The ledger for synchronous code: the calling thread steps the ledger's own coroutines.
+
+The methods have no synchronous twins. Where a coroutine would await a store future, it yields the future to
+`wait`, and the thread waits for it. Threads share batches with each other and with every event loop of the process.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
+
+from onceward.ledger.ledger import Ledger
+from onceward.ledger.run import SCOPE
+from onceward.ledger.run import run as run_once
+from onceward.ledger.terms import EffectClass, RunOptions, Terms, terms_for
+from onceward.store.dispatch.future import StoreFuture, driving
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def wait(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine of the ledger to its end on this thread."""
+    error: BaseException | None = None
+    with driving():
+        while True:
+            try:
+                future = coroutine.send(None) if error is None else coroutine.throw(error)
+            except StopIteration as stop:
+                return cast("T", stop.value)
+            error = None
+            try:
+                cast("StoreFuture[object]", future).block()
+            except BaseException as interrupt:  # noqa: BLE001  # handed to the coroutine, which decides
+                error = interrupt
+
+
+def _waits(verb: Callable[Concatenate[Ledger, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Blocking, P], T]:
+    def call(self: Blocking, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return wait(verb(self.ledger, *args, **kwargs))
+
+    return functools.update_wrapper(call, verb)
+
+
+class Blocking:
+    """The methods of a ledger for synchronous code: `ledger.blocking`.
+
+    Each method takes the same arguments and raises the same exceptions as the coroutine of the same name.
+
+    Args:
+        ledger: The ledger.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    begin = _waits(Ledger.begin)
+    renew = _waits(Ledger.renew)
+    settle = _waits(Ledger.settle)
+    fail = _waits(Ledger.fail)
+    doubt = _waits(Ledger.doubt)
+    release = _waits(Ledger.release)
+    lapse = _waits(Ledger.lapse)
+    resolve = _waits(Ledger.resolve)
+    abandon = _waits(Ledger.abandon)
+    append = _waits(Ledger.append)
+    read = _waits(Ledger.read)
+    scan = _waits(Ledger.scan)
+    chunks = _waits(Ledger.chunks)
+    body = _waits(Ledger.body)
+    wait = _waits(Ledger.wait)
+    purge = _waits(Ledger.purge)
+    doubt_lapsed = _waits(Ledger.doubt_lapsed)
+
+    @overload
+    def run(
+        self, key: str, effect_fn: Callable[[], Awaitable[T]], *,
+        effect: EffectClass, fingerprint: object = None, **options: Unpack[RunOptions],
+    ) -> T: ...  # fmt: skip
+
+    @overload
+    def run(
+        self, key: str, effect_fn: Callable[[], T], *,
+        effect: EffectClass, fingerprint: object = None, **options: Unpack[RunOptions],
+    ) -> T: ...  # fmt: skip
+
+    def run(
+        self,
+        key: str,
+        effect_fn: Callable[[], Any],
+        *,
+        effect: EffectClass,
+        fingerprint: object = None,
+        **options: Unpack[RunOptions],
+    ) -> Any:
+        """Run an effect once for its key, like `Ledger.run`. An `async def` runs on a new event loop.
+
+        Args:
+            key: The name of the work.
+            effect_fn: A function without arguments, `def` or `async def`, that has the effect and returns its result.
+            effect: The effect class: pure, idempotent, compensatable or irreversible.
+            fingerprint: The arguments of the work. The same key with other arguments raises `KeyReused`.
+            options: The other fields of `onceward.ledger.terms.Terms`.
+
+        Returns:
+            The result of the effect, from running it now or as it was recorded.
+
+        Raises:
+            NotDone: If `effect_fn` is an `async def` and this thread runs an event loop.
+            OncewardError: The exceptions of `Ledger.run`.
+        """
+        return self.run_terms(key, effect_fn, fingerprint, terms_for(effect, options))
+
+    def run_terms(
+        self, key: str, effect: Callable[[], Any], fingerprint: object, terms: Terms, scope: str = SCOPE
+    ) -> Any:
+        """Run an effect like `run`, with terms that were created before."""
+        return wait(run_once(self.ledger, key, effect, fingerprint=fingerprint, terms=terms, scope=scope))

@@ -1,0 +1,348 @@
+-- The function that decides a batch on PostgreSQL in one round trip, and the functions that list entries. Runs once, in
+-- one transaction, under a lock. Names contain a version, so that another version of Onceward can use the same database
+-- with its own functions.
+
+-- One write of a batch: a begin, a move or an append. Fields that a verb does not use are NULL.
+CREATE TYPE onceward_write_v4 AS (
+    n           integer,           -- its place in the batch
+    verb        text,              -- begin, append, or a move (renew settle fail release doubt abandon abandon_dead uphold
+                                   -- overturn); or read, which every entry refuses, so that the result shows the entry
+    scope       text COLLATE "C",
+    key         text COLLATE "C",
+    write_id    text,
+    version     bigint,            -- the version it names; for a begin: the one whose holder was proved dead, or 0
+    lease       bigint,            -- microseconds
+    retain      bigint,            -- microseconds
+    fingerprint text,
+    holder      text,
+    repeatable  boolean,
+    user_id     text,
+    endpoint    text,
+    note        text,
+    code        integer,
+    headers     text,
+    chunks      integer,           -- of an append: the number of chunks before it
+    parts       integer[],         -- positions of its bytes in the batch's data: a body has one part, an append many
+    known       text               -- the last write of the entry that its caller knows; NULL: none
+);
+
+-- The guard: whether core/claim.py would apply this write to this entry. NULL if the entry does not exist.
+CREATE FUNCTION onceward_allows_v4(e platform_idempotency_keys, w onceward_write_v4, moment timestamptz) RETURNS boolean
+LANGUAGE sql IMMUTABLE RETURN CASE
+    WHEN w.verb = 'begin' THEN
+        e.status IN ('completed', 'failed') AND e.expires_at <= moment
+        OR e.fingerprint = w.fingerprint AND (
+            e.status = 'failed'
+            OR e.status = 'in_progress' AND (e.lease_until <= moment OR e.version = w.version))
+    -- The other verbs accept only unfinished entries, and those are never absent.
+    WHEN e.version <> w.version THEN false
+    WHEN w.verb = 'settle' THEN e.status IN ('in_progress', 'in_doubt')
+    WHEN w.verb IN ('renew', 'fail', 'release', 'doubt', 'abandon_dead') THEN e.status = 'in_progress'
+    WHEN w.verb = 'abandon' THEN e.status = 'in_progress' AND e.lease_until <= moment
+    WHEN w.verb IN ('uphold', 'overturn') THEN e.status = 'in_doubt'
+    WHEN w.verb = 'append' THEN e.status = 'in_progress' AND e.response_chunks = w.chunks
+    ELSE false
+END;
+
+-- Entry.abandoned of core/claim.py: the next begin treats it as a claim in progress.
+CREATE FUNCTION onceward_abandoned_v1(e platform_idempotency_keys) RETURNS boolean
+LANGUAGE sql IMMUTABLE RETURN e.status = 'failed' AND e.completed_at IS NULL;
+
+CREATE FUNCTION onceward_ends_v4(verb text) RETURNS boolean
+LANGUAGE sql IMMUTABLE RETURN verb IN ('settle', 'fail', 'release', 'uphold', 'overturn');
+
+-- A page of entries in key order. Planned again for each call, so that unset filters cost nothing and set filters use
+-- their index.
+CREATE FUNCTION onceward_scan_v2(
+    p_scope text, p_status text, p_after_scope text, p_after_key text, p_limit integer)
+RETURNS TABLE (
+    scope text, key text,
+    fingerprint text, status varchar, version bigint, attempt integer, write_id text, holder text, repeatable boolean,
+    lease_until bigint, expires_at bigint, created_at bigint, completed_at bigint, user_id varchar, endpoint varchar,
+    note text, response_status integer, response_headers text, response_body bytea, response_chunks integer,
+    claimed_at bigint)
+LANGUAGE plpgsql STABLE
+SET plan_cache_mode = force_custom_plan
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT e.scope, e.key,
+           e.fingerprint, e.status, e.version, e.attempt, e.write_id, e.holder, e.repeatable,
+           onceward_microseconds_v1(e.lease_until), onceward_microseconds_v1(e.expires_at),
+           onceward_microseconds_v1(e.created_at), onceward_microseconds_v1(e.completed_at),
+           e.user_id, e.endpoint, e.note, e.response_status, e.response_headers, e.response_body, e.response_chunks,
+           onceward_microseconds_v1(e.claimed_at)
+    FROM platform_idempotency_keys e
+    WHERE (e.scope, e.key) > (p_after_scope, p_after_key)
+      AND (p_scope IS NULL OR e.scope = p_scope)
+      AND (p_status IS NULL OR e.status = p_status)
+    ORDER BY e.scope, e.key
+    LIMIT p_limit;
+END
+$$;
+
+-- Claims that go in doubt: they are not repeatable and their lease has lapsed. The oldest lease comes first.
+CREATE FUNCTION onceward_lapsed_v1(p_now bigint, p_limit integer)
+RETURNS TABLE (
+    scope text, key text,
+    fingerprint text, status varchar, version bigint, attempt integer, write_id text, holder text, repeatable boolean,
+    lease_until bigint, expires_at bigint, created_at bigint, completed_at bigint, user_id varchar, endpoint varchar,
+    note text, response_status integer, response_headers text, response_body bytea, response_chunks integer,
+    claimed_at bigint)
+LANGUAGE sql STABLE
+BEGIN ATOMIC
+    SELECT e.scope, e.key,
+           e.fingerprint, e.status, e.version, e.attempt, e.write_id, e.holder, e.repeatable,
+           onceward_microseconds_v1(e.lease_until), onceward_microseconds_v1(e.expires_at),
+           onceward_microseconds_v1(e.created_at), onceward_microseconds_v1(e.completed_at),
+           e.user_id, e.endpoint, e.note, e.response_status, e.response_headers, e.response_body, e.response_chunks,
+           onceward_microseconds_v1(e.claimed_at)
+    FROM platform_idempotency_keys e
+    WHERE e.status = 'in_progress' AND NOT e.repeatable
+      AND e.lease_until <= coalesce(onceward_time_v1(p_now), clock_timestamp())
+    ORDER BY e.lease_until
+    LIMIT p_limit;
+END;
+
+-- Decide a batch, at READ COMMITTED, where each statement below sees everything that was committed when it began.
+--
+-- Nothing here can deadlock. A session waits only in step 1. At that time it holds the shared lock and rows that it
+-- inserted itself, in key order. It can wait for two things. First, for the shared lock, while a purge has it (a purge
+-- that has the lock never waits) or is queued for it (behind batches that are past that point). Second, for a key that
+-- another session inserted and has not committed. If that session is also in step 1, it can only wait at a greater key;
+-- in step 2, and in a purge, it waits for nothing. So no chain of waiting sessions is a cycle. A caller's bound
+-- transaction can also make a session wait, if it changed a row that did not exist when step 0 read it. It never waits
+-- for this session, and lock_timeout limits the wait.
+--
+-- p_known has the moves that finish an entry which their caller has in its claim cache; p_other has all other writes.
+-- Either may be NULL.
+--
+-- Results omit what the caller already knows. For a new entry, the version is enough. For a known entry that was
+-- finished, its earlier status is enough. The first row has all of these, and -1 as its place: `note` has the place and
+-- the version of each inserted begin, and `before` has the place and the earlier status of each finished entry. A begin
+-- that found an expired entry, which was purged before it could be locked, has no row at all: the key is free, and the
+-- caller sends the write again.
+CREATE FUNCTION onceward_commit_v4(
+    p_now bigint, p_known onceward_write_v4[], p_other onceward_write_v4[], p_data bytea)
+RETURNS TABLE (
+    n integer, applied boolean, before varchar, locked boolean, now bigint,
+    fingerprint text, status varchar, version bigint, attempt integer, write_id text, holder text, repeatable boolean,
+    lease_until bigint, expires_at bigint, created_at bigint, completed_at bigint, user_id varchar, endpoint varchar,
+    note text, response_status integer, response_headers text, response_body bytea, response_chunks integer,
+    claimed_at bigint)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    moment   constant timestamptz := coalesce(onceward_time_v1(p_now), clock_timestamp());
+    now_us   constant bigint := onceward_microseconds_v1(moment);
+    micro    constant interval := interval '1 microsecond';
+    -- Writes that their entries may allow: those that finish an entry, and others.
+    ending   onceward_write_v4[];
+    changing onceward_write_v4[];
+    -- Places of writes:
+    fresh    integer[];   -- begins of keys that have no row
+    answered integer[];   -- writes whose whole result is in the first row
+    held     integer[];   -- other applied writes, and the earlier status of their entries
+    befores  varchar[];
+    done     integer[];   -- writes that one statement applied
+    caught   integer[];   -- writes that were locked to change an unfinished entry, and their earlier status
+    priors   varchar[];
+    taken    integer[];   -- the same writes, by what they do
+    doubted  integer[];
+    failed   integer[];
+    renewed  integer[];
+    appended integer[];
+    inserted bigint[];    -- versions
+    -- The contents of the first row.
+    begun    text;
+    ended    text;
+    is_free  boolean;
+BEGIN
+    -- Step 0: read without locks. Writes that are refused here go straight to step 3. Entries that a caller has in its
+    -- cache are not read, because they are nearly always unchanged.
+    IF p_other IS NOT NULL THEN
+        SELECT array_agg(w.n) FILTER (WHERE e.key IS NULL AND w.verb = 'begin'),
+               array_agg(w) FILTER (WHERE onceward_ends_v4(w.verb) AND onceward_allows_v4(e, w, moment)),
+               array_agg(w) FILTER (WHERE NOT onceward_ends_v4(w.verb) AND onceward_allows_v4(e, w, moment))
+        INTO fresh, ending, changing
+        FROM unnest(p_other) w LEFT JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key;
+    END IF;
+    ending := p_known || ending;
+
+    -- Step 1: insert absent keys. A new version must be greater than any that this key ever had. Between nextval and
+    -- the insert, others could insert, settle and purge the same key. The shared lock keeps purge out in between, which
+    -- is the only function that deletes.
+    IF fresh IS NOT NULL THEN
+        is_free := pg_advisory_xact_lock_shared(1869505381, 2) IS NOT NULL;
+        WITH wanted AS MATERIALIZED (
+            SELECT w.*, nextval('platform_idempotency_versions') AS minted FROM unnest(p_other) w WHERE w.n = ANY (fresh)
+        ), made AS (
+            INSERT INTO platform_idempotency_keys AS e (
+                scope, key, user_id, endpoint, status, created_at, claimed_at, fingerprint, version, attempt, write_id,
+                holder, repeatable, lease_until, expires_at)
+            SELECT w.scope, w.key, w.user_id, w.endpoint, 'in_progress', moment, moment, w.fingerprint, w.minted, 1,
+                   w.write_id, w.holder, w.repeatable, moment + w.lease * micro,
+                   CASE WHEN w.repeatable THEN moment + (w.lease + w.retain) * micro END
+            FROM wanted w
+            ORDER BY w.scope, w.key
+            ON CONFLICT DO NOTHING
+            RETURNING e.version
+        )
+        SELECT string_agg(w.n || ' ' || w.minted, ' '), (SELECT array_agg(m.version) FROM made m) INTO begun, inserted
+        FROM wanted w;
+        IF cardinality(inserted) IS DISTINCT FROM cardinality(fresh) THEN
+            -- Other sessions inserted some of the keys first.
+            SELECT string_agg(w.n || ' ' || e.version, ' '), array_agg(w.n) INTO begun, fresh
+            FROM unnest(p_other) w
+            JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
+            WHERE w.n = ANY (fresh) AND e.version = ANY (inserted);
+        END IF;
+        answered := fresh;
+    END IF;
+
+    -- Step 2: lock the rows whose guard holds and change them. SKIP LOCKED: skip rows that another transaction has
+    -- locked. A row that was changed since step 0 is checked again under its lock. The writes that finish an entry come
+    -- first, in one statement. It does not see a row that was changed after the statement began and before the row was
+    -- locked, so it runs a second time for those.
+    FOR pass IN 1 .. 2 LOOP
+        EXIT WHEN ending IS NULL;
+        WITH held AS MATERIALIZED (
+            SELECT e.ctid AS place, e.status AS before, coalesce(e.write_id = w.known, false) AS is_known, w.*
+            FROM unnest(ending) w
+            JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
+            WHERE onceward_allows_v4(e, w, moment)
+            ORDER BY e.scope, e.key
+            FOR NO KEY UPDATE OF e SKIP LOCKED
+        ), changed AS (
+            UPDATE platform_idempotency_keys e
+            SET status = CASE WHEN h.verb IN ('settle', 'uphold') THEN 'completed' ELSE 'failed' END,
+                write_id = h.write_id, expires_at = moment + h.retain * micro, completed_at = moment,
+                note = h.note, response_status = h.code, response_headers = h.headers,
+                response_chunks = h.chunks,
+                response_body = substring(p_data FROM h.parts[1] + 1 FOR h.parts[2] - h.parts[1])
+            FROM held h WHERE e.ctid = h.place
+            RETURNING h.n, h.before, h.is_known
+        )
+        SELECT nullif(concat_ws(' ', ended, string_agg(c.n || ' ' || c.before, ' ') FILTER (WHERE c.is_known)), ''),
+               answered || array_agg(c.n) FILTER (WHERE c.is_known),
+               held || array_agg(c.n) FILTER (WHERE NOT c.is_known),
+               befores || array_agg(c.before) FILTER (WHERE NOT c.is_known),
+               array_agg(c.n)
+        INTO ended, answered, held, befores, done
+        FROM changed c;
+        EXIT WHEN cardinality(done) = cardinality(ending);
+        ending := (SELECT array_agg(w) FROM unnest(ending) w WHERE done IS NULL OR w.n <> ALL (done));
+    END LOOP;
+
+    -- Then lock the rows of all other writes.
+    IF changing IS NOT NULL THEN
+        SELECT array_agg(h.n), array_agg(h.before),
+               array_agg(h.n) FILTER (WHERE h.verb = 'begin' AND NOT h.doubtful),
+               array_agg(h.n) FILTER (
+                   WHERE h.verb = 'doubt' OR h.verb IN ('begin', 'abandon', 'abandon_dead') AND h.doubtful),
+               array_agg(h.n) FILTER (WHERE h.verb IN ('abandon', 'abandon_dead') AND NOT h.doubtful),
+               array_agg(h.n) FILTER (WHERE h.verb = 'renew'),
+               array_agg(h.n) FILTER (WHERE h.verb = 'append')
+        INTO caught, priors, taken, doubted, failed, renewed, appended
+        FROM (
+            SELECT w.n, w.verb,
+                   CASE WHEN onceward_absent_v1(e, moment) THEN NULL
+                        WHEN onceward_abandoned_v1(e) THEN 'in_progress' ELSE e.status END AS before,
+                   (e.status = 'in_progress' OR onceward_abandoned_v1(e) AND NOT onceward_absent_v1(e, moment))
+                   AND NOT (e.repeatable AND coalesce(w.repeatable, true)) AS doubtful
+            FROM unnest(changing) w
+            JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
+            WHERE onceward_allows_v4(e, w, moment)
+            ORDER BY e.scope, e.key
+            FOR NO KEY UPDATE OF e SKIP LOCKED
+        ) h;
+        held := held || caught;
+        befores := befores || priors;
+    END IF;
+
+    -- A begin over an expired, failed or lapsed entry: a new claim in the old row. An expired entry leaves nothing
+    -- behind.
+    IF taken IS NOT NULL THEN
+        DELETE FROM platform_idempotency_chunks c USING unnest(changing) w
+        WHERE w.n = ANY (taken) AND c.scope = w.scope AND c.key = w.key;
+        UPDATE platform_idempotency_keys e
+        SET user_id = w.user_id, endpoint = w.endpoint, status = 'in_progress', response_status = NULL,
+            response_headers = NULL, response_body = NULL, response_chunks = 0, completed_at = NULL,
+            fingerprint = w.fingerprint, version = nextval('platform_idempotency_versions'),
+            attempt = CASE WHEN onceward_absent_v1(e, moment) THEN 1 ELSE e.attempt + 1 END,
+            created_at = CASE WHEN onceward_absent_v1(e, moment) THEN moment ELSE e.created_at END,
+            note = CASE WHEN onceward_absent_v1(e, moment) THEN '' ELSE e.note END,
+            recovery_point = CASE WHEN NOT onceward_absent_v1(e, moment) THEN e.recovery_point END,
+            recovery_seq = CASE WHEN NOT onceward_absent_v1(e, moment) THEN e.recovery_seq END,
+            refuse_until = CASE WHEN NOT onceward_absent_v1(e, moment) THEN e.refuse_until END,
+            not_done_count = CASE WHEN NOT onceward_absent_v1(e, moment) THEN e.not_done_count END,
+            claimed_at = moment, write_id = w.write_id, holder = w.holder, repeatable = w.repeatable,
+            lease_until = moment + w.lease * micro,
+            expires_at = CASE WHEN w.repeatable THEN moment + (w.lease + w.retain) * micro END
+        FROM unnest(changing) w WHERE w.n = ANY (taken) AND e.scope = w.scope AND e.key = w.key;
+    END IF;
+
+    -- A lapsed claim that is not repeatable, or a holder that gives up. A begin has no note, and an abandon may have
+    -- none; then the entry keeps its note.
+    IF doubted IS NOT NULL THEN
+        UPDATE platform_idempotency_keys e
+        SET status = 'in_doubt', write_id = w.write_id, expires_at = NULL,
+            note = CASE WHEN w.verb = 'doubt' THEN w.note ELSE coalesce(nullif(w.note, ''), e.note) END
+        FROM unnest(changing) w WHERE w.n = ANY (doubted) AND e.scope = w.scope AND e.key = w.key;
+    END IF;
+
+    -- An abandoned claim that is repeatable.
+    IF failed IS NOT NULL THEN
+        UPDATE platform_idempotency_keys e
+        SET status = 'failed', write_id = w.write_id, expires_at = moment + w.retain * micro,
+            note = coalesce(nullif(w.note, ''), e.note), response_chunks = 0
+        FROM unnest(changing) w WHERE w.n = ANY (failed) AND e.scope = w.scope AND e.key = w.key;
+    END IF;
+
+    IF renewed IS NOT NULL THEN
+        UPDATE platform_idempotency_keys e
+        SET write_id = w.write_id, lease_until = moment + w.lease * micro,
+            expires_at = CASE WHEN e.repeatable THEN moment + (w.lease + w.retain) * micro END
+        FROM unnest(changing) w WHERE w.n = ANY (renewed) AND e.scope = w.scope AND e.key = w.key;
+    END IF;
+
+    IF appended IS NOT NULL THEN
+        INSERT INTO platform_idempotency_chunks (scope, key, seq, data)
+        SELECT w.scope, w.key, w.chunks + i,
+               substring(p_data FROM w.parts[i] + 1 FOR w.parts[i + 1] - w.parts[i])
+        FROM unnest(changing) w, generate_series(1, cardinality(w.parts) - 1) i
+        WHERE w.n = ANY (appended);
+        UPDATE platform_idempotency_keys e
+        SET write_id = w.write_id, response_chunks = w.chunks + greatest(cardinality(w.parts) - 1, 0)
+        FROM unnest(changing) w WHERE w.n = ANY (appended) AND e.scope = w.scope AND e.key = w.key;
+    END IF;
+
+    -- Step 3: return the results.
+    IF answered IS NOT NULL THEN
+        n := -1;
+        now := now_us;
+        note := begun;
+        before := ended;
+        RETURN NEXT;
+    END IF;
+    -- Read the entries of all other writes again for their results. If an entry allows a write that was not applied,
+    -- another transaction had locked the row. An applied body is not sent back to its sender.
+    IF coalesce(cardinality(answered), 0) < coalesce(cardinality(p_known), 0) + coalesce(cardinality(p_other), 0) THEN
+        RETURN QUERY
+        SELECT w.n, a.applied, befores[array_position(held, w.n)], NOT a.applied AND onceward_allows_v4(e, w, moment),
+               now_us, e.fingerprint, e.status, e.version, e.attempt, e.write_id, e.holder, e.repeatable,
+               onceward_microseconds_v1(e.lease_until), onceward_microseconds_v1(e.expires_at),
+               onceward_microseconds_v1(e.created_at), onceward_microseconds_v1(e.completed_at),
+               e.user_id, e.endpoint, e.note, e.response_status, e.response_headers,
+               CASE WHEN NOT a.applied THEN e.response_body END, e.response_chunks,
+               onceward_microseconds_v1(e.claimed_at)
+        FROM unnest(p_known || p_other) w
+        LEFT JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
+        CROSS JOIN LATERAL (SELECT coalesce(w.n = ANY (held), false) AS applied) a
+        WHERE (answered IS NULL OR w.n <> ALL (answered)) AND (e.key IS NOT NULL OR w.verb <> 'begin');
+    END IF;
+END
+$$;
+

@@ -1,0 +1,164 @@
+"""One planned call of a tool: its key, its scope and its fingerprint.
+
+Planning is pure. It refuses a call that cannot run, so that a missing argument never stops an effect halfway.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from onceward.core.fingerprint import Digest, fingerprint
+from onceward.ledger.terms import Effect
+from onceward.tools import keys
+from onceward.tools.envelope import Envelope
+from onceward.tools.fingerprint import call_fp
+from onceward.tools.tool import Tool
+
+# The longest idempotency key that providers accept.
+_PROVIDER_KEY_LENGTH_MAX = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A planned call of a tool.
+
+    `arguments` are the caller's. `generation` counts how often the call was undone. `provider_key` is the key for the
+    provider in this attempt; `of_attempt` sets it before a function or a hook is called.
+    """
+
+    tool: Tool
+    arguments: dict[str, Any]
+    key: str
+    fingerprint: Digest
+    principal: str
+    tenant_id: str
+    turn_group_id: str
+    retain_seconds: float
+    generation: int = 0
+    provider_key: str = ""
+
+    @property
+    def effect(self) -> Effect:
+        return self.tool.effect
+
+    @property
+    def irreversible(self) -> bool:
+        return self.tool.effect is Effect.IRREVERSIBLE
+
+    @property
+    def scope(self) -> str:
+        """The ledger scope of the call. Every generation has its own scope, with the same key."""
+        return self._scope(keys.TOOL)
+
+    @property
+    def undo_scope(self) -> str:
+        """The ledger scope in which the undo of this generation is recorded."""
+        return self._scope("undo")
+
+    def _scope(self, layer: str) -> str:
+        numbered = f"{layer}.{self.generation}" if self.generation else layer
+        return keys.scope_of(numbered, self.principal, self.tenant_id)
+
+    def of_attempt(self, namespace: str, attempt: int) -> Call:
+        """Return the call with the key for its provider.
+
+        The provider's key is the call's key with a digest of scope and arguments: other tenants may use the same name
+        for a turn group, and a call that did nothing may be repeated with other arguments. A compensatable tool has a
+        new key for each attempt, so that the provider does not return the old result of an undone call.
+
+        Args:
+            namespace: The namespace of the ledger.
+            attempt: The number of the attempt, from 1.
+        """
+        mark = f"{namespace}:{self.scope}\0{self.fingerprint}"
+        if self.effect is Effect.COMPENSATABLE:
+            mark += f"\0{attempt}"
+        digest = hashlib.sha256(mark.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        text = f"{self.key}:{digest}"
+        if len(text) > _PROVIDER_KEY_LENGTH_MAX or not text.isascii():
+            text = f"{self.tool.name}:{hashlib.sha256(text.encode()).hexdigest()}"
+        return replace(self, provider_key=text)
+
+
+class Gate(Protocol):
+    """The check between a call and its effect, made by the turn that the call belongs to."""
+
+    async def fire(self, call: Call) -> None:
+        """Allow an effect that is about to begin. If this raises, nothing runs.
+
+        Args:
+            call: The planned call.
+
+        Raises:
+            Superseded: If the turn was superseded, or its attempt is over.
+        """
+
+    async def done(self, call: Call, envelope: Envelope) -> None:
+        """Take note of the result of a call that is not pure. A replayed call is reported without a `fire`.
+
+        Args:
+            call: The call.
+            envelope: Its result.
+        """
+
+
+class NullGate:
+    """A gate that allows every call, for calls outside of a turn."""
+
+    async def fire(self, call: Call) -> None:
+        """Allow the effect.
+
+        Args:
+            call: The planned call.
+        """
+
+    async def done(self, call: Call, envelope: Envelope) -> None:
+        """Ignore the result.
+
+        Args:
+            call: The call.
+            envelope: Its result.
+        """
+
+
+def plan(
+    tool: Tool,
+    arguments: Mapping[str, Any],
+    *,
+    principal: str,
+    tenant_id: object,
+    turn_group_id: object = None,
+    idempotency_key: str | None = None,
+    retain_seconds: float | None = None,
+) -> Call:
+    """Plan a call. Raises `InvalidInput` or `InvalidKey`.
+
+    An idempotency key identifies the call alone; the fingerprint then covers all arguments that are not volatile.
+    """
+    given = tool.normalized(arguments)
+    explicit = tool.without_defaults(given)
+    same: Mapping[str, object]
+    if idempotency_key is not None:
+        group = ""
+        key = keys.given_key(tool.name, idempotency_key)
+        same = {name: value for name, value in explicit.items() if name not in tool.volatile}
+    else:
+        group = keys.group_text(turn_group_id)
+        key = keys.tool_key(tool.name, tool.business_key(given), group)
+        if tool.pattern is None:
+            same = {name: value for name, value in explicit.items() if name not in tool.volatile}
+        else:
+            same = call_fp(explicit, left_out={*tool.volatile, *tool.keyed_whole}, exact=tool.exact)
+    return Call(
+        tool=tool,
+        arguments=given,
+        key=key,
+        fingerprint=Digest(fingerprint(same)),
+        principal=keys.id_text("principal", principal),
+        tenant_id=keys.id_text("tenant_id", tenant_id),
+        turn_group_id=group,
+        retain_seconds=tool.idempotent_for if retain_seconds is None else retain_seconds,
+    )

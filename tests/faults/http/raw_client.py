@@ -1,0 +1,51 @@
+"""One request over a socket of its own, and its whole answer. A connection that is cut gives no answer."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from typing import Any, NamedTuple
+
+ANSWER_SECONDS_MAX = 60.0
+
+
+class NoResponseError(OSError):
+    """The connection ended before the answer did."""
+
+
+class RawResponse(NamedTuple):
+    """A whole response."""
+
+    status: int
+    replayed: bool
+    retry_after: str | None
+    body: bytes
+
+    @property
+    def same(self) -> tuple[int, bytes]:
+        """What is equal in every answer to one key."""
+        return self.status, self.body
+
+    @property
+    def problem(self) -> str:
+        """The code of a problem answer."""
+        found: Any = json.loads(self.body)
+        return str(found["code"])
+
+
+def ask(port: int, path: str, key: str, *, wait: int = 0, seconds: float = ANSWER_SECONDS_MAX) -> RawResponse:
+    """POST with this key; `wait` is how long a duplicate would wait for the one that runs."""
+    headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
+    if wait:
+        headers["Prefer"] = f"wait={wait}"
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=seconds)
+    try:
+        connection.request("POST", path, json.dumps({"key": key}), headers)
+        response = connection.getresponse()
+        body = response.read()
+    except http.client.HTTPException as error:
+        raise NoResponseError(f"{type(error).__name__}: {error}") from error
+    finally:
+        connection.close()
+    replayed = response.headers.get("idempotent-replayed") == "true"
+    return RawResponse(response.status, replayed, response.headers.get("retry-after"), body)

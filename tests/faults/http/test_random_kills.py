@@ -1,0 +1,36 @@
+"""Four workers, thirty-two clients that retry, and a worker killed with -9 about every second.
+
+The whole minute is `make soak-http`; here are a few seconds of it, on each store that several machines can share.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.backends import Servers
+from tests.faults.fork_server import ForkServer
+from tests.faults.http.load import Load
+
+SECONDS = 10.0
+
+
+def test_on_postgresql_every_bound_effect_happens_exactly_once_and_nothing_is_lost(
+    fork_server: ForkServer, servers: Servers, tmp_path: Path
+) -> None:
+    paths = ("/once", "/repeat", "/once", "/hold", "/once", "/stream", "/hold-stream")
+
+    figures = Load(fork_server, servers.postgres.create_database(), tmp_path, paths).run(SECONDS)
+
+    assert figures.kills >= SECONDS / 2
+    assert figures.keys.keys() == set(paths)
+
+
+def test_on_redis_everyone_gets_one_answer_and_nothing_that_may_not_is_repeated(
+    fork_server: ForkServer, servers: Servers, tmp_path: Path
+) -> None:
+    paths = ("/repeat", "/hold", "/repeat", "/stream", "/hold", "/hold-stream")
+
+    figures = Load(fork_server, servers.redis.fresh_url(), tmp_path, paths).run(SECONDS)
+
+    assert figures.kills >= SECONDS / 2
+    assert figures.keys.keys() == set(paths)

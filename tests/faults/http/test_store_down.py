@@ -1,0 +1,194 @@
+"""The store fails before, during and after the handler, and comes back: no false answer, no second run, nothing lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
+
+import pytest
+from tests.backends import Opener
+from tests.faults.http.faulty_server import FaultyServer, expected
+from tests.faults.http.raw_client import RawResponse
+from tests.waiting import until
+
+from onceward.core.claim import Begin, Move, Ref, Status, Verb
+from onceward.core.outcome import Outcome
+from onceward.http.keyed.operation import Operation
+from onceward.store.write_id import write_id
+
+KEY = "order-1"
+# Short, so that a store that is down is found out soon.
+STORE_SECONDS = 0.2
+# Nobody takes over what is only waiting for its store.
+LEASE_SECONDS = 30.0
+# Where nothing could be recorded, not even that it failed, a retry has to wait for the lease.
+LEASE_SECONDS_TO_WAIT = 0.5
+
+
+@pytest.fixture
+def server(make_store: Opener) -> Iterator[FaultyServer]:
+    with closing(FaultyServer(make_store(), store_seconds=STORE_SECONDS, lease_seconds=LEASE_SECONDS)) as server:
+        yield server
+
+
+@pytest.fixture
+def forgotten(make_store: Opener) -> Iterator[FaultyServer]:
+    """For what is not recorded, and taken over when its lease is over."""
+    with closing(
+        FaultyServer(make_store(), store_seconds=STORE_SECONDS, lease_seconds=LEASE_SECONDS_TO_WAIT)
+    ) as server:
+        yield server
+
+
+def assert_unavailable(answer: RawResponse) -> None:
+    assert (answer.status, answer.problem, answer.retry_after) == (503, "unavailable", "5")
+
+
+def ask_until_decided(server: FaultyServer, path: str) -> RawResponse:
+    """Retry for as long as the key is said to be in work."""
+
+    def ask() -> RawResponse | None:
+        answer = server.ask(path, KEY, wait=5)
+        return answer if answer.retry_after is None else None
+
+    return until(ask, f"{KEY} is never decided")
+
+
+@contextmanager
+def down_from(server: FaultyServer, moment: str) -> Iterator[None]:
+    """The store is down from this moment of the next request on, until the end of the block."""
+    with ExitStack() as down:
+
+        def go_down() -> None:
+            down.enter_context(server.store.unavailable())
+
+        if moment == "handler":
+            server.during = lambda _: go_down()
+        else:
+            server.in_stream = lambda number: go_down() if number == int(moment) else None
+        yield
+        server.during = lambda _: None
+        server.in_stream = lambda _: None
+
+
+@pytest.mark.parametrize("path", ["/small", "/stream", "/hold"])
+def test_before_the_handler_nothing_runs_and_the_client_is_told_when_to_come_again(
+    server: FaultyServer, path: str
+) -> None:
+    with server.store.unavailable():
+        refused = server.ask(path, KEY)
+    answer, again = server.ask(path, KEY), server.ask(path, KEY)
+
+    assert_unavailable(refused)
+    assert (answer.status, answer.replayed) == (201, False)
+    assert (again.same, again.replayed) == (answer.same, True)
+    assert len(server.runs) == 1
+
+
+@pytest.mark.parametrize("path", ["/small", "/large", "/hold"])
+def test_an_answer_that_cannot_be_recorded_is_held_back_and_recorded_when_the_store_is_back(
+    server: FaultyServer, path: str
+) -> None:
+    with down_from(server, "handler"):
+        refused = server.ask(path, KEY)
+    answer, again = ask_until_decided(server, path), server.ask(path, KEY)
+
+    assert_unavailable(refused)
+    assert (answer.status, answer.replayed) == (201, True)
+    assert answer.body == expected(path, server.runs[0].token)
+    assert again.same == answer.same
+    assert len(server.runs) == 1
+
+
+@pytest.mark.parametrize("moment", ["0", "3", "11"])
+def test_a_body_that_has_begun_is_cut_before_its_end_and_comes_whole_from_the_retry(
+    forgotten: FaultyServer, moment: str
+) -> None:
+    with down_from(forgotten, moment), pytest.raises(OSError, match=r"."):
+        forgotten.ask("/stream", KEY)
+    answer, again = ask_until_decided(forgotten, "/stream"), forgotten.ask("/stream", KEY)
+
+    assert answer.status == 201
+    assert answer.body == expected("/stream", forgotten.runs[-1].token)
+    assert (again.same, again.replayed) == (answer.same, True)
+    assert len(forgotten.runs) <= 2
+
+
+def test_a_body_that_was_cut_is_never_run_again_where_it_may_not_be(forgotten: FaultyServer) -> None:
+    with down_from(forgotten, "3"), pytest.raises(OSError, match=r"."):
+        forgotten.ask("/hold-stream", KEY)
+    answer = ask_until_decided(forgotten, "/hold-stream")
+
+    whole = (201, expected("/hold-stream", forgotten.runs[0].token))
+    assert answer.same == whole or (answer.status, answer.problem) == (409, "in-doubt")
+    assert len(forgotten.runs) == 1
+
+
+def test_a_kept_body_that_cannot_be_read_now_is_read_later(server: FaultyServer) -> None:
+    first = server.ask("/large", KEY)
+    server.store.lose_request("chunks")
+    unread = server.ask("/large", KEY)
+
+    assert_unavailable(unread)
+    assert server.ask("/large", KEY).same == first.same
+    assert len(server.runs) == 1
+
+
+def test_a_worker_that_lost_its_claim_and_cannot_ask_who_has_it_says_so(server: FaultyServer) -> None:
+    def lose(operation: Operation) -> None:
+        take_over(server, operation)
+        server.store.lose_request("read", 1000)
+
+    server.during = lose
+    refused = server.ask("/small", KEY)
+    server.store._orders.clear()
+    server.during = lambda _: None
+
+    answer = server.ask("/small", KEY)
+
+    assert_unavailable(refused)
+    assert answer.same == (200, b"the other's")
+    assert len(server.runs) == 1
+
+
+def take_over(server: FaultyServer, operation: Operation) -> None:
+    """Another worker, as if this one had been silent for too long, runs the request to its end."""
+    store = server.store._store
+    assert operation.key is not None
+    (found,) = store.scan(None, Status.IN_PROGRESS, "", 10).entries
+    ref = Ref(found.scope, found.key)
+    begin = Begin(
+        *ref, write_id(), found.fingerprint, "elsewhere/1/2/3", repeatable=True,
+        lease=10_000_000, retain=60_000_000, dead=found.version,
+    )  # fmt: skip
+    (claimed,) = store.commit([begin])
+    assert claimed.entry is not None
+    settle = Move(*ref, write_id(), Verb.SETTLE, claimed.entry.version, retain=60_000_000)
+    (settled,) = store.commit([replace(settle, outcome=Outcome(200, "[]", b"the other's"))])
+    assert settled.applied
+
+
+def test_proceeding_without_the_store_runs_unprotected_and_keeps_nothing(make_store: Opener) -> None:
+    options = {"store_seconds": STORE_SECONDS, "on_store_error": "proceed"}
+    with closing(FaultyServer(make_store(), **options)) as server:
+        with server.store.unavailable():
+            unprotected = [server.ask("/small", KEY) for _ in range(2)]
+        answer, again = server.ask("/small", KEY), server.ask("/small", KEY)
+
+        assert [one.status for one in unprotected] == [201, 201]
+        assert unprotected[0].body != unprotected[1].body
+        assert (answer.replayed, again.replayed) == (False, True)
+        assert answer.body == again.body
+        assert len(server.runs) == 3
+
+
+def test_many_outages_leave_one_run_and_one_answer_for_each_key(server: FaultyServer) -> None:
+    keys = [f"order-{number}" for number in range(6)]
+    for key in keys:
+        with server.store.unavailable():
+            assert_unavailable(server.ask("/small", key))
+    answers = [server.ask("/small", key) for key in keys]
+
+    assert [server.ask("/small", key).same for key in keys] == [answer.same for answer in answers]
+    assert server.counts() == dict.fromkeys(keys, 1)

@@ -1,0 +1,60 @@
+"""The hub, but it stands still at a named point once that is ordered: `python -m tests.faults.hub.pausing_hub ORDERS …`.
+
+ORDERS is the path of a file. While it holds the name of a point, whoever comes there says so and goes no further, so
+that the process can be killed exactly there:
+
+committed   the rows and the event are committed; nobody has been told, and the answer is not in the ledger
+settled     the answer is in the ledger, and not yet sent
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from onceward import Ledger
+from onceward.hub.app import create_app
+from onceward.hub.config import data_folder
+from onceward.hub.config.config import Config, load
+from onceward.hub.events.feed import Feed
+from onceward.hub.server import serve as serving
+from onceward.store.open import open_store
+from onceward.testing import FaultyStore
+
+
+def make(config: Config, orders: Path) -> Any:
+    """The hub's own application, with the points in it."""
+
+    def reach(point: str) -> None:
+        if orders.is_file() and orders.read_text("utf-8") == point:
+            sys.stdout.write(f"app: {os.getpid()} is at {point}\n")
+            sys.stdout.flush()
+            threading.Event().wait()
+
+    notify = Feed.notify
+
+    def paused_notify(feed: Feed) -> None:
+        reach("committed")
+        notify(feed)
+
+    # These two are all that is not the hub's own.
+    setattr(Feed, "notify", paused_notify)  # noqa: B010  # not hidden: it is replaced
+    setattr(data_folder, "open_ledger", functools.partial(_open_ledger, reach))  # noqa: B010  # as above
+    return create_app(config)
+
+
+def _open_ledger(reach: Callable[[str], None], url: str, **options: Any) -> Ledger:
+    store = FaultyStore(open_store(url))
+    store.at("after-settle", functools.partial(reach, "settled"), sys.maxsize)
+    return Ledger(store, **options)
+
+
+if __name__ == "__main__":
+    orders, *arguments = sys.argv[1:]
+    flags = {("hub", flag[2:].replace("-", "_")): value for flag, value in zip(*[iter(arguments)] * 2, strict=True)}
+    serving.serve(load(None, os.environ, flags), functools.partial(make, orders=Path(orders)))

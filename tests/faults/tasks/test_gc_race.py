@@ -1,0 +1,23 @@
+"""The collection against four uploaders of the same contents, for ten seconds; `make soak-blobs` does it for longer."""
+
+from __future__ import annotations
+
+from tests.faults.tasks.gc_race import collect_bytes_first, prove, run
+from tests.hub.tasks.attachment_store import AttachmentStore
+
+SECONDS = 10.0
+# It takes a tenth of a second; on a busy machine longer.
+BREAKING_SECONDS_MAX = 20.0
+
+
+def test_the_collection_never_takes_what_an_upload_needs(attachment_store: AttachmentStore) -> None:
+    figures = prove(attachment_store, SECONDS, seed=1)
+
+    assert figures.uploads > 10, figures.line()
+    assert figures.collected > 0, figures.line()
+
+
+def test_the_other_way_round_it_does(attachment_store: AttachmentStore) -> None:
+    figures, _ = run(attachment_store, BREAKING_SECONDS_MAX, seed=1, collection=collect_bytes_first)
+
+    assert figures.broken > 0, figures.line()

@@ -1,0 +1,204 @@
+"""A response that cannot be settled: its client is told so at once, and what can still be recorded is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+from tests.http.asgi_server import Call, ask, give, protected, reply, run, start
+from tests.waiting import soon
+
+from onceward.core.outcome import CHUNK_BYTES_MAX
+from onceward.errors import StoreUnavailable
+from onceward.http.asgi_types import Receive, Send
+from onceward.http.response import settlement
+from onceward.store.memory import MemoryStore
+from onceward.testing import FaultyStore
+
+WAITS = (b"prefer", b"wait=2")
+
+
+class FailingStore:
+    """Gives its handler a store that fails as soon as the handler has begun, until the test says otherwise."""
+
+    def __init__(self, *, streamed: bool = False, background: bool = False) -> None:
+        self.store = FaultyStore(MemoryStore())
+        self._down = self.store.unavailable()
+        self._streamed = streamed
+        self._background = background
+        self.over = asyncio.Event()
+        self.runs = 0
+
+    async def app(self, _scope: Any, _receive: Receive, send: Send) -> None:
+        self.runs += 1
+        first = self.runs == 1
+        if first:
+            self._down.__enter__()
+        if self._streamed:
+            await start(send)
+            await give(send, b"%d" % self.runs)
+            await give(send, b"!", more=False)
+        else:
+            await reply(send, b"%d!" % self.runs)
+        if first and self._background:
+            await self.over.wait()
+
+    def is_back(self) -> None:
+        self._down.__exit__(None, None, None)
+
+
+def test_a_response_that_could_not_be_recorded_is_recorded_when_the_store_is_back_and_its_retry_replays_it() -> None:
+    async def main() -> None:
+        failing = FailingStore()
+        with protected(failing.app, failing.store, store_seconds=0) as middleware:
+            first = await ask(middleware)
+            assert (first.status, first.headers["retry-after"]) == (503, "5")
+            assert middleware._tasks, "the call is over, and the recording is not"
+            failing.is_back()
+            await soon(lambda: not middleware._tasks)
+
+            retry = await ask(middleware)
+
+            assert (retry.status, retry.body, retry.replayed) == (201, b"1!", True)
+            assert failing.runs == 1
+
+    run(main())
+
+
+def test_a_response_that_could_not_be_recorded_for_long_is_given_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settlement, "LATE_SECONDS", 0.1)
+
+    async def main() -> None:
+        failing = FailingStore()
+        with protected(failing.app, failing.store, store_seconds=0, lease_seconds=0.1) as middleware:
+            assert (await ask(middleware)).status == 503
+            await soon(lambda: not middleware._tasks)
+            assert "response_not_recorded tried_for_seconds=0.1" in caplog.text
+            failing.is_back()
+
+            retry = await ask(middleware, headers=[(b"idempotency-key", b"k"), WAITS])
+
+            assert (retry.status, retry.body, failing.runs) == (201, b"2!", 2)
+
+    run(main())
+
+
+def test_a_response_is_still_recorded_when_the_store_was_away_for_longer_than_the_lease() -> None:
+    async def main() -> None:
+        failing = FailingStore()
+        with protected(failing.app, failing.store, store_seconds=0, lease_seconds=0.05) as middleware:
+            tries: list[float] = []
+            failing.store.at("before-settle", lambda: tries.append(time.monotonic()), times=1000)
+            assert (await ask(middleware)).status == 503
+            await soon(lambda: tries[-1] - tries[0] > 0.1, "it was given up when the lease was over")
+            failing.is_back()
+            await soon(lambda: not middleware._tasks)
+
+            retry = await ask(middleware)
+
+            assert (retry.status, retry.body, retry.replayed) == (201, b"1!", True)
+            assert failing.runs == 1
+
+    run(main())
+
+
+def test_a_store_that_stays_away_is_asked_with_pauses() -> None:
+    """Also where no time is given to asking it again: that is for those who wait."""
+
+    async def main() -> None:
+        failing = FailingStore()
+        with protected(failing.app, failing.store, store_seconds=0) as middleware:
+            asked: list[float] = []
+            failing.store.at("before-settle", lambda: asked.append(time.monotonic()), times=1000)
+            await ask(middleware)
+            tries = len(asked)
+            await soon(lambda: len(asked) >= tries + 2, "it is never asked again")
+            failing.is_back()
+            await soon(lambda: not middleware._tasks)
+
+            assert asked[tries + 1] - asked[tries] > 0.04
+
+    run(main())
+
+
+def test_a_response_that_cannot_be_completed_is_cut_at_once_not_when_its_background_task_ends() -> None:
+    async def main() -> None:
+        failing = FailingStore(streamed=True, background=True)
+        with protected(failing.app, failing.store, store_seconds=0.05) as middleware:
+            first = Call(middleware)
+            with pytest.raises(StoreUnavailable):
+                await first.task
+            assert first.got.body == b"1"
+            assert not first.got.whole
+            failing.is_back()
+            failing.over.set()
+            await soon(lambda: not middleware._tasks)
+
+            retry = await ask(middleware)
+
+            assert (retry.status, retry.body, failing.runs) == (201, b"2!", 2)
+
+    run(main())
+
+
+def test_that_nothing_could_be_recorded_is_said_and_mended_at_once_not_when_the_background_task_ends() -> None:
+    async def main() -> None:
+        failing = FailingStore(background=True)
+        with protected(failing.app, failing.store, store_seconds=0) as middleware:
+            first = Call(middleware)
+            await first.has(lambda got: got.whole)
+            assert first.got.status == 503
+            failing.is_back()
+
+            retry = await ask(middleware, headers=[(b"idempotency-key", b"k"), WAITS])
+
+            assert (retry.status, retry.body, retry.replayed) == (201, b"1!", True)
+            failing.over.set()
+            await first.task
+            await soon(lambda: not middleware._tasks)
+
+    run(main())
+
+
+def test_a_response_whose_ledger_is_closed_before_it_could_be_recorded_is_given_up_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        failing = FailingStore()
+        with protected(failing.app, failing.store, store_seconds=0) as middleware:
+            assert (await ask(middleware)).status == 503
+            await asyncio.to_thread(middleware._admission.ledger.close)
+            await soon(lambda: not middleware._tasks)
+
+        assert [record.levelname for record in caplog.records if "recorded" in record.message] == ["WARNING"]
+        assert "raised" not in caplog.text
+
+    run(main())
+
+
+def test_a_kept_body_whose_later_pages_cannot_be_read_now_is_cut_and_comes_whole_later() -> None:
+    body = b"x" * (40 * CHUNK_BYTES_MAX)
+
+    async def app(_scope: Any, _receive: Receive, send: Send) -> None:
+        await reply(send, body)
+
+    async def main() -> None:
+        store = FaultyStore(MemoryStore())
+        with protected(app, store, store_seconds=0) as middleware:
+            await ask(middleware)
+            store.at("before-chunks", lambda: None)
+            store.lose_request("chunks")
+            cut = Call(middleware)
+            with pytest.raises(StoreUnavailable):
+                await cut.task
+
+            later = await ask(middleware)
+
+            assert (cut.got.status, cut.got.whole) == (201, False)
+            assert (later.body, later.replayed) == (body, True)
+
+    run(main())

@@ -1,0 +1,195 @@
+"""Of two databases that ask for one bucket at the same moment, one at most is its owner, whatever the server keeps to."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import obstore
+import pytest
+from tests.backends import Servers
+from tests.servers.relay import PartialRelay
+from tests.servers.s3 import S3Server
+from tests.waiting import SECONDS_MAX
+
+from onceward.errors import StoreUnavailable
+from onceward.hub.blobs.s3 import S3Blobs, open_s3
+
+# How many requests one makes who is alone: owner? · I ask · who asks? · owner? · mark · owner? · I do not ask any more
+STEPS = 7
+_REFUSED = b"HTTP/1.1 %s\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class Asker:
+    """Asks for the owner in a thread of its own, one request at a time."""
+
+    def __init__(self, relay: PartialRelay, blobs: S3Blobs, mark: str) -> None:
+        self.mark = mark
+        self.answer = self.refusal = ""
+        self._moments: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._may_go = threading.Semaphore(0)
+        relay.hear = self._hear
+        threading.Thread(target=self._ask, args=[blobs], daemon=True).start()
+        self._at = self._moments.get(timeout=SECONDS_MAX)
+
+    def step(self) -> bool:
+        """Let one request through and wait for what comes of it; False: there are no more."""
+        if self._at == "the end":
+            return False
+        self._may_go.release()
+        self._at = self._moments.get(timeout=SECONDS_MAX)
+        return True
+
+    def finish(self) -> None:
+        while self.step():
+            pass
+
+    def _hear(self, _head: bytes) -> bytes:
+        self._moments.put("a request")
+        self._may_go.acquire()
+        return b""
+
+    def _ask(self, blobs: S3Blobs) -> None:
+        try:
+            self.answer = blobs.owner(self.mark)
+        except StoreUnavailable as error:
+            self.refusal = str(error)
+        finally:
+            self._moments.put("the end")
+
+
+@pytest.fixture
+def relays(s3_server: S3Server) -> Iterator[tuple[PartialRelay, PartialRelay]]:
+    with PartialRelay(s3_server.port) as one, PartialRelay(s3_server.port) as two:
+        yield one, two
+
+
+@pytest.fixture
+def opened(s3_server: S3Server, tmp_path: Path) -> Callable[..., list[S3Blobs]]:
+    """Stores on the same new place, each through a relay of its own."""
+
+    def opened(*relays: PartialRelay) -> list[S3Blobs]:
+        url = s3_server.fresh_url("ENDPOINT")
+        return [open_s3(url.replace("ENDPOINT", relay.endpoint), tmp_path) for relay in relays]
+
+    return opened
+
+
+def test_one_who_is_alone_is_the_owner_and_leaves_nothing_else(
+    relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
+) -> None:
+    (blobs,) = opened(relays[0])
+    asker = Asker(relays[0], blobs, "one")
+
+    assert sum(iter(asker.step, False)) == STEPS
+    assert asker.answer == "one"
+    relays[0].hear = lambda _: b""
+    assert [found["path"] for page in obstore.list(blobs._store) for found in page] == ["owner"]
+
+
+def test_two_who_ask_at_the_same_moment_are_never_both_the_owner(
+    relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
+) -> None:
+    """The server passes over the condition. One makes some of its requests, then the other some, then both the rest."""
+    for first_steps, second_steps in itertools.product(range(1, STEPS + 1), repeat=2):
+        stores = opened(*relays)
+        one, two = Asker(relays[0], stores[0], "one"), Asker(relays[1], stores[1], "two")
+        for asker, steps in ((one, first_steps), (two, second_steps)):
+            for _ in range(steps):
+                asker.step()
+        one.finish()
+        two.finish()
+
+        where = (first_steps, second_steps)
+        for relay in relays:
+            relay.hear = lambda _: b""
+        owner = stores[0].owner("a third")
+        assert {one.answer, two.answer} <= {owner, ""}, where
+        assert stores[1].owner("a fourth") == owner, where
+        assert all("at the same time" in asker.refusal for asker in (one, two) if not asker.answer), where
+
+
+def test_who_gives_up_takes_nothing_away_from_another_with_the_same_mark(
+    relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]], servers: Servers
+) -> None:
+    """Two processes of one database, and one of another."""
+    one, two, again = opened(*relays, servers.partial_s3)
+    # About to write the mark, seeing nobody else.
+    first = Asker(relays[0], one, "one")
+    for _ in range(4):
+        first.step()
+    # Has just said that it asks.
+    other = Asker(relays[1], two, "two")
+    for _ in range(2):
+        other.step()
+    with pytest.raises(StoreUnavailable, match="at the same time"):
+        again.owner("one")
+    other.finish()
+
+    with pytest.raises(StoreUnavailable, match="at the same time"):
+        again.owner("two")
+    first.finish()
+    assert (first.answer, other.answer, again.owner("two")) == ("one", "", "one")
+
+
+def test_one_that_was_killed_while_it_asked_is_in_the_way_of_others_only(
+    relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
+) -> None:
+    one, two = opened(*relays)
+    killed = Asker(relays[0], one, "one")
+    for _ in range(3):
+        killed.step()
+
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable, match="delete the objects under owner-asked/"):
+            two.owner("two")
+    assert two.owner("one") == "one"
+    killed.finish()
+
+
+def test_a_server_that_keeps_conditions_keeps_the_mark_of_one_who_looks_for_nobody(
+    relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
+) -> None:
+    """An earlier version just writes its mark."""
+    new, old = opened(*relays)
+
+    def hear(head: bytes) -> bytes:
+        if b"\r\nif-none-match: *\r\n" not in head.lower():
+            return b""
+        obstore.put(old._store, "owner", b"old")
+        return _REFUSED % b"412 Precondition Failed"
+
+    relays[0].hear = hear
+
+    assert new.owner("new") == "old"
+    assert old.owner("later") == "old"
+
+
+def test_a_server_that_knows_no_conditions_is_asked_without(
+    relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
+) -> None:
+    blobs, other = opened(*relays)
+    relays[0].hear = lambda head: (
+        _REFUSED % b"501 Not Implemented" if b"\r\nif-none-match: *\r\n" in head.lower() else b""
+    )
+
+    assert blobs.owner("one") == "one"
+    assert other.owner("two") == "one"
+
+
+def test_a_server_that_refuses_the_mark_is_no_owner(
+    relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
+) -> None:
+    blobs, other = opened(*relays)
+    relays[0].hear = lambda head: _REFUSED % b"403 Forbidden" if b"\r\nif-none-match: *\r\n" in head.lower() else b""
+
+    with pytest.raises(StoreUnavailable, match="cannot return or record its owner"):
+        blobs.owner("one")
+
+    # Nobody knows whether it came through, so the other does not take it.
+    with pytest.raises(StoreUnavailable, match="at the same time"):
+        other.owner("two")
+    assert other.owner("one") == "one"

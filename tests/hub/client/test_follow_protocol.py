@@ -1,0 +1,212 @@
+"""What a stream may say, played by a server that says it word for word."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from tests.hub.client.conftest import Using
+from tests.servers.scripted_http import Cut, Hold, ScriptedResponse, Server, Step, head, scripted
+
+from onceward import errors
+from onceward.hub.client import Following, Hub
+
+START = head("HTTP/1.1 200 OK", "Content-Type: text/event-stream; charset=utf-8", "Connection: close")
+
+
+def event(event_id: int) -> bytes:
+    event_fields = {
+        "event_id": event_id,
+        "name": "test",
+        "topic_id": None,
+        "entity_type": "test",
+        "entity_id": "x",
+        "data": {"text": "ü\n\n"},
+        "created_at": "2026-02-17T09:30:00.000000Z",
+        "later": "more",
+    }
+    return f"id: {event_id}\ndata: {json.dumps(event_fields, ensure_ascii=False)}\n\n".encode()
+
+
+def mark(kind: str, **fields: object) -> bytes:
+    return f"event: {kind}\nid: 99\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()
+
+
+def handshake(epoch: str = "one", last: int = 9) -> bytes:
+    return b"retry: 1000\n\n" + mark("hello_ok", replay_until=last, oldest_event_id=1, log_epoch=epoch)
+
+
+def cut(*blocks: bytes) -> Cut:
+    return Cut(START + b"".join(blocks))
+
+
+def hold(*blocks: bytes) -> Hold:
+    return Hold(START + b"".join(blocks))
+
+
+def cursors(server: Server) -> list[str | None]:
+    return [seen.headers.get("last-event-id") for seen in server.seen]
+
+
+def follow(using: Using, steps: list[Step], count: int, **options: object) -> tuple[list[int], list[str | None]]:
+    """The ids of the first so many events, and the cursors with which they were asked for."""
+
+    async def use(hub: Hub) -> list[int]:
+        async with hub.follow(**{"after": 0, **options}) as following:  # type: ignore[arg-type]
+            return [(await anext(following)).event_id for _ in range(count)]
+
+    with scripted(*steps) as server:
+        return using(server.url, use, deadline_seconds=20), cursors(server)
+
+
+def test_half_an_event_is_none_and_comes_again(using: Using) -> None:
+    steps: list[Step] = [
+        cut(handshake(), event(1), event(2)[:-1]),
+        cut(handshake(), event(2)[:20]),
+        hold(handshake(), event(2), event(3)),
+    ]
+
+    assert follow(using, steps, 3) == ([1, 2, 3], ["0", "1", "1"])
+
+
+def test_an_event_that_comes_twice_is_given_once(using: Using) -> None:
+    assert follow(using, [hold(handshake(), event(1), event(1), event(2), event(1), event(3))], 3) == ([1, 2, 3], ["0"])
+
+
+def test_an_event_arrives_whole_however_it_is_cut_into_pieces(using: Using) -> None:
+    stream = (handshake() + event(1) + b": ping 1\n\n" + event(2)).replace(b"\n", b"\r\n")
+    chunked = START.replace(b"Connection: close", b"Transfer-Encoding: chunked")
+    pieces = b"".join(b"1\r\n%b\r\n" % stream[at : at + 1] for at in range(len(stream)))
+
+    assert follow(using, [Hold(chunked + pieces)], 2) == ([1, 2], ["0"])
+
+
+def test_silence_is_a_broken_line(using: Using) -> None:
+    steps: list[Step] = [hold(handshake(), event(1)), hold(), hold(handshake(), event(2))]
+
+    assert follow(using, steps, 2, silence_seconds=0.05) == ([1, 2], ["0", "1", "1"])
+
+
+def test_progress_moves_the_cursor_and_nothing_else_does(using: Using) -> None:
+    progress = mark("progress", after_event_id=7)
+    news = mark("something-new", after_event_id=8)
+    steps: list[Step] = [
+        cut(handshake(), event(1), progress, news),
+        hold(handshake(), mark("caught_up", after_event_id=8), event(9)),
+    ]
+
+    assert follow(using, steps, 2, topic_id="top_x") == ([1, 9], ["0", "7"])
+
+
+def test_now_is_when_the_hub_first_answered(using: Using) -> None:
+    steps: list[Step] = [cut(handshake(last=5)), hold(handshake(last=7), event(6), event(7))]
+
+    assert follow(using, steps, 2, after=None) == ([6, 7], [None, "5"])
+
+
+@pytest.mark.parametrize("code", ["stopping", "stalled"])
+def test_a_hub_that_ends_the_stream_is_asked_again(code: str, using: Using) -> None:
+    steps: list[Step] = [
+        cut(handshake(), event(1), mark("error", code=code, after_event_id=1)),
+        hold(handshake(), event(2)),
+    ]
+
+    assert follow(using, steps, 2) == ([1, 2], ["0", "1"])
+
+
+def test_a_hub_that_cannot_now_is_asked_again(using: Using) -> None:
+    steps: list[Step] = [
+        cut(handshake(), event(1)),
+        ScriptedResponse(503),
+        ScriptedResponse(502),
+        Cut(),
+        hold(handshake(), event(2)),
+    ]
+
+    assert follow(using, steps, 2) == ([1, 2], ["0", "1", "1", "1", "1"])
+
+
+def test_a_hub_that_is_away_longer_than_a_call_may_take_is_waited_for(using: Using) -> None:
+    async def use(hub: Hub) -> list[int]:
+        return [(await anext(following)).event_id for following in [hub.follow(0)] for _ in range(2)]
+
+    # On a busy machine a try may last longer than that, too, and the next one comes before it was answered.
+    back = [hold(handshake(), event(2)) for _ in range(50)]
+    with scripted(cut(handshake(), event(1)), *[ScriptedResponse(503)] * 2, *back) as server:
+        assert using(server.url, use, deadline_seconds=0.01) == [1, 2]
+
+
+REFUSED: dict[str, tuple[list[Step], type[errors.OncewardError]]] = {
+    "another log": ([cut(handshake(), event(1)), hold(handshake("two"), event(2))], errors.OtherLog),
+    "a gap": ([hold(handshake(), mark("gap", after_event_id=1, oldest_event_id=5), event(5))], errors.EventsLost),
+    "a page": ([ScriptedResponse(200, {"Content-Type": "text/html"}, b"<html>")], errors.UnexpectedAnswer),
+    "not JSON": ([hold(handshake(), b"data: {\n\n")], errors.UnexpectedAnswer),
+    "not an event": ([hold(handshake(), b"data: {}\n\n")], errors.UnexpectedAnswer),
+    "not an object": ([hold(handshake(), b"event: gap\ndata: 1\n\n")], errors.UnexpectedAnswer),
+    "no hello": ([hold(event(1))], errors.UnexpectedAnswer),
+    "revoked": ([cut(handshake(), event(1)), ScriptedResponse(401)], errors.Unauthorized),
+}
+
+
+@pytest.mark.parametrize(("steps", "kind"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_cannot_be_resumed_is_raised(steps: list[Step], kind: type[errors.OncewardError], using: Using) -> None:
+    with pytest.raises(kind):
+        follow(using, steps, 2, after=None)
+
+
+def test_what_was_raised_is_raised_again_until_it_is_dealt_with(using: Using) -> None:
+    """Events behind a gap are not given out as if nothing had happened."""
+    gap = hold(handshake(), event(1), mark("gap", after_event_id=1, oldest_event_id=5), event(5))
+
+    async def use(hub: Hub) -> list[int | None]:
+        following = hub.follow(0)
+        await anext(following)
+        found = []
+        for _ in range(2):
+            with pytest.raises(errors.EventsLost):
+                await anext(following)
+            found.append(following.cursor)
+        return found
+
+    with scripted(gap, hold(handshake(), mark("gap", after_event_id=1, oldest_event_id=5), event(5))) as server:
+        assert using(server.url, use) == [1, 1]
+
+
+def test_a_gap_can_be_passed_over_once_and_is_logged(using: Using, caplog: pytest.LogCaptureFixture) -> None:
+    gap = mark("gap", after_event_id=1, oldest_event_id=5)
+    steps: list[Step] = [cut(handshake(), event(1), gap), hold(handshake(), event(5))]
+
+    assert follow(using, steps, 2, on_gap="continue") == ([1, 5], ["0", "4"])
+    (lost,) = (record for record in caplog.records if record.msg == "events_lost")
+    assert (vars(lost)["first_event_id"], vars(lost)["last_event_id"]) == (2, 4)
+
+
+def test_the_cursor_only_grows(using: Using) -> None:
+    marks = [mark("progress", after_event_id=at) for at in (5, 3)]
+
+    assert follow(using, [cut(handshake(), event(1), *marks), hold(handshake(), event(6))], 2) == ([1, 6], ["0", "5"])
+
+
+def test_pauses_grow_while_streams_break_at_once_and_begin_anew_after_an_event() -> None:
+    stream = [*[handshake()] * 7, handshake() + event(1), handshake(), handshake() + event(2)]
+    pauses: list[float] = []
+
+    async def connect(_after: int | None) -> httpx.Response:
+        return httpx.Response(200, content=_pieces(stream.pop(0)))
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async def follow() -> list[int]:
+        following = Following(connect, 0, sleep=sleep, draw=lambda: 1.0)
+        return [(await anext(following)).event_id for _ in range(2)]
+
+    assert asyncio.run(follow()) == [1, 2]
+    assert pauses == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 0.2, 0.4]
+
+
+async def _pieces(stream: bytes) -> AsyncIterator[bytes]:
+    yield stream

@@ -1,0 +1,152 @@
+"""Answers that are lost, streams that are cut, a hub that is killed: everything happens once, and nothing is missed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from tests.hub.client.conftest import Using
+from tests.hub.client.flaky_proxy import FlakyProxy
+from tests.hub.hub_process import RunningHub, running_hub
+
+from onceward import errors
+from onceward.hub.client import Event, Following, Gap, Hub
+from onceward.hub.db.engine import open_database
+from onceward.hub.db.timestamps import now_text
+from onceward.hub.events.log import retain
+
+
+def test_a_lost_answer_is_asked_for_again_and_is_the_first_one(url: str, using: Using) -> None:
+    async def use(hub: Hub) -> None:
+        topic = (await hub.create_topic("Lost")).topic
+        async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
+            proxy.lose_answers = 2
+            made = await far.post_message(topic.id, "ada", "hello")
+
+            assert proxy.lose_answers == 0
+            assert proxy.connections == 3
+            assert await hub.messages(topic.id) == [made.message]
+            events = [event async for event in hub.all_events(topic_id=topic.id)]
+            assert [event.event_id for event in events[1:]] == [made.event_id]
+
+    using(url, use)
+
+
+def test_a_stream_that_is_cut_again_and_again_misses_nothing(url: str, using: Using) -> None:
+    choose = random.Random(4)
+
+    async def use(hub: Hub) -> None:
+        topic = (await hub.create_topic("Cut")).topic
+        async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
+            following = far.follow(0, topic_id=topic.id)
+            received = []
+            for _ in range(8):
+                made = [await hub.post_message(topic.id, "ada", "x") for _ in range(choose.randrange(4))]
+                waiting = asyncio.create_task(anext(following))
+                await asyncio.wait({waiting}, timeout=choose.random() * 0.02)
+                await proxy.cut()
+                made.append(await hub.post_message(topic.id, "ada", "x"))
+                received.append(await waiting)
+                while received[-1].event_id != made[-1].event_id:
+                    received.append(await anext(following))
+
+            assert proxy.connections > 4
+            assert received == [event async for event in hub.all_events(topic_id=topic.id)]
+
+    using(url, use)
+
+
+class Mortal:
+    """A hub that can be killed, and is started again on the same data and the same port."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self._lives = ExitStack()
+        self._process = self._start("0")
+        self.url = self._process.url
+
+    def die(self) -> None:
+        self._process.process.kill()
+        self._process.wait()
+
+    def live_again(self) -> None:
+        self._process = self._start(str(self._process.port))
+
+    def close(self) -> None:
+        self._lives.close()
+
+    def _start(self, port: str) -> RunningHub:
+        return self._lives.enter_context(running_hub(data_dir=self.data_dir, args=("--port", port)))
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mortal]:
+    with closing(Mortal(tmp_path_factory.mktemp("mortal") / "data")) as hub:
+        yield hub
+
+
+def test_a_hub_that_is_killed_and_started_again_costs_nothing(mortal: Mortal, using: Using) -> None:
+    """Neither the follower nor the writer is told of it."""
+    count = 40
+
+    async def follow(following: Following, received: list[Event], some: asyncio.Event) -> None:
+        async for event in following:
+            received.append(event)
+            if len(received) == count // 4:
+                some.set()
+            if len(received) == count:
+                return
+
+    async def write(hub: Hub, topic_id: str) -> None:
+        for number in range(count):
+            await hub.post_message(topic_id, "ada", str(number))
+
+    async def use(hub: Hub) -> None:
+        made = await hub.create_topic("Killed")
+        received: list[Event] = []
+        some = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            following = hub.follow(made.event_id)
+            tasks.create_task(follow(following, received, some))
+            tasks.create_task(write(hub, made.topic.id))
+            await some.wait()
+            await asyncio.to_thread(mortal.die)
+            await asyncio.to_thread(mortal.live_again)
+
+        assert received == [event async for event in hub.all_events(made.event_id or 0)]
+        assert [_content(event) for event in received] == [str(number) for number in range(count)]
+        assert [one.content for one in await hub.messages(made.topic.id)] == [_content(one) for one in received[::-1]]
+
+    using(mortal.url, use)
+
+
+def test_events_that_are_no_longer_kept_are_never_passed_over_in_silence(mortal: Mortal, using: Using) -> None:
+    async def use(hub: Hub) -> None:
+        topic = (await hub.create_topic("Old")).topic
+        last = [(await hub.post_message(topic.id, "ada", str(number))).event_id or 0 for number in range(9)][-1]
+        with closing(open_database(f"sqlite:///{mortal.data_dir}/hub.db")) as database, database.write() as tx:
+            retain(tx, now_text(), limit=last - 4)
+        with pytest.raises(errors.EventsLost) as raised:
+            await anext(hub.follow(1))
+        with pytest.raises(errors.EventsLost):
+            await anext(hub.all_events())
+        page = await hub.events(1, limit=1)
+        oldest = last - 3
+
+        assert (raised.value.after_event_id, raised.value.oldest_event_id) == (1, oldest)
+        assert page.gap == Gap(1, oldest)
+        assert (await anext(hub.follow(1, on_gap="continue"))).event_id == oldest
+        assert (await anext(hub.follow(oldest - 1))).event_id == oldest
+        assert [event.event_id async for event in hub.all_events(on_gap="continue")] == [*range(oldest, last + 1)]
+
+    using(mortal.url, use)
+
+
+def _content(event: Event) -> object:
+    message = event.data["message"]
+    assert isinstance(message, dict)
+    return message["content"]

@@ -1,0 +1,190 @@
+"""Uploads and downloads against answers that come late, broken or wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import os
+import threading
+from pathlib import Path
+
+import pytest
+from tests.hub.client.conftest import Using
+from tests.servers.scripted_http import Cut, ScriptedResponse, Step, head, scripted
+
+from onceward import errors
+from onceward.hub.client import BlockingHub, Downloaded, Hub
+
+# More than is read of an answer before it is handed on.
+CONTENT = os.urandom(2 * 1024 * 1024)
+ETAG = f'"sha256-{hashlib.sha256(CONTENT).hexdigest()}"'
+HALF = len(CONTENT) // 2
+
+
+def whole(etag: str = ETAG, size: int = len(CONTENT)) -> bytes:
+    return head("HTTP/1.1 200 OK", f"Content-Length: {size}", f"ETag: {etag}")
+
+
+def part(start: int, etag: str = ETAG) -> bytes:
+    size = len(CONTENT)
+    lines = f"Content-Length: {size - start}", f"Content-Range: bytes {start}-{size - 1}/{size}", f"ETag: {etag}"
+    return head("HTTP/1.1 206 Partial Content", *lines)
+
+
+def got(using: Using, *steps: Step, transfer_seconds: float = 60.0) -> tuple[bytes, list[str | None]]:
+    """What came, and the ranges that were asked for."""
+    file = io.BytesIO()
+
+    async def use(hub: Hub) -> Downloaded:
+        return await hub.download("at-1", file)
+
+    with scripted(*steps) as server:
+        done = using(server.url, use, transfer_seconds=transfer_seconds)
+        assert done == Downloaded(len(CONTENT), ETAG[8:-1])
+        assert {seen.headers.get("if-range") for seen in server.seen[1:]} <= {ETAG}
+        return file.getvalue(), [seen.headers.get("range") for seen in server.seen]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        Cut(part(HALF) + CONTENT[HALF:]),
+        Cut(part(HALF - 10) + CONTENT[HALF - 10 :]),
+        Cut(whole() + CONTENT),
+    ],
+    ids=["from-there", "from-earlier", "from-the-beginning"],
+)
+def test_a_download_goes_on_where_it_broke_whatever_part_is_sent(rest: Cut, using: Using) -> None:
+    assert got(using, Cut(whole() + CONTENT[:HALF]), rest) == (CONTENT, [None, f"bytes={HALF}-"])
+
+
+def test_a_hub_that_is_away_in_the_middle_is_waited_for(using: Using) -> None:
+    steps: list[Step] = [Cut(whole() + CONTENT[:HALF]), ScriptedResponse(503), Cut(), Cut(part(HALF) + CONTENT[HALF:])]
+
+    assert got(using, *steps)[0] == CONTENT
+
+
+WRONG: dict[str, list[Step]] = {
+    "other bytes": [Cut(whole() + bytes(len(CONTENT)))],
+    "other content meanwhile": [Cut(whole() + CONTENT[:HALF]), Cut(part(HALF, '"sha256-0"') + CONTENT[HALF:])],
+    "another size meanwhile": [Cut(whole() + CONTENT[:HALF]), Cut(whole(size=HALF) + CONTENT[:HALF])],
+    "a part from behind": [Cut(whole() + CONTENT[:HALF]), Cut(part(HALF + 1) + CONTENT[HALF + 1 :])],
+    "no tag": [Cut(head("HTTP/1.1 200 OK", f"Content-Length: {len(CONTENT)}") + CONTENT)],
+    "a page": [ScriptedResponse(200, {"Content-Type": "text/html"}, b"<html>")],
+}
+
+
+@pytest.mark.parametrize("steps", WRONG.values(), ids=WRONG.keys())
+def test_bytes_that_are_not_those_that_were_stored_are_no_file(steps: list[Step], using: Using, tmp_path: Path) -> None:
+    async def use(hub: Hub) -> Downloaded:
+        return await hub.download("at-1", tmp_path / "got")
+
+    with scripted(*steps) as server, pytest.raises(errors.UnexpectedAnswer):
+        using(server.url, use)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_line_that_never_holds_is_given_up(using: Using, tmp_path: Path) -> None:
+    async def use(hub: Hub) -> Downloaded:
+        return await hub.download("at-1", tmp_path / "got")
+
+    with scripted(*[Cut(whole() + CONTENT[:HALF])] * 50) as server, pytest.raises(errors.HubUnavailable):
+        using(server.url, use, transfer_seconds=0.2)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_try_of_an_upload_is_the_same_request(using: Using) -> None:
+    made = b'{"id":"at-1","task_id":"t","kind":"other","source_type":"managed_blob","media_type_source":"sniffed",'
+    made += b'"labels":[],"created_at":"2026-01-01T00:00:00Z","updated_at":"2026-01-01T00:00:00Z"}'
+
+    async def use(hub: Hub) -> str:
+        return (await hub.attach_file("t", io.BytesIO(CONTENT), "other", labels=["a"])).id
+
+    with scripted(ScriptedResponse(503), Cut(), Cut(read_body=False), ScriptedResponse(201, {}, made)) as server:
+        assert using(server.url, use) == "at-1"
+
+        first, second, _, last = server.seen
+        wanted = ("idempotency-key", "content-type", "content-digest", "content-length")
+        assert len({tuple(seen.headers[name] for name in wanted) for seen in server.seen}) == 1
+        assert first.body == second.body == last.body
+        assert CONTENT in (first.body or b"")
+
+
+def test_a_file_that_becomes_shorter_while_it_is_sent_is_not_stored(url: str, using: Using, tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(CONTENT)
+
+    async def use(hub: Hub) -> None:
+        task = await hub.create_task("Shorter")
+        with pytest.raises(errors.InvalidInput, match="became shorter during the upload"):
+            await hub.attach_file(task.id, path, "other", progress=lambda done, _total: os.truncate(path, done))
+        assert await hub.task_attachments(task.id) == []
+
+    using(url, use)
+
+
+def test_a_file_that_is_changed_while_it_is_sent_is_not_stored(url: str, using: Using, tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    path.write_bytes(CONTENT)
+
+    async def use(hub: Hub) -> None:
+        task = await hub.create_task("Changed")
+        with pytest.raises(errors.InvalidInput, match="digest"):
+            await hub.attach_file(
+                task.id, path, "other", progress=lambda _done, _total: path.write_bytes(bytes(len(CONTENT)))
+            )
+        assert await hub.task_attachments(task.id) == []
+
+    using(url, use)
+
+
+def test_an_upload_that_is_cancelled_is_over(url: str, using: Using) -> None:
+    async def use(hub: Hub) -> None:
+        task = await hub.create_task("Cancelled")
+        begun = asyncio.Event()
+        sending = asyncio.create_task(
+            hub.attach_file(task.id, io.BytesIO(CONTENT), "other", progress=lambda _done, _total: begun.set())
+        )
+        await begun.wait()
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        assert await hub.task_attachments(task.id) == []
+        assert (await hub.attach_file(task.id, io.BytesIO(CONTENT), "other")).size_bytes == len(CONTENT)
+
+    using(url, use)
+
+
+def test_a_closed_client_ends_a_transfer(tmp_path: Path) -> None:
+    raised: list[BaseException] = []
+    begun = threading.Event()
+
+    def fetch() -> None:
+        try:
+            hub.download("at-1", tmp_path / "got", progress=lambda _done, _total: begun.set())
+        except errors.StoreClosed as error:
+            raised.append(error)
+
+    with scripted(Cut(whole() + CONTENT[:HALF]), *[ScriptedResponse(503)] * 50) as server:
+        hub = BlockingHub(server.url)
+        fetching = threading.Thread(target=fetch)
+        fetching.start()
+        assert begun.wait(20)
+        hub.close()
+        fetching.join(20)
+
+    assert len(raised) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "x/content", "%", "a b", "ü", "\ud800", "?limit=1"])
+def test_there_is_nothing_by_an_odd_id(name: str, url: str, using: Using) -> None:
+    async def use(hub: Hub) -> None:
+        for asked in (hub.task(name), hub.attachment(name), hub.remove_attachment(name), hub.delete_task(name)):
+            with pytest.raises(errors.NotFound):
+                await asked
+
+    using(url, use)

@@ -1,0 +1,48 @@
+"""Bytes that are made to keep a pattern busy are sniffed as quickly as all others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from onceward.hub.media import documents, markup
+from onceward.hub.media import text as prose
+
+# Each of them took seconds, minutes or longer than anybody waited, or is the worst for a pattern that has been bounded.
+SLOW: dict[str, Callable[[], object]] = {
+    "backslashes": lambda: documents._begins_as_json('{"a":"' + "\\" * 4000 + "\n"),
+    "backslashes-and-letters": lambda: documents._begins_as_json('{"a":"' + "a\\" * 2000 + "\x01"),
+    "addresses": lambda: prose.opening("From " + "a@" * 32_000),
+    "paths": lambda: prose.opening("#!" + "/env -a" * 9_000),
+    "options": lambda: prose.opening("#!/env " + "-a " * 20_000 + "/" * 1_000),
+    "names": lambda: markup._ELEMENT.match("<" + "a:" * 16_000 + "\0"),
+    "quotes": lambda: markup._ELEMENT.match("<a" + " b='x'" * 8_000 + " c='"),
+    "tables": lambda: prose._MARKDOWN[5].search("|" + " :---: |" * 1_000 + "x"),
+}
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_text_that_is_made_to_be_slow_is_not(name: str) -> None:
+    began = time.perf_counter()
+    SLOW[name]()
+
+    assert time.perf_counter() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("text", "is_begun"),
+    [
+        ('{"a": "cut', True),
+        ('{"a": "cut \\"still', True),
+        ('{"a": "cut\\', True),
+        ('{"a": "\\u00', True),
+        ('{"a": -1.5e', True),
+        ('{"a": tru', True),
+        ('{"a": "no\n', False),
+        ('{"a": nothing', False),
+    ],
+)
+def test_a_document_that_is_cut_is_still_known(text: str, is_begun: bool) -> None:
+    assert documents._begins_as_json(text) is is_begun

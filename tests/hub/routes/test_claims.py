@@ -1,0 +1,84 @@
+"""Claims as an admin asks for them over HTTP."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.backends import BACKENDS, Servers
+from tests.hub.in_process_hub import Client, in_process_hub
+from tests.hub.tasks_hub import problem
+
+from onceward.core.claim import Claim
+from onceward.hub.config import data_folder
+from onceward.hub.config.config import Config, HubSettings
+from onceward.hub.db.engine import open_database
+from onceward.hub.db.migrate import migrate
+
+CLAIMS = "/api/v1/claims"
+SCOPE = "charges"
+KEYS = [f"charge:{number}" for number in range(5)]
+
+
+@pytest.fixture(params=["sqlite", "postgres", "redis"])
+def client(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[Client]:
+    """A hub whose ledger has claims on five keys."""
+    ledger_url = BACKENDS[request.param].url(servers, tmp_path)
+    config = Config(HubSettings(data_dir=str(tmp_path), ledger=ledger_url))
+    with closing(open_database(config.database_url)) as database:
+        migrate(database)
+    with data_folder.ledger(config) as ledger:
+        for key in KEYS:
+            assert isinstance(ledger.blocking.begin(SCOPE, key, {}, repeatable=True), Claim)
+        with in_process_hub(config) as client:
+            yield client
+
+
+def test_a_list_of_claims_goes_on_where_its_page_ended(client: Client) -> None:
+    found: list[str] = []
+    asked: dict[str, str] = {}
+    for _ in KEYS:
+        page = client.get(CLAIMS, params={"scope": SCOPE, "limit": 2, **asked}).json()
+        found += [one["key"] for one in page["claims"]]
+        if not page["has_more"]:
+            break
+        assert len(page["claims"]) == 2
+        asked = {"after": page["next_after"]}
+
+    assert page["next_after"] is page["next"] is None
+    assert sorted(found) == KEYS
+
+
+@pytest.mark.parametrize(
+    "after",
+    ["call\u0001x", "%", "A", "====", "_w", base64.urlsafe_b64encode(b"a\0b\0c").decode()],
+    ids=ascii,
+)
+def test_a_cursor_that_no_page_gave_is_refused_by_its_name(client: Client, after: str) -> None:
+    body = problem(client.get(CLAIMS, params={"after": after}), 400)
+
+    assert [error["field"] for error in body["errors"]] == ["after"]
+
+
+@pytest.mark.parametrize("client", ["sqlite"], indirect=True)
+def test_a_name_that_no_claim_can_have_is_refused_by_its_field(client: Client) -> None:
+    body = {"scope": SCOPE, "key": KEYS[0], "version": 1, "verdict": "committed", "reason": "I asked"}
+    refusals = {
+        "scope": [
+            client.get(CLAIMS, params={"scope": ""}),
+            client.get(CLAIMS, params={"scope": "ü" * 200}),
+            client.get(f"{CLAIMS}/show", params={"scope": "", "key": "k"}),
+            client.post(f"{CLAIMS}/resolve", json=body | {"scope": ""}),
+        ],
+        "key": [
+            client.get(f"{CLAIMS}/show", params={"scope": SCOPE, "key": ""}),
+            client.post(f"{CLAIMS}/resolve", json=body | {"key": "k" * 1025}),
+        ],
+    }
+
+    for field, answers in refusals.items():
+        for answer in answers:
+            assert [error["field"] for error in problem(answer, 400)["errors"]] == [field], answer.url

@@ -1,0 +1,219 @@
+"""What is asked about the hub itself."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from tests.hub.in_process_hub import Client, in_process_hub
+from tests.servers.postgres import PostgresServer
+from tests.waiting import SECONDS_MAX, until
+
+from onceward.hub.blobs.folder import FolderBlobs
+from onceward.hub.config.config import Config, EventsSettings, HubSettings, IdempotencySettings
+from onceward.hub.db.engine import open_database
+from onceward.hub.db.migrate import migrate
+from onceward.hub.routes import pages
+
+
+def migrated(config: Config) -> Config:
+    with closing(open_database(config.database_url)) as database:
+        migrate(database)
+    return config
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    with in_process_hub(migrated(Config(HubSettings(data_dir=str(tmp_path))))) as client:
+        yield client
+
+
+def test_a_hub_says_that_it_lives_and_that_its_stores_answer(client: Client) -> None:
+    assert client.get("/healthz").json() == {"status": "ok"}
+    assert client.get("/readyz").json() == {"status": "ok", "checks": {"database": "ok", "ledger": "ok", "blobs": "ok"}}
+
+
+def test_a_hub_whose_stores_are_gone_lives_and_is_not_ready(tmp_path: Path) -> None:
+    with PostgresServer() as server:
+        config = migrated(Config(HubSettings(data_dir=str(tmp_path), database=server.create_database())))
+        with in_process_hub(config) as client:
+            assert client.get("/readyz").status_code == 200
+            server.stop()
+
+            answer = client.get("/readyz")
+
+            assert answer.status_code == 503
+            assert answer.json()["status"] == "unavailable"
+            checks = answer.json()["checks"]
+            assert set(checks) == {"database", "ledger", "blobs"}
+            assert [name for name, result in checks.items() if result == "ok"] == ["blobs"]
+            assert client.get("/healthz").status_code == 200
+
+
+def test_a_hub_whose_blob_folder_is_gone_is_not_ready_until_it_is_back(client: Client, tmp_path: Path) -> None:
+    blobs, away = tmp_path / "blobs", tmp_path / "away"
+    blobs.rename(away)
+    gone = client.get("/readyz")
+    away.rename(blobs)
+    back = client.get("/readyz")
+
+    assert (gone.status_code, back.status_code) == (503, 200)
+    assert gone.json()["checks"] == {"database": "ok", "ledger": "ok", "blobs": "store-unavailable"}
+
+
+def test_a_look_at_the_blobs_that_never_ends_keeps_neither_answers_nor_threads(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[int] = []
+    let_go = threading.Event()
+
+    def never_answers(_: object) -> None:
+        looks.append(1)
+        let_go.wait(SECONDS_MAX)
+
+    monkeypatch.setattr(FolderBlobs, "ping", never_answers)
+    monkeypatch.setattr(pages, "READY_SECONDS", 0.05)
+    answers = [client.get("/readyz") for _ in range(3)]
+    let_go.set()
+
+    assert [answer.status_code for answer in answers] == [503] * 3
+    assert len(looks) == 1
+
+
+def test_the_rules_for_agents_and_the_pages_for_people_are_served(client: Client) -> None:
+    skill = client.get("/skill.md")
+
+    assert skill.headers["content-type"].startswith("text/markdown")
+    assert "## Retry Safety" in skill.text
+    assert "<title>Onceward hub</title>" in client.get("/").text
+    assert "API reference" in client.get("/docs").text
+
+
+def test_no_page_loads_anything_from_elsewhere(client: Client) -> None:
+    for path in ("/", "/docs"):
+        assert "://" not in client.get(path).text
+
+
+def test_the_document_shows_every_route_and_no_answer_that_is_never_sent(client: Client) -> None:
+    document = client.get("/openapi.json").json()
+
+    assert {
+        "/api/v1/topics",
+        "/api/v1/topics/{topic_id}",
+        "/api/v1/topics/{topic_id}/messages",
+        "/api/v1/topics/{topic_id}/attachments",
+        "/api/v1/events",
+        "/api/v1/events/stream",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/skill.md",
+    } <= set(document["paths"])
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+    assert document["components"]["securitySchemes"]["token"]["scheme"] == "bearer"
+    needed = {
+        (method, path): operation["security"]
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+    }
+    assert needed["get", "/healthz"] == []
+    assert needed["get", "/api/v1/topics"] == [{"token": ["read"]}, {}]
+    assert needed["post", "/api/v1/topics"] == [{"token": ["write"]}, {}]
+    assert needed["post", "/v1/admin/gc-blobs"] == [{"token": ["admin"]}, {}]
+    post = document["paths"]["/api/v1/topics/{topic_id}/attachments"]["post"]
+    assert {"200", "201", "400", "409", "422"} <= set(post["responses"])
+    assert "Idempotency-Key" in {parameter["name"] for parameter in post["parameters"]}
+
+
+def test_the_reference_has_every_endpoint_with_its_scope_and_no_others(client: Client) -> None:
+    document = client.get("/openapi.json").json()
+    scopes = {
+        f"{method.upper()} {path}": [*{scope: 1 for one in operation["security"] for scope in one.get("token", ())}]
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+    }
+    reference = (Path(__file__).parents[3] / "docs" / "reference.md").read_text("utf-8")
+    rows = re.findall(r"^\| `((?:GET|POST|PUT|DELETE|PATCH) /[^`]*)` \| ([^|]*) \|", reference, re.MULTILINE)
+
+    assert {row: re.findall(r"`(\w+)`", scope) for row, scope in rows} == scopes
+
+
+def test_switched_off_the_key_is_not_looked_at(tmp_path: Path) -> None:
+    config = Config(HubSettings(data_dir=str(tmp_path)), IdempotencySettings(enabled=False))
+    with in_process_hub(migrated(config)) as client:
+        made = [client.post("/api/v1/topics", json={"title": "T"}, headers={"Idempotency-Key": "k"}) for _ in "ab"]
+
+    assert made[0].json()["topic"] != made[1].json()["topic"]
+
+
+def test_an_address_with_a_slash_too_many_is_none_and_redirects_nobody(client: Client) -> None:
+    # A client that followed would send the same key with another address, and be refused for that.
+    answer = client.post("/api/v1/topics/", json={"title": "T"}, headers={"Idempotency-Key": "k"})
+
+    assert (answer.status_code, answer.json()["code"]) == (404, "notFound")
+
+
+def test_a_job_that_the_database_refuses_runs_again_and_does_not_spoil_the_stop(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = Config(HubSettings(data_dir=str(tmp_path)), events=EventsSettings(keep_days=1e-9, retention_interval=0.1))
+    refusing = "CREATE TRIGGER refuse BEFORE UPDATE ON event_log BEGIN SELECT RAISE(ABORT, 'refused'); END"
+    with closing(open_database(migrated(config).database_url)) as database:
+        with database.write() as tx:
+            tx.execute(text(refusing))
+        with in_process_hub(config) as client:
+            client.post("/api/v1/topics", json={"title": "T"})
+
+            def was_refused_twice() -> bool:
+                assert client.get("/api/v1/events").json()["events"]
+                return [record.msg for record in caplog.records].count("job_failed") >= 2
+
+            # The jobs run while the hub is asked something, for their loop is the client's, too.
+            until(was_refused_twice, "the job does not meet the refusal")
+            with database.write() as tx:
+                tx.execute(text("DROP TRIGGER refuse"))
+            until(lambda: not client.get("/api/v1/events").json()["events"], "the job is not run again")
+
+
+def test_old_events_are_deleted_by_themselves(tmp_path: Path) -> None:
+    config = Config(HubSettings(data_dir=str(tmp_path)), events=EventsSettings(keep_days=1e-9, retention_interval=1.0))
+    with in_process_hub(migrated(config)) as client:
+        client.post("/api/v1/topics", json={"title": "T"})
+
+        def emptied() -> dict[str, Any] | None:
+            page: dict[str, Any] = client.get("/api/v1/events").json()
+            return None if page["events"] else page
+
+        page = until(emptied, "old events are still there")
+
+    assert page["gap"] == {"after_event_id": 0, "oldest_event_id": 2}
+    assert page["next_after"] == 1
+
+
+def test_head_is_answered_wherever_get_is_without_a_body(client: Client) -> None:
+    for path in ("/healthz", "/readyz", "/", "/api/v1/topics", "/api/v1/events"):
+        answer = client.request("HEAD", path)
+
+        assert (answer.status_code, answer.content) == (200, b""), path
+        assert int(answer.headers["content-length"]) > 0
+    assert client.request("HEAD", "/nowhere").status_code == 404
+
+
+def test_a_wrong_method_is_told_all_that_there_are(client: Client) -> None:
+    answer = client.request("DELETE", "/api/v1/topics/top_1/attachments")
+
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET, HEAD, POST, PUT"
+
+
+def test_what_cannot_be_read_is_told_with_errors(client: Client) -> None:
+    answer = client.post("/api/v1/topics", content=b"{", headers={"Content-Type": "application/json"})
+
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["field"] == "request"

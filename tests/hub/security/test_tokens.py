@@ -1,0 +1,141 @@
+"""Tokens: made, found, listed and ended, on both databases."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import pytest
+from sqlalchemy import select, update
+
+from onceward.errors import Conflict, InvalidInput
+from onceward.hub.db.engine import Database
+from onceward.hub.db.tables import tokens as table
+from onceward.hub.security import tokens
+
+
+def test_a_token_is_found_by_its_text_and_only_its_digest_is_kept(database: Database) -> None:
+    with database.write() as tx:
+        made, text = tokens.create(tx, "ci", ["write", "read"])
+    with database.read() as tx:
+        found = tokens.find(tx, text)
+        (row,) = tx.execute(select(table)).all()
+
+    assert re.fullmatch(r"ow_[0-9a-f]{12}_[A-Za-z0-9_-]{43}", text)
+    assert found == made
+    assert found is not None
+    assert (found.name, found.scopes, found.revoked_at) == ("ci", frozenset({"read", "write"}), None)
+    assert row.digest == hashlib.sha256(text.encode()).hexdigest()
+    assert row.scopes == "read write"
+    assert text[-43:] not in str(row)
+    assert made.digest not in repr(made)
+
+
+def test_everything_that_is_not_exactly_the_text_is_no_token(database: Database) -> None:
+    with database.write() as tx:
+        made, text = tokens.create(tx, "ci", ["read"])
+        tokens.create(tx, "other", ["read"])
+    wrong = [
+        "",
+        "ow_",
+        text[:-1],
+        text + "x",
+        text + "\n",
+        " " + text,
+        text.upper(),
+        text[:-1] + ("a" if text[-1] != "a" else "b"),
+        f"ow_{'0' * 12}_{'a' * 43}",
+        f"ow_{made.token_id}_{'a' * 43}",
+        made.digest,
+        "ow_" + "é" * 12 + "_" + "a" * 43,
+        "\ud800",
+        "x" * 100_000,
+    ]
+    with database.read() as tx:
+        found = [tokens.find(tx, text) for text in wrong]
+
+    assert found == [None] * len(wrong)
+
+
+def test_a_revoked_token_is_gone_at_once_and_stays_listed(database: Database) -> None:
+    with database.write() as tx:
+        made, text = tokens.create(tx, "ci", ["read"])
+        kept, kept_text = tokens.create(tx, "other", ["read"])
+    with database.write() as tx:
+        assert tokens.revoke(tx, made.token_id) == 1
+        assert tokens.revoke(tx, made.token_id) == 0
+        assert tokens.revoke(tx, "nobody") == 0
+    with database.read() as tx:
+        assert tokens.find(tx, text) is None
+        assert tokens.find(tx, kept_text) == kept
+        first, second = tokens.listed(tx)
+
+    assert (first.token_id, first.revoked_at is None) == (made.token_id, False)
+    assert second == kept
+
+
+def test_two_live_tokens_may_share_a_name_and_end_together(database: Database) -> None:
+    with database.write() as tx:
+        _, old = tokens.create(tx, "ci", ["read"])
+        new_token, new = tokens.create(tx, "ci", ["read", "write"])
+        assert tokens.find(tx, old) is not None
+        assert tokens.find(tx, new) == new_token
+        assert tokens.revoke(tx, "ci") == 2
+        assert tokens.find(tx, old) is tokens.find(tx, new) is None
+
+
+def test_once_a_token_was_made_the_hub_requires_one_until_it_is_opened_again(database: Database) -> None:
+    with database.write() as tx:
+        assert not tokens.is_required(tx)
+        tokens.create(tx, "a", ["read"])
+        assert tokens.is_required(tx)
+        tokens.revoke(tx, "a")
+        assert tokens.is_required(tx), "the last one is gone, and nobody is let in for that"
+        tokens.open_local(tx)
+        assert not tokens.is_required(tx)
+        tokens.create(tx, "b", ["read"])
+        assert tokens.is_required(tx)
+        tokens.revoke(tx, "b")
+        assert tokens.is_required(tx), "it was opened for the time before that token, not for ever"
+        assert [token.name for token in tokens.listed(tx)] == ["a", "b"], "an opening is not a token"
+
+
+def test_a_hub_with_a_live_token_is_not_opened(database: Database) -> None:
+    with database.write() as tx:
+        tokens.create(tx, "a", ["read"])
+        with pytest.raises(Conflict, match="1 valid token"):
+            tokens.open_local(tx)
+        assert tokens.is_required(tx)
+
+
+def test_a_token_that_is_made_while_the_hub_is_opened_wins(database: Database) -> None:
+    """Two transactions of PostgreSQL may not see each other; this is what they leave behind."""
+    with database.write() as tx:
+        tokens.create(tx, "old", ["read"])
+        tokens.revoke(tx, "old")
+        tokens.open_local(tx)
+        opening = tx.execute(select(table).where(table.c.name == "local")).one()
+        tokens.create(tx, "new", ["read"])
+        tx.execute(update(table).where(table.c.token_id == opening.token_id).values(revoked_at=None))
+        assert tokens.is_required(tx)
+        tokens.revoke(tx, "new")
+        assert tokens.is_required(tx)
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "a" * 129, "a\n", "\x1b[31m", "\u202eevil", " a", "a ", "local", "Anonymous", "\ud800"], ids=ascii
+)
+def test_a_name_that_cannot_be_read_or_means_somebody_else_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput):
+        tokens.check_name(name)
+
+
+@pytest.mark.parametrize("name", ["a", "a" * 128, "Jürgen's laptop", "ci/main", "localhost"])
+def test_other_names_are_as_they_are(name: str) -> None:
+    assert tokens.check_name(name) == name
+
+
+@pytest.mark.parametrize("scopes", [[], ["all"], ["read", "Write"], [""], "read"], ids=str)
+def test_what_is_no_scope_is_refused(scopes: list[str]) -> None:
+    with pytest.raises(InvalidInput):
+        tokens.check_scopes(scopes)

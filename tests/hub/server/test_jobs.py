@@ -1,0 +1,104 @@
+"""What a hub does by itself, also when it stops in the middle of it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+from tests.hub.in_process_hub import in_process_hub
+from tests.hub.tasks_hub import attach, tasks_hub
+from tests.waiting import until
+
+from onceward.hub.config import data_folder
+from onceward.hub.config.config import AttachmentsSettings, Config, EventsSettings, HubSettings
+from onceward.hub.db.engine import Database
+from onceward.hub.server import jobs
+from onceward.ledger.open import open_ledger
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_job_hears_that_the_hub_stops_and_is_waited_for(
+    database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread uses the database, which is closed after it."""
+    began, ended = threading.Event(), threading.Event()
+
+    def without_end(_tx: object, _before: str) -> int:
+        began.set()
+        return 1
+
+    def close() -> None:
+        assert ended.is_set(), "the database was closed while a job used it"
+
+    deleting = jobs.delete_old_events
+
+    def watched(*given: object) -> int:
+        try:
+            return deleting(*given)  # type: ignore[arg-type]
+        finally:
+            ended.set()
+
+    assert database is not None
+    monkeypatch.setattr("onceward.hub.events.log.retain", without_end)
+    monkeypatch.setattr(jobs, "delete_old_events", watched)
+    config = Config(HubSettings(data_dir=str(tmp_path), database=database_url), events=EventsSettings(keep_days=1.0))
+    monkeypatch.setattr(Database, "close", lambda _: close())
+    with in_process_hub(config) as client:
+        # Its loop runs while it is asked something; in between its other threads have room.
+        until(lambda: client.get("/healthz") and began.is_set(), "the job never began")
+
+    assert ended.is_set()
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_hub_says_that_it_does_not_see_the_entries_of_an_earlier_version(
+    database: Database, database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert database is not None
+    config = Config(HubSettings(data_dir=str(tmp_path), database=database_url))
+    with open_ledger(config.ledger_url, namespace="onceward") as before:
+        before.blocking.run("job:artifacts-purge", lambda: 1, effect="idempotent")
+    with in_process_hub(config) as client:
+        until(lambda: client.get("/healthz") and "key_prefix" in caplog.text, "nobody is warned")
+
+    assert 'idempotency.key_prefix = "onceward"' in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("there", "sources"),
+    [("idempotency", {}), ("onceward", {("idempotency", "key_prefix"): "file onceward.toml"})],
+    ids=["nothing", "set"],
+)
+def test_nobody_is_warned_of_entries_that_are_seen_or_not_wanted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, there: str, sources: dict[tuple[str, str], str]
+) -> None:
+    config = Config(HubSettings(data_dir=str(tmp_path)), sources=sources)
+    with open_ledger(config.ledger_url, namespace=there) as before:
+        before.blocking.run("job:artifacts-purge", lambda: 1, effect="idempotent")
+    with data_folder.ledger(config) as ledger:
+        asyncio.run(jobs.warn_of_former_entries(config, ledger))
+
+        assert (ledger.namespace, caplog.text) == ("idempotency", "")
+
+
+def test_a_hub_collects_what_nothing_needs_by_itself_and_again(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    def kept() -> set[str]:
+        return {file.name for file in (tmp_path / "blobs" / "sha256").rglob("*") if file.is_file()}
+
+    no_grace = AttachmentsSettings(gc_grace=0.0)
+    with tasks_hub("sqlite-folder", request, tmp_path, no_grace, gc_interval=0.05) as client:
+        needed = attach(client, b"needed")
+        # The first run may have been over before there was anything; the others come after it.
+        for number in range(3):
+            unneeded = attach(client, b"unneeded %d" % number)
+            assert unneeded["sha256"] in kept()
+            assert client.request("DELETE", f"/v1/attachments/{unneeded['id']}").status_code == 200
+
+            # Its loop runs while it is asked something.
+            until(lambda: client.get("/healthz") and kept() == {needed["sha256"]}, "it was never collected")
+
+        assert client.get(f"/v1/attachments/{needed['id']}/content").content == b"needed"
+        assert client.post("/v1/admin/gc-blobs", json={}).json()["candidate_count"] == 0

@@ -1,0 +1,259 @@
+"""A served hub: when it says that it is ready, what it refuses to do, and how it stops."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from tests.hub.hub_process import RunningHub, running_hub, started_hub
+from tests.hub.server.raw_http import Reading, filled, get, odd
+from tests.waiting import until
+
+from onceward.errors import InvalidConfig, InvalidStoreUrl
+from onceward.hub.config.config import Config, HubSettings
+from onceward.hub.config.data_folder import opened
+from onceward.hub.security.tokens import create, open_local, revoke
+from onceward.hub.server import serve as serving
+from onceward.hub.server.listener import bound, is_loopback, listen, url_of
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def old_data(tmp_path: Path) -> Path:
+    return filled(tmp_path / "old")
+
+
+def test_when_it_says_where_it_listens_it_answers(tmp_path: Path) -> None:
+    """Its folder may have any name."""
+    data_dir = tmp_path / "a b%20c?d#e ü" / "data"
+    with running_hub(data_dir=data_dir, command=odd("plain"), cwd=tmp_path) as hub:
+        message = hub.log_lines()[-1]
+
+        assert int(get(hub, "/pid")) == hub.process.pid
+        assert int(get(hub, "/frozen")) > 10_000, "the collector walks through what is there for good"
+    folder = re.escape(str(data_dir))
+    assert re.fullmatch(rf"onceward: listening on http://127\.0\.0\.1:\d+ \(data in {folder}\)", message)
+    assert (data_dir / "hub.db").is_file()
+    assert stat.S_IMODE(data_dir.stat().st_mode) == 0o700, "it is its owner's alone"
+
+
+def test_where_it_listens_is_one_write_that_no_log_line_can_split(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_dir.mkdir()
+    written: list[str] = []
+    config = Config(hub=HubSettings(port=0, data_dir=str(data_dir)))
+    with bound(config) as listener, monkeypatch.context() as patched:
+        patched.setattr("sys.stdout.write", written.append)
+        serving._announce(config, listener)
+
+    (message,) = [text for text in written if text]
+    assert message.startswith("onceward: listening on http://127.0.0.1:")
+    assert message.endswith(f"(data in {data_dir})\n")
+
+
+def test_it_listens_on_ipv6_too() -> None:
+    config = Config(hub=HubSettings(host="::1", port=0))
+    with bound(config) as listener:
+        listen(config, listener)
+        port = listener.getsockname()[1]
+        socket.create_connection(("::1", port), timeout=5).close()
+
+        assert url_of(listener, "::1") == f"http://[::1]:{port}"
+        assert is_loopback(listener)
+
+
+def test_a_client_whose_machine_is_gone_is_noticed_in_minutes() -> None:
+    config = Config(hub=HubSettings(port=0))
+    with bound(config) as listener:
+        listen(config, listener)
+        with socket.create_connection(listener.getsockname(), timeout=5), listener.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 120_000
+
+
+# What it refuses.
+
+
+def never(config: Config) -> object:
+    raise AssertionError(f"it was not refused: {config}")
+
+
+def refusal(kind: type[Exception], data_dir: Path, **hub: str | int) -> str:
+    settings = HubSettings(**{"data_dir": str(data_dir), "port": 0, **hub})  # type: ignore[arg-type]
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(kind) as caught:
+        serving.serve(Config(hub=settings), never)
+    assert signal.getsignal(signal.SIGTERM) is before
+    return str(caught.value)
+
+
+def test_a_port_that_is_taken_is_refused_before_anything_is_made(data_dir: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        message = refusal(InvalidConfig, data_dir, port=port)
+
+    assert message == (
+        f"port {port} on 127.0.0.1 is in use by another program; stop it, or choose another port with --port"
+    )
+    assert not data_dir.exists()
+
+
+def test_of_two_that_start_at_once_on_one_port_the_later_is_refused(data_dir: Path) -> None:
+    """Both may bind it as long as neither listens."""
+    with bound(Config(hub=HubSettings(port=0))) as first:
+        config = Config(hub=HubSettings(port=first.getsockname()[1], data_dir=str(data_dir)))
+        with bound(config) as second:
+            listen(config, first)
+            with pytest.raises(InvalidConfig, match="is in use by another program"):
+                listen(config, second)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("file/data", "Not a directory"), ("file", "a file has this name")], ids=["within", "at"]
+)
+def test_a_data_folder_that_cannot_be_made_is_refused(tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "file").touch()
+
+    message = refusal(InvalidConfig, tmp_path / name)
+
+    assert message.startswith("hub.data_dir: cannot create the folder")
+    assert message.endswith(f": {why}; choose another with --data-dir")
+
+
+def test_an_address_that_others_can_reach_needs_a_hub_that_requires_a_token(data_dir: Path) -> None:
+    """It is bound here and not listened on, so that nobody reaches it."""
+    message = refusal(InvalidConfig, data_dir, host="0.0.0.0")  # noqa: S104
+
+    config = Config(hub=HubSettings(data_dir=str(data_dir), host="0.0.0.0", port=0))  # noqa: S104
+    with opened(config) as database, bound(config) as listener:
+        with database.write() as tx:
+            create(tx, "ada", ["read"])
+        serving._check_tokens(config, listener, database)
+        with database.write() as tx:
+            revoke(tx, "ada")
+        # Nobody gets in without one, and the next can be made while it runs.
+        serving._check_tokens(config, listener, database)
+        with database.write() as tx:
+            open_local(tx)
+        with pytest.raises(InvalidConfig):
+            serving._check_tokens(config, listener, database)
+
+    assert message.startswith("0.0.0.0 can be reached from other machines, but no token exists yet; first run")
+    assert "`onceward token create NAME --scope read --scope write`" in message
+
+
+def test_an_address_of_another_machine_is_refused(data_dir: Path) -> None:
+    message = refusal(InvalidConfig, data_dir, host="192.0.2.1")
+
+    assert message == "192.0.2.1 is not an address of this machine; choose another with --host"
+
+
+def test_stores_that_cannot_be_opened_are_refused(data_dir: Path) -> None:
+    assert "colour" in refusal(InvalidStoreUrl, data_dir, ledger="redis://h/0?colour=red")
+    assert "the folder of '/nowhere/at/all.db' does not exist" in refusal(
+        InvalidStoreUrl, data_dir, database="sqlite:////nowhere/at/all.db"
+    )
+
+
+def test_an_application_that_does_not_start_ends_it_with_the_reason(old_data: Path) -> None:
+    with started_hub(data_dir=old_data, command=odd("fails-to-start")) as hub:
+        assert hub.wait() == 1
+
+    assert any("the roof is gone" in line for line in hub.log_lines())
+    assert not any("listening" in line for line in hub.log_lines())
+
+
+# How it stops.
+
+
+def test_a_signal_while_it_starts_ends_it_quietly(old_data: Path) -> None:
+    with started_hub(data_dir=old_data, command=odd("slow-start")) as hub:
+        hub.wait_for_line("app: starting")
+        assert hub.stop() == 0
+
+    assert hub.log_lines()[0] == "app: starting", "it says that it listens only when it does"
+    assert "Traceback" not in "\n".join(hub.log_lines())
+
+
+def test_a_signal_that_is_swallowed_while_it_starts_ends_it_all_the_same(old_data: Path) -> None:
+    """As by an `except:` in a module that is being imported."""
+    with started_hub(data_dir=old_data, command=odd("told-while-deaf")) as hub:
+        assert hub.wait() == 0
+
+    assert hub.log_lines() == []
+
+
+@pytest.fixture
+def plain(old_data: Path) -> Iterator[RunningHub]:
+    with running_hub(data_dir=old_data, command=odd("plain")) as hub:
+        yield hub
+
+
+def test_it_stops_in_order(plain: RunningHub) -> None:
+    """No new connections; streams end with their resume id; what is under way is finished; then it closes."""
+    with closing(Reading(plain, "/stream")) as stream, closing(Reading(plain, "/slow")) as slow:
+        plain.process.terminate()
+        plain.wait_for_line("streams are stopped")
+
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", plain.port), timeout=5).close()
+        assert stream.response.read() == b"resume from 7\n"
+        slow.finish()
+        assert slow.response.read() == b"done\n"
+
+    assert plain.wait() == 0
+    assert plain.log_lines()[1:] == ["app: streams are stopped", "app: the slow request is done", "app: closed"]
+
+
+def test_stopping_by_ctrl_c_takes_no_longer_than_the_grace(old_data: Path) -> None:
+    """Streams that never end and a request that never ends share the one grace."""
+    grace = {"ONCEWARD_HUB__GRACE_SECONDS": "0.5"}
+    with (
+        running_hub(data_dir=old_data, env=grace, command=odd("endless-streams")) as hub,
+        closing(Reading(hub, "/slow")),
+    ):
+        began = time.monotonic()
+        hub.process.send_signal(signal.SIGINT)
+        code = hub.wait()
+        took = time.monotonic() - began
+
+    assert code == 0
+    assert took < 3
+    assert hub.log_lines()[-1] == "app: closed"
+
+
+@pytest.mark.parametrize("waits_for", ["streams", "requests"])
+def test_a_second_ctrl_c_ends_the_grace_and_closes_in_order(old_data: Path, waits_for: str) -> None:
+    env = {"ONCEWARD_HUB__GRACE_SECONDS": "60"}
+    name = "endless-streams" if waits_for == "streams" else "plain"
+    with running_hub(data_dir=old_data, env=env, command=odd(name)) as hub, closing(Reading(hub, "/slow")):
+        hub.process.send_signal(signal.SIGINT)
+        until(lambda: "app: streams are stopped" in hub.log_lines(), "it began to stop")
+        began = time.monotonic()
+        hub.process.send_signal(signal.SIGINT)
+        code = hub.wait()
+        took = time.monotonic() - began
+
+    assert code == 0
+    assert took < 10
+    assert hub.log_lines()[-1] == "app: closed"
+
+
+def test_what_cannot_be_stopped_does_not_keep_the_process(old_data: Path) -> None:
+    env = {"ONCEWARD_HUB__GRACE_SECONDS": "0", "CLOSE_SECONDS": "0.5"}
+    with running_hub(data_dir=old_data, env=env, command=odd("plain")) as hub:
+        Reading(hub, "/thread").close()
+        assert hub.stop() == 1
+
+    assert hub.log_lines()[-1] == "onceward: still busy after the grace period; exiting now"

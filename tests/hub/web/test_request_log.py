@@ -1,0 +1,230 @@
+"""One line for each request: what is in it, what is never in it, and that all loggers speak alike."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+from tests.hub.asgi_client import AsgiResponse, Headers, ask, bearer, request, websocket
+
+from onceward.http.asgi_types import App, Receive, Send
+from onceward.http.observer import HttpObserver
+from onceward.http.problem import Response
+from onceward.http.response.replay import REPLAYED, send_response
+from onceward.hub.security.auth import LOCAL
+from onceward.hub.web.request_log import RequestLogMiddleware, configure
+
+
+@pytest.fixture(name="log")
+def _log() -> Iterator[io.StringIO]:
+    """What is logged, as JSON. Afterwards logging is as it was."""
+    root, access = logging.getLogger(), logging.getLogger("uvicorn.access")
+    before = root.handlers[:], root.level
+    stream = io.StringIO()
+    configure("auto", "info", stream)
+    yield stream
+    root.handlers[:], level = before
+    root.setLevel(level)
+    access.disabled = False
+
+
+def lines(log: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.getvalue().splitlines()]
+
+
+def answering(status: int = 200, headers: Headers = (), body: bytes = b"") -> App:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        del receive
+        scope["state"]["principal"] = LOCAL
+        await send_response(send, Response(status, tuple(headers), body))
+
+    return app
+
+
+def asked(app: App, method: str, path: str, headers: Headers = (), **more: Any) -> AsgiResponse:
+    return ask(RequestLogMiddleware(app), request(method, path, headers, **more))
+
+
+def test_a_check_of_a_key_is_an_event_with_a_plain_name_and_its_fields(log: io.StringIO) -> None:
+    HttpObserver(metrics=False).checked("order-1", "processing_started", cached=False, seconds=0.001)
+    (line,) = lines(log)
+
+    assert (line["event"], line["logger"]) == ("idempotency_check", "onceward.http")
+    assert (line["idempotency_key"], line["status"], line["cached"]) == ("order-1...", "processing_started", False)
+
+
+def test_a_request_is_one_line_that_says_all_of_it(log: io.StringIO) -> None:
+    answered = asked(answering(201, (REPLAYED,), b"12345"), "POST", "/api/v1/topics")
+    (line,) = lines(log)
+
+    assert line.pop("time").endswith("Z")
+    assert line.pop("duration_ms") >= 0
+    assert line == {
+        "event": "request",
+        "level": "info",
+        "logger": "onceward.request",
+        "method": "POST",
+        "path": "/api/v1/topics",
+        "status": 201,
+        "principal": "local",
+        "request_id": answered.headers["x-request-id"],
+        "bytes": 5,
+        "replayed": True,
+    }
+
+
+def test_a_line_never_has_a_token_a_key_or_a_query(log: io.StringIO) -> None:
+    secret = "s3cret-that-must-not-be-seen"  # noqa: S105  # for this test
+    headers = (*bearer(secret), (b"idempotency-key", secret.encode()), (b"cookie", secret.encode()))
+    asked(answering(body=secret.encode()), "POST", f"/x?token={secret}", headers)
+    ask(
+        RequestLogMiddleware(refusing),
+        websocket(f"/ws?token={secret}", headers, offered=["onceward", f"onceward.bearer.{secret}"]),
+    )
+
+    assert len(lines(log)) == 2
+    assert secret not in log.getvalue()
+
+
+def test_a_path_cannot_draw_on_the_terminal(log: io.StringIO) -> None:
+    asked(answering(), "GET", "/x", raw_path=b"/\x1b[31m\xff\n" + b"y" * 5000)
+    (line,) = lines(log)
+
+    assert line["path"].startswith("/\\x1b[31m\\xff\\ny")
+    assert len(line["path"]) < 300
+
+
+@pytest.mark.parametrize("sent", [b"abc", b"A-1_b.c:d", b"x" * 64])
+def test_a_sensible_request_id_is_the_clients(log: io.StringIO, sent: bytes) -> None:
+    answered = asked(answering(), "GET", "/x", ((b"x-request-id", sent),))
+
+    assert answered.headers["x-request-id"] == lines(log)[0]["request_id"] == sent.decode()
+
+
+@pytest.mark.parametrize("sent", [b"", b"a b", b"x" * 65, b"\x1b[31m", b"a\n", b"\xff"], ids=repr)
+def test_any_other_request_id_is_replaced(log: io.StringIO, sent: bytes) -> None:
+    answered = asked(answering(), "GET", "/x", ((b"x-request-id", sent),))
+
+    assert answered.headers["x-request-id"] == lines(log)[0]["request_id"] != sent.decode("latin-1")
+    assert len(answered.headers["x-request-id"]) == 16
+
+
+def test_what_is_logged_meanwhile_carries_the_request_id(log: io.StringIO) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        logging.getLogger("onceward.http").warning("idempotency_check", extra={"status": "in_doubt", "cached": False})
+        await answering()(scope, receive, send)
+
+    async def served(scope: Any, receive: Receive, send: Send) -> None:
+        await RequestLogMiddleware(app)(scope, receive, send)
+        logging.getLogger("onceward.http").warning("later")
+
+    ask(served, request("GET", "/x", ((b"x-request-id", b"abc"),)))
+    check, _, later = lines(log)
+
+    assert (check["event"], check["status"], check["cached"]) == ("idempotency_check", "in_doubt", False)
+    assert check["request_id"] == "abc"
+    assert "request_id" not in later
+
+
+async def failing(_scope: Any, _receive: Receive, _send: Send) -> None:
+    raise RuntimeError("secret")
+
+
+def test_what_raises_is_a_line_with_500_and_one_with_the_trace(log: io.StringIO) -> None:
+    answered = asked(failing, "GET", "/x", ((b"x-request-id", b"abc"),))
+    trace, line = lines(log)
+
+    assert (answered.status, line["status"]) == (500, 500)
+    assert "RuntimeError: secret" in trace["exception"]
+    assert trace["request_id"] == line["request_id"] == answered.headers["x-request-id"]
+
+
+async def refusing(_scope: Any, receive: Receive, send: Send) -> None:
+    await receive()
+    await send({"type": "websocket.close", "code": 1008})
+
+
+async def streaming(_scope: Any, receive: Receive, send: Send) -> None:
+    await receive()
+    await send({"type": "websocket.accept"})
+    assert open_streams() == before + 1
+    await send({"type": "onceward.frames", "data": b"x"})
+    while (await receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def closing(_scope: Any, receive: Receive, send: Send) -> None:
+    await receive()
+    await send({"type": "websocket.accept"})
+    await send({"type": "websocket.close", "code": 4001})
+    await receive()
+
+
+def open_streams() -> float:
+    return REGISTRY.get_sample_value("onceward_streams") or 0.0
+
+
+before = 0.0
+
+
+@pytest.mark.parametrize(
+    ("app", "status", "code"),
+    [(streaming, 101, 1001), (closing, 101, 4001), (refusing, 403, None), (failing, 500, None)],
+    ids=["left", "closed", "refused", "failed"],
+)
+def test_a_websocket_is_one_line_at_its_end(log: io.StringIO, app: App, status: int, code: int | None) -> None:
+    global before  # noqa: PLW0603  # the streams that other tests left open
+    before = open_streams()
+    answered = ask(RequestLogMiddleware(app), websocket("/ws"))
+    line = lines(log)[-1]
+
+    assert (line["event"], line["path"]) == ("websocket", "/ws")
+    assert (line["status"], line["close_code"]) == (status, code)
+    assert line["duration_ms"] >= 0
+    assert app is not failing or answered.headers["x-request-id"] == line["request_id"]
+    assert open_streams() == before
+
+
+def test_a_client_that_leaves_without_an_answer_is_a_line_as_well(log: io.StringIO) -> None:
+    async def silent(scope: Any, receive: Receive, send: Send) -> None:
+        pass
+
+    asked(silent, "GET", "/x")
+
+    assert lines(log)[0]["status"] == 499
+
+
+def test_uvicorn_speaks_like_everybody_and_its_access_lines_are_ours(log: io.StringIO) -> None:
+    logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+    logging.getLogger("uvicorn.error").warning('%s - "WebSocket %s" %d', "127.0.0.1:1", "/ws?secret", 403)
+    logging.getLogger("uvicorn.access").info("GET / 200")
+    (line,) = lines(log)
+
+    assert (line["logger"], line["event"]) == ("uvicorn.error", "Invalid HTTP request received.")
+
+
+def test_the_level_is_the_one_that_was_asked_for(log: io.StringIO) -> None:
+    configure("json", "warning", log)
+    asked(answering(), "GET", "/x")
+
+    assert lines(log) == []
+
+
+@pytest.mark.parametrize(("log_format", "is_json"), [("auto", False), ("json", True), ("console", False)])
+def test_a_terminal_gets_text_and_everything_else_json(log: io.StringIO, log_format: str, is_json: bool) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    del log
+    terminal = Terminal()
+    configure(log_format, "info", terminal)
+    asked(answering(), "GET", "/x")
+
+    assert terminal.getvalue().startswith("{") == is_json
+    assert "/x" in terminal.getvalue()

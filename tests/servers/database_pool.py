@@ -1,0 +1,94 @@
+"""Databases of one template, lent to one test after the other. Making one takes ten times as long as most tests do.
+
+A database comes back into use only if the test left nothing but rows: no connection, no change of the catalogs, and not
+so many rows that their traces could steer a plan. Whatever else is done to it, it is not lent again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+from tests.servers.postgres import PostgresServer
+
+# What ends a session is told to its client before the server has cleared it away.
+_CHECKS, _CHECK_SECONDS = 40, 0.005
+_ROWS_MAX = 1_000
+
+# Any change of a definition writes its row of a catalog anew, under a new transaction id.
+_SHAPE = " UNION ALL ".join(
+    f"SELECT '{catalog}', count(*), max(xmin::text::bigint) FROM {catalog}"  # noqa: S608  # constants
+    for catalog in (
+        "pg_attribute", "pg_class", "pg_constraint", "pg_index", "pg_namespace", "pg_proc", "pg_trigger", "pg_type",
+    )
+)  # fmt: skip
+_OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+_TABLES = "SELECT schemaname, tablename FROM pg_tables WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
+_SEQUENCES = "SELECT schemaname || '.' || sequencename, start_value, last_value FROM pg_sequences ORDER BY 1"
+
+
+class DatabasePool:
+    """`template` is the name of a database that nobody is connected to."""
+
+    def __init__(self, server: PostgresServer, template: str) -> None:
+        self._server = server
+        self._template = template
+        self._free: list[str] = []
+        with psycopg.connect(server.url(template)) as connection:
+            self._shape = connection.execute(_SHAPE).fetchall()
+            self._sequences = connection.execute(_SEQUENCES).fetchall()
+            self._rows = {table: _rows(connection, table) for table in connection.execute(_TABLES).fetchall()}
+
+    @contextmanager
+    def borrow(self) -> Iterator[str]:
+        """The URL of a database that is as the template is, and nobody else's."""
+        url = self._free.pop() if self._free else self._server.create_database(self._template)
+        yield url
+        if self._restored(url):
+            self._free.append(url)
+
+    def _restored(self, url: str) -> bool:
+        try:
+            with psycopg.connect(url, autocommit=True) as connection:
+                connection.execute("SET lock_timeout = '1s'; SET synchronous_commit = off")
+                if _is_in_use(connection) or connection.execute(_SHAPE).fetchall() != self._shape:
+                    return False
+                # Without their triggers: the log of events lets nobody delete.
+                connection.execute("SET session_replication_role = replica")
+                with connection.transaction():
+                    return self._restore(connection) <= _ROWS_MAX
+        except psycopg.Error:
+            # Its test has dropped, stopped or locked it.
+            return False
+
+    def _restore(self, connection: psycopg.Connection) -> int:
+        """How many rows there were."""
+        deleted = 0
+        for table, rows in self._rows.items():
+            deleted += connection.execute(_named("DELETE FROM {}", table)).rowcount
+            if rows:
+                refill = "INSERT INTO {0} OVERRIDING SYSTEM VALUE SELECT * FROM json_populate_recordset(NULL::{0}, %s)"
+                connection.execute(_named(refill, table), [json.dumps(rows)])
+        for name, start, last in self._sequences:
+            connection.execute("SELECT setval(%s, %s, %s)", [name, last or start, last is not None])
+        return deleted
+
+
+def _rows(connection: psycopg.Connection, table: tuple[str, str]) -> list[Any]:
+    return [row for (row,) in connection.execute(_named("SELECT to_json(t) FROM {} AS t", table)).fetchall()]
+
+
+def _named(text: LiteralString, table: tuple[str, str]) -> sql.Composed:
+    return sql.SQL(text).format(sql.Identifier(*table))
+
+
+def _is_in_use(connection: psycopg.Connection) -> bool:
+    for _ in range(_CHECKS):
+        if connection.execute(_OTHERS).fetchone() == (0,):
+            return False
+        connection.execute("SELECT pg_sleep(%s)", [_CHECK_SECONDS])
+    return True

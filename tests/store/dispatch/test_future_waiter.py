@@ -1,0 +1,129 @@
+"""A task that waits for an answer is stepped by whoever brings it: once, however it ends, and whatever the others do."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+import pytest
+from tests.waiting import SECONDS_MAX
+
+from onceward.store.dispatch.future import RESULT_SECONDS, StoreFuture, resolve_all
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    loop = asyncio.new_event_loop()
+    yield loop
+    loop.close()
+
+
+def future(timeout: float = RESULT_SECONDS) -> StoreFuture[int]:
+    return StoreFuture(threading.Lock(), timeout)
+
+
+def waiting(loop: asyncio.AbstractEventLoop, *wanted: StoreFuture[int]) -> list[asyncio.Task[int]]:
+    """Tasks that have begun to wait, one for each."""
+
+    async def result(one: StoreFuture[int]) -> int:
+        return await one
+
+    tasks = [loop.create_task(result(one)) for one in wanted]
+    turn(loop)
+    return tasks
+
+
+def turn(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_until_complete(asyncio.sleep(0))
+
+
+def test_the_step_comes_in_the_turn_in_which_the_answer_does(loop: asyncio.AbstractEventLoop) -> None:
+    one, other = future(), future()
+    tasks = waiting(loop, one, other)
+
+    resolve_all([(one, 1, None), (other, 2, None)])
+    turn(loop)
+
+    assert [task.done() and task.result() for task in tasks] == [1, 2]
+
+
+def test_a_task_that_is_cancelled_is_stepped_once_and_abandons_its_answer(loop: asyncio.AbstractEventLoop) -> None:
+    one = future()
+    (task,) = waiting(loop, one)
+
+    task.cancel()
+    resolve_all([(one, 1, None)])
+    turn(loop)
+    turn(loop)
+
+    assert (task.cancelled(), one.abandoned, one.result()) == (True, True, 1)
+
+
+def test_a_task_that_was_told_is_not_cancelled_by_what_it_waited_for(loop: asyncio.AbstractEventLoop) -> None:
+    one = future()
+
+    async def answer_and_rest() -> int:
+        found = await one
+        await asyncio.Event().wait()
+        return found
+
+    task = loop.create_task(answer_and_rest())
+    turn(loop)
+    resolve_all([(one, 1, None)])
+    turn(loop)
+    assert one.waiter is not None
+    assert one.waiter.cancel() is False
+    task.cancel()
+    turn(loop)
+
+    assert (task.cancelled(), one.abandoned) == (True, False)
+
+
+def test_an_interrupt_in_one_step_keeps_nobody_else_waiting(loop: asyncio.AbstractEventLoop) -> None:
+    one, other = future(), future(SECONDS_MAX)
+
+    async def interrupted() -> None:
+        await one
+        raise KeyboardInterrupt
+
+    first = loop.create_task(interrupted())
+    (second,) = waiting(loop, other)
+    resolve_all([(one, 1, None), (other, 2, None)])
+
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(second)
+
+    assert loop.run_until_complete(asyncio.wait_for(second, RESULT_SECONDS)) == 2
+    with pytest.raises(KeyboardInterrupt):
+        first.result()
+
+
+def test_a_task_keeps_its_own_context(loop: asyncio.AbstractEventLoop) -> None:
+
+    who: ContextVar[str] = ContextVar("who", default="nobody")
+    seen: list[str] = []
+
+    async def ask(name: str, one: StoreFuture[int]) -> None:
+        who.set(name)
+        await one
+        seen.append(who.get())
+
+    one, other = future(), future()
+    tasks = [loop.create_task(ask("ada", one)), loop.create_task(ask("bob", other))]
+    turn(loop)
+    resolve_all([(one, 1, None), (other, 2, None)])
+    loop.run_until_complete(asyncio.gather(*tasks))
+
+    assert seen == ["ada", "bob"]
+
+
+def test_an_answer_that_comes_in_the_turn_in_which_patience_ends_is_taken(loop: asyncio.AbstractEventLoop) -> None:
+    """As after a long sleep of the machine, when everything is due at once."""
+    one = future(timeout=0.001)
+    (task,) = waiting(loop, one)
+    loop.call_later(0.002, resolve_all, [(one, 1, None)])
+    threading.Event().wait(0.01)  # the loop stands still meanwhile
+
+    assert loop.run_until_complete(task) == 1

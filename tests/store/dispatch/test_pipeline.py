@@ -1,0 +1,407 @@
+"""Batches that a loop sends itself: who sends, who completes them, and that nobody waits for a loop that is busy."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from contextlib import closing
+
+import pytest
+from tests.store.dispatch.pipelined_store import PipelinedMemoryStore, run, write_on
+from tests.store.gated_store import BlockableStore, begin, block, refuse_key
+from tests.waiting import soon, until
+
+from onceward import errors
+from onceward.core.claim import Ref, Status, WriteResult
+from onceward.store.dispatch.batcher import Batcher
+from onceward.store.dispatch.inflight import EncodedBatch, SentBatch
+from onceward.store.dispatch.pipeline import EARLY_MIN
+from onceward.testing import PipelinedStore
+
+
+@pytest.fixture
+def store() -> PipelinedMemoryStore:
+    return PipelinedMemoryStore()
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.usefixtures("patient")
+def test_a_loop_sends_and_takes_in_without_a_thread(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+    async def main() -> None:
+        for number in range(3):
+            assert (await write_on(batcher, begin(f"k{number}"))).applied
+
+    run(main)
+
+    assert store.finished == ["MainThread"] * 3
+    assert store.batches == []
+
+
+def test_what_comes_in_pieces_is_taken_in_piece_by_piece(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+    store.pieces = 3
+
+    async def main() -> None:
+        assert (await write_on(batcher, begin("k"))).applied
+
+    run(main)
+
+    assert store.sent_batches[0].polls == 3
+
+
+def test_a_flight_whose_loop_is_busy_is_brought_home_by_the_thread(
+    store: PipelinedMemoryStore, batcher: Batcher
+) -> None:
+    store.completes = False
+    results: list[WriteResult] = []
+
+    async def main() -> None:
+        first = asyncio.ensure_future(write_on(batcher, begin("first")))
+        await soon(lambda: bool(store.sent_batches))
+        other = threading.Thread(target=lambda: results.append(block(batcher.write(begin("second")))))
+        other.start()
+        other.join(10)  # the loop does nothing else meanwhile
+        assert results[0].applied
+        assert (await first).applied
+        # The loop's reader runs, and is removed.
+        store.completes = True
+        assert (await write_on(batcher, begin("third"))).applied
+
+    run(main)
+
+    assert store.finished[0] == "onceward-store"
+
+
+def test_a_claim_is_renewed_while_the_loop_that_sent_something_is_busy(
+    store: PipelinedMemoryStore, batcher: Batcher
+) -> None:
+    async def main() -> None:
+        held = await write_on(batcher, begin("held"))
+        assert held.entry is not None
+        store.completes = False
+        asyncio.ensure_future(write_on(batcher, begin("other")))  # noqa: RUF006  # ends with the loop
+        await soon(lambda: len(store.sent_batches) == 2)
+        renewal = batcher.start_renewal(held.entry, lease=150_000, retain=1_000_000, seconds=60)
+        until(lambda: store.writes_of("held"), "nobody renewed it")  # the loop does nothing else meanwhile
+        batcher.stop_renewal(renewal)
+
+    run(main)
+
+
+def test_a_flight_whose_loop_was_closed_is_brought_home_before_the_next(
+    store: PipelinedMemoryStore, batcher: Batcher
+) -> None:
+    store.completes = False
+
+    async def leave() -> None:
+        asyncio.ensure_future(write_on(batcher, begin("left")))  # noqa: RUF006  # nobody waits for it
+        await soon(lambda: bool(store.sent_batches))
+
+    async def come() -> None:
+        store.completes = True
+        began = time.monotonic()
+        assert (await write_on(batcher, begin("next"))).applied
+        assert time.monotonic() - began < 5
+
+    run(leave)
+    run(come)
+
+    # Its caller was cancelled with the loop: what it claimed is free again.
+    until(lambda: [write.__class__.__name__ for write in store.writes_of("left")] == ["Move"])
+    (entry,) = store.read([Ref("s", "left")]).entries
+    assert entry is None or entry.status is not Status.IN_PROGRESS
+
+
+def test_what_spoils_a_flight_is_found_by_the_thread(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+    store.spoil = refuse_key("k3")
+
+    async def main() -> list[object]:
+        return await asyncio.gather(
+            *(write_on(batcher, begin(f"k{number}")) for number in range(EARLY_MIN)), return_exceptions=True
+        )
+
+    results: list[object] = []
+
+    async def gathered() -> None:
+        results.extend(await main())
+
+    run(gathered)
+
+    assert [type(result) for result in results] == [
+        errors.WriteRefused if number == 3 else WriteResult for number in range(EARLY_MIN)
+    ]
+    assert store.finished == ["MainThread"]
+    assert store.batches, "the thread takes it apart"
+
+
+def test_a_lone_write_that_is_refused_in_flight_is_told(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+    store.spoil = refuse_key("bad")
+
+    async def main() -> None:
+        with pytest.raises(errors.WriteRefused, match="the data of bad is bad"):
+            await write_on(batcher, begin("bad"))
+        assert (await write_on(batcher, begin("good"))).applied
+
+    run(main)
+
+
+@pytest.mark.parametrize("error", [errors.StoreUnavailable("gone"), ValueError("a bug")])
+def test_each_aboard_hears_what_went_wrong(store: PipelinedMemoryStore, batcher: Batcher, error: Exception) -> None:
+    def spoil(_: object) -> None:
+        raise error
+
+    async def main() -> None:
+        store.spoil = spoil
+        failed = await asyncio.gather(
+            *(write_on(batcher, begin(f"k{number}")) for number in range(3)), return_exceptions=True
+        )
+        assert {type(one) for one in failed} == {errors.StoreUnavailable}
+        assert len({id(one) for one in failed}) == 3
+        store.spoil = lambda _: None
+        assert (await write_on(batcher, begin("k"))).applied
+
+    run(main)
+
+
+@pytest.mark.parametrize("error", [errors.StoreUnavailable("gone"), ValueError("a bug")])
+def test_what_cannot_be_sent_is_told_and_the_store_is_free(
+    store: PipelinedMemoryStore, batcher: Batcher, error: Exception
+) -> None:
+    async def main() -> None:
+        store.raises = error
+        with pytest.raises(errors.StoreUnavailable):
+            await write_on(batcher, begin("k"))
+        store.raises = None
+        assert (await write_on(batcher, begin("k", "again"))).applied
+
+    run(main)
+
+
+def test_an_interrupt_while_sending_leaves_the_store_free(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+    async def main() -> None:
+        store.raises = KeyboardInterrupt()  # type: ignore[assignment]
+        await write_on(batcher, begin("k"))
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+    store.raises = None
+
+    async def after() -> None:
+        assert (await write_on(batcher, begin("k", "again"))).applied
+
+    run(after)
+
+
+def test_what_has_to_wait_first_goes_through_the_thread(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+    store.connected = False
+
+    async def main() -> None:
+        assert (await write_on(batcher, begin("k0"))).applied
+        many = await asyncio.gather(*(write_on(batcher, begin(f"n{number}")) for number in range(100)))
+        assert all(result.applied for result in many)
+        store.connected = True
+        number = 0
+        while not store.sizes:  # the thread may be awake still, and serve some
+            number += 1
+            assert (await write_on(batcher, begin(f"k{number}"))).applied
+
+    run(main)
+
+    by_thread = {write.key for batch in store.batches for write in batch}
+    assert {"k0", *(f"n{number}" for number in range(100))} <= by_thread
+    assert len(store.batches) < 50, "they do not share batches"
+
+
+def test_a_flight_that_has_to_wait_for_more_is_finished_by_the_thread(
+    store: PipelinedMemoryStore, batcher: Batcher
+) -> None:
+    store.blocks = True
+
+    async def main() -> None:
+        assert (await write_on(batcher, begin("k0"))).applied
+        assert (await write_on(batcher, begin("k1"))).applied
+
+    run(main)
+
+    assert set(store.finished) == {"onceward-store"}
+
+
+def test_a_loop_without_readers_leaves_its_flights_to_the_thread(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+    async def main() -> None:
+        def no_readers(*_: object) -> None:
+            raise NotImplementedError
+
+        asyncio.get_running_loop().add_reader = no_readers  # type: ignore[assignment, method-assign]
+        assert (await write_on(batcher, begin("k"))).applied
+
+    run(main)
+
+    assert store.finished == ["onceward-store"]
+
+
+def test_who_is_cancelled_in_the_air_gives_its_claim_back(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+    store.completes = False
+
+    async def main() -> None:
+        task = asyncio.ensure_future(write_on(batcher, begin("k")))
+        await soon(lambda: bool(store.sent_batches))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        store.completes = True
+        store.sent_batches[0].complete()
+        await soon(lambda: store.read([Ref("s", "k")]).entries == (None,))
+
+    run(main)
+
+
+def test_a_read_does_not_overtake_a_flight(batcher: Batcher) -> None:
+    async def main() -> None:
+        written = asyncio.ensure_future(write_on(batcher, begin("k")))
+        await asyncio.sleep(0)
+        reading = await batcher.read([Ref("s", "k")])
+        assert reading.entries[0] is not None
+        assert (await written).applied
+
+    run(main)
+
+
+def test_a_thread_gets_the_store_from_loops_that_never_rest(batcher: Batcher) -> None:
+    over = threading.Event()
+    waited: list[float] = []
+
+    def blocking() -> None:
+        for number in range(20):
+            began = time.monotonic()
+            block(batcher.write(begin(f"thread-{number}")))
+            waited.append(time.monotonic() - began)
+        over.set()
+
+    async def busy(caller: int) -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            await write_on(batcher, begin(f"loop-{caller}-{number}"))
+
+    async def main() -> None:
+        thread = threading.Thread(target=blocking)
+        thread.start()
+        await asyncio.gather(*(busy(caller) for caller in range(32)))
+        thread.join()
+
+    run(main)
+
+    assert len(waited) == 20
+    assert sorted(waited)[10] < 1
+
+
+def test_closing_waits_for_what_is_in_the_air(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+    store.completes = False
+
+    async def main() -> None:
+        task = asyncio.ensure_future(write_on(batcher, begin("k")))
+        await soon(lambda: bool(store.sent_batches))
+        await asyncio.to_thread(batcher.close)
+        assert (await task).applied
+
+    run(main)
+
+
+@pytest.mark.parametrize("number", [1, EARLY_MIN - 1, EARLY_MIN, EARLY_MIN + 1])
+@pytest.mark.parametrize("readers", [True, False], ids=["", "no readers"])
+def test_as_many_as_are_sent_early_do_not_wait_when_the_thread_has_to_finish(
+    store: PipelinedMemoryStore, batcher: Batcher, number: int, readers: bool
+) -> None:
+    store.blocks = readers
+
+    async def main() -> None:
+        if not readers:
+            asyncio.get_running_loop().add_reader = refused  # type: ignore[assignment, method-assign]
+        began = time.monotonic()
+        await asyncio.gather(*(write_on(batcher, begin(f"k{n}")) for n in range(number)))
+        assert time.monotonic() - began < 3
+
+    def refused(*_: object) -> None:
+        raise NotImplementedError
+
+    run(main)
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_thread_that_waits_for_the_store_comes_before_the_next_flight(
+    store: PipelinedMemoryStore, batcher: Batcher
+) -> None:
+    async def main() -> None:
+        store.completes = False
+        first = asyncio.ensure_future(write_on(batcher, begin("first")))
+        await soon(lambda: bool(store.sent_batches))
+        reading = batcher.read([Ref("s", "first")])
+        await soon(lambda: batcher._pipeline._threads_waiting == 1)
+        second = asyncio.ensure_future(write_on(batcher, begin("second")))
+        await asyncio.sleep(0)
+        store.completes = True
+        store.sent_batches[0].complete()
+        assert (await first).applied
+        assert (await second).applied
+        assert (await reading).entries[0] is not None
+
+    run(main)
+
+    assert [write.key for batch in store.batches for write in batch] == ["second"]
+    assert store.sizes == [1]
+
+
+def test_what_was_put_back_keeps_its_order(batcher: Batcher) -> None:
+    sent = [batcher.write(begin(f"k{number}")) for number in range(5)]
+
+    batcher.queue.restore(batcher.queue.gather())
+
+    assert batcher.queue.gather() == sent
+    batcher.queue.restore(sent)
+
+
+class EarlierNames(BlockableStore):
+    """A store with the names that this interface had at first: `pack`, `depart` and `grounded`."""
+
+    def __init__(self, store: PipelinedMemoryStore) -> None:
+        super().__init__()
+        self._current = store
+
+    def pack(self) -> EarlierBatch:
+        return EarlierBatch(self._current.encode_batch())
+
+
+class EarlierBatch:
+    def __init__(self, encoded: EncodedBatch) -> None:
+        self.add = encoded.add
+        self._encoded = encoded
+
+    def depart(self) -> EarlierFlight | None:
+        sent_batch = self._encoded.send()
+        return None if sent_batch is None else EarlierFlight(sent_batch)
+
+
+class EarlierFlight:
+    def __init__(self, sent_batch: SentBatch) -> None:
+        self._sent_batch = sent_batch
+        self.grounded = sent_batch.must_block
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._sent_batch, name) if name != "must_block" else None
+
+
+def test_a_store_with_the_earlier_names_is_sent_to_by_its_loop(store: PipelinedMemoryStore) -> None:
+    earlier = EarlierNames(store)
+    with closing(Batcher(earlier, lambda _: False)) as batcher:
+
+        async def main() -> None:
+            assert (await write_on(batcher, begin("k"))).applied
+            store.blocks = True
+            assert (await write_on(batcher, begin("by the thread"))).applied
+            store.connected = False
+            assert (await write_on(batcher, begin("not sent"))).applied
+
+        run(main)
+
+    assert (store.sizes, [len(batch) for batch in earlier.batches]) == ([1, 1], [1])
+    assert PipelinedStore(earlier).commit([begin("last")])[0].applied

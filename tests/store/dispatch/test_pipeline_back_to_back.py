@@ -1,0 +1,149 @@
+"""Batches in flight one after the other: in two parts, each sent as soon as the one before it has been received."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from tests.store.dispatch.pipelined_store import PipelinedMemoryStore, run, write_on
+from tests.store.gated_store import begin, refuse_key, settle
+from tests.waiting import soon
+
+from onceward import errors
+from onceward.core.claim import Write
+from onceward.store.dispatch.batcher import Batcher
+from onceward.store.dispatch.pipeline import EARLY_MIN
+
+pytestmark = pytest.mark.usefixtures("patient")
+
+
+@pytest.fixture
+def store() -> PipelinedMemoryStore:
+    return PipelinedMemoryStore()
+
+
+def test_a_crowd_is_sent_in_two_parts_so_that_server_and_callers_work_at_the_same_time(
+    store: PipelinedMemoryStore, batcher: Batcher
+) -> None:
+    async def twice(number: int) -> None:
+        first = await write_on(batcher, begin(f"k{number}"))
+        assert first.entry is not None
+        await write_on(batcher, settle(f"k{number}", first.entry.version))
+
+    async def main() -> None:
+        await asyncio.gather(*(twice(number) for number in range(64)))
+
+    run(main)
+
+    assert store.sizes[:3] == [EARLY_MIN, 32, 32]
+    assert sum(store.sizes) == 128
+    assert len(store.sizes) <= 7
+
+
+def test_what_is_queued_departs_before_the_answers_of_the_flight_before_it_are_worked_out(
+    store: PipelinedMemoryStore, batcher: Batcher
+) -> None:
+    sent_before = []
+    store.completes = False
+
+    async def main() -> None:
+        first = asyncio.ensure_future(write_on(batcher, begin("first")))
+        await soon(lambda: bool(store.sent_batches))
+        behind = asyncio.ensure_future(write_on(batcher, begin("behind")))
+        await soon(lambda: bool(batcher.queue) and not batcher._nudged)
+        store.spoil = lambda writes: sent_before.append((writes[0].key, len(store.sent_batches)))
+        store.sent_batches[0].complete()
+        assert (await first).applied
+        store.sent_batches[1].complete()
+        assert (await behind).applied
+
+    run(main)
+
+    assert sent_before == [("first", 2), ("behind", 2)]
+    assert store.finished == ["MainThread"] * 2
+
+
+def test_nothing_departs_behind_a_flight_that_went_wrong_until_that_is_known(
+    store: PipelinedMemoryStore, batcher: Batcher
+) -> None:
+    sent_before = []
+    store.completes = store.goes_well = False
+
+    def fail(writes: Sequence[Write]) -> None:
+        sent_before.append((writes[0].key, len(store.sent_batches)))
+        store.spoil, store.completes, store.goes_well = lambda _: None, True, True
+        raise errors.StoreUnavailable("gone")
+
+    async def main() -> None:
+        first = asyncio.ensure_future(write_on(batcher, begin("first")))
+        await soon(lambda: bool(store.sent_batches))
+        behind = asyncio.ensure_future(write_on(batcher, begin("behind")))
+        await soon(lambda: bool(batcher.queue) and not batcher._nudged)
+        store.spoil = fail
+        store.sent_batches[0].complete()
+        with pytest.raises(errors.StoreUnavailable, match="gone"):
+            await first
+        assert (await behind).applied
+
+    run(main)
+
+    assert sent_before == [("first", 1)]
+
+
+def test_what_hangs_on_those_answers_waits_for_them(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+    """A second `begin` of the same key is refused by the answer to the first: it is never sent."""
+    store.completes = False
+
+    async def main() -> None:
+        first = asyncio.ensure_future(write_on(batcher, begin("k")))
+        await soon(lambda: bool(store.sent_batches))
+        again = asyncio.ensure_future(write_on(batcher, begin("k", "other")))
+        await soon(lambda: bool(batcher.queue) and not batcher._nudged)
+        store.sent_batches[0].complete()
+        assert (await first).applied
+        assert not (await again).applied
+
+    run(main)
+
+    assert store.sizes == [1]
+
+
+def test_a_batch_that_is_taken_apart_is_not_mixed_up_with_the_one_that_followed_it(
+    store: PipelinedMemoryStore, batcher: Batcher
+) -> None:
+    store.completes = False
+    store.spoil = refuse_key("bad")
+
+    async def main() -> None:
+        mixed = [asyncio.ensure_future(write_on(batcher, begin(key))) for key in ("good", "bad")]
+        await soon(lambda: bool(store.sent_batches))
+        behind = asyncio.ensure_future(write_on(batcher, begin("behind")))
+        await soon(lambda: bool(batcher.queue) and not batcher._nudged)
+        store.sent_batches[0].complete()
+        await soon(lambda: len(store.sent_batches) == 2)
+        store.sent_batches[1].complete()
+        assert (await behind).applied
+        assert (await mixed[0]).applied
+        with pytest.raises(errors.WriteRefused):
+            await mixed[1]
+
+    run(main)
+
+
+def test_an_unbalanced_pair_of_flights_is_balanced(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+    """Otherwise few would be in flight and many wait, for ever: writes completed together are queued together again."""
+    store.completes = False
+
+    async def main() -> None:
+        few = [asyncio.ensure_future(write_on(batcher, begin(f"few{n}"))) for n in range(2)]
+        await soon(lambda: bool(store.sent_batches))
+        many = [asyncio.ensure_future(write_on(batcher, begin(f"many{n}"))) for n in range(62)]
+        await soon(lambda: len(batcher.queue) == 62 and not batcher._nudged)
+        store.completes = True
+        store.sent_batches[0].complete()
+        assert all(result.applied for result in await asyncio.gather(*few, *many))
+
+    run(main)
+
+    assert store.sizes == [2, 32, 30]

@@ -1,0 +1,32 @@
+"""What a process remembers of its claims: what is under way, and not without end."""
+
+from __future__ import annotations
+
+import pytest
+from tests.store.gated_store import begin, settle
+
+from onceward.core.claim import Ref, WriteResult, apply
+from onceward.store import claim_cache
+from onceward.store.claim_cache import ClaimCache
+
+
+def claimed(key: str) -> WriteResult:
+    return WriteResult(True, apply(None, begin(key), 1, 1), 1)
+
+
+def test_a_claim_is_remembered_until_it_is_settled() -> None:
+    remembered, ref, result = ClaimCache(), Ref("s", "a"), claimed("a")
+    remembered.update([ref], [result])
+    assert remembered.get(ref) == result.entry
+
+    remembered.update([ref], [WriteResult(True, apply(result.entry, settle("a", 1), 2, 1), 2)])
+    assert remembered.get(ref) is None
+
+
+def test_more_than_a_process_has_at_a_time_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim_cache, "CLAIMS_MAX", 3)
+    remembered, refs = ClaimCache(), [Ref("s", f"{number}") for number in range(20)]
+    for ref in refs:
+        remembered.update([ref], [claimed(ref.key)])
+
+    assert sum(remembered.get(ref) is not None for ref in refs) <= 4

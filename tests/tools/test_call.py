@@ -1,0 +1,99 @@
+"""Planning a call: the key and the fingerprint that its arguments make."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+
+from onceward.errors import InvalidInput, InvalidKey
+from onceward.tools.call import Call, plan
+from onceward.tools.tool import ARGUMENTS_BYTES_MAX, Tool, tool
+
+
+@tool(effect="irreversible", key_fields=["order", "currency"])
+def refund(order: int, currency: str = "EUR", why: Any = None) -> None: ...
+
+
+@tool(effect="irreversible", template="order:{order[id]}")
+def refund_whole(order: dict[str, Any]) -> None: ...
+
+
+@tool(effect="irreversible", key_fields=["order"])
+def refund_anything(**options: Any) -> None: ...
+
+
+def planned(declared: Tool, /, **arguments: Any) -> Call:
+    return plan(declared, arguments, principal="alice", tenant_id="acme", turn_group_id="g")
+
+
+def test_a_key_field_that_is_left_out_is_what_the_function_takes() -> None:
+    left_out, spelled = planned(refund, order=1), planned(refund, order=1, currency="EUR")
+
+    assert left_out.key == spelled.key == "refund:1:EUR:turn_group:g"
+    assert left_out.fingerprint == spelled.fingerprint
+
+
+def test_what_is_only_equal_to_a_default_is_something_else() -> None:
+    @tool(effect="irreversible")
+    def note(flag: Any = 0) -> None: ...
+
+    assert planned(note).key == planned(note, flag=0).key != planned(note, flag=False).key
+
+
+def test_a_whole_number_is_given_as_one() -> None:
+    found = planned(refund, order=5.0)
+
+    assert found.arguments == {"order": 5}
+    assert type(found.arguments["order"]) is int
+
+
+def test_a_key_may_lie_inside_of_an_argument() -> None:
+    found, other = planned(refund_whole, order={"id": "5", "n": 1}), planned(refund_whole, order={"id": "5", "n": 2})
+
+    assert found.key == other.key == "refund_whole:order:5:turn_group:g"
+    assert found.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize("order", [{}, {"id": None}], ids=["missing", "null"])
+def test_a_key_inside_of_an_argument_must_be_there(order: dict[str, Any]) -> None:
+    with pytest.raises(InvalidKey):
+        planned(refund_whole, order=order)
+
+
+def test_a_tool_that_takes_anything_is_keyed_by_what_it_names() -> None:
+    assert planned(refund_anything, order="5", x=1).key == "refund_anything:5:turn_group:g"
+    with pytest.raises(InvalidKey):
+        planned(refund_anything, x=1)
+
+
+@pytest.mark.parametrize(
+    "why",
+    [datetime.date(2026, 2, 17), float("nan"), "\ud800", {1, 2}, "x" * ARGUMENTS_BYTES_MAX],
+    ids=["a date", "not a number", "half a character", "a set", "too large"],
+)
+def test_arguments_are_json_of_a_certain_size(why: object) -> None:
+    with pytest.raises(InvalidInput):
+        planned(refund, order=1, why=why)
+
+
+def test_arguments_are_as_they_come_back_from_where_they_are_recorded() -> None:
+    assert planned(refund, order=1, why=(1, {2: "x"})).arguments == {"order": 1, "why": [1, {"2": "x"}]}
+
+
+def test_numbers_beyond_what_json_can_tell_apart_are_told_apart() -> None:
+    @tool(effect="irreversible")
+    def note(number: int) -> None: ...
+
+    assert planned(note, number=2**60).key != planned(note, number=2**60 + 1).key
+
+
+def test_a_corrected_call_has_another_key_at_the_provider() -> None:
+    first, corrected = planned(refund, order=1, why="a"), planned(refund, order=1, why="b")
+
+    assert first.key == corrected.key
+    keys = [call.of_attempt("onceward", 1).provider_key for call in (first, corrected, first)]
+    assert keys[0] == keys[2] != keys[1]
+    assert keys[0] == first.of_attempt("onceward", 2).provider_key
+    assert keys[0] != first.of_attempt("other", 1).provider_key
