@@ -39,6 +39,7 @@ class HubState:
             heartbeat_seconds=config.events.heartbeat_seconds,
             stall_seconds=config.events.stall_seconds,
         )
+        self.database.writer.appended = self.feed.notify
         self.streams = OpenStreams(config.hub.max_streams_per_principal)
         self.blobs = open_blobs(config.blobs_url)
         # Held while the blob store is probed: a probe of an unreachable file server may block its thread forever.

@@ -6,7 +6,6 @@ Without the gate, a busy process could take the lock again right after releasing
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 import time
@@ -17,13 +16,11 @@ from pathlib import Path
 
 from onceward.errors import StoreUnavailable
 from onceward.hub.blobs.temp_file import FOLDER_FLAGS, failing_as
+from onceward.hub.file_lock import lock_by, opened_for_locking
 from onceward.store.forks import at_fork
 
 # A commit takes milliseconds, a batch of gc less than a second. A process that holds the lock for longer is stuck.
 LOCK_SECONDS = 20.0
-LOCK_PAUSE_SECONDS_MIN, LOCK_PAUSE_SECONDS_MAX = 0.001, 0.02
-
-_FILE = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class FolderLock:
@@ -46,8 +43,8 @@ class FolderLock:
         try:
             with ExitStack() as stack:
                 with failing_as("cannot lock the blob folder"):
-                    lock = stack.enter_context(_locking(self._lock, _FILE))
-                    with _locking(self._gate, FOLDER_FLAGS | os.O_NOFOLLOW) as gate:
+                    lock = stack.enter_context(opened_for_locking(self._lock))
+                    with opened_for_locking(self._gate, FOLDER_FLAGS | os.O_NOFOLLOW) as gate:
                         with suppress(OSError):  # network file systems may not be able to lock a folder
                             _lock_soon(gate, until)
                         _lock_soon(lock, until)
@@ -60,32 +57,10 @@ class FolderLock:
             turn.release()
 
 
-@contextmanager
-def _locking(path: Path, flags: int) -> Iterator[int]:
-    """Open a file or folder for locking, and release its lock at the end."""
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        yield descriptor
-    finally:
-        # Unlock explicitly, because closing may not: a child forked meanwhile shares the lock and may live long.
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
-        os.close(descriptor)
-
-
 def _lock_soon(descriptor: int, until: float) -> None:
     """Wait for the lock with a deadline: its holder may be frozen, and a waiter makes others wait too."""
-    pause = LOCK_PAUSE_SECONDS_MIN
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                raise _too_long() from None
-            time.sleep(pause)
-            pause = min(pause * 2, LOCK_PAUSE_SECONDS_MAX)
-        else:
-            return
+    if not lock_by(descriptor, until):
+        raise _too_long()
 
 
 def _too_long() -> StoreUnavailable:

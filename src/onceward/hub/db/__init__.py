@@ -4,4 +4,15 @@ Not here: the ledger's stores (`store/`), which have their own connections and f
 Start with `engine.py`.
 """
 
-__all__ = ["engine", "migrate", "page", "raw_sql", "request_key", "short_id", "tables", "timestamps"]
+__all__ = [
+    "append",
+    "engine",
+    "migrate",
+    "page",
+    "raw_sql",
+    "request_key",
+    "short_id",
+    "tables",
+    "timestamps",
+    "writer",
+]

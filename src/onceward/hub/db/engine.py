@@ -1,7 +1,8 @@
 """Database connection of the hub, with two kinds of transaction: `read()` and `write()`.
 
 The same code runs on SQLite and PostgreSQL. On both, a read transaction sees one snapshot of the data.
-A write transaction commits when its block ends, and rolls back if the block raises.
+A write transaction commits when its block ends, and rolls back if the block raises. Requests write through `writer`,
+which commits the work of many callers together; `write()` is for commands, jobs and migrations.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from onceward.errors import missing_extra
 
@@ -23,16 +23,17 @@ except ModuleNotFoundError as error:
     raise missing_extra(error, __name__, "hub") from error
 
 from onceward.errors import InvalidStoreUrl, StoreMisconfigured, StoreUnavailable
-from onceward.hub.db.group_commit import GroupCommit
+from onceward.hub.db.lookup import Lookups
 from onceward.hub.db.raw_sql import RawStatement, sqlite_connection
 from onceward.hub.db.read_connections import ReadConnections
 from onceward.hub.db.wal_checkpoint import WalCheckpoint
+from onceward.hub.db.writer import Writer
+from onceward.hub.db.writer_queue import WriterQueue
 from onceward.store.durable import sync_fully
 from onceward.store.postgres import errors as postgres_errors
 from onceward.store.sqlite import errors as sqlite_errors
 
 Transaction: TypeAlias = sqlalchemy.Connection
-T = TypeVar("T")
 
 # SQLite: more than the threads of the server's pool, so that neither they nor the event loop wait for a connection.
 SQLITE_CONNECTIONS = 48
@@ -101,9 +102,11 @@ class Database:
             self._reading = self._reading.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         # Writers of this process queue here, because SQLite's busy timeout lets some writers starve.
         self._writers = threading.BoundedSemaphore(writers)
+        self._queue = WriterQueue(str(engine.url.database)) if self.is_sqlite else None
         self._wal_checkpoint = WalCheckpoint(str(engine.url.database)) if self.is_sqlite else None
         self._read_connections = ReadConnections(engine)
-        self._group_commits: dict[Callable[[], AbstractContextManager[None]], GroupCommit] = {}
+        self.writer = Writer(self)
+        self.lookups = Lookups(self)
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Transaction]:
@@ -122,33 +125,11 @@ class Database:
     @contextlib.contextmanager
     def write(self) -> Iterator[Transaction]:
         """Open a write transaction. It commits when the block ends, and rolls back if the block raises."""
-        with self.translating_errors(), self._turn():
+        with self.translating_errors(), self.writing():
             with self.engine.begin() as connection:
                 yield connection
-                changed = 0 if self._wal_checkpoint is None else _changed(connection)
-            if self._wal_checkpoint is not None:
-                self._wal_checkpoint.add(changed)
-
-    def group_commit(
-        self,
-        within: Callable[[], AbstractContextManager[None]],
-        first: Callable[[], object],
-        work: Callable[[Transaction], T],
-    ) -> T:
-        """Inside `within()`, call `first`, then run `work` in a write transaction.
-
-        On SQLite, waiting threads share one `within()` and one transaction. PostgreSQL has many writers and its own
-        group commit.
-        """
-        if not self.is_sqlite:
-            with within():
-                first()
-                with self.write() as tx:
-                    return work(tx)
-        group = self._group_commits.get(within)
-        if group is None:
-            group = self._group_commits.setdefault(within, GroupCommit(self.write, self.translating_errors, within))
-        return group.do(first, work)
+                changed = self.changed_rows(connection)
+            self.committed(changed)
 
     @contextlib.contextmanager
     def translating_errors(self) -> Iterator[None]:
@@ -178,28 +159,44 @@ class Database:
             return StoreUnavailable(f"the database is unavailable: {kind}: {message}")
         return None
 
+    def translated(self, error: Exception) -> Exception:
+        """Return what `translating_errors` would raise instead of this error."""
+        return self._failure(error) or error
+
     @contextlib.contextmanager
-    def _turn(self) -> Iterator[None]:
+    def writing(self) -> Iterator[None]:
+        """Wait for the turn of this thread to write, among those of this process and of others."""
         if not self._writers.acquire(timeout=BUSY_SECONDS if self.is_sqlite else POOL_SECONDS):
             raise StoreUnavailable("the database is unavailable: timed out waiting for other writers")
         try:
-            yield
+            with self._queue.turn() if self._queue is not None else contextlib.nullcontext():
+                yield
         finally:
             self._writers.release()
 
+    def changed_rows(self, connection: Transaction) -> int:
+        """Return how many rows this connection has changed since the last call; 0 on PostgreSQL."""
+        if not self.is_sqlite:
+            return 0
+        before: int = connection.info.get(_CHANGES, 0)
+        now = sqlite_connection(connection.connection).total_changes
+        connection.info[_CHANGES] = now
+        return now - before
+
+    def committed(self, changed_rows: int) -> None:
+        """Count the rows of a commit for the next WAL checkpoint."""
+        if self._wal_checkpoint is not None:
+            self._wal_checkpoint.add(changed_rows)
+
     def close(self) -> None:
+        self.writer.close()
+        self.lookups.close()
         if self._wal_checkpoint is not None:
             self._wal_checkpoint.close()
         self._read_connections.close()
         self.engine.dispose()
-
-
-def _changed(connection: sqlalchemy.Connection) -> int:
-    """Return how many rows this SQLite connection has changed since the last call."""
-    before: int = connection.info.get(_CHANGES, 0)
-    now = sqlite_connection(connection.connection).total_changes
-    connection.info[_CHANGES] = now
-    return now - before
+        if self._queue is not None:
+            self._queue.close()
 
 
 def _sqlite(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:

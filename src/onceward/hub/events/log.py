@@ -1,47 +1,42 @@
 """Event log: events in the order of their commits.
 
-Ids are never reused and follow the order of the commits, on PostgreSQL too: appending is the last step of a
-transaction. It takes one lock, after every row lock, and holds it until the commit. A reader that sees an event
-therefore sees every event before it, and can page through `event_id > after`.
+Ids are never reused and follow the order of the commits (`db/append.py`). A reader that sees an event therefore sees
+every event before it, and can page through `event_id > after`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
-import sqlalchemy.exc
 from sqlalchemy import bindparam, select, text
 
 from onceward.core.json_text import written
-from onceward.errors import TransactionConflict
+from onceward.hub.db.append import CHANNEL, NewEvent, append
 from onceward.hub.db.engine import Transaction
-from onceward.hub.db.raw_sql import RawStatement
 from onceward.hub.db.request_key import RequestKey
 from onceward.hub.db.tables import events
-from onceward.hub.db.timestamps import now_text
+
+__all__ = [
+    "CHANNEL",
+    "EVERYTHING",
+    "PAGE_MAX",
+    "Event",
+    "Extent",
+    "Filter",
+    "NewEvent",
+    "append",
+    "event_of",
+    "extent",
+    "page",
+    "retain",
+]
 
 # Events per page. A page is read, and sent, in one piece.
 PAGE_MAX = 500
-# The channel of NOTIFY and LISTEN (PostgreSQL).
-CHANNEL = "onceward_events"
 # Events that retention deletes in one transaction, during which it holds SQLite's write lock.
 RETAIN_BATCH = 2_000
-
-# An arbitrary number, but it must be the same in every version of Onceward.
-_LOCK = 7_331_005
-
-
-class NewEvent(NamedTuple):
-    """An event to append. `data` is the compact JSON text of an object."""
-
-    name: str
-    topic_id: str | None
-    entity_type: str
-    entity_id: str
-    data: str
 
 
 @dataclass(frozen=True)
@@ -90,79 +85,9 @@ class Extent:
     log_epoch: str
 
 
-_APPEND_SQLITE = RawStatement("""
-    INSERT INTO events (event_id, name, topic_id, entity_type, entity_id, data, created_at, request_key)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-""")
-_APPEND_ONE_SQLITE = RawStatement("""
-    INSERT INTO events (name, topic_id, entity_type, entity_id, data, created_at, request_key)
-    VALUES (?, ?, ?, ?, ?, ?, ?)
-""")
-# The last id ever used, even by a deleted event. It cannot change while this transaction has the write lock.
-_LAST_SQLITE = RawStatement("SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'events'), 0)")
-
-# The lock comes first: an id is drawn only after the CTE `turn` has taken the lock.
-_APPEND_POSTGRES = """
-    WITH turn AS MATERIALIZED (SELECT pg_advisory_xact_lock(%(lock)s)),
-    written AS (
-        INSERT INTO events (name, topic_id, entity_type, entity_id, data, created_at, request_key)
-        SELECT e.name, e.topic_id, e.entity_type, e.entity_id, e.data, %(created_at)s,
-               CASE WHEN e.place = 1 THEN CAST(%(request_key)s AS text) END
-        FROM turn, unnest(
-            CAST(%(names)b AS text[]), CAST(%(topic_ids)b AS text[]), CAST(%(entity_types)b AS text[]),
-            CAST(%(entity_ids)b AS text[]), CAST(%(datas)b AS text[])
-        ) WITH ORDINALITY AS e(name, topic_id, entity_type, entity_id, data, place)
-        ORDER BY e.place
-        RETURNING event_id
-    )
-    SELECT event_id, pg_notify(%(channel)s, '') FROM written ORDER BY event_id
-"""
-
 _EXTENT = text("""
     SELECT oldest_event_id, log_epoch, (SELECT max(event_id) FROM events) FROM event_log
 """)
-
-
-def append(tx: Transaction, new: Sequence[NewEvent], request: RequestKey | None = None) -> list[int]:
-    """Append events and return their ids. This must be the last step of its transaction.
-
-    On PostgreSQL, every other transaction that appends waits from here until the commit. The first event records the
-    request key. Raises `TransactionConflict` if another run of the same request has already appended its event.
-    """
-    if not new:
-        return []
-    mark = None if request is None else request.digest
-    try:
-        return _append(tx, new, mark)
-    except sqlalchemy.exc.IntegrityError as error:
-        raise TransactionConflict("another run of the same request has committed first; send it again") from error
-
-
-def _append(tx: Transaction, new: Sequence[NewEvent], mark: str | None) -> list[int]:
-    at = now_text()
-    if tx.dialect.name == "sqlite":
-        if len(new) == 1:
-            return [_APPEND_ONE_SQLITE.new_id(tx, (*new[0], at, mark))]
-        first = int(_LAST_SQLITE.rows(tx)[0][0]) + 1
-        ids = range(first, first + len(new))
-        numbered = zip(ids, new, strict=True)
-        _APPEND_SQLITE.each(tx, [(number, *one, at, mark if number == first else None) for number, one in numbered])
-        return list(ids)
-    rows = tx.exec_driver_sql(
-        _APPEND_POSTGRES,
-        {
-            "request_key": mark,
-            "lock": _LOCK,
-            "channel": CHANNEL,
-            "created_at": at,
-            "names": [one.name for one in new],
-            "topic_ids": [one.topic_id for one in new],
-            "entity_types": [one.entity_type for one in new],
-            "entity_ids": [one.entity_id for one in new],
-            "datas": [one.data for one in new],
-        },
-    )
-    return [row[0] for row in rows]
 
 
 # Built once for each combination of filters, so that SQLAlchemy finds it in its cache by identity.

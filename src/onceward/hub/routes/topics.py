@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from onceward.core.json_text import written
 from onceward.hub import topics
 from onceward.hub.state import hub_of, request_key_of
-from onceward.hub.topics.attachment import Attached, attachment_json
+from onceward.hub.topics.attachment import ATTACH, FIND, Attached, AttachmentSent, attachment_json, found_duplicate
 from onceward.hub.topics.identity import KEY_BYTES_MAX, KIND_BYTES_MAX
 from onceward.hub.topics.message import CONTENT_BYTES_MAX, SENDER_BYTES_MAX
 from onceward.hub.topics.topic import TITLE_BYTES_MAX
@@ -52,7 +52,7 @@ class MessageSent(StrictBody):
     content: str = Field(json_schema_extra=text(CONTENT_BYTES_MAX))
 
 
-class AttachmentSent(StrictBody):
+class AttachmentBody(StrictBody):
     model_config = ConfigDict(json_schema_extra=_LINK)
 
     kind: str = Field(description="The kind of attachment, such as `citation`.", json_schema_extra=text(KIND_BYTES_MAX))
@@ -72,7 +72,7 @@ class AttachmentSent(StrictBody):
     )
 
 
-class AttachmentChanged(AttachmentSent):
+class AttachmentChanged(AttachmentBody):
     model_config = ConfigDict(json_schema_extra={**_LINK, "allOf": [given("dedupe_key")]})
 
 
@@ -134,11 +134,10 @@ class AttachmentList(PageShown):
 
 
 @router.post("/topics", status_code=201, response_model=TopicMade, summary="Create a topic")
-def make_topic(sent: TopicSent, request: Request) -> Response:
-    hub = hub_of(request)
-    with hub.database.write() as tx:
-        topic, event_id = topics.create_topic(tx, sent.title, request_key_of(request))
-    hub.feed.notify()
+async def make_topic(sent: TopicSent, request: Request) -> Response:
+    key = request_key_of(request)
+    writer = hub_of(request).database.writer
+    topic, event_id = await writer.append(lambda tx: topics.create_topic.steps(tx, sent.title, key))
     return _json(201, {"topic": asdict(topic), "event_id": event_id})
 
 
@@ -157,11 +156,12 @@ def get_topic(topic_id: TopicId, request: Request) -> Response:
 
 
 @router.post("/topics/{topic_id}/messages", status_code=201, response_model=MessageMade, summary="Post a message")
-def post_message(topic_id: TopicId, sent: MessageSent, request: Request) -> Response:
-    hub = hub_of(request)
-    with hub.database.write() as tx:
-        message, event_id = topics.post_message(tx, topic_id, sent.sender, sent.content, request_key_of(request))
-    hub.feed.notify()
+async def post_message(topic_id: TopicId, sent: MessageSent, request: Request) -> Response:
+    key = request_key_of(request)
+    writer = hub_of(request).database.writer
+    message, event_id = await writer.append(
+        lambda tx: topics.post_message.steps(tx, topic_id, sent.sender, sent.content, key)
+    )
     return _json(201, {"message": asdict(message), "event_id": event_id})
 
 
@@ -179,12 +179,15 @@ def list_messages(topic_id: TopicId, request: Request, limit: Limit = LIMIT_DEFA
     responses={200: {"model": AttachmentMade, "description": "The attachment already existed; nothing changed."}},
     summary="Add an attachment, once",
 )
-def add_attachment(topic_id: TopicId, sent: AttachmentSent, request: Request) -> Response:
-    hub = hub_of(request)
-    with hub.database.write() as tx:
-        attached = topics.attach(tx, topic_id, _new(sent), request_key_of(request))
-    if attached.event_id is not None:
-        hub.feed.notify()
+async def add_attachment(topic_id: TopicId, sent: AttachmentBody, request: Request) -> Response:
+    database, key = hub_of(request).database, request_key_of(request)
+    new = AttachmentSent.of(topic_id, _new(sent), key)
+    attached = None
+    # A request that may have run before must get the result of its first run, not that of a duplicate.
+    if key is None or not key.again:
+        attached = found_duplicate(await database.lookups.find(FIND, new.identity.columns()), new)
+    if attached is None:
+        attached = await database.writer.add(ATTACH, new)
     return _attached(200 if attached.event_id is None else 201, attached)
 
 
@@ -193,12 +196,12 @@ def add_attachment(topic_id: TopicId, sent: AttachmentSent, request: Request) ->
     response_model=AttachmentMade,
     summary="Change the value of an attachment",
 )
-def update_attachment(topic_id: TopicId, sent: AttachmentChanged, request: Request) -> Response:
-    hub = hub_of(request)
-    with hub.database.write() as tx:
-        attached = topics.update_attachment(tx, topic_id, _new(sent), request_key_of(request))
-    if attached.event_id is not None:
-        hub.feed.notify()
+async def update_attachment(topic_id: TopicId, sent: AttachmentChanged, request: Request) -> Response:
+    new, key = _new(sent), request_key_of(request)
+    attached = await hub_of(request).database.writer.append(
+        lambda tx: topics.update_attachment.steps(tx, topic_id, new, key),
+        ("attachment", topic_id, new.kind, new.key or "", new.dedupe_key or ""),
+    )
     return _attached(200, attached)
 
 
@@ -218,7 +221,7 @@ def list_attachments(
     return _text(200, f'{{"attachments":[{listed}],{written(paged(page))[1:]}')
 
 
-def _new(sent: AttachmentSent) -> topics.NewAttachment:
+def _new(sent: AttachmentBody) -> topics.NewAttachment:
     return topics.NewAttachment(sent.kind, sent.value_json, sent.key, sent.dedupe_key, sent.source_message_id)
 
 

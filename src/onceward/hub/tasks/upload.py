@@ -178,7 +178,10 @@ def _keep(
     with contextlib.suppress(_TooLateError):
         if store.backend == LOCAL:
             # Bytes that end up without a row are left to gc: another upload may be about to reference them.
-            return database.group_commit(store.lock, ensure_bytes, write_rows)[1]
+            with store.lock():
+                ensure_bytes()
+                with database.write() as tx:
+                    return write_rows(tx)[1]
         with store.lock():
             ensure_bytes()
             with database.write() as tx:

@@ -53,6 +53,9 @@ class Identity:
             dedupe_key = checked("dedupe_key", new.dedupe_key, KEY_BYTES_MAX)
         return cls(topic_id, new.kind, new.key or "", dedupe_key)
 
+    def columns(self) -> dict[str, str]:
+        return {"topic_id": self.topic_id, "kind": self.kind, "key": self.key, "dedupe_key": self.dedupe_key}
+
 
 def value_key(value: dict[str, Json]) -> str:
     """Return the dedupe key of a value: its canonical JSON, or the digest of that if it is long."""

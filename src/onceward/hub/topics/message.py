@@ -9,12 +9,13 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import bindparam, select, text
 
 from onceward.core.json_text import checked, compact, limited
+from onceward.hub.db.append import Appending, EventSteps, NewEvent, marked
 from onceward.hub.db.engine import Transaction
 from onceward.hub.db.page import LIMIT_MAX, RowPage, page_of, parse_cursor
 from onceward.hub.db.request_key import RequestKey
 from onceward.hub.db.tables import messages
 from onceward.hub.db.timestamps import new_id, now_text
-from onceward.hub.events.log import NewEvent, append, event_of
+from onceward.hub.events.log import event_of
 from onceward.hub.topics.topic import get_topic, no_topic
 
 SENDER_BYTES_MAX = 255
@@ -51,9 +52,10 @@ _OLDER = _NEWEST.where(messages.c.id < bindparam("after"))
 _CURSOR = re.compile(r"msg_[0-9a-z]{1,64}", re.ASCII)
 
 
+@Appending
 def post_message(
     tx: Transaction, topic_id: str, sender: str, content: str, request: RequestKey | None = None
-) -> tuple[Message, int]:
+) -> EventSteps[tuple[Message, int]]:
     """Add a message; return it and the id of its event. A repeated request gets the message of its first run.
 
     Args:
@@ -81,7 +83,7 @@ def post_message(
     if tx.execute(_INSERT, asdict(message)).rowcount == 0:
         raise no_topic(topic_id)
     data = compact({"message": asdict(message)})
-    (event_id,) = append(tx, [NewEvent(ADDED, topic_id, "message", message.id, data)], request)
+    (event_id,) = yield marked([NewEvent(ADDED, topic_id, "message", message.id, data)], request)
     return message, event_id
 
 

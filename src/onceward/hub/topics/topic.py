@@ -10,12 +10,13 @@ from sqlalchemy import bindparam, insert, select
 
 from onceward.core.json_text import checked, compact
 from onceward.errors import NotFound
+from onceward.hub.db.append import Appending, EventSteps, NewEvent, marked
 from onceward.hub.db.engine import Transaction
 from onceward.hub.db.page import LIMIT_MAX, RowPage, page_of, parse_cursor
 from onceward.hub.db.request_key import RequestKey
 from onceward.hub.db.tables import topics
 from onceward.hub.db.timestamps import new_id, now_text
-from onceward.hub.events.log import NewEvent, append, event_of
+from onceward.hub.events.log import event_of
 
 TITLE_BYTES_MAX = 512
 CREATED = "topic.created"
@@ -39,7 +40,8 @@ _OLDER = _NEWEST.where(topics.c.id < bindparam("after"))
 _CURSOR = re.compile(r"top_[0-9a-z]{1,64}", re.ASCII)
 
 
-def create_topic(tx: Transaction, title: str, request: RequestKey | None = None) -> tuple[Topic, int]:
+@Appending
+def create_topic(tx: Transaction, title: str, request: RequestKey | None = None) -> EventSteps[tuple[Topic, int]]:
     """Create a topic; return it and the id of its event. A repeated request gets the topic of its first run.
 
     Args:
@@ -61,7 +63,7 @@ def create_topic(tx: Transaction, title: str, request: RequestKey | None = None)
     topic = Topic(new_id("top"), title, now_text())
     tx.execute(_INSERT, asdict(topic))
     event = NewEvent(CREATED, topic.id, "topic", topic.id, compact({"topic": asdict(topic)}))
-    (event_id,) = append(tx, [event], request)
+    (event_id,) = yield marked([event], request)
     return topic, event_id
 
 

@@ -1,0 +1,91 @@
+"""Lookups: single indexed reads, which take no lock and no transaction.
+
+On SQLite a lookup runs on the event loop itself: a read in WAL mode never waits for writers, and takes less time than a
+switch to a thread. On PostgreSQL a thread answers all lookups that were asked meanwhile with one statement of each kind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import sqlalchemy
+from sqlalchemy import text
+
+from onceward.hub.db.batch_thread import BatchThread, QueuedItem
+from onceward.hub.db.raw_sql import RawStatement
+
+if TYPE_CHECKING:
+    from onceward.hub.db.engine import Database
+
+Rows: TypeAlias = Sequence[Sequence[Any]]
+
+# Questions that one statement answers.
+BATCH_MAX = 256
+
+
+class Lookup:
+    """A read with named parameters.
+
+    Args:
+        one: The statement for one question, with its parameters.
+        many: The statement for PostgreSQL. It gets the questions as a JSON array of objects in `:asked`, and its first
+            column is the place of the question in the array, counted from 1.
+    """
+
+    def __init__(self, one: RawStatement, many: str) -> None:
+        self.one = one
+        self.many = text(many)
+
+
+class Lookups:
+    """Lookups in one database, for tasks of an event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._thread = BatchThread("onceward-lookups", self._run, BATCH_MAX, self._disconnect)
+        self._connection: sqlalchemy.Connection | None = None
+
+    async def find(self, lookup: Lookup, values: Mapping[str, object]) -> Rows:
+        """Return the rows of a lookup. Raises `StoreUnavailable` if the database does not respond."""
+        if self._database.is_sqlite:
+            return self._database.rows(lookup.one, values)
+        rows: Rows = await self._thread.submit((lookup, values))
+        return rows
+
+    def close(self) -> None:
+        self._thread.close()
+
+    def _run(self, items: Sequence[QueuedItem[Rows]]) -> None:
+        by_lookup: dict[Lookup, list[QueuedItem[Rows]]] = {}
+        for item in items:
+            by_lookup.setdefault(item.work[0], []).append(item)
+        for lookup, asked in by_lookup.items():
+            values = {"asked": json.dumps([item.work[1] for item in asked])}
+            answers: list[list[Sequence[Any]]] = [[] for _ in asked]
+            for place, *row in self._execute(lookup, values):
+                answers[place - 1].append(row)
+            for item, rows in zip(asked, answers, strict=True):
+                item.succeed(rows)
+
+    def _execute(self, lookup: Lookup, values: Mapping[str, object]) -> Rows:
+        is_new = self._connection is None
+        try:
+            with self._database.translating_errors():
+                if self._connection is None:
+                    self._connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+                return self._connection.execute(lookup.many, values).all()
+        except Exception:
+            self._disconnect()
+            if is_new:
+                raise
+        # The server may have closed the idle connection. A read can be repeated.
+        return self._execute(lookup, values)
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(sqlalchemy.exc.SQLAlchemyError):
+                connection.close()
