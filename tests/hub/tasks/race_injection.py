@@ -32,6 +32,13 @@ class InterceptedStore:
             yield
         self._reach("outside_lock")
 
+    @contextmanager
+    def lock_shared(self) -> Iterator[None]:
+        with self._store.lock_shared():
+            self._reach("inside_lock")
+            yield
+        self._reach("outside_lock")
+
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._store, name)
         if not callable(found):
@@ -63,6 +70,14 @@ class StoreWithout:
             yield
             return
         with self._store.lock():
+            yield
+
+    @contextmanager
+    def lock_shared(self) -> Iterator[None]:
+        if self._step == "lock":
+            yield
+            return
+        with self._store.lock_shared():
             yield
 
     def __getattr__(self, name: str) -> Any:

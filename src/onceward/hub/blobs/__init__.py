@@ -87,15 +87,18 @@ class BlobStore(Protocol):
         """
 
     def lock(self) -> AbstractContextManager[None]:
-        """Hold the blob lock, which has one holder among all threads and processes.
+        """Hold the blob lock exclusively: no other thread or process holds it, not even shared.
 
         Raises `StoreUnavailable` if another holder keeps it for too long. The lock ends with its process, however the
         process ends. A thread cannot enter it twice. A store that does not share keys between uploads needs no lock,
         and this does nothing.
         """
 
+    def lock_shared(self) -> AbstractContextManager[None]:
+        """Hold the blob lock together with others that share it. It excludes `lock()`, and with that gc."""
+
     def ensure(self, temp_file: TempFile, blob_key: str, *, verify: bool = False) -> None:
-        """Check, inside `lock()`, that these bytes are stored under this key; store them again if not.
+        """Check, inside `lock()` or `lock_shared()`, that these bytes are stored under this key; store them again if not.
 
         A blob of a different size is damaged and is replaced. With `verify`, its bytes are read and hashed as well.
         """

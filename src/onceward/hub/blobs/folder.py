@@ -88,6 +88,9 @@ class FolderBlobs:
     def lock(self) -> AbstractContextManager[None]:
         return self._lock.hold()
 
+    def lock_shared(self) -> AbstractContextManager[None]:
+        return self._lock.share()
+
     def owner(self, mark: str) -> str:
         if owner := self._owner():
             return owner

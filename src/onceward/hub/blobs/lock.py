@@ -1,7 +1,7 @@
-"""Blob lock of a folder: one holder at a time, among all threads and processes of the host.
+"""Blob lock of a folder, among all threads and processes of the host: either one exclusive holder, or shared ones.
 
-The holder has locked the file `lock`. Each process waits for it while it holds a lock on the folder `tmp`, the gate.
-Without the gate, a busy process could take the lock again right after releasing it, and starve the others.
+The holders have locked the file `lock`. Each waits for it while it holds a lock on the folder `tmp`, the gate. Without
+the gate, a busy process could take the lock again right after releasing it, and starve the others.
 """
 
 from __future__ import annotations
@@ -35,31 +35,46 @@ class FolderLock:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        if getattr(self._mine, "held", False):
-            raise RuntimeError("this thread already holds lock() and would deadlock; do not nest it")
-        until, turn = time.monotonic() + LOCK_SECONDS, self.turn
+        """Hold the lock exclusively."""
+        until, turn = self._deadline(), self.turn
         if not turn.acquire(timeout=LOCK_SECONDS):
             raise _too_long()
         try:
-            with ExitStack() as stack:
-                with failing_as("cannot lock the blob folder"):
-                    lock = stack.enter_context(opened_for_locking(self._lock))
-                    with opened_for_locking(self._gate, FOLDER_FLAGS | os.O_NOFOLLOW) as gate:
-                        with suppress(OSError):  # network file systems may not be able to lock a folder
-                            _lock_soon(gate, until)
-                        _lock_soon(lock, until)
-                self._mine.held = True
-                try:
-                    yield
-                finally:
-                    self._mine.held = False
+            with self._locked(until, shared=False):
+                yield
         finally:
             turn.release()
 
+    @contextmanager
+    def share(self) -> Iterator[None]:
+        """Hold the lock together with others that share it."""
+        with self._locked(self._deadline(), shared=True):
+            yield
 
-def _lock_soon(descriptor: int, until: float) -> None:
+    def _deadline(self) -> float:
+        if getattr(self._mine, "held", False):
+            raise RuntimeError("this thread already holds lock() and would deadlock; do not nest it")
+        return time.monotonic() + LOCK_SECONDS
+
+    @contextmanager
+    def _locked(self, until: float, *, shared: bool) -> Iterator[None]:
+        with ExitStack() as stack:
+            with failing_as("cannot lock the blob folder"):
+                lock = stack.enter_context(opened_for_locking(self._lock))
+                with opened_for_locking(self._gate, FOLDER_FLAGS | os.O_NOFOLLOW) as gate:
+                    with suppress(OSError):  # network file systems may not be able to lock a folder
+                        _lock_soon(gate, until)
+                    _lock_soon(lock, until, shared=shared)
+            self._mine.held = True
+            try:
+                yield
+            finally:
+                self._mine.held = False
+
+
+def _lock_soon(descriptor: int, until: float, *, shared: bool = False) -> None:
     """Wait for the lock with a deadline: its holder may be frozen, and a waiter makes others wait too."""
-    if not lock_by(descriptor, until):
+    if not lock_by(descriptor, until, shared=shared):
         raise _too_long()
 
 

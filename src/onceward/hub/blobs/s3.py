@@ -14,7 +14,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -130,6 +130,9 @@ class S3Blobs:
     def lock(self) -> Iterator[None]:
         """Do nothing: no two puts share a key."""
         yield
+
+    def lock_shared(self) -> AbstractContextManager[None]:
+        return self.lock()
 
     def ensure(self, temp_file: TempFile, blob_key: str, *, verify: bool = False) -> None:
         temp_file.require_finished()

@@ -81,9 +81,12 @@ class Removed(BaseModel):
 
 
 @router.post("/tasks", status_code=201, response_model=TaskShown, summary="Create a task")
-def make_task(sent: TaskSent, request: Request) -> Response:
-    with hub_of(request).database.write() as tx:
-        task = tasks.create_task(tx, sent.title, task_id=sent.id, spec_id=sent.spec_id, request=request_key_of(request))
+async def make_task(sent: TaskSent, request: Request) -> Response:
+    key = request_key_of(request)
+    task = await hub_of(request).database.writer.run(
+        lambda tx: tasks.create_task(tx, sent.title, task_id=sent.id, spec_id=sent.spec_id, request=key),
+        ("task", sent.id or ""),
+    )
     return _json(_task(task), 201)
 
 
@@ -103,11 +106,9 @@ def get_task(task_id: TaskId, request: Request) -> Response:
 
 
 @router.delete("/tasks/{task_id}", response_model=Removed, summary="Delete a task and its attachments")
-def delete_task(task_id: TaskId, request: Request) -> Response:
-    hub = hub_of(request)
-    with hub.database.write() as tx:
-        tasks.delete_task(tx, task_id)
-    hub.feed.notify()
+async def delete_task(task_id: TaskId, request: Request) -> Response:
+    writer = hub_of(request).database.writer
+    await writer.append(lambda tx: tasks.delete_task.steps(tx, task_id), ("task", task_id))
     return _json({"id": task_id})
 
 
@@ -130,7 +131,6 @@ async def upload_attachment(task_id: TaskId, request: Request) -> Response:
                     hub.database, hub.blobs, task_id, upload.temp_file, new, rules, request_key_of(request)
                 )
             )
-    hub.feed.notify()
     return _json(added.attachment.shown(), 201)
 
 
@@ -140,7 +140,7 @@ async def upload_attachment(task_id: TaskId, request: Request) -> Response:
     response_model=AttachmentShown,
     summary="Attach a URL or a path in a repository",
 )
-def link_attachment(task_id: TaskId, sent: LinkSent, request: Request) -> Response:
+async def link_attachment(task_id: TaskId, sent: LinkSent, request: Request) -> Response:
     hub = hub_of(request)
     new = NewTaskAttachment(
         kind=sent.kind,
@@ -150,17 +150,19 @@ def link_attachment(task_id: TaskId, sent: LinkSent, request: Request) -> Respon
         labels=tuple(sent.labels or ()),
         meta=sent.meta or {},
     )
-    with hub.database.write() as tx:
-        added = tasks.create_link_attachment(
+    key = request_key_of(request)
+    added = await hub.database.writer.append(
+        lambda tx: tasks.create_link_attachment.steps(
             tx,
             task_id,
             new,
             external_url=sent.external_url,
             repo_path=sent.repo_path,
             allowed_media_types=hub.upload_rules.allowed_media_types,
-            request=request_key_of(request),
-        )
-    hub.feed.notify()
+            request=key,
+        ),
+        ("task", task_id),
+    )
     return _json(added.attachment.shown(), 201)
 
 
@@ -190,17 +192,17 @@ def get_attachment(attachment_id: AttachmentId, request: Request) -> Response:
 @router.put(
     "/attachments/{attachment_id}/labels", response_model=AttachmentShown, summary="Replace the labels of an attachment"
 )
-def replace_labels(attachment_id: AttachmentId, sent: LabelsSent, request: Request) -> Response:
-    with hub_of(request).database.write() as tx:
-        return _json(tasks.replace_labels(tx, attachment_id, sent.labels).shown())
+async def replace_labels(attachment_id: AttachmentId, sent: LabelsSent, request: Request) -> Response:
+    attachment = await hub_of(request).database.writer.run(
+        lambda tx: tasks.replace_labels(tx, attachment_id, sent.labels), ("task attachment", attachment_id)
+    )
+    return _json(attachment.shown())
 
 
 @router.delete("/attachments/{attachment_id}", response_model=Removed, summary="Delete an attachment")
-def delete_attachment(attachment_id: AttachmentId, request: Request) -> Response:
-    hub = hub_of(request)
-    with hub.database.write() as tx:
-        tasks.delete_attachment(tx, attachment_id)
-    hub.feed.notify()
+async def delete_attachment(attachment_id: AttachmentId, request: Request) -> Response:
+    writer = hub_of(request).database.writer
+    await writer.append(lambda tx: tasks.delete_attachment.steps(tx, attachment_id), ("task attachment", attachment_id))
     return _json({"id": attachment_id})
 
 

@@ -14,11 +14,11 @@ from onceward.core.canonical import Json
 from onceward.core.json_text import compact
 from onceward.core.record import record
 from onceward.errors import NotFound
+from onceward.hub.db.append import Appending, EventSteps, NewEvent
 from onceward.hub.db.engine import Transaction
 from onceward.hub.db.page import LIMIT_MAX, RowPage, page_of, parse_cursor
 from onceward.hub.db.tables import attachment_labels, attachments, blobs
 from onceward.hub.db.timestamps import now_text
-from onceward.hub.events.log import NewEvent, append
 from onceward.hub.tasks.validation import normal_labels
 
 ADDED = "task.attachment_added"
@@ -127,12 +127,13 @@ def attachments_of_ids(tx: Transaction, ids: Sequence[str]) -> list[TaskAttachme
     return _with_labels(tx, tx.execute(_SOME, {"ids": ids}).all())
 
 
-def delete_attachment(tx: Transaction, attachment_id: str) -> TaskAttachment:
+@Appending
+def delete_attachment(tx: Transaction, attachment_id: str) -> EventSteps[TaskAttachment]:
     """Delete an attachment and append its event. Gc deletes its blob later, when nothing else needs it."""
     attachment = get_attachment(tx, attachment_id)
     if tx.execute(_DELETE, {"id": attachment_id}).rowcount == 0:
         raise no_attachment(attachment_id)
-    append(tx, [removed_event(attachment)])
+    yield [removed_event(attachment)]
     return attachment
 
 

@@ -8,12 +8,12 @@ from sqlalchemy import text
 
 from onceward.core.json_text import compact
 from onceward.core.record import record
+from onceward.hub.db.append import EventSteps
 from onceward.hub.db.engine import Transaction
 from onceward.hub.db.raw_sql import RawStatement
 from onceward.hub.db.request_key import RequestKey
 from onceward.hub.db.short_id import short_ids
 from onceward.hub.db.timestamps import now_text
-from onceward.hub.events.log import append
 from onceward.hub.tasks import validation
 from onceward.hub.tasks.attachment import TaskAttachment, added_event, get_attachment, label_all, require_task
 
@@ -54,8 +54,10 @@ def find_by_request(tx: Transaction, request: RequestKey | None) -> TaskAttachme
     return None if found is None else get_attachment(tx, found)
 
 
-def insert(tx: Transaction, draft: TaskAttachment, request: RequestKey | None, blob_id: str | None = None) -> Added:
-    """Insert an attachment under a free id, with its labels and its event. This is the transaction's last step."""
+def insert(
+    tx: Transaction, draft: TaskAttachment, request: RequestKey | None, blob_id: str | None = None
+) -> EventSteps[Added]:
+    """Insert an attachment under a free id, with its labels, and yield its event."""
     there = find_by_request(tx, request)
     if there is not None:
         return Added(there, is_new=False)
@@ -67,7 +69,7 @@ def insert(tx: Transaction, draft: TaskAttachment, request: RequestKey | None, b
         attachment = dataclasses.replace(draft, id=one, created_at=at, updated_at=at, blob_id=blob_id)
         if statement.count(tx, _row(attachment, request)) == 1:
             label_all(tx, attachment.id, attachment.labels)
-            append(tx, [added_event(attachment)])
+            yield [added_event(attachment)]
             return Added(attachment, is_new=True)
         there = find_by_request(tx, request)
         if there is not None:

@@ -6,6 +6,7 @@ import datetime
 from collections.abc import Sequence
 
 from onceward.core.json_text import refused
+from onceward.hub.db.append import Appending, EventSteps
 from onceward.hub.db.engine import Transaction
 from onceward.hub.db.request_key import RequestKey
 from onceward.hub.media import is_allowed, settle_link
@@ -16,6 +17,7 @@ from onceward.hub.tasks.insert import Added, insert
 from onceward.hub.tasks.validation import NewTaskAttachment, normal_labels
 
 
+@Appending
 def create_link_attachment(
     tx: Transaction,
     task_id: str,
@@ -25,7 +27,7 @@ def create_link_attachment(
     repo_path: str | None = None,
     allowed_media_types: Sequence[str] = (),
     request: RequestKey | None = None,
-) -> Added:
+) -> EventSteps[Added]:
     """Attach either a URL or a path. The same link may be attached more than once.
 
     A declared media type must be allowed, as for an upload. A media type that only the name suggests is not checked.
@@ -57,4 +59,4 @@ def create_link_attachment(
         meta=validation.client_meta(new.meta),
         labels=normal_labels(new.labels),
     )
-    return insert(tx, draft, request)
+    return (yield from insert(tx, draft, request))

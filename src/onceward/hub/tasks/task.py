@@ -9,13 +9,13 @@ from sqlalchemy import bindparam, select, text, tuple_
 
 from onceward.core.json_text import checked, refused
 from onceward.errors import AlreadyThere
+from onceward.hub.db.append import Appending, EventSteps
 from onceward.hub.db.engine import Transaction
 from onceward.hub.db.page import LIMIT_MAX, RowPage, page_of, parse_cursor
 from onceward.hub.db.request_key import RequestKey
 from onceward.hub.db.short_id import short_ids
 from onceward.hub.db.tables import tasks
 from onceward.hub.db.timestamps import now_text
-from onceward.hub.events.log import append
 from onceward.hub.tasks.attachment import no_task, removed_event, rows_of_task
 
 TITLE_BYTES_MAX = 512
@@ -96,7 +96,8 @@ def list_tasks(tx: Transaction, limit: int, after: str = "") -> RowPage[Task]:
     return page_of(found, limit, lambda task: f"{task.created_at}~{task.id}")
 
 
-def delete_task(tx: Transaction, task_id: str) -> int:
+@Appending
+def delete_task(tx: Transaction, task_id: str) -> EventSteps[int]:
     """Delete a task and its attachments, append an event for each attachment, and return their number.
 
     Gc deletes the blobs later.
@@ -110,5 +111,5 @@ def delete_task(tx: Transaction, task_id: str) -> int:
     gone = set(tx.execute(_DETACH, {"id": task_id}).scalars())
     if tx.execute(_DELETE, {"id": task_id}).rowcount == 0:
         raise no_task(task_id)
-    append(tx, [removed_event(attachment) for attachment in attached if attachment.id in gone])
+    yield [removed_event(attachment) for attachment in attached if attachment.id in gone]
     return len(gone)

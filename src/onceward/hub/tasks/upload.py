@@ -21,6 +21,7 @@ from onceward.errors import OncewardError
 from onceward.hub.archives import ArchiveLimits, inspect
 from onceward.hub.blobs import BlobStore
 from onceward.hub.blobs.temp_file import TempFile
+from onceward.hub.db.append import EventSteps
 from onceward.hub.db.engine import Database, Transaction
 from onceward.hub.db.raw_sql import RawStatement
 from onceward.hub.db.request_key import RequestKey
@@ -93,9 +94,8 @@ def create_managed_attachment(
 ) -> Added:
     """Attach the bytes of a finished temporary file. If this raises, no row was added and nothing is visible."""
     draft = _draft(task_id, temp_file, new, rules)
-    if request is not None:
-        with database.write() as tx:
-            there = find_by_request(tx, request)
+    if request is not None and request.again:
+        there = database.writer.run_blocking(lambda tx: find_by_request(tx, request))
         if there is not None:
             return Added(there, is_new=False)
     for blob_id in short_ids("bl"):
@@ -165,30 +165,21 @@ def _keep(
     broken = "" if known is None or usable else known.key
     asked_at = time.time()
 
-    def write_rows(tx: Transaction) -> tuple[_Blob | None, Added | None]:
+    def write_rows(tx: Transaction) -> EventSteps[tuple[_Blob | None, Added | None]]:
         blob = _use(tx, _Blob(blob_id, store.backend, key), temp_file, broken, may_insert=not usable)
-        added = None if blob is None else insert(tx, draft, request, blob.id)
+        added = None if blob is None else (yield from insert(tx, draft, request, blob.id))
         if time.time() - asked_at > SURE_SECONDS:
             raise _TooLateError
         return blob, added
 
-    def ensure_bytes() -> None:
-        store.ensure(temp_file, key)
-
     with contextlib.suppress(_TooLateError):
-        if store.backend == LOCAL:
-            # Bytes that end up without a row are left to gc: another upload may be about to reference them.
-            with store.lock():
-                ensure_bytes()
-                with database.write() as tx:
-                    return write_rows(tx)[1]
-        with store.lock():
-            ensure_bytes()
-            with database.write() as tx:
-                blob, added = write_rows(tx)
-        if blob is None or blob.key != key:
+        with store.lock_shared():
+            store.ensure(temp_file, key)
+            blob, added = database.writer.append_blocking(write_rows, ("blob", temp_file.sha256))
+        if store.backend != LOCAL and (blob is None or blob.key != key):
             # The commit did not use this key, so nothing will ever reference it. (After an error above it is left to
-            # gc, because the transaction may have been committed.)
+            # gc, because the transaction may have been committed.) In a folder, another upload may be about to
+            # reference the same bytes.
             with contextlib.suppress(OncewardError):
                 store.discard(key)
         return added
