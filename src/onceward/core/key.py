@@ -20,9 +20,9 @@ KEY_BYTES_MAX = 1024
 # The column widths of the HTTP contract.
 LABEL_BYTES_MAX = 255
 NOTE_BYTES_MAX = 1024
-# Enough to find an entry, and not enough to request its outcome.
+# The part of a key that messages and logs show: enough to find its entry, too little to request its outcome.
 KEY_CHARACTERS_SHOWN = 20
-# Replaces the rest of a key.
+# Shown in place of the rest of a key.
 CUT = "..."
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,64}")
