@@ -183,7 +183,7 @@ _SPANS = {
 
 
 def span(name: str, seconds: float) -> int:
-    """Check the duration given for an option and return it in microseconds. Few values are in use, so they are cached."""
+    """Check a duration option and return it in microseconds. A process uses few values, so they are cached."""
     return _span(name, seconds) if type(seconds) is float else int(check_seconds(name, seconds, *_SPANS[name]) * SECOND)
 
 
