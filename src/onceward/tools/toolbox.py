@@ -18,7 +18,7 @@ from onceward.ledger.ledger import Ledger
 from onceward.ledger.terms import Effect, EffectClass
 from onceward.tools.call import Call, Gate, NullGate, plan
 from onceward.tools.envelope import CallStatus, Envelope
-from onceward.tools.execution import Execution, execute, record_undone, take_back
+from onceward.tools.execution import Execution, call_undo, execute, record_undone
 from onceward.tools.invocation import invoke
 from onceward.tools.json_result import to_json
 from onceward.tools.keys import Group
@@ -275,7 +275,7 @@ class Toolbox:
                 return found
         else:
             found = status_envelope(call, CallStatus.DONE, "")
-        return await _take_back(ledger, call, found, wait_seconds)
+        return await _undo_call(ledger, call, found, wait_seconds)
 
     async def _current(self, ledger: Ledger, call: Call) -> Call:
         """Return the call in its latest generation."""
@@ -298,7 +298,7 @@ async def _pure(call: Call) -> Envelope:
     return Envelope(CallStatus.DONE, name, result=result)
 
 
-async def _take_back(ledger: Ledger, call: Call, found: Envelope, wait_seconds: float | None) -> Envelope:
+async def _undo_call(ledger: Ledger, call: Call, found: Envelope, wait_seconds: float | None) -> Envelope:
     ran = False
     entry = await ledger.read(call.scope, call.key)
     call = call.of_attempt(ledger.namespace, 1 if entry is None else entry.attempt)
@@ -306,7 +306,7 @@ async def _take_back(ledger: Ledger, call: Call, found: Envelope, wait_seconds: 
     async def undo() -> None:
         nonlocal ran
         ran = True
-        await take_back(call, found.result)
+        await call_undo(call, found.result)
 
     try:
         value = await record_undone(ledger, call, undo, wait_seconds)
