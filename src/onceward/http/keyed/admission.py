@@ -64,7 +64,7 @@ class KeyedRequest:
         return with_cookies(self.fingerprint, self.principal.cookies)
 
     def is_served_by(self, fingerprint: str) -> bool:
-        """Return whether an entry with this fingerprint serves this request. One claimed without cookies serves all."""
+        """Return whether an entry with this fingerprint is of this request, claimed with the same cookies or with none."""
         return fingerprint in (self.whole_fingerprint, self.fingerprint)
 
     def is_changed_from(self, fingerprint: str) -> bool:
@@ -77,7 +77,7 @@ class KeyedRequest:
 
 @record(frozen=True, slots=True)
 class PrincipalChanged:
-    """The key was claimed with other cookies. The caller may be another one, so nothing of the entry is shown."""
+    """The key was claimed with other cookies. Its entry may belong to another caller, so nothing of it is revealed."""
 
 
 AdmissionResult: TypeAlias = Found | PrincipalChanged
@@ -98,15 +98,17 @@ class Admission:
             )
         # None means that the option was not given.
         options = cast("MiddlewareOptions", {name: value for name, value in options.items() if value is not None})
-        own = not isinstance(store, Ledger)
+        creates_ledger = not isinstance(store, Ledger)
         for name in LEDGER_OPTIONS:
-            if name in options and not own:
-                raise InvalidOption(f"{name}= cannot be used with a ledger, which has its own; set it on the ledger")
+            if name in options and not creates_ledger:
+                raise InvalidOption(
+                    f"{name}= cannot be used with a ledger, which has its creates_ledger; set it on the ledger"
+                )
         self.default = Rule(
             required=options.get("required", False),
             on_crash=options.get("on_crash", REPEAT),
-            lease_seconds=options.get("lease_seconds", LEASE_SECONDS if own else None),
-            retain_seconds=options.get("retain_seconds", RETAIN_SECONDS if own else None),
+            lease_seconds=options.get("lease_seconds", LEASE_SECONDS if creates_ledger else None),
+            retain_seconds=options.get("retain_seconds", RETAIN_SECONDS if creates_ledger else None),
             wait_seconds=options.get("wait_seconds", 0.0),
             store=True,
             max_body_bytes=options.get("max_body_bytes", MAX_BODY_BYTES),
@@ -145,7 +147,7 @@ class Admission:
         self.observer = HttpObserver(options.get("metrics", True))
         self._open = functools.partial(_ledger, store, options)
         self.ledger = self._open()
-        self._own = isinstance(store, str)
+        self._closes_ledger = isinstance(store, str)
         self._purges = False
         self._rules: dict[Rule, Rule] = {}
         self._requires = self.default.required or self.rules.required
@@ -202,7 +204,7 @@ class Admission:
         return bool(declared.required or self._requires)
 
     async def admit(self, request: KeyedRequest) -> AdmissionResult | None:
-        """Claim the key, or wait for a running duplicate for the request's time. None: run without protection."""
+        """Claim the key, or wait up to `wait_seconds` for a running duplicate. None: run without protection."""
         start = time.monotonic()
         self._start_purging()
         found: AdmissionResult
@@ -315,7 +317,7 @@ class Admission:
 
     def close(self) -> None:
         """Close the ledger if the middleware opened it. An application that starts again opens it again."""
-        if self._own:
+        if self._closes_ledger:
             ledger, self.ledger, self._purges = self.ledger, self._open(), False
             ledger.close()
 
