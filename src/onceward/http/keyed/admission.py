@@ -64,7 +64,7 @@ class KeyedRequest:
         return with_cookies(self.fingerprint, self.principal.cookies)
 
     def is_served_by(self, fingerprint: str) -> bool:
-        """Return whether an entry with this fingerprint is of this request, claimed with the same cookies or with none."""
+        """Return whether an entry with this fingerprint is of this request, with the same cookies or without any."""
         return fingerprint in (self.whole_fingerprint, self.fingerprint)
 
     def is_changed_from(self, fingerprint: str) -> bool:
