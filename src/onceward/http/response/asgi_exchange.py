@@ -36,8 +36,8 @@ class AsgiExchange:
     __slots__ = (
         "_admission", "_body", "_body_bytes", "_complete", "_events", "_finishing", "_last", "_late", "_length",
         "_over", "_receive", "_recorder", "_request", "_send_on", "_sent", "_settlement", "_soon", "_start",
-        "_start_task", "_status", "_task", "_timer", "_watcher", "_whole", "_withheld", "_withholds", "_writer", "began",
-        "caller", "gone", "preface",
+        "_start_task", "_status", "_task", "_timer", "_watcher", "_whole", "_withheld", "_withholds", "_writer",
+        "began", "caller", "gone", "preface",
     )  # fmt: skip
 
     def __init__(
