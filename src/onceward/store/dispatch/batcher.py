@@ -205,9 +205,9 @@ class Batcher:
         with self.mutex:
             self._wake_at(-math.inf)
 
-    def wake_thread_at(self, moment: float) -> None:
+    def wake_thread_at(self, time_at: float) -> None:
         with self.mutex:
-            self._wake_at(moment)
+            self._wake_at(time_at)
 
     def help(self) -> None:
         """Commit a batch on the calling thread if the store is idle; otherwise wake the I/O thread."""
