@@ -305,19 +305,17 @@ def build_tool_idempotency_key(
         InvalidOption: A value has a wrong type.
     """
     name = name_of(tool_name)
-    key_or_arguments = tool_args if business_key is None else business_key
+    about = tool_args if business_key is None else business_key
     any_turn = logical_turn if turn is None else turn
-    if key_or_arguments is None or any_turn is None:
+    if about is None or any_turn is None:
         raise InvalidKey("the key of a tool call needs a business key or the arguments, and a turn")
     group = any_turn.turn_group_id
     if isinstance(group, uuid.UUID):
         group = id_text("turn_group_id", group)
-    if isinstance(key_or_arguments, str):
-        key_or_arguments = id_text("the business key", key_or_arguments)
-    elif isinstance(key_or_arguments, Mapping):
-        key_or_arguments = extract_business_key(tool_name, key_or_arguments, key_fields, template)
+    if isinstance(about, str):
+        about = id_text("the business key", about)
+    elif isinstance(about, Mapping):
+        about = extract_business_key(tool_name, about, key_fields, template)
     else:
-        raise InvalidOption(
-            f"the business key must be a string, or the arguments as a mapping, got {_kind(key_or_arguments)}"
-        )
-    return tool_key(name, key_or_arguments, group)
+        raise InvalidOption(f"the business key must be a string, or the arguments as a mapping, got {_kind(about)}")
+    return tool_key(name, about, group)

@@ -101,9 +101,7 @@ class Admission:
         creates_ledger = not isinstance(store, Ledger)
         for name in LEDGER_OPTIONS:
             if name in options and not creates_ledger:
-                raise InvalidOption(
-                    f"{name}= cannot be used with a ledger, which has its creates_ledger; set it on the ledger"
-                )
+                raise InvalidOption(f"{name}= cannot be used with a ledger, which has its own; set it on the ledger")
         self.default = Rule(
             required=options.get("required", False),
             on_crash=options.get("on_crash", REPEAT),

@@ -55,7 +55,7 @@ class RecordedStream:
     async def head(self) -> tuple[int, Headers] | None:
         """Read status and headers; None if they cannot be read, or if the stream was `interrupted` before its head.
 
-        The Content-Length of a running response is remaining out, because its end is certain only when it is settled.
+        The Content-Length of a running response is left out, because its end is certain only when it is settled.
         """
         try:
             return await (self._running_head() if self._end is None else self._settled_head())
@@ -169,7 +169,7 @@ class RecordedStream:
         return False
 
     async def _after_wanted(self, pieces: list[bytes]) -> list[bytes]:
-        """Skip everything up to the event with the wanted id. If recorded is none, start again from the beginning."""
+        """Skip everything up to the event with the wanted id. If there is none, start again from the beginning."""
         wanted, self._skip_to = self._skip_to, None
         if wanted is None:
             return pieces

@@ -142,11 +142,11 @@ class WsgiExchange:
                     continue
                 self._begin()
                 self._body_bytes += len(piece)
-                reached = self._length is not None and self._body_bytes >= self._length
-                if self._withholds or (reached and self._settlement.undecided):
+                length_reached = self._length is not None and self._body_bytes >= self._length
+                if self._withholds or (length_reached and self._settlement.undecided):
                     # While the handler's transaction is open, wait for the end of the handler.
                     self._withheld.append(self._add(piece))
-                elif reached:
+                elif length_reached:
                     yield from self._finish(piece)
                 elif data := self._add(piece):
                     yield from self._start()
@@ -197,7 +197,7 @@ class WsgiExchange:
 
     @property
     def _has_wrong_length(self) -> bool:
-        """True if the body differs from its Content-Length, so that it is never complete for its client."""
+        """True if the body does not have its Content-Length, so that it is never complete for its client."""
         if self._length is None or self._body_bytes == self._length or self._code in BODILESS_STATUSES:
             return False
         bound = self._settlement.operation.bound
@@ -217,7 +217,7 @@ class WsgiExchange:
         self._withheld.append(data)
         if self._has_wrong_length:
             wait(self._settlement.unknown("the length of the response differs from its Content-Length"))
-            yield from self._hand_over()
+            yield from self._yield_withheld()
             return
         try:
             if self._settlement.undecided:
@@ -237,11 +237,11 @@ class WsgiExchange:
                 yield from self._lost()
             return
         if instead is None or self._sent:
-            yield from self._hand_over()
+            yield from self._yield_withheld()
         else:
             yield from self._replace(instead)
 
-    def _hand_over(self) -> Iterator[bytes]:
+    def _yield_withheld(self) -> Iterator[bytes]:
         self._complete = True
         yield from self._start()
         yield from filter(None, self._withheld)
