@@ -144,7 +144,7 @@ class BatcherCallbacks(Protocol):
         """Wake the I/O thread at once."""
         ...
 
-    def wake_thread_at(self, time_at: float) -> None:
+    def wake_thread_at(self, deadline: float) -> None:
         """Wake the I/O thread at this time, to check on the in-flight batch (`Pipeline.check_at`)."""
         ...
 
