@@ -129,8 +129,8 @@ class Toolbox:
                 returns one. Required unless `idempotency_key` is given.
             principal: The caller. Different principals never share effects.
             tenant_id: The tenant. By default, the principal.
-            idempotency_key: The caller's key for this call, which then identifies it alone. The same key with other
-                arguments is refused.
+            idempotency_key: The caller's key for this call, used instead of the business key and the group. The same
+                key with other arguments is refused.
             retain_seconds: How long the outcome is stored, instead of the tool's `idempotent_for`.
 
         Returns:
@@ -183,7 +183,7 @@ class Toolbox:
             observer: Notified of the check of the key.
 
         Returns:
-            The envelope. It reports every result of a call, also errors of the tool and invalid arguments.
+            The envelope. It reports every result of a call, including errors of the tool and invalid arguments.
 
         Raises:
             InvalidOption: An option is wrong. Nothing ran.
@@ -269,7 +269,7 @@ class Toolbox:
         call = await self._current(ledger, call) if generation is None else replace(call, generation=generation)
         before = await ledger.read(call.undo_scope, call.key)
         if before is None or before.status is not Status.COMPLETED:
-            # If the holder of the call has vanished, this takes its claim over and undoes its attempt.
+            # If the holder of the call has disappeared, this takes over its claim and undoes its attempt.
             found = await Execution(ledger, call).run(wait_seconds)
             if not found.ok:
                 return found
