@@ -121,7 +121,7 @@ class Schema:
         return self.upgraded_to >= SCHEMA_VERSION
 
     def check(self) -> None:
-        """Raise `SchemaTooNew` if only newer versions of Onceward may use the store, or its numbers are inconsistent."""
+        """Raise `SchemaTooNew` if only newer versions of Onceward may use the store, or its numbers conflict."""
         needed = max(self.readable_from, self.version)
         if needed > SCHEMA_VERSION or self.version > self.readable_from:
             raise SchemaTooNew(

@@ -1,6 +1,6 @@
 """The JSON Schema of a tool's arguments: derived from the function, shown to the model, checked before a call runs.
 
-Only the part of JSON Schema that function signatures need. Parameters without a type hint are not checked.
+It covers only the part of JSON Schema that function signatures need. Parameters without a type hint are not checked.
 """
 
 from __future__ import annotations

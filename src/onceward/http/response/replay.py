@@ -123,7 +123,7 @@ def has_events(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 async def until_gone(receive: Receive) -> None:
     """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":  # noqa: ASYNC110  # `receive` is the only source
-        await asyncio.sleep(_PAUSE_SECONDS)  # no busy loop with a server that returns the same message at once
+        await asyncio.sleep(_PAUSE_SECONDS)  # avoid a busy loop if the server returns the same message at once
 
 
 async def client_gone(receive: Receive) -> bool:
