@@ -111,8 +111,8 @@ class Ledger(Closing):
         self.retain_seconds = check_seconds("retain_seconds", retain_seconds, RETAIN_SECONDS_MAX)
         self.wait_seconds = check_seconds("wait_seconds", wait_seconds, LEASE_SECONDS_MAX)
         self.namespace = check_namespace(namespace)
-        patience = self.lease_seconds if patience_seconds is None else patience_seconds
-        self._write_seconds = check_seconds("patience_seconds", patience, LEASE_SECONDS_MAX)
+        write_seconds = self.lease_seconds if patience_seconds is None else patience_seconds
+        self._write_seconds = check_seconds("patience_seconds", write_seconds, LEASE_SECONDS_MAX)
         self._lease = int(self.lease_seconds * SECOND)
         self._retain = int(self.retain_seconds * SECOND)
         self._doubts = DoubtNotifier(on_doubt)
