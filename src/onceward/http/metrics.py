@@ -45,7 +45,7 @@ DURATION_BUCKETS = (
 CHECKS = "idempotency_check", "Checks of an idempotency key, by result."
 HITS = "idempotency_cache_hit", "Checks answered with a stored response."
 TYPES = "idempotency_key_type", "Checks of an idempotency key, by the origin of the key."
-SECONDS = "idempotency_check_duration_seconds", "Duration of a check, with any wait for a running duplicate."
+SECONDS = "idempotency_check_duration_seconds", "Duration of a check, including any wait for a running duplicate."
 IN_DOUBT = "idempotency_in_doubt", "Operations that ended in doubt and wait for a verdict."
 FAILURES = "idempotency_store_failure", "Requests while the store was down, by whether they were refused or proceeded."
 
@@ -194,7 +194,7 @@ def counts_in(metrics: Metrics) -> Counts | None:
                 registry.register(counts)
             except ValueError as error:
                 raise InvalidOption(
-                    f"the registry already has a metric with the name of one of Onceward's ({error}); pass "
+                    f"the registry already has a metric with the same name as one of Onceward's ({error}); pass "
                     "metrics=CollectorRegistry() to use a separate registry, or metrics=False"
                 ) from error
             _by_registry[registry] = counts

@@ -79,7 +79,10 @@ _RETRY_AFTER: Json = {
 _PROBLEMS: dict[str, tuple[str, tuple[Response, ...], bool]] = {
     "400": ("The idempotency key is malformed, or missing where it is required.", (), False),
     "409": (
-        "A request with this key is being processed (with Retry-After), is in doubt, was not stored, or had other cookies.",
+        (
+            "A request with this key is being processed (with Retry-After), is in doubt, has no stored response, or had"
+            " other cookies."
+        ),
         (problem.busy(), problem.in_doubt(), problem.not_kept(), problem.principal_changed()),
         True,
     ),

@@ -275,8 +275,8 @@ class OnceTools(Extension):
                 required = request is not None and not token_caller
             if required and tool.effect is not Effect.PURE:
                 raise InvalidInput(
-                    "this server runs tools with effects only if it can recognise a retry; send _meta.idempotency_key,"
-                    " the same for all tries of one call, or _meta.turn_group_id, the same for all calls of one"
+                    "this server runs tools with effects only if it can recognize a retry; send _meta.idempotency_key,"
+                    " the same for all attempts of one call, or _meta.turn_group_id, the same for all calls of one"
                     " conversation"
                 )
             group = short_name(caller)

@@ -228,7 +228,7 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
                 note = "the bound transaction was rolled back"
                 if terms.repeatable:
                     await ledger.fail(claim, note)
-                    raise errors.TransactionConflict(f"{note}, so none of its changes happened; call again")
+                    raise errors.TransactionConflict(f"{note}, so none of its changes were made; call again")
                 await ledger.doubt(claim, note)
                 raise errors.InDoubt(
                     f"{note}, and it is unknown what else the effect of {shown(claim.entry.key)!r} did; resolve it with"
@@ -248,7 +248,9 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
         is_settled = await ledger.settle(claim, outcome, terms.retain_seconds)
     except errors.StoreUnavailable as error:
         then = "its key may run again" if terms.repeatable else "its key is in doubt"
-        error.add_note(f"onceward: the effect has run, but it could not be recorded; when its lease ends, {then}")
+        error.add_note(
+            f"onceward: the effect has run, but its result could not be recorded; when its lease ends, {then}"
+        )
         raise
     if is_settled:
         return value

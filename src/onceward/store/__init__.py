@@ -125,7 +125,7 @@ class Schema:
         needed = max(self.readable_from, self.version)
         if needed > SCHEMA_VERSION or self.version > self.readable_from:
             raise SchemaTooNew(
-                f"the store needs an Onceward that supports schema {needed}, and this one supports {SCHEMA_VERSION};"
+                f"the store needs a version of Onceward that supports schema {needed}; this one supports {SCHEMA_VERSION};"
                 " upgrade Onceward"
             )
 

@@ -100,7 +100,9 @@ class FaultyStore:
             InvalidOption: If the point is unknown.
         """
         if point not in POINTS:
-            raise InvalidOption(f"unknown point {point!r}: use before- or after- and one of {', '.join(WORDS)}")
+            raise InvalidOption(
+                f"unknown point {point!r}: use before-X or after-X, where X is one of {', '.join(WORDS)}"
+            )
         with self._lock:
             self._orders.append(_Order(point, action, times))
 

@@ -96,7 +96,7 @@ class Execution:
 
     async def _effect(self) -> dict[str, Any]:
         if self.gate is None:
-            raise NothingRun("the call has not happened")
+            raise NothingRun("the call was not made")
         try:
             await self.gate.fire(self.call)
         except (Exception, asyncio.CancelledError) as error:
@@ -207,7 +207,7 @@ class Execution:
                 return self._envelope(CallStatus.UNKNOWN, text, code=errors.InDoubt.code)
             case Effect.COMPENSATABLE:
                 await self._free_key()
-                return self._envelope(CallStatus.REFUSED, f"{text}; any effect of it was undone", may_retry=True)
+                return self._envelope(CallStatus.REFUSED, f"{text}; its effect, if any, was undone", may_retry=True)
             case _:
                 return self._envelope(CallStatus.UNKNOWN, text, may_retry=True)
 

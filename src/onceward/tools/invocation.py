@@ -86,4 +86,7 @@ def check_hook(option: str, hook: Callable[..., Any], names: Collection[str], *,
     ]
     if nameless or len(unknown) > others:
         bad = (nameless or unknown)[0]
-        raise InvalidOption(f"{option}= has a parameter {bad!r}; it may have, by name, {', '.join(sorted(names))}")
+        raise InvalidOption(
+            f"the function of {option}= has a parameter {bad!r}, which cannot be passed; it can take, by name:"
+            f" {', '.join(sorted(names))}"
+        )

@@ -185,7 +185,9 @@ def extract_business_key(
     declared = _declared(tool_name)
     if declared is not None:
         if key_fields or template is not None:
-            raise InvalidOption(f"the tool {declared.name} declares its own key; pass its name to use another key")
+            raise InvalidOption(
+                f"the tool {declared.name} declares its own key; to use another key, pass the tool by its name"
+            )
         return declared.business_key(declared.normalized(tool_args))
     return business_key(name_of(tool_name), tool_args, key_template(key_fields, template))
 
@@ -308,7 +310,7 @@ def build_tool_idempotency_key(
     about = tool_args if business_key is None else business_key
     any_turn = logical_turn if turn is None else turn
     if about is None or any_turn is None:
-        raise InvalidKey("the key of a tool call needs a business key or the arguments, and a turn")
+        raise InvalidKey("the key of a tool call needs a turn, and a business key or the arguments")
     group = any_turn.turn_group_id
     if isinstance(group, uuid.UUID):
         group = id_text("turn_group_id", group)

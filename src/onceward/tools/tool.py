@@ -209,7 +209,9 @@ class Tool:
                     raise InvalidOption(f"{option} names {name!r}, which is not an argument of {self.name}")
         both = ({*self.volatile} & {*self.keyed}) | ({*self.volatile} & {*self.exact})
         if both:
-            raise InvalidOption(f"{min(both)!r} of {self.name} cannot be volatile and also identify calls")
+            raise InvalidOption(
+                f"the argument {min(both)!r} of {self.name} is volatile, so it cannot identify calls too"
+            )
 
 
 def tool(

@@ -27,9 +27,13 @@ def _on_a_store(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for the database and the role."""
     decorated: Callable[..., Any] = exactly_one("database", "ledger")(command)
     for name, metavar, about in (
-        ("role", "NAME", "Role of the application or the hub. It is granted what it needs, without CREATE."),
-        ("ledger", "URL", "Create the tables of a ledger: postgresql://…"),
-        ("database", "URL", "Create the tables of a hub's database: postgresql://…"),
+        (
+            "role",
+            "NAME",
+            "Role that the application or the hub connects as. It is granted what it needs, but not CREATE.",
+        ),
+        ("ledger", "URL", "For the tables of a ledger: postgresql://…"),
+        ("database", "URL", "For the tables of a hub's database: postgresql://…"),
     ):
         decorated = click.option(f"--{name}", metavar=metavar, help=about)(decorated)
     return decorated

@@ -101,7 +101,7 @@ class Admission:
         creates_ledger = not isinstance(store, Ledger)
         for name in LEDGER_OPTIONS:
             if name in options and not creates_ledger:
-                raise InvalidOption(f"{name}= cannot be used with a ledger, which has its own; set it on the ledger")
+                raise InvalidOption(f"{name}= cannot be combined with a ledger as store=; set it on that ledger")
         self.default = Rule(
             required=options.get("required", False),
             on_crash=options.get("on_crash", REPEAT),
@@ -116,7 +116,7 @@ class Admission:
         self.methods = texts("methods", options.get("methods", METHODS), str.upper)
         self.paths = tuple(texts("paths", options.get("paths", ()), str))
         if not all(path.startswith("/") for path in self.paths):
-            raise InvalidOption(f"paths= must be beginnings of paths, such as '/api/', got {self.paths!r}")
+            raise InvalidOption(f"paths= must be path prefixes, such as '/api/', got {self.paths!r}")
         self.rules = PathRules(options.get("rules", {}))
         self.principal = options.get("principal")
         self.session_cookies = cookie_names(options.get("session_cookies", ()))
@@ -137,7 +137,7 @@ class Admission:
         self.proceeds = options.get("on_store_error") == PROCEED
         deny = texts("deny_headers", options.get("deny_headers", DENY_HEADERS), str.lower)
         if not all(name.isascii() for name in deny):
-            raise InvalidOption(f"deny_headers= must be names of headers, got {sorted(deny)!r}")
+            raise InvalidOption(f"deny_headers= must be header names, got {sorted(deny)!r}")
         keys = options.get("encryption_keys", ())
         # An empty list means no encryption. An empty string is a key that was not set, and is refused.
         encrypts = not isinstance(keys, tuple | list) or bool(keys)
@@ -260,7 +260,7 @@ class Admission:
             log_event(
                 logger.warning,
                 "idempotency_principal_changed",
-                reason="the key was claimed with other cookies; every cookie counts, also those of load balancers",
+                reason="the key was claimed with other cookies; all cookies count, including those of load balancers",
                 hint="give the middleware principal= or session_cookies=",
             )
         return PrincipalChanged()
@@ -309,7 +309,7 @@ class Admission:
             log_event(
                 logger.warning,
                 "idempotency_principal_fleeting",
-                reason="keys belong to a digest of the credentials; after a token is refreshed the same key runs again",
+                reason="callers are identified by their credentials; after a token is refreshed, a retry runs again",
                 hint="give the middleware principal=, or authenticate outside of it",
             )
 

@@ -270,8 +270,8 @@ def idempotency(request: object, default: object = _REQUIRED) -> object:
     if default is not _REQUIRED:
         return default
     raise NotGuarded(
-        "idempotency(request) was called for a request that no idempotency middleware passed on, so its key is not "
-        "checked. Add IdempotencyMiddleware (or WSGIIdempotencyMiddleware) to the application; if the request is "
+        "idempotency(request) was called for a request that did not pass through an idempotency middleware, so its key "
+        "is not checked. Add IdempotencyMiddleware (or WSGIIdempotencyMiddleware) to the application; if the request is "
         "unguarded on purpose, call idempotency(request, default=None); in a test that calls the handler itself, use "
         "onceward.testing.guarded()"
     )

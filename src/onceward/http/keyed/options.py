@@ -93,7 +93,7 @@ def cookie_names(names: Iterable[str]) -> frozenset[bytes]:
     found = texts("session_cookies", names, str)
     # No cookie would match an impossible name, and then all cookies would count.
     if not all(_COOKIE_NAME.fullmatch(name) for name in found):
-        raise InvalidOption(f"session_cookies= must be names of cookies, such as ('sid',), got {sorted(found)!r}")
+        raise InvalidOption(f"session_cookies= must be cookie names, such as ('sid',), got {sorted(found)!r}")
     return frozenset(name.encode() for name in found)
 
 

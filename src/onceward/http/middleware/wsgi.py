@@ -202,8 +202,8 @@ class WSGIIdempotencyMiddleware:
             yield b"".join(pieces)
         if recorded.interrupted:
             if not events:
-                why = "no data arrived for too long" if recorded.silent else "its producer is gone"
-                raise ClaimLost(f"a recorded response ended before it was complete: {why}")
+                why = "no data arrived for too long" if recorded.silent else "the process that produced it has stopped"
+                raise ClaimLost(f"the recorded response is incomplete: {why}")
             yield interrupted(SILENT if recorded.silent else INTERRUPTED)
 
 

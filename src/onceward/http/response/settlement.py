@@ -131,7 +131,7 @@ class Settlement:
             if status < _CLIENT_ERROR or bound.open:
                 await self._not_committed()
                 if sent:
-                    raise ClaimLost("the bound transaction did not commit, and its response was already partly sent")
+                    raise ClaimLost("the bound transaction did not commit, but a part of its response was already sent")
                 return problem.problem(503, "The transaction did not commit. Retry with the same key.", retry_after=1)
         elif bound is not None:
             log_event(

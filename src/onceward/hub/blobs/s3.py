@@ -243,7 +243,7 @@ class S3Blobs:
             yield
         except FileNotFoundError as error:
             if read_key:
-                raise BlobMissing(f"the blob {read_key} does not exist any more") from None
+                raise BlobMissing(f"the blob {read_key} no longer exists") from None
             raise self._failure(what, error) from None
         except (BaseError, OSError) as error:
             raise self._failure(what, error) from None
@@ -314,7 +314,7 @@ def _truth(location: S3Location, option: str) -> bool:
 
 def _checked(blob_key: str) -> str:
     if not _KEY.fullmatch(blob_key):
-        raise InvalidInput("not a key of a blob in S3")
+        raise InvalidInput(f"{blob_key[:64]!r} is not a valid blob key for S3")
     return blob_key
 
 

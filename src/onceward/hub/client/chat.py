@@ -369,7 +369,7 @@ def _event(block: bytes) -> ChatEvent | None:
         data = json.loads(fields[b"data"])
         return ChatEvent(fields[b"id"].decode(), fields[b"event"].decode(), dict(data))
     except (KeyError, TypeError, ValueError) as error:
-        raise UnexpectedAnswer(f"not an event of a turn: {block[:200]!r}") from error
+        raise UnexpectedAnswer(f"the hub sent a malformed event of a turn: {block[:200]!r}") from error
 
 
 def _messages(body: Any) -> tuple[ChatMessage, ...]:

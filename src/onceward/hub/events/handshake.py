@@ -62,7 +62,7 @@ UNAUTHORIZED = CloseReason(
 )
 NO_HELLO = CloseReason(4408, "no-hello", "send a hello as the first message, within ten seconds")
 STALLED = CloseReason(
-    4413, "stalled", "nothing could be written for too long; connect again and resume after this event"
+    4413, "stalled", "the client read nothing for too long; connect again and resume after this event"
 )
 
 

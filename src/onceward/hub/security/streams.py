@@ -204,7 +204,9 @@ class _Response:
 
 
 _REVOKED = problem.problem(
-    401, "The token stopped being valid while the request was waiting.", headers=((b"www-authenticate", b"Bearer"),)
+    401,
+    "The token was revoked, or a token became required, while the request was waiting.",
+    headers=((b"www-authenticate", b"Bearer"),),
 )
 
 

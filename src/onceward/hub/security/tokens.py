@@ -121,7 +121,7 @@ def open_local(tx: Transaction) -> str:
     if live:
         tokens_, them = ("token", "it") if live == 1 else ("tokens", "them")
         verb = "is" if live == 1 else "are"
-        raise Conflict(f"there {verb} {live} valid {tokens_}; revoke {them} first, see onceward token list")
+        raise Conflict(f"there {verb} {live} valid {tokens_}; revoke {them} first (`onceward token list` lists {them})")
     _close_openings(tx)
     opening = Token(f"open-{secrets.token_hex(_ID_BYTES)}", _OPENING, frozenset(), now_text(), None, _NO_DIGEST)
     _insert(tx, opening)

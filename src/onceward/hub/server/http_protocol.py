@@ -30,11 +30,11 @@ from onceward.hub.web.request_log import EVERY_RESPONSE
 
 _NOT_HTTP = problem.problem(
     400,
-    "This is not a valid HTTP request: the method is unknown, or the head or the lengths in the body cannot be parsed.",
+    "This is not a valid HTTP request: the method is unknown, or the headers or the chunk sizes cannot be parsed.",
 )
 # After an upgrade, the parser would treat the body as the next request.
 _UPGRADE_WITH_BODY = problem.problem(
-    400, "A request with a body cannot ask for an upgrade of the connection. Send it without the Upgrade header."
+    400, "A request with a body cannot upgrade the connection. Send it without the Upgrade header."
 )
 # The WebSocket library refuses longer lines without a response.
 _SOCKET_LINE_BYTES_MAX = 8 * 1024

@@ -59,7 +59,7 @@ def _explained(config: Config) -> Iterator[None]:
         if error.errno == errno.EADDRINUSE:
             reason = f"port {port} on {host} is in use by another program; stop it, or choose another port with --port"
         elif error.errno == errno.EACCES:
-            reason = f"this user may not listen on port {port}; choose a port from 1024 on with --port"
+            reason = f"this user may not listen on port {port}; choose port 1024 or higher with --port"
         elif error.errno == errno.EADDRNOTAVAIL:
             reason = f"{host} is not an address of this machine; choose another with --host"
         else:

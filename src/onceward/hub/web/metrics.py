@@ -55,7 +55,7 @@ class HttpCounts(Collector):
         )
         self._seconds = Histogram(
             "onceward_http_request_seconds",
-            "Response times in seconds, without streams.",
+            "Response times in seconds, excluding streams.",
             ["route"],
             buckets=SECONDS_BUCKETS,
             registry=None,

@@ -242,7 +242,7 @@ class PostgresConnection:
         except psycopg.Error as error:
             state, reason = error.sqlstate or "", error.diag.message_primary or str(error)
             if state in _TRANSIENT:
-                raise BatchFailed(f"PostgreSQL gave up on the batch: {reason}", transient=True) from error
+                raise BatchFailed(f"PostgreSQL cancelled the batch: {reason}", transient=True) from error
             if state.startswith(_REFUSED_DATA) or (isinstance(error, psycopg.DataError) and not state):
                 raise BatchFailed(f"PostgreSQL refused the data: {reason}") from error
             self.drop()

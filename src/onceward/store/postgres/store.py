@@ -68,7 +68,9 @@ class PostgresStore:
             try:
                 again = self.commit([writes[n] for n in undecided])
             except BatchFailed as error:
-                raise StoreUnavailable(f"only a part of the batch was decided: {error}") from error
+                raise StoreUnavailable(
+                    f"PostgreSQL returned the results of only a part of the batch: {error}"
+                ) from error
             for n, result in zip(undecided, again, strict=True):
                 results[n] = result
         return cast("list[WriteResult]", results)

@@ -106,7 +106,7 @@ def parse_target(url: str) -> RedisTarget:
     try:
         make_driver_connection(target, nodes[0])
     except (TypeError, ValueError, RedisError):
-        raise InvalidStoreUrl("the options of the Redis store URL contradict each other") from None
+        raise InvalidStoreUrl("the options of the Redis store URL cannot be combined") from None
     return target
 
 
@@ -380,7 +380,7 @@ def _refused_error(error: ResponseError) -> StoreUnavailable | BatchFailed:
     if "WRONGTYPE" in str(error):
         # Other writes of the batch may have been applied. They are sent again, and their write ids show that.
         return BatchFailed(f"a Redis key of the store has a value of another type: {error}")
-    return StoreUnavailable(f"the Redis store refused: {type(error).__name__}: {error}")
+    return StoreUnavailable(f"the Redis server returned an error: {type(error).__name__}: {error}")
 
 
 # The slot in a cluster is the CRC of the hash tag, which is the bucket.

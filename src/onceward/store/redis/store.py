@@ -398,4 +398,4 @@ def _from_cursor(cursor: str) -> Place:
     try:
         return int(cursor[:2], 16), base64.b64decode(cursor[2:], b"-_", validate=True)
     except ValueError:
-        raise InvalidOption("the cursor is not one that a scan of this store returned") from None
+        raise InvalidOption("the cursor was not returned by a scan of this store") from None

@@ -60,8 +60,8 @@ def read_update(sent: Fields) -> TelegramMessage:
         )
     if len(carried) > 1:
         raise InvalidInput(
-            f"the update has {len(carried)} messages; Telegram sends one at a time",
-            tuple((kind, "is not the only message") for kind in carried),
+            f"the update has {len(carried)} messages; send one message per update",
+            tuple((kind, "is one of several messages; send only one") for kind in carried),
         )
     return read_message(sent.within(carried[0]))
 
