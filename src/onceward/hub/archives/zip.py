@@ -53,7 +53,7 @@ class _Entry:
 def members(file: BinaryIO, size: int, tally: ArchiveTally) -> Iterator[Member]:
     """Yield the entries, after checking everything that the headers show."""
     entries, shift, directory = _directory(file, size, tally)
-    tally.would_unpack(sum(entry.size for entry in entries))
+    tally.check_unpacked(sum(entry.size for entry in entries))
     starts = [_data_start(file, entry, shift) for entry in entries]
     spans = sorted((entry.offset + shift, start + entry.packed) for entry, start in zip(entries, starts, strict=True))
     for (_, end), (following, _) in pairwise([*spans, (directory, directory)]):
@@ -84,7 +84,7 @@ def _directory(file: BinaryIO, size: int, tally: ArchiveTally) -> tuple[list[_En
         if large.startswith(b"PK\x06\x06") and large[_END64.size :].startswith(b"PK\x06\x07"):
             *_, count, length, offset = _END64.unpack_from(large)
             end -= _LOCATOR64.size + _END64.size
-    tally.more_entries_than(count)
+    tally.check_entries(count)
     begin = end - length
     if begin < offset:
         raise Malformed("the central directory of the zip file is not at its declared offset")
@@ -92,7 +92,7 @@ def _directory(file: BinaryIO, size: int, tally: ArchiveTally) -> tuple[list[_En
     entries = []
     while file.tell() < end:
         entries.append(_entry(file, tally))
-        tally.more_entries_than(len(entries))
+        tally.check_entries(len(entries))
     if len(entries) != count or file.tell() != end:
         raise Malformed("the central directory of the zip file does not have its declared length")
     return entries, begin - offset, begin
@@ -128,7 +128,7 @@ def _fields(extra: bytes) -> dict[int, bytes]:
 
 
 def _large(data: bytes, short: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Replace numbers that do not fit into 32 bits by those of the zip64 field, which has only these, in this order."""
+    """Replace numbers that do not fit into 32 bits by those of the zip64 field, which has just these, in this order."""
     numbers = []
     for number in short:
         if number != _IN_FIELD:

@@ -31,14 +31,14 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         self._lock, self._gate = folder / "lock", folder / "tmp"
-        self._mine = threading.local()
+        self._this_thread = threading.local()
         # Threads of this process queue here, so that only one of them polls the file lock.
         self.turn = threading.Lock()
         _locks.add(self)
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        if getattr(self._mine, "held", False):
+        if getattr(self._this_thread, "held", False):
             raise RuntimeError("this thread already holds lock() and would deadlock; do not nest it")
         until, turn = time.monotonic() + LOCK_SECONDS, self.turn
         if not turn.acquire(timeout=LOCK_SECONDS):
@@ -49,13 +49,13 @@ class FolderLock:
                     lock = stack.enter_context(_locking(self._lock, _FILE))
                     with _locking(self._gate, FOLDER_FLAGS | os.O_NOFOLLOW) as gate:
                         with suppress(OSError):  # network file systems may not be able to lock a folder
-                            _lock_soon(gate, until)
-                        _lock_soon(lock, until)
-                self._mine.held = True
+                            _lock_until(gate, until)
+                        _lock_until(lock, until)
+                self._this_thread.held = True
                 try:
                     yield
                 finally:
-                    self._mine.held = False
+                    self._this_thread.held = False
         finally:
             turn.release()
 
@@ -67,14 +67,14 @@ def _locking(path: Path, flags: int) -> Iterator[int]:
     try:
         yield descriptor
     finally:
-        # Unlock explicitly, because closing may not: a child forked meanwhile shares the lock and may live long.
+        # Unlock explicitly. Closing is not enough: a child that was forked meanwhile shares the lock, and keeps it.
         with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_UN)
         os.close(descriptor)
 
 
-def _lock_soon(descriptor: int, until: float) -> None:
-    """Wait for the lock with a deadline: its holder may be frozen, and a waiter makes others wait too."""
+def _lock_until(descriptor: int, until: float) -> None:
+    """Wait for the lock until the deadline: the holder may be frozen, and other threads queue behind this waiter."""
     pause = LOCK_PAUSE_SECONDS_MIN
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Following the events of a hub without end, over connections that may break.
+"""Iterator that follows the events of a hub without end, over connections that may break.
 
 The cursor is the id of the last event that was yielded, or a later position up to which the hub has reported that no
 event matches. A new connection requests the events after the cursor. So no event is missed and none comes twice,
@@ -164,7 +164,7 @@ class Following:
         self._blocks.clear()
         if response is not None:
             await response.aclose()
-        # Another task may be reading. It then gets an error that the connection is closed.
+        # Another task may still be reading the chunks. It then gets an error, because the connection is closed.
         if chunks is not None and not chunks.ag_running:
             await chunks.aclose()
 

@@ -26,7 +26,7 @@ MESSAGES = (
     "guest_message",
 )
 _FORWARDED = frozenset({"forward_origin", "forward_from", "forward_sender_name", "forward_from_chat"})
-# A message with one of these fields reports an event in the chat. They are not read from an export either.
+# A message with one of these fields reports an event in the chat. Without content, it is refused, as in an export.
 _SERVICE = frozenset({
     "boost_added", "channel_chat_created", "chat_background_set", "chat_owner_changed", "chat_owner_left",
     "chat_shared", "checklist_tasks_added", "checklist_tasks_done", "connected_website", "delete_chat_photo",

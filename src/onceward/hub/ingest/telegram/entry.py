@@ -19,7 +19,7 @@ from onceward.hub.ingest.telegram.media import NO_MEDIA, Media
 SOURCE = "telegram"
 LINK, THOUGHT, NOTE = "link", "thought", "note"
 CONTENT_TYPES = (THOUGHT, NOTE, LINK)
-# Far more than a Telegram message can contain. Metadata is limited, and an entry must not fail because of many links.
+# More links than a Telegram message can contain. The size of metadata is limited, and must not fail an entry.
 _URLS_LENGTH_MAX = 8 * 1024
 
 
