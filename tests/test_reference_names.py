@@ -1,4 +1,6 @@
-"""The reference names what exists: every dotted name resolves, and every function takes the arguments that it shows."""
+"""The reference names what exists: every dotted name resolves, every function takes the arguments that it shows, and the
+table of log events is that of the source.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,10 @@ import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
+
+import pytest
+from tests.layout import Module, package
+from tests.log_events import UNKNOWN, LogEvents, log_events, table
 
 ROOT = Path(__file__).parent.parent
 DOTTED = re.compile(r"(?<![\w./:'-])onceward(?:\.[A-Za-z_]\w*)+")
@@ -84,8 +90,7 @@ def shown(arguments: str) -> set[str]:
 
 def loggers() -> set[str]:
     """The names of loggers, which are promises of their own and need not be modules."""
-    texts = (path.read_text("utf-8") for path in (ROOT / "src" / "onceward").rglob("*.py"))
-    return {name for text in texts for name in re.findall(r'getLogger\("([^"]+)"\)', text)}
+    return {logger for logger, _ in log_events(package().values())}
 
 
 def test_every_dotted_name_of_the_reference_exists() -> None:
@@ -105,6 +110,40 @@ def test_every_function_of_the_reference_exists_and_takes_what_is_shown() -> Non
 
     assert len(calls) > 100
     assert wrong == []
+
+
+def test_the_reference_lists_every_log_event_with_its_logger_level_and_fields() -> None:
+    events = log_events(package().values())
+
+    assert len(events) > 40
+    assert table((ROOT / "docs" / "reference.md").read_text("utf-8")) == events
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "fields"),
+    [
+        ("log_event(_log.warning, 'disk_full', path=path, hint='buy another')", "disk_full", {"path"}),
+        ("name = 'a' if x else 'b'\n    log_event(_log.warning, name)", "b", set()),
+        ("log_event(_log.warning, 'disk_full', **fields())", "disk_full", {"path"}),
+        ("_log.warning('disk_full', extra={**fields(), 'size': 1})", "disk_full", {"path", "size"}),
+        ("log_event(_log.warning, name_of(x))", UNKNOWN, set()),
+        ("log_event(_log.warning, 'disk_full', **x)", "disk_full", {UNKNOWN}),
+    ],
+)
+def test_a_log_event_is_found_with_its_fields(source: str, name: str, fields: set[str]) -> None:
+    before = "_log = logging.getLogger('onceward.disk')\n\ndef fields():\n    return {'path': '/'}\n"
+    tree = ast.parse(f"{before}\ndef check(x):\n    {source}\n")
+    found = log_events([Module("onceward.disk", ROOT / "disk.py", tree, 1, is_folder=False)])
+
+    assert found["onceward.disk", name] == LogEvents(frozenset({"WARNING"}), frozenset(fields))
+
+
+def test_a_row_of_the_table_is_read() -> None:
+    row = "| `onceward.disk` | `disk_full` | WARNING, ERROR | `path`, `size` | the disk is full |"
+
+    assert table(row) == {
+        ("onceward.disk", "disk_full"): LogEvents(frozenset({"WARNING", "ERROR"}), frozenset({"path", "size"}))
+    }
 
 
 def test_a_name_that_does_not_exist_is_found() -> None:

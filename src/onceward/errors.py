@@ -119,7 +119,7 @@ class StoreUnavailable(OncewardError):
 
 
 class StoreMisconfigured(StoreUnavailable):
-    """The store refuses for a reason that only an operator can correct: a password, a privilege, a missing database.
+    """The store cannot be used until an operator corrects it: a password, a privilege, a missing database.
 
     Nothing was written. This is a subclass of `StoreUnavailable`, so code that handles a failing store handles it
     too. A retry does not help: `retryable` is false.
@@ -142,7 +142,7 @@ class InvalidStoreUrl(OncewardError):
 
 
 class SchemaTooNew(OncewardError):
-    """A newer version of Onceward wrote the store. Upgrade this one."""
+    """A newer version of Onceward has changed the store. Upgrade this installation."""
 
     code = "schema-too-new"
 

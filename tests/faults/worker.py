@@ -187,7 +187,7 @@ def _keep_busy(ledger: Ledger, over: threading.Event) -> None:
 
 def main(effects: str, machine: str = "") -> None:
     if machine:
-        holder._place = lambda: machine
+        holder._boot_and_namespace = lambda: machine
     worker = Worker(Path(effects))
     report(at="ready")
     for line in sys.stdin:

@@ -40,7 +40,7 @@ def a_lost_claim_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_lying_length_is_believed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(AsgiExchange, "_contradicts_itself", False)
+    patch.setattr(AsgiExchange, "_has_wrong_length", False)
 
 
 def a_joined_body_ends_by_its_length(patch: pytest.MonkeyPatch) -> None:

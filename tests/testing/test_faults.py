@@ -106,7 +106,7 @@ def test_a_function_of_your_own_runs_at_its_point_as_often_as_ordered(ledger: Le
 
 
 def test_a_point_that_does_not_exist_is_refused(store: FaultyStore) -> None:
-    with pytest.raises(errors.InvalidOption, match="before- or after-"):
+    with pytest.raises(errors.InvalidOption, match="before-X or after-X"):
         store.lose_answer("comit")
 
 

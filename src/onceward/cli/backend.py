@@ -46,7 +46,7 @@ with_key = click.option(
     "--idempotency-key",
     "key",
     metavar="KEY",
-    help="Idempotency key: repeating the command with the same key creates nothing new and prints the same.",
+    help="Idempotency key: repeating the command with the same key creates nothing new and prints the same output.",
 )
 
 with_limit = click.option("--limit", type=click.IntRange(1), metavar="N", help="Maximum number to list. [default: all]")

@@ -28,7 +28,7 @@ _FAILED = 1
 _SIGNALLED = 128
 # Interval of progress lines without a terminal.
 _LINE_SECONDS = 5.0
-# Reasons shown. Beyond this number, they differ only in the values that they quote.
+# The number of reasons shown. If there are more, they usually differ only in the values that they quote.
 _REASONS_MAX = 20
 
 

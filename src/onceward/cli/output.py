@@ -41,7 +41,7 @@ def print_fields(shown: Mapping[str, Any]) -> None:
 
 
 def plain(value: object) -> str:
-    """Format a value on one line, without control characters: its author may be hostile to the terminal."""
+    """Format a value on one line, without control characters: an attacker may have put terminal commands into it."""
     if value is None:
         return ""
     if isinstance(value, list | tuple):

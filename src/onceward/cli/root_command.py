@@ -36,7 +36,8 @@ FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 @click.group(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Settings come from onceward.toml, the environment (ONCEWARD_HUB__PORT=9000) and flags. Flags win.",
+    epilog="Settings come from onceward.toml, the environment (ONCEWARD_HUB__PORT=9000) and flags. Flags take"
+    " precedence over the environment, and the environment over the file.",
 )
 @click.version_option(version("onceward"), message="onceward %(version)s")
 def onceward() -> None:
@@ -46,7 +47,7 @@ def onceward() -> None:
     Examples:
       onceward serve                          # http://127.0.0.1:8787, data in ./onceward-data
       onceward config                         # every setting and its source
-      onceward token create ada --scope read  # prints the token, only this once
+      onceward token create ada --scope read  # prints the token; it is not shown again
       onceward task add "Paint the shed"      # prints the id of the task
       onceward attach add TASK plan.pdf --kind spec
       onceward ingest backfill mail.mbox      # stores each message once

@@ -16,7 +16,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 # Plain strings here: the configuration parses the values and reports errors in them.
 _FLAGS = {
-    "host": ("ADDRESS", "Address to listen on. All but loopback addresses require a token. [default: 127.0.0.1]"),
+    "host": ("ADDRESS", "Address to listen on. Any address other than loopback requires a token. [default: 127.0.0.1]"),
     "port": ("PORT", "Port to listen on; 0 lets the system choose one. [default: 8787]"),
     "data_dir": ("FOLDER", "Data folder. Commands that add data create it. [default: ./onceward-data]"),
     "database": ("URL", "Database for rows and events: sqlite:///path or postgresql://… [default: hub.db in the data folder]"),
@@ -24,7 +24,7 @@ _FLAGS = {
     "blobs": ("URL", "Storage for file contents: file:///path or s3://bucket/prefix [default: blobs in the data folder]"),
     "workers": ("N", "Number of server processes. [default: 1]"),
     "namespace": ("NAME", "Namespace of the claims. [default: idempotency.key_prefix]"),
-    "brain": ("MODULE:NAME", "Brain that answers /chat. The current folder is searched last for its module. [default: a demo refund desk]"),
+    "brain": ("MODULE:NAME", "Brain that answers /chat. Its module is imported from the Python path, or else from the current folder. [default: a demo refund desk]"),
 }  # fmt: skip
 # All other flags set the key of the same name in the table `hub`.
 _SETTINGS = {"brain": ("turns", "brain"), "namespace": ("idempotency", "key_prefix")}

@@ -24,7 +24,8 @@ _PLAIN_ITEMS_MAX = 4_000_000
 def writer(*, sort_keys: bool) -> Callable[[object], str]:
     """Return a function that writes JSON without spaces.
 
-    Its output is that of the standard encoder, which creates a new writer for each value. This one is created once.
+    Its output is that of `json.JSONEncoder`, which creates a C encoder for each value. Here it is created once, to save
+    time.
     """
     plain = json.JSONEncoder(ensure_ascii=False, sort_keys=sort_keys, separators=(",", ":"), allow_nan=False)
     make = encoder.c_make_encoder  # type: ignore[attr-defined]  # not in the type stubs
@@ -55,7 +56,7 @@ def canonical(value: Json) -> bytes:
 def plain_form(value: object, size_max: int = sys.maxsize) -> bytes | None:
     """Return the same bytes as `canonical`, several times faster, for values of ASCII text and small integers.
 
-    Returns None for all other values, and for those that are much longer than `size_max`.
+    Returns None for all other values, and for those whose estimated size is over `size_max`.
     """
     if type(value) is str:
         return encoder.encode_basestring(value).encode("ascii") if value.isascii() else None

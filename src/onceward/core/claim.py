@@ -38,11 +38,11 @@ exception: `Ledger.abandon` with `force` is a `doubt` by an operator. Anyone may
 or whose holder is proved dead. An operator or a reconcile hook resolves a doubt: `uphold` for "committed", `overturn`
 for "not committed".
 
-Versions are fencing tokens. Every begin that gets the claim takes a new version, and the versions of one key only grow,
-across release, expiry and purge. Each move and append names the version of its claim, and an entry with any other
-version refuses it. So a holder that was suspended while another one took over can change nothing any more: its writes
-are refused, and their results tell it that the claim is lost. An effect can pass its version to another system, which
-then refuses older ones.
+Versions are fencing tokens. Every begin that gets the claim takes a new version, and the versions of one key only
+increase, even across release, expiry and purge. Each move and append names the version of its claim, and an entry with
+any other version refuses it. So a holder that was suspended while another one took over cannot change anything any
+more: its writes are refused, and their results show that the claim is lost. An effect can pass its version to another
+system, which then refuses older ones.
 
 Leases decide when a silent holder may be replaced. `lease_until` is a time of the store's clock, which is the only one
 that counts. While the effect runs, its process renews the claim. A lapsed claim stays held until someone takes it over
@@ -218,8 +218,8 @@ Answer = WriteResult
 
 def mints(entry: Entry | None, write: Write, now: int) -> bool:
     """Return whether applying this write takes a new version."""
-    there = None if entry is None or entry.absent(now) else entry
-    return isinstance(write, Begin) and not _goes_in_doubt(there, write, now)
+    present = None if entry is None or entry.absent(now) else entry
+    return isinstance(write, Begin) and not _goes_in_doubt(present, write, now)
 
 
 def apply(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:

@@ -47,7 +47,7 @@ class Entry:
         completed_at: The time at which the entry was settled or failed by its holder or by a verdict.
         user_id: A label: the user on whose behalf the effect runs.
         endpoint: A label: where the key was used.
-        note: The reason of the last failure, doubt or verdict.
+        note: The reason for the last failure, doubt or verdict.
         outcome: The recorded result.
         claimed_at: The time at which this version was claimed. Renewals do not change it. Rows of schema 1 do not have
             it and show the time of their first attempt instead.

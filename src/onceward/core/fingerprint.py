@@ -24,7 +24,7 @@ def fingerprint(value: object) -> str:
     if type(value) is Digest:
         return value
     plain = plain_form(value, SIZE_MAX)
-    if plain is not None and b'"$"' not in plain:  # a plain value that looks like a tagged one
+    if plain is not None and b'"$"' not in plain:  # otherwise it may look like a tagged value
         return hashlib.sha256(plain).hexdigest()
     try:
         return hashlib.sha256(canonical(to_json(value, SIZE_MAX, canonical=True))).hexdigest()

@@ -36,9 +36,9 @@ def checked(name: str, text: str, bytes_max: int, *, blank: bool = False) -> str
     if not blank and not text.strip():
         raise refused(name, "must not be blank")
     if "\0" in text:
-        raise refused(name, "must not contain the character NUL")
+        raise refused(name, "must not contain a NUL character")
     if bytes_of(name, text) > bytes_max:
-        raise refused(name, f"is longer than {bytes_max} bytes")
+        raise refused(name, f"must be at most {bytes_max} bytes")
     return text
 
 

@@ -20,9 +20,9 @@ KEY_BYTES_MAX = 1024
 # The column widths of the HTTP contract.
 LABEL_BYTES_MAX = 255
 NOTE_BYTES_MAX = 1024
-# Enough to find an entry, and not enough to request its outcome.
+# The part of a key that messages and logs show: enough to find its entry, too little to request its outcome.
 KEY_CHARACTERS_SHOWN = 20
-# Replaces the rest of a key.
+# Shown in place of the rest of a key.
 CUT = "..."
 
 _NAMESPACE = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -47,7 +47,7 @@ def check_text(what: str, text: object, bytes_max: int) -> str:
     if size > bytes_max:
         raise InvalidKey(f"{what} may have at most {bytes_max} bytes, got {size}")
     if "\x00" in text:
-        raise InvalidKey(f"{what} must not contain NUL")
+        raise InvalidKey(f"{what} must not contain a NUL character")
     return text
 
 
@@ -113,7 +113,7 @@ def fill(template: str, values: Mapping[str, object]) -> str:
             found, _ = _FORMATTER.get_field(name, (), values)
         except (LookupError, AttributeError, TypeError, ValueError) as error:
             raise InvalidKey(
-                f"the key template {template!r} names {name!r}, which the arguments of the call do not have"
+                f"the key template {template!r} names {name!r}, which is not an argument of the call"
             ) from error
         parts.append(part_text(name, found).translate(plan.escapes))
     return check_built_key("".join(parts))
@@ -168,7 +168,7 @@ def part_text(name: str, value: object) -> str:
     if isinstance(value, enum.Enum):
         value = value.value
     if isinstance(value, bool) or value is None:
-        raise InvalidKey(f"the key field {name!r} is {value!r}; it must identify the work")
+        raise InvalidKey(f"the key field {name!r} is {value!r}; pass a value that identifies the work")
     # Use the method of the base type, because a subclass may override `__str__`.
     for kind in (str, int, uuid.UUID, decimal.Decimal):
         if isinstance(value, kind):

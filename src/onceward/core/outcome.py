@@ -11,7 +11,7 @@ from onceward.errors import InvalidOption, OutcomeNotKept
 # Small enough for a batch of 512 writes. A larger body is stored as chunks.
 INLINE_BYTES_MAX = 64 * 1024
 CHUNK_BYTES_MAX = 64 * 1024
-# The size as text and after encryption, which adds a third.
+# The limit of the stored text, after encryption, which adds a third.
 HEADERS_BYTES_MAX = 128 * 1024
 
 

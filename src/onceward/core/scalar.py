@@ -23,7 +23,7 @@ def is_text(value: str) -> bool:
 
 
 def hidden_text(value: str) -> str:
-    """Encode text that JSON cannot represent as base 64."""
+    """Encode as base64 a text that JSON cannot represent."""
     return base64.b64encode(value.encode("utf-8", "surrogatepass")).decode("ascii")
 
 
@@ -40,12 +40,12 @@ def _date_text(value: object) -> str:
 
 
 def _datetime_text(value: object) -> str:
-    moment = cast("datetime.datetime", value)
-    if moment.tzinfo is not None and not isinstance(moment.tzinfo, datetime.timezone):
+    timestamp = cast("datetime.datetime", value)
+    if timestamp.tzinfo is not None and not isinstance(timestamp.tzinfo, datetime.timezone):
         # A named zone becomes its offset at that time. The result is the same point in time, which is what == compares,
         # except in the hour that a clock shows twice: there, Python treats times in different zones as unequal.
-        moment = moment.replace(tzinfo=datetime.timezone(moment.utcoffset() or datetime.timedelta()))
-    return f"{moment.fold}{moment.isoformat()}"
+        timestamp = timestamp.replace(tzinfo=datetime.timezone(timestamp.utcoffset() or datetime.timedelta()))
+    return f"{timestamp.fold}{timestamp.isoformat()}"
 
 
 def _datetime_from_text(text: str) -> datetime.datetime:

@@ -29,7 +29,8 @@ from onceward.errors import OutcomeNotKept
 TAG = "$"
 # Deeper than any real result, and far below the interpreter's recursion limit.
 NESTING_MAX = 64
-# Larger integers are stored in base 16. An interpreter setting limits decimal digits, to 640 at the least.
+# Larger integers are stored in hexadecimal: Python limits the decimal digits that it converts, and the limit may be as
+# low as 640.
 DECIMAL_BITS_MAX = 2048
 # The largest integers that RFC 8785 can carry (2^53 - 1).
 CANONICAL_BITS_MAX = 53
@@ -48,17 +49,18 @@ _write = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _TAG_BYTES = b'"$"'
 
 
-class _Stranger:
+class _UnknownClass:
     """A placeholder for a tagged value of an unknown class, until it is clear whether it is the whole result."""
 
     def __init__(self, found: dict[str, Json]) -> None:
         self.found = found
 
 
-class _Room:
+class _SizeBudget:
     """The remaining size of the output, and the parts that are already converted.
 
-    A part that a value contains twice is written out twice, so a small value can have an enormous form.
+    The size is limited during the conversion: a part that a value contains twice is written out twice, so a small value
+    can have an enormous form.
     """
 
     __slots__ = ("_size_max", "done", "left")
@@ -76,7 +78,7 @@ class _Room:
 
 
 def encode(value: object, size_max: int = sys.maxsize) -> bytes:
-    """Return the bytes to store, or raise `Unkeepable`, also for a value larger than `size_max`.
+    """Return the bytes to store. Raise `Unkeepable` if the value has no stored form or is larger than `size_max`.
 
     A value that is too large is detected before all of it is written out.
     """
@@ -93,44 +95,44 @@ def decode(body: bytes, returns: type | None = None) -> object:
     """Return the value that `encode` was given. `returns` is the declared return type, used for a renamed class."""
     if _TAG_BYTES not in body:
         return json.loads(body)
-    strangers: list[_Stranger] = []
+    unknowns: list[_UnknownClass] = []
 
     def untag(found: dict[str, Json]) -> object:
         if TAG not in found:
             return found
         made = _from_tag(found, returns)
-        if isinstance(made, _Stranger):
-            strangers.append(made)
+        if isinstance(made, _UnknownClass):
+            unknowns.append(made)
         return made
 
     value = json.loads(body, object_hook=untag)
-    if not strangers:
+    if not unknowns:
         return value
     # The declared type describes the whole result. A part that merely has the same shape must not become one.
-    shape, name = cast("str", strangers[0].found[TAG]), strangers[0].found["c"]
-    if value is strangers[0] and returns is not None and _fits(returns, shape):
-        return _rebuild(shape, returns, strangers[0].found)
+    shape, name = cast("str", unknowns[0].found[TAG]), unknowns[0].found["c"]
+    if value is unknowns[0] and returns is not None and _fits(returns, shape):
+        return _rebuild(shape, returns, unknowns[0].found)
     raise OutcomeNotKept(
         f"the stored result contains a {name}, which is not imported here; import it, or declare it as the return type"
     )
 
 
 def to_json(value: object, size_max: int = sys.maxsize, *, canonical: bool = False) -> Json:
-    """Return the tagged JSON form of a value, or raise `Unkeepable`, also if it would exceed `size_max` when written.
+    """Return the tagged JSON form of a value. Raise `Unkeepable` if it has none, or one larger than `size_max`.
 
     With `canonical`, equal values have the same form, and RFC 8785 can represent it.
     """
-    return _to_json(value, _Room(size_max), canonical=canonical)
+    return _to_json(value, _SizeBudget(size_max), canonical=canonical)
 
 
-def _to_json(value: object, room: _Room, depth: int = 0, *, canonical: bool = False) -> Json:
+def _to_json(value: object, budget: _SizeBudget, depth: int = 0, *, canonical: bool = False) -> Json:
     kind = type(value)
-    room.take(1)
+    budget.take(1)
     if value is None or kind is bool:
         return cast("Json", value)
     if kind is str:
         text = cast("str", value)
-        room.take(len(text))
+        budget.take(len(text))
         return text if is_text(text) else _tag("text", hidden_text(text))
     if kind is int:
         whole = cast("int", value)
@@ -141,22 +143,22 @@ def _to_json(value: object, room: _Room, depth: int = 0, *, canonical: bool = Fa
         return number if math.isfinite(number) else _tag("float", repr(number))
     if depth >= NESTING_MAX:
         raise Unkeepable(f"nested deeper than {NESTING_MAX} levels")
-    done = room.done.get(id(value))
+    done = budget.done.get(id(value))
     if done is not None:
-        room.take(done[2])
+        budget.take(done[2])
         return done[1]
-    left = room.left
-    form = _form_of(value, room, depth, canonical=canonical)
-    room.done[id(value)] = value, form, left - room.left
+    left = budget.left
+    form = _form_of(value, budget, depth, canonical=canonical)
+    budget.done[id(value)] = value, form, left - budget.left
     return form
 
 
-def _form_of(value: object, room: _Room, depth: int, *, canonical: bool) -> Json:
+def _form_of(value: object, budget: _SizeBudget, depth: int, *, canonical: bool) -> Json:
     """Convert a value that has parts or is stored as a text."""
     kind = type(value)
 
     def inside(item: object) -> Json:
-        return _to_json(item, room, depth + 1, canonical=canonical)
+        return _to_json(item, budget, depth + 1, canonical=canonical)
 
     if kind is list:
         return [inside(item) for item in cast("list[object]", value)]
@@ -166,7 +168,7 @@ def _form_of(value: object, room: _Room, depth: int, *, canonical: bool) -> Json
     if scalar is not None:
         name, to_text = scalar
         text = to_text(value)
-        room.take(len(text))
+        budget.take(len(text))
         return _tag(name, text)
     if kind in _COLLECTIONS:
         return _tag(_COLLECTIONS[kind], _collection_to_json(value, inside))
@@ -246,7 +248,7 @@ def _from_tag(found: dict[str, Json], returns: type | None) -> object:
             return frozenset(cast("list[object]", value))
         case "enum" | "dataclass" | "namedtuple" | "model":
             kind = _find_class(cast("str", found["c"]), name, returns)
-            return _Stranger(found) if kind is None else _rebuild(name, kind, found)
+            return _UnknownClass(found) if kind is None else _rebuild(name, kind, found)
         case _:
             raise OutcomeNotKept(f"the stored result has a part of unknown kind {name!r}; a newer Onceward wrote it")
 

@@ -50,7 +50,7 @@ class NotCommitted:
     def __post_init__(self) -> None:
         if not isinstance(self.reason, Final):
             raise InvalidOption(
-                "not_committed() needs the reason why that is final, one of "
+                "not_committed() needs the reason why the effect can no longer happen, one of "
                 + ", ".join(f"Final.{one.name}" for one in Final)
             )
 

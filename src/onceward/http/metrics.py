@@ -1,4 +1,4 @@
-"""The Prometheus metrics of the checks. Needs prometheus-client; the observer works without this module.
+"""Prometheus metrics of idempotency checks. Needs prometheus-client; the observer works without this module.
 
     idempotency_check_total{status}          all checks, by result
     idempotency_cache_hit_total              checks answered with a stored response
@@ -31,12 +31,12 @@ from prometheus_client.metrics_core import Metric
 from onceward.core.claim import CHECK_STATUS
 from onceward.errors import InvalidOption
 
-# Exported as 0 from the start, so that a rate counts the first event.
+# Label values that are exported as 0 from the start, so that a rate over time includes the first event.
 STATUSES = tuple(CHECK_STATUS.values())
 KEY_TYPES = ("client_provided", "auto_generated", "beat_based", "tool_based")
 ANSWERS = ("refused", "proceeded")
 
-# From a replay from memory to the longest wait that a client may ask for.
+# Upper bounds, from the time of a replay on a memory store to the longest wait that a client may ask for.
 DURATION_BUCKETS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
 )  # fmt: skip
@@ -45,7 +45,7 @@ DURATION_BUCKETS = (
 CHECKS = "idempotency_check", "Checks of an idempotency key, by result."
 HITS = "idempotency_cache_hit", "Checks answered with a stored response."
 TYPES = "idempotency_key_type", "Checks of an idempotency key, by the origin of the key."
-SECONDS = "idempotency_check_duration_seconds", "Duration of a check, with any wait for a running duplicate."
+SECONDS = "idempotency_check_duration_seconds", "Duration of a check, including any wait for a running duplicate."
 IN_DOUBT = "idempotency_in_doubt", "Operations that ended in doubt and wait for a verdict."
 FAILURES = "idempotency_store_failure", "Requests while the store was down, by whether they were refused or proceeded."
 
@@ -136,8 +136,8 @@ class SharedFileCounts:
         self._seconds = Histogram(*SECONDS, buckets=DURATION_BUCKETS, registry=None)
 
     def checked(self, status: str, key_type: str, cached: bool, seconds: float) -> None:
-        self._checks.up(status)
-        self._types.up(key_type)
+        self._checks.increment(status)
+        self._types.increment(key_type)
         self._seconds.observe(seconds)
         if cached:
             self._hits.inc()
@@ -146,7 +146,7 @@ class SharedFileCounts:
         self._in_doubt.inc()
 
     def store_failed(self, answer: str) -> None:
-        self._failures.up(answer)
+        self._failures.increment(answer)
 
     def collect(self) -> Iterator[Metric]:
         counters = (self._checks.counter, self._hits, self._types.counter, self._in_doubt, self._failures.counter)
@@ -165,7 +165,7 @@ class _Labelled:
         self.counter = counter
         self._children = {value: counter.labels(value) for value in values}
 
-    def up(self, value: str) -> None:
+    def increment(self, value: str) -> None:
         child = self._children.get(value)
         if child is None:
             child = self._children[value] = self.counter.labels(value)
@@ -194,7 +194,7 @@ def counts_in(metrics: Metrics) -> Counts | None:
                 registry.register(counts)
             except ValueError as error:
                 raise InvalidOption(
-                    f"the registry already has a metric with the name of one of Onceward's ({error}); pass "
+                    f"the registry already has a metric with the same name as one of Onceward's ({error}); pass "
                     "metrics=CollectorRegistry() to use a separate registry, or metrics=False"
                 ) from error
             _by_registry[registry] = counts

@@ -1,4 +1,4 @@
-"""Metrics, log events and trace attributes of the checks of idempotency keys.
+"""Metrics, log events and trace attributes for checks of idempotency keys.
 
 prometheus-client and opentelemetry-api are optional: they are used if they are installed. Logs and traces show only the
 beginning of a key, because a key and its credentials are enough to ask for the response again.
@@ -53,13 +53,13 @@ class HttpObserver:
             if span.is_recording():
                 span.set_attributes(
                     {
-                        "idempotency.key": _cut(key),
+                        "idempotency.key": _shortened(key),
                         "idempotency.status": status,
                         "idempotency.replayed": cached,
                     }
                 )
         if _log.isEnabledFor(logging.INFO):
-            shown = _cut(key)
+            shown = _shortened(key)
             log_event(_log.info, "idempotency_check", idempotency_key=shown, status=status, cached=cached)
             if cached:
                 log_event(_log.info, "idempotent_cache_hit", idempotency_key=shown)
@@ -68,17 +68,17 @@ class HttpObserver:
         """Report an operation in doubt: it may have been carried out, and must not be repeated."""
         if self._counts is not None:
             self._counts.put_in_doubt()
-        log_event(_log.warning, "idempotency_in_doubt", idempotency_key=_cut(key))
+        log_event(_log.warning, "idempotency_in_doubt", idempotency_key=_shortened(key))
 
     def store_failed(self, key: str, *, proceeded: bool) -> None:
         """Report that the store was unavailable. `proceeded`: the request ran anyway, unprotected."""
         answer = "proceeded" if proceeded else "refused"
         if self._counts is not None:
             self._counts.store_failed(answer)
-        log_event(_log.error, "idempotency_store_failure", idempotency_key=_cut(key), answer=answer)
+        log_event(_log.error, "idempotency_store_failure", idempotency_key=_shortened(key), answer=answer)
 
 
-def _cut(key: str) -> str:
+def _shortened(key: str) -> str:
     return key[:KEY_CHARACTERS_SHOWN] + "..."
 
 

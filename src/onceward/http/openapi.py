@@ -79,7 +79,10 @@ _RETRY_AFTER: Json = {
 _PROBLEMS: dict[str, tuple[str, tuple[Response, ...], bool]] = {
     "400": ("The idempotency key is malformed, or missing where it is required.", (), False),
     "409": (
-        "A request with this key is being processed (with Retry-After), is in doubt, was not stored, or had other cookies.",
+        (
+            "A request with this key is being processed (with Retry-After), is in doubt, has no stored response, or had"
+            " other cookies."
+        ),
         (problem.busy(), problem.in_doubt(), problem.not_kept(), problem.principal_changed()),
         True,
     ),
@@ -107,7 +110,7 @@ def describe(
         methods: The methods that the middleware checks.
         paths: The beginnings of the paths that the middleware checks.
         required: Whether a request without a key is refused.
-        rules: Rules by path. Rules beside handlers are not known here.
+        rules: Rules by path. Rules that are declared on handlers are not known here.
         keep_status: Returns whether a response with this status is stored, and so may be replayed.
 
     Returns:
@@ -138,7 +141,7 @@ def document_idempotency(
         methods: The methods that the middleware checks.
         paths: The beginnings of the paths that the middleware checks.
         required: Whether a request without a key is refused.
-        rules: Rules by path. A rule beside a handler takes precedence.
+        rules: Rules by path. A rule that is declared on a handler takes precedence.
         keep_status: Returns whether a response with this status is stored, and so may be replayed.
 
     Raises:
@@ -200,7 +203,7 @@ def _by_path(rules: Mapping[str, Rule] | None) -> RuleOf:
 
 
 def _declared(routes: Iterable[Any]) -> dict[tuple[str, str], Rule]:
-    """Return the rules beside the handlers, by method and by path as written in the document."""
+    """Return the rules declared on handlers, by method and by path as written in the document."""
     return {
         (method, route.path_format): rule
         for route in flat(routes)
@@ -274,7 +277,7 @@ def _add_responses(document: Json, operation: Json, schema: Json, keep_status: C
     responses = operation.setdefault("responses", {})
     for status, response in responses.items():
         # A response that we added earlier does not tell which statuses the application sends.
-        if _may_be_kept(status, keep_status) and response != _ours(status, schema):
+        if _may_be_stored(status, keep_status) and response != _ours(status, schema):
             responses[status] = _own_copy(document, response, {"headers": {REPLAY_HEADER: _REPLAYED}})
     for status, (text, _, _) in _PROBLEMS.items():
         ours = _ours(status, schema)
@@ -317,7 +320,7 @@ def _own_copy(document: Json, response: Json, more: Json) -> Json:
     return own
 
 
-def _may_be_kept(status: str, keep_status: Callable[[int], bool]) -> bool:
+def _may_be_stored(status: str, keep_status: Callable[[int], bool]) -> bool:
     """Return whether a response may be stored. Statuses are written as `201`, `2XX`, or `default` for all others."""
     if status == "default":
         return any(map(keep_status, range(200, 600)))

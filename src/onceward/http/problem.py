@@ -106,8 +106,8 @@ def mismatch() -> Response:
 
 def principal_changed() -> Response:
     detail = (
-        "This idempotency key was used with other cookies, so it may belong to another caller. Nothing was run. The"
-        " server can name its callers with principal=, or list the cookies that identify them in session_cookies=."
+        "This idempotency key was used with other cookies, so it may belong to another caller. The request was not run."
+        " The server can identify its callers with principal=, or list the cookies that identify them in session_cookies=."
     )
     return problem(409, detail, "principal-changed")
 

@@ -21,7 +21,7 @@ def new_file(path: Path, *, overwrite: bool) -> Iterator[BinaryIO]:
     in the meantime.
     """
     if path.is_dir():
-        raise AlreadyThere(f"{str(path)!r} is a folder")
+        raise AlreadyThere(f"{str(path)!r} is a folder; give the path of a file")
     if os.path.lexists(path) and (not overwrite or (path.exists() and not path.is_file())):
         raise AlreadyThere(f"{str(path)!r} already exists")
     # A symbolic link stays, and its target is replaced.

@@ -12,7 +12,7 @@ from onceward.hub.security.scopes import scope_needed, scopes_of
 
 # Schemas of FastAPI's own validation responses, which the hub never sends.
 _NOT_SENT = ("HTTPValidationError", "ValidationError")
-# Operations also list an empty alternative: before the first token is created, none is needed.
+# Operations also list an empty alternative, because no token is needed before the first one is created.
 _TOKEN = {
     "type": "http",
     "scheme": "bearer",
@@ -26,7 +26,7 @@ _TOKEN = {
 def install(app: FastAPI) -> None:
     """Extend the application's OpenAPI document with `describe`.
 
-    Call it before `document_idempotency`: any 422 in the document is then that of the middleware.
+    Call it before `document_idempotency`, so that FastAPI's 422 is removed before the middleware's own is added.
     """
     plain = app.openapi
     source: dict[str, Any] | None = None
@@ -55,7 +55,7 @@ def describe(document: dict[str, Any]) -> dict[str, Any]:
     for path, item in result.get("paths", {}).items():
         for method, operation in item.items():
             scopes = scopes_of(scope_needed(method.upper(), path))
-            # Alternatives. The last, empty one is for a hub without tokens.
+            # Any one of these suffices. The last, empty one is for a hub without tokens.
             operation["security"] = [*({"token": [scope]} for scope in scopes), {}] if scopes else []
             responses = operation["responses"]
             if "HTTPValidationError" in str(responses.get("422")):

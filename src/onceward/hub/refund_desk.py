@@ -46,18 +46,18 @@ async def answer(context: Context) -> str:
     """Ask for the order number, or refund the order."""
     await context.say("One moment, please. ")
     if "refund" not in context.text.lower():
-        return "Hello! I pay orders back. Say: refund my order 12345."
+        return "Hello! I refund orders. Try: refund my order 12345."
     found = _ORDER.findall(context.text)
     if not found:
-        return "Which order shall I refund? Its number has five digits."
+        return "Which order should I refund? Please send its five-digit number."
     order_id = found[-1]
     order = (await context.call("find_order", order_id=order_id)).result
     if not isinstance(order, dict):
-        return f"I know no order {order_id}. Try {', '.join(ORDERS)}."
+        return f"I do not know an order {order_id}. Try {', '.join(ORDERS)}."
     done = await context.call("refund", order_id=order_id, amount=order["amount"], currency=order["currency"])
     if not done.ok:
         return f"I cannot say whether order {order_id} was refunded: {done.detail}"
-    return f"Order {order_id}, {order['item']}: {order['amount']} {order['currency']} were paid back."
+    return f"Order {order_id}, {order['item']}: {order['amount']} {order['currency']} has been refunded."
 
 
 brain = Brain(answer, toolbox=Toolbox([find_order, refund]))

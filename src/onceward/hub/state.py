@@ -69,7 +69,7 @@ class HubState:
         self._jobs = [asyncio.create_task(job, name=name) for name, job in background]
 
     async def stop_streams(self) -> None:
-        """End every stream with the id to resume from."""
+        """End every stream. Its last message contains the id to resume after."""
         self.turns.stop_streams()
         await self.feed.stop()
 

@@ -4,7 +4,7 @@
     server = MCPServer("shop", extensions=[OnceTools(toolbox, ledger)])     # or more tools for an existing server
 
 Both use the extension points of the `mcp` package. The structured content of every result is the envelope, so that a
-model knows what it may do next, also if Onceward itself refuses a call.
+model knows what it may do next, even if Onceward itself refuses a call.
 
 Two calls of the same caller are the same call if these are equal:
 
@@ -120,11 +120,11 @@ class OnceTools(Extension):
         principal: The caller of requests without a token: a string, or a function of the request's context. By
             default, `local` on stdio and `anonymous` on HTTP.
         tenant_id: The tenant. By default, the principal.
-        turn_group_id: The group of calls that name none, for a server of one conversation: a string, or a function
-            without arguments that returns one.
-        require_group: Whether calls with neither a key nor a group are refused. By default, those over HTTP without a
-            token are.
-        inferred_seconds: How long the outcome of such a call is stored if it is not refused.
+        turn_group_id: The group of calls that do not name one, for a server of one conversation: a string, or a
+            function without arguments that returns one.
+        require_group: Whether calls with neither a key nor a group are refused. By default, they are refused over HTTP
+            without a token, and accepted otherwise.
+        inferred_seconds: How long the outcome of a call with neither a key nor a group is stored.
         wait_seconds: How long a call waits for a running duplicate.
         observer: Notified of each check of a key.
 
@@ -249,17 +249,17 @@ class OnceTools(Extension):
     def _discard_task(self, task: asyncio.Task[Envelope]) -> None:
         self._running.discard(task)
         if not task.cancelled():
-            task.exception()  # mark it as retrieved: the client may have gone, and the ledger has the outcome
+            task.exception()  # retrieve it, so that asyncio does not log it: the ledger has the outcome
 
     def _options(self, tool: Tool, arguments: Mapping[str, Any], context: Context | None) -> dict[str, Any]:
         """Return the options of `Toolbox.call`: the arguments, the principal, and the key or the group."""
         request = None if context is None else context.request
-        token = _token(request)
-        caller = token or self._named_caller(context)
+        token_caller = _token_caller(request)
+        caller = token_caller or self._named_caller(context)
         meta: dict[str, Any] = dict((context and context.meta) or {})
-        key, left = extract_key(tool, arguments, meta, request)
+        key, remaining = extract_key(tool, arguments, meta, request)
         options: dict[str, Any] = {
-            "arguments": left,
+            "arguments": remaining,
             "principal": caller,
             "tenant_id": self._tenant_id,
             "idempotency_key": key,
@@ -272,11 +272,11 @@ class OnceTools(Extension):
         if group is None:
             required = self._require_group
             if required is None:
-                required = request is not None and not token
+                required = request is not None and not token_caller
             if required and tool.effect is not Effect.PURE:
                 raise InvalidInput(
-                    "this server runs tools with effects only if it can recognise a retry; send _meta.idempotency_key,"
-                    " the same for all tries of one call, or _meta.turn_group_id, the same for all calls of one"
+                    "this server runs tools with effects only if it can recognize a retry; send _meta.idempotency_key,"
+                    " the same for all attempts of one call, or _meta.turn_group_id, the same for all calls of one"
                     " conversation"
                 )
             group = short_name(caller)
@@ -359,19 +359,19 @@ def extract_key(
         InvalidInput: A key is not a string of 1 to 255 printable characters, or the call has different keys.
         InvalidKey: The header `Idempotency-Key` is not valid.
     """
-    left = dict(arguments)
+    remaining = dict(arguments)
     declared = cast("Mapping[str, Json]", tool.parameters.get("properties", {}))
     found = {f"_meta.{_KEY_NAME}": meta.get(_KEY_NAME)}
-    remarks = left.get(_META)
-    if isinstance(remarks, Mapping):
-        found |= {f"arguments.{_META}[{name!r}]": remarks.get(name) for name in _META_KEY_NAMES}
-        others = {name: value for name, value in remarks.items() if name not in _META_KEY_NAMES}
-        if _META not in declared and len(others) < len(remarks):
-            del left[_META]
-            left |= {_META: others} if others else {}
-    found[f"arguments.{_KEY_NAME}"] = left.get(_KEY_NAME)
+    meta_argument = remaining.get(_META)
+    if isinstance(meta_argument, Mapping):
+        found |= {f"arguments.{_META}[{name!r}]": meta_argument.get(name) for name in _META_KEY_NAMES}
+        others = {name: value for name, value in meta_argument.items() if name not in _META_KEY_NAMES}
+        if _META not in declared and len(others) < len(meta_argument):
+            del remaining[_META]
+            remaining |= {_META: others} if others else {}
+    found[f"arguments.{_KEY_NAME}"] = remaining.get(_KEY_NAME)
     if _KEY_NAME not in declared:
-        left.pop(_KEY_NAME, None)
+        remaining.pop(_KEY_NAME, None)
     if request is not None:
         lines = [request.headers.getlist(name) for name in KEY_HEADERS]
         if any(lines):
@@ -379,7 +379,7 @@ def extract_key(
     given = {place: _check_key(place, value) for place, value in found.items() if value is not None}
     if len({*given.values()}) > 1:
         raise InvalidInput(f"the call has different idempotency keys in {' and '.join(given)}; send only one")
-    return next(iter(given.values()), None), left
+    return next(iter(given.values()), None), remaining
 
 
 def _check_key(place: str, value: object) -> str:
@@ -388,10 +388,10 @@ def _check_key(place: str, value: object) -> str:
     return value
 
 
-def _token(request: Any) -> str:
-    """Return the caller by the token of the request, "" without one: client, issuer and subject.
+def _token_caller(request: Any) -> str:
+    """Return the caller that the token of a request identifies, or "" without a token.
 
-    The JSON form is unique for each caller.
+    It is the JSON form of client, issuer and subject, so that no two callers have the same.
     """
     user = None if request is None else request.scope.get("user")
     if not isinstance(user, AuthenticatedUser):

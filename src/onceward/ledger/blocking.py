@@ -36,11 +36,13 @@ def wait(coroutine: Coroutine[Any, Any, T]) -> T:
                 error = interrupt
 
 
-def _waits(verb: Callable[Concatenate[Ledger, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[Blocking, P], T]:
+def _blocking(
+    method: Callable[Concatenate[Ledger, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Blocking, P], T]:
     def call(self: Blocking, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return wait(verb(self.ledger, *args, **kwargs))
+        return wait(method(self.ledger, *args, **kwargs))
 
-    return functools.update_wrapper(call, verb)
+    return functools.update_wrapper(call, method)
 
 
 class Blocking:
@@ -55,23 +57,23 @@ class Blocking:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
 
-    begin = _waits(Ledger.begin)
-    renew = _waits(Ledger.renew)
-    settle = _waits(Ledger.settle)
-    fail = _waits(Ledger.fail)
-    doubt = _waits(Ledger.doubt)
-    release = _waits(Ledger.release)
-    lapse = _waits(Ledger.lapse)
-    resolve = _waits(Ledger.resolve)
-    abandon = _waits(Ledger.abandon)
-    append = _waits(Ledger.append)
-    read = _waits(Ledger.read)
-    scan = _waits(Ledger.scan)
-    chunks = _waits(Ledger.chunks)
-    body = _waits(Ledger.body)
-    wait = _waits(Ledger.wait)
-    purge = _waits(Ledger.purge)
-    doubt_lapsed = _waits(Ledger.doubt_lapsed)
+    begin = _blocking(Ledger.begin)
+    renew = _blocking(Ledger.renew)
+    settle = _blocking(Ledger.settle)
+    fail = _blocking(Ledger.fail)
+    doubt = _blocking(Ledger.doubt)
+    release = _blocking(Ledger.release)
+    lapse = _blocking(Ledger.lapse)
+    resolve = _blocking(Ledger.resolve)
+    abandon = _blocking(Ledger.abandon)
+    append = _blocking(Ledger.append)
+    read = _blocking(Ledger.read)
+    scan = _blocking(Ledger.scan)
+    chunks = _blocking(Ledger.chunks)
+    body = _blocking(Ledger.body)
+    wait = _blocking(Ledger.wait)
+    purge = _blocking(Ledger.purge)
+    doubt_lapsed = _blocking(Ledger.doubt_lapsed)
 
     @overload
     def run(
@@ -115,5 +117,5 @@ class Blocking:
     def run_terms(
         self, key: str, effect: Callable[[], Any], fingerprint: object, terms: Terms, scope: str = SCOPE
     ) -> Any:
-        """Run an effect like `run`, with terms that were created before."""
+        """Run an effect like `run`, with terms that already exist."""
         return wait(run_once(self.ledger, key, effect, fingerprint=fingerprint, terms=terms, scope=scope))

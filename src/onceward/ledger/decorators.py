@@ -54,7 +54,7 @@ def _check_undo(undo: Callable[..., object]) -> None:
 
 
 def _with_undo_of(terms: Terms, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Terms:
-    """Pass the arguments of the call to the undo function, if it takes any, so that it knows what to take back."""
+    """Pass the arguments of the call to the undo function, if it takes any, so that it knows what to undo."""
     undo = terms.undo
     if undo is None or not inspect.signature(undo).parameters:
         return terms

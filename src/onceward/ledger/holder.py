@@ -19,7 +19,7 @@ def holder() -> str:
     """Return the current process as it is written into a claim. A forked child computes it again."""
     pid = os.getpid()
     start = _start_time(pid)
-    place = _place()
+    place = _boot_and_namespace()
     return f"{place}/{pid}/{start}" if place and start else f"?//{pid}/"
 
 
@@ -29,7 +29,7 @@ def proved_dead(written: str) -> bool:
         return False
     place, _, rest = written.rpartition("/")
     start, (place, _, pid_text) = rest, place.rpartition("/")
-    if place != _place() or not pid_text.isdecimal():
+    if place != _boot_and_namespace() or not pid_text.isdecimal():
         return False
     pid = int(pid_text)
     if pid == os.getpid() and written == holder():
@@ -44,15 +44,15 @@ def proved_dead(written: str) -> bool:
     return found not in {"", start} or _is_zombie(pid)
 
 
-def _place() -> str:
+def _boot_and_namespace() -> str:
     """Return boot id and pid namespace, or "" where the system does not provide them."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         namespace = str(Path("/proc/self/ns/pid").readlink())
-        shows_us = str(Path("/proc/self").readlink()) == str(os.getpid())
+        is_own_proc = str(Path("/proc/self").readlink()) == str(os.getpid())
     except OSError:
         return ""
-    if not shows_us:  # /proc belongs to another pid namespace, so its pids are other processes
+    if not is_own_proc:  # /proc belongs to another pid namespace, so its pids are other processes
         return ""
     # Without the dashes and "pid:[…]", a holder has less than 64 bytes. Redis stores such an entry in a third of the
     # memory.

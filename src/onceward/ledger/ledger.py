@@ -111,8 +111,8 @@ class Ledger(Closing):
         self.retain_seconds = check_seconds("retain_seconds", retain_seconds, RETAIN_SECONDS_MAX)
         self.wait_seconds = check_seconds("wait_seconds", wait_seconds, LEASE_SECONDS_MAX)
         self.namespace = check_namespace(namespace)
-        patience = self.lease_seconds if patience_seconds is None else patience_seconds
-        self._write_seconds = check_seconds("patience_seconds", patience, LEASE_SECONDS_MAX)
+        write_seconds = self.lease_seconds if patience_seconds is None else patience_seconds
+        self._write_seconds = check_seconds("patience_seconds", write_seconds, LEASE_SECONDS_MAX)
         self._lease = int(self.lease_seconds * SECOND)
         self._retain = int(self.retain_seconds * SECOND)
         self._doubts = DoubtNotifier(on_doubt)
@@ -143,8 +143,8 @@ class Ledger(Closing):
             key: The name of the work.
             fingerprint: The arguments of the work. The same key with other arguments gives `Mismatch`.
             repeatable: Whether the effect may run again if this holder disappears. Otherwise its entry goes in doubt.
-            lease_seconds: The lease of the claim, if not the ledger's.
-            retain_seconds: The retention of the entry if its holder disappears, if not the ledger's.
+            lease_seconds: The lease of the claim. By default, the ledger's.
+            retain_seconds: The retention of the entry if its holder disappears. By default, the ledger's.
             user_id: A label for operators.
             endpoint: A label for operators.
 
@@ -183,7 +183,7 @@ class Ledger(Closing):
 
         Args:
             claim: The claim to renew.
-            lease_seconds: The new lease, counted from now, if not the ledger's.
+            lease_seconds: The new lease, counted from now. By default, the ledger's.
 
         Returns:
             False if the claim is lost.
@@ -214,7 +214,7 @@ class Ledger(Closing):
         Args:
             claim: The claim under which the effect ran. A claim in doubt is accepted too (a late receipt).
             outcome: The outcome to record.
-            retain_seconds: The time for which the outcome is replayed, if not the ledger's.
+            retain_seconds: The time for which the outcome is replayed. By default, the ledger's.
 
         Returns:
             False if the claim is lost. Then this outcome is not recorded.
@@ -226,12 +226,12 @@ class Ledger(Closing):
         return self._move(claim, Verb.SETTLE, retain=self._retain_of(retain_seconds), outcome=inline(outcome))
 
     def fail(self, claim: Claim, note: str = "", retain_seconds: float | None = None) -> MoveCoroutine:
-        """Record that the attempt failed and may be repeated.
+        """Record that the attempt failed, and that the effect may run again.
 
         Args:
             claim: The claim under which the effect ran.
             note: The reason, for operators.
-            retain_seconds: The time for which the failed entry is kept, if not the ledger's.
+            retain_seconds: The time for which the failed entry is kept. By default, the ledger's.
 
         Returns:
             False if the claim is lost.
@@ -261,7 +261,7 @@ class Ledger(Closing):
         """Give a claim back as if it had never been asked for.
 
         A claim that took over from a silent holder is not released, because that holder may have done something. Its
-        lease ends instead, so that the next caller takes over and knows.
+        lease ends instead, so that the next caller takes over, and knows that it did.
 
         Args:
             claim: The claim to give back.
@@ -294,7 +294,7 @@ class Ledger(Closing):
             version: The version of the entry in doubt.
             verdict: `committed(value)` or `not_committed(reason)`. A value that is an `Outcome` is recorded as it is.
             note: The name of the person or program that decided, and the reason.
-            retain_seconds: The retention of the resolved entry, if not the ledger's.
+            retain_seconds: The retention of the resolved entry. By default, the ledger's.
 
         Returns:
             False if the entry is not in doubt under this version.
@@ -683,5 +683,5 @@ class Ledger(Closing):
         return machine.committed(write, await self._write(write, self._write_seconds))
 
 
-# A write of this many chunks fills a batch.
+# Chunks in one write or read: at most 2 MiB, half of the largest batch.
 CHUNKS_PER_WRITE = 32

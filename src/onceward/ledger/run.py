@@ -37,7 +37,8 @@ UNDO_SCOPE = "undo"
 class CurrentClaim:
     """The claim of a running effect, returned by `current_claim`.
 
-    Pass `version`, which only grows, or `key` to systems that can refuse older requests (fencing).
+    Pass `version`, which only increases, to systems that can refuse older requests (fencing), and `key` to systems that
+    accept an idempotency key.
 
     Attributes:
         key: The key of the claim.
@@ -60,7 +61,7 @@ class CurrentClaim:
 
     @property
     def attempt(self) -> int:
-        """The number of times that the key was claimed, this time included."""
+        """The number of times that the key was claimed, including this time."""
         return self._claim.attempt
 
     @overload
@@ -191,7 +192,7 @@ async def _perform(ledger: Ledger, claim: Claim, key: str, effect: Callable[[], 
         if claim.took_over and terms.undo is not None:
             await _undo(ledger, claim, claim.attempt - 1, terms)
             if not await ledger.renew(claim, terms.lease_seconds):
-                # The undo took too long, and another holder has the claim now. The effect is theirs to run.
+                # The undo took too long, and another holder has the claim now. That holder runs the effect.
                 return await _recorded_value(ledger, claim, terms)
         return await _execute(ledger, claim, current, effect, terms)
     finally:
@@ -227,7 +228,7 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
                 note = "the bound transaction was rolled back"
                 if terms.repeatable:
                     await ledger.fail(claim, note)
-                    raise errors.TransactionConflict(f"{note}, so none of its changes happened; call again")
+                    raise errors.TransactionConflict(f"{note}, so none of its changes were made; call again")
                 await ledger.doubt(claim, note)
                 raise errors.InDoubt(
                     f"{note}, and it is unknown what else the effect of {shown(claim.entry.key)!r} did; resolve it with"
@@ -247,7 +248,9 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
         is_settled = await ledger.settle(claim, outcome, terms.retain_seconds)
     except errors.StoreUnavailable as error:
         then = "its key may run again" if terms.repeatable else "its key is in doubt"
-        error.add_note(f"onceward: the effect has run, but it could not be recorded; when its lease ends, {then}")
+        error.add_note(
+            f"onceward: the effect has run, but its result could not be recorded; when its lease ends, {then}"
+        )
         raise
     if is_settled:
         return value
@@ -375,7 +378,7 @@ async def _undo(ledger: Ledger, claim: Claim, attempt: int, terms: Terms) -> Non
 
     def without_result() -> Any:
         result: Any = undo()
-        return _ignored(result) if hasattr(type(result), "__await__") else None
+        return _await_and_discard(result) if hasattr(type(result), "__await__") else None
 
     try:
         await run(ledger, key, without_result, fingerprint=None, terms=undo_terms, scope=UNDO_SCOPE)
@@ -386,7 +389,7 @@ async def _undo(ledger: Ledger, claim: Claim, attempt: int, terms: Terms) -> Non
         raise
 
 
-async def _ignored(result: Awaitable[object]) -> None:
+async def _await_and_discard(result: Awaitable[object]) -> None:
     await result
 
 

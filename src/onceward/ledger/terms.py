@@ -28,7 +28,7 @@ from onceward.store import PAGE_MAX
 MAX_RUN_SECONDS = 3600.0
 # The largest stored result. A larger one settles the key without a value.
 RESULT_BYTES_MAX = 16 * 1024 * 1024
-# Limits that keep every timestamp within the calendar of every store.
+# Limits that keep every timestamp within the range of dates that every store can represent.
 LEASE_SECONDS_MAX = 30 * 24 * 3600.0
 RETAIN_SECONDS_MAX = 100 * 365 * 24 * 3600.0
 
@@ -52,7 +52,7 @@ class Terms:
 
     Args:
         effect: The effect class: pure, idempotent, compensatable or irreversible.
-        undo: For compensatable effects only: a function that takes back what an attempt may have done. On a decorated
+        undo: For compensatable effects only: a function that reverses what an attempt may have done. On a decorated
             function it may take the same arguments.
         reconcile: A function that is called with the entry when it is in doubt, and returns a verdict.
         not_done: Exception classes that prove that the effect did nothing.
@@ -183,7 +183,7 @@ _SPANS = {
 
 
 def span(name: str, seconds: float) -> int:
-    """Check one of these options and return it in microseconds. A process uses few values, so they are cached."""
+    """Check a duration option and return it in microseconds. A process uses few values, so they are cached."""
     return _span(name, seconds) if type(seconds) is float else int(check_seconds(name, seconds, *_SPANS[name]) * SECOND)
 
 

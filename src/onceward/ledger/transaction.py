@@ -63,7 +63,7 @@ class Bound(Generic[S_co]):
         self._entry = entry
         self.retain = retain
         self._result_bytes_max = result_bytes_max
-        self._locked_in: object = None  # what identifies the transaction, returned by its binding
+        self._locked_in: object = None  # identifies the transaction that holds the lock; None before it
         self.settled = False
         self.value: object = None
         _current.set(self)
@@ -159,7 +159,7 @@ class Bound(Generic[S_co]):
 
 
 def inside_bound() -> bool:
-    """Return whether this task has an open transaction to which a claim was bound, or was about to be bound."""
+    """Return whether this task called `bind` on a transaction that is still open, even if the binding failed."""
     bound = _current.get()
     return bound is not None and bound.open
 

@@ -17,7 +17,7 @@ PAUSE_SECONDS_MAX = 0.5
 
 
 class RetryingWriter:
-    """Sends the writes of a ledger to its dispatcher, with retries."""
+    """Sender of a ledger's writes to its dispatcher, with retries."""
 
     def __init__(self, dispatcher: Batcher) -> None:
         self.dispatcher = dispatcher
@@ -42,7 +42,8 @@ class RetryingWriter:
                             f"the entry of {shown(write.key)!r} is still locked by another transaction"
                         )
                 except StoreUnavailable as error:
-                    # Before the effect, a permanent refusal is reported at once. After it, wait: a failover may end it.
+                    # Before the effect (a begin), a permanent refusal is reported at once. After the effect, retry: a
+                    # failover may end the refusal.
                     refused = isinstance(write, Begin) and not error.retryable
                     if refused or self.dispatcher.monotonic() + pause > deadline:
                         queued.abandon()

@@ -13,7 +13,7 @@ commits one batch after the other. To write your own store, implement the method
  2. Guarded. A write is applied exactly when `core.claim.apply` accepts it for the stored entry.
  3. Informative. A refused write returns the entry that refused it. A write that the entry refuses on the first read
     takes no lock, writes nothing and uses no version.
- 4. Versions of one key strictly increase, across release, expiry and purge.
+ 4. The versions of one key strictly increase, even across release, expiry and purge.
  5. The store's clock is the only clock, and is read once per batch. A `clock` passed when the store is opened replaces
     it, so that tests can pin the time. Native expiry, where a store has it, only cleans up: it is set later than the
     entry's own expiry.
@@ -121,11 +121,11 @@ class Schema:
         return self.upgraded_to >= SCHEMA_VERSION
 
     def check(self) -> None:
-        """Raise `SchemaTooNew` if only newer versions of Onceward may use the store, or its numbers contradict."""
+        """Raise `SchemaTooNew` if only newer versions of Onceward may use the store, or its numbers conflict."""
         needed = max(self.readable_from, self.version)
         if needed > SCHEMA_VERSION or self.version > self.readable_from:
             raise SchemaTooNew(
-                f"the store needs an Onceward that supports schema {needed}, and this one supports {SCHEMA_VERSION};"
+                f"the store needs a version of Onceward that supports schema {needed}; this one supports {SCHEMA_VERSION};"
                 " upgrade Onceward"
             )
 

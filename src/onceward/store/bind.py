@@ -92,7 +92,7 @@ class BoundConnection:
             _check_file(rows, self.file)
             if not self.connection.in_transaction():
                 yield "BEGIN IMMEDIATE", {}
-        rows = yield _LOCK_SQLITE if self.dialect == SQLITE else _LOCK_POSTGRES, _guard(entry)
+        rows = yield _LOCK_SQLITE if self.dialect == SQLITE else _LOCK_POSTGRES, _claim_values(entry)
         if rows:
             if not _in_transaction(self.connection.driver()):
                 raise InvalidOption(
@@ -112,11 +112,11 @@ class BoundConnection:
     def settle(
         self, entry: Entry, outcome: Outcome, chunks: Sequence[bytes], write_id: str, retain: int, locked_in: object
     ) -> Steps:
-        """Write the outcome in the caller's transaction, whose commit publishes it. `lock` returned `locked_in`."""
+        """Write the outcome in the caller's transaction, whose commit publishes it. `locked_in` comes from `lock`."""
         for seq, data in enumerate(chunks, 1):
             yield _CHUNK, {"scope": entry.scope, "key": entry.key, "seq": seq, "data": data}
         values: dict[str, object] = {
-            **_guard(entry), "write_id": write_id, "code": outcome.code, "headers": outcome.headers,
+            **_claim_values(entry), "write_id": write_id, "code": outcome.code, "headers": outcome.headers,
             "body": outcome.body, "chunks": outcome.chunks,
         }  # fmt: skip
         if self.dialect == SQLITE:
@@ -155,7 +155,7 @@ class BoundConnection:
             return
 
 
-def _guard(entry: Entry) -> dict[str, object]:
+def _claim_values(entry: Entry) -> dict[str, object]:
     return {"scope": entry.scope, "key": entry.key, "version": entry.version}
 
 
@@ -233,7 +233,7 @@ def _of_psycopg(connection: Any) -> CallerConnection:
 
 
 def _in_transaction(driver: Any) -> bool:
-    """Return whether the driver's own connection is in a transaction; true if the driver does not tell."""
+    """Return whether the driver's own connection is in a transaction; true if the driver does not report it."""
     if hasattr(driver, "is_in_transaction"):  # asyncpg
         return bool(driver.is_in_transaction())
     status = getattr(getattr(driver, "info", None), "transaction_status", None)

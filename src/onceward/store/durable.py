@@ -1,4 +1,4 @@
-"""Durable file writes, also on macOS, where a plain fsync leaves the bytes in the cache of the disk."""
+"""Durable file writes, including on macOS, where a plain fsync leaves the bytes in the cache of the disk."""
 
 from __future__ import annotations
 

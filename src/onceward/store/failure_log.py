@@ -17,7 +17,7 @@ from onceward.errors import OncewardError
 
 # At most one line for each cause in this time. The next line has the number of suppressed ones.
 QUIET_SECONDS = 10.0
-# There are few different causes. More than this are one cause with changing details, and the oldest are forgotten.
+# There are few different causes. If there are more, they are one cause with changing details: the oldest are dropped.
 CAUSES_MAX = 64
 _CHARACTERS_MAX = 500
 

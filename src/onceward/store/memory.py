@@ -54,11 +54,11 @@ class MemoryStore:
 
     def purge(self, limit: int) -> int:
         now = self._clock()
-        doomed = [ref for ref, entry in self._entries.items() if entry.purgeable(now)][:limit]
-        for ref in doomed:
+        purgeable = [ref for ref, entry in self._entries.items() if entry.purgeable(now)][:limit]
+        for ref in purgeable:
             del self._entries[ref]
             self._chunks.pop(ref, None)
-        return len(doomed)
+        return len(purgeable)
 
     def lapsed(self, limit: int) -> Sequence[Entry]:
         now = self._clock()

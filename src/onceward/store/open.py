@@ -52,7 +52,7 @@ def _memory(rest: str, clock: Clock | None) -> Store:
     from onceward.store.memory import MemoryStore  # noqa: PLC0415  # on demand, as for the other schemes
 
     if rest.strip("/"):
-        raise InvalidStoreUrl("memory: takes nothing after the colon; each ledger gets separate memory")
+        raise InvalidStoreUrl("a memory: URL must end after the colon; each ledger has its own memory")
     return MemoryStore(clock)
 
 
@@ -69,7 +69,8 @@ def _sqlite(url: str, clock: Clock | None) -> Store:
         raise InvalidStoreUrl("the path in the sqlite: URL is not a valid file name")
     if parts.netloc or not url.lower().startswith("sqlite:///") or not path or path == ":memory:":
         raise InvalidStoreUrl(
-            "write sqlite:///relative.db or sqlite:////absolute/path.db, or memory: for a store without a file"
+            "a sqlite: URL must name a file: sqlite:///relative.db or sqlite:////absolute/path.db; for a store without a"
+            " file, use memory:"
         )
     if parts.query or parts.fragment:
         raise InvalidStoreUrl("sqlite: URLs do not take options")

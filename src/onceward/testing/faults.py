@@ -30,7 +30,7 @@ from onceward.store import Page, Reading, Store
 from onceward.store.bind import BoundConnection
 from onceward.store.check import check
 
-# The operations of a store. `commit` stands for any write, and each word before it for one kind of write.
+# The operations of a store. `commit` means any write, and each word before it one kind of write.
 WORDS = ("begin", *(verb.value for verb in Verb), "append", "commit", "read", "scan", "purge", "lapsed", "chunks")
 POINTS = frozenset(f"{when}-{word}" for word in WORDS for when in ("before", "after"))
 VARIABLE = "ONCEWARD_FAULT"
@@ -46,7 +46,7 @@ class _Order:
 
 
 class FaultyStore:
-    """Wrapper that injects faults into any store. Without an ordered fault, calls pass through unchanged.
+    """Wrapper that injects faults into any store. Unless a test orders a fault, calls pass through unchanged.
 
     Args:
         store: The store that does the work.
@@ -100,7 +100,9 @@ class FaultyStore:
             InvalidOption: If the point is unknown.
         """
         if point not in POINTS:
-            raise InvalidOption(f"unknown point {point!r}: use before- or after- and one of {', '.join(WORDS)}")
+            raise InvalidOption(
+                f"unknown point {point!r}: use before-X or after-X, where X is one of {', '.join(WORDS)}"
+            )
         with self._lock:
             self._orders.append(_Order(point, action, times))
 

@@ -97,7 +97,7 @@ class Gate(Protocol):
         """
 
     async def done(self, call: Call, envelope: Envelope) -> None:
-        """Take note of the result of a call that is not pure. A replayed call is reported without a `fire`.
+        """Receive the result of a call that is not pure. A replayed call is reported without a `fire`.
 
         Args:
             call: The call.
@@ -136,27 +136,28 @@ def plan(
 ) -> Call:
     """Plan a call. Raises `InvalidInput` or `InvalidKey`.
 
-    An idempotency key identifies the call alone; the fingerprint then covers all arguments that are not volatile.
+    An idempotency key identifies the call without a business key and a group; the fingerprint then covers all arguments
+    that are not volatile.
     """
     given = tool.normalized(arguments)
     explicit = tool.without_defaults(given)
-    same: Mapping[str, object]
+    compared: Mapping[str, object]
     if idempotency_key is not None:
         group = ""
         key = keys.given_key(tool.name, idempotency_key)
-        same = {name: value for name, value in explicit.items() if name not in tool.volatile}
+        compared = {name: value for name, value in explicit.items() if name not in tool.volatile}
     else:
         group = keys.group_text(turn_group_id)
         key = keys.tool_key(tool.name, tool.business_key(given), group)
         if tool.pattern is None:
-            same = {name: value for name, value in explicit.items() if name not in tool.volatile}
+            compared = {name: value for name, value in explicit.items() if name not in tool.volatile}
         else:
-            same = call_fp(explicit, left_out={*tool.volatile, *tool.keyed_whole}, exact=tool.exact)
+            compared = call_fp(explicit, left_out={*tool.volatile, *tool.keyed_whole}, exact=tool.exact)
     return Call(
         tool=tool,
         arguments=given,
         key=key,
-        fingerprint=Digest(fingerprint(same)),
+        fingerprint=Digest(fingerprint(compared)),
         principal=keys.id_text("principal", principal),
         tenant_id=keys.id_text("tenant_id", tenant_id),
         turn_group_id=group,

@@ -50,12 +50,12 @@ async def execute(
 
 
 class NothingRun(errors.NotDone):
-    """Raised in place of the effect by an execution that only looks for an outcome."""
+    """Raised in place of the effect by an execution that only searches for an outcome."""
 
 
 @dataclass(slots=True)
 class Execution:
-    """One pass through the ledger. Without a gate nothing runs: it only finds the outcome."""
+    """One run of a call through the ledger. Without a gate the tool does not run: only a recorded outcome is found."""
 
     ledger: Ledger
     call: Call
@@ -65,7 +65,7 @@ class Execution:
     hook_raised: BaseException | None = field(default=None, init=False)
     gate_raised: BaseException | None = field(default=None, init=False)
     ran: bool = field(default=False, init=False)
-    taken_back: bool = field(default=False, init=False)
+    undone: bool = field(default=False, init=False)
     cancelled: bool = field(default=False, init=False)
     check: IdempotencyStatus = field(default=IdempotencyStatus.PROCESSING_STARTED, init=False)
     # This run ended, and its effect is unknown.
@@ -96,7 +96,7 @@ class Execution:
 
     async def _effect(self) -> dict[str, Any]:
         if self.gate is None:
-            raise NothingRun("the call has not happened")
+            raise NothingRun("the call was not made")
         try:
             await self.gate.fire(self.call)
         except (Exception, asyncio.CancelledError) as error:
@@ -131,16 +131,16 @@ class Execution:
         )
 
     async def _undo(self) -> None:
-        """Undo an attempt that raised or whose holder vanished, so that its result is unknown."""
+        """Undo an attempt whose result is unknown, because it raised or its holder disappeared."""
         # The key of an undo in the ledger ends with the number of the attempt.
         attempt = int(run.current_claim().key.rpartition(":")[2])
         call = self.call.of_attempt(self.ledger.namespace, attempt)
         try:
-            await take_back(call, None)
+            await call_undo(call, None)
         except BaseException as error:
             self.hook_raised = error
             raise
-        self.taken_back = True
+        self.undone = True
 
     async def _reconcile(self, entry: Entry) -> Verdict:
         tool = self.call.tool
@@ -207,7 +207,7 @@ class Execution:
                 return self._envelope(CallStatus.UNKNOWN, text, code=errors.InDoubt.code)
             case Effect.COMPENSATABLE:
                 await self._free_key()
-                return self._envelope(CallStatus.REFUSED, f"{text}; any effect of it was undone", may_retry=True)
+                return self._envelope(CallStatus.REFUSED, f"{text}; its effect, if any, was undone", may_retry=True)
             case _:
                 return self._envelope(CallStatus.UNKNOWN, text, may_retry=True)
 
@@ -215,11 +215,11 @@ class Execution:
         """Free the key after a call without an effect, so that a call with other arguments may use it.
 
         An undone call ends its generation, so that the next call is not mistaken for it. An idempotent tool may have
-        had its effect in an earlier attempt, so its key is freed only after the first. Tools of the other classes do
-        not run again before it is known that their earlier attempts had no effect.
+        had its effect in an earlier attempt, so its key is freed only if this was the first one. Tools of the other
+        classes do not run again before it is known that their earlier attempts had no effect.
         """
         call = self.call
-        if self.taken_back:
+        if self.undone:
             await record_undone(self.ledger, call, _nothing_more)
             return
         found = await self.ledger.begin(
@@ -231,8 +231,8 @@ class Execution:
         )
         if not isinstance(found, Claim):
             return
-        first = 2  # the claim that frees the key counts as an attempt, too
-        if call.effect is Effect.IDEMPOTENT and found.attempt > first:
+        second = 2  # the claim that frees the key is an attempt, too: the second, if the tool ran once
+        if call.effect is Effect.IDEMPOTENT and found.attempt > second:
             await self.ledger.fail(found, "the last attempt had no effect", call.retain_seconds)
         else:
             await self.ledger.release(found)
@@ -261,7 +261,7 @@ async def _nothing_more() -> None:
     """Do nothing: the attempt is already undone."""
 
 
-async def take_back(call: Call, result: object) -> None:
+async def call_undo(call: Call, result: object) -> None:
     """Call the tool's undo function with the parameters that it declares."""
     undo = call.tool.undo
     if undo is None:

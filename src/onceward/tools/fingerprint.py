@@ -126,7 +126,7 @@ def stable(value: object) -> object:
 
 
 def is_volatile(value: object) -> bool:
-    """Return whether a value looks new for each call: a UUID, or a date with a time of day."""
+    """Return whether a value looks like one that differs in every call: a UUID, or a date with a time of day."""
     if not isinstance(value, str):
         return False
     return bool(_UUID.fullmatch(value)) or (bool(_TIMESTAMP.fullmatch(value)) and _is_timestamp(value))

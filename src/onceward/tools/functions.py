@@ -74,22 +74,22 @@ def functions(
 
 
 def function_of(tool: Tool, call: Callable[[str, dict[str, Any]], Awaitable[dict[str, Json]]]) -> Function:
-    """Return a function with the signature of the tool that calls `call` with its name and arguments."""
-    whole = inspect.signature(tool.function)
-    shown = whole.replace(
-        parameters=[one for one in whole.parameters.values() if one.name != tool.provider_key],
+    """Return a function that has the signature of the tool, and passes its name and arguments to `call`."""
+    signature = inspect.signature(tool.function)
+    visible = signature.replace(
+        parameters=[one for one in signature.parameters.values() if one.name != tool.provider_key],
         return_annotation=dict[str, Any],
     )
 
     async def function(*args: Any, **named: Any) -> dict[str, Json]:
         # Do not raise for wrong arguments: the envelope reports them to the model.
-        placed = dict(zip(shown.parameters, args, strict=False))
-        return await call(tool.name, {**placed, **named})
+        positional = dict(zip(visible.parameters, args, strict=False))
+        return await call(tool.name, {**positional, **named})
 
     hints = dict(getattr(tool.function, "__annotations__", {}))
     hints.pop(tool.provider_key or "", None)
     function.__name__ = function.__qualname__ = tool.name
     function.__doc__ = tool.description
     function.__annotations__ = {**hints, "return": dict[str, Any]}
-    function.__signature__ = shown  # type: ignore[attr-defined]  # inspect reads it first
+    function.__signature__ = visible  # type: ignore[attr-defined]  # inspect reads it first
     return function

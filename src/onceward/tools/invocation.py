@@ -14,7 +14,7 @@ from onceward.errors import InvalidOption
 
 @dataclass(slots=True)
 class Cancellation:
-    """Records whether the caller was cancelled while a thread was running; the thread continues."""
+    """Record of whether the caller was cancelled while its function ran in a thread, which continues."""
 
     requested: bool = False
 
@@ -24,8 +24,8 @@ async def invoke(
 ) -> Any:
     """Call a function and return its result. A `def` runs in a thread, so that it does not block the event loop.
 
-    A thread cannot be stopped. A cancelled caller waits for its end, because the result must be known before it is
-    recorded. Afterwards `cancelled` is set; without it, `CancelledError` is raised.
+    A thread cannot be stopped. A cancelled caller waits for its end, because the result has to be recorded. Then
+    `cancelled` is set, or, if it was not given, `CancelledError` is raised.
     """
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
@@ -86,4 +86,7 @@ def check_hook(option: str, hook: Callable[..., Any], names: Collection[str], *,
     ]
     if nameless or len(unknown) > others:
         bad = (nameless or unknown)[0]
-        raise InvalidOption(f"{option}= has a parameter {bad!r}; it may have, by name, {', '.join(sorted(names))}")
+        raise InvalidOption(
+            f"the function of {option}= has a parameter {bad!r}, which cannot be passed; it can take, by name:"
+            f" {', '.join(sorted(names))}"
+        )

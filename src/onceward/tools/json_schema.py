@@ -1,6 +1,6 @@
 """The JSON Schema of a tool's arguments: derived from the function, shown to the model, checked before a call runs.
 
-Only the part of JSON Schema that function signatures need. Parameters without a type hint are not checked.
+It covers only the part of JSON Schema that function signatures need. Parameters without a type hint are not checked.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def schema_of(function: Callable[..., Any], hidden: Collection[str] = ()) -> Sch
             more = True
             continue
         if parameter.kind in {parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY}:
-            raise InvalidOption(f"arguments of a tool are passed by name, but {name!r} of {function!r} cannot be")
+            raise InvalidOption(
+                f"the arguments of a tool are passed by name, but the parameter {name!r} of {function!r} is positional"
+            )
         if name in hidden:
             continue
         found = _schema(hints.get(name, Any))

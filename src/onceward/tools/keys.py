@@ -4,7 +4,8 @@
     beat   {tenant}:beat:{session}:{16 hex of the message ids}
     tool   {tool}:{business key}:turn_group:{turn_group_id}, or {tool}:key:{the caller's idempotency key}
 
-All turns of a turn group share its turn_group_id, so that a tool runs once for the group. A queued turn has a new one.
+All turns of a turn group share its turn_group_id, so that a tool runs once for the group. A queued turn begins a new
+group.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def _kind(value: object) -> str:
 
 
 def short_name(text: str) -> str:
-    """Return a name for a scope: the encoded name if it is short and printable, else a digest that cannot be a name."""
+    """Return a name for a scope: the encoded name if it is short and printable, else a digest that no name equals."""
     encoded = text.translate(_ESCAPES)
     data = encoded.encode("utf-8", "surrogatepass")
     if len(data) <= _NAME_BYTES_MAX and encoded.isprintable():
@@ -130,7 +131,7 @@ def api_key(tenant_id: object, client_key: str) -> str:
 def content_key(
     tenant_id: object, customer_id: object, session_key: str, messages: Iterable[str], metadata: Json = None
 ) -> str:
-    """Return the key of a message without a key: 32 hex digits of a hash of its sender, session and messages.
+    """Return a key for a request without one: 32 hex digits of a hash of its sender, session and messages.
 
     The order of the messages does not matter. `metadata` is its meaningful part, see `fingerprint.meaningful`.
     """
@@ -179,12 +180,14 @@ def extract_business_key(
     Raises:
         InvalidKey: A field is missing or null, or the template is not valid.
         InvalidInput: The `Tool` does not accept these arguments.
-        InvalidOption: `key_fields` or `template` is given beside a `Tool`, or `tool_name` is not valid.
+        InvalidOption: `key_fields` or `template` is combined with a `Tool`, or `tool_name` is not valid.
     """
     declared = _declared(tool_name)
     if declared is not None:
         if key_fields or template is not None:
-            raise InvalidOption(f"the tool {declared.name} declares its own key; pass its name to use another key")
+            raise InvalidOption(
+                f"the tool {declared.name} declares its own key; to use another key, pass the tool by its name"
+            )
         return declared.business_key(declared.normalized(tool_args))
     return business_key(name_of(tool_name), tool_args, key_template(key_fields, template))
 
@@ -250,7 +253,7 @@ def tool_key(name: str, business_key: str, turn_group_id: object) -> str:
 
 
 def given_key(name: str, idempotency_key: str) -> str:
-    """Return the key of a call with an idempotency key, which identifies it alone."""
+    """Return the key of a call that has an idempotency key: no business key and no group is added to it."""
     return check_built_key(f"{name}:key:{idempotency_key}")
 
 
@@ -305,10 +308,10 @@ def build_tool_idempotency_key(
     """
     name = name_of(tool_name)
     about = tool_args if business_key is None else business_key
-    of_turn = logical_turn if turn is None else turn
-    if about is None or of_turn is None:
-        raise InvalidKey("the key of a tool call needs a business key or the arguments, and a turn")
-    group = of_turn.turn_group_id
+    any_turn = logical_turn if turn is None else turn
+    if about is None or any_turn is None:
+        raise InvalidKey("the key of a tool call needs a turn, and a business key or the arguments")
+    group = any_turn.turn_group_id
     if isinstance(group, uuid.UUID):
         group = id_text("turn_group_id", group)
     if isinstance(about, str):

@@ -150,8 +150,8 @@ class Tool:
         given: dict[str, Any] = json.loads(text)
         properties = cast("dict[str, dict[str, Json]]", self.parameters.get("properties", {}))
         for name, value in given.items():
-            whole = properties.get(name, {}).get("type") == "integer"
-            if whole and isinstance(value, float) and value.is_integer():
+            is_integer = properties.get(name, {}).get("type") == "integer"
+            if is_integer and isinstance(value, float) and value.is_integer():
                 given[name] = int(value)
         wrong = problem(self.parameters, given)
         if wrong is not None:
@@ -161,7 +161,8 @@ class Tool:
     def without_defaults(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments that differ from their defaults.
 
-        So a call is the same with and without an explicit default, and a new optional parameter does not change it.
+        A call that passes a default explicitly is therefore the same as one that omits it, and a new optional parameter
+        does not change the identity of calls.
 
         Args:
             given: The normalized arguments.
@@ -208,7 +209,9 @@ class Tool:
                     raise InvalidOption(f"{option} names {name!r}, which is not an argument of {self.name}")
         both = ({*self.volatile} & {*self.keyed}) | ({*self.volatile} & {*self.exact})
         if both:
-            raise InvalidOption(f"{min(both)!r} of {self.name} cannot be volatile and also identify calls")
+            raise InvalidOption(
+                f"the argument {min(both)!r} of {self.name} is volatile, so it cannot identify calls too"
+            )
 
 
 def tool(
@@ -239,9 +242,9 @@ def tool(
         description: The description for the model. By default, the docstring of the function.
         key_fields: The arguments that identify a call. Without `key_fields` and `template`, all arguments do.
         template: A template of the business key instead of `key_fields`, such as `"order:{order_id}"`.
-        volatile: Arguments that differ between repetitions of the same call. Beside key fields, values that look like
-            a UUID or a timestamp are volatile, too.
-        exact: Arguments in which such values are not volatile.
+        volatile: Arguments that may differ between repetitions of the same call. Except in key fields, values that look
+            like a UUID or a timestamp are volatile, too.
+        exact: Arguments in which a UUID or a timestamp is not volatile.
         undo: Undoes the effect of a call; for compensatable tools only. Its parameters may be any arguments of the
             call, `result` (None if it is unknown) and `call`.
         reconcile: Finds out whether a call in doubt happened, and returns a verdict. Its parameters may be any
@@ -249,7 +252,7 @@ def tool(
         provider_key: The parameter that receives the idempotency key for the provider. The key is the same in every
             attempt, except that a compensatable tool gets a new one after each undo. Callers do not see it.
         idempotent_for: How long a call is remembered: seconds or a timedelta.
-        not_done: Exceptions that prove that nothing happened, beside `errors.NotDone`.
+        not_done: Exceptions that prove that nothing happened, in addition to `errors.NotDone`.
         how_to_check: Advice for the model on how to find out whether a call happened.
         version: The version of the tool. A new version does not repeat calls of an earlier one.
         wait_seconds: How long a call waits for a running duplicate.

@@ -18,7 +18,7 @@ from onceward.ledger.ledger import Ledger
 from onceward.ledger.terms import Effect, EffectClass
 from onceward.tools.call import Call, Gate, NullGate, plan
 from onceward.tools.envelope import CallStatus, Envelope
-from onceward.tools.execution import Execution, execute, record_undone, take_back
+from onceward.tools.execution import Execution, call_undo, execute, record_undone
 from onceward.tools.invocation import invoke
 from onceward.tools.json_result import to_json
 from onceward.tools.keys import Group
@@ -129,8 +129,8 @@ class Toolbox:
                 returns one. Required unless `idempotency_key` is given.
             principal: The caller. Different principals never share effects.
             tenant_id: The tenant. By default, the principal.
-            idempotency_key: The caller's key for this call, which then identifies it alone. The same key with other
-                arguments is refused.
+            idempotency_key: The caller's key for this call, used instead of the business key and the group. The same
+                key with other arguments is refused.
             retain_seconds: How long the outcome is stored, instead of the tool's `idempotent_for`.
 
         Returns:
@@ -183,7 +183,7 @@ class Toolbox:
             observer: Notified of the check of the key.
 
         Returns:
-            The envelope. It reports every result of a call, also errors of the tool and invalid arguments.
+            The envelope. It reports every result of a call, including errors of the tool and invalid arguments.
 
         Raises:
             InvalidOption: An option is wrong. Nothing ran.
@@ -269,13 +269,13 @@ class Toolbox:
         call = await self._current(ledger, call) if generation is None else replace(call, generation=generation)
         before = await ledger.read(call.undo_scope, call.key)
         if before is None or before.status is not Status.COMPLETED:
-            # If the holder of the call has vanished, this takes its claim over and undoes its attempt.
+            # If the holder of the call has disappeared, this takes over its claim and undoes its attempt.
             found = await Execution(ledger, call).run(wait_seconds)
             if not found.ok:
                 return found
         else:
             found = status_envelope(call, CallStatus.DONE, "")
-        return await _take_back(ledger, call, found, wait_seconds)
+        return await _undo_call(ledger, call, found, wait_seconds)
 
     async def _current(self, ledger: Ledger, call: Call) -> Call:
         """Return the call in its latest generation."""
@@ -298,7 +298,7 @@ async def _pure(call: Call) -> Envelope:
     return Envelope(CallStatus.DONE, name, result=result)
 
 
-async def _take_back(ledger: Ledger, call: Call, found: Envelope, wait_seconds: float | None) -> Envelope:
+async def _undo_call(ledger: Ledger, call: Call, found: Envelope, wait_seconds: float | None) -> Envelope:
     ran = False
     entry = await ledger.read(call.scope, call.key)
     call = call.of_attempt(ledger.namespace, 1 if entry is None else entry.attempt)
@@ -306,7 +306,7 @@ async def _take_back(ledger: Ledger, call: Call, found: Envelope, wait_seconds: 
     async def undo() -> None:
         nonlocal ran
         ran = True
-        await take_back(call, found.result)
+        await call_undo(call, found.result)
 
     try:
         value = await record_undone(ledger, call, undo, wait_seconds)

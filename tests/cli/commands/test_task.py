@@ -229,7 +229,7 @@ def test_a_file_that_is_there_is_not_overwritten(onceward: Onceward, task: str, 
     )
     assert before == b"mine"
     assert there.read_bytes() == b"theirs"
-    assert (folder.code, folder.err) == (1, f"onceward: {str(tmp_path)!r} is a folder\n")
+    assert (folder.code, folder.err) == (1, f"onceward: {str(tmp_path)!r} is a folder; give the path of a file\n")
     assert tmp_path.is_dir()
 
 

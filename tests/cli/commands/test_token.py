@@ -59,7 +59,7 @@ def test_a_token_is_made_listed_and_revoked(database: list[str], capsys: pytest.
     assert revoked == {"revoked": 1}
     assert after["revoked_at"] is not None
     assert again == 1
-    assert error == "onceward: no valid token has the id or name 'ada'; see onceward token list\n"
+    assert error == "onceward: no valid token has the id or name 'ada'; `onceward token list` lists the tokens\n"
 
 
 def test_only_the_token_itself_is_on_standard_output(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_hub_is_opened_again_only_with_yes_and_without_live_tokens(
     with opened(config) as opened_database, opened_database.read() as tx:
         after = is_required(tx)
 
-    assert live == (1, "onceward: there is 1 valid token; revoke it first, see onceward token list\n")
+    assert live == (1, "onceward: there is 1 valid token; revoke it first (`onceward token list` lists it)\n")
     assert unsure[0] == 2
     assert "--yes" in unsure[1]
     assert (before, code, after) == (True, 0, False)

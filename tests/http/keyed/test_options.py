@@ -171,7 +171,7 @@ def test_a_given_ledger_keeps_its_own_terms(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [("namespace", "shop"), ("store_seconds", 1.0)])
 def test_what_only_a_ledger_decides_is_refused_beside_a_ledger(ledger: Ledger, name: str, value: Any) -> None:
-    with pytest.raises(InvalidOption, match=f"{name}= .*the ledger"):
+    with pytest.raises(InvalidOption, match=f"{name}= .*that ledger"):
         Admission(ledger, {name: value})  # type: ignore[misc]  # the name of an option
     Admission(ledger, {name: None})  # type: ignore[misc]
 

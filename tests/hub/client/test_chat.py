@@ -241,7 +241,7 @@ def test_an_event_in_pieces_is_put_together_and_what_is_none_is_refused() -> Non
 
     async def main() -> list[ChatEvent]:
         received = [event async for event in followed(connect, None)]
-        with pytest.raises(errors.UnexpectedAnswer, match="not an event of a turn"):
+        with pytest.raises(errors.UnexpectedAnswer, match="malformed event of a turn"):
             await anext(followed(connect, None))
         return received
 

@@ -51,7 +51,7 @@ def test_mail_is_normalized_by_its_parts_and_as_it_is(url: str, using: Using) ->
 
         assert mail["content_type"] == "newsletter"
         assert thread["idempotency_key_primary"] == parts["idempotency_key_primary"]
-        with pytest.raises(errors.InvalidInput, match="content_type: only for a mail as bytes"):
+        with pytest.raises(errors.InvalidInput, match="content_type: only allowed with a mail as bytes"):
             await hub.ingest.normalize_email({}, content_type="newsletter")
 
     using(url, use)

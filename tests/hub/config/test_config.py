@@ -215,7 +215,7 @@ def test_a_memory_ledger_is_refused_for_several_workers() -> None:
     message = refusal("[hub]\nworkers = 2\nledger = 'memory:'\n")
 
     assert message.startswith(
-        "hub.ledger (file onceward.toml): memory: cannot be shared by several processes; with hub.workers = 2"
+        "hub.ledger (file onceward.toml): a memory: ledger cannot be shared by several processes; with hub.workers = 2"
     )
     assert from_text("[hub]\nworkers = 1\nledger = 'memory:'\n").ledger_url == "memory:"
 

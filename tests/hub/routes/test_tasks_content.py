@@ -193,6 +193,6 @@ def test_bytes_that_are_gone_or_elsewhere_are_told(here: Client, tmp_path: Path)
     assert problem(here.get(content_of(gone)), 404)["code"] == "notFound"
     assert here.request("HEAD", content_of(gone)).status_code == 404
     assert (
-        "the content is stored in s3, but this hub uses local_cas"
+        "the content is in the blob store 's3', but this hub uses 'local_cas' (hub.blobs)"
         in problem(here.get(content_of(elsewhere)), 404)["detail"]
     )

@@ -256,4 +256,4 @@ def test_what_cannot_be_stopped_does_not_keep_the_process(old_data: Path) -> Non
         Reading(hub, "/thread").close()
         assert hub.stop() == 1
 
-    assert hub.log_lines()[-1] == "onceward: still busy after the grace period; exiting now"
+    assert hub.log_lines()[-1] == "onceward: work is still running after the grace period; exiting now"

@@ -204,7 +204,7 @@ def test_an_address_that_is_not_there_is_a_problem(app: FastAPI) -> None:
     answer = ask(app, request("GET", "/nowhere"))
 
     assert (answer.status, answer.code) == (404, "notFound")
-    assert answer.json["detail"] == "There is nothing at this path."
+    assert answer.json["detail"] == "This path does not exist."
 
 
 def test_a_method_that_is_not_there_says_which_are(app: FastAPI) -> None:

@@ -313,7 +313,7 @@ def test_only_a_plain_connection_to_one_server_that_says_so_is_flown_on(scheme: 
     connection = RedisConnection(parse_target(f"{scheme}://localhost"), "", lambda _: None)
     connection._connections = {("localhost", 1): cast("DriverConnection", None)}
     assert not connection.can_pipeline(durable=False), "nobody said that it is alone"
-    connection._is_alone = True
+    connection._is_single_server = True
     assert connection.can_pipeline(durable=False) == (scheme == "redis")
     connection._connections[("localhost", 2)] = cast("DriverConnection", None)
     assert not connection.can_pipeline(durable=False)

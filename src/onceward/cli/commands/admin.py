@@ -35,8 +35,8 @@ def _read_grace(_context: click.Context, _parameter: click.Parameter, value: str
 
 
 @admin.command("gc-blobs")
-@click.option("--dry-run", is_flag=True, help="Only count what would be deleted.")
-@click.option("--apply", is_flag=True, help="Delete it.")
+@click.option("--dry-run", is_flag=True, help="Count what would be deleted, and delete nothing.")
+@click.option("--apply", is_flag=True, help="Delete what --dry-run counts.")
 @click.option(
     "--grace",
     "grace_seconds",
@@ -64,7 +64,8 @@ def gc_blobs(
     """Delete expired attachments and stored bytes that nothing needs.
 
     It deletes expired attachments, blobs without attachments, bytes without a row, and temporary files of uploads whose
-    process died. Give exactly one of --dry-run and --apply. It is safe to run during uploads, and several at once.
+    process died. Give exactly one of --dry-run and --apply. Uploads may run at the same time, and so may other runs
+    of this command.
 
     Exit code 1: something could not be deleted; the next run tries again.
 
@@ -86,7 +87,8 @@ def gc_blobs(
 @click.option(
     "--quarantine/--no-quarantine",
     default=True,
-    help="Move damaged bytes aside: they are not served, and uploading the same file repairs it. [default: yes]",
+    help="Move damaged blobs to quarantine: they are no longer served, and uploading the same file again restores it."
+    " [default: yes]",
 )
 @as_json
 @on_backend

@@ -47,13 +47,15 @@ def _described(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(
         (
             click.option(
-                "--kind", type=click.Choice(KINDS, case_sensitive=False), required=True, help="Role in the task."
+                "--kind", type=click.Choice(KINDS, case_sensitive=False), required=True, help="Kind of attachment."
             ),
             click.option("--title", metavar="TEXT", help="Title, shown in lists."),
             click.option("--media-type", metavar="TYPE", help="Media type, such as image/png. [default: detected]"),
-            click.option("--label", "labels", metavar="LABEL", multiple=True, help="Label; repeat it for several."),
             click.option(
-                "--expires-at", metavar="WHEN", help="Date, or time with zone, after which gc-blobs deletes it."
+                "--label", "labels", metavar="LABEL", multiple=True, help="Label; repeat the option for several."
+            ),
+            click.option(
+                "--expires-at", metavar="WHEN", help="Date, or time with time zone, after which gc-blobs deletes it."
             ),
             click.option("--meta", metavar="JSON", callback=_read_meta, help="Other metadata, as a JSON object."),
         )
@@ -66,7 +68,7 @@ def _described(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("task_id", metavar="TASK")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @_described
-@click.option("--filename", metavar="NAME", help="File name to store. [default: that of FILE]")
+@click.option("--filename", metavar="NAME", help="File name to store. [default: the name of FILE]")
 @click.option(
     "--allow-mismatch",
     is_flag=True,
@@ -85,7 +87,7 @@ def add(
     as_json: bool,
     **details: Any,
 ) -> None:
-    """Attach a file, or standard input for -, and print the id of the attachment.
+    """Attach a file (- for standard input) and print the id of the attachment.
 
     \b
     Examples:
@@ -214,6 +216,7 @@ def label(backend: Backend, attachment_id: str, labels: tuple[str, ...], as_json
     \b
     Examples:
       onceward attach label at-1a2b3c4d final checked
+      onceward attach label at-1a2b3c4d  # removes all labels
     """  # noqa: D301  # \b: click does not rewrap the paragraph
     changed = backend.replace_labels(attachment_id, labels)
     if as_json:

@@ -77,8 +77,10 @@ def claims() -> None:
 @claims.command("list")
 @click.option("--scope", metavar="SCOPE", help="Only claims in this scope.")
 @click.option("--status", type=_statuses, help="Only claims with this status.")
-@click.option("--oldest", is_flag=True, help="Oldest first.")
-@click.option("--limit", type=click.IntRange(1), metavar="N", default=100, show_default=True, help="Maximum number.")
+@click.option("--oldest", is_flag=True, help="List the oldest claims first.")
+@click.option(
+    "--limit", type=click.IntRange(1), metavar="N", default=100, show_default=True, help="Maximum number to list."
+)
 @click.option(
     "--fail-if-any",
     type=_statuses,
@@ -150,7 +152,9 @@ def show(backend: ClaimsBackend, scope: str, key: str, as_json: bool) -> None:
 @claims.command()
 @click.argument("scope")
 @click.argument("key")
-@click.option("--version", type=_versions, required=True, help="Version that you checked, from `claims show`.")
+@click.option(
+    "--version", type=_versions, metavar="N", required=True, help="Version that you checked, from `claims show`."
+)
 @click.option("--committed", is_flag=True, help="The effect happened.")
 @click.option("--not-committed", is_flag=True, help="The effect did not happen, and will not.")
 @click.option("--value", metavar="JSON", help="With --committed: the result of the effect. [default: null]")
@@ -160,12 +164,12 @@ def show(backend: ClaimsBackend, scope: str, key: str, as_json: bool) -> None:
     "headers",
     metavar="'NAME: VALUE'",
     multiple=True,
-    help="With --status: a header; repeat it for several.",
+    help="With --status: a header; repeat the option for several.",
 )
 @click.option(
-    "--body", metavar="TEXT", help="With --status: the body; @FILE reads it from a file, - from standard input."
+    "--body", metavar="TEXT", help="With --status: the body. @FILE reads it from a file, and - from standard input."
 )
-@click.option("--reason", required=True, help="How you know. It is stored with your name.")
+@click.option("--reason", required=True, help="How you know whether the effect happened. Recorded with your user name.")
 @as_json
 @exactly_one("committed", "not_committed")
 @on_ledger
@@ -183,7 +187,7 @@ def resolve(
     reason: str,
     as_json: bool,
 ) -> None:
-    """Resolve a claim in doubt. It is refused if the claim has another version now, or is not in doubt.
+    """Resolve a claim in doubt. The command refuses if the claim has another version, or is not in doubt.
 
     KEY may be truncated as in the log: its first 20 characters and "...".
 
@@ -207,8 +211,10 @@ def resolve(
 @claims.command()
 @click.argument("scope")
 @click.argument("key")
-@click.option("--version", type=_versions, required=True, help="Version that you checked, from `claims show`.")
-@click.option("--reason", required=True, help="Why. It is stored with your name.")
+@click.option(
+    "--version", type=_versions, metavar="N", required=True, help="Version that you checked, from `claims show`."
+)
+@click.option("--reason", required=True, help="Why you abandon the claim. Recorded with your user name.")
 @click.option("--force", is_flag=True, help="Also end a claim whose lease is running. It is then always in doubt.")
 @as_json
 @on_ledger
@@ -217,8 +223,10 @@ def abandon(
 ) -> None:
     """End a claim whose holder will not end it. It becomes failed if it may be repeated, otherwise in doubt.
 
-    It is refused while the lease is running, unless the holder is proved dead from this machine. --force ends the claim
-    anyway, always in doubt: its holder may be alive, and may still settle it. KEY may be truncated as in the log.
+    The command refuses while the lease is running, unless the holder was a process on this machine and has died.
+    --force ends the claim anyway, always in doubt: its holder may be alive, and may still settle it.
+
+    KEY may be truncated as in the log: its first 20 characters and "...".
 
     \b
     Examples:

@@ -66,7 +66,7 @@ def on_entries(command: Callable[..., Any]) -> Callable[..., Any]:
 @ingest.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
 @click.option("--format", "kind", type=_FORMATS, help="Format of the archives. [default: detected]")
-@click.option("--as", "form", type=_FORMS, help="Form of the messages in JSON Lines. [default: detected]")
+@click.option("--as", "form", type=_FORMS, help="How to read the lines of JSON Lines. [default: detected]")
 @click.option("--content-type", type=_TYPES, help="Content type of every message. [default: detected]")
 @click.option(
     "--thread-policy",
@@ -81,7 +81,12 @@ def on_entries(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--dry-run", is_flag=True, help="Report what would be done; write nothing.")
 @click.option("--restart", is_flag=True, help="Start from the beginning, not where the last run stopped.")
 @click.option(
-    "--chunk", type=click.IntRange(1, _CHUNK_MAX), default=500, show_default=True, help="Messages per transaction."
+    "--chunk",
+    type=click.IntRange(1, _CHUNK_MAX),
+    metavar="N",
+    default=500,
+    show_default=True,
+    help="Messages per transaction.",
 )
 @click.option(
     "--errors",
@@ -144,7 +149,7 @@ def _print_report(report: BackfillReport, as_json: bool) -> None:
 @ingest.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--format", "kind", type=_FORMATS, help="Format of the file. [default: detected]")
-@click.option("--as", "form", type=_FORMS, help="Form of the JSON. [default: detected]")
+@click.option("--as", "form", type=_FORMS, help="How to read the JSON. [default: detected]")
 @click.option("--content-type", type=_TYPES, help="Content type of the message. [default: detected]")
 @click.option(
     "--thread-policy",
@@ -153,14 +158,16 @@ def _print_report(report: BackfillReport, as_json: bool) -> None:
     show_default=True,
     help="Policy for the keys of mail threads.",
 )
-@click.option("--schema", type=_SCHEMAS, help="Schema to compare with. [default: the active one]")
+@click.option(
+    "--schema", type=_SCHEMAS, help="Schema with the stored entries to compare with. [default: the active one]"
+)
 @as_json
 @settings(*DATA)
 def explain(config: Config, path: Path, as_json: bool, **options: Any) -> None:
     """Show how one message is parsed, classified and keyed.
 
-    It also shows what an insert would do with the message now, and writes nothing. Of an archive, it explains the first
-    message. `-` reads JSON from standard input.
+    It also shows what an insert would do with the message now, and writes nothing. For an archive, it explains the
+    first message. `-` reads JSON from standard input.
 
     \b
     Examples:
@@ -195,7 +202,7 @@ def _cut(text: str) -> str:
 def policies(backend: IngestBackend, schema: str | None, as_json: bool) -> None:
     """List the policies of ingested entries.
 
-    A policy defines what the keys of an entry mean, and what happens to an entry that exists.
+    A policy defines what the keys of an entry mean, and what happens if an entry with the same key exists.
 
     \b
     Examples:
@@ -214,7 +221,9 @@ def policies(backend: IngestBackend, schema: str | None, as_json: bool) -> None:
 @as_json
 @on_entries
 def test_mode(backend: IngestBackend, mode: str | None, as_json: bool) -> None:
-    """Show or set the test mode, in which entries go to the schema pkm_test. MODE is on or off.
+    """Show the test mode, or switch it on or off. In test mode, entries go to the schema pkm_test.
+
+    MODE is on or off. Without it, the command shows the current mode.
 
     \b
     Examples:

@@ -27,9 +27,13 @@ def _on_a_store(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for the database and the role."""
     decorated: Callable[..., Any] = exactly_one("database", "ledger")(command)
     for name, metavar, about in (
-        ("role", "NAME", "Role of the application or the hub. It is granted what it needs, without CREATE."),
-        ("ledger", "URL", "Create the tables of a ledger: postgresql://…"),
-        ("database", "URL", "Create the tables of a hub's database: postgresql://…"),
+        (
+            "role",
+            "NAME",
+            "Role that the application or the hub connects as. It is granted what it needs, but not CREATE.",
+        ),
+        ("ledger", "URL", "For the tables of a ledger: postgresql://…"),
+        ("database", "URL", "For the tables of a hub's database: postgresql://…"),
     ):
         decorated = click.option(f"--{name}", metavar=metavar, help=about)(decorated)
     return decorated
@@ -61,11 +65,11 @@ def print_(database: str | None, ledger: str | None, role: str | None) -> None:
       onceward schema print --ledger postgresql:// --role app | psql postgresql://owner@host/name
       onceward schema print --database postgresql:// --role hub
     """  # noqa: D301  # \b: click does not rewrap the paragraph
-    kind = _kind(database, ledger)
-    if kind is not None:
-        click.echo(f"-- {kind}")
+    no_schema_reason = _no_schema_reason(database, ledger)
+    if no_schema_reason is not None:
+        click.echo(f"-- {no_schema_reason}")
         return
-    script, grants = _texts(is_ledger=ledger is not None)
+    script, grants = _sql(is_ledger=ledger is not None)
     click.echo(script.strip() + "\n")
     if role is None:
         click.echo("-- For the role that uses the tables: replace ROLE with its name, or pass --role NAME.")
@@ -84,11 +88,11 @@ def create(database: str | None, ledger: str | None, role: str | None) -> None:
       onceward schema create --ledger postgresql://owner@host/name --role app
       onceward schema create --database postgresql://owner@host/name --role hub
     """  # noqa: D301  # \b: click does not rewrap the paragraph
-    kind = _kind(database, ledger)
-    if kind is not None:
-        click.echo(kind)
+    no_schema_reason = _no_schema_reason(database, ledger)
+    if no_schema_reason is not None:
+        click.echo(no_schema_reason)
         return
-    _, grants = _texts(is_ledger=ledger is not None)
+    _, grants = _sql(is_ledger=ledger is not None)
     granted = None if role is None else grants(role)
     if ledger is not None:
         _create_ledger(ledger, granted)
@@ -97,8 +101,8 @@ def create(database: str | None, ledger: str | None, role: str | None) -> None:
     click.echo("the tables are up to date" + ("" if role is None else f", and {role} may use them"))
 
 
-def _kind(database: str | None, ledger: str | None) -> str | None:
-    """Return why no schema is needed, or None on PostgreSQL."""
+def _no_schema_reason(database: str | None, ledger: str | None) -> str | None:
+    """Return the reason why this store needs no schema. None on PostgreSQL, which needs one."""
     scheme, separator, _ = str(database or ledger).partition(":")
     if not separator or scheme.lower() not in {*_POSTGRES, *_NONE_NEEDED}:
         known = (
@@ -110,7 +114,7 @@ def _kind(database: str | None, ledger: str | None) -> str | None:
     return _NONE_NEEDED.get(scheme.lower())
 
 
-def _texts(*, is_ledger: bool) -> tuple[str, Callable[[str], str]]:
+def _sql(*, is_ledger: bool) -> tuple[str, Callable[[str], str]]:
     """Return the SQL that creates the tables, and a function that returns the GRANTs for a role."""
     if is_ledger:
         from onceward.store.postgres.roles import ledger_grants  # noqa: PLC0415  # slow import; `--help` does without

@@ -27,7 +27,7 @@ def task() -> None:
 
 @task.command()
 @click.argument("title")
-@click.option("--id", "task_id", metavar="ID", help="Id of the task. [default: a new one]")
+@click.option("--id", "task_id", metavar="ID", help="Id of the task. [default: a generated id]")
 @click.option("--spec-id", metavar="SPEC", help="Specification: a URL, or a path in the repository.")
 @with_key
 @as_json

@@ -46,7 +46,7 @@ def token() -> None:
     type=click.Choice(SCOPES),
     multiple=True,
     required=True,
-    help="Scope of the token; repeat it for several. No scope implies another.",
+    help="Scope of the token; repeat the option for several. No scope includes another.",
 )
 @as_json
 @settings(*DATA)
@@ -79,7 +79,7 @@ def create(config: Config, name: str, scopes: tuple[str, ...], as_json: bool) ->
 @as_json
 @settings(*DATA)
 def list_tokens(config: Config, as_json: bool) -> None:
-    """List all tokens, oldest first, including revoked ones. The secret texts are not shown.
+    """List all tokens, oldest first, including revoked ones. The secrets are not shown.
 
     \b
     Examples:
@@ -104,30 +104,31 @@ def list_tokens(config: Config, as_json: bool) -> None:
 def revoke(config: Config, id_or_name: str, as_json: bool) -> None:
     """Revoke a token by its id, or all tokens with a name.
 
-    They are refused from their next request on.
+    The hub refuses them from the next request on.
 
     \b
     Examples:
-      onceward token revoke ada
+      onceward token revoke ada           # all tokens with this name
+      onceward token revoke 1a2b3c4d5e6f  # one token, by its id from `onceward token list`
     """  # noqa: D301  # \b: click does not rewrap the paragraph
     from onceward.hub.security import tokens  # noqa: PLC0415
 
     with _existing_database(config) as database, database.write() as tx:
         count = tokens.revoke(tx, id_or_name)
     if not count:
-        raise NotFound(f"no valid token has the id or name {id_or_name!r}; see onceward token list")
+        raise NotFound(f"no valid token has the id or name {id_or_name!r}; `onceward token list` lists the tokens")
     click.echo(json.dumps({"revoked": count}) if as_json else f"revoked: {count}")
 
 
 @token.command("open-local")
-@click.option("--yes", is_flag=True, help="Confirm that every program on this machine may do everything.")
+@click.option("--yes", is_flag=True, help="Confirm that every program on this machine gets full access to the hub.")
 @settings(*DATA)
 def open_local(config: Config, yes: bool) -> None:
     """Accept requests from this machine without a token again.
 
-    This reverts the hub to its state before the first token was created. Every program on the hub's machine may then do
-    everything, and so may everyone behind a proxy on that machine. Revoke all tokens first. Creating a token ends this.
-    A running hub applies it from its next request on.
+    This reverts the hub to its state before the first token was created. Every program on the hub's machine then has
+    full access, and so has everyone who reaches the hub through a proxy on that machine. Revoke all tokens first.
+    Creating a token ends this state. A running hub applies the change from the next request on.
 
     \b
     Examples:
@@ -136,7 +137,9 @@ def open_local(config: Config, yes: bool) -> None:
     from onceward.hub.security import tokens  # noqa: PLC0415
 
     if not yes:
-        raise click.UsageError("open-local lets every program on this machine do everything; confirm with --yes")
+        raise click.UsageError(
+            "open-local gives every program on this machine full access to the hub; confirm with --yes"
+        )
     with _existing_database(config) as database, database.write() as tx:
         since = tokens.open_local(tx)
     click.echo(

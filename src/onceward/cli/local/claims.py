@@ -76,7 +76,7 @@ class LocalClaims:
         return wait(abandoning)
 
     def _warn_of_other_namespaces(self) -> None:
-        """Warn if only other namespaces have claims; fail for a monitor that did not name a namespace.
+        """Warn if only other namespaces have claims. With `--fail-if-any` and no `--namespace`, raise an error instead.
 
         Otherwise, a monitor of a namespace that nobody uses would report success forever.
         """

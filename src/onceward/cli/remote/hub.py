@@ -130,7 +130,7 @@ class RemoteHub:
 
 
 def _claim(claim: ClaimSeen) -> Shown:
-    """Convert a claim, without its outcome: a list does not contain it."""
+    """Convert a claim of a list, which has no outcome."""
     return {name: value for name, value in dataclasses.asdict(claim).items() if name != "outcome"}
 
 

@@ -26,7 +26,8 @@ from onceward.errors import InDoubt, InvalidOption, StoreUnavailable
 from onceward.ledger.terms import RETAIN_SECONDS_MAX, check_seconds
 from onceward.store.durable import sync_fully
 
-# The server's default retention. It counts from the settlement, which is later than the beginning of the intent.
+# The server's default retention. The server counts it from the settlement, which is later than the beginning of the
+# intent, so it still remembers the key of an intent that is younger than this.
 RETAIN_SECONDS = 24 * 3600.0
 # How long to wait for another process that has locked the file. Its transactions take milliseconds.
 BUSY_SECONDS = 10.0

@@ -39,7 +39,7 @@ WHOLE_BYTES_MAX = 1024 * 1024
 _CONFLICT = 409
 _TOO_EARLY, _TOO_MANY = 425, 429
 _DELTA = re.compile(r"[0-9]+(\.[0-9]+)?")
-# Bounds the exponent of the pause. The result is far above every deadline.
+# Limits the exponent of the pause. The pause is then far above every deadline.
 _DOUBLINGS_MAX = 32
 
 
@@ -52,7 +52,7 @@ class RetryPolicy:
         deadline_seconds: The time for all tries of a request, from the start of the first. Afterwards nothing is tried
             or waited for. It should be longer than the server's lease (30), so that a retry succeeds after a server
             in another container died.
-        tries: The maximum number of tries, the first one included.
+        tries: The maximum number of tries, including the first.
         first_pause_seconds: The longest pause before the second try. It doubles with every further try.
         longest_pause_seconds: The limit of that doubling.
         max_body_bytes: How much of a streamed request body is held in memory to send it again. A longer body is sent

@@ -8,8 +8,8 @@ response is returned, or the last transport error is raised. A `Retry-After` bey
 `response.extensions["tries"]` is the number of tries.
 
 The key belongs to the `httpx.Request`: a redirect that keeps the method, a repeated request of an authentication flow,
-and sending the same object again all use the same key. For the deadline each of these is a separate call. A redirect to
-a GET drops the key.
+and sending the same object again all use the same key. Each of these is a separate call with its own deadline. A
+redirect to a GET drops the key.
 
 An incomplete response is a transport error, too. To be able to retry it, the transport reads a body that is JSON or has
 a `Content-Length` of at most `WHOLE_BYTES_MAX`. Every other body is passed on as it arrives, and its reader gets the
@@ -55,8 +55,8 @@ __all__ = ["AsyncRetryTransport", "Intent", "Intents", "RetryTransport"]
 
 KEY_HEADER = "Idempotency-Key"
 KEY_HEADERS = (KEY_HEADER, "X-Idempotency-Key")
-# Marks a key that this transport made, so that a redirect to a GET can drop it: httpx copies all headers.
-MADE_HERE = "onceward.key"
+# Marks a key that this transport generated, so that a redirect to a GET can drop it: httpx copies all headers.
+GENERATED_KEY = "onceward.key"
 
 # Limits for reading a response that is discarded. A connection can be reused after its response was read to the end,
 # but a new connection is cheaper than a long wait.
@@ -64,14 +64,14 @@ DRAIN_BYTES_MAX = 64 * 1024
 DRAIN_SECONDS_MAX = 1.0
 TOO_LATE = "the deadline passed before the response was complete"
 
-# Failures of the connection. Mistakes of this side (an unknown protocol, a malformed header) are not included.
+# Failures of the connection. Errors of the client itself (an unknown protocol, a malformed header) are not included.
 TRANSPORT_ERRORS = (httpx.TimeoutException, httpx.NetworkError, httpx.ProxyError, httpx.RemoteProtocolError)
 
 Stream = httpx.SyncByteStream | httpx.AsyncByteStream
 T = TypeVar("T")
 
 _log = logging.getLogger("onceward.http.client")
-_draw = random.SystemRandom().random
+_random_fraction = random.SystemRandom().random
 
 
 class RetryTransport(httpx.BaseTransport):
@@ -211,8 +211,8 @@ async def _send_with_retries(
             response = await _attempt(edge, request, timeouts)
         except TRANSPORT_ERRORS as error:
             pause = None
-            if not _hopeless(error) and _sendable(request.stream):
-                pause = policy.pause(tries, 0.0, end - clock(), _draw())
+            if not _is_permanent(error) and _can_resend(request.stream):
+                pause = policy.pause(tries, 0.0, end - clock(), _random_fraction())
             if pause is None:
                 error.add_note(_give_up_note(request, tries))
                 raise
@@ -221,8 +221,8 @@ async def _send_with_retries(
             pause, headers = None, response.headers
             retry_after = retry_after_seconds(headers.get("Retry-After"), headers.get("Date"), datetime.now(UTC))
             final = not worth_another_try(response.status_code, retry_after, headers.get("Idempotent-Replayed"))
-            if not final and _sendable(request.stream):
-                pause = policy.pause(tries, retry_after or 0.0, end - clock(), _draw())
+            if not final and _can_resend(request.stream):
+                pause = policy.pause(tries, retry_after or 0.0, end - clock(), _random_fraction())
             if pause is None:
                 timeouts.end = math.inf
                 response.extensions = {**response.extensions, "tries": tries}
@@ -267,22 +267,22 @@ def _give_key(request: httpx.Request) -> None:
     if not any(name in request.headers for name in KEY_HEADERS):
         key = str(uuid4())
         request.headers[KEY_HEADER] = key
-        request.extensions = {**request.extensions, MADE_HERE: key}
+        request.extensions = {**request.extensions, GENERATED_KEY: key}
 
 
 def _drop_key(request: httpx.Request) -> None:
     """Remove our key from a POST that was redirected to a GET: the new server does not need it."""
-    key = request.extensions.get(MADE_HERE)
+    key = request.extensions.get(GENERATED_KEY)
     if key is not None and request.headers.get(KEY_HEADER) == key:
         del request.headers[KEY_HEADER]
 
 
-def _sendable(stream: Stream) -> bool:
+def _can_resend(stream: Stream) -> bool:
     """Return whether the body can be sent again: it is in memory, or nothing of it was read yet."""
     return isinstance(stream, httpx.ByteStream) or not cast("_Joined | _AsyncJoined", stream).begun
 
 
-def _hopeless(error: BaseException | None) -> bool:
+def _is_permanent(error: BaseException | None) -> bool:
     """Return whether a retry cannot help: the certificate is invalid."""
     while error is not None and not isinstance(error, ssl.SSLCertVerificationError):
         error = error.__cause__ or error.__context__
@@ -291,7 +291,7 @@ def _hopeless(error: BaseException | None) -> bool:
 
 def _give_up_note(request: httpx.Request, tries: int) -> str:
     note = f"Gave up after {tries} {'try' if tries == 1 else 'tries'}."
-    if not _sendable(request.stream):
+    if not _can_resend(request.stream):
         note += " The body is longer than max_body_bytes, so it cannot be sent again."
     elif request.method not in SAFE:
         note += " The request may have been carried out; to use the same key, send error.request again."
@@ -312,7 +312,7 @@ def _log_pause(request: httpx.Request, tries: int, reason: str, pause: float) ->
     )
 
 
-# The edges: the same four methods, blocking and asynchronous.
+# The two edges of the retry loop, with the same four methods: one blocks, the other awaits.
 
 
 class _Edge(Protocol):

@@ -64,7 +64,7 @@ class KeyedRequest:
         return with_cookies(self.fingerprint, self.principal.cookies)
 
     def is_served_by(self, fingerprint: str) -> bool:
-        """Return whether an entry with this fingerprint serves this request. One claimed without cookies serves all."""
+        """Return whether an entry with this fingerprint is of this request, with the same cookies or without any."""
         return fingerprint in (self.whole_fingerprint, self.fingerprint)
 
     def is_changed_from(self, fingerprint: str) -> bool:
@@ -77,7 +77,7 @@ class KeyedRequest:
 
 @record(frozen=True, slots=True)
 class PrincipalChanged:
-    """The key was claimed with other cookies. The caller may be another one, so nothing of the entry is shown."""
+    """The key was claimed with other cookies. Its entry may belong to another caller, so nothing of it is revealed."""
 
 
 AdmissionResult: TypeAlias = Found | PrincipalChanged
@@ -98,15 +98,15 @@ class Admission:
             )
         # None means that the option was not given.
         options = cast("MiddlewareOptions", {name: value for name, value in options.items() if value is not None})
-        own = not isinstance(store, Ledger)
+        creates_ledger = not isinstance(store, Ledger)
         for name in LEDGER_OPTIONS:
-            if name in options and not own:
-                raise InvalidOption(f"{name}= cannot be used with a ledger, which has its own; set it on the ledger")
+            if name in options and not creates_ledger:
+                raise InvalidOption(f"{name}= cannot be combined with a ledger as store=; set it on that ledger")
         self.default = Rule(
             required=options.get("required", False),
             on_crash=options.get("on_crash", REPEAT),
-            lease_seconds=options.get("lease_seconds", LEASE_SECONDS if own else None),
-            retain_seconds=options.get("retain_seconds", RETAIN_SECONDS if own else None),
+            lease_seconds=options.get("lease_seconds", LEASE_SECONDS if creates_ledger else None),
+            retain_seconds=options.get("retain_seconds", RETAIN_SECONDS if creates_ledger else None),
             wait_seconds=options.get("wait_seconds", 0.0),
             store=True,
             max_body_bytes=options.get("max_body_bytes", MAX_BODY_BYTES),
@@ -116,7 +116,7 @@ class Admission:
         self.methods = texts("methods", options.get("methods", METHODS), str.upper)
         self.paths = tuple(texts("paths", options.get("paths", ()), str))
         if not all(path.startswith("/") for path in self.paths):
-            raise InvalidOption(f"paths= must be beginnings of paths, such as '/api/', got {self.paths!r}")
+            raise InvalidOption(f"paths= must be path prefixes, such as '/api/', got {self.paths!r}")
         self.rules = PathRules(options.get("rules", {}))
         self.principal = options.get("principal")
         self.session_cookies = cookie_names(options.get("session_cookies", ()))
@@ -137,7 +137,7 @@ class Admission:
         self.proceeds = options.get("on_store_error") == PROCEED
         deny = texts("deny_headers", options.get("deny_headers", DENY_HEADERS), str.lower)
         if not all(name.isascii() for name in deny):
-            raise InvalidOption(f"deny_headers= must be names of headers, got {sorted(deny)!r}")
+            raise InvalidOption(f"deny_headers= must be header names, got {sorted(deny)!r}")
         keys = options.get("encryption_keys", ())
         # An empty list means no encryption. An empty string is a key that was not set, and is refused.
         encrypts = not isinstance(keys, tuple | list) or bool(keys)
@@ -145,7 +145,7 @@ class Admission:
         self.observer = HttpObserver(options.get("metrics", True))
         self._open = functools.partial(_ledger, store, options)
         self.ledger = self._open()
-        self._own = isinstance(store, str)
+        self._closes_ledger = isinstance(store, str)
         self._purges = False
         self._rules: dict[Rule, Rule] = {}
         self._requires = self.default.required or self.rules.required
@@ -202,7 +202,7 @@ class Admission:
         return bool(declared.required or self._requires)
 
     async def admit(self, request: KeyedRequest) -> AdmissionResult | None:
-        """Claim the key, or wait for a running duplicate for the request's time. None: run without protection."""
+        """Claim the key, or wait up to `wait_seconds` for a running duplicate. None: run without protection."""
         start = time.monotonic()
         self._start_purging()
         found: AdmissionResult
@@ -260,7 +260,7 @@ class Admission:
             log_event(
                 logger.warning,
                 "idempotency_principal_changed",
-                reason="the key was claimed with other cookies; every cookie counts, also those of load balancers",
+                reason="the key was claimed with other cookies; all cookies count, including those of load balancers",
                 hint="give the middleware principal= or session_cookies=",
             )
         return PrincipalChanged()
@@ -309,13 +309,13 @@ class Admission:
             log_event(
                 logger.warning,
                 "idempotency_principal_fleeting",
-                reason="keys belong to a digest of the credentials; after a token is refreshed the same key runs again",
+                reason="callers are identified by their credentials; after a token is refreshed, a retry runs again",
                 hint="give the middleware principal=, or authenticate outside of it",
             )
 
     def close(self) -> None:
         """Close the ledger if the middleware opened it. An application that starts again opens it again."""
-        if self._own:
+        if self._closes_ledger:
             ledger, self.ledger, self._purges = self.ledger, self._open(), False
             ledger.close()
 

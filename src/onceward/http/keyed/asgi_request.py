@@ -19,7 +19,7 @@ from onceward.http.request.headers import length_of
 _CREDENTIALS = {name.encode(): name for name in CREDENTIAL_HEADERS}
 
 
-# The only headers that are read here. A request has a dozen others.
+# Only these headers are decoded, to save time: a request has a dozen others.
 _WANTED = frozenset(_CREDENTIALS) | {
     b"idempotency-key", b"x-idempotency-key", b"content-type", b"content-length", b"prefer", b"last-event-id",
     b"content-digest", b"repr-digest",
@@ -150,25 +150,25 @@ AsgiBody: TypeAlias = SingleMessageBody | BufferedAsgiBody | VerifiedBody
 
 
 async def read(headers: AsgiHeaders, rule: Rule, receive: Receive) -> AsgiBody | Response | None:
-    """Read the body. Return a problem if it is refused, and None if the client disconnected before its end."""
+    """Read the body. Return a problem if it is refused, and None if the client disconnected before it was complete."""
     bytes_max = rule.max_body_bytes or 0
     if (length_of(headers.one(b"content-length")) or 0) > bytes_max:
         return problem.too_large(bytes_max)
     if rule.digest:
         # In a form, `Repr-Digest` may be the digest of the file in it, which cannot be compared here.
-        whole = "" if is_form(headers.one(b"content-type")) else headers.one(b"repr-digest")
+        representation = "" if is_form(headers.one(b"content-type")) else headers.one(b"repr-digest")
         content = headers.one(b"content-digest")
-        promised = promised_digest(content, whole)
+        promised = promised_digest(content, representation)
         if promised is not None:
             return VerifiedBody(receive, promised, bytes_max, digest_header(content))
     message = await receive()
-    kind = headers.one(b"content-type")
+    content_type = headers.one(b"content-type")
     if message["type"] == "http.request" and not message.get("more_body", False) and rule.fields is None:
         if len(message.get("body", b"")) > bytes_max:
             return problem.too_large(bytes_max)
-        if not is_form(kind):
+        if not is_form(content_type):
             return SingleMessageBody(message)
-    body = BufferedBody(kind, bytes_max)
+    body = BufferedBody(content_type, bytes_max)
     try:
         while True:
             if message["type"] == "http.disconnect":

@@ -14,9 +14,9 @@ from typing import Any
 from onceward.errors import InvalidOption
 from onceward.http.problem import Response
 
-# (status, headers, body).
+# The length of a tuple (status, headers, body).
 _TUPLE = 3
-# They have no body and no Content-Length.
+# Statuses of responses without a body and without a Content-Length.
 _BODILESS = (204, 304)
 
 

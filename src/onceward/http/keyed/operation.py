@@ -29,7 +29,7 @@ LIFESPAN_KEY = "onceward.around"
 
 
 class _Guarded:
-    """Stands in the place of an operation if a middleware passed the request on without a claim."""
+    """Placeholder for the operation of a request that a middleware passed on without a claim."""
 
     __slots__ = ()
 
@@ -50,8 +50,8 @@ class Operation:
 
     Attributes:
         key: The idempotency key of the request, or None.
-        attempt: The number of times that the key was claimed, this time included.
-        version: The fencing token of the claim, which only grows. Pass it to systems that can refuse an older one.
+        attempt: The number of times that the key was claimed, including this time.
+        version: The fencing token of the claim, which only increases. Pass it to systems that can refuse an older one.
         began_at: When the key was first claimed, in microseconds of the store's clock. It is the same for all
             attempts. Together with the key it identifies this operation.
     """
@@ -74,7 +74,7 @@ class Operation:
         self.attempt = 1 if binding is None else binding.claim.attempt
         self.began_at = 0 if binding is None else binding.claim.entry.created_at
         self.version = 0 if binding is None else binding.claim.version
-        # The response is complete. The scope may then be used for another call.
+        # True once the response is complete: the ASGI scope may then be used for another call.
         self.over = False
         self.stored = True
         self.released = False
@@ -270,8 +270,8 @@ def idempotency(request: object, default: object = _REQUIRED) -> object:
     if default is not _REQUIRED:
         return default
     raise NotGuarded(
-        "idempotency(request) was called for a request that no idempotency middleware passed on, so its key is not "
-        "checked. Add IdempotencyMiddleware (or WSGIIdempotencyMiddleware) to the application; if the request is "
+        "idempotency(request) was called for a request that did not pass through an idempotency middleware, so its key "
+        "is not checked. Add IdempotencyMiddleware (or WSGIIdempotencyMiddleware) to the application; if the request is "
         "unguarded on purpose, call idempotency(request, default=None); in a test that calls the handler itself, use "
         "onceward.testing.guarded()"
     )

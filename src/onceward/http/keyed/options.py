@@ -22,7 +22,7 @@ PURGE_SECONDS = 60.0
 PROCEED = "proceed"
 # A token, as defined in RFC 6265.
 _COOKIE_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# Options with which a ledger is created; they cannot be given beside an existing ledger.
+# Options with which a ledger is created; they cannot be combined with an existing ledger.
 LEDGER_OPTIONS = ("namespace", "store_seconds")
 
 
@@ -48,11 +48,11 @@ class MiddlewareOptions(TypedDict, total=False):
         deny_headers: The response headers that are not replayed. Replaces the default list.
         keep_status: Returns whether a response with this status is stored.
         on_store_error: "fail" (503, default) or "proceed" (run without protection).
-        store_seconds: How long a failing store is retried before 503 (5). Not with a ledger.
+        store_seconds: How long a failing store is retried before 503 (5). Not allowed with a ledger.
         purge_seconds: The pause between two purges of expired keys in the background (60; 0: never).
         encryption_keys: Stored responses are encrypted with the first key and decrypted with any (none).
         metrics: True, False, or a prometheus registry.
-        namespace: Separates applications that share one store ("onceward"). Not with a ledger.
+        namespace: Separates applications that share one store ("onceward"). Not allowed with a ledger.
         enabled: False turns the middleware off.
     """
 
@@ -93,7 +93,7 @@ def cookie_names(names: Iterable[str]) -> frozenset[bytes]:
     found = texts("session_cookies", names, str)
     # No cookie would match an impossible name, and then all cookies would count.
     if not all(_COOKIE_NAME.fullmatch(name) for name in found):
-        raise InvalidOption(f"session_cookies= must be names of cookies, such as ('sid',), got {sorted(found)!r}")
+        raise InvalidOption(f"session_cookies= must be cookie names, such as ('sid',), got {sorted(found)!r}")
     return frozenset(name.encode() for name in found)
 
 

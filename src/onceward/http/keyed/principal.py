@@ -3,14 +3,15 @@
 The first of these that applies:
 
     principal=             the name that the application returns
-    the user               set by an authentication around the middleware
+    the user               set by authentication outside the middleware
     Authorization          a digest of it, unless it is Basic, which many people may share; cookies do not count
     session_cookies=       a digest of these cookies; other cookies do not count
     other credentials      a digest of Basic, Proxy-Authorization and X-API-Key; `anonymous` if there are none
 
-Cookies count only in the last case, and they fail closed. Load balancers, analytics and rolling sessions change cookies
-between two attempts of one client, so a scope derived from them would run a retry again. Instead, a digest of all
-cookies is the second half of the fingerprint: the store compares it in every state, and other cookies are refused.
+In the last case all cookies are compared, and a difference is refused (fail closed). They are not part of the scope:
+load balancers, analytics and rolling sessions change cookies between two attempts of one client, and with another scope
+the retry would run again. Instead, a digest of all cookies is the second half of the fingerprint, which the store
+compares in every state.
 
 Each kind has its own prefix, so that a user named `anonymous` differs from an anonymous caller.
 """
@@ -45,7 +46,7 @@ class KeyPrincipal:
 
     Attributes:
         scope: Separates the keys of principals in the ledger.
-        name: The name for operators.
+        name: The name that operators see.
         fleeting: Whether the principal changes with a new login.
         cookies: The digest of all cookies; "" if none were sent, None if cookies do not count.
     """
@@ -107,7 +108,7 @@ def cookies_in(fingerprint: str) -> str:
 
 
 def _is_anonymous(authorization: bytes) -> bool:
-    """Return whether the header identifies nobody: a whole site may share Basic credentials, or they are missing."""
+    """Return whether the header does not identify one caller: Basic may be shared by a whole site, Bearer be empty."""
     scheme, _, credentials = authorization.strip().partition(b" ")
     return scheme.lower() == b"basic" or (scheme.lower() == b"bearer" and not credentials.strip())
 
@@ -145,7 +146,7 @@ def _text(value: object) -> str | None:
 
 
 def _user(text: str) -> KeyPrincipal:
-    """Return the principal of a named user. No two names share a scope: a name like a digest is hashed, too."""
+    """Return the principal of a named user. No two names share a scope: a name that looks like a digest is hashed."""
     data = text.encode("utf-8", "surrogatepass")
     shown = len(data) <= _NAME_BYTES_MAX and text.isprintable() and not text.startswith(_HASHED)
     scope = text if shown else f"{_HASHED}{hashlib.sha256(data).hexdigest()}"

@@ -1,4 +1,4 @@
-"""The idempotency rules of routes, declared beside the handler, or by path if the framework cannot find the handler.
+"""The idempotency rules of routes, declared on the handler, or by path if the middleware cannot find the handler.
 
 @app.post("/payments")
 @idempotent(required=True, on_crash="hold", fields=("order_id", "amount"))
@@ -49,8 +49,8 @@ class Rule:
         store: False records that the request was carried out, but never the response.
         max_body_bytes: Larger requests get 413.
         max_response_bytes: Larger responses are not stored.
-        digest: Whether a verified Content-Digest or Repr-Digest (sha-256) is the fingerprint of the body, which then
-            is not buffered. Not with `fields`.
+        digest: Whether a verified Content-Digest or Repr-Digest (sha-256) is the fingerprint of the body, which is then
+            not buffered. It cannot be combined with `fields`.
 
     Raises:
         InvalidOption: A value is wrong, or `digest` is combined with `fields`.

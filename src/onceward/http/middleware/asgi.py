@@ -37,7 +37,7 @@ from onceward.store import Store
 
 # How long requests whose client disconnected may still run when the application shuts down.
 GRACE_SECONDS = 10.0
-# Extensions that would send a body past the middleware, or send more after its end.
+# ASGI extensions with which a response would bypass the middleware, or continue after its body.
 _UNRECORDABLE = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
 
 # An empty context for callbacks that only wake a waiting request: copying the context variables would cost time.
@@ -118,8 +118,8 @@ class IdempotencyMiddleware:
             return None
         owned: AsgiBody | None = body
         try:
-            named = self._admission.principal
-            principal = self._principal_of(scope, headers) if named is None else await _named_principal(named(scope))
+            choose = self._admission.principal
+            principal = self._principal_of(scope, headers) if choose is None else await _named_principal(choose(scope))
             request = self._keyed_request(scope, headers, rule, key, principal, body.digest)
             try:
                 found = await self._admission.admit(request)
@@ -159,7 +159,7 @@ class IdempotencyMiddleware:
         )
 
     def _principal_of(self, scope: Any, headers: AsgiHeaders) -> KeyPrincipal:
-        """Return the user of an authentication around the middleware, or else the principal of the credentials."""
+        """Return the user that an outer authentication middleware found, or else the principal of the credentials."""
         found = principals.of_user(scope["user"]) if "user" in scope else None
         if found is None:
             found = principals.of_request(headers.credentials, self._admission.session_cookies)
@@ -247,15 +247,15 @@ class IdempotencyMiddleware:
         """
         exchange.gone = True
         task.add_done_callback(_report)
-        if exchange.is_read and await _has_left(receive):
+        if exchange.is_read and await _has_disconnected(receive):
             return
         task.cancel()
         await asyncio.wait({task})
 
     def _done(self, task: asyncio.Task[None]) -> None:
-        over = self._tasks.pop(task)
-        if not over.done():
-            over.set_result(None)
+        caller = self._tasks.pop(task)
+        if not caller.done():
+            caller.set_result(None)
 
     # Shutdown.
 
@@ -268,7 +268,7 @@ class IdempotencyMiddleware:
         return closing
 
     async def _finish(self) -> None:
-        """Wait for requests whose client has gone, cancel what is left, then close the ledger."""
+        """Wait for requests whose client disconnected, cancel those that do not end, then close the ledger."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=GRACE_SECONDS)
         for task in list(self._tasks):
@@ -292,7 +292,7 @@ async def _named_principal(name: Any) -> KeyPrincipal:
     return principals.named(await name if hasattr(name, "__await__") else name)
 
 
-async def _has_left(receive: Receive) -> bool:
+async def _has_disconnected(receive: Receive) -> bool:
     probe = asyncio.ensure_future(client_gone(receive))
     while not probe.done():
         # Some servers cancel repeatedly until the call ends. It ends as soon as the probe is done.
@@ -302,6 +302,6 @@ async def _has_left(receive: Receive) -> bool:
 
 
 def _report(task: asyncio.Task[None]) -> None:
-    """Log the exception of a handler whose caller has gone; otherwise it would be lost."""
+    """Log the exception of a handler whose client disconnected; otherwise it would be lost."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log_event(logger.error, "handler_failed_after_disconnect", error)

@@ -158,7 +158,7 @@ def _litestar(router: Any, prefix: str, around: tuple[Coverage, ...]) -> Iterato
         nodes += node.children.values()
         for method, (stack, handler) in node.asgi_handlers.items():
             rule = rule_on(getattr(handler, "fn", None)) or rule_on(handler)
-            if rule is not None and _demands(rule):
+            if rule is not None and _must_be_enforced(rule):
                 view = getattr(handler, "fn", handler)
                 yield Handler(view, rule, prefix + node.path_template, (str(method),), around + _walk(stack)[0])
 
@@ -194,16 +194,16 @@ def _django_patterns(patterns: Sequence[Any], prefix: str, around: tuple[Coverag
 def _of_view(view: Any, path: str, methods: Iterable[str] | None, around: tuple[Coverage, ...]) -> Iterator[Handler]:
     """Yield the handlers of a view with a rule on it, or on the methods of a class-based view."""
     kind = view if isinstance(view, type) else getattr(view, "view_class", None) or getattr(view, "cls", None)
-    whole = rule_on(view)
-    if kind is None or (whole is not None and kind is not view):
-        verbs = {tuple(methods or ("POST",)): whole}  # a Django view does not declare its methods
+    view_rule = rule_on(view)
+    if kind is None or (view_rule is not None and kind is not view):
+        verbs = {tuple(methods or ("POST",)): view_rule}  # a Django view does not declare its methods
     else:
         known = [verb for verb in _VERBS if hasattr(kind, verb) and (methods is None or verb.upper() in methods)]
         verbs = {(verb.upper(),): rule_on(getattr(kind, verb)) or rule_on(kind) for verb in known}
     for names, rule in verbs.items():
-        if rule is not None and _demands(rule):
+        if rule is not None and _must_be_enforced(rule):
             yield Handler(view, rule, path, names, around)
 
 
-def _demands(rule: Rule) -> bool:
+def _must_be_enforced(rule: Rule) -> bool:
     return bool(rule.required) or rule.on_crash == HOLD

@@ -197,13 +197,13 @@ class WSGIIdempotencyMiddleware:
     def _pages(self, recorded: RecordedStream, events: bool, resumed: bool) -> Iterator[bytes]:
         if not resumed:
             yield interrupted(INTERRUPTED)
-        # WSGI does not report a disconnected client, so bound the wait for a silent stream.
+        # WSGI does not report that a client disconnected, so limit the wait for a silent stream.
         while pieces := wait(recorded.page(self._admission.max_stream_seconds)):
             yield b"".join(pieces)
         if recorded.interrupted:
             if not events:
-                why = "no data arrived for too long" if recorded.silent else "its producer is gone"
-                raise ClaimLost(f"a recorded response ended before it was complete: {why}")
+                why = "no data arrived for too long" if recorded.silent else "the process that produced it has stopped"
+                raise ClaimLost(f"the recorded response is incomplete: {why}")
             yield interrupted(SILENT if recorded.silent else INTERRUPTED)
 
 
@@ -247,28 +247,28 @@ def _lines(environ: Environ, name: str) -> list[str]:
 def _read(environ: Environ, rule: Rule) -> BufferedBody | Response:
     """Read the body into a file for the application, or return a problem if it is refused."""
     bytes_max = rule.max_body_bytes or 0
-    left = length_of(environ.get("CONTENT_LENGTH") or "")
-    if left is not None and left > bytes_max:
+    remaining = length_of(environ.get("CONTENT_LENGTH") or "")
+    if remaining is not None and remaining > bytes_max:
         return problem.too_large(bytes_max)
-    if left is None and not environ.get("wsgi.input_terminated"):
+    if remaining is None and not environ.get("wsgi.input_terminated"):
         if environ.get("HTTP_TRANSFER_ENCODING"):
             return problem.problem(400, "The server cannot tell where this body ends. Send Content-Length.")
-        left = 0
+        remaining = 0
     body = BufferedBody(environ.get("CONTENT_TYPE", ""), bytes_max)
     try:
-        while left is None or left > 0:
-            data = environ["wsgi.input"].read(_PIECE_BYTES if left is None else min(left, _PIECE_BYTES))
+        while remaining is None or remaining > 0:
+            data = environ["wsgi.input"].read(_PIECE_BYTES if remaining is None else min(remaining, _PIECE_BYTES))
             if not data:
                 break
             body.feed(data)
-            left = None if left is None else left - len(data)
+            remaining = None if remaining is None else remaining - len(data)
     except BodyTooLarge:
         body.close()
         return problem.too_large(bytes_max)
     except BaseException:
         body.close()
         raise
-    if left:
+    if remaining:
         body.close()
         return problem.problem(400, "The client disconnected before the body was complete.")
     promised = _promised(environ, rule)

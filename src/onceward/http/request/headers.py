@@ -1,4 +1,4 @@
-"""The headers of a keyed request: its key, the longest wait for a duplicate, and the parts of its fingerprint."""
+"""The headers of a keyed request: its key, how long it waits for a running duplicate, and its fingerprint."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _LENGTH = re.compile(r"[0-9]+")
 _LENGTH_DIGITS_MAX = 18
 
 
-def key_of(draft: Sequence[str], older: Sequence[str]) -> str:
+def key_of(key_lines: Sequence[str], x_key_lines: Sequence[str]) -> str:
     """Return the key in the lines of `Idempotency-Key` and `X-Idempotency-Key`, quoted or bare. Raises `InvalidKey`."""
-    for name, lines in (("Idempotency-Key", draft), ("X-Idempotency-Key", older)):
+    for name, lines in (("Idempotency-Key", key_lines), ("X-Idempotency-Key", x_key_lines)):
         if len(lines) > 1:
             raise InvalidKey(f"the header {name} was sent {len(lines)} times; send it once")
-    keys = {_unquoted(line) for line in (*draft, *older)}
+    keys = {_unquoted(line) for line in (*key_lines, *x_key_lines)}
     if len(keys) > 1:
         raise InvalidKey("Idempotency-Key and X-Idempotency-Key differ; send only one of them")
     return keys.pop()
@@ -48,7 +48,7 @@ def _unquoted(line: str) -> str:
 
 
 def wait_seconds_of(prefer: Iterable[str]) -> int | None:
-    """Return the `wait=N` of the `Prefer` header lines, at most 60; None if they have none."""
+    """Return the seconds in `wait=N` of the `Prefer` header, at most 60; None if the header has no `wait`."""
     for line in prefer:
         if found := _WAIT.search(line):
             # Cut the number: Python refuses to convert very long ones, and the result is capped anyway.
@@ -77,16 +77,16 @@ def fingerprint_of(
     `path` is the undecoded path. `body` is the digest of the body or of its chosen fields. `variant` distinguishes
     requests further; None adds nothing.
     """
-    beyond = () if variant is None else (variant,)
-    return digest_of(method.encode(), path, query, media_type.encode("latin-1"), body, *beyond)
+    extra = () if variant is None else (variant,)
+    return digest_of(method.encode(), path, query, media_type.encode("latin-1"), body, *extra)
 
 
 def digest_of(*parts: bytes) -> Digest:
     """Return one digest of several byte strings. Each is hashed with its length, so that boundaries cannot shift."""
-    measured: list[int | bytes] = []
+    sizes_and_parts: list[int | bytes] = []
     for part in parts:
-        measured += (len(part), part)
-    return Digest(hashlib.sha256(b"%d:%b" * len(parts) % tuple(measured)).hexdigest())
+        sizes_and_parts += (len(part), part)
+    return Digest(hashlib.sha256(b"%d:%b" * len(parts) % tuple(sizes_and_parts)).hexdigest())
 
 
 def fields_of(body: bytes, fields: Sequence[str]) -> bytes | None:

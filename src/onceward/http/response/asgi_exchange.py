@@ -34,10 +34,10 @@ class AsgiExchange:
     """The run of the application for one claim."""
 
     __slots__ = (
-        "_admission", "_body", "_complete", "_events", "_finishing", "_given", "_last", "_late", "_length", "_over",
-        "_receive", "_recorder", "_request", "_send_on", "_sent", "_settlement", "_soon", "_start", "_start_task",
-        "_status", "_task", "_timer", "_watcher", "_whole", "_withheld", "_withholds", "_writer", "began", "caller",
-        "gone", "preface",
+        "_admission", "_body", "_body_bytes", "_complete", "_events", "_finishing", "_last", "_late", "_length",
+        "_over", "_receive", "_recorder", "_request", "_send_on", "_sent", "_settlement", "_soon", "_start",
+        "_start_task", "_status", "_task", "_timer", "_watcher", "_whole", "_withheld", "_withholds", "_writer",
+        "began", "caller", "gone", "preface",
     )  # fmt: skip
 
     def __init__(
@@ -62,7 +62,7 @@ class AsgiExchange:
         self._start_task: asyncio.Task[None] | None = None
         self._sent = False  # a part of the handler's response has been passed on
         self._length: int | None = None
-        self._given = 0
+        self._body_bytes = 0
         self._events: EventSplitter | None = None
         self._writer: asyncio.Task[None] | None = None
         self._last: Message | None = None  # completes the response, which is not settled yet
@@ -100,18 +100,18 @@ class AsgiExchange:
                 broken = self._body.broken
                 if broken is None or self._sent:
                     await self._settlement.unknown("the handler ended without a complete response")
-                else:  # to the handler, the client has disconnected, so it sent nothing
+                else:  # the handler was given a disconnect in place of the body, and sent nothing
                     await self._replace(await self._settlement.raised(_BROKEN) or broken)
             if self._late is not None:
                 self._release_caller()
                 await asyncio.wait({self._late})
         except asyncio.CancelledError:
-            await self._end_after_all()
+            await self._end_if_whole()
             if not self._complete:
                 await self._settlement.unknown("the handler was cancelled")
             raise
         except Exception as error:
-            await self._end_after_all()
+            await self._end_if_whole()
             if self._complete:
                 raise
             instead = await self._settlement.raised(described(error)) or self._body.broken
@@ -151,13 +151,13 @@ class AsgiExchange:
         message, self._last = self._last, None
         return message
 
-    async def _end_after_all(self) -> None:
-        """Settle the complete response of a handler that raised or was cancelled after it had sent it."""
+    async def _end_if_whole(self) -> None:
+        """Settle the response of a handler that raised or was cancelled, if it had sent all of it before."""
         if not self._whole:
             return
         try:
             await self._end()
-        except Exception as error:  # noqa: BLE001  # the handler's exception goes on; this one is only logged
+        except Exception as error:  # noqa: BLE001  # the handler's own exception is raised; this one is only logged
             log_event(logger.warning, "response_completion_failed", reason=str(error))
 
     def _handler_suspended(self) -> None:
@@ -172,7 +172,7 @@ class AsgiExchange:
             self._finishing.add_done_callback(self._finished)
 
     def _finished(self, finishing: asyncio.Task[None]) -> None:
-        """Cut a response that cannot be completed now, not when the background task has ended."""
+        """Close the connection as soon as the response cannot be completed, before background tasks have ended."""
         if not finishing.cancelled() and (error := finishing.exception()) is not None:
             self._release_caller(error)
 
@@ -247,9 +247,9 @@ class AsgiExchange:
         if type(data) is not bytes:  # copy: the handler may reuse its buffer
             data = bytes(data)
             message = {**message, "body": data}
-        self._given += len(data)
-        if not message.get("more_body", False) or (self._length is not None and self._given >= self._length):
-            if self._contradicts_itself:
+        self._body_bytes += len(data)
+        if not message.get("more_body", False) or (self._length is not None and self._body_bytes >= self._length):
+            if self._has_wrong_length:
                 await self._pass_start()
                 await self._pass(message)
                 return
@@ -277,11 +277,11 @@ class AsgiExchange:
         await self._append_due()
 
     @property
-    def _contradicts_itself(self) -> bool:
-        """True if the body differs from its Content-Length: the server refuses the end, so it is never complete."""
+    def _has_wrong_length(self) -> bool:
+        """True if the body does not have its Content-Length: the server refuses it, so it is never complete."""
         if self._length is None or self._withholds or self._status in BODILESS_STATUSES:
             return False
-        return self._given != self._length
+        return self._body_bytes != self._length
 
     async def _append_due(self) -> None:
         """Append recorded data to the ledger while the stream continues. A slow store slows the stream down."""

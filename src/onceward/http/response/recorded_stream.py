@@ -76,15 +76,15 @@ class RecordedStream:
     async def _running_head(self) -> tuple[int, Headers] | None:
         first = await self._ledger.chunks(self._entry, 0, 1)
         if not first:
-            now = await read_ref(self._ledger, self._entry.ref)
-            self.interrupted = now is None or now.version != self._entry.version
+            current = await read_ref(self._ledger, self._entry.ref)
+            self.interrupted = current is None or current.version != self._entry.version
             return None
         self._after = HEAD_SEQ
         status, headers = self._codec.decode_head(self._entry, first[0])
         return status, tuple(line for line in headers if line[0].lower() != CONTENT_LENGTH)
 
     async def resume(self, last_event_id: str) -> bool:
-        """Continue after this event; false if it is of an earlier attempt: the stream starts from its beginning."""
+        """Continue after this event. False if it belongs to an earlier attempt: the stream starts at its beginning."""
         # Servers pass each byte of a header as one character.
         wanted = last_event_id.strip().encode("latin-1", "replace")
         place = place_of(last_event_id)
@@ -92,16 +92,16 @@ class RecordedStream:
             self._skip_to = wanted
             return True
         version, number = place
-        present = version == self._entry.version
-        there = await self._read(HEAD_SEQ + number - 1, 1) if present and number > 0 else []
-        if there and has_id(there[0], wanted):
+        same_attempt = version == self._entry.version
+        recorded = await self._read(HEAD_SEQ + number - 1, 1) if same_attempt and number > 0 else []
+        if recorded and has_id(recorded[0], wanted):
             self._after = HEAD_SEQ + number
         elif await self._has(wanted):  # an id of the application, or ours on an event in several pieces
             self._skip_to = wanted
-        elif present and not there and self._entry.status is Status.IN_PROGRESS:
+        elif same_attempt and not recorded and self._entry.status is Status.IN_PROGRESS:
             self._after = HEAD_SEQ + number  # the event was sent before it was recorded
         else:
-            return present
+            return same_attempt
         return True
 
     async def _has(self, wanted: bytes) -> bool:
@@ -119,7 +119,7 @@ class RecordedStream:
         while True:
             pieces = await self._next(deadline)
             if self._skip_to is not None and pieces:
-                pieces = await self._behind(pieces)
+                pieces = await self._after_wanted(pieces)
                 if not pieces:
                     continue
             return pieces
@@ -132,7 +132,7 @@ class RecordedStream:
                 self._after += len(pieces)
                 self._pause = _POLL_SECONDS_MIN
                 return pieces
-            if await self._over(deadline):
+            if await self._has_ended(deadline):
                 break
         return []
 
@@ -140,7 +140,7 @@ class RecordedStream:
         chunks = await self._ledger.chunks(self._entry, after, limit)
         return self._codec.decode_chunks(self._entry, after + 1, chunks)
 
-    async def _over(self, deadline: float) -> bool:
+    async def _has_ended(self, deadline: float) -> bool:
         """Return whether nothing will follow. Pause before the next poll while the producer works."""
         dispatcher = dispatcher_of(self._ledger)
         reading = await dispatcher.read([self._entry.ref])
@@ -160,15 +160,15 @@ class RecordedStream:
         if entry.status is not Status.IN_PROGRESS or entry.lapsed(reading.now) or dispatcher.proved_dead(entry.holder):
             self.interrupted = True
             return True
-        left = deadline - dispatcher.monotonic()
-        if left <= 0:
+        remaining = deadline - dispatcher.monotonic()
+        if remaining <= 0:
             self.interrupted = self.silent = True
             return True
-        await dispatcher.sleep(min(self._pause, left))
+        await dispatcher.sleep(min(self._pause, remaining))
         self._pause = min(self._pause * _POLL_GROWTH, _POLL_SECONDS_MAX)
         return False
 
-    async def _behind(self, pieces: list[bytes]) -> list[bytes]:
+    async def _after_wanted(self, pieces: list[bytes]) -> list[bytes]:
         """Skip everything up to the event with the wanted id. If there is none, start again from the beginning."""
         wanted, self._skip_to = self._skip_to, None
         if wanted is None:

@@ -13,7 +13,7 @@ from onceward.http.response.sse import with_id
 from onceward.http.stored.codec import HEAD_SEQ, ResponseCodec
 from onceward.ledger.ledger import CHUNKS_PER_WRITE, Ledger
 
-# The unrecorded data of one response. Above this, a slow store slows the stream down.
+# The largest amount of data of one response that waits to be recorded. Above it, the stream waits for the store.
 BACKLOG_BYTES_MAX = 1024 * 1024
 _SERVER_ERROR = 500
 
@@ -22,8 +22,8 @@ class ResponseRecorder:
     """The recorder of one response. It awaits only the ledger, so that WSGI can use it, too."""
 
     __slots__ = (
-        "_appended", "_claim", "_codec", "_cut", "_events", "_headers", "_keeps_status", "_ledger", "_live",
-        "_numbered", "_rule", "_size", "_status", "_waiting", "backlog", "doubted", "keeps",
+        "_appended", "_claim", "_codec", "_events", "_headers", "_keeps_status", "_ledger", "_live",
+        "_numbered", "_rule", "_size", "_status", "_unconfirmed", "_waiting", "backlog", "doubted", "keeps",
     )  # fmt: skip
 
     def __init__(
@@ -37,7 +37,7 @@ class ResponseRecorder:
         self._status = 0
         self._headers: Iterable[tuple[bytes, bytes]] = ()
         self._waiting: list[bytes] = []
-        self._cut: Sequence[bytes] = ()  # chunks that the ledger has not confirmed yet
+        self._unconfirmed: Sequence[bytes] = ()  # chunks that the ledger has not confirmed yet
         self._size = 0
         self._appended = 0  # chunks in the ledger, the head included
         self._numbered = HEAD_SEQ  # chunks for the events so far, the head included
@@ -74,7 +74,7 @@ class ResponseRecorder:
     def forget(self) -> None:
         """Record only that the request was carried out, not its response."""
         self.keeps = False
-        self._waiting, self._cut, self.backlog = [], (), 0
+        self._waiting, self._unconfirmed, self.backlog = [], (), 0
 
     @property
     def due(self) -> bool:
@@ -87,16 +87,17 @@ class ResponseRecorder:
         If the store fails, the data stays and is appended next time in the same parts, so that the store recognises a
         part that did arrive by its size.
         """
-        while self.keeps and (self._cut or self._waiting):
-            if not self._cut:
-                self._cut_up()
+        while self.keeps and (self._unconfirmed or self._waiting):
+            if not self._unconfirmed:
+                self._encode_waiting()
                 continue
-            part = self._cut[:CHUNKS_PER_WRITE]
+            part = self._unconfirmed[:CHUNKS_PER_WRITE]
             await self._ledger.append(self._claim, self._appended + 1, part)
             self._appended += len(part)
-            self._cut = self._cut[len(part) :]
+            self._unconfirmed = self._unconfirmed[len(part) :]
 
-    def _cut_up(self) -> None:
+    def _encode_waiting(self) -> None:
+        """Encode the waiting data as chunks, with the head in front of the first ones."""
         entry, codec = self._claim.entry, self._codec
         waiting, self._waiting, self.backlog = self._waiting, [], 0
         pieces = (
@@ -111,7 +112,7 @@ class ResponseRecorder:
             except OutcomeNotKept:
                 self.forget()
                 return
-        self._cut = head + codec.encode_chunks(entry, self._appended + len(head) + 1, pieces)
+        self._unconfirmed = head + codec.encode_chunks(entry, self._appended + len(head) + 1, pieces)
 
     def finish(self, retain_seconds: float | None) -> Coroutine[Any, Any, bool]:
         """Record the outcome of the request; false if the claim is lost, so that another holder's outcome counts."""
@@ -120,7 +121,7 @@ class ResponseRecorder:
             return self._not_kept()
         if not self.keeps:
             return ledger.settle(claim, Outcome(code=self._status), retain_seconds)
-        begun = self._appended > 0 or self._cut or (self._events and self._waiting)
+        begun = self._appended > 0 or self._unconfirmed or (self._events and self._waiting)
         if not begun and self.backlog <= codec.inline_bytes_max:
             entry = claim.entry
             body = self._waiting[0] if len(self._waiting) == 1 else b"".join(self._waiting)
@@ -130,9 +131,9 @@ class ResponseRecorder:
             except OutcomeNotKept:
                 outcome = Outcome(self._status)
             return ledger.settle(claim, outcome, retain_seconds)
-        return self._finish_log(retain_seconds)
+        return self._finish_chunks(retain_seconds)
 
-    async def _finish_log(self, retain_seconds: float | None) -> bool:
+    async def _finish_chunks(self, retain_seconds: float | None) -> bool:
         try:
             await self.append()
         except ClaimLost:

@@ -22,7 +22,7 @@ from onceward.http.stored.policy import CONTENT_LENGTH, Headers
 from onceward.ledger.ledger import Ledger
 
 REPLAYED = (b"idempotent-replayed", b"true")
-INTERRUPTED = "The stream's producer is gone. Retry with the same key."
+INTERRUPTED = "The process that produced this stream has stopped. Retry with the same key."
 
 _PAUSE_SECONDS = 0.05
 
@@ -84,7 +84,7 @@ async def replay(
         gone.cancel()
     if recorded.interrupted:
         if not events:
-            raise ClaimLost("a recorded response ended before it was complete: its producer is gone")
+            raise ClaimLost("the recorded response is incomplete: the process that produced it has stopped")
         await _piece(send, interrupted(INTERRUPTED))
     await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -123,7 +123,7 @@ def has_events(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 async def until_gone(receive: Receive) -> None:
     """Wait until the client disconnects."""
     while (await receive())["type"] != "http.disconnect":  # noqa: ASYNC110  # `receive` is the only source
-        await asyncio.sleep(_PAUSE_SECONDS)  # no busy loop with a server that returns the same message at once
+        await asyncio.sleep(_PAUSE_SECONDS)  # avoid a busy loop if the server returns the same message at once
 
 
 async def client_gone(receive: Receive) -> bool:

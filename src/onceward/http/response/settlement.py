@@ -63,7 +63,7 @@ async def _last_entry(admission: Admission, request: KeyedRequest) -> Entry | No
     return entry
 
 
-_ERROR = 400
+_CLIENT_ERROR = 400
 # The pause between two attempts to record an outcome while the store is down.
 _PAUSE_SECONDS_MIN = 0.05
 _PAUSE_SECONDS_MAX = 2.0
@@ -100,7 +100,7 @@ class Settlement:
 
     @property
     def undecided(self) -> bool:
-        """True if the handler's bound transaction is still open: its commit decides about the request."""
+        """True if the handler's bound transaction is still open: whether it commits decides the outcome."""
         bound = self.operation.bound
         return bound is not None and bound.open
 
@@ -128,10 +128,10 @@ class Settlement:
             if await self._committed():
                 self.stop_renewal()
                 return bound.response
-            if status < _ERROR or bound.open:
+            if status < _CLIENT_ERROR or bound.open:
                 await self._not_committed()
                 if sent:
-                    raise ClaimLost("the bound transaction did not commit, and its response was already partly sent")
+                    raise ClaimLost("the bound transaction did not commit, but a part of its response was already sent")
                 return problem.problem(503, "The transaction did not commit. Retry with the same key.", retry_after=1)
         elif bound is not None:
             log_event(

@@ -21,7 +21,7 @@ _OURS = re.compile(r"(\d{1,19})\.(\d{1,9})")
 
 
 class EventSplitter:
-    """Splitter of a byte stream into complete events."""
+    """Incremental splitter of an event stream into complete events."""
 
     def __init__(self) -> None:
         self._rest = b""
@@ -66,7 +66,7 @@ def with_id(block: bytes, version: int, before: int, piece_bytes_max: int) -> tu
     """Add an id to an event. Return the event and the number of pieces in which it is recorded.
 
     An event with its own id, a comment, and an incomplete event stay as they are. The id is `<version>.<number of its
-    last piece>`: after a reconnect the stream continues with the next piece.
+    last piece>`: after a reconnect the stream continues with the next piece. `before` is the number of earlier pieces.
     """
     marked = before == 0 and block.startswith(_MARK)
     # Insert the id after leading blank lines; before them it would be a separate event.

@@ -53,7 +53,7 @@ class WsgiExchange:
         self._iterable: Iterable[bytes] = ()
         self._length: int | None = None
         self._events: EventSplitter | None = None
-        self._given = 0
+        self._body_bytes = 0
         self._withheld: list[bytes] = []
         self._withholds = False  # nothing is yielded before the response is settled
         self._begun = False
@@ -82,7 +82,7 @@ class WsgiExchange:
         if exc_info is not None and self._sent:
             raise exc_info[1].with_traceback(exc_info[2])
         self._status, self._headers = status, list(headers)
-        self._begun, self._given = False, 0
+        self._begun, self._body_bytes = False, 0
         return self._written.append
 
     # Calls from the server.
@@ -141,12 +141,12 @@ class WsgiExchange:
                 if not piece:
                     continue
                 self._begin()
-                self._given += len(piece)
-                reached = self._length is not None and self._given >= self._length
-                if self._withholds or (reached and self._settlement.undecided):
+                self._body_bytes += len(piece)
+                length_reached = self._length is not None and self._body_bytes >= self._length
+                if self._withholds or (length_reached and self._settlement.undecided):
                     # While the handler's transaction is open, wait for the end of the handler.
                     self._withheld.append(self._add(piece))
-                elif reached:
+                elif length_reached:
                     yield from self._finish(piece)
                 elif data := self._add(piece):
                     yield from self._start()
@@ -196,9 +196,9 @@ class WsgiExchange:
         return int(self._status.split(" ", 1)[0])
 
     @property
-    def _contradicts_itself(self) -> bool:
-        """True if the body differs from its Content-Length, so that it is never complete for its client."""
-        if self._length is None or self._given == self._length or self._code in BODILESS_STATUSES:
+    def _has_wrong_length(self) -> bool:
+        """True if the body does not have its Content-Length, so that it is never complete for its client."""
+        if self._length is None or self._body_bytes == self._length or self._code in BODILESS_STATUSES:
             return False
         bound = self._settlement.operation.bound
         return bound is None or not bound.settled
@@ -215,9 +215,9 @@ class WsgiExchange:
         if self._events is not None and (rest := self._events.finish()):
             data += self._recorder.add_event(rest)
         self._withheld.append(data)
-        if self._contradicts_itself:
+        if self._has_wrong_length:
             wait(self._settlement.unknown("the length of the response differs from its Content-Length"))
-            yield from self._hand_over()
+            yield from self._yield_withheld()
             return
         try:
             if self._settlement.undecided:
@@ -237,11 +237,11 @@ class WsgiExchange:
                 yield from self._lost()
             return
         if instead is None or self._sent:
-            yield from self._hand_over()
+            yield from self._yield_withheld()
         else:
             yield from self._replace(instead)
 
-    def _hand_over(self) -> Iterator[bytes]:
+    def _yield_withheld(self) -> Iterator[bytes]:
         self._complete = True
         yield from self._start()
         yield from filter(None, self._withheld)

@@ -120,5 +120,5 @@ def _settled(status: int, chunks: int) -> str:
 
 
 def _bound_to(entry: Entry, what: str) -> bytes:
-    """Return the associated data of an encrypted piece: moved to another entry, it cannot be decrypted."""
+    """Return the associated data of an encrypted piece, without which it cannot be decrypted in another entry."""
     return f"{entry.scope}\x00{entry.key}\x00{entry.version}\x00{what}".encode()

@@ -47,13 +47,13 @@ class Encryption:
     """Encryption with the first key, decryption with any. Safe to share between threads.
 
     To change keys, put the new key in front, and keep the old one behind it until the retention of its responses is
-    over. Nonces are random, so one key is safe for 2**32 pieces: change it before.
+    over. Nonces are random, so one key is safe for 2**32 pieces: change the key before that.
 
     Raises:
         InvalidOption: `keys` is not a list of keys of 16, 24 or 32 bytes, or the package `cryptography` is missing.
     """
 
-    __slots__ = ("_ciphers", "_first_cipher", "_prefix", "_tampered")
+    __slots__ = ("_ciphers", "_first_cipher", "_invalid_tag", "_prefix")
 
     def __init__(self, keys: Sequence[bytes]) -> None:
         _check(keys)
@@ -62,7 +62,7 @@ class Encryption:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise InvalidOption("encryption_keys= needs cryptography: pip install 'onceward[crypto]'") from error
-        self._tampered = InvalidTag
+        self._invalid_tag = InvalidTag
         self._ciphers: dict[bytes, list[AESGCM]] = {}
         for key in keys:
             self._ciphers.setdefault(_id_of(key), []).append(AESGCM(key))
@@ -98,7 +98,7 @@ class Encryption:
         for cipher in self._ciphers[key_id]:
             try:
                 return cipher.decrypt(nonce, data, associated)
-            except self._tampered:
+            except self._invalid_tag:
                 continue
         raise OutcomeNotKept(
             f"the stored response cannot be decrypted: it was changed in the store or belongs to another entry; "

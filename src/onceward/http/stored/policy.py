@@ -9,7 +9,7 @@ from onceward.errors import OutcomeNotKept
 
 Headers = tuple[tuple[bytes, bytes], ...]
 
-# They mean "not now" or "not you", which may change before the next attempt.
+# Statuses that mean "not now" or "not you", which may change before the next attempt.
 RETRIABLE_STATUSES = frozenset({401, 403, 408, 409, 425, 429})
 # Headers that belong to one connection or one exchange, and would be wrong or private in a later one.
 DENY_HEADERS = frozenset({
@@ -19,7 +19,7 @@ DENY_HEADERS = frozenset({
     "idempotent-replayed",
 })  # fmt: skip
 
-# They have no body, whatever their Content-Length.
+# Statuses of responses without a body, whatever their Content-Length.
 BODILESS_STATUSES = frozenset({204, 304})
 CONTENT_LENGTH = b"content-length"
 

@@ -24,7 +24,7 @@ def inspect_file(file: BinaryIO, expected: str | None, tally: ArchiveTally) -> s
         case "tar":
             _walk(_tar(Stream(pieces_of(file))), tally, 0)
         case "gz":
-            return _through_gz(Stream(pieces_of(file)), tally, 0)
+            return _inspect_gzip(Stream(pieces_of(file)), tally, 0)
     return kind
 
 
@@ -42,9 +42,9 @@ def _tar(stream: Stream) -> Iterator[Member]:
     yield from tar.members(stream)
 
 
-def _through_gz(stream: Stream, tally: ArchiveTally, depth: int) -> str:
+def _inspect_gzip(stream: Stream, tally: ArchiveTally, depth: int) -> str:
     """Inspect a gzip file. A tar inside is not another level: both are unpacked in one step and counted once."""
-    inner = Stream(_blamed(tally.counted(gzip.decompressed(stream.rest())), depth))
+    inner = Stream(_with_depth(tally.counted(gzip.decompressed(stream.rest())), depth))
     if tar.is_header(inner.peek(tar.BLOCK_BYTES)):
         _walk(tar.members(inner), tally, depth, counted=True)
         inner.drain()
@@ -65,7 +65,7 @@ def _walk(members: Iterator[Member], tally: ArchiveTally, depth: int, *, counted
             tally.unpacked(member.size)
             continue
         measured = Measured(member.content if counted else tally.counted(member.content))
-        _nested(Stream(_blamed(iter(measured), depth)), tally, depth + 1)
+        _nested(Stream(_with_depth(iter(measured), depth)), tally, depth + 1)
         if member.size > measured.count:
             # A sparse file: its holes are not in the archive, but may take space on the disk.
             tally.unpacked(member.size - measured.count)
@@ -90,7 +90,7 @@ def _nested(stream: Stream, tally: ArchiveTally, depth: int) -> None:
 def _inspect_nested(stream: Stream, kind: str, tally: ArchiveTally, depth: int) -> None:
     match kind:
         case "gz":
-            _through_gz(stream, tally, depth)
+            _inspect_gzip(stream, tally, depth)
         case "tar":
             _walk(tar.members(stream), tally, depth)
         case _:
@@ -101,7 +101,8 @@ def _inspect_nested(stream: Stream, kind: str, tally: ArchiveTally, depth: int) 
             _walk(zip.members(io.BytesIO(data), len(data), tally), tally, depth)
 
 
-def _blamed(pieces: Iterator[bytes], depth: int) -> Iterator[bytes]:
+def _with_depth(pieces: Iterator[bytes], depth: int) -> Iterator[bytes]:
+    """Yield the pieces, and record in a `Malformed` error at which level of nesting it was raised."""
     try:
         yield from pieces
     except Malformed as error:

@@ -11,13 +11,13 @@ from onceward.errors import InvalidInput
 
 _DRIVE = re.compile(r"[A-Za-z]:")
 
-# The ratio is not checked below this size, which is harmless: a page of equal bytes compresses by a factor of 1,000.
+# An archive that unpacks to less is harmless, so its ratio is not checked: equal bytes compress by a factor of 1,000.
 _RATIO_FREE_BYTES = 10 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLimits:
-    """Limits over which an archive is refused. Nested archives count together with the outer one."""
+    """Limits of an archive, which is refused if it exceeds one. Nested archives count together with the outer one."""
 
     max_entries: int = 10_000
     max_total_unpacked_bytes: int = 1024**3
@@ -73,7 +73,7 @@ class ArchiveTally:
     def member(self, member: Member, depth: int) -> None:
         """Count an entry. Only entries of the uploaded archive itself are summarized and need safe names."""
         self._all_entries += 1
-        self.more_entries_than(self._all_entries)
+        self.check_entries(self._all_entries)
         if depth:
             return
         self.entries += 1
@@ -84,11 +84,12 @@ class ArchiveTally:
         self._check_path(member.name)
         self._check_path(member.other_name)
 
-    def more_entries_than(self, count: int) -> None:
+    def check_entries(self, count: int) -> None:
+        """Refuse an archive that has this many entries, if that is more than the limit."""
         if count > self.limits.max_entries:
             raise refusal("max_entries", f"the archive has more than {self.limits.max_entries} entries")
 
-    def would_unpack(self, count: int) -> None:
+    def check_unpacked(self, count: int) -> None:
         """Refuse an archive that would unpack to more than the limits after `count` more bytes."""
         total = self._written + count
         if total > (limit := self.limits.max_total_unpacked_bytes):
@@ -99,7 +100,7 @@ class ArchiveTally:
             )
 
     def unpacked(self, count: int) -> None:
-        self.would_unpack(count)
+        self.check_unpacked(count)
         self._written += count
 
     def counted(self, chunks: Iterator[bytes]) -> Iterator[bytes]:

@@ -53,12 +53,12 @@ class _Entry:
 def members(file: BinaryIO, size: int, tally: ArchiveTally) -> Iterator[Member]:
     """Yield the entries, after checking everything that the headers show."""
     entries, shift, directory = _directory(file, size, tally)
-    tally.would_unpack(sum(entry.size for entry in entries))
+    tally.check_unpacked(sum(entry.size for entry in entries))
     starts = [_data_start(file, entry, shift) for entry in entries]
     spans = sorted((entry.offset + shift, start + entry.packed) for entry, start in zip(entries, starts, strict=True))
     for (_, end), (following, _) in pairwise([*spans, (directory, directory)]):
         if end > following:
-            raise refusal("no_overlap", "entries of the archive overlap, like those of a zip bomb")
+            raise refusal("no_overlap", "entries of the archive overlap, as in a zip bomb")
     for entry, start in zip(entries, starts, strict=True):
         encrypted = bool(entry.flags & _ENCRYPTED)
         readable = not encrypted and entry.method in _ENGINES
@@ -73,7 +73,7 @@ def _directory(file: BinaryIO, size: int, tally: ArchiveTally) -> tuple[list[_En
     tail = file.read(window)
     found = tail.rfind(b"PK\x05\x06")
     if found < 0 or len(tail) - found < _END.size:
-        raise Malformed("the zip file has no directory")
+        raise Malformed("the zip file has no central directory")
     _, disk, _, _, count, length, offset, comment = _END.unpack_from(tail, found)
     if len(tail) - found - _END.size != comment or disk not in {0, 0xFFFF}:
         raise Malformed("the zip file has data after its end, is truncated, or is a part of a multi-volume archive")
@@ -84,24 +84,24 @@ def _directory(file: BinaryIO, size: int, tally: ArchiveTally) -> tuple[list[_En
         if large.startswith(b"PK\x06\x06") and large[_END64.size :].startswith(b"PK\x06\x07"):
             *_, count, length, offset = _END64.unpack_from(large)
             end -= _LOCATOR64.size + _END64.size
-    tally.more_entries_than(count)
+    tally.check_entries(count)
     begin = end - length
     if begin < offset:
-        raise Malformed("the directory of the zip file is not at its declared offset")
+        raise Malformed("the central directory of the zip file is not at its declared offset")
     file.seek(begin)
     entries = []
     while file.tell() < end:
         entries.append(_entry(file, tally))
-        tally.more_entries_than(len(entries))
+        tally.check_entries(len(entries))
     if len(entries) != count or file.tell() != end:
-        raise Malformed("the directory of the zip file does not have its declared length")
+        raise Malformed("the central directory of the zip file does not have its declared length")
     return entries, begin - offset, begin
 
 
 def _entry(file: BinaryIO, tally: ArchiveTally) -> _Entry:
     header = file.read(_ENTRY.size)
     if len(header) < _ENTRY.size or not header.startswith(b"PK\x01\x02"):
-        raise Malformed("the directory of the zip file is damaged")
+        raise Malformed("the central directory of the zip file is damaged")
     (_, system, _, flags, method, _, _, _, packed, size, name_length, extra_length, comment_length, _, _,
      attributes, offset) = _ENTRY.unpack(header)  # fmt: skip
     if name_length > _UTF8_BYTES_MAX * tally.limits.max_path_length:
@@ -128,14 +128,14 @@ def _fields(extra: bytes) -> dict[int, bytes]:
 
 
 def _large(data: bytes, short: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Replace numbers that do not fit into 32 bits by those of the zip64 field, which has only these, in this order."""
+    """Replace numbers that do not fit into 32 bits by those of the zip64 field, which has just these, in this order."""
     numbers = []
     for number in short:
         if number != _IN_FIELD:
             numbers.append(number)
             continue
         if len(data) < 8:  # noqa: PLR2004  # a number of 64 bits
-            raise Malformed("a zip64 field of the zip file lacks a number")
+            raise Malformed("a zip64 field of the zip file is incomplete")
         numbers.append(int.from_bytes(data[:8], "little"))
         data = data[8:]
     return numbers[0], numbers[1], numbers[2]
@@ -145,7 +145,7 @@ def _data_start(file: BinaryIO, entry: _Entry, shift: int) -> int:
     file.seek(entry.offset + shift)
     header = file.read(_LOCAL.size)
     if len(header) < _LOCAL.size or not header.startswith(b"PK\x03\x04"):
-        raise Malformed("an entry of the zip file is not at the offset in the directory")
+        raise Malformed("an entry of the zip file is not at its offset in the central directory")
     flags: int
     name_length: int
     extra_length: int
@@ -153,7 +153,7 @@ def _data_start(file: BinaryIO, entry: _Entry, shift: int) -> int:
     sizes_agree = flags & _SIZES_FOLLOW or (packed in {entry.packed, _IN_FIELD} and size in {entry.size, _IN_FIELD})
     name_agrees = name_length == len(entry.raw_name) and file.read(name_length) == entry.raw_name
     if not sizes_agree or not name_agrees or method != entry.method or (flags ^ entry.flags) & _ENCRYPTED:
-        raise Malformed("the header of an entry of the zip file contradicts the directory")
+        raise Malformed("the header of an entry of the zip file contradicts the central directory")
     return entry.offset + shift + _LOCAL.size + name_length + extra_length
 
 
@@ -163,10 +163,12 @@ def _content(file: BinaryIO, entry: _Entry, start: int) -> Iterator[bytes]:
     for piece in _ENGINES[entry.method](_packed(file, start, entry.packed)):
         count += len(piece)
         if count > entry.size:
-            raise refusal("declared_sizes", f"an entry of the archive is larger than it declares: {entry.name[:100]!r}")
+            raise refusal(
+                "declared_sizes", f"an entry of the archive is larger than its declared size: {entry.name[:100]!r}"
+            )
         yield piece
     if count < entry.size:
-        raise Malformed("an entry of the zip file is smaller than it declares")
+        raise Malformed("an entry of the zip file is smaller than its declared size")
 
 
 def _packed(file: BinaryIO, start: int, count: int) -> Iterator[bytes]:

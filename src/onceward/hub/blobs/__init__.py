@@ -83,7 +83,7 @@ class BlobStore(Protocol):
     def owner(self, mark: str) -> str:
         """Return the mark of the database that owns these blobs. The first caller's mark is recorded for good.
 
-        Gc for another database would take all blobs for garbage.
+        A gc run for another database would take all blobs for garbage, so it is refused.
         """
 
     def lock(self) -> AbstractContextManager[None]:
@@ -109,7 +109,7 @@ class BlobStore(Protocol):
     def read(self, blob_key: str, start: int = 0, end: int | None = None) -> Generator[bytes]:
         """Return the bytes from `start` up to, but not including, `end`, in pieces of at most 256 KiB.
 
-        The pieces end where the blob ends. This call itself raises `BlobMissing`, not the first piece.
+        `BlobMissing` is raised by the call itself, not when the first piece is read. `end` may be after the blob's end.
         """
 
     def discard(self, blob_key: str) -> None:
@@ -125,7 +125,7 @@ class BlobStore(Protocol):
         """Remove temporary files of dead writers, but not those of living ones. A dry run only counts."""
 
     def empty_trash(self, older_than_seconds: float) -> Emptied:
-        """Delete for good what was discarded that long ago. Failures are logged once and do not stop the rest."""
+        """Delete blobs permanently that were discarded before this time. Failures are logged once and stop nothing."""
 
 
 def content_key(sha256: str) -> str:

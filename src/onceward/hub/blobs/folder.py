@@ -332,7 +332,7 @@ class FolderBlobs:
 
 def _parts(blob_key: str) -> tuple[str, str, str]:
     if not (named := _KEY.fullmatch(blob_key)):
-        raise InvalidInput("not a key of a blob in a folder")
+        raise InvalidInput(f"{blob_key[:64]!r} is not a valid blob key for a folder")
     return named[1], named[2], named[3]
 
 

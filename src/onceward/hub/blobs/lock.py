@@ -28,7 +28,7 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         self._lock, self._gate = folder / "lock", folder / "tmp"
-        self._mine = threading.local()
+        self._this_thread = threading.local()
         # Threads of this process queue here, so that only one of them polls the file lock.
         self.turn = threading.Lock()
         _locks.add(self)
@@ -52,7 +52,7 @@ class FolderLock:
             yield
 
     def _deadline(self) -> float:
-        if getattr(self._mine, "held", False):
+        if getattr(self._this_thread, "held", False):
             raise RuntimeError("this thread already holds lock() and would deadlock; do not nest it")
         return time.monotonic() + LOCK_SECONDS
 
@@ -63,16 +63,16 @@ class FolderLock:
                 lock = stack.enter_context(opened_for_locking(self._lock))
                 with opened_for_locking(self._gate, FOLDER_FLAGS | os.O_NOFOLLOW) as gate:
                     with suppress(OSError):  # network file systems may not be able to lock a folder
-                        _lock_soon(gate, until)
-                    _lock_soon(lock, until, shared=shared)
-            self._mine.held = True
+                        _lock_until(gate, until)
+                    _lock_until(lock, until, shared=shared)
+            self._this_thread.held = True
             try:
                 yield
             finally:
-                self._mine.held = False
+                self._this_thread.held = False
 
 
-def _lock_soon(descriptor: int, until: float, *, shared: bool = False) -> None:
+def _lock_until(descriptor: int, until: float, *, shared: bool = False) -> None:
     """Wait for the lock with a deadline: its holder may be frozen, and a waiter makes others wait too."""
     if not lock_by(descriptor, until, shared=shared):
         raise _too_long()

@@ -51,12 +51,12 @@ PART_BYTES = 8 * 1024 * 1024
 PARTS_AT_ONCE = 4
 # S3 allows 10,000 parts. This is a little less, so that rounding never exceeds the limit.
 _PARTS_MAX = 9_900
-# Bytes that one request fetches into memory, so that a slow reader never blocks a connection until it is closed.
+# Bytes that one request fetches into memory. A connection is therefore never kept open for a slow reader.
 _WINDOW_BYTES = 4 * 1024 * 1024
 # The largest object that S3 copies in one request.
 COPY_BYTES_MAX = 5 * 1024**3
 
-# One request carries at most one part, so this is enough at 140 kB/s. After that the request is retried a few times.
+# One request carries at most one part, so 140 kB/s are fast enough. A request that takes longer is retried.
 REQUEST_SECONDS_MAX = 60.0
 _CONNECT_SECONDS_MAX = 5.0
 _RETRY: RetryConfig = {
@@ -107,7 +107,7 @@ class S3Blobs:
         self._sends_parts = True
 
     def ping(self) -> None:
-        # `head` would not do: a missing key and a missing bucket give the same error.
+        # `head` cannot be used: it gives the same error for a missing key and for a missing bucket.
         with self._failing_as("cannot be listed"):
             next(iter(obstore.list(self._store, "sha256", chunk_size=1)), None)
 
@@ -203,7 +203,7 @@ class S3Blobs:
             until = min(start + _WINDOW_BYTES, end)
             window = self._window(blob_key, start, until, size)
             if window is None:
-                yield from self._from_the_beginning(blob_key, start, end)
+                yield from self._from_whole_object(blob_key, start, end)
                 return
             yield from _cut(window)
             start = until
@@ -223,7 +223,7 @@ class S3Blobs:
                 self._sends_parts = False
                 return None
 
-    def _from_the_beginning(self, blob_key: str, start: int, end: int) -> Generator[bytes]:
+    def _from_whole_object(self, blob_key: str, start: int, end: int) -> Generator[bytes]:
         position = 0
         with self._failing_as("cannot be read", blob_key):
             for piece in obstore.get(self._store, blob_key).stream(min_chunk_size=CHUNK_BYTES):
@@ -241,12 +241,12 @@ class S3Blobs:
 
     @contextmanager
     def _failing_as(self, what: str, read_key: str = "") -> Iterator[None]:
-        """Translate driver errors without their text, which contains the whole request and the server's response."""
+        """Translate driver errors, and drop their text: it contains the whole request and the server's response."""
         try:
             yield
         except FileNotFoundError as error:
             if read_key:
-                raise BlobMissing(f"the blob {read_key} does not exist any more") from None
+                raise BlobMissing(f"the blob {read_key} no longer exists") from None
             raise self._failure(what, error) from None
         except (BaseError, OSError) as error:
             raise self._failure(what, error) from None
@@ -317,7 +317,7 @@ def _truth(location: S3Location, option: str) -> bool:
 
 def _checked(blob_key: str) -> str:
     if not _KEY.fullmatch(blob_key):
-        raise InvalidInput("not a key of a blob in S3")
+        raise InvalidInput(f"{blob_key[:64]!r} is not a valid blob key for S3")
     return blob_key
 
 

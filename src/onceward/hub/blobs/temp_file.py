@@ -117,7 +117,7 @@ class TempFile:
     def _flush(self) -> None:
         if self._gathered:
             self._write_out(self._gathered)
-            # Replaced, not cleared: a bytearray that is still exported, by a traceback for instance, cannot shrink.
+            # Replaced, not cleared: a bytearray cannot be resized while a view of it exists, such as in a traceback.
             self._gathered = bytearray()
 
     def _write_out(self, data: bytes | bytearray | memoryview) -> None:
@@ -168,7 +168,7 @@ class TempFolder:
         return TempFile(self.path, durable=self._durable)
 
     def sweep(self, older_than_seconds: float, *, dry_run: bool = False) -> Swept:
-        """Remove files of dead writers that were last written that long ago. A dry run only counts them.
+        """Remove files of dead writers that were last written before this time. A dry run only counts them.
 
         A file that cannot be removed is counted and logged, and does not stop the sweep.
         """
@@ -207,7 +207,7 @@ class TempFolder:
 
 @contextmanager
 def failing_as(what: str) -> Iterator[None]:
-    """Raise an `OSError` inside as `StoreUnavailable` with a message that says what could not be done."""
+    """Translate an `OSError` in the block into `StoreUnavailable`, with a message that says what failed."""
     try:
         yield
     except OSError as error:
@@ -243,7 +243,7 @@ def _remove_if_dead(name: str, folder: int, written_before: float, *, dry_run: b
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # After the lock: until then its writer may have written and linked it.
+        # Read under the lock: before that, the writer may still have written to the file, or linked it.
         found = os.fstat(descriptor)
         if found.st_mtime > written_before or not stat.S_ISREG(found.st_mode) or not found.st_nlink:
             return None

@@ -1,4 +1,4 @@
-"""Waits for turns: a waiter sleeps until its turn has changed, and all waiters share the reads that detect changes.
+"""Watches on turns: a waiter sleeps until its turn has changed, and all waiters share the reads that detect changes.
 
 A change made in this process wakes its waiters at once. Changes made by other processes are found by one query for all
 watched turns. It reads only their progress, four times a second. Turns that were just joined or have just changed are
@@ -22,7 +22,7 @@ from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.stream import Progress, progress_of
 
 _READ_SECONDS = 0.25
-# For this long after a wait began or the turn changed, the turn is read this often: most waits are short.
+# Time for which a turn is read more often, after a wait began or the turn changed: most waits are short.
 _FRESH_SECONDS = 0.5
 _FRESH_READ_SECONDS = 0.03
 
@@ -53,7 +53,7 @@ class Watches:
 
     @contextlib.contextmanager
     def watching(self, turn_id: str) -> Iterator[Watch]:
-        """Watch this turn. The waiter itself reads the turn, after it entered the block and after each wakeup."""
+        """Watch this turn in the block. The caller reads the turn itself: once at the start, and after each wakeup."""
         watch = Watch(self, turn_id)
         try:
             yield watch

@@ -222,7 +222,7 @@ async def _found(ledger: Ledger, scope: str, key: str, version: int, status: Sta
             break
     if not found:
         raise NotFound(
-            f"no claim in the scope {scope!r} that is {status.value} with version {version} has a key that begins with"
+            f"the scope {scope!r} has no claim with status {status.value}, version {version} and a key that begins with"
             f" {key.removesuffix(CUT)!r}"
         )
     if len(found) > 1:

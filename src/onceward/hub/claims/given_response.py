@@ -132,8 +132,11 @@ def _body(given: GivenResponse) -> bytes:
 
 def _check_header(name: str, value: str) -> None:
     if not _NAME.fullmatch(name):
-        raise refused("response.headers", f"has {name[:64]!r}, which is not a valid header name")
+        raise refused("response.headers", f"contains {name[:64]!r}, which is not a valid header name")
     if name.lower() in DENY_HEADERS:
-        raise refused("response.headers", f"must not have {name}: it belongs to one connection or one exchange")
+        raise refused(
+            "response.headers",
+            f"must not contain {name}: it is never stored, because it applies to one connection or one response only",
+        )
     if not _VALUE.fullmatch(value) or value != value.strip(" \t"):
-        raise refused("response.headers", f"has a value of {name} that is not valid in a header")
+        raise refused("response.headers", f"has an invalid value for {name}")

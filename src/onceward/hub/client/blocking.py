@@ -27,23 +27,23 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 
-def _waits(verb: Callable[Concatenate[Hub, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[BlockingHub, P], T]:
+def _waits(method: Callable[Concatenate[Hub, P], Coroutine[Any, Any, T]]) -> Callable[Concatenate[BlockingHub, P], T]:
     def call(self: BlockingHub, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.wait(verb(self.hub, *args, **kwargs))
+        return self.wait(method(self.hub, *args, **kwargs))
 
-    return functools.update_wrapper(call, verb)
+    return functools.update_wrapper(call, method)
 
 
 def _iterates(
-    verb: Callable[Concatenate[Hub, P], AsyncGenerator[T, None]],
+    method: Callable[Concatenate[Hub, P], AsyncGenerator[T, None]],
 ) -> Callable[Concatenate[BlockingHub, P], Iterator[T]]:
     def call(self: BlockingHub, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        return _given(self, verb(self.hub, *args, **kwargs))
+        return _iterator(self, method(self.hub, *args, **kwargs))
 
-    return functools.update_wrapper(call, verb)
+    return functools.update_wrapper(call, method)
 
 
-def _given(hub: BlockingHub, source: AsyncGenerator[T, None]) -> Iterator[T]:
+def _iterator(hub: BlockingHub, source: AsyncGenerator[T, None]) -> Iterator[T]:
     try:
         while True:
             yield hub.wait(_next(source))
@@ -55,12 +55,12 @@ def _given(hub: BlockingHub, source: AsyncGenerator[T, None]) -> Iterator[T]:
 
 
 def _follows(
-    verb: Callable[Concatenate[Hub, P], Following],
+    method: Callable[Concatenate[Hub, P], Following],
 ) -> Callable[Concatenate[BlockingHub, P], BlockingFollowing]:
     def call(self: BlockingHub, /, *args: P.args, **kwargs: P.kwargs) -> BlockingFollowing:
-        return BlockingFollowing(self, verb(self.hub, *args, **kwargs))
+        return BlockingFollowing(self, method(self.hub, *args, **kwargs))
 
-    return functools.update_wrapper(call, verb)
+    return functools.update_wrapper(call, method)
 
 
 class _Part(Protocol):
@@ -70,21 +70,21 @@ class _Part(Protocol):
 
 
 def _of(
-    part: Callable[[Hub], S], verb: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
+    part: Callable[[Hub], S], method: Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
 ) -> Callable[Concatenate[_Part, P], T]:
     def call(self: _Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.hub.wait(verb(part(self.hub.hub), *args, **kwargs))
+        return self.hub.wait(method(part(self.hub.hub), *args, **kwargs))
 
-    return functools.update_wrapper(call, verb)
+    return functools.update_wrapper(call, method)
 
 
 def _each_of(
-    part: Callable[[Hub], S], verb: Callable[Concatenate[S, P], AsyncGenerator[T, None]]
+    part: Callable[[Hub], S], method: Callable[Concatenate[S, P], AsyncGenerator[T, None]]
 ) -> Callable[Concatenate[_Part, P], Iterator[T]]:
     def call(self: _Part, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
-        return _given(self.hub, verb(part(self.hub.hub), *args, **kwargs))
+        return _iterator(self.hub, method(part(self.hub.hub), *args, **kwargs))
 
-    return functools.update_wrapper(call, verb)
+    return functools.update_wrapper(call, method)
 
 
 def _chat(hub: Hub) -> Chat:

@@ -30,13 +30,13 @@ from onceward.hub.client import responses
 from onceward.hub.client.connection import SECONDS_MAX, HubConnection, as_json, path_of
 from onceward.ledger.terms import check_seconds
 
-# The hub sends a heartbeat every 15 seconds: one may be late, and a second one may be lost.
+# Three heartbeats of the hub, one every 15 seconds: one may be lost, and the next one may be late.
 SILENCE_SECONDS = 45.0
-# Time that one request waits for its turn. A longer turn is followed through its stream.
+# Time for which one request waits for its turn to end. After that, the client follows the stream of the turn.
 _ASK_SECONDS = 10
 # Unlimited attempts: the connection decides when to give up on a hub that does not respond.
 _BACKOFF = RetryPolicy(tries=sys.maxsize)
-_ENDED = b"\n\n"
+_EVENT_END = b"\n\n"
 _UNFINISHED = frozenset({"accumulating", "processing", "committing"})
 
 # Opens the stream after the event with this id, or from the beginning. The turn's id is given once it is known.
@@ -55,7 +55,7 @@ class Saying(TypedDict, total=False):
         agent_id: The agent that answers.
         channel: The channel of the conversation.
         message_id: The id of the message. A second message with the same id is a duplicate.
-        session_key: The conversation, in place of the one that follows from the fields above.
+        session_key: The conversation to use instead of the one that the fields above determine.
         metadata: Further data, a JSON object.
     """
 
@@ -253,15 +253,15 @@ class Chat:
         """
         key = idempotency_key or uuid4().hex
         if idempotency_key is None:
-            # Keys expire some time after their turn. Message ids do not, however late the connection is back.
+            # A key expires some time after its turn. A message id does not, so a late reconnection finds the turn.
             about = {"message_id": key, **about}
 
         async def connect(last: str | None, turn_id: str | None) -> httpx.Response:
             if turn_id is not None:
-                # Not the message again: if its turn has failed, it would start another one.
+                # Do not send the message again: if its turn has failed, that would start another turn.
                 return await self._open(self._connection.get(_events_path(turn_id), {}), last)
             request = self._message("/chat/stream", message, key, about)
-            # Without `replay`, the hub would refuse the stream of a turn that completed before it was opened.
+            # Without `replay`, the hub refuses a stream that is opened after the turn has completed.
             request.url = request.url.copy_merge_params({"replay": "1"})
             return await self._open(request, last)
 
@@ -308,7 +308,7 @@ def _wait(seconds: float) -> float:
 
 
 def _set_read_timeout(connection: HubConnection, request: httpx.Request, seconds: float) -> None:
-    """Set the time that the hub may send nothing in response to this request."""
+    """Set the time for which the hub may be silent while it responds to this request."""
     timeout = httpx.Timeout(connection.try_seconds, read=seconds)
     request.extensions = {**request.extensions, "timeout": timeout.as_dict()}
 
@@ -344,13 +344,13 @@ async def followed(connect: _Connect, last: str | None) -> AsyncGenerator[ChatEv
 
 
 async def _events(response: httpx.Response) -> AsyncGenerator[ChatEvent, None]:
-    cutter, block = EventSplitter(), b""
+    splitter, block = EventSplitter(), b""
     async with aclosing(cast("AsyncGenerator[bytes, None]", response.aiter_raw())) as chunks:
         async for chunk in chunks:
-            for part in cutter.feed(chunk):
+            for part in splitter.feed(chunk):
                 # A large event arrives in parts; the last part has the end of the event.
                 block += part
-                if block.endswith(_ENDED):
+                if block.endswith(_EVENT_END):
                     event = _event(block)
                     block = b""
                     if event is not None:
@@ -369,7 +369,7 @@ def _event(block: bytes) -> ChatEvent | None:
         data = json.loads(fields[b"data"])
         return ChatEvent(fields[b"id"].decode(), fields[b"event"].decode(), dict(data))
     except (KeyError, TypeError, ValueError) as error:
-        raise UnexpectedAnswer(f"not an event of a turn: {block[:200]!r}") from error
+        raise UnexpectedAnswer(f"the hub sent a malformed event of a turn: {block[:200]!r}") from error
 
 
 def _messages(body: Any) -> tuple[ChatMessage, ...]:

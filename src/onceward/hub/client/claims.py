@@ -156,7 +156,7 @@ class Claims:
             idempotency_key: A key of your own, to repeat the call later. By default, the client generates one.
 
         Returns:
-            The claim after that.
+            The claim after this change.
 
         Raises:
             NotFound: The claim does not exist.

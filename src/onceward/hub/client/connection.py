@@ -196,7 +196,7 @@ def path_of(collection: str, kind: str, name: str, below: str = "") -> str:
     """Return the path of a resource by its name, as in `/v1/tasks/…`."""
     # These names would lead to another path. No resource has such a name.
     if not name or name in {".", ".."} or "/" in name:
-        raise NotFound(f"there is no {kind} {name[:64]!r}")
+        raise NotFound(f"the {kind} {name[:64]!r} does not exist")
     return f"{collection}/{quote(name, safe='', errors='replace')}{below}"
 
 

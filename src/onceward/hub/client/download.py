@@ -85,7 +85,7 @@ async def download(connection: HubConnection, path: str, file: BinaryIO, progres
     sha256 = one.digest.hexdigest()
     if (found := _ETAG.fullmatch(one.etag)) is None or found[1] != sha256:
         raise UnexpectedAnswer(
-            f"the received bytes are not those that were stored: expected {one.etag}, got {sha256}", _WHOLE
+            f"the received bytes do not match the ETag of the stored content: expected {one.etag}, got {sha256}", _WHOLE
         )
     return Downloaded(one.done, sha256)
 
@@ -112,5 +112,5 @@ def _begin(one: _Download, response: httpx.Response) -> int:
     if one.total is None:
         one.total, one.etag = total, etag
     if not 0 <= start <= one.done or (one.total, one.etag) != (total, etag) or total < 0:
-        raise UnexpectedAnswer("the hub responded with another range, or with other content, than was requested", 200)
+        raise UnexpectedAnswer("the range or the content that the hub sent is not what was requested", 200)
     return start

@@ -1,4 +1,4 @@
-"""Following the events of a hub without end, over connections that may break.
+"""Iterator that follows the events of a hub without end, over connections that may break.
 
 The cursor is the id of the last event that was yielded, or a later position up to which the hub has reported that no
 event matches. A new connection requests the events after the cursor. So no event is missed and none comes twice,
@@ -150,7 +150,9 @@ class Following:
             return
         except InvalidInput as error:
             if any(name == "after" for name, _ in error.fields):
-                raise OtherLog(f"the hub's log ends before the event {self.cursor}: it is another log") from error
+                raise OtherLog(
+                    f"the cursor {self.cursor} is beyond the end of the hub's log, so it belongs to another log"
+                ) from error
             raise
         self._chunks = cast("AsyncGeneratorType[bytes, None]", self._response.aiter_raw())
         self._since = time.monotonic()
@@ -162,7 +164,7 @@ class Following:
         self._blocks.clear()
         if response is not None:
             await response.aclose()
-        # Another task may be reading. It then gets an error that the connection is closed.
+        # Another task may still be reading the chunks. It then gets an error, because the connection is closed.
         if chunks is not None and not chunks.ag_running:
             await chunks.aclose()
 
@@ -201,7 +203,7 @@ class Following:
                     # The stream ends here, and the next one resumes.
                     log_event(_log.info, "event_stream_ended", code=data.get("code"))
         except (KeyError, TypeError, ValueError) as error:
-            raise UnexpectedAnswer(f"not an event of a hub: {block[:200]!r}") from error
+            raise UnexpectedAnswer(f"the hub sent a malformed event: {block[:200]!r}") from error
         return None
 
     def _event(self, event: Event) -> Event | None:
@@ -216,7 +218,7 @@ class Following:
     def _handshake(self, log_epoch: str, last_event_id: int) -> None:
         if self.log_epoch is not None and log_epoch != self.log_epoch:
             raise OtherLog(
-                f"the hub's log is {log_epoch!r}, but the cursor {self.cursor} belongs to {self.log_epoch!r}"
+                f"the cursor {self.cursor} belongs to the log {self.log_epoch!r}, but the hub's log is {log_epoch!r}"
             )
         self.log_epoch = log_epoch
         if self.cursor is None:
@@ -230,14 +232,14 @@ class Following:
             "events_lost",
             first_event_id=gap.after_event_id + 1,
             last_event_id=gap.oldest_event_id - 1,
-            reason="the hub's retention deleted them",
+            reason="the hub has deleted them: their retention is over",
         )
         self.cursor = gap.oldest_event_id - 1
 
 
 def lost(gap: Gap) -> EventsLost:
     return EventsLost(
-        f"the events {gap.after_event_id + 1} to {gap.oldest_event_id - 1} have been deleted by the hub's retention",
+        f"the hub has deleted the events {gap.after_event_id + 1} to {gap.oldest_event_id - 1}: their retention is over",
         gap.after_event_id,
         gap.oldest_event_id,
     )

@@ -46,7 +46,7 @@ from onceward.hub.client.types import (
 from onceward.hub.client.upload import Progress, Source, no_progress, upload
 from onceward.ledger.terms import check_seconds
 
-# Three default heartbeats of a hub: one may be late, and a second one may be lost.
+# Three heartbeats of a hub with default settings: one may be lost, and the next one may be late.
 SILENCE_SECONDS = 45.0
 
 

@@ -137,7 +137,9 @@ class Ingest:
         params = {name: value for name, value in options.items() if value is not None}
         if not isinstance(mail, bytes):
             if params:
-                raise InvalidInput(f"{', '.join(params)}: only for a mail as bytes; put it into the mapping instead")
+                raise InvalidInput(
+                    f"{', '.join(params)}: only allowed with a mail as bytes; put it into the mapping instead"
+                )
             return await self._connection.change("POST", path, mail, None, _payload)
         request = self._connection.request("POST", path, mail, None)
         request.url = request.url.copy_merge_params(params)

@@ -207,7 +207,7 @@ class Damage:
     """A damaged blob.
 
     Attributes:
-        problem: `missing`, `wrong-size`, `wrong-content`, or `elsewhere` if they are not in the place that `hub.blobs` names.
+        problem: `missing`, `wrong-size`, `wrong-content`, or `elsewhere`: not in the place that `hub.blobs` names.
         attachments: The ids of the attachments that use the blob.
         quarantined: Whether the damaged bytes were moved aside.
     """

@@ -342,7 +342,7 @@ def _check_together(config: Config) -> None:
     if config.hub.workers > 1 and config.ledger_url.lower().startswith("memory:"):
         source = config.sources.get(("hub", "ledger"), "default")
         raise InvalidConfig(
-            f"hub.ledger ({source}): memory: cannot be shared by several processes; with hub.workers ="
+            f"hub.ledger ({source}): a memory: ledger cannot be shared by several processes; with hub.workers ="
             f" {config.hub.workers}, use sqlite:///path, postgresql://… or redis://…"
         )
 

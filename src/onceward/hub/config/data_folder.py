@@ -36,7 +36,7 @@ def opened(config: Config, *, pool_size: int = 1) -> Iterator[Database]:
 
 
 def has_data(config: Config) -> bool:
-    """Return whether the data folder has a database, or the configuration names another; opening would create it."""
+    """Return whether there is a database: a file in the data folder, or a URL. Opening would create a missing file."""
     return bool(config.hub.database) or (config.data_folder / "hub.db").exists()
 
 

@@ -89,7 +89,10 @@ class Flag:
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """A duration. Its value, and a bare number, are in `unit`; `named` means that the setting's name has the unit."""
+    """A duration, which is stored in `unit`. A number without a unit is in `unit`, too.
+
+    `named`: the name of the setting ends with the unit, so that the value is shown as a bare number.
+    """
 
     low: float
     high: float

@@ -10,7 +10,7 @@ Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
-# An extension of the scope, and the type of a message that has complete WebSocket frames in `data`.
+# Name of the scope's extension for complete WebSocket frames, and the type of the message that has them in `data`.
 FRAMES = "onceward.frames"
 # An extension of the scope that gives access to the connection.
 CONNECTION = "onceward.connection"

@@ -101,11 +101,11 @@ class Follower(Protocol):
     def end(self, reason: CloseReason) -> None: ...
 
     def cut(self, reason: CloseReason) -> None:
-        """End it, even if it waits for a client that does not read."""
+        """End the session, even while it waits for a client that does not read."""
         ...
 
     def dismiss(self, reason: CloseReason) -> None:
-        """End it at the first call. At a later call, cut it if it still waits for a client that does not read."""
+        """End the session at the first call. A later call cuts it if it still waits for a client that does not read."""
         ...
 
 
@@ -153,7 +153,7 @@ class Feed:
         return len(self._sessions)
 
     def notify(self) -> None:
-        """Say that an event was committed. Cheap, from any thread. Without it, clients get the event a little later."""
+        """Signal that an event was committed. Cheap and thread-safe. Without it, clients get the event a bit later."""
         if self._notifications is not None:
             self._notifications.notify()
 
@@ -169,7 +169,7 @@ class Feed:
                 session.dismiss(reason)
 
     async def stop(self) -> None:
-        """End every session with the id to resume from, then stop reading the log.
+        """End every session, each with the id to resume after, then stop reading the log.
 
         A session that enters later ends at once. A second call does nothing.
         """

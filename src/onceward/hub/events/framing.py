@@ -1,7 +1,7 @@
 """Framing: the bytes of events as WebSocket frames and as blocks of an SSE stream.
 
 An event is encoded once, when the process reads it. All clients get the same bytes, because frames from a server are
-not masked. Everything else that is sent to a client is a mark: an object with a `type`.
+not masked. Everything else that is sent to a client is called a mark: an object with a `type`, such as `caught_up`.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def texts(frames: bytes) -> Iterator[str]:
-    """Decode frames into their messages, for a server that makes its frames itself."""
+    """Decode frames into their messages, for a server that accepts only whole messages and frames them itself."""
     at = 0
     while at < len(frames):
         head = _head_bytes(frames[at + 1])

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from onceward.hub.events.log import Extent, Filter
 
 HANDSHAKE_BYTES_MAX = 64 * 1024
-# A filter is evaluated for every event, and sent to the database with every page.
+# Limited, because a filter is evaluated for every event, and sent to the database with every page.
 SUBSCRIPTIONS_MAX = 1_000
 
 
@@ -62,7 +62,7 @@ UNAUTHORIZED = CloseReason(
 )
 NO_HELLO = CloseReason(4408, "no-hello", "send a hello as the first message, within ten seconds")
 STALLED = CloseReason(
-    4413, "stalled", "nothing could be written for too long; connect again and resume after this event"
+    4413, "stalled", "the client read nothing for too long; connect again and resume after this event"
 )
 
 
@@ -167,7 +167,7 @@ def _filter_of(subscriptions: object) -> Filter | CloseReason:
 
 
 def is_name(one: object) -> bool:
-    """Return whether this can be a topic id or the name of an event. A database refuses everything else."""
+    """Return whether this can be a topic id or the name of an event. A database would refuse any other value."""
     if not isinstance(one, str) or not one or "\0" in one:
         return False
     try:

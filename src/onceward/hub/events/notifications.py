@@ -107,7 +107,7 @@ class Notifications:
         self._has_warned = False
 
     def notify(self) -> None:
-        """Wake the waiting thread, because an event was appended or for another reason."""
+        """Wake the waiting thread, for example because an event was appended."""
         if self._is_notified:
             return
         self._is_notified = True
@@ -128,7 +128,7 @@ class Notifications:
         try:
             source.wait(self._wakeup, seconds)
         except self._driver_errors as error:
-            self._lose(error)
+            self._source_failed(error)
         with contextlib.suppress(BlockingIOError):
             while self._wakeup.recv(4096):
                 pass
@@ -145,9 +145,9 @@ class Notifications:
                 self._source = PostgresListener(self._database)
             self._has_warned = False
         except self._driver_errors as error:
-            self._lose(error)
+            self._source_failed(error)
 
-    def _lose(self, error: Exception) -> None:
+    def _source_failed(self, error: Exception) -> None:
         if not self._has_warned:
             self._has_warned = True
             log_event(
@@ -174,7 +174,7 @@ class Notifications:
 def _readable(seconds: float, *ones: Any) -> list[Any]:
     """Wait until a socket is readable, and return those that are.
 
-    Not `select.select`, which works only for file numbers below 1,024: every client takes one.
+    `select.select` cannot be used: it works only for file descriptors below 1,024, and every client has one.
     """
     with selectors.DefaultSelector() as selector:
         for one in ones:
@@ -186,6 +186,6 @@ def _own_connection(database: Database) -> Any:
     """Return a connection that is detached from the pool."""
     pooled = database.engine.raw_connection()
     own = pooled.driver_connection
-    # Read it before: after `detach` the attribute is empty.
+    # Read before `detach`, which clears the attribute.
     pooled.detach()
     return own

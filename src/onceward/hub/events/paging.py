@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from onceward.hub.db.engine import Database
 from onceward.hub.events.log import EVERYTHING, PAGE_MAX, Event, Extent, Filter, extent, page
 
-# Ids that one page of a filtered read covers if no index leads to the next match. It bounds the time of one read, and
-# lets a client know its progress.
+# The number of ids that one filtered page covers if no index leads to the next match. It limits the time of one read,
+# and lets the client advance its cursor even if nothing matches.
 WINDOW = 20_000
 
 

@@ -46,7 +46,7 @@ async def serve_stream(
         except TimeoutError:
             if server is not None:
                 server.cut(b"", reason.number, "")
-                # The server accepts an unfinished response only after it has noticed that the client is gone.
+                # The server accepts an unfinished response only once it knows that the client has disconnected.
                 await asyncio.wait({listener}, timeout=_CLOSE_SECONDS)
         except OSError:
             pass

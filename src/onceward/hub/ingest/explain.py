@@ -20,7 +20,7 @@ def how_keyed(payload: Payload) -> list[str]:
         case "telegram_thought_v1":
             return [
                 "primary: tg:{chat}:{message}",
-                "secondary: sha256 of clean_text; a hint, which only one entry can have",
+                "secondary: sha256 of clean_text; only a hint, which at most one entry has",
             ]
         case "telegram_link_v1":
             canonical = _text(payload.get("url_canonical"))
@@ -66,7 +66,7 @@ def what_follows(result: Inserted) -> str:
         return f"{found}, and the policy skips duplicates"
     if result.stale:
         return f"{found}, and the stored version is newer"
-    return f"{found}, and the policy updates it" + ("" if result.changed else "; no value is different")
+    return f"{found}, and the policy updates it" + ("" if result.changed else ", but no value changes")
 
 
 def _text(value: Json) -> str:

@@ -77,7 +77,7 @@ def raw_type(head: bytes) -> str:
             _of_thread.magic = _MAGIC.Magic(mime=True, magic_file=_TABLE)
         return str(_of_thread.magic.from_buffer(head))
     except _MAGIC.MagicException:
-        # Raised also if its table cannot be read. The built-in table was already tried.
+        # Also if libmagic cannot read its table. Detection then relies on the built-in table, which is checked first.
         return ""
 
 

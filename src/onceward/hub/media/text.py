@@ -104,7 +104,7 @@ def opening(text: str) -> str | None:
     if shebang is not None:
         return dict(_INTERPRETERS).get(shebang[1].lower())
     beginning = text[:_OPENING_CHARACTERS].lstrip()
-    statement = _behind_comments(beginning)
+    statement = _after_comments(beginning)
     for rows, place in ((_BEGINNINGS, 0), (_STATEMENTS, statement)):
         for pattern, media_type in rows:
             if pattern.match(beginning, place):
@@ -112,7 +112,7 @@ def opening(text: str) -> str | None:
     return "message/rfc822" if _is_mail(text[:_HEADER_CHARACTERS]) else None
 
 
-def _behind_comments(text: str) -> int:
+def _after_comments(text: str) -> int:
     """Return where the first statement begins. A loop, because a regex for repeated comments could backtrack heavily."""
     place = 0
     while True:

@@ -35,7 +35,9 @@ class ClaimShown(BaseModel):
     attempt: int
     created_at: str | None = Field(description="When the key was first claimed.")
     claimed_at: str | None = Field(description="When this version was claimed.")
-    lease_until: str | None = Field(description="While in progress: when a silent holder loses the claim.")
+    lease_until: str | None = Field(
+        description="While in progress: when the holder loses the claim unless it renews the lease."
+    )
     completed_at: str | None
     expires_at: str | None
     repeatable: bool

@@ -82,7 +82,9 @@ class Outcome(BaseModel):
     action: Literal["inserted", "updated", "skipped"]
     changed: bool
     matched_on: Literal["primary", "secondary"] | None
-    split_with: list[str] | None = Field(None, description="Ids of the entries that have the other key.")
+    split_with: list[str] | None = Field(
+        None, description="Ids of other entries that have the secondary key of the payload."
+    )
     stale: bool | None = Field(
         None, description="True if the payload is older than the stored entry, which was not changed."
     )

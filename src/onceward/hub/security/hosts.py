@@ -34,7 +34,7 @@ _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?", re.ASCII
 _ORIGIN = re.compile(r"(https?)://(.+)", re.ASCII)
 
 _NO_HOST = "A request must have exactly one Host header, with a host name or address."
-_NUL = "The URL contains the character NUL."
+_NUL = "The URL must not contain a NUL character."
 _WRONG_HOST = (
     "The Host header names {!r}. This hub accepts localhost, loopback addresses, {} and the names in"
     " auth.allowed_hosts. To use this name, add it there (onceward.toml, or ONCEWARD_AUTH__ALLOWED_HOSTS)."

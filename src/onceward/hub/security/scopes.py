@@ -12,7 +12,7 @@ Needed: TypeAlias = Literal["open", "read", "write", "admin", "read or admin"]
 _OPEN = frozenset({"/", "/healthz", "/readyz", "/skill.md", "/openapi.json", "/docs", "/favicon.ico"})
 _OPEN_UNDER = ("/console/",)
 _ADMIN_UNDER = ("/v1/admin/", "/api/v1/claims/", "/policies/")
-# Reading it also works with scope admin. Changing it affects everybody, so it needs scope admin.
+# Changing this affects every user, so it needs scope admin. Scope admin is enough to read it, too.
 _ADMIN_TO_CHANGE = frozenset({"/test-mode"})
 
 

@@ -32,9 +32,9 @@ from onceward.hub.web.refusals import Refusals
 _Kind: TypeAlias = Literal["feed", "turn", "wait"]
 
 RETRY_SECONDS = 5
-# Requests to a feed session to end itself, before it is cancelled. It cannot end itself before the handshake.
+# A feed session is asked this often to end itself, and then cancelled: before its handshake, it cannot end itself.
 _GENTLE_DISMISSALS = 2
-# Time to send the end to a client that does not read.
+# Time to send the last bytes to a client that does not read.
 _CLOSE_SECONDS = 0.5
 _CLOSING_COMMENT = b": unauthorized\n\n"
 _KEYS = frozenset({b"idempotency-key", b"x-idempotency-key"})
@@ -77,7 +77,7 @@ class OpenStreams:
 
     @contextlib.asynccontextmanager
     async def until_dismissed(self, kind: _Kind, credentials: Credentials) -> Any:
-        """Run the block until `dismiss` is called with these credentials, which raises `TimeoutError` in it."""
+        """Run the block, and raise `TimeoutError` in it when `dismiss` is called with these credentials."""
         async with asyncio.timeout(None) as limit:
             one = _OpenStream(kind, credentials, limit)
             self._open.add(one)
@@ -204,7 +204,9 @@ class _Response:
 
 
 _REVOKED = problem.problem(
-    401, "The token stopped being valid while the request was waiting.", headers=((b"www-authenticate", b"Bearer"),)
+    401,
+    "The token was revoked, or a token became required, while the request was waiting.",
+    headers=((b"www-authenticate", b"Bearer"),),
 )
 
 

@@ -52,7 +52,7 @@ _OPENING = "local"
 _SECRET_BYTES = 32
 _ID_BYTES = 6
 _TOKEN = re.compile(r"ow_([0-9a-f]{12})_[A-Za-z0-9_-]{43}", re.ASCII)
-# Compared with if the token does not exist, so that this takes the same time.
+# The digest to compare with if the token does not exist, so that the check takes as long as for one that exists.
 _NO_DIGEST = "0" * 64
 
 
@@ -121,7 +121,7 @@ def open_local(tx: Transaction) -> str:
     if live:
         tokens_, them = ("token", "it") if live == 1 else ("tokens", "them")
         verb = "is" if live == 1 else "are"
-        raise Conflict(f"there {verb} {live} valid {tokens_}; revoke {them} first, see onceward token list")
+        raise Conflict(f"there {verb} {live} valid {tokens_}; revoke {them} first (`onceward token list` lists {them})")
     _close_openings(tx)
     opening = Token(f"open-{secrets.token_hex(_ID_BYTES)}", _OPENING, frozenset(), now_text(), None, _NO_DIGEST)
     _insert(tx, opening)
@@ -151,10 +151,10 @@ _COLUMNS = (
     tokens.c.digest,
 )
 _is_live = tokens.c.revoked_at.is_(None)
-# A literal in the statement, so that it has only one parameter for SQLite's driver.
+# A literal, so that the statement has one parameter only: `lookup_now` passes no other one to SQLite's driver.
 _opening: ColumnElement[str] = literal_column(f"'{_OPENING}'")
 _is_token, _is_opening = tokens.c.name != _opening, tokens.c.name == _opening
-# An opening counts only while no token is valid, in whichever order two transactions committed.
+# An opening counts only while no token is valid: `create` and `open_local` may have committed in either order.
 _is_open = and_(exists().where(_is_live, _is_opening), not_(exists().where(_is_live, _is_token)))
 _token_required = and_(exists().where(_is_token), not_(_is_open))
 _one_row = select(text("1 AS one")).subquery("one_row")
@@ -186,8 +186,8 @@ def lookup_all(database: Database, secret_texts: Collection[str]) -> dict[str, T
 def lookup_now(database: Database, secret_text: str) -> TokenLookup:
     """Run `lookup` for a request, without a transaction.
 
-    One statement needs none: on PostgreSQL, it would take three round trips instead of one. On SQLite, calling the
-    driver directly takes an eighth of the time.
+    A single statement needs none. On PostgreSQL, a transaction would take three round trips instead of one. On SQLite,
+    calling the driver directly takes an eighth of the time.
     """
     wanted = {"wanted": _id_in(secret_text)}
     with database.translating_errors():

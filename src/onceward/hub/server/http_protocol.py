@@ -30,11 +30,11 @@ from onceward.hub.web.request_log import EVERY_RESPONSE
 
 _NOT_HTTP = problem.problem(
     400,
-    "This is not a valid HTTP request: the method is unknown, or the head or the lengths in the body cannot be parsed.",
+    "This is not a valid HTTP request: the method is unknown, or the headers or the chunk sizes cannot be parsed.",
 )
 # After an upgrade, the parser would treat the body as the next request.
 _UPGRADE_WITH_BODY = problem.problem(
-    400, "A request with a body cannot ask for an upgrade of the connection. Send it without the Upgrade header."
+    400, "A request with a body cannot upgrade the connection. Send it without the Upgrade header."
 )
 # The WebSocket library refuses longer lines without a response.
 _SOCKET_LINE_BYTES_MAX = 8 * 1024
@@ -186,7 +186,7 @@ class HttpProtocol(HttpToolsProtocol):
         raise _Refused
 
     def make_room(self) -> None:
-        """Close this surplus connection, because a newer one needs its place."""
+        """Close this surplus connection to make room for a newer one."""
         if not self.transport.is_closing():
             self._refuse(TOO_MANY_CONNECTIONS, "too_many_connections")
 
@@ -203,7 +203,7 @@ class HttpProtocol(HttpToolsProtocol):
         if cycle is not None and not cycle.response_complete:
             is_its_own = self._phase == _BODY and not self.pipeline
             if not is_its_own or cycle.response_started:
-                # The client would take this for the response to another request, or for a part of it.
+                # The client would take this for a part of the response in progress, or for that to an earlier request.
                 self.transport.close()
                 return
             cycle.disconnected = True
@@ -229,7 +229,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _head_is_late(self) -> None:
         self._timer = None
         if self.flow.read_paused:
-            # The head is late because this side has paused reading.
+            # The head is late because the server itself has paused reading.
             self._start_timer()
         elif not self.transport.is_closing():
             self._limits.refusals.add("slow_head", self.client[0] if self.client else None)
@@ -237,7 +237,7 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def extended(extensions: Any, ours: dict[str, object]) -> dict[str, Any]:
-    """Merge extensions. Untyped, because the server's types allow only extensions without content."""
+    """Merge two dicts of extensions. Untyped, because the server's types allow only empty extensions."""
     return {**(extensions or {}), **ours}
 
 

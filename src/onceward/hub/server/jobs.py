@@ -1,4 +1,4 @@
-"""Periodic jobs of a hub. Of all processes on one ledger, one runs each job."""
+"""Periodic jobs of a hub. Each job runs in only one of the processes that share a ledger."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def periodic(hub: HubState) -> list[tuple[str, Coroutine[Any, Any, None]]]:
     """Return the enabled jobs with their names."""
     events, attachments = hub.config.events, hub.config.attachments
 
-    def go_on(_done: int) -> None:
+    def check_stopping(_done: int) -> None:
         if hub.stopping.is_set():
             raise Stopped
 
     def retention() -> int:
-        return delete_old_events(hub.database, datetime.timedelta(days=events.keep_days), go_on)
+        return delete_old_events(hub.database, datetime.timedelta(days=events.keep_days), check_stopping)
 
     def collection() -> int:
         collected = gc_blobs(
@@ -53,7 +53,7 @@ def periodic(hub: HubState) -> list[tuple[str, Coroutine[Any, Any, None]]]:
             dry_run=False,
             batch_size=attachments.gc_batch_size,
             grace_seconds=attachments.gc_grace,
-            progress=go_on,
+            progress=check_stopping,
         )
         hub.feed.notify()
         return collected.deleted_count
@@ -61,9 +61,9 @@ def periodic(hub: HubState) -> list[tuple[str, Coroutine[Any, Any, None]]]:
     wanted = [
         ("events-retention", events.retention_interval if events.keep_days else 0, retention),
         ("blobs-collection", attachments.gc_interval, collection),
-        ("artifacts-purge", _PURGE_SECONDS, lambda: purge_old_artifacts(hub.database, go_on)),
+        ("artifacts-purge", _PURGE_SECONDS, lambda: purge_old_artifacts(hub.database, check_stopping)),
     ]
-    return [(name, _again(hub, name, seconds, job)) for name, seconds, job in wanted if seconds]
+    return [(name, _run_periodically(hub, name, seconds, job)) for name, seconds, job in wanted if seconds]
 
 
 async def warn_of_former_entries(config: Config, ledger: Ledger) -> None:
@@ -73,7 +73,7 @@ async def warn_of_former_entries(config: Config, ledger: Ledger) -> None:
     try:
         found = await namespaces(ledger)
     except OncewardError:
-        # Requests that need the ledger report what is wrong with it.
+        # Not reported here: a request that needs the ledger reports the same error.
         return
     if _FORMER_NAMESPACE in found:
         log_event(
@@ -119,15 +119,15 @@ def purge_old_artifacts(database: Database, progress: Callable[[int], None] = la
         progress(batch)
 
 
-async def _again(hub: HubState, name: str, seconds: float, job: Callable[[], int]) -> None:
+async def _run_periodically(hub: HubState, name: str, seconds: float, job: Callable[[], int]) -> None:
     """Run a job periodically. The ledger lets one process run it; the others get its outcome until it is due again."""
 
-    async def ran() -> int:
+    async def run_once() -> int:
         thread = asyncio.get_running_loop().run_in_executor(None, job)
         try:
             done = await asyncio.shield(thread)
         except asyncio.CancelledError:
-            # The job notices between two batches that the hub stops. Until then, it uses the database.
+            # The job ends after its current batch. Wait for it, because it uses the database until then.
             await asyncio.wait({thread})
             raise
         log_event(logger.info, "job_done", job=name, count=done)
@@ -136,7 +136,7 @@ async def _again(hub: HubState, name: str, seconds: float, job: Callable[[], int
     while True:
         try:
             # The outcome expires a little before the next attempt, which would otherwise still find it.
-            await hub.ledger.run(f"job:{name}", ran, effect="idempotent", retain_seconds=seconds * 0.9)
+            await hub.ledger.run(f"job:{name}", run_once, effect="idempotent", retain_seconds=seconds * 0.9)
         except Stopped:
             return
         except OncewardError as error:

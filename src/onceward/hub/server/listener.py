@@ -1,4 +1,4 @@
-"""The listening socket: bound early, so that a port in use is reported before anything is created; opened late."""
+"""Listening socket of the hub: bound first, to report a port in use early, and opened when the hub is ready."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ def bound(config: Config) -> Iterator[socket.socket]:
 
 
 def _detect_dead_peers(config: Config, listener: socket.socket) -> None:
-    """Detect clients whose machine is unreachable in minutes, not in a quarter of an hour. Connections inherit this."""
+    """Detect within minutes that a client's machine is unreachable; the default is about a quarter of an hour.
+
+    Accepted connections inherit these options.
+    """
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sys.platform == "linux":
         seconds = int(max(DEAD_PEER_SECONDS, 2 * config.events.stall_seconds))
@@ -59,7 +62,7 @@ def _explained(config: Config) -> Iterator[None]:
         if error.errno == errno.EADDRINUSE:
             reason = f"port {port} on {host} is in use by another program; stop it, or choose another port with --port"
         elif error.errno == errno.EACCES:
-            reason = f"this user may not listen on port {port}; choose a port from 1024 on with --port"
+            reason = f"this user may not listen on port {port}; choose port 1024 or higher with --port"
         elif error.errno == errno.EADDRNOTAVAIL:
             reason = f"{host} is not an address of this machine; choose another with --host"
         else:

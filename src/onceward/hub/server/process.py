@@ -142,5 +142,5 @@ def _uvicorn_config(config: Config, factory: Factory | None) -> uvicorn.Config:
 
 
 def _end_at_once() -> None:
-    print("onceward: still busy after the grace period; exiting now", file=sys.stderr, flush=True)  # noqa: T201
+    print("onceward: work is still running after the grace period; exiting now", file=sys.stderr, flush=True)  # noqa: T201
     os._exit(_FAILED)

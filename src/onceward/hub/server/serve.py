@@ -93,7 +93,7 @@ def _check_ledger(config: Config) -> None:
 def _serve_by_many(config: Config, factory: Factory | None, listener: socket.socket) -> None:
     def on_ready() -> None:
         _announce(config, listener)
-        # Only after the workers are ready, so that they do not wait for it: it takes a quarter of a second.
+        # Logging is configured only now, so that the workers do not wait for it: it takes a quarter of a second.
         _log_as_configured(config)
 
     pool = WorkerPool(

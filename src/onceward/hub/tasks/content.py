@@ -32,7 +32,10 @@ class Content:
         `StoreUnavailable` if their number has changed.
         """
         if self.storage_backend != store.backend:
-            raise NotFound(f"the content is stored in {self.storage_backend}, but this hub uses {store.backend}")
+            raise NotFound(
+                f"the content is in the blob store {self.storage_backend!r}, but this hub uses {store.backend!r}"
+                " (hub.blobs)"
+            )
         # Only for a folder: there it costs nothing, and another program may have truncated the file.
         if store.backend == LOCAL and store.size(self.blob_key) not in {None, self.size_bytes}:
             raise StoreUnavailable(f"the content of {self.attachment.id} is damaged; run onceward admin fsck")

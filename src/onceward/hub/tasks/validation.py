@@ -107,7 +107,7 @@ def meta_text(meta: dict[str, Json]) -> str | None:
     if bytes_of("meta", text) > META_BYTES_MAX:
         raise TooLarge(f"meta is limited to {META_BYTES_MAX} bytes of compact JSON")
     if has_nul(meta):
-        raise refused("meta", "must not contain the character NUL")
+        raise refused("meta", "must not contain a NUL character")
     return text
 
 

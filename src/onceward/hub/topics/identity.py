@@ -76,7 +76,7 @@ def _check_value(new: NewAttachment) -> None:
     if size > VALUE_BYTES_MAX:
         raise TooLarge(f"value_json must have at most {VALUE_BYTES_MAX} bytes of compact JSON, got {size}")
     if has_nul(cast("Json", new.value_json)):
-        raise refused("value_json", "must not contain the character NUL")
+        raise refused("value_json", "must not contain a NUL character")
     if new.kind.lower() in _LINKS:
         _check_link(new.value_json)
 

@@ -55,7 +55,7 @@ def active_now(database: Database) -> EntrySchema:
 
 
 def schema_of(connection: HTTPConnection) -> EntrySchema:
-    """Return the schema of this request; call from a thread, and only once, because only keyed requests store it."""
+    """Return the schema of this request. Call it once, in a thread: without a key, each call reads the database."""
     found = connection.scope["state"].get(_STATE)
     return found if isinstance(found, EntrySchema) else active_now(hub_of(connection).database)
 

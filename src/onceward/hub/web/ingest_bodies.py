@@ -97,7 +97,10 @@ EMAIL = _json(
             "from": _TEXT,
             "subject": _TEXT,
             "source": {"type": "object", "properties": {"message_id": _TEXT, "date": _TIME}},
-            "headers": {"type": ["object", "null"], "description": "A text or a list of texts for each header name."},
+            "headers": {
+                "type": ["object", "null"],
+                "description": "For each header name, a string or a list of strings.",
+            },
             "raw_message": _TEXT,
             "raw_message_base64": _TEXT,
             "thread_policy": _TEXT,
@@ -113,7 +116,7 @@ _BATCH = {
     "required": ["items"],
     "additionalProperties": False,
     "properties": {
-        "items": {"type": "array", "items": _ENTRY, "description": "An invalid item fails alone."},
+        "items": {"type": "array", "items": _ENTRY, "description": "If one item is invalid, only that item fails."},
         "strict": {"type": "boolean", "description": "Applies to every item."},
     },
 }

@@ -120,7 +120,7 @@ def _check_texts(value: Json) -> None:
         match waiting.pop():
             case str() as text:
                 if "\x00" in text:
-                    raise InvalidInput("the body contains the character NUL")
+                    raise InvalidInput("the body contains a NUL character, which is not allowed")
                 if _SURROGATE.search(text):
                     raise InvalidInput("the body contains a lone surrogate, which is not valid text")
             case list() as items:

@@ -34,7 +34,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from onceward.http.middleware.handler_lookup import flat
 
-# From a read of a key to an upload.
+# From the time of a single read to that of an upload.
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 # Labels are bounded: unknown paths and methods are counted under one of these.
 UNMATCHED = "unmatched"
@@ -55,7 +55,7 @@ class HttpCounts(Collector):
         )
         self._seconds = Histogram(
             "onceward_http_request_seconds",
-            "Response times in seconds, without streams.",
+            "Response times in seconds, excluding streams.",
             ["route"],
             buckets=SECONDS_BUCKETS,
             registry=None,

@@ -44,7 +44,7 @@ _MISCONFIGURED = (
     "The hub's database, its ledger or its blob store is misconfigured. A retry does not help. The hub's log has the"
     " cause."
 )
-_DETAILS = {404: "There is nothing at this path.", 405: "This path does not support this method."}
+_DETAILS = {404: "This path does not exist.", 405: "This path does not support this method."}
 # The first part of FastAPI's error locations; the rest is the field.
 _LOCATIONS = frozenset({"body", "query", "path", "header", "cookie"})
 _STORES = (errors.StoreUnavailable, errors.StoreClosed, errors.TransactionConflict)

@@ -140,7 +140,7 @@ def _digest(value: str) -> str:
             return base64.b64decode(value[1:-1], validate=True).hex()
     except binascii.Error:
         pass
-    raise InvalidInput("the sha-256 digest of the upload is not base64 between colons")
+    raise InvalidInput("the sha-256 digest in Content-Digest or Repr-Digest must be base64 between colons")
 
 
 class _Reader:
@@ -265,5 +265,5 @@ def _text(name: str, value: bytes) -> str:
     except UnicodeDecodeError:
         raise refused(name[:64], "is not valid UTF-8") from None
     if "\0" in text:
-        raise refused(name[:64], "must not contain the character NUL")
+        raise refused(name[:64], "must not contain a NUL character")
     return text

@@ -182,17 +182,17 @@ class Batcher:
         self._reset()
         self.store.abandon()
 
-    # How a queued write is started.
+    # Starting queued writes.
 
     def nudge(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Send the writes that this iteration of the loop queues together at its end, or earlier if there are many."""
+        """Send the writes of this iteration of the loop in one batch, at its end or earlier if there are many."""
         if loop not in self._nudged:
             self._nudged.add(loop)
-            loop.call_soon(self._end_of_turn, loop)
+            loop.call_soon(self._end_of_iteration, loop)
         elif self._pipeline.is_early(len(self.queue)):
             self._pipeline.send(self, loop)
 
-    def _end_of_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _end_of_iteration(self, loop: asyncio.AbstractEventLoop) -> None:
         self._nudged.discard(loop)
         self.send_queued(loop)
 
@@ -205,9 +205,9 @@ class Batcher:
         with self.mutex:
             self._wake_at(-math.inf)
 
-    def wake_thread_at(self, moment: float) -> None:
+    def wake_thread_at(self, deadline: float) -> None:
         with self.mutex:
-            self._wake_at(moment)
+            self._wake_at(deadline)
 
     def help(self) -> None:
         """Commit a batch on the calling thread if the store is idle; otherwise wake the I/O thread."""
@@ -221,12 +221,12 @@ class Batcher:
             if self.queue or (self._thread is None and self._purge_at < math.inf):
                 self._wake_at(-math.inf)
 
-    def _wake_at(self, moment: float) -> None:
+    def _wake_at(self, deadline: float) -> None:
         """Make sure that the I/O thread is awake at this time (minus infinity: at once). The caller holds the mutex."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="onceward-store", daemon=True)
             self._thread.start()
-        self._wakeup.wake_at(moment)
+        self._wakeup.wake_at(deadline)
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -309,7 +309,7 @@ class Batcher:
             self.fail(batch, StoreUnavailable(str(error)) if error.transient else WriteRefused(str(error)))
         except OncewardError as error:
             self.fail(batch, error)
-        except Exception as error:  # noqa: BLE001  # a bug in a store must not end the thread; it may have applied any
+        except Exception as error:  # noqa: BLE001  # a bug in a store must not end the thread; writes may be applied
             self.fail(batch, StoreUnavailable(f"the store failed unexpectedly: {error!r}"))
         else:
             self._resolve(batch, results)

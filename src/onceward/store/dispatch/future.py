@@ -31,7 +31,7 @@ class driving:  # noqa: N801  # used as a function
     __slots__ = ("_outer",)
 
     def __enter__(self) -> None:
-        self._outer = getattr(_driver, "loop", _NOBODY)
+        self._outer = getattr(_driver, "loop", _NO_DRIVER)
         _driver.loop = running_loop()
 
     def __exit__(self, *raised: object) -> None:
@@ -41,24 +41,24 @@ class driving:  # noqa: N801  # used as a function
 def driven() -> bool:
     """Return whether a driver, and not an event loop, steps the current coroutine.
 
-    Inside a driver, an effect may start another event loop. That loop is not the one under which the driver started.
+    Inside a driver, an effect may start its own event loop. Coroutines on that loop are not stepped by the driver.
     """
-    return getattr(_driver, "loop", _NOBODY) is running_loop()
+    return getattr(_driver, "loop", _NO_DRIVER) is running_loop()
 
 
 # Like `asyncio.get_running_loop`, but returns None if no loop is running.
 running_loop: Callable[[], asyncio.AbstractEventLoop | None] = asyncio._get_running_loop  # noqa: SLF001  # asyncio exports it for event loops
 
 
-_NOBODY = object()
+_NO_DRIVER = object()
 
 
 class Waiter:
     """The object that a task waits for, in place of an asyncio future.
 
     `wake` steps the task at once. An asyncio future would schedule the step for the next iteration of the loop, and all
-    requests that run in between would push the task's data out of the CPU caches. One task waits for a waiter, once. It
-    has only the parts of a future that asyncio's tasks use.
+    requests that run in between would push the task's data out of the CPU caches. One task waits for a waiter, once. A
+    waiter has only the methods of a future that asyncio's tasks call.
     """
 
     __slots__ = ("_asyncio_future_blocking", "_cancelled", "_context", "_loop", "_step")
@@ -165,7 +165,7 @@ class StoreFuture(Generic[T]):
         if self.done:
             return self.result()
         loop = running_loop()
-        if getattr(_driver, "loop", _NOBODY) is loop:  # `driven()`, inlined
+        if getattr(_driver, "loop", _NO_DRIVER) is loop:  # `driven()`, inlined
             yield self
             return self.result()
         waiter, timer = self._wait_on(loop or asyncio.get_running_loop())

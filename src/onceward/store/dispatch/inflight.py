@@ -144,7 +144,7 @@ class BatcherCallbacks(Protocol):
         """Wake the I/O thread at once."""
         ...
 
-    def wake_thread_at(self, moment: float) -> None:
+    def wake_thread_at(self, deadline: float) -> None:
         """Wake the I/O thread at this time, to check on the in-flight batch (`Pipeline.check_at`)."""
         ...
 
@@ -167,9 +167,9 @@ class InflightBatch:
         self.loop = loop
         self.batcher = batcher
         self.sent_at = time.monotonic()
-        # A loop that never completes the batch is detected, and sooner if the batch has writes of others.
-        alone = all(queued.loop is loop for queued in batch)
-        self.overdue_at = self.sent_at + (LOST_LOOP_SECONDS if alone else LOOP_GRACE_SECONDS)
+        # A loop that does not complete the batch is detected, and sooner if the batch has writes of other callers.
+        is_one_loop = all(queued.loop is loop for queued in batch)
+        self.overdue_at = self.sent_at + (LOST_LOOP_SECONDS if is_one_loop else LOOP_GRACE_SECONDS)
         self.lock = threading.Lock()  # held briefly, while results are read and while `over` is decided
         self.over = False  # set by the one thread that ends the batch
 

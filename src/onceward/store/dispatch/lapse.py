@@ -1,4 +1,4 @@
-"""Lapsed claims that are not repeatable are put in doubt here, a page at a time.
+"""Put lapsed claims that are not repeatable in doubt, a page at a time.
 
 Each write is guarded by the version that was read, and the store checks that the lease has lapsed. So a holder that
 renews or settles at the same time wins.
@@ -14,7 +14,7 @@ from onceward.store.write_id import write_id
 
 
 class LapsedClaims:
-    """Abandons lapsed claims, and repeats writes whose results were lost under the same ids."""
+    """Writer that puts lapsed claims in doubt. It repeats a write whose result was lost, under the same write id."""
 
     def __init__(self) -> None:
         self._undecided: list[Move] = []

@@ -150,7 +150,7 @@ def release_for(write: Write, result: WriteResult) -> Move | None:
     """Return the write that gives back a claim that nothing waits for, or None if the write got no claim.
 
     A claim that took over from a silent holder is not released: the key must not read as absent, because that holder
-    may have done something. Its lease ends instead, so that the next holder takes over and knows.
+    may have done something. Its lease ends instead, so that the next holder takes over, and knows that it did.
     """
     if not isinstance(write, Begin) or result.entry is None:
         return None
@@ -169,9 +169,9 @@ def give_back(
     *,
     notify_doubt: Callable[[Write, WriteResult], WriteResult] = lambda _, a: a,
 ) -> None:
-    """Undo a `begin` whose caller is gone.
+    """Undo a `begin` whose caller no longer waits.
 
-    If its result was lost, the write is sent again under its id to find out, and `notify_doubt` gets that result.
+    If its result was lost, the write is sent again under its id to get the result, which is passed to `notify_doubt`.
     """
     release = release_for(write, notify_doubt(write, store.commit([write])[0]) if result is None else result)
     if release is not None:

@@ -88,10 +88,10 @@ class Renewals:
 
     def next_at(self) -> float:
         """Return the time at which something is due, or infinity."""
-        moment = self._next_renewal_at if self._active else math.inf
+        earliest = self._next_renewal_at if self._active else math.inf
         if self._watches:
-            moment = min(moment, *(watch.next_at for watch in self._watches))
-        return min(moment, self._timers[0][0]) if self._timers else moment
+            earliest = min(earliest, *(watch.next_at for watch in self._watches))
+        return min(earliest, self._timers[0][0]) if self._timers else earliest
 
     def add(self, renewal: Renewal) -> None:
         self._active[id(renewal)] = renewal
@@ -118,7 +118,7 @@ class Renewals:
                 continue
             last = renewal.last_write
             decided = last is not None and last.done
-            if now >= renewal.until or (last is not None and decided and not _renewed(last)):
+            if now >= renewal.until or (last is not None and decided and not _may_be_held(last)):
                 del self._active[id(renewal)]
                 continue
             renewal.next_at = now + renewal.every
@@ -179,7 +179,7 @@ class Renewals:
         return waiting  # type: ignore[return-value]  # futures of every kind
 
 
-def _renewed(last_write: StoreFuture[WriteResult]) -> bool:
+def _may_be_held(last_write: StoreFuture[WriteResult]) -> bool:
     """Return whether the claim may still be held: false only if the store refused. A failed renewal is tried again."""
     try:
         result = last_write.result()

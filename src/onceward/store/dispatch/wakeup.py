@@ -18,11 +18,11 @@ class Wakeup:
         self._until = -math.inf  # the end of the sleep; minus infinity while the thread is awake
         self.called = False  # whether there is work to do at once
 
-    def wake_at(self, moment: float) -> None:
+    def wake_at(self, deadline: float) -> None:
         """Make sure that the thread is awake at this time. Minus infinity means at once."""
-        if moment == -math.inf:
+        if deadline == -math.inf:
             self.called = True
-        if moment < self._until:
+        if deadline < self._until:
             self._until = -math.inf
             self._lock.release()
 

@@ -24,8 +24,8 @@ except ImportError as missing:
     raise InvalidStoreUrl("PostgreSQL stores need psycopg: pip install 'onceward[postgres]'") from missing
 
 
-# First a statement that waits for a lock gives up, then one that is slow, and last the client gives up on the server.
-# The order matters, because only the last one leaves open whether the batch was applied.
+# Timeouts of a statement that waits for a lock, of a slow statement, and of a server that does not reply. They increase
+# in this order, because only after the last one it is unknown whether the batch was applied.
 LOCK_SECONDS = 2
 STATEMENT_SECONDS = 4
 REPLY_SECONDS = 5
@@ -72,9 +72,9 @@ FROM platform_idempotency_meta m
 # The advisory locks: the letters "once", with 1 for schema changes and 2 (inside the functions) for insert and purge.
 _LOCKS = 0x6F6E6365
 
-# Classes and codes of errors after which nothing of the batch was applied and the connection is still usable.
+# SQLSTATE classes and codes after which nothing of the batch was applied and the connection is still usable.
 _REFUSED_DATA = ("22", "23", "54")
-_LATER = frozenset({"40001", "40P01", "55P03", "57014"})
+_TRANSIENT = frozenset({"40001", "40P01", "55P03", "57014"})
 
 _T = TypeVar("_T")
 ResultRow: TypeAlias = TupleRow
@@ -241,8 +241,8 @@ class PostgresConnection:
             raise StoreUnavailable("PostgreSQL does not respond") from error
         except psycopg.Error as error:
             state, reason = error.sqlstate or "", error.diag.message_primary or str(error)
-            if state in _LATER:
-                raise BatchFailed(f"PostgreSQL gave up on the batch: {reason}", transient=True) from error
+            if state in _TRANSIENT:
+                raise BatchFailed(f"PostgreSQL cancelled the batch: {reason}", transient=True) from error
             if state.startswith(_REFUSED_DATA) or (isinstance(error, psycopg.DataError) and not state):
                 raise BatchFailed(f"PostgreSQL refused the data: {reason}") from error
             self.drop()
@@ -334,7 +334,7 @@ def _prepare(connection: TimeoutConnection) -> None:
 def _create(connection: TimeoutConnection) -> None:
     """Create or upgrade the tables under an advisory lock of the session.
 
-    A lock of the transaction would not do: a transaction that began before it got the lock would still trust its
+    A lock of the transaction would not be enough: a transaction that began before it got the lock would still use its
     catalog cache, in which the tables are missing. If anything fails, closing the connection releases the lock.
     """
     connection.execute(f"SET lock_timeout = '{OPEN_SECONDS}s'")

@@ -9,7 +9,7 @@ _READ, _WRITTEN, _SEQUENCE = (
     ("platform_idempotency_keys", "platform_idempotency_chunks"),
     "platform_idempotency_versions",
 )
-# PostgreSQL truncates a longer name, which is then the name of another role.
+# The longest name of a role. PostgreSQL truncates a longer one, and the result may be the name of another role.
 _ROLE_BYTES_MAX = 63
 
 # The privileges that the current role lacks, as a text.

@@ -1,7 +1,7 @@
 """The PostgreSQL store: one connection, one round trip for each batch.
 
-`commit.sql` applies the rules of the claim state machine inside the database, because only there rows can be checked
-and locked in one round trip. The contract tests compare it with `core.claim`.
+`commit.sql` applies the rules of the claim state machine inside the database, because only the database can check and
+lock rows in one round trip. The contract tests compare it with `core.claim`.
 """
 
 from __future__ import annotations
@@ -64,12 +64,14 @@ class PostgresStore:
         """
         writes = encoded.writes
         results = self._decided_results(encoded, rows)
-        while gone := [n for n, result in enumerate(results) if result is None]:
+        while undecided := [n for n, result in enumerate(results) if result is None]:
             try:
-                again = self.commit([writes[n] for n in gone])
+                again = self.commit([writes[n] for n in undecided])
             except BatchFailed as error:
-                raise StoreUnavailable(f"only a part of the batch was decided: {error}") from error
-            for n, result in zip(gone, again, strict=True):
+                raise StoreUnavailable(
+                    f"PostgreSQL returned the results of only a part of the batch: {error}"
+                ) from error
+            for n, result in zip(undecided, again, strict=True):
                 results[n] = result
         return cast("list[WriteResult]", results)
 
@@ -113,7 +115,7 @@ class PostgresStore:
         self.connection.check()
 
     def bind(self, connection: object) -> BoundConnection:
-        """Bind to a caller's transaction on this database. It locks only the row of the claim, and blocks no one."""
+        """Bind to a caller's transaction on this database. It locks only the row of the claim, and delays no batch."""
         return BoundConnection(caller_connection(connection, POSTGRES), POSTGRES, self._clock)
 
     def abandon(self) -> None:

@@ -74,7 +74,7 @@ def parse_target(url: str) -> RedisTarget:
         query = {name: values[-1] for name, values in parse_qs(parts.query, strict_parsing=bool(parts.query)).items()}
         login, at, hosts = parts.netloc.rpartition("@")
         nodes = tuple(_address(host) for host in hosts.split(","))
-        database = _whole(parts.path.strip("/") or "0")
+        database = _whole_number(parts.path.strip("/") or "0")
         parts.netloc.encode()  # raises for a lone surrogate
     except ValueError:
         # The part that could not be parsed may belong to a password, so it is not shown.
@@ -106,11 +106,11 @@ def parse_target(url: str) -> RedisTarget:
     try:
         make_driver_connection(target, nodes[0])
     except (TypeError, ValueError, RedisError):
-        raise InvalidStoreUrl("the options of the Redis store URL contradict each other") from None
+        raise InvalidStoreUrl("the options of the Redis store URL cannot be combined") from None
     return target
 
 
-def _whole(text: str) -> int:
+def _whole_number(text: str) -> int:
     if not text.isdecimal():
         raise ValueError("not a number")
     return int(text)
@@ -160,7 +160,7 @@ class RedisConnection:
         self._connections: dict[Address, DriverConnection] = {}
         self._owners: list[Address | None] = []
         self._durable = True
-        self._is_alone = False
+        self._is_single_server = False
 
     def open(self, nodes: Sequence[Address]) -> list[Address]:
         """Connect to the first available node, find out which node owns which bucket, and return the current nodes."""
@@ -168,18 +168,18 @@ class RedisConnection:
         is_cluster = info.get("cluster_enabled", "1" if self._target.cluster else "0") == "1"
         if self._target.cluster and not is_cluster:
             raise InvalidStoreUrl("the store URL says +cluster, but this Redis is a single server")
-        self._is_alone = info.get("cluster_enabled") == "0"
+        self._is_single_server = info.get("cluster_enabled") == "0"
         if not is_cluster:
             self._owners = [address] * BUCKETS
             return list(nodes)
         try:
-            shares = _ask(self._connections[address], encode("CLUSTER", "SLOTS"))
+            slot_ranges = _ask(self._connections[address], encode("CLUSTER", "SLOTS"))
         except (RedisError, OSError) as error:
             raise _unreachable(error) from error
-        if isinstance(shares, ResponseError):
-            raise _refused_error(shares) from shares
+        if isinstance(slot_ranges, ResponseError):
+            raise _refused_error(slot_ranges) from slot_ranges
         slots: dict[int, Address] = {}
-        for first, last, (host, port, *_), *_ in cast("list[tuple[int, int, tuple[bytes | None, int]]]", shares):
+        for first, last, (host, port, *_), *_ in cast("list[tuple[int, int, tuple[bytes | None, int]]]", slot_ranges):
             owner = (host.decode() if host else address[0], port)
             slots.update(dict.fromkeys(range(first, last + 1), owner))
         self._owners = [slots.get(slot) for slot in _SLOTS]
@@ -201,9 +201,9 @@ class RedisConnection:
         return self._replies(requests, requests, durable=durable)
 
     def can_pipeline(self, *, durable: bool) -> bool:
-        """Return whether there is one plain connection, to a server that is durable if it has to be."""
+        """Return whether a batch can be sent without waiting: to one server, without TLS, and durable if needed."""
         return (
-            self._is_alone
+            self._is_single_server
             and len(self._connections) == 1
             and not self._target.secure
             and (self._durable or not durable)
@@ -272,10 +272,10 @@ class RedisConnection:
         for (driver, _), data in zip(batches, encoded, strict=True):
             driver.send_packed_command([data])
         for driver, steps in batches:
-            for _, whose in steps:
+            for _, request_or_none in steps:
                 reply = _read(driver)
-                if whose is not None:
-                    whose.reply = reply
+                if request_or_none is not None:
+                    request_or_none.reply = reply
 
     def _steps(self, group: list[_Request]) -> list[tuple[Command, _Request | None]]:
         steps: list[tuple[Command, _Request | None]] = []
@@ -288,14 +288,14 @@ class RedisConnection:
         return steps
 
     def _must_resend(self, request: _Request) -> bool:
-        """Return whether the server did not run the command, after noting where or how it has to be sent again."""
+        """Return whether the server did not run the command; if so, note where and how it has to be sent again."""
         reply = request.reply
         if isinstance(reply, NoScriptError):
             request.load = True
             return True
         if not isinstance(reply, AskError | MovedError):
             return False
-        # A node that does not know its own host name leaves it out. Then it is the host that replied.
+        # A node that does not know its own host name leaves it out. It then means the host that replied.
         request.address = (reply.host or request.address[0], reply.port)
         request.load = False
         request.asking = not isinstance(reply, MovedError)
@@ -344,7 +344,7 @@ def _info(driver: DriverConnection) -> dict[str, str]:
     text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else ""
     info = {name: value for name, _, value in (row.partition(":") for row in text.splitlines())}
     if info.get("loading") == "1":
-        # While it loads its log, even a durable server reports that it has none.
+        # While a durable server loads its append-only file, it reports that it has none.
         raise BusyLoadingError("the server is still loading its data")
     return info
 
@@ -380,7 +380,7 @@ def _refused_error(error: ResponseError) -> StoreUnavailable | BatchFailed:
     if "WRONGTYPE" in str(error):
         # Other writes of the batch may have been applied. They are sent again, and their write ids show that.
         return BatchFailed(f"a Redis key of the store has a value of another type: {error}")
-    return StoreUnavailable(f"the Redis store refused: {type(error).__name__}: {error}")
+    return StoreUnavailable(f"the Redis server returned an error: {type(error).__name__}: {error}")
 
 
 # The slot in a cluster is the CRC of the hash tag, which is the bucket.

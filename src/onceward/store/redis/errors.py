@@ -6,8 +6,8 @@ Too many clients, no memory, a full disk, a server that loads its data and a clu
 from __future__ import annotations
 
 _LOGIN = "check the user and the password in the URL"
-# The driver's class, the server's error word, and what to do. The driver omits the word if it has a class for the
-# error. Errors of a script or a pipelined batch have only the word.
+# The driver's class, the first word of the server's error, and what to do. The driver omits the word if it has a class
+# for the error. Errors of a script or a pipelined batch have only the word.
 _PERMANENT = (
     ("AuthenticationError", "WRONGPASS", _LOGIN),
     ("AuthenticationWrongNumberOfArgsError", "NOAUTH", _LOGIN),

@@ -1,8 +1,8 @@
 """RESP, the protocol of Redis: encode commands, and decode replies as they arrive, so that an event loop never waits.
 
-Each call makes two commands, begin and settle. They are encoded in one step from a template for each bucket, because
-encoding them word by word took a tenth of the time of a keyed request. Only scripts that write are sent this way. They
-reply with a string or an error.
+Each call of the ledger sends two commands, begin and settle. They are encoded in one step from a template for each
+bucket, because encoding them word by word took a tenth of the time of a keyed request. A pipeline sends only scripts
+that write. They reply with a string or an error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Refusal(str):
 
 
 class RedisPipeline:
-    """Commands that were sent on a socket. It has a timeout, so its descriptor is non-blocking."""
+    """Commands that were sent on a socket. The socket has a timeout, so its descriptor is non-blocking."""
 
     __slots__ = ("_at", "_data", "_deadline", "_expected", "_failure", "_is_refused", "_received", "_rest", "_socket")
 
@@ -220,7 +220,7 @@ def _bytes_of(text: str) -> int:
 
 def encode(*arguments: Argument) -> Command:
     """Encode any command. The driver's own encoder would take most of the time of a batch."""
-    measured: list[int | bytes] = []
+    sizes_and_data: list[int | bytes] = []
     for argument in arguments:
         # Separate checks: a union type would be created again for each argument.
         if isinstance(argument, str):
@@ -229,8 +229,8 @@ def encode(*arguments: Argument) -> Command:
             data = b"%d" % argument
         else:
             data = bytes(argument)  # no copy if it is bytes already
-        measured += (len(data), data)
-    return _form(len(arguments)) % tuple(measured)
+        sizes_and_data += (len(data), data)
+    return _form(len(arguments)) % tuple(sizes_and_data)
 
 
 @functools.cache

@@ -1,8 +1,9 @@
 """The Redis store: a script decides each write inside the server, and a pipeline sends a batch.
 
-`commit.lua` has the claim state machine and the layout of the data. This module encodes writes as its arguments and
-decodes its replies, and `connection.py` sends them. Redis runs a batch as many scripts, so each write is atomic by
-itself and has the time of its own call: "once per batch" of rule 5 means once per write here.
+`commit.lua` contains the claim state machine, and describes the layout of the data. This module encodes writes as
+arguments of the script and decodes its replies, and `connection.py` sends them. Redis runs the script once per write,
+so each write of a batch is atomic by itself and reads the clock for itself: "once per batch" in rule 5 means once per
+write here.
 """
 
 from __future__ import annotations
@@ -115,14 +116,14 @@ class RedisStore:
             # The hash distributes entries evenly, so an equal share of each bucket usually gives the page at once.
             share = -(-(limit - purged) // BUCKETS)
             calls = [_script(bucket, [names.due], "due", now, b"", share) for bucket, names in enumerate(self._names)]
-            doomed = [
+            purges = [
                 _script(bucket, [names.entry + member, names.chunks + member, *names[2:5]], "purge", now, member)
                 for bucket, (names, members) in enumerate(zip(self._names, self._send(calls), strict=True))
                 for member in cast("list[bytes]", members)
             ]
-            if not doomed:
+            if not purges:
                 break
-            purged += sum(cast("list[int]", self._send(doomed[: limit - purged])))
+            purged += sum(cast("list[int]", self._send(purges[: limit - purged])))
         return purged
 
     def lapsed(self, limit: int) -> Sequence[Entry]:
@@ -134,19 +135,19 @@ class RedisStore:
             for bucket, members in enumerate(self._send(calls))
             for member in cast("list[bytes]", members)
         ]
-        return sorted(self._checked(places), key=lambda entry: entry.lease_until)[:limit]
+        return sorted(self._reindex(places), key=lambda entry: entry.lease_until)[:limit]
 
     def _index_once(self) -> None:
-        """Add claims to the index that a process of schema 1 left out, once for each store object."""
+        """Add the claims that processes of schema 1 did not index to the index of lapses, once per store object."""
         if not self._indexed:
             at = _from_cursor("")
             while places := self._places(None, Status.IN_PROGRESS, at, PAGE_MAX):
-                self._checked(places)
+                self._reindex(places)
                 at = places[-1]
             self._indexed = True
 
-    def _checked(self, places: Sequence[Place]) -> list[Entry]:
-        """Return the claims that are not repeatable and have lapsed, and correct the index for all these places."""
+    def _reindex(self, places: Sequence[Place]) -> list[Entry]:
+        """Correct the index of lapses for these places, and return their claims that lapsed and are not repeatable."""
         now = self._now()
         keys = [(b, [self._names[b].entry + member, self._names[b].lapse], member) for b, member in places]
         replies = self._send([_script(bucket, names, "check", now, member) for bucket, names, member in keys])
@@ -262,7 +263,10 @@ class RedisStore:
         return found
 
     def _places(self, scope: str | None, status: Status | None, after: Place, wanted: int) -> list[Place]:
-        """Return the next members of the index, in order: none at the end, and few only if many were just purged."""
+        """Return the next members of the index, in order; an empty list means the end.
+
+        The list has fewer than `wanted` members near the end, or if members were purged meanwhile.
+        """
         index = 3 if status in UNFINISHED else 2
         first, member = after
         low, high = (b"-", b"+") if scope is None else (b"[%s\x00" % scope.encode(), b"(%s\x01" % scope.encode())
@@ -345,7 +349,7 @@ class _RedisSentBatch:
         return self._pipeline.poll()
 
     def finish(self) -> list[WriteResult]:
-        if self._pipeline.is_whole:  # others may already use the connection
+        if self._pipeline.is_whole:  # do not touch the connection: other callers may already use it
             return self._store.results_of(self._encoded, self._pipeline.replies())
         with self._store.closing_on_error():
             replies = self._connection.receive(self._encoded.calls, self._pipeline)
@@ -394,4 +398,4 @@ def _from_cursor(cursor: str) -> Place:
     try:
         return int(cursor[:2], 16), base64.b64decode(cursor[2:], b"-_", validate=True)
     except ValueError:
-        raise InvalidOption("the cursor is not one that a scan of this store returned") from None
+        raise InvalidOption("the cursor was not returned by a scan of this store") from None

@@ -29,8 +29,9 @@ MOVE = (
     " note = ?, response_status = ?, response_headers = ?, response_body = ?, response_chunks = ?"
     " WHERE scope = ? AND key = ?"
 )
-# Many rows in one statement, during which the interpreter's lock (GIL) is free. `OR FAIL`, because a failure here rolls
-# back the whole transaction. Otherwise SQLite keeps a journal for each such statement, which costs more than it saves.
+# Many rows in one statement, during which the interpreter's lock (GIL) is free. `OR FAIL` is enough, because a failure
+# rolls back the whole transaction. Without it, SQLite keeps a journal for each such statement, which costs more than
+# the single statement saves.
 _INSERT_MANY = f"INSERT OR FAIL INTO platform_idempotency_keys ({COLUMNS}) VALUES "  # noqa: S608
 _MOVED = (
     "status", "write_id", "lease_until", "expires_at", "completed_at", "note", "response_status", "response_headers",
@@ -46,8 +47,8 @@ TAKE = (
     " lease_until = ?, expires_at = ?, completed_at = NULL, user_id = ?, endpoint = ?, note = ?, response_status = NULL,"
     " response_headers = NULL, response_body = NULL, response_chunks = 0, claimed_at = ? WHERE scope = ? AND key = ?"
 )
-# With 21 columns, fewer than the 999 parameters that every SQLite accepts. The statement for each number of rows stays
-# prepared.
+# 32 rows of 21 columns have fewer than the 999 parameters that every SQLite accepts. The statement for each number of
+# rows stays prepared.
 ROWS_MAX = 32
 # Statements with guards, for a write that needs no transaction around it. The last guard reads the clock once the file
 # is locked: the decision that was made before may be too old by then.

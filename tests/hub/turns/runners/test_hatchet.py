@@ -396,4 +396,4 @@ def test_while_hatchet_does_not_answer_the_sweep_runs_turns(
 
     asyncio.run(story())
     assert "hatchet_start_failed" in caplog.text
-    assert "the sweep runs the turn" in caplog.text
+    assert "the next sweep runs the turn" in caplog.text

@@ -1,7 +1,7 @@
 """Checkpoints: the position where a run stopped, so that the next run resumes there.
 
-A checkpoint only saves time: entries that are inserted twice are found to exist. So it may be lost, or be a little
-behind, but it must never be ahead of the commits.
+A checkpoint only saves time: an entry that is inserted again is recognised as a duplicate. So a checkpoint may be lost,
+or be a little behind the commits, but it must never be ahead of them.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def format_of(path: Path) -> str | None:
 
 def _json_format(path: Path, plain: bytes) -> str:
     if path.name == "result.json" or path.suffix == ".json":
-        # An export has many lines; a single object on one line may be anything else.
+        # An export begins with a line `{` and spans many lines, or at least has its messages or chats.
         first = plain.partition(b"\n")[0].strip()
         return "telegram" if first == b"{" or b'"messages"' in plain or b'"chats"' in plain else "jsonl"
     return "jsonl"

@@ -45,7 +45,7 @@ class JsonLines:
         goes_on = False
         for line in lines(file):
             begin, offset = offset, offset + len(line)
-            # Skip the rest of a line that is too long; its first piece has failed.
+            # Skip the rest of a line that is too long. Its first piece was reported as a failed message.
             was_cut, goes_on = goes_on, len(line) == MESSAGE_BYTES_MAX and not line.endswith(b"\n")
             if not was_cut and line.strip():
                 make = functools.partial(self._payload, line)

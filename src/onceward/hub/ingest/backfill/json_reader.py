@@ -12,7 +12,7 @@ from onceward.core.canonical import Json
 from onceward.core.json_text import refused
 
 PIECE = 1024 * 1024
-# Larger than any real value: a message, or a field of a chat.
+# Longer than any message, or any other field of a chat.
 VALUE_LENGTH_MAX = 64 * 1024 * 1024
 _BLANK = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"[-+0-9.eE]+")

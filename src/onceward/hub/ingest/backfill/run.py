@@ -20,7 +20,7 @@ from onceward.hub.ingest.payload import Payload
 
 CHUNK = 500
 CHUNK_MAX = 1000
-# A chunk also ends at this size, because it is one transaction, and perhaps one request.
+# A chunk also ends at this size, because it is inserted in one transaction, and with --hub in one request.
 CHUNK_BYTES = 4 * 1024 * 1024
 
 ACTIONS = ("inserted", "updated", "unchanged", "stale", "skipped", "ignored", "failed")
@@ -148,7 +148,7 @@ class Backfill:
                     yield chunk
                     chunk = _Chunk(position=chunk.position, done=chunk.done)
         except InvalidInput as error:
-            # The archive itself is damaged from here on. Earlier messages are inserted; the next run tries again here.
+            # The archive cannot be read any further. The messages before are inserted; the next run resumes here.
             chunk.troubles.append((Item("the archive", chunk.position, chunk.done, 0, lambda: None), str(error)))
             self.summary.finished = False
         if chunk.count:

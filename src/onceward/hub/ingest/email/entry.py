@@ -85,9 +85,7 @@ def payload_of(message: MailMessage, overrides: MailOverrides) -> Payload:
         why = "It is identified by its subject without Re:, Fwd: and tags; participants do not matter."
     else:
         keys = thread_v2_keys(references, in_reply_to, id_of_it, message.subject)
-        why = (
-            "It is identified by its thread's first mail, as its headers name it, or by its subject if they name none."
-        )
+        why = "It is identified by the first mail of its thread, or by its subject if the headers name no first mail."
     clean_text = clean(message.body.text)
     metadata: dict[str, Json] = {
         "source_time": _source_time(message),

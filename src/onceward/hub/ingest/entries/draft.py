@@ -93,7 +93,11 @@ def draft_of(payload: Payload, policies: Mapping[str, Policy], *, strict: bool =
     if policy is None:
         return Draft(payload, (*texts[:-2], metadata, None, None, None), None, None, None, is_strict)
     if primary is None and policy.secondary_role == "hint":
-        raise refused(PRIMARY, f"is required, because the secondary key of {policy.policy_key} is only a hint")
+        raise refused(
+            PRIMARY,
+            f"is required, because the secondary key of {policy.policy_key} does not identify an entry"
+            " (secondary_role is hint)",
+        )
     number = policy.policy_id
     return Draft(
         payload,
@@ -116,7 +120,7 @@ def metadata_text(metadata: Json) -> str:
     if size > METADATA_BYTES_MAX:
         raise refused("metadata", f"must be at most {METADATA_BYTES_MAX} bytes of compact JSON, got {size}")
     if "\\u0000" in text and has_nul(metadata):
-        raise refused("metadata", "must not contain the character NUL")
+        raise refused("metadata", "must not contain a NUL character")
     if text.count("{") + text.count("[") > NESTING_MAX and depth(metadata) > NESTING_MAX:
         raise refused("metadata", f"is nested deeper than {NESTING_MAX} levels")
     return text
@@ -125,7 +129,8 @@ def metadata_text(metadata: Json) -> str:
 def _unknown(payload: Payload) -> InvalidInput:
     names = sorted(str(name)[:64] for name in payload.keys() - _ALLOWED)
     return InvalidInput(
-        f"unknown columns: {', '.join(map(repr, names))}", tuple((name, "is not a column") for name in names)
+        f"unknown columns: {', '.join(map(repr, names))}",
+        tuple((name, "is not a column of an entry") for name in names),
     )
 
 
@@ -170,14 +175,14 @@ def _policy(
     if name is None:
         closed = source.strip().lower().startswith(_FAIL_CLOSED)
         if closed or has_key or number is not None:
-            why = "needs a policy and a key" if closed else "has a key or a policy id, so it must name its policy"
+            why = "must have a policy and a key" if closed else "that has a key or a policy id must name its policy"
             raise refused(POLICY_KEY, f"is missing: an entry of source {source[:64]!r} {why}")
         return None
     if not isinstance(name, str) or not name.strip():
         raise refused(POLICY_KEY, "must be the name of a policy")
     policy = policies.get(name)
     if policy is None or not policy.enabled:
-        raise refused(POLICY_KEY, f"{name[:128]!r} is {'not a known' if policy is None else 'a disabled'} policy")
+        raise refused(POLICY_KEY, f"{name[:128]!r} is {'an unknown' if policy is None else 'a disabled'} policy")
     if number is not None and (number != policy.policy_id or isinstance(number, bool)):
         raise refused(POLICY_ID, f"is not the id of {name}")
     if not _fits(policy.source, policy.content_type, source, content_type):

@@ -114,7 +114,7 @@ def _insert(
     outcomes = _run_singly(tx, table, drafts) if singly else _run(table, drafts)
     if event_of(tx, request) is not None:
         # Another run of the same request was in progress. This one waited for its rows, and sees its events now.
-        raise TransactionConflict("another run of the same request has finished meanwhile; try again")
+        raise TransactionConflict("another run of the same request has finished first; send it again")
     event_ids = append_events(tx, schema, outcomes, policies, request)
     return [Inserted(outcome, place, event_ids.get(place)) for place, outcome in enumerate(outcomes)]
 

@@ -79,7 +79,7 @@ def _as_found(outcome: EntryOutcome, draft: Draft | OncewardError) -> EntryOutco
         return outcome
     if outcome.row[ENTRY_ID] < 0:
         # A dry run would insert it, so the entry was deleted.
-        return EntryOutcome("failed", error=NotFound("the entry that this item matched does not exist any more"))
+        return EntryOutcome("failed", error=NotFound("the entry that this item matched no longer exists"))
     if draft.policy is None or draft.policy.conflict_action == "skip":
         return outcome
     try:

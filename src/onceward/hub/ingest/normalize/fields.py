@@ -70,7 +70,7 @@ def storable(place: str, value: Json) -> str:
     if not isinstance(value, str):
         raise refused(place, "must be a string")
     if "\0" in value:
-        raise refused(place, "must not contain the character NUL")
+        raise refused(place, "must not contain a NUL character")
     if not value.isascii():
         bytes_of(place, value)
     return value

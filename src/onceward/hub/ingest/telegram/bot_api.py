@@ -26,7 +26,7 @@ MESSAGES = (
     "guest_message",
 )
 _FORWARDED = frozenset({"forward_origin", "forward_from", "forward_sender_name", "forward_from_chat"})
-# A message with one of these fields reports an event in the chat. They are not read from an export either.
+# A message with one of these fields reports an event in the chat. Without content, it is refused, as in an export.
 _SERVICE = frozenset({
     "boost_added", "channel_chat_created", "chat_background_set", "chat_owner_changed", "chat_owner_left",
     "chat_shared", "checklist_tasks_added", "checklist_tasks_done", "connected_website", "delete_chat_photo",
@@ -60,8 +60,8 @@ def read_update(sent: Fields) -> TelegramMessage:
         )
     if len(carried) > 1:
         raise InvalidInput(
-            f"the update has {len(carried)} messages; Telegram sends one at a time",
-            tuple((kind, "is not the only message") for kind in carried),
+            f"the update has {len(carried)} messages; send one message per update",
+            tuple((kind, "is one of several messages; send only one") for kind in carried),
         )
     return read_message(sent.within(carried[0]))
 

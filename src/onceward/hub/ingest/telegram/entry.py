@@ -19,7 +19,7 @@ from onceward.hub.ingest.telegram.media import NO_MEDIA, Media
 SOURCE = "telegram"
 LINK, THOUGHT, NOTE = "link", "thought", "note"
 CONTENT_TYPES = (THOUGHT, NOTE, LINK)
-# Far more than a Telegram message can contain. Metadata is limited, and an entry must not fail because of many links.
+# More links than a Telegram message can contain. The size of metadata is limited, and must not fail an entry.
 _URLS_LENGTH_MAX = 8 * 1024
 
 
@@ -96,14 +96,14 @@ def payload_of(message: TelegramMessage, overrides: TelegramOverrides) -> Payloa
 
 def _classified(message: TelegramMessage, overrides: TelegramOverrides, address: Address | None) -> tuple[str, str]:
     if overrides.content_type == LINK and address is None:
-        raise refused("content_type", "is link, but the message has no http or https URL")
+        raise refused("content_type", "is 'link', but the message has no http or https URL")
     if overrides.content_type is not None:
         return overrides.content_type, f"It is a {overrides.content_type} because content_type says so."
     if address is None:
         return THOUGHT, "It is a thought because it has no URL. Only content_type can make it a note."
     if message.url is not None:
         return LINK, f"It is a link because of {message.url_place}."
-    return LINK, "It is a link because its text contains a URL; the first one counts."
+    return LINK, "It is a link because its text contains a URL; the first URL is used."
 
 
 def _keyed(
@@ -118,7 +118,7 @@ def _keyed(
             raise refused(place, f"is missing; a {content_type} is identified only by its chat id and message id")
     keys = thought_keys(message.chat_id, message.message_id, clean_text)
     if keys.secondary is None:
-        return keys, "It is identified by its chat id and message id. Without text it has no hint."
+        return keys, "It is identified by its chat id and message id. It has no text, so it has no secondary key."
     return keys, "It is identified by its chat id and message id; its text is a hint."
 
 

@@ -135,7 +135,7 @@ def _contact(sent: Fields) -> str | None:
 
 
 def _place(sent: Fields) -> str | None:
-    """Return the coordinates to a metre, which is finer than either form provides."""
+    """Return the coordinates, rounded to about a metre. Neither form is more precise than that."""
     latitude, longitude = _degrees(sent, "latitude"), _degrees(sent, "longitude")
     return None if latitude is None or longitude is None else f"{latitude:.5f}, {longitude:.5f}"
 

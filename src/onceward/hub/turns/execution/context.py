@@ -85,7 +85,7 @@ class Context:
             errors.StoreUnavailable: The ledger or the database did not respond.
         """
         if self._brain.toolbox is None:
-            raise InvalidOption("this brain has no toolbox: Brain(…, toolbox=Toolbox([…])) gives it tools")
+            raise InvalidOption("this brain has no toolbox; pass one: Brain(…, toolbox=Toolbox([…]))")
         return await self._brain.toolbox.call(
             tool,
             arguments,

@@ -468,7 +468,7 @@ class Engine:
         response = stored.response or await in_thread(self._repository.response_of, stored.turn_id)
         if response is None:
             return await self._record_failure(
-                turn, f"{stored.turn_id} answered these messages, but its response is no longer stored"
+                turn, f"the turn {stored.turn_id} answered these messages, but its response is no longer stored"
             )
         done = await in_thread(self._repository.respond, turn, response, f"has the response of {stored.turn_id}")
         if done is None:

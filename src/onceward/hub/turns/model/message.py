@@ -112,7 +112,7 @@ class UserMessage:
                 checked(name, text, limit)
         metadata = cast("Json", dict(self.metadata))
         if has_nul(metadata):
-            raise refused("metadata", "must not contain the character NUL")
+            raise refused("metadata", "must not contain a NUL character")
         parts = (tenant, self.agent_id, customer, self.channel)
         session = self.session_key or ":".join(part.translate(_ESCAPES) for part in parts)
         return replace(

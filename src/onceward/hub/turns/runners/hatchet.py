@@ -277,5 +277,9 @@ class HatchetRunner:
             await self._begin(turn_id)
         except Exception as error:  # noqa: BLE001  # the Hatchet client may raise anything
             log_event(
-                _log.warning, "hatchet_start_failed", turn_id=turn_id, reason=str(error), hint="the sweep runs the turn"
+                _log.warning,
+                "hatchet_start_failed",
+                turn_id=turn_id,
+                reason=str(error),
+                hint="the next sweep runs the turn",
             )
