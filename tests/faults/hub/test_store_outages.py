@@ -24,7 +24,7 @@ from tests.servers.redis import RedisServer
 from tests.waiting import SECONDS_MAX, until
 
 from onceward.hub.db.engine import POSTGRES_CONNECTIONS, READERS_CONNECTIONS
-from onceward.hub.events import log
+from onceward.hub.db import append
 
 TOPICS = "/api/v1/topics"
 # Less than any database has already: nothing can be written to it.
@@ -33,7 +33,6 @@ FULL_BYTES = 4096
 READ_SECONDS_MAX = 1.0
 WRITERS = 20
 # As many of them as have connections to the database wait there; the others wait for those.
-WRITING = POSTGRES_CONNECTIONS - READERS_CONNECTIONS
 _WAITING = """
     SELECT count(*) FROM pg_locks
     WHERE locktype = 'advisory' AND NOT granted
@@ -244,12 +243,12 @@ def test_while_somebody_else_holds_the_lock_of_the_log_writers_wait_and_readers_
         by_worker = connections_by_worker(site.hub, WRITERS + 1)
         for connection in itertools.chain.from_iterable(by_worker.values()):
             stack.enter_context(closing(connection))
-        # More writers than connections to the database, all of them at one worker.
+        # All of them at one worker, whose writer waits for the lock with the first of them.
         reader, *writers = (Caller(site.port, site.token, one) for one in next(iter(by_worker.values())))
 
-        other.execute("SELECT pg_advisory_xact_lock(%s)", [log._LOCK])
+        other.execute("SELECT pg_advisory_xact_lock(%s)", [append._LOCK])
         waiting = [threads.submit(one.post, path, {"sender": "a", "content": "held up"}) for one in writers]
-        until(lambda: other.execute(_WAITING).fetchall() == [(WRITING,)], "not all of them wait")
+        until(lambda: other.execute(_WAITING).fetchall() == [(1,)], "the writer does not wait")
         began = time.monotonic()
         reads = [reader.get(path) for path in ("/healthz", TOPICS, "/api/v1/events")]
         took = time.monotonic() - began

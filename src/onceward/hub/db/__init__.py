@@ -7,6 +7,7 @@ Start with `engine.py`.
 __all__ = [
     "append",
     "engine",
+    "lookup",
     "migrate",
     "page",
     "raw_sql",

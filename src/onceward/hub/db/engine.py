@@ -23,9 +23,8 @@ except ModuleNotFoundError as error:
     raise missing_extra(error, __name__, "hub") from error
 
 from onceward.errors import InvalidStoreUrl, StoreMisconfigured, StoreUnavailable
-from onceward.hub.db.lookup import Lookups
+from onceward.hub.db.lookup import Lookups, ReadConnections
 from onceward.hub.db.raw_sql import RawStatement, sqlite_connection
-from onceward.hub.db.read_connections import ReadConnections
 from onceward.hub.db.wal_checkpoint import WalCheckpoint
 from onceward.hub.db.writer import Writer
 from onceward.hub.db.writer_queue import WriterQueue

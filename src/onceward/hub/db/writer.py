@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import sqlite3
 import time
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -222,7 +223,7 @@ class Writer:
     def _finish_alone(self, group: _Group, error: Exception) -> None:
         """Try a single work again that lost against another transaction; fail it otherwise."""
         for _ in range(ATTEMPTS_MAX - 1):
-            if _state_of(error) not in CONFLICT_STATES:
+            if not _is_conflict(error):
                 break
             try:
                 self._attempt([group])
@@ -388,15 +389,23 @@ def _lost_connection(error: Exception) -> bool:
 
 
 def _is_down(error: Exception) -> bool:
-    """Return whether the database is unavailable, as opposed to a transaction that lost against another one."""
-    return isinstance(error, StoreUnavailable) and _state_of(error) not in CONFLICT_STATES
+    """Return whether the database is unavailable, as opposed to a statement that failed."""
+    if not isinstance(error, StoreUnavailable):
+        return False
+    return not any(
+        getattr(cause, "sqlstate", None) in CONFLICT_STATES
+        or getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+        for cause in _causes(error)
+    )
 
 
-def _state_of(error: BaseException | None) -> str | None:
-    """Return the SQLSTATE of an error or of its cause."""
+def _is_conflict(error: BaseException) -> bool:
+    return any(getattr(cause, "sqlstate", None) in CONFLICT_STATES for cause in _causes(error))
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield the driver's exceptions behind an error."""
     while error is not None:
-        state = getattr(getattr(error, "orig", None), "sqlstate", None)
-        if state is not None:
-            return str(state)
+        if isinstance(error, sqlalchemy.exc.DBAPIError) and error.orig is not None:
+            yield error.orig
         error = error.__cause__
-    return None

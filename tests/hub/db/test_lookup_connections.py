@@ -14,7 +14,7 @@ import sqlalchemy
 
 from onceward.hub.db.engine import Database, open_database
 from onceward.hub.db.raw_sql import RawStatement
-from onceward.hub.db.read_connections import IDLE_MAX, ReadConnections
+from onceward.hub.db.lookup import IDLE_MAX, ReadConnections
 
 ONE = RawStatement("SELECT :said")
 
