@@ -23,7 +23,6 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 from tests.waiting import SECONDS_MAX, until
 
-from onceward.hub.db.engine import POSTGRES_CONNECTIONS, READERS_CONNECTIONS
 from onceward.hub.db import append
 
 TOPICS = "/api/v1/topics"

@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy
 
 from onceward.hub.db.engine import Database, open_database
-from onceward.hub.db.raw_sql import RawStatement
 from onceward.hub.db.lookup import IDLE_MAX, ReadConnections
+from onceward.hub.db.raw_sql import RawStatement
 
 ONE = RawStatement("SELECT :said")
 
