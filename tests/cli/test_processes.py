@@ -68,7 +68,7 @@ def test_a_download_of_other_bytes_leaves_nothing(tmp_path: Path) -> None:
         done = run("attach", "get", "at-1", "--output", "got", "--hub", server.url, cwd=tmp_path)
 
     assert done.returncode == 1
-    assert b"are not those that were stored" in done.stderr
+    assert b"do not match the ETag" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,7 +13,7 @@ import functools
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,9 @@ from onceward import Ledger
 from onceward.hub.app import create_app
 from onceward.hub.config import data_folder
 from onceward.hub.config.config import Config, load
+from onceward.hub.db import batch_thread
+from onceward.hub.db.batch_thread import QueuedItem
+from onceward.hub.db.lookup import Lookup
 from onceward.hub.events.feed import Feed
 from onceward.hub.server import serve as serving
 from onceward.store.open import open_store
@@ -30,20 +33,35 @@ from onceward.testing import FaultyStore
 def make(config: Config, orders: Path) -> Any:
     """The hub's own application, with the points in it."""
 
+    def is_ordered(point: str) -> bool:
+        return orders.is_file() and orders.read_text("utf-8") == point
+
+    def report(point: str) -> None:
+        sys.stdout.write(f"app: {os.getpid()} is at {point}\n")
+        sys.stdout.flush()
+
     def reach(point: str) -> None:
-        if orders.is_file() and orders.read_text("utf-8") == point:
-            sys.stdout.write(f"app: {os.getpid()} is at {point}\n")
-            sys.stdout.flush()
+        if is_ordered(point):
+            report(point)
             threading.Event().wait()
 
-    notify = Feed.notify
+    notify, wake = Feed.notify, batch_thread._wake
 
     def paused_notify(feed: Feed) -> None:
-        reach("committed")
-        notify(feed)
+        if not is_ordered("committed"):
+            notify(feed)
 
-    # These two are all that is not the hub's own.
+    def paused_wake(batch: Sequence[QueuedItem[Any]]) -> None:
+        """The writer goes on, and the callers of what it has committed wait for ever."""
+        if isinstance(batch[0].work[0], Lookup) or not is_ordered("committed"):
+            wake(batch)
+            return
+        for _ in batch:
+            report("committed")
+
+    # These three are all that is not the hub's own.
     setattr(Feed, "notify", paused_notify)  # noqa: B010  # not hidden: it is replaced
+    setattr(batch_thread, "_wake", paused_wake)  # noqa: B010  # as above
     setattr(data_folder, "open_ledger", functools.partial(_open_ledger, reach))  # noqa: B010  # as above
     return create_app(config)
 
