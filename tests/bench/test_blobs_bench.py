@@ -36,7 +36,7 @@ def test_goals_are_judged_by_the_rounds_and_the_largest_collection() -> None:
     assert "| 10³ blobs | 10⁴ | 10⁶ |" in render(figures, rounds=3)
 
 
-def test_what_a_run_left_out_is_not_measured() -> None:
+def test_goals_of_skipped_measurements_are_shown_as_not_measured() -> None:
     verdicts = [goal.verdict for goal in judge(BlobFigures())]
 
     assert verdicts == ["not measured"] * 4

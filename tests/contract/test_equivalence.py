@@ -269,7 +269,7 @@ def drain(store: Store) -> int:
 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "memory"], indirect=True)
-def test_a_store_answers_as_the_memory_store_does(make_store: Opener, clock: PinnedClock) -> None:
+def test_every_store_gives_the_same_results_as_the_memory_store(make_store: Opener, clock: PinnedClock) -> None:
     store, other = make_store(clock), make_store(clock)
     numbers = itertools.count(1)
 

@@ -29,7 +29,7 @@ WORLDS: dict[str, tuple[tuple[Caller, ...], bool, int]] = {
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_every_interleaving_keeps_the_promises(world: str) -> None:
+def test_every_interleaving_keeps_the_guarantees(world: str) -> None:
     """One outcome; no second effect where none is allowed; growing versions; doubt that does not go away by itself."""
     callers, late_copies, states_min = WORLDS[world]
 

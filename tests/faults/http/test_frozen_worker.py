@@ -53,7 +53,7 @@ def ask_until_decided(worker: Worker, path: str) -> RawResponse:
 
 
 @pytest.mark.parametrize("point", ["after-effect", "before-settle"])
-def test_the_client_of_a_thawed_worker_gets_the_answer_of_the_one_who_took_over(
+def test_the_client_of_a_thawed_worker_gets_the_response_of_the_worker_that_took_over(
     start_worker: StartWorker, executor: ThreadPoolExecutor, effects: Effects, point: str
 ) -> None:
     frozen, future, other = freeze_at(start_worker, executor, point, "/repeat")
@@ -70,7 +70,7 @@ def test_the_client_of_a_thawed_worker_gets_the_answer_of_the_one_who_took_over(
     ("point", "nth"),
     [("after-effect", 1), ("before-append", 1), ("streaming", 2), ("streaming", PIECES), ("before-settle", 1)],
 )
-def test_a_body_that_was_under_way_is_cut_and_never_becomes_the_outcome(
+def test_a_body_in_progress_is_cut_and_never_becomes_the_outcome(
     start_worker: StartWorker, executor: ThreadPoolExecutor, effects: Effects, point: str, nth: int
 ) -> None:
     frozen, future, other = freeze_at(start_worker, executor, point, "/stream", nth)
@@ -83,7 +83,7 @@ def test_a_body_that_was_under_way_is_cut_and_never_becomes_the_outcome(
     assert len(effects.of(KEY)) == 2
 
 
-def test_on_a_hold_route_the_late_answer_ends_the_doubt(
+def test_on_a_hold_route_the_late_response_ends_the_doubt(
     start_worker: StartWorker, executor: ThreadPoolExecutor, effects: Effects
 ) -> None:
     frozen, future, other = freeze_at(start_worker, executor, "after-effect", "/hold")
@@ -119,7 +119,7 @@ def test_on_a_hold_route_a_late_body_is_recorded_whole_or_not_at_all(
     assert len(effects.of(KEY)) == 1
 
 
-def test_a_worker_frozen_after_settling_sends_what_it_has_settled(
+def test_a_worker_frozen_after_settling_sends_what_it_settled(
     start_worker: StartWorker, executor: ThreadPoolExecutor, effects: Effects
 ) -> None:
     frozen, future, other = freeze_at(start_worker, executor, "after-settle", "/repeat")
@@ -131,7 +131,7 @@ def test_a_worker_frozen_after_settling_sends_what_it_has_settled(
     assert len(effects.of(KEY)) == 1
 
 
-def test_when_the_one_who_took_over_dies_the_thawed_worker_says_so_at_once(
+def test_when_the_worker_that_took_over_dies_the_thawed_worker_says_so_at_once(
     start_worker: StartWorker, executor: ThreadPoolExecutor, effects: Effects
 ) -> None:
     frozen, future, _ = freeze_at(start_worker, executor, "after-effect", "/repeat")

@@ -18,7 +18,9 @@ FULL_BYTES = 4096
 
 
 @pytest.mark.parametrize("backend", [BACKENDS["sqlite"]], ids=["sqlite"])
-def test_an_answer_that_finds_no_room_is_held_back_until_there_is(start_worker: StartWorker, effects: Effects) -> None:
+def test_on_a_full_disk_a_response_is_held_back_until_there_is_room(
+    start_worker: StartWorker, effects: Effects
+) -> None:
     worker = start_worker(fault_at("after-effect", "freeze", nth=2), store_seconds=0.3, lease_seconds=30.0)
     kept = worker.ask("/hold", "kept")
     with ThreadPoolExecutor(1) as executor:

@@ -144,7 +144,7 @@ def test_a_malformed_key_is_always_refused_and_a_good_one_never(echo: EchoServer
 @given(
     lines=st.lists(st.tuples(st.sampled_from([b"idempotency-key", b"x-idempotency-key"]), lines_of_keys), min_size=2)
 )
-def test_several_keys_in_one_request_are_refused_unless_they_are_one(
+def test_several_keys_in_one_request_are_refused_unless_they_are_equal(
     echo: EchoServer, lines: list[tuple[bytes, bytes]]
 ) -> None:
     names = [name for name, _ in lines]
@@ -225,7 +225,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @settings(fuzzed, max_examples=50)
 @given(data=st.data())
-def test_the_demo_never_answers_500_whatever_its_own_description_allows(demo: Any, data: st.DataObject) -> None:
+def test_the_demo_never_responds_500_to_anything_its_openapi_document_allows(demo: Any, data: st.DataObject) -> None:
     operations = [found.ok() for found in demo.get_all_operations()]
     operation = data.draw(st.sampled_from(operations))
     case = data.draw(operation.as_strategy())

@@ -54,7 +54,7 @@ def test_a_sized_body_ends_for_a_duplicate_only_when_it_is_settled(two: tuple[Fa
         assert isinstance(joined[0].exception(), OSError), "what was read is nobody's answer"
 
 
-def test_a_duplicate_that_comes_between_two_producers_is_told_to_come_again(
+def test_a_duplicate_between_two_producers_is_told_to_retry(
     two: tuple[FaultyServer, FaultyServer],
 ) -> None:
     producer, other = two

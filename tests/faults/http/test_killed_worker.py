@@ -32,7 +32,7 @@ def crash_at(start_worker: StartWorker, point: str, path: str, nth: int = 1) -> 
     [("after-begin", 1), ("before-effect", 1), ("after-effect", 2), ("before-settle", 2)],
 )
 @pytest.mark.parametrize("path", ["/repeat", "/stream"])
-def test_where_it_may_be_repeated_the_retry_runs_at_once_and_everyone_gets_its_answer(
+def test_a_repeatable_request_runs_again_at_once_and_everyone_gets_its_response(
     start_worker: StartWorker, effects: Effects, point: str, runs: int, path: str
 ) -> None:
     other = crash_at(start_worker, point, path)
@@ -52,7 +52,7 @@ def test_where_it_may_be_repeated_the_retry_runs_at_once_and_everyone_gets_its_a
     [("after-begin", 0), ("before-effect", 0), ("after-effect", 1), ("before-settle", 1)],
 )
 @pytest.mark.parametrize("path", ["/hold", "/hold-stream"])
-def test_where_it_may_not_be_repeated_every_retry_is_in_doubt(
+def test_a_request_that_may_not_be_repeated_is_in_doubt_for_every_retry(
     start_worker: StartWorker, effects: Effects, point: str, runs: int, path: str
 ) -> None:
     other = crash_at(start_worker, point, path)
@@ -65,7 +65,7 @@ def test_where_it_may_not_be_repeated_every_retry_is_in_doubt(
 
 
 @pytest.mark.parametrize("path", ["/repeat", "/hold", "/stream", "/hold-stream"])
-def test_an_answer_that_was_settled_but_never_sent_is_replayed(
+def test_a_response_that_was_settled_but_never_sent_is_replayed(
     start_worker: StartWorker, effects: Effects, path: str
 ) -> None:
     other = crash_at(start_worker, "after-settle", path)
@@ -108,7 +108,7 @@ def test_a_body_cut_short_by_a_kill_is_in_doubt_where_it_may_not_be_repeated(
     ("point", "replayed"),
     [("before-effect", False), ("after-effect", False), ("sale-settled", False), ("sale-committed", True)],
 )
-def test_a_bound_effect_happens_exactly_once_wherever_the_kill_comes(
+def test_a_bound_effect_happens_exactly_once_wherever_the_kill_falls(
     start_worker: StartWorker, store_url: str, point: str, replayed: bool
 ) -> None:
     other = crash_at(start_worker, point, "/once")

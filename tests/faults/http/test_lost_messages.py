@@ -24,7 +24,7 @@ WRITES = {
 
 
 @pytest.mark.parametrize("path", WRITES)
-def test_a_request_makes_these_writes_and_no_others(path: str) -> None:
+def test_a_request_makes_exactly_these_writes(path: str) -> None:
     with closing(FaultyServer(open_store("memory:"))) as served:
         served.ask(path, "order-1")
 
@@ -61,7 +61,7 @@ def test_a_lost_message_is_repeated_and_nothing_runs_twice(make_store: Opener) -
 
 
 @pytest.mark.parametrize("word", ["begin", "settle"])
-def test_a_lost_answer_is_never_taken_for_somebody_elses_claim(tmp_path: Path, word: str) -> None:
+def test_a_lost_result_is_never_mistaken_for_another_callers_claim(tmp_path: Path, word: str) -> None:
     """Were its own claim taken for a stranger's, the client would be told 409 while nobody works."""
     with closing(FaultyServer(open_store(f"sqlite:///{tmp_path}/keys.db"))) as served:
         for number in range(20):
@@ -73,7 +73,7 @@ def test_a_lost_answer_is_never_taken_for_somebody_elses_claim(tmp_path: Path, w
         assert set(served.counts().values()) == {1}
 
 
-def test_a_body_whose_headers_cannot_be_kept_is_sent_and_never_run_again() -> None:
+def test_a_body_whose_headers_cannot_be_stored_is_sent_and_never_run_again() -> None:
     with closing(FaultyServer(open_store("memory:"))) as served:
         answer, again = served.ask("/wide", "order-1"), served.ask("/wide", "order-1")
 

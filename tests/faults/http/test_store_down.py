@@ -73,9 +73,7 @@ def down_from(server: FaultyServer, moment: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("path", ["/small", "/stream", "/hold"])
-def test_before_the_handler_nothing_runs_and_the_client_is_told_when_to_come_again(
-    server: FaultyServer, path: str
-) -> None:
+def test_before_the_handler_nothing_runs_and_the_client_is_told_when_to_retry(server: FaultyServer, path: str) -> None:
     with server.store.unavailable():
         refused = server.ask(path, KEY)
     answer, again = server.ask(path, KEY), server.ask(path, KEY)
@@ -87,7 +85,7 @@ def test_before_the_handler_nothing_runs_and_the_client_is_told_when_to_come_aga
 
 
 @pytest.mark.parametrize("path", ["/small", "/large", "/hold"])
-def test_an_answer_that_cannot_be_recorded_is_held_back_and_recorded_when_the_store_is_back(
+def test_a_response_that_cannot_be_recorded_is_held_back_until_the_store_is_back(
     server: FaultyServer, path: str
 ) -> None:
     with down_from(server, "handler"):
@@ -102,9 +100,7 @@ def test_an_answer_that_cannot_be_recorded_is_held_back_and_recorded_when_the_st
 
 
 @pytest.mark.parametrize("moment", ["0", "3", "11"])
-def test_a_body_that_has_begun_is_cut_before_its_end_and_comes_whole_from_the_retry(
-    forgotten: FaultyServer, moment: str
-) -> None:
+def test_a_body_that_has_begun_is_cut_and_comes_whole_from_the_retry(forgotten: FaultyServer, moment: str) -> None:
     with down_from(forgotten, moment), pytest.raises(OSError, match=r"."):
         forgotten.ask("/stream", KEY)
     answer, again = ask_until_decided(forgotten, "/stream"), forgotten.ask("/stream", KEY)
@@ -115,7 +111,7 @@ def test_a_body_that_has_begun_is_cut_before_its_end_and_comes_whole_from_the_re
     assert len(forgotten.runs) <= 2
 
 
-def test_a_body_that_was_cut_is_never_run_again_where_it_may_not_be(forgotten: FaultyServer) -> None:
+def test_a_cut_body_is_never_run_again_if_it_may_not_be_repeated(forgotten: FaultyServer) -> None:
     with down_from(forgotten, "3"), pytest.raises(OSError, match=r"."):
         forgotten.ask("/hold-stream", KEY)
     answer = ask_until_decided(forgotten, "/hold-stream")
@@ -125,7 +121,7 @@ def test_a_body_that_was_cut_is_never_run_again_where_it_may_not_be(forgotten: F
     assert len(forgotten.runs) == 1
 
 
-def test_a_kept_body_that_cannot_be_read_now_is_read_later(server: FaultyServer) -> None:
+def test_a_stored_body_that_cannot_be_read_now_is_read_later(server: FaultyServer) -> None:
     first = server.ask("/large", KEY)
     server.store.lose_request("chunks")
     unread = server.ask("/large", KEY)
@@ -135,7 +131,7 @@ def test_a_kept_body_that_cannot_be_read_now_is_read_later(server: FaultyServer)
     assert len(server.runs) == 1
 
 
-def test_a_worker_that_lost_its_claim_and_cannot_ask_who_has_it_says_so(server: FaultyServer) -> None:
+def test_a_worker_that_lost_its_claim_and_cannot_read_the_entry_responds_unavailable(server: FaultyServer) -> None:
     def lose(operation: Operation) -> None:
         take_over(server, operation)
         server.store.lose_request("read", 1000)
@@ -183,7 +179,7 @@ def test_proceeding_without_the_store_runs_unprotected_and_keeps_nothing(make_st
         assert len(server.runs) == 3
 
 
-def test_many_outages_leave_one_run_and_one_answer_for_each_key(server: FaultyServer) -> None:
+def test_many_outages_leave_one_run_and_one_response_for_each_key(server: FaultyServer) -> None:
     keys = [f"order-{number}" for number in range(6)]
     for key in keys:
         with server.store.unavailable():

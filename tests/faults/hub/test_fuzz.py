@@ -76,7 +76,7 @@ def described(request: pytest.FixtureRequest, sites: Sites) -> Iterator[Describe
 
 @fuzzed
 @given(data=st.data())
-def test_what_is_described_is_answered_as_described(described: Described, data: st.DataObject) -> None:
+def test_a_described_request_gets_a_described_response(described: Described, data: st.DataObject) -> None:
     case, answer = described.ask(data, GenerationMode.POSITIVE)
 
     if answer.status_code >= 400 and case.method.upper() != "HEAD":
@@ -85,7 +85,7 @@ def test_what_is_described_is_answered_as_described(described: Described, data: 
 
 @fuzzed
 @given(data=st.data())
-def test_what_is_not_described_is_refused_as_described(described: Described, data: st.DataObject) -> None:
+def test_an_undescribed_request_gets_a_described_refusal(described: Described, data: st.DataObject) -> None:
     database = described.site.database
     until(lambda: at_rest(database), "turns of earlier requests never end")
     before = written(database)

@@ -30,7 +30,7 @@ def follow_both_workers(hub: RunningHub, stack: ExitStack) -> dict[int, list[Fol
     raise AssertionError("all followers are at one worker")
 
 
-def test_what_was_committed_when_its_worker_was_killed_is_there_once_for_everyone(killable: Killable) -> None:
+def test_a_commit_of_a_killed_worker_is_there_once_for_everyone(killable: Killable) -> None:
     """Before anyone is told, and before the answer is recorded; then after that, and before it is sent."""
     hub, database = killable.hub, killable.database
     ask = Caller(hub.port)

@@ -80,7 +80,7 @@ def location(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -
         yield data_dir, url, ["--database", url]
 
 
-def test_it_is_ready_soon_stops_under_load_in_order_and_misses_nothing_when_it_is_started_again(
+def test_it_is_ready_soon_stops_cleanly_under_load_and_misses_nothing_after_a_restart(
     location: tuple[Path, str, list[str]], record_property: Callable[[str, object], None]
 ) -> None:
     data_dir, url, args = location

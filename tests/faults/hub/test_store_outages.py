@@ -63,7 +63,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningHub
         yield hub, data_dir
 
 
-def test_a_full_disk_is_told_writes_nothing_by_halves_and_is_forgotten_when_there_is_room(
+def test_a_full_disk_is_reported_leaves_no_half_writes_and_is_forgotten_when_there_is_room(
     files: tuple[RunningHub, Path],
 ) -> None:
     hub, data_dir = files
@@ -101,7 +101,7 @@ def test_a_full_disk_is_told_writes_nothing_by_halves_and_is_forgotten_when_ther
             assert follower.sessions == 1, "it was never cut off"
 
 
-def test_an_upload_that_finds_no_room_is_told_so_leaves_nothing_and_works_when_there_is_some(
+def test_an_upload_on_a_full_disk_is_refused_leaves_nothing_and_works_when_there_is_room(
     files: tuple[RunningHub, Path],
 ) -> None:
     hub, data_dir = files
@@ -134,7 +134,7 @@ def integrity(file: Path) -> str:
         return str(db.execute("PRAGMA integrity_check").fetchone()[0])
 
 
-def test_a_database_and_a_ledger_that_stop_and_come_back(tmp_path: Path) -> None:
+def test_a_database_and_a_ledger_may_stop_and_come_back(tmp_path: Path) -> None:
     """First the ledger alone: only requests with a key need it. Then the database, too."""
     with ExitStack() as stack:
         postgres, redis = stack.enter_context(PostgresServer()), stack.enter_context(RedisServer())
@@ -205,7 +205,7 @@ def write_locked(file: Path) -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
-def test_while_somebody_else_holds_the_file_writers_wait_and_readers_do_not(files: tuple[RunningHub, Path]) -> None:
+def test_while_another_process_locks_the_file_writers_wait_and_readers_do_not(files: tuple[RunningHub, Path]) -> None:
     hub, data_dir = files
     with ExitStack() as stack:
         ask = Caller(hub.port)
@@ -234,7 +234,7 @@ def test_while_somebody_else_holds_the_file_writers_wait_and_readers_do_not(file
 
 
 @pytest.mark.xdist_group("hub-fire")
-def test_while_somebody_else_holds_the_lock_of_the_log_writers_wait_and_readers_do_not(sites: Sites) -> None:
+def test_while_another_process_locks_the_event_log_writers_wait_and_readers_do_not(sites: Sites) -> None:
     """A process that stands still in the middle of a commit holds up all who write, and nobody else."""
     site = sites["postgresql"]
     path = f"{TOPICS}/{site.ada.topic()}/messages"
@@ -263,7 +263,7 @@ def test_while_somebody_else_holds_the_lock_of_the_log_writers_wait_and_readers_
 
 
 @pytest.mark.xdist_group("hub-fire")
-def test_no_worker_has_files_of_the_data_folder_mapped_that_a_full_disk_could_end_it_by(sites: Sites) -> None:
+def test_no_worker_maps_files_of_the_data_folder_that_a_full_disk_could_crash_it_with(sites: Sites) -> None:
     """A page of a mapped file that finds no room on the disk is not an error but the end of the process (SIGBUS).
     SQLite makes sure of the room of its own before it touches it.
     """

@@ -112,7 +112,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[object, ...], A
         return target.state()
 
 
-def test_two_backfills_at_once_in_other_orders_end_as_one(
+def test_two_concurrent_backfills_in_other_orders_give_the_same_result_as_one(
     target: BackfillDatabase, once: dict[tuple[object, ...], Any], tmp_path: Path
 ) -> None:
     sent = messages(COUNT)
@@ -131,7 +131,7 @@ def test_two_backfills_at_once_in_other_orders_end_as_one(
     assert target.state() == once
 
 
-def test_a_backfill_that_is_killed_goes_on_and_ends_as_one(
+def test_a_killed_backfill_continues_and_gives_the_same_result_as_one(
     target: BackfillDatabase, once: dict[tuple[object, ...], Any], tmp_path: Path
 ) -> None:
     archive = write(tmp_path / "a.jsonl", messages(COUNT), 4)

@@ -66,7 +66,7 @@ deaths = pytest.mark.parametrize("others_are_dead", [True, False], ids=["proved 
 
 @deaths
 @scenarios
-def test_no_crash_breaks_the_promises(
+def test_no_crash_breaks_the_guarantees(
     make_store: Opener, clock: PinnedClock, scenario: Scenario, others_are_dead: bool
 ) -> None:
     every_crash(lives_of(scenario, make_store(clock), clock, others_are_dead=others_are_dead))
@@ -74,7 +74,7 @@ def test_no_crash_breaks_the_promises(
 
 @deaths
 @scenarios
-def test_no_crash_of_the_recovery_breaks_the_promises(scenario: Scenario, others_are_dead: bool) -> None:
+def test_no_crash_of_the_recovery_breaks_the_guarantees(scenario: Scenario, others_are_dead: bool) -> None:
     """In memory alone: the contract holds the others equal to it, and there are many pairs of boundaries."""
     clock = PinnedClock()
 
@@ -137,7 +137,7 @@ UNDO = [*CLAIM, "before undo", "after undo", *SETTLE]
         )
     ],
 )
-def test_the_boundaries_of_an_undisturbed_run_are_all_there_are(
+def test_an_undisturbed_run_passes_exactly_these_boundaries(
     make_store: Opener, clock: PinnedClock, scenario: Scenario, expected: list[str]
 ) -> None:
     boundaries = Boundaries()

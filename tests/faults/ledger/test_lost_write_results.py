@@ -85,14 +85,14 @@ kinds = pytest.mark.parametrize("make_shop", KINDS.values(), ids=KINDS)
 
 
 @kinds
-def test_whatever_is_lost_the_caller_sees_what_an_undisturbed_one_sees(
+def test_losing_a_write_or_its_result_does_not_change_what_the_caller_sees(
     store: Store, make_shop: Callable[[], Shop]
 ) -> None:
     lose_each_in_turn(store, make_shop, times=1)
 
 
 @kinds
-def test_what_is_lost_again_when_it_is_repeated_changes_nothing_either(make_shop: Callable[[], Shop]) -> None:
+def test_losing_the_repeated_write_as_well_does_not_change_what_the_caller_sees(make_shop: Callable[[], Shop]) -> None:
     lose_each_in_turn(MemoryStore(), make_shop, times=3)
 
 
@@ -115,7 +115,7 @@ def lose_each_in_turn(store: Store, make_shop: Callable[[], Shop], times: int) -
 
 
 @pytest.mark.parametrize("point", ["before", "after"])
-def test_a_store_that_never_answers_ends_in_unavailable_and_runs_nothing_it_did_not_grant(
+def test_a_store_that_never_responds_is_unavailable_and_no_unclaimed_effect_runs(
     store: Store, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     monkeypatch.setattr("onceward.ledger.ledger.BEGIN_SECONDS", 0.1)
@@ -133,7 +133,7 @@ def test_a_store_that_never_answers_ends_in_unavailable_and_runs_nothing_it_did_
     assert shop.runs == 0
 
 
-def test_a_settle_whose_answers_are_all_lost_is_recorded_all_the_same(store: Store) -> None:
+def test_a_settle_whose_results_are_all_lost_is_still_recorded(store: Store) -> None:
     shop = Shop(effect="irreversible")
 
     def hook(name: str) -> None:

@@ -24,7 +24,7 @@ def run(attachment_store: AttachmentStore, order: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_who_is_killed_at_any_point_leaves_no_row_without_bytes_and_garbage_is_swept(
+def test_a_process_killed_at_any_point_leaves_no_row_without_bytes_and_no_lasting_garbage(
     attachment_store: AttachmentStore,
 ) -> None:
     run(attachment_store, "die")
@@ -62,7 +62,7 @@ def test_after_each_of_these_kills_a_later_run_leaves_no_row_without_bytes_and_n
     assert size == len(content_of("committed"))
 
 
-def test_eight_processes_upload_the_same_bytes_at_once(attachment_store: AttachmentStore) -> None:
+def test_eight_processes_upload_the_same_bytes_concurrently(attachment_store: AttachmentStore) -> None:
     run(attachment_store, "same", str(SIZE), "8")
 
     assert (attachment_store.count("blobs"), attachment_store.count("attachments"), len(attachment_store.keys())) == (
@@ -75,7 +75,7 @@ def test_eight_processes_upload_the_same_bytes_at_once(attachment_store: Attachm
     assert left_over(attachment_store) == []
 
 
-def test_a_full_disk_is_told_leaves_nothing_and_is_forgotten_when_there_is_room(
+def test_a_full_disk_is_reported_leaves_nothing_and_is_forgotten_when_there_is_room(
     attachment_store: AttachmentStore,
 ) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
