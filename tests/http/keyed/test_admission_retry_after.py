@@ -62,7 +62,7 @@ def test_the_time_held_is_that_of_this_attempt_not_of_the_first_one() -> None:
     assert retry_seconds(found) == 2
 
 
-def test_under_wsgi_it_is_the_same() -> None:
+def test_retry_after_is_the_same_under_wsgi() -> None:
     clock = PinnedClock()
     middleware = WSGIIdempotencyMiddleware(
         app_sending([b"a", b"b"], kind="stream"), MemoryStore(clock=clock), metrics=False
@@ -78,7 +78,7 @@ def test_under_wsgi_it_is_the_same() -> None:
 
 
 @pytest.mark.parametrize("jitter", [0.0, 0.5, 1.0])
-def test_a_client_as_it_comes_outlives_the_lease_of_a_server_that_died(jitter: float) -> None:
+def test_a_client_with_default_options_outlasts_the_lease_of_a_dead_server(jitter: float) -> None:
     policy, seconds, tries = RetryPolicy(), 0.0, 1
     while seconds < LEASE_SECONDS:
         retry_after = max(1, -(-min(seconds, LEASE_SECONDS - seconds) // 1))

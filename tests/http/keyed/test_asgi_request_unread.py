@@ -21,7 +21,7 @@ RULES = {"/*": Rule(digest=True)}
 
 
 @pytest.mark.parametrize("kind", [b"text/plain", b"text/event-stream"])
-def test_a_handler_that_answers_before_it_has_read_its_body_gets_all_of_it(kind: bytes) -> None:
+def test_a_handler_that_responds_before_it_reads_its_body_gets_all_of_it(kind: bytes) -> None:
     async def app(_scope: Any, receive: Receive, send: Send) -> None:
         await start(send, (b"content-type", kind))
         await give(send, b"data: here\n\n")
@@ -41,7 +41,7 @@ def test_a_handler_that_answers_before_it_has_read_its_body_gets_all_of_it(kind:
     run(main())
 
 
-def test_a_handler_that_ends_without_a_word_when_its_body_is_broken_leaves_the_refusal_to_us() -> None:
+def test_a_handler_that_ends_silently_on_a_broken_body_leaves_the_refusal_to_the_middleware() -> None:
     """Django does: it sees a client that went away, and has nobody to answer."""
     seen: list[str] = []
 
@@ -64,7 +64,7 @@ def test_a_handler_that_ends_without_a_word_when_its_body_is_broken_leaves_the_r
     run(main())
 
 
-def test_a_client_that_leaves_when_its_body_has_been_read_is_noticed() -> None:
+def test_a_client_that_disconnects_after_its_body_was_read_is_noticed() -> None:
     async def main() -> None:
         ended: list[str] = []
 
@@ -90,7 +90,7 @@ def test_a_client_that_leaves_when_its_body_has_been_read_is_noticed() -> None:
     run(main())
 
 
-def test_a_handler_whose_call_is_cancelled_in_the_middle_of_its_body_ends() -> None:
+def test_a_handler_cancelled_while_it_reads_its_body_ends() -> None:
     """Half a body is not the request. Some servers say only once that their client went away."""
 
     async def main() -> None:

@@ -27,7 +27,7 @@ def coffee(_environ: wsgi_server.Environ, start_response: wsgi_server.Start) -> 
     return [b"coffee"]
 
 
-def test_the_same_request_elsewhere_is_another_one_under_the_same_key() -> None:
+def test_the_same_request_with_another_variant_is_refused_under_the_same_key() -> None:
     async def main() -> list[int]:
         with protected(tea, variant=lambda scope: scope["place"]) as app:
             places = ("shop", "garden", "shop")
@@ -36,7 +36,7 @@ def test_the_same_request_elsewhere_is_another_one_under_the_same_key() -> None:
     assert run(main()) == [201, 422, 201]
 
 
-def test_a_variant_that_says_nothing_changes_nothing() -> None:
+def test_a_variant_of_none_changes_nothing() -> None:
     """Neither is nothing the same as the empty text."""
     request = ("POST", b"/", b"", "", b"")
     said: list[str | None] = []
@@ -54,7 +54,7 @@ def test_a_variant_that_says_nothing_changes_nothing() -> None:
     assert statuses == [422, 422]
 
 
-def test_under_wsgi_the_same_request_elsewhere_is_another_one() -> None:
+def test_under_wsgi_the_same_request_with_another_variant_is_refused() -> None:
     with Ledger(MemoryStore()) as ledger:
         app = WSGIIdempotencyMiddleware(coffee, ledger, variant=lambda environ: environ["HTTP_X_PLACE"])
         places = ("shop", "garden", "shop")
@@ -62,7 +62,7 @@ def test_under_wsgi_the_same_request_elsewhere_is_another_one() -> None:
         assert [wsgi_server.ask(app, environ={"HTTP_X_PLACE": place}).status for place in places] == [201, 422, 201]
 
 
-def test_a_request_without_a_key_is_not_asked_for_it() -> None:
+def test_the_variant_of_a_request_without_a_key_is_not_computed() -> None:
     def never(_scope: Any) -> str:
         raise AssertionError("nobody needs to know")
 
@@ -74,7 +74,7 @@ def test_a_request_without_a_key_is_not_asked_for_it() -> None:
 
 
 @pytest.mark.parametrize("said", [5, b"shop", asyncio.Event()], ids=["number", "bytes", "object"])
-def test_what_is_no_text_is_refused(said: object) -> None:
+def test_a_variant_that_is_not_text_is_refused(said: object) -> None:
     async def main(variant: Callable[[Any], Any]) -> None:
         with protected(tea, variant=variant) as app:
             await ask(app, place="shop")

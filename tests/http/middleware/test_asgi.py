@@ -110,7 +110,7 @@ def test_paths_that_differ_only_in_their_encoding_are_different_requests() -> No
 
 
 @pytest.mark.parametrize("raw", [{}, {"raw_path": None}, {"raw_path": b""}])
-def test_a_server_that_says_nothing_of_the_raw_path_is_taken_at_its_word(raw: dict[str, Any]) -> None:
+def test_without_a_raw_path_the_decoded_path_is_used(raw: dict[str, Any]) -> None:
     async def main() -> None:
         with protected(Counter()) as middleware:
             assert (await ask(middleware, "/ä", **raw)).status == 201
@@ -121,7 +121,7 @@ def test_a_server_that_says_nothing_of_the_raw_path_is_taken_at_its_word(raw: di
 
 
 @pytest.mark.parametrize("extension", SENT_PAST)
-def test_what_would_send_a_body_past_the_middleware_is_not_offered_to_a_keyed_handler(extension: str) -> None:
+def test_extensions_that_bypass_the_middleware_are_hidden_from_a_keyed_handler(extension: str) -> None:
     offered: list[dict[str, Any]] = []
 
     async def app(scope: Any, _receive: Receive, send: Send) -> None:
@@ -140,7 +140,7 @@ def test_what_would_send_a_body_past_the_middleware_is_not_offered_to_a_keyed_ha
     run(main())
 
 
-def test_a_scope_without_extensions_stays_without() -> None:
+def test_a_scope_without_extensions_stays_without_them() -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         assert "extensions" not in scope
         await reply(send, await read(receive))
@@ -153,7 +153,7 @@ def test_a_scope_without_extensions_stays_without() -> None:
 
 
 @pytest.mark.parametrize("kind", ["websocket", "lifespan", "something new"])
-def test_what_is_no_request_passes_through_even_with_a_key(kind: str) -> None:
+def test_a_scope_that_is_not_http_passes_through_even_with_a_key(kind: str) -> None:
     async def main() -> None:
         scope = {"type": kind, "path": "/", "method": "POST", "headers": [(b"idempotency-key", b"k")]}
         came: list[Message] = []
@@ -180,7 +180,7 @@ def test_what_is_no_request_passes_through_even_with_a_key(kind: str) -> None:
     run(main())
 
 
-def test_without_a_key_everything_is_the_servers_own() -> None:
+def test_without_a_key_the_application_gets_the_servers_own_objects() -> None:
     async def main() -> None:
         given: list[object] = []
 
@@ -198,7 +198,7 @@ def test_without_a_key_everything_is_the_servers_own() -> None:
     run(main())
 
 
-def test_a_ledger_made_from_a_url_is_closed_with_the_application_and_opened_when_it_starts_again(
+def test_a_ledger_opened_from_a_url_closes_with_the_application_and_reopens_when_it_starts_again(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -218,7 +218,7 @@ def test_a_ledger_made_from_a_url_is_closed_with_the_application_and_opened_when
     run(main())
 
 
-def test_a_ledger_of_the_applications_own_stays_open_when_it_stops() -> None:
+def test_a_ledger_of_the_application_stays_open_when_it_stops() -> None:
     async def main() -> None:
         with protected(Counter()) as middleware:
             async with LifespanServer(middleware):
@@ -251,7 +251,7 @@ def test_an_application_that_stops_waits_for_requests_without_a_client() -> None
     run(main())
 
 
-def test_an_application_that_stops_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopping_application_does_not_wait_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asgi, "GRACE_SECONDS", 0.02)
 
     async def main() -> None:

@@ -145,7 +145,7 @@ def test_a_wsgi_application_called_again_with_one_environ_is_protected_again(fai
         assert (retry.status, retry.body, retry.replayed) == (201, b"run 2 of tea", True)
 
 
-def test_what_could_not_be_recorded_does_not_run_again_when_it_is_called_again() -> None:
+def test_an_unrecorded_response_is_not_run_again_by_a_second_call() -> None:
     async def main() -> None:
         shop, store = Shop(), FaultyStore(MemoryStore())
 
@@ -163,7 +163,7 @@ def test_what_could_not_be_recorded_does_not_run_again_when_it_is_called_again()
     run(main())
 
 
-def test_under_wsgi_what_could_not_be_recorded_does_not_run_again_when_it_is_called_again(
+def test_under_wsgi_an_unrecorded_response_is_not_run_again_by_a_second_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is recorded in the background, and here not before the second call has asked for the key."""
@@ -189,7 +189,7 @@ def test_under_wsgi_what_could_not_be_recorded_does_not_run_again_when_it_is_cal
         assert (got.status, got.body, got.replayed) == (201, b"run 1 of tea", True)
 
 
-def test_of_two_applications_that_are_asked_in_turn_each_is_protected() -> None:
+def test_two_applications_called_in_turn_are_both_protected() -> None:
     async def nothing_here(_scope: Any, _receive: Receive, send: Send) -> None:
         await reply(send, status=404)
 
@@ -236,7 +236,7 @@ def test_a_wsgi_middleware_inside_another_sees_the_key_that_it_requires() -> Non
         assert without.status == 400
 
 
-def test_who_is_around_the_middleware_sees_what_the_application_leaves_in_the_scope() -> None:
+def test_an_outer_middleware_sees_what_the_application_puts_into_the_scope() -> None:
     """A session that is replaced, the route that was found: frameworks hand such things outwards in the scope."""
 
     async def app(scope: Any, _receive: Receive, send: Send) -> None:

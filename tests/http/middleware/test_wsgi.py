@@ -43,7 +43,7 @@ def ledger() -> Iterator[Ledger]:
         yield ledger
 
 
-def test_a_retry_gets_the_first_answer_and_nothing_runs_again(ledger: Ledger) -> None:
+def test_a_retry_gets_the_first_response_and_nothing_runs_again(ledger: Ledger) -> None:
     orders = Orders()
     app = WSGIIdempotencyMiddleware(orders, ledger)
     first, second = ask(app, body=b"tea"), ask(app, body=b"tea")
@@ -62,7 +62,7 @@ def test_the_middleware_twice_around_one_application_claims_once(ledger: Ledger)
     assert idempotency(orders.environ).key == "k"
 
 
-def test_a_request_made_out_of_another_has_a_key_of_its_own(ledger: Ledger) -> None:
+def test_a_request_derived_from_another_has_its_own_key(ledger: Ledger) -> None:
     orders = Orders()
     inner = WSGIIdempotencyMiddleware(orders, ledger)
 
@@ -77,7 +77,7 @@ def test_a_request_made_out_of_another_has_a_key_of_its_own(ledger: Ledger) -> N
 
 
 @pytest.mark.parametrize(("one", "other"), [("/a/\xff", "/a/\xfe"), ("/a/\xc3\xa4", "/a/\xe4")])
-def test_paths_of_other_bytes_are_other_requests(ledger: Ledger, one: str, other: str) -> None:
+def test_paths_with_different_bytes_are_different_requests(ledger: Ledger, one: str, other: str) -> None:
     app = WSGIIdempotencyMiddleware(Orders(), ledger)
     ask(app, one)
 
@@ -101,7 +101,7 @@ class Broken(io.BytesIO):
         return data
 
 
-def test_a_body_that_breaks_off_leaves_no_file_open(ledger: Ledger) -> None:
+def test_a_truncated_body_leaves_no_file_open(ledger: Ledger) -> None:
     app = WSGIIdempotencyMiddleware(Orders(), ledger)
     size = 2 * MEMORY_BYTES_MAX
     with pytest.raises(ConnectionResetError):
@@ -162,7 +162,7 @@ def started(app: App, stream: Paced) -> threading.Thread:
     return thread
 
 
-def test_a_duplicate_of_a_silent_event_stream_is_told_to_come_again(ledger: Ledger) -> None:
+def test_a_duplicate_of_a_silent_event_stream_is_told_to_retry(ledger: Ledger) -> None:
     stream = Paced(EVENTS, [b"data: 1\n\n", b"data: 2\n\n"])
     app = WSGIIdempotencyMiddleware(stream, ledger, max_stream_seconds=0.05)
     first = started(app, stream)
@@ -195,7 +195,7 @@ def test_a_duplicate_of_a_silent_download_is_cut(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("how", ["prefer", "option"])
-def test_a_duplicate_that_would_wait_gets_the_answer_when_it_is_there(ledger: Ledger, how: str) -> None:
+def test_a_waiting_duplicate_gets_the_response(ledger: Ledger, how: str) -> None:
     entered, go = threading.Event(), threading.Event()
 
     def slow(_: Environ, start_response: Start) -> Iterable[bytes]:
@@ -230,7 +230,7 @@ def test_a_duplicate_that_would_wait_gets_the_answer_when_it_is_there(ledger: Le
     ],
     ids=["no-key", "method", "path"],
 )
-def test_what_is_not_checked_is_not_touched(ledger: Ledger, key: str | None, environ: Environ) -> None:
+def test_an_unchecked_request_is_passed_on_untouched(ledger: Ledger, key: str | None, environ: Environ) -> None:
     orders = Orders()
     app = WSGIIdempotencyMiddleware(orders, ledger, paths=["/api/"])
     path = {"PATH_INFO": "/api/orders", **environ}
@@ -250,7 +250,7 @@ def test_a_middleware_that_is_switched_off_does_nothing(ledger: Ledger) -> None:
     assert orders.runs == 2
 
 
-def test_a_key_that_is_required_or_malformed_is_asked_for(ledger: Ledger) -> None:
+def test_a_missing_or_malformed_key_is_refused(ledger: Ledger) -> None:
     orders = Orders()
     app = WSGIIdempotencyMiddleware(orders, ledger, rules={"/pay": Rule(required=True)})
     refused = [
@@ -279,9 +279,7 @@ def test_a_key_that_is_required_or_malformed_is_asked_for(ledger: Ledger) -> Non
     ],
     ids=["too-large", "too-large-without-length", "short", "wrong-digest"],
 )
-def test_a_body_that_is_not_as_it_should_be_is_refused(
-    ledger: Ledger, body: bytes, environ: Environ, status: int
-) -> None:
+def test_an_invalid_body_is_refused(ledger: Ledger, body: bytes, environ: Environ, status: int) -> None:
     orders = Orders()
     app = WSGIIdempotencyMiddleware(orders, ledger, rules={"/": Rule(max_body_bytes=6, digest=True)})
 
@@ -289,7 +287,7 @@ def test_a_body_that_is_not_as_it_should_be_is_refused(
     assert orders.runs == 0
 
 
-def test_a_digest_that_is_right_stands_for_the_body(ledger: Ledger) -> None:
+def test_a_correct_digest_replaces_the_body(ledger: Ledger) -> None:
     app = WSGIIdempotencyMiddleware(Orders(), ledger, rules={"/": Rule(digest=True)})
     digest = base64.b64encode(hashlib.sha256(b"tea").digest()).decode()
     environ = {"HTTP_REPR_DIGEST": f"sha-256=:{digest}:"}
@@ -307,7 +305,7 @@ def test_another_request_under_the_same_key_is_refused(ledger: Ledger) -> None:
     assert ask(app, body=b"tea", environ={"CONTENT_TYPE": "application/json"}).status == 422
 
 
-def test_each_user_has_keys_of_its_own(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_user_has_separate_keys(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     orders = Orders()
     app = WSGIIdempotencyMiddleware(orders, ledger)
     users = [{"REMOTE_USER": "ann"}, {"REMOTE_USER": "bob"}, {"HTTP_AUTHORIZATION": "Bearer x"}, {}]
@@ -318,7 +316,7 @@ def test_each_user_has_keys_of_its_own(ledger: Ledger, caplog: pytest.LogCapture
     assert caplog.text.count("give the middleware principal=") == 1
 
 
-def test_the_principal_is_who_the_option_says(ledger: Ledger) -> None:
+def test_the_principal_option_names_the_principal(ledger: Ledger) -> None:
     orders = Orders()
     app = WSGIIdempotencyMiddleware(orders, ledger, principal=lambda environ: environ["HTTP_X_USER"])
     for user in ("ann", "bob", "ann"):
@@ -352,7 +350,7 @@ def test_a_store_that_does_not_answer_is_503_and_nothing_runs() -> None:
         assert ask(app, body=body).replayed
 
 
-def test_a_response_that_cannot_be_opened_any_more_was_not_kept(ledger: Ledger) -> None:
+def test_a_response_that_can_no_longer_be_decrypted_counts_as_not_kept(ledger: Ledger) -> None:
     body = bytes(2 * MEMORY_BYTES_MAX)
     ask(WSGIIdempotencyMiddleware(Orders(), ledger, encryption_keys=[bytes(32)]), body=body)
     orders = Orders()
@@ -364,7 +362,7 @@ def test_a_response_that_cannot_be_opened_any_more_was_not_kept(ledger: Ledger) 
     assert orders.runs == 0
 
 
-def test_closing_lets_go_of_a_ledger_of_ones_own() -> None:
+def test_closing_the_middleware_closes_its_own_ledger() -> None:
     app = WSGIIdempotencyMiddleware(Orders(), "memory:")
     ask(app)
     app.close()

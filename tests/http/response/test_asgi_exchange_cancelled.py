@@ -67,7 +67,7 @@ class Timed:
 
 
 @pytest.mark.parametrize("body", [IN_MEMORY, IN_A_FILE], ids=["in memory", "in a file"])
-def test_a_handler_whose_call_was_cancelled_for_a_client_that_left_reads_its_whole_body(
+def test_a_handler_cancelled_because_its_client_left_still_reads_its_whole_body(
     body: tuple[bytes, ...],
 ) -> None:
     async def main() -> None:
@@ -89,7 +89,7 @@ def test_a_handler_whose_call_was_cancelled_for_a_client_that_left_reads_its_who
     run(main())
 
 
-def test_a_handler_whose_call_is_cancelled_again_and_again_for_a_client_that_left_runs_on() -> None:
+def test_a_handler_cancelled_repeatedly_because_its_client_left_runs_on() -> None:
     async def main() -> None:
         app = Slow()
         with protected(app) as middleware:
@@ -113,7 +113,7 @@ def test_a_handler_whose_call_is_cancelled_again_and_again_for_a_client_that_lef
 
 @pytest.mark.parametrize("kind", ["anyio", "asyncio"])
 @pytest.mark.parametrize(("on_crash", "status"), [("repeat", 201), ("hold", 409)])
-def test_a_timeout_around_the_application_ends_the_handler_and_nobody_knows_what_it_did(
+def test_a_timeout_around_the_application_ends_the_handler_with_an_unknown_outcome(
     kind: str, on_crash: str, status: int
 ) -> None:
     async def main() -> None:
@@ -140,9 +140,7 @@ def test_a_timeout_around_the_application_ends_the_handler_and_nobody_knows_what
 
 @pytest.mark.parametrize("background", [3, 10**9], ids=["over", "not over"])
 @pytest.mark.parametrize("kind", ["sized", "streamed"])
-def test_a_response_that_is_being_settled_when_its_call_is_cancelled_is_settled_all_the_same(
-    kind: str, background: int
-) -> None:
+def test_a_response_being_settled_when_its_call_is_cancelled_is_still_settled(kind: str, background: int) -> None:
     async def main() -> None:
         store = BlockableStore()
         gate = threading.Event()
@@ -221,7 +219,7 @@ def test_a_response_that_could_not_be_settled_when_its_call_was_cancelled_frees_
 
 @pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize("streamed", [False, True])
-def test_whichever_step_a_cancellation_falls_on_the_key_is_free_or_its_answer_is_there(
+def test_after_a_cancellation_at_any_step_the_key_is_free_or_the_response_is_stored(
     streamed: bool, background: bool
 ) -> None:
     async def main() -> None:
@@ -262,7 +260,7 @@ def test_whichever_step_a_cancellation_falls_on_the_key_is_free_or_its_answer_is
     run(main())
 
 
-def test_a_handler_that_is_cancelled_before_its_first_step_gives_its_key_back() -> None:
+def test_a_handler_cancelled_before_its_first_step_releases_its_key() -> None:
     """As a loop that ends, or an application that stops, cancels whatever there is."""
 
     def cancelling(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
@@ -291,7 +289,7 @@ def test_a_handler_that_is_cancelled_before_its_first_step_gives_its_key_back() 
     run(main())
 
 
-def test_a_claim_is_renewed_no_more_when_it_is_let_go() -> None:
+def test_a_released_claim_is_no_longer_renewed() -> None:
     """A renewal behind it would bring the lease back, and nobody would hold it."""
 
     async def main() -> None:
@@ -313,7 +311,7 @@ def test_a_claim_is_renewed_no_more_when_it_is_let_go() -> None:
     run(main())
 
 
-def test_a_handler_that_is_cancelled_twice_lets_go_of_its_claim_all_the_same() -> None:
+def test_a_handler_that_is_cancelled_twice_still_releases_its_claim() -> None:
     async def main() -> None:
         app, store = Slow(), BlockableStore()
         with protected(app, store) as middleware:

@@ -78,7 +78,7 @@ def streaming(megabytes: int) -> Any:
     return app
 
 
-def test_a_response_that_is_too_large_to_keep_streams_through(tmp_path: Path) -> None:
+def test_a_response_that_is_too_large_to_store_streams_through(tmp_path: Path) -> None:
     async def main() -> None:
         with protected(streaming(64), SqliteStore(tmp_path / "keys.db"), max_response_bytes=8 * MB) as middleware:
             with peak_under(8):

@@ -90,7 +90,7 @@ class Payment:
 
 @pytest.mark.parametrize("status", [201, 400])
 @pytest.mark.parametrize(("end", "runs"), [("ROLLBACK", 2), ("COMMIT", 1)])
-def test_a_transaction_still_open_at_the_response_is_told_as_503_and_its_own_end_decides(
+def test_a_transaction_still_open_at_the_response_gives_503_and_its_own_end_decides(
     file: Path, store: Store, connection: sqlite3.Connection, end: str, runs: int, status: int
 ) -> None:
     async def main() -> None:
@@ -113,7 +113,7 @@ def test_a_transaction_still_open_at_the_response_is_told_as_503_and_its_own_end
     ("way", "settles"),
     [("returns", True), ("raises", True), ("raises", False), ("is cancelled", True), ("is cancelled", False)],
 )
-def test_a_rollback_frees_the_key_although_its_connection_is_in_another_transaction_by_now(
+def test_a_rollback_frees_the_key_although_its_connection_is_already_in_another_transaction(
     file: Path, store: Store, connection: sqlite3.Connection, way: str, settles: bool
 ) -> None:
     """As in a pool: it is given back, and the next request begins on it before this one has ended."""
@@ -144,7 +144,7 @@ def test_a_rollback_frees_the_key_although_its_connection_is_in_another_transact
 
 
 @pytest.mark.parametrize("settles", [True, False])
-def test_a_commit_counts_although_its_connection_is_in_another_transaction_by_now(
+def test_a_commit_counts_although_its_connection_is_already_in_another_transaction(
     file: Path, store: Store, connection: sqlite3.Connection, settles: bool
 ) -> None:
     """Bound and never settled in is a mistake; what it did is done all the same."""

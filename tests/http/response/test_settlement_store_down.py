@@ -49,7 +49,7 @@ class FailingStore:
         self._down.__exit__(None, None, None)
 
 
-def test_a_response_that_could_not_be_recorded_is_recorded_when_the_store_is_back_and_its_retry_replays_it() -> None:
+def test_an_unrecorded_response_is_recorded_when_the_store_is_back_and_replayed() -> None:
     async def main() -> None:
         failing = FailingStore()
         with protected(failing.app, failing.store, store_seconds=0) as middleware:
@@ -67,7 +67,7 @@ def test_a_response_that_could_not_be_recorded_is_recorded_when_the_store_is_bac
     run(main())
 
 
-def test_a_response_that_could_not_be_recorded_for_long_is_given_up(
+def test_recording_a_response_is_given_up_after_a_long_outage(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settlement, "LATE_SECONDS", 0.1)
@@ -87,7 +87,7 @@ def test_a_response_that_could_not_be_recorded_for_long_is_given_up(
     run(main())
 
 
-def test_a_response_is_still_recorded_when_the_store_was_away_for_longer_than_the_lease() -> None:
+def test_a_response_is_still_recorded_after_an_outage_longer_than_the_lease() -> None:
     async def main() -> None:
         failing = FailingStore()
         with protected(failing.app, failing.store, store_seconds=0, lease_seconds=0.05) as middleware:
@@ -106,7 +106,7 @@ def test_a_response_is_still_recorded_when_the_store_was_away_for_longer_than_th
     run(main())
 
 
-def test_a_store_that_stays_away_is_asked_with_pauses() -> None:
+def test_a_store_that_stays_down_is_retried_with_pauses() -> None:
     """Also where no time is given to asking it again: that is for those who wait."""
 
     async def main() -> None:
@@ -125,7 +125,7 @@ def test_a_store_that_stays_away_is_asked_with_pauses() -> None:
     run(main())
 
 
-def test_a_response_that_cannot_be_completed_is_cut_at_once_not_when_its_background_task_ends() -> None:
+def test_an_incomplete_response_is_cut_at_once_and_not_after_its_background_task() -> None:
     async def main() -> None:
         failing = FailingStore(streamed=True, background=True)
         with protected(failing.app, failing.store, store_seconds=0.05) as middleware:
@@ -145,7 +145,7 @@ def test_a_response_that_cannot_be_completed_is_cut_at_once_not_when_its_backgro
     run(main())
 
 
-def test_that_nothing_could_be_recorded_is_said_and_mended_at_once_not_when_the_background_task_ends() -> None:
+def test_an_unrecorded_response_is_reported_and_recorded_before_its_background_task_ends() -> None:
     async def main() -> None:
         failing = FailingStore(background=True)
         with protected(failing.app, failing.store, store_seconds=0) as middleware:
@@ -164,7 +164,7 @@ def test_that_nothing_could_be_recorded_is_said_and_mended_at_once_not_when_the_
     run(main())
 
 
-def test_a_response_whose_ledger_is_closed_before_it_could_be_recorded_is_given_up_with_a_warning(
+def test_a_response_whose_ledger_closes_before_it_is_recorded_is_given_up_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:
@@ -180,7 +180,7 @@ def test_a_response_whose_ledger_is_closed_before_it_could_be_recorded_is_given_
     run(main())
 
 
-def test_a_kept_body_whose_later_pages_cannot_be_read_now_is_cut_and_comes_whole_later() -> None:
+def test_a_stored_body_whose_later_pages_cannot_be_read_now_is_cut_and_comes_whole_later() -> None:
     body = b"x" * (40 * CHUNK_BYTES_MAX)
 
     async def app(_scope: Any, _receive: Receive, send: Send) -> None:

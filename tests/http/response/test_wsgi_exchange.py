@@ -55,7 +55,7 @@ def test_a_body_of_any_kind_is_replayed(
     assert shop.runs == shop.closed == 1
 
 
-def test_an_answer_without_a_body_is_replayed(ledger: Ledger) -> None:
+def test_a_response_without_a_body_is_replayed(ledger: Ledger) -> None:
     app = WSGIIdempotencyMiddleware(app_sending([], [], status="204 No Content"), ledger)
     first, second = ask(app), ask(app)
 
@@ -67,7 +67,7 @@ def test_an_answer_without_a_body_is_replayed(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     "pieces", [[b"cof"], [b"coffees"], [b"cof", b"fees"], []], ids=["short", "long", "long-in-two", "empty"]
 )
-def test_a_body_that_is_not_as_long_as_it_says_is_passed_on_and_never_kept(
+def test_a_body_with_a_wrong_content_length_is_passed_on_and_never_stored(
     ledger: Ledger, kind: str, pieces: list[bytes]
 ) -> None:
     shop = app_sending(pieces, length(6), kind)
@@ -80,7 +80,7 @@ def test_a_body_that_is_not_as_long_as_it_says_is_passed_on_and_never_kept(
 
 
 @pytest.mark.parametrize("kind", ["list", "tuple", "django"])
-def test_a_whole_body_is_measured_before_any_of_it_counts(ledger: Ledger, kind: str) -> None:
+def test_a_complete_body_is_measured_before_it_is_stored(ledger: Ledger, kind: str) -> None:
     shop = app_sending([b"coffee", b"!"], length(6), kind)
     app = WSGIIdempotencyMiddleware(shop, ledger)
 
@@ -88,7 +88,7 @@ def test_a_whole_body_is_measured_before_any_of_it_counts(ledger: Ledger, kind: 
     assert not ask(app).replayed
 
 
-def test_what_comes_after_the_said_length_is_left_to_the_server(ledger: Ledger) -> None:
+def test_bytes_beyond_the_content_length_are_left_to_the_server(ledger: Ledger) -> None:
     app = WSGIIdempotencyMiddleware(app_sending([b"coffee", b"!"], length(6), "stream"), ledger)
 
     assert ask(app).pieces == [b"coffee", b"!"]
@@ -98,7 +98,7 @@ def test_what_comes_after_the_said_length_is_left_to_the_server(ledger: Ledger) 
 # What is written with `write()`, and said with `exc_info`.
 
 
-def test_what_is_written_comes_before_what_is_returned(ledger: Ledger) -> None:
+def test_written_bytes_come_before_returned_bytes(ledger: Ledger) -> None:
     def handler(_: int, __: Environ, start_response: Start) -> Iterable[bytes]:
         write = start_response("200 OK", list(TEXT))
         write(b"a")
@@ -119,7 +119,7 @@ def test_what_is_written_comes_before_what_is_returned(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("headers", [TEXT, length(10), EVENTS], ids=["unsaid", "said", "events"])
-def test_an_error_page_replaces_what_was_not_sent(ledger: Ledger, headers: list[tuple[str, str]]) -> None:
+def test_an_error_page_replaces_a_response_that_was_not_sent(ledger: Ledger, headers: list[tuple[str, str]]) -> None:
     def handler(_: int, __: Environ, start_response: Start) -> Iterator[bytes]:
         start_response("200 OK", list(headers))
         try:
@@ -137,7 +137,7 @@ def test_an_error_page_replaces_what_was_not_sent(ledger: Ledger, headers: list[
     assert second.replayed
 
 
-def test_an_error_page_after_something_was_sent_raises_the_error(ledger: Ledger) -> None:
+def test_an_error_page_after_bytes_were_sent_raises_the_error(ledger: Ledger) -> None:
     def handler(run: int, _: Environ, start_response: Start) -> Iterator[bytes]:
         start_response("200 OK", list(TEXT))
         yield b"t"
@@ -188,7 +188,7 @@ def after_a_piece(run: int, _: Environ, start_response: Start) -> Iterator[bytes
 
 @pytest.mark.parametrize("handler", [in_call, in_call_after_start, before_a_piece, after_a_piece])
 @pytest.mark.parametrize(("on_crash", "status"), [("repeat", 200), ("hold", 409)])
-def test_what_raised_runs_again_or_is_in_doubt(
+def test_a_handler_that_raised_runs_again_or_is_in_doubt(
     ledger: Ledger, handler: Callable[[int, Environ, Start], Iterable[bytes]], on_crash: str, status: int
 ) -> None:
     app = WSGIIdempotencyMiddleware(CountingApp(handler), ledger, on_crash=on_crash)
@@ -200,7 +200,7 @@ def test_what_raised_runs_again_or_is_in_doubt(
     assert (second.body == b"tea") is (status == 200)
 
 
-def test_what_raises_after_its_response_was_settled_keeps_it(ledger: Ledger) -> None:
+def test_a_handler_that_raises_after_its_response_was_settled_keeps_it(ledger: Ledger) -> None:
     def handler(_: int, __: Environ, start_response: Start) -> Iterator[bytes]:
         start_response("200 OK", length(3))
         yield b"tea"
@@ -241,9 +241,7 @@ def test_a_body_without_a_start_is_an_error(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("taken", [0, 1, 2, 3])
 @pytest.mark.parametrize("headers", [TEXT, length(27), EVENTS], ids=["unsaid", "said", "events"])
-def test_what_its_client_did_not_stay_for_is_recorded(
-    ledger: Ledger, headers: list[tuple[str, str]], taken: int
-) -> None:
+def test_a_response_whose_client_left_is_recorded(ledger: Ledger, headers: list[tuple[str, str]], taken: int) -> None:
     shop = app_sending([b"data: 1\n\n", b"data: 2\n\n", b"data: 3\n\n"], headers, "stream")
     app = WSGIIdempotencyMiddleware(shop, ledger)
     first = OpenRequest(app)
@@ -277,7 +275,7 @@ def test_a_stream_without_a_client_ends_in_time_and_quietly(ledger: Ledger, take
     assert ask(app).body == b"tea", "nobody knows what became of it: it runs again"
 
 
-def test_a_settled_response_that_never_ends_is_not_followed_for_ever(ledger: Ledger) -> None:
+def test_a_settled_response_that_never_ends_is_not_followed_forever(ledger: Ledger) -> None:
     def handler(_: int, __: Environ, start_response: Start) -> Iterator[bytes]:
         start_response("200 OK", length(3))
         while True:
@@ -291,7 +289,7 @@ def test_a_settled_response_that_never_ends_is_not_followed_for_ever(ledger: Led
     assert ask(app).body == b"tea"
 
 
-def test_a_clean_up_that_fails_leaves_nothing_behind(ledger: Ledger) -> None:
+def test_a_failing_close_leaves_nothing_behind(ledger: Ledger) -> None:
     class Failing(DjangoLikeBody):
         def close(self) -> None:
             raise LookupError("no such tea")
@@ -313,7 +311,7 @@ def test_a_clean_up_that_fails_leaves_nothing_behind(ledger: Ledger) -> None:
 # What is streamed, and what of it is kept.
 
 
-def test_a_compressed_event_stream_is_not_taken_apart(ledger: Ledger) -> None:
+def test_a_compressed_event_stream_is_not_parsed(ledger: Ledger) -> None:
     packed = gzip.compress(b"data: 1\n\n" * 3) + b"\n\n" + gzip.compress(b"data: 2\n\n")
     headers = [*EVENTS, ("Content-Encoding", "gzip")]
     app = WSGIIdempotencyMiddleware(app_sending([packed[:30], packed[30:]], headers, "stream"), ledger)
@@ -322,7 +320,7 @@ def test_a_compressed_event_stream_is_not_taken_apart(ledger: Ledger) -> None:
     assert ask(app).body == packed
 
 
-def test_events_get_ids_to_resume_from_and_lose_their_length(ledger: Ledger) -> None:
+def test_events_get_ids_to_resume_from_and_the_response_loses_its_length(ledger: Ledger) -> None:
     headers = [*EVENTS, ("Content-Length", "25")]
     app = WSGIIdempotencyMiddleware(app_sending([b"data: 1\n", b"\ndata: 2\n\ndata: 3"], headers, "stream"), ledger)
     first = ask(app)
@@ -334,7 +332,9 @@ def test_events_get_ids_to_resume_from_and_lose_their_length(ledger: Ledger) -> 
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_who_resumes_what_runs_anew_is_told_so_first(ledger: Ledger, kind: str) -> None:
+def test_a_client_that_resumes_a_stream_that_runs_again_gets_an_interrupted_event_first(
+    ledger: Ledger, kind: str
+) -> None:
     app = WSGIIdempotencyMiddleware(app_sending([b"data: 1\n\n"], EVENTS, kind), ledger)
     first = ask(app, environ={"HTTP_LAST_EVENT_ID": "7.3"})
     second = ask(app, environ={"HTTP_LAST_EVENT_ID": "7.3"})
@@ -346,7 +346,7 @@ def test_who_resumes_what_runs_anew_is_told_so_first(ledger: Ledger, kind: str) 
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_a_response_that_is_too_large_is_not_kept_and_not_run_again(ledger: Ledger, kind: str) -> None:
+def test_a_response_that_is_too_large_is_not_stored_and_not_run_again(ledger: Ledger, kind: str) -> None:
     shop = app_sending([b"cof", b"fee"], TEXT, kind)
     app = WSGIIdempotencyMiddleware(shop, ledger, max_response_bytes=5)
 
@@ -358,7 +358,9 @@ def test_a_response_that_is_too_large_is_not_kept_and_not_run_again(ledger: Ledg
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_headers_that_are_too_large_are_passed_on_and_the_response_is_not_kept(ledger: Ledger, *, sealed: bool) -> None:
+def test_headers_that_are_too_large_are_passed_on_and_the_response_is_not_stored(
+    ledger: Ledger, *, sealed: bool
+) -> None:
     shop = app_sending([b"coffee"], [*TEXT, ("X-Long", "x" * 100_000)], "list")
     app = WSGIIdempotencyMiddleware(shop, ledger, encryption_keys=[bytes(32)] if sealed else ())
 
@@ -370,7 +372,7 @@ def test_headers_that_are_too_large_are_passed_on_and_the_response_is_not_kept(l
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_response_that_its_handler_does_not_store_is_not_kept(ledger: Ledger, *, late: bool) -> None:
+def test_a_response_that_its_handler_does_not_store_is_not_stored(ledger: Ledger, *, late: bool) -> None:
     def handler(_: int, environ: Environ, start_response: Start) -> Iterator[bytes]:
         if not late:
             idempotency(environ).no_store()

@@ -70,7 +70,7 @@ def whole(ledger: Ledger, headers: list[tuple[str, str]], status: str = "200 OK"
 
 
 @pytest.mark.parametrize("headers", [TEXT, WITH_LENGTH], ids=["unsaid", "said"])
-def test_who_lost_the_claim_before_anything_was_sent_gets_what_counts(
+def test_a_handler_that_lost_its_claim_before_sending_sends_the_recorded_response(
     ledger: Ledger, headers: list[tuple[str, str]]
 ) -> None:
     app = whole(ledger, headers)
@@ -80,11 +80,11 @@ def test_who_lost_the_claim_before_anything_was_sent_gets_what_counts(
     assert second.body == b"no2"
 
 
-def test_who_lost_the_claim_to_one_that_failed_is_told_to_come_again(ledger: Ledger) -> None:
+def test_a_handler_that_lost_its_claim_to_a_failed_one_tells_its_client_to_retry(ledger: Ledger) -> None:
     assert ask(whole(ledger, TEXT, "500 Oh")).status == 409
 
 
-def test_who_lost_the_key_to_another_request_is_told_so(ledger: Ledger) -> None:
+def test_a_handler_that_lost_its_key_to_another_request_says_so(ledger: Ledger) -> None:
     def handler(run: int, environ: Environ, start_response: Start) -> Iterable[bytes]:
         if run == 1:
             binding = idempotency(environ)._binding
@@ -99,7 +99,7 @@ def test_who_lost_the_key_to_another_request_is_told_so(ledger: Ledger) -> None:
     assert ask(app).status == 422
 
 
-def test_who_lost_the_claim_and_its_client_says_nothing(ledger: Ledger) -> None:
+def test_a_handler_that_lost_its_claim_and_its_client_sends_nothing(ledger: Ledger) -> None:
     app = whole(ledger, TEXT)
     first = OpenRequest(app)
     first.close()
@@ -110,7 +110,7 @@ def test_who_lost_the_claim_and_its_client_says_nothing(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("after", [1, 2])
 @pytest.mark.parametrize("headers", [TEXT, WITH_LENGTH], ids=["unsaid", "said"])
-def test_who_lost_the_claim_after_something_was_sent_is_cut(
+def test_a_handler_that_lost_its_claim_after_sending_is_cut(
     ledger: Ledger, headers: list[tuple[str, str]], after: int
 ) -> None:
     def handler(run: int, environ: Environ, start_response: Start) -> Iterator[bytes]:
@@ -155,7 +155,7 @@ def test_a_response_that_cannot_be_settled_is_503_and_recorded_later(store: Faul
 
 
 @pytest.mark.parametrize("headers", [TEXT, WITH_LENGTH], ids=["unsaid", "said"])
-def test_a_response_under_way_that_cannot_be_settled_is_cut_before_its_end(
+def test_a_response_in_progress_that_cannot_be_settled_is_cut_before_its_end(
     store: FaultyStore, ledger: Ledger, headers: list[tuple[str, str]]
 ) -> None:
     app = WSGIIdempotencyMiddleware(losing(store, headers, [b"t", b"e", b"a"]), ledger)
@@ -168,7 +168,7 @@ def test_a_response_under_way_that_cannot_be_settled_is_cut_before_its_end(
     assert ask(app).body == b"tea"
 
 
-def test_a_handler_that_raises_while_the_store_is_away_raises_its_own_error(
+def test_a_handler_that_raises_while_the_store_is_down_raises_its_own_error(
     store: FaultyStore, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     def handler(_: int, __: Environ, ___: Start) -> NoReturn:
@@ -263,7 +263,7 @@ def and_raises_in_stream(harness: TransactionHarness, environ: Environ, start_re
 
 
 @pytest.mark.parametrize("run", [at_once, in_stream, when_closed, when_through, and_raises, and_raises_in_stream])
-def test_what_committed_is_sent(
+def test_a_committed_response_is_sent(
     tmp_path: Path,
     run: Callable[[TransactionHarness, Environ, Start], Iterable[bytes]],
     caplog: pytest.LogCaptureFixture,
@@ -278,7 +278,7 @@ def test_what_committed_is_sent(
     assert [record.exc_info is not None for record in said] == [True] * ("raises" in run.__name__)
 
 
-def test_what_committed_goes_to_nobody_when_the_client_is_gone(tmp_path: Path) -> None:
+def test_a_committed_response_without_a_client_is_stored_and_not_sent(tmp_path: Path) -> None:
     with closing(TransactionHarness(tmp_path / "till.db", and_raises)) as harness:
         first = OpenRequest(harness.app)
         first.close()
@@ -287,7 +287,7 @@ def test_what_committed_goes_to_nobody_when_the_client_is_gone(tmp_path: Path) -
         assert ask(harness.app).body == b"bound"
 
 
-def test_what_commits_after_something_was_sent_ends_as_it_began(tmp_path: Path) -> None:
+def test_a_response_committed_after_sending_began_is_completed_as_it_began(tmp_path: Path) -> None:
     def late(harness: TransactionHarness, environ: Environ, start_response: Start) -> Iterator[bytes]:
         start_response("200 OK", list(WITH_LENGTH))
         yield b"t"
@@ -300,7 +300,7 @@ def test_what_commits_after_something_was_sent_ends_as_it_began(tmp_path: Path) 
         assert ask(harness.app).body == b"bound"
 
 
-def test_what_was_rolled_back_is_503_and_runs_again(tmp_path: Path) -> None:
+def test_a_rolled_back_response_is_503_and_runs_again(tmp_path: Path) -> None:
     def run(harness: TransactionHarness, environ: Environ, start_response: Start) -> Iterable[bytes]:
         harness.pay(environ)
         start_response("200 OK", list(WITH_LENGTH))
@@ -312,7 +312,7 @@ def test_what_was_rolled_back_is_503_and_runs_again(tmp_path: Path) -> None:
         assert harness.runs == 2
 
 
-def test_what_is_left_open_is_503_and_its_own_end_decides(tmp_path: Path) -> None:
+def test_a_transaction_left_open_is_503_and_its_own_end_decides(tmp_path: Path) -> None:
     def run(harness: TransactionHarness, environ: Environ, start_response: Start) -> Iterable[bytes]:
         harness.pay(environ)
         if harness.runs > 1:
@@ -328,7 +328,7 @@ def test_what_is_left_open_is_503_and_its_own_end_decides(tmp_path: Path) -> Non
         assert harness.runs == 2
 
 
-def test_what_was_bound_and_never_settled_in_is_settled_outside(
+def test_a_response_that_was_bound_but_not_settled_is_settled_outside_the_transaction(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def run(harness: TransactionHarness, environ: Environ, start_response: Start) -> Iterator[bytes]:
