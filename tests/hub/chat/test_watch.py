@@ -94,7 +94,7 @@ async def read_stream(hub: HubState, turn_id: str) -> bytes:
     return b"".join([part async for part in events_of(hub.turns, hub.database, "ada", turn_id, None)])
 
 
-def test_all_who_wait_share_one_read_of_where_their_turns_stand(config: Config, fifo: Path) -> None:
+def test_all_waiting_callers_share_one_read_of_their_turns(config: Config, fifo: Path) -> None:
     async def story() -> None:
         async with opened(config, fifo) as hub:
             turns = [await running(hub, f"hold {fifo}", f"{number}") for number in range(WAITERS // 2)]
@@ -120,7 +120,7 @@ def test_all_who_wait_share_one_read_of_where_their_turns_stand(config: Config, 
     asyncio.run(story())
 
 
-def test_what_happens_on_another_hub_is_heard_of_by_those_who_wait_here(config: Config, fifo: Path) -> None:
+def test_waiting_callers_learn_what_happens_on_another_hub(config: Config, fifo: Path) -> None:
     async def story() -> None:
         async with opened(config, fifo) as one, opened(config, fifo) as other:
             turn_id = await say(one, f"say hello\nhold {fifo}")
@@ -138,7 +138,7 @@ def test_what_happens_on_another_hub_is_heard_of_by_those_who_wait_here(config: 
     asyncio.run(story())
 
 
-def test_who_is_woken_does_not_share_a_look_from_before(config: Config, fifo: Path) -> None:
+def test_a_woken_caller_does_not_share_an_earlier_read(config: Config, fifo: Path) -> None:
     """Else it would see nothing new, and nobody would wake it again."""
     let_go = threading.Event()
 
@@ -162,7 +162,7 @@ def test_who_is_woken_does_not_share_a_look_from_before(config: Config, fifo: Pa
     asyncio.run(story())
 
 
-def test_nothing_is_read_while_nobody_waits(config: Config, fifo: Path) -> None:
+def test_nothing_is_read_while_no_caller_waits(config: Config, fifo: Path) -> None:
     async def story() -> None:
         async with opened(config, fifo) as hub:
             watches = Watches(hub.database, SharedReads())

@@ -64,7 +64,7 @@ def session() -> str:
     return uuid4().hex
 
 
-def test_something_is_said_and_answered_and_its_turn_seen(chat_hub: ChatHub, session: str, using: Using) -> None:
+def test_a_message_is_answered_and_its_turn_can_be_read(chat_hub: ChatHub, session: str, using: Using) -> None:
     async def use(hub: Hub) -> None:
         text = f"refund order-{session}"
         done = await hub.chat.say(text, wait_seconds=20, session_key=session, metadata={"from": "a test"})
@@ -104,7 +104,7 @@ def test_the_same_words_are_two_messages_and_the_same_key_is_one(chat_hub: ChatH
     using(chat_hub.url, use)
 
 
-def test_without_waiting_it_is_processing_and_a_turn_that_took_its_place_answers(
+def test_without_a_wait_it_is_processing_and_the_superseding_turn_answers(
     chat_hub: ChatHub, session: str, using: Using
 ) -> None:
     async def use(hub: Hub) -> None:
@@ -125,7 +125,7 @@ def test_without_waiting_it_is_processing_and_a_turn_that_took_its_place_answers
     using(chat_hub.url, use)
 
 
-def test_a_lost_answer_is_asked_for_again_and_nothing_is_said_twice(
+def test_a_lost_response_is_requested_again_and_no_message_is_sent_twice(
     chat_hub: ChatHub, session: str, using: Using
 ) -> None:
     async def use(hub: Hub) -> None:
@@ -140,7 +140,7 @@ def test_a_lost_answer_is_asked_for_again_and_nothing_is_said_twice(
     using(chat_hub.url, use)
 
 
-def test_a_stream_gives_what_is_said_and_the_same_key_gives_it_again(
+def test_a_stream_gives_the_answer_and_the_same_key_gives_it_again(
     chat_hub: ChatHub, session: str, using: Using
 ) -> None:
     async def use(hub: Hub) -> None:
@@ -164,7 +164,7 @@ def test_a_stream_gives_what_is_said_and_the_same_key_gives_it_again(
     using(chat_hub.url, use)
 
 
-def test_a_stream_that_is_cut_goes_on_behind_what_was_heard(chat_hub: ChatHub, session: str, using: Using) -> None:
+def test_a_cut_stream_resumes_after_the_last_event(chat_hub: ChatHub, session: str, using: Using) -> None:
     async def use(hub: Hub) -> None:
         fifo = chat_hub.fifo()
         async with FlakyProxy(chat_hub.url) as proxy, Hub(proxy.url) as far:
@@ -188,7 +188,7 @@ async def _rest(stream: AsyncGenerator[ChatEvent, None]) -> list[ChatEvent]:
     return [event async for event in stream]
 
 
-def test_who_listens_while_an_answer_begins_anew_is_told_and_hears_the_new_one(
+def test_a_follower_of_an_answer_that_restarts_gets_an_event_and_the_new_answer(
     chat_hub: ChatHub, session: str, using: Using
 ) -> None:
     async def use(hub: Hub) -> None:
@@ -210,7 +210,7 @@ def test_who_listens_while_an_answer_begins_anew_is_told_and_hears_the_new_one(
     using(chat_hub.url, use)
 
 
-def test_who_follows_behind_an_event_of_another_answer_hears_that_it_began_anew(
+def test_following_after_an_event_of_another_answer_starts_with_an_interruption(
     chat_hub: ChatHub, using: Using, session: str
 ) -> None:
     async def use(hub: Hub) -> None:
@@ -226,7 +226,7 @@ def test_who_follows_behind_an_event_of_another_answer_hears_that_it_began_anew(
     using(chat_hub.url, use)
 
 
-def test_an_event_in_pieces_is_put_together_and_what_is_none_is_refused() -> None:
+def test_an_event_in_pieces_is_joined_and_an_invalid_one_is_refused() -> None:
     large = "\u2028" + "x" * (1024 * 1024)
     bodies = [
         b'retry: 1000\n\nid: 1.1\nevent: delta\ndata: {"text": "%s"}\n\n:\n\n' % large.encode(),
@@ -254,7 +254,7 @@ async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:
         yield body[start : start + 65_537]
 
 
-def test_all_of_it_is_there_waiting_instead_of_awaited(chat_hub: ChatHub, session: str) -> None:
+def test_everything_works_with_the_blocking_client_too(chat_hub: ChatHub, session: str) -> None:
     with BlockingHub(chat_hub.url) as hub:
         done = hub.chat.say("hello", wait_seconds=20, session_key=session)
         received = list(hub.chat.stream("say one", session_key=session))

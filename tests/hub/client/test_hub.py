@@ -36,7 +36,7 @@ def test_topics_and_messages_are_made_listed_and_found(url: str, using: Using) -
     using(url, use)
 
 
-def test_a_list_without_a_limit_is_all_of_it(url: str, using: Using, data_dir: Path) -> None:
+def test_a_list_without_a_limit_is_complete(url: str, using: Using, data_dir: Path) -> None:
     with contextlib.closing(open_database(f"sqlite:///{data_dir}/hub.db")) as database, database.write() as tx:
         topic, _ = topics.create_topic(tx, "Long")
         messages = [topics.post_message(tx, topic.id, "ada", str(number))[0].id for number in range(101)]
@@ -112,7 +112,7 @@ def test_events_are_read_by_pages_and_to_the_end(url: str, using: Using) -> None
     using(url, use)
 
 
-def test_all_events_go_on_over_as_many_pages_as_there_are(url: str, many_events: tuple[str, int], using: Using) -> None:
+def test_all_events_are_read_over_any_number_of_pages(url: str, many_events: tuple[str, int], using: Using) -> None:
     topic_id, count = many_events
 
     async def use(hub: Hub) -> list[str]:
@@ -135,7 +135,7 @@ def test_a_call_with_the_same_key_happens_once(url: str, using: Using) -> None:
     using(url, use)
 
 
-def test_calls_without_a_key_are_calls_of_their_own(url: str, using: Using) -> None:
+def test_calls_without_a_key_are_separate_calls(url: str, using: Using) -> None:
     async def use(hub: Hub) -> None:
         topic = (await hub.create_topic("Twice")).topic
         for _ in range(2):
@@ -146,7 +146,7 @@ def test_calls_without_a_key_are_calls_of_their_own(url: str, using: Using) -> N
     using(url, use)
 
 
-def test_the_hub_says_that_it_lives_and_can_work(url: str, using: Using) -> None:
+def test_the_hub_says_that_it_is_alive_and_ready(url: str, using: Using) -> None:
     async def use(hub: Hub) -> None:
         readiness = await hub.readyz()
 
@@ -170,7 +170,7 @@ def test_names_with_every_kind_of_character_arrive_as_they_are(url: str, using: 
 
 
 @pytest.mark.parametrize("topic_id", ["", ".", "..", "x/messages", "top_none", "%", "a b", "ü", "\ud800", "?limit=1"])
-def test_there_is_no_topic_by_an_odd_id(topic_id: str, url: str, using: Using) -> None:
+def test_an_odd_id_is_not_found(topic_id: str, url: str, using: Using) -> None:
     async def use(hub: Hub) -> Topic:
         return await hub.topic(topic_id)
 
@@ -178,7 +178,7 @@ def test_there_is_no_topic_by_an_odd_id(topic_id: str, url: str, using: Using) -
         using(url, use)
 
 
-def test_an_id_leads_to_no_other_address(url: str, using: Using) -> None:
+def test_an_id_cannot_lead_to_another_path(url: str, using: Using) -> None:
     async def use(hub: Hub) -> None:
         topic = (await hub.create_topic("Elsewhere")).topic
         with pytest.raises(errors.NotFound):

@@ -38,7 +38,7 @@ def test_a_message_is_normalized_inserted_and_found_again(url: str, using: Using
     using(url, use)
 
 
-def test_mail_is_normalized_by_its_parts_and_as_it_is(url: str, using: Using) -> None:
+def test_mail_is_normalized_from_its_parts_and_from_its_raw_form(url: str, using: Using) -> None:
     async def use(hub: Hub) -> None:
         raw = MAIL % uuid4().hex.encode()
         mail = await hub.ingest.normalize_email(raw)
@@ -57,7 +57,7 @@ def test_mail_is_normalized_by_its_parts_and_as_it_is(url: str, using: Using) ->
     using(url, use)
 
 
-def test_a_batch_has_a_result_for_each_and_what_is_refused_is_raised(url: str, using: Using) -> None:
+def test_a_batch_has_a_result_for_each_item_and_a_refusal_is_raised(url: str, using: Using) -> None:
     def newsletter(primary: str, secondary: str) -> dict[str, object]:
         return {
             "source": "email",
@@ -92,7 +92,7 @@ def test_a_batch_has_a_result_for_each_and_what_is_refused_is_raised(url: str, u
     using(url, use)
 
 
-def test_policies_and_the_mode_are_seen_and_changed(url: str) -> None:
+def test_policies_and_the_mode_can_be_read_and_changed(url: str) -> None:
     with BlockingHub(url) as hub:
         policy_key = f"songs_{uuid4().hex}"
         made = hub.ingest.put_policy(
@@ -122,7 +122,7 @@ def test_policies_and_the_mode_are_seen_and_changed(url: str) -> None:
         assert not hub.ingest.test_mode()
 
 
-def test_both_faces_and_the_reference_have_every_method_and_argument() -> None:
+def test_both_clients_and_the_reference_have_every_method_and_argument() -> None:
     verbs = public(Ingest)
 
     assert verbs == public(BlockingIngest)

@@ -20,7 +20,7 @@ from onceward.hub.db.timestamps import now_text
 from onceward.hub.events.log import retain
 
 
-def test_a_lost_answer_is_asked_for_again_and_is_the_first_one(url: str, using: Using) -> None:
+def test_a_lost_response_is_requested_again_and_is_the_first_one(url: str, using: Using) -> None:
     async def use(hub: Hub) -> None:
         topic = (await hub.create_topic("Lost")).topic
         async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
@@ -36,7 +36,7 @@ def test_a_lost_answer_is_asked_for_again_and_is_the_first_one(url: str, using: 
     using(url, use)
 
 
-def test_a_stream_that_is_cut_again_and_again_misses_nothing(url: str, using: Using) -> None:
+def test_a_stream_that_is_cut_repeatedly_misses_nothing(url: str, using: Using) -> None:
     choose = random.Random(4)
 
     async def use(hub: Hub) -> None:
@@ -89,7 +89,7 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mortal]:
         yield hub
 
 
-def test_a_hub_that_is_killed_and_started_again_costs_nothing(mortal: Mortal, using: Using) -> None:
+def test_a_killed_and_restarted_hub_loses_nothing(mortal: Mortal, using: Using) -> None:
     """Neither the follower nor the writer is told of it."""
     count = 40
 
@@ -124,7 +124,7 @@ def test_a_hub_that_is_killed_and_started_again_costs_nothing(mortal: Mortal, us
     using(mortal.url, use)
 
 
-def test_events_that_are_no_longer_kept_are_never_passed_over_in_silence(mortal: Mortal, using: Using) -> None:
+def test_events_that_are_no_longer_stored_are_never_skipped_silently(mortal: Mortal, using: Using) -> None:
     async def use(hub: Hub) -> None:
         topic = (await hub.create_topic("Old")).topic
         last = [(await hub.post_message(topic.id, "ada", str(number))).event_id or 0 for number in range(9)][-1]

@@ -78,7 +78,7 @@ def reader_token(url: str, data_dir: Path) -> Iterator[str]:  # noqa: ARG001  # 
             tokens.open_local(tx)
 
 
-def test_a_token_reaches_as_far_as_its_scopes(url: str, reader_token: str, using: Using) -> None:
+def test_a_token_is_limited_to_its_scopes(url: str, reader_token: str, using: Using) -> None:
     assert len(using(url, lambda hub: hub.topics(limit=1), reader_token)) <= 1
     with pytest.raises(errors.Forbidden, match="the scope write"):
         using(url, lambda hub: hub.create_topic("x"), reader_token)
@@ -91,7 +91,7 @@ def test_a_hub_with_tokens_needs_one(url: str, using: Using) -> None:
     assert using(url, lambda hub: hub.healthz())
 
 
-def test_nobody_at_the_address_is_told_as_that_with_the_key_to_go_on(using: Using) -> None:
+def test_an_unreachable_hub_is_reported_with_the_key_to_continue_with(using: Using) -> None:
     with closing(bind()) as nobody:
         with pytest.raises(errors.HubUnavailable, match="is a hub running there") as raised:
             using(url_of(nobody), lambda hub: hub.create_topic("x", idempotency_key="mine"), deadline_seconds=0.05)
@@ -103,7 +103,7 @@ def test_nobody_at_the_address_is_told_as_that_with_the_key_to_go_on(using: Usin
         assert using(url_of(nobody), lambda hub: hub.readyz()) == Readiness(ready=False, checks={"hub": "no answer"})
 
 
-def test_the_key_that_the_client_made_is_told_too(using: Using) -> None:
+def test_the_error_has_the_key_that_the_client_generated(using: Using) -> None:
     with scripted(*[ScriptedResponse(503)] * 9) as server:
         with pytest.raises(errors.HubUnavailable) as raised:
             using(server.url, lambda hub: hub.create_topic("x"), deadline_seconds=0.3)
@@ -112,7 +112,7 @@ def test_the_key_that_the_client_made_is_told_too(using: Using) -> None:
         assert raised.value.key
 
 
-def test_a_probe_is_asked_once(using: Using) -> None:
+def test_a_probe_is_sent_once(using: Using) -> None:
     body = b'{"status":"unavailable","checks":{"database":"no answer"}}'
     with scripted(ScriptedResponse(503, {"Content-Type": "application/json", "Retry-After": "9"}, body)) as server:
         assert using(server.url, lambda hub: hub.readyz()) == Readiness(ready=False, checks={"database": "no answer"})
@@ -164,7 +164,7 @@ def test_every_problem_has_its_exception(answer: problem.Response, kind: type[er
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"topics":[{}]}', b'{"topics":[1]}', b"null"])
-def test_an_answer_that_is_no_hubs_is_said_to_be_none(body: bytes, using: Using) -> None:
+def test_a_response_that_is_not_from_a_hub_is_unexpected(body: bytes, using: Using) -> None:
     with scripted(ScriptedResponse(200, {"Content-Type": "application/json"}, body)) as server:
         with pytest.raises(errors.UnexpectedAnswer) as raised:
             using(server.url, lambda hub: hub.topics())
@@ -187,7 +187,7 @@ BAD_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("options", BAD_OPTIONS.values(), ids=BAD_OPTIONS.keys())
-def test_what_cannot_work_is_refused_at_once_and_secrets_are_not_repeated(options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused_at_once_without_repeating_secrets(options: dict[str, Any]) -> None:
     with pytest.raises(errors.InvalidOption) as raised:
         Hub(**options)
 
@@ -198,7 +198,7 @@ def test_a_client_does_not_show_its_token() -> None:
     assert "secret" not in repr(Hub("http://hub", "secret"))
 
 
-def test_a_client_that_was_closed_says_so(url: str, using: Using) -> None:
+def test_a_closed_client_says_so(url: str, using: Using) -> None:
     async def use(hub: Hub) -> None:
         await hub.aclose()
         await hub.topics()

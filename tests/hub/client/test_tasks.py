@@ -72,7 +72,7 @@ def test_tasks_are_made_listed_and_deleted(url: str, using: Using) -> None:
     using(url, use)
 
 
-def test_more_tasks_than_a_page_has_come_page_by_page(url: str, using: Using, data_dir: Path) -> None:
+def test_more_tasks_than_a_page_holds_are_listed_page_by_page(url: str, using: Using, data_dir: Path) -> None:
     with contextlib.closing(open_database(f"sqlite:///{data_dir}/hub.db")) as database, database.write() as tx:
         made = [tasks.create_task(tx, "One of many").id for _ in range(1001)]
     newest = made[::-1]
@@ -89,7 +89,7 @@ def test_more_tasks_than_a_page_has_come_page_by_page(url: str, using: Using, da
     using(url, use)
 
 
-def test_everything_that_is_said_of_a_file_comes_back_with_it(url: str, using: Using, tmp_path: Path) -> None:
+def test_all_fields_of_an_uploaded_file_come_back(url: str, using: Using, tmp_path: Path) -> None:
     file = tmp_path / 'Ünï "quoted" (1).json'
     file.write_bytes(CONTENT)
 
@@ -128,7 +128,7 @@ def test_everything_that_is_said_of_a_file_comes_back_with_it(url: str, using: U
     ids=["empty", "line-end", "boundaries", "boundary-across-pieces", "random"],
 )
 @pytest.mark.parametrize("how", ["path", "file", "middle", "stdin", "pipe"])
-def test_the_same_bytes_come_back(content: bytes, how: str, url: str, using: Using, tmp_path: Path) -> None:
+def test_a_download_has_the_same_bytes(content: bytes, how: str, url: str, using: Using, tmp_path: Path) -> None:
     path = tmp_path / "content.bin"
     path.write_bytes(content)
     middle = io.BytesIO(b"before" + content)
@@ -190,7 +190,7 @@ def test_labels_are_replaced_and_attachments_removed(url: str, using: Using) -> 
     using(url, use)
 
 
-def test_what_has_expired_is_listed_as_that_and_cannot_be_had(url: str, using: Using, data_dir: Path) -> None:
+def test_an_expired_attachment_is_listed_and_cannot_be_downloaded(url: str, using: Using, data_dir: Path) -> None:
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Expired")
         made = await hub.attach_file(task.id, io.BytesIO(b"x"), "other", expires_at="2999-01-01")
@@ -223,7 +223,7 @@ def test_an_upload_with_the_same_key_happens_once(url: str, using: Using, tmp_pa
             blocking.attach_file(task.id, io.BytesIO(b"other"), "other", idempotency_key=f"{task.id}-1")
 
 
-def test_an_upload_that_was_cut_is_sent_again_from_its_beginning(url: str, using: Using) -> None:
+def test_a_cut_upload_is_sent_again_from_its_beginning(url: str, using: Using) -> None:
     """Far more than a retrying transport would keep in memory."""
     content = os.urandom(12 * 1024 * 1024)
     reported: list[int] = []
@@ -249,7 +249,7 @@ def test_an_upload_that_was_cut_is_sent_again_from_its_beginning(url: str, using
     using(url, use)
 
 
-def test_a_lost_answer_to_an_upload_is_asked_for_again(url: str, using: Using) -> None:
+def test_a_lost_response_to_an_upload_is_requested_again(url: str, using: Using) -> None:
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Lost")
         async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
@@ -262,7 +262,7 @@ def test_a_lost_answer_to_an_upload_is_asked_for_again(url: str, using: Using) -
     using(url, use)
 
 
-def test_a_download_that_is_cut_again_and_again_is_resumed(url: str, using: Using, tmp_path: Path) -> None:
+def test_a_download_that_is_cut_repeatedly_is_resumed(url: str, using: Using, tmp_path: Path) -> None:
     content = os.urandom(6 * 1024 * 1024)
     target = tmp_path / "got.bin"
 
@@ -280,7 +280,7 @@ def test_a_download_that_is_cut_again_and_again_is_resumed(url: str, using: Usin
     using(url, use)
 
 
-def test_a_download_that_cannot_be_had_leaves_no_file(url: str, using: Using, tmp_path: Path) -> None:
+def test_a_failed_download_leaves_no_file(url: str, using: Using, tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.write_bytes(b"mine")
 
@@ -345,7 +345,7 @@ class Zeros(io.BytesIO):
         return bytes(count)
 
 
-def test_an_admin_collects_checks_and_backfills(url: str, using: Using, data_dir: Path) -> None:
+def test_an_admin_can_run_gc_fsck_and_the_backfill(url: str, using: Using, data_dir: Path) -> None:
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Admin", spec_id="https://example.com/spec")
         made = await hub.attach_file(task.id, io.BytesIO(os.urandom(1000)), "other")

@@ -55,11 +55,11 @@ def got(using: Using, *steps: Step, transfer_seconds: float = 60.0) -> tuple[byt
     ],
     ids=["from-there", "from-earlier", "from-the-beginning"],
 )
-def test_a_download_goes_on_where_it_broke_whatever_part_is_sent(rest: Cut, using: Using) -> None:
+def test_a_cut_download_continues_whatever_range_is_sent(rest: Cut, using: Using) -> None:
     assert got(using, Cut(whole() + CONTENT[:HALF]), rest) == (CONTENT, [None, f"bytes={HALF}-"])
 
 
-def test_a_hub_that_is_away_in_the_middle_is_waited_for(using: Using) -> None:
+def test_a_hub_that_is_down_during_a_download_is_waited_for(using: Using) -> None:
     steps: list[Step] = [Cut(whole() + CONTENT[:HALF]), ScriptedResponse(503), Cut(), Cut(part(HALF) + CONTENT[HALF:])]
 
     assert got(using, *steps)[0] == CONTENT
@@ -76,7 +76,7 @@ WRONG: dict[str, list[Step]] = {
 
 
 @pytest.mark.parametrize("steps", WRONG.values(), ids=WRONG.keys())
-def test_bytes_that_are_not_those_that_were_stored_are_no_file(steps: list[Step], using: Using, tmp_path: Path) -> None:
+def test_a_download_with_the_wrong_bytes_leaves_no_file(steps: list[Step], using: Using, tmp_path: Path) -> None:
     async def use(hub: Hub) -> Downloaded:
         return await hub.download("at-1", tmp_path / "got")
 
@@ -86,7 +86,7 @@ def test_bytes_that_are_not_those_that_were_stored_are_no_file(steps: list[Step]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_line_that_never_holds_is_given_up(using: Using, tmp_path: Path) -> None:
+def test_a_connection_that_keeps_breaking_is_given_up(using: Using, tmp_path: Path) -> None:
     async def use(hub: Hub) -> Downloaded:
         return await hub.download("at-1", tmp_path / "got")
 
@@ -96,7 +96,7 @@ def test_a_line_that_never_holds_is_given_up(using: Using, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_try_of_an_upload_is_the_same_request(using: Using) -> None:
+def test_every_attempt_of_an_upload_is_the_same_request(using: Using) -> None:
     made = b'{"id":"at-1","task_id":"t","kind":"other","source_type":"managed_blob","media_type_source":"sniffed",'
     made += b'"labels":[],"created_at":"2026-01-01T00:00:00Z","updated_at":"2026-01-01T00:00:00Z"}'
 
@@ -113,7 +113,7 @@ def test_every_try_of_an_upload_is_the_same_request(using: Using) -> None:
         assert CONTENT in (first.body or b"")
 
 
-def test_a_file_that_becomes_shorter_while_it_is_sent_is_not_stored(url: str, using: Using, tmp_path: Path) -> None:
+def test_a_file_that_shrinks_while_it_is_sent_is_not_stored(url: str, using: Using, tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(CONTENT)
 
@@ -126,7 +126,7 @@ def test_a_file_that_becomes_shorter_while_it_is_sent_is_not_stored(url: str, us
     using(url, use)
 
 
-def test_a_file_that_is_changed_while_it_is_sent_is_not_stored(url: str, using: Using, tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_is_sent_is_not_stored(url: str, using: Using, tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(CONTENT)
 
@@ -141,7 +141,7 @@ def test_a_file_that_is_changed_while_it_is_sent_is_not_stored(url: str, using: 
     using(url, use)
 
 
-def test_an_upload_that_is_cancelled_is_over(url: str, using: Using) -> None:
+def test_a_cancelled_upload_stops(url: str, using: Using) -> None:
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Cancelled")
         begun = asyncio.Event()
@@ -181,7 +181,7 @@ def test_a_closed_client_ends_a_transfer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x/content", "%", "a b", "ü", "\ud800", "?limit=1"])
-def test_there_is_nothing_by_an_odd_id(name: str, url: str, using: Using) -> None:
+def test_an_odd_id_is_not_found(name: str, url: str, using: Using) -> None:
     async def use(hub: Hub) -> None:
         for asked in (hub.task(name), hub.attachment(name), hub.remove_attachment(name), hub.delete_task(name)):
             with pytest.raises(errors.NotFound):

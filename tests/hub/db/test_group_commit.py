@@ -104,7 +104,7 @@ def failing(name: str) -> Callable[[Transaction], str]:
     return note_and_fail
 
 
-def test_who_waits_meanwhile_shares_one_transaction(group: BlockedGroup) -> None:
+def test_waiting_writers_share_one_transaction(group: BlockedGroup) -> None:
     first = group.first(noting("a"))
     others = group.others(*map(noting, "bcdef"))
     group.door.open.set()
@@ -114,7 +114,7 @@ def test_who_waits_meanwhile_shares_one_transaction(group: BlockedGroup) -> None
     assert group.door.entered == 2
 
 
-def test_one_that_raises_is_undone_and_the_others_are_not(group: BlockedGroup) -> None:
+def test_a_member_that_raises_is_undone_and_the_others_are_not(group: BlockedGroup) -> None:
     first = group.first(noting("a"))
     others = group.others(noting("b"), failing("c"), noting("d"), failing("e"))
     group.door.open.set()
@@ -127,7 +127,7 @@ def test_one_that_raises_is_undone_and_the_others_are_not(group: BlockedGroup) -
     assert group.committed() == list("abd")
 
 
-def test_one_whose_first_step_fails_is_not_begun_and_the_others_are(group: BlockedGroup) -> None:
+def test_a_member_whose_first_step_fails_is_skipped_and_the_others_are_not(group: BlockedGroup) -> None:
     def missing() -> None:
         raise KeyError("the bytes are gone")
 
@@ -147,7 +147,7 @@ def test_one_whose_first_step_fails_is_not_begun_and_the_others_are(group: Block
 
 
 @pytest.mark.parametrize("leads", ["who cannot begin", "who fails"])
-def test_each_has_its_own_reason_however_few_are_left(group: BlockedGroup, leads: str) -> None:
+def test_each_member_gets_its_own_exception(group: BlockedGroup, leads: str) -> None:
     def missing() -> None:
         raise FileNotFoundError("the bytes are gone")
 
@@ -168,14 +168,14 @@ def test_each_has_its_own_reason_however_few_are_left(group: BlockedGroup, leads
     assert group.committed() == ["a"]
 
 
-def test_one_that_raises_alone_is_undone(database: Database) -> None:
+def test_a_single_member_that_raises_is_undone(database: Database) -> None:
     with pytest.raises(KeyError):
         database.group_commit(nullcontext, nothing, failing("a"))
 
     assert database.group_commit(nullcontext, nothing, noting("a")) == "a"
 
 
-def test_a_transaction_that_ends_early_has_done_nothing_for_anybody(group: BlockedGroup) -> None:
+def test_a_transaction_that_ends_early_fails_for_every_member(group: BlockedGroup) -> None:
     def ended(tx: Transaction) -> None:
         driver: Any = tx.connection.driver_connection
         driver.execute("ROLLBACK")  # as SQLite does by itself when the disk is full
@@ -193,7 +193,7 @@ def test_a_transaction_that_ends_early_has_done_nothing_for_anybody(group: Block
     assert group.database.group_commit(group.door.pass_through, nothing, noting("b")) == "b"
 
 
-def test_a_commit_that_fails_fails_for_all_each_with_an_exception_of_its_own(group: BlockedGroup) -> None:
+def test_a_failed_commit_fails_for_all_members_with_separate_exceptions(group: BlockedGroup) -> None:
     with group.database.write() as tx:
         tx.execute(text("CREATE TABLE quotes (id TEXT REFERENCES notes DEFERRABLE INITIALLY DEFERRED)"))
 
@@ -232,7 +232,7 @@ class InterruptedLock:
             raise KeyboardInterrupt
 
 
-def test_one_that_is_interrupted_when_it_was_to_lead_leaves_that_to_the_next(
+def test_an_interrupted_leader_is_replaced_by_the_next_member(
     group: BlockedGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = group.first(noting("a"))
@@ -257,7 +257,9 @@ def test_one_that_is_interrupted_when_it_was_to_lead_leaves_that_to_the_next(
     assert group.committed() == ["a", "c"]
 
 
-def test_more_than_a_transaction_takes_go_into_the_next(group: BlockedGroup, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_beyond_the_limit_go_into_the_next_transaction(
+    group: BlockedGroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(group_commit, "SHARED_MAX", 2)
     first = group.first(noting("a"))
     others = group.others(*map(noting, "bcdef"))
@@ -268,7 +270,7 @@ def test_more_than_a_transaction_takes_go_into_the_next(group: BlockedGroup, mon
     assert group.committed() == list("abcdef")
 
 
-def test_many_threads_each_get_their_own_answer(database: Database) -> None:
+def test_every_thread_gets_its_own_result(database: Database) -> None:
     """By chance what the others do on purpose; a tenth of the work raises."""
 
     def one(number: int) -> str:
@@ -287,7 +289,7 @@ def test_many_threads_each_get_their_own_answer(database: Database) -> None:
     assert committed == [f"{number:03}" for number in range(200) if number % 10]
 
 
-def test_postgresql_has_many_writers_and_shares_nothing(servers: Servers) -> None:
+def test_postgresql_writers_do_not_share_transactions(servers: Servers) -> None:
     inside = threading.Barrier(2)
 
     @contextmanager
@@ -303,7 +305,7 @@ def test_postgresql_has_many_writers_and_shares_nothing(servers: Servers) -> Non
     assert found == ["a", "b"]
 
 
-def test_a_commit_that_fails_is_not_tried_again(group: BlockedGroup) -> None:
+def test_a_failed_commit_is_not_retried(group: BlockedGroup) -> None:
     with group.database.write() as tx:
         tx.execute(text("CREATE TABLE quotes (id TEXT REFERENCES notes DEFERRABLE INITIALLY DEFERRED)"))
     ran: list[str] = []
