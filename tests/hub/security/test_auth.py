@@ -60,7 +60,7 @@ on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
         ("GET", "/v1/administrators", "read"),
     ],
 )
-def test_what_a_request_needs_follows_from_its_method_and_path(method: str, path: str, needed: str) -> None:
+def test_the_required_scope_follows_from_the_method_and_path(method: str, path: str, needed: str) -> None:
     assert scope_needed(method, path) == needed
 
 
@@ -87,7 +87,7 @@ def made(database: Database, name: str, *scopes: str) -> str:
 
 @on_sqlite
 @pytest.mark.parametrize("client", [LOCAL_CLIENT, ("::1", 1), ("127.8.9.1", 1), ("::ffff:127.0.0.1", 1)], ids=str)
-def test_without_tokens_this_machine_may_do_everything_as_local(database: Database, client: Any) -> None:
+def test_without_tokens_the_local_machine_may_do_everything(database: Database, client: Any) -> None:
     for method, path in (("GET", "/api/v1/topics"), ("POST", "/api/v1/topics"), ("POST", "/v1/admin/gc-blobs")):
         answer = asked(database, method, path, client=client)
         assert (answer.status, answer.body) == (200, b"local")
@@ -95,7 +95,7 @@ def test_without_tokens_this_machine_may_do_everything_as_local(database: Databa
 
 @on_sqlite
 @pytest.mark.parametrize("client", [REMOTE_CLIENT, ("::2", 1), ("localhost", 1), ("testclient", 1), None], ids=str)
-def test_without_tokens_nobody_else_may_do_anything(database: Database, client: Any) -> None:
+def test_without_tokens_other_machines_may_do_nothing(database: Database, client: Any) -> None:
     forwarded = ((b"x-forwarded-for", b"127.0.0.1"), (b"forwarded", b"for=127.0.0.1"))
     answer = asked(database, "GET", "/api/v1/topics", forwarded, client)
 
@@ -104,7 +104,7 @@ def test_without_tokens_nobody_else_may_do_anything(database: Database, client: 
     assert asked(database, "GET", "/healthz", client=client).body == b"anonymous"
 
 
-def test_with_a_token_everybody_needs_one(database: Database) -> None:
+def test_with_a_token_every_caller_needs_one(database: Database) -> None:
     text = made(database, "ci", "read", "write")
 
     for client in (LOCAL_CLIENT, REMOTE_CLIENT):
@@ -126,7 +126,7 @@ def test_a_scope_allows_itself_and_nothing_else(database: Database, scope: str) 
 
 
 @on_sqlite
-def test_who_may_switch_the_test_mode_may_look_at_it_too(database: Database) -> None:
+def test_the_scope_that_switches_the_test_mode_may_also_read_it(database: Database) -> None:
     statuses = {
         scope: [
             asked(database, method, "/test-mode", bearer(made(database, scope, scope))).status for method in METHODS
@@ -174,7 +174,7 @@ def test_a_revoked_token_is_refused_from_the_next_request_on(database: Database)
     ],
     ids=["unknown", "malformed", "empty", "bare", "blank", "basic", "bytes"],
 )
-def test_what_is_no_live_token_is_refused_even_where_none_is_needed(
+def test_an_invalid_token_is_refused_even_where_none_is_needed(
     database: Database, headers: Headers, guarded: bool
 ) -> None:
     if guarded:
@@ -187,7 +187,7 @@ def test_what_is_no_live_token_is_refused_even_where_none_is_needed(
 
 
 @on_sqlite
-def test_the_word_bearer_is_written_in_any_case_and_stands_once(database: Database) -> None:
+def test_the_word_bearer_may_have_any_case_and_must_occur_once(database: Database) -> None:
     text = made(database, "ci", "read").encode()
 
     assert asked(database, "GET", "/x", ((b"authorization", b"bEARER  " + text + b" "),)).status == 200
@@ -201,7 +201,7 @@ def test_the_word_bearer_is_written_in_any_case_and_stands_once(database: Databa
 
 
 @on_sqlite
-def test_a_page_shows_its_token_as_a_subprotocol_which_is_not_repeated(database: Database) -> None:
+def test_a_page_sends_its_token_as_a_subprotocol_that_is_not_echoed(database: Database) -> None:
     text = made(database, "ci", "read")
     answer = ask(AuthMiddleware(who, database), websocket("/ws", offered=["onceward", f"onceward.bearer.{text}"]))
 
@@ -211,7 +211,7 @@ def test_a_page_shows_its_token_as_a_subprotocol_which_is_not_repeated(database:
 
 
 @on_sqlite
-def test_a_program_shows_its_token_to_a_websocket_as_everywhere(database: Database) -> None:
+def test_a_program_sends_its_websocket_token_in_the_usual_header(database: Database) -> None:
     text = made(database, "ci", "read")
     answer = ask(AuthMiddleware(who, database), websocket("/ws", bearer(text)))
 
@@ -247,7 +247,7 @@ def test_a_websocket_without_a_good_token_is_refused_before_it_is_accepted(
 
 
 @pytest.mark.parametrize("url", ["postgresql://postgres@127.0.0.1:9/none", "sqlite:///{folder}/hub.db"])
-def test_a_database_that_is_down_is_503_and_open_pages_work(url: str, tmp_path: Path) -> None:
+def test_a_database_that_is_down_is_503_and_public_pages_work(url: str, tmp_path: Path) -> None:
     """Nobody listens on that port, and that file has no tables."""
     with closing(open_database(url.format(folder=tmp_path))) as database:
         answer = asked(database, "GET", "/x", bearer("ow_000000000000_" + "a" * 43))

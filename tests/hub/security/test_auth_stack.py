@@ -81,7 +81,7 @@ def test_a_revoked_token_gets_401_and_never_a_replay(app_behind_auth: GuardedApp
 
 
 @on_sqlite
-def test_one_principals_key_is_not_anothers_and_outlives_a_rotation(app_behind_auth: GuardedApp) -> None:
+def test_the_key_of_one_principal_is_not_anothers_and_survives_a_token_rotation(app_behind_auth: GuardedApp) -> None:
     old, new, other = (
         app_behind_auth.token("ci", "write"),
         app_behind_auth.token("ci", "write"),
@@ -115,7 +115,7 @@ def refusals(app_behind_auth: GuardedApp) -> Iterator[tuple[str, int, AsgiRespon
 
 
 @on_sqlite
-def test_whatever_is_refused_is_a_problem_with_an_id_and_nothing_is_written(app_behind_auth: GuardedApp) -> None:
+def test_every_refusal_is_a_problem_with_an_id_and_nothing_is_written(app_behind_auth: GuardedApp) -> None:
     for name, status, answer in refusals(app_behind_auth):
         assert (name, answer.status) == (name, status)
         assert answer.code

@@ -39,7 +39,7 @@ def site(text: str) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize(("path", "status"), [("/a\x00b", 400), ("/a?b=%00", 400), ("/a?b=%2500", 200), ("/%00", 200)])
-def test_an_address_with_nul_in_it_is_refused(path: str, status: int) -> None:
+def test_a_path_with_a_nul_is_refused(path: str, status: int) -> None:
     """The server has decoded the path, and not the query."""
     assert ask(HostsMiddleware(welcome), request("GET", path)).status == status
 
@@ -65,12 +65,12 @@ NO_HOSTS = [
 
 
 @pytest.mark.parametrize("text", [*LOOPBACK, "[::ffff:127.0.0.1]"])
-def test_this_machine_is_always_answered_to(text: str) -> None:
+def test_the_local_host_is_always_accepted(text: str) -> None:
     assert asked("GET", host(text)).status == 200
 
 
 @pytest.mark.parametrize("text", STRANGE)
-def test_another_host_is_refused_and_told_what_to_set(text: str) -> None:
+def test_another_host_is_refused_with_the_setting_to_change(text: str) -> None:
     answer = asked("GET", host(text))
 
     assert (answer.status, answer.code) == (400, "badRequest")
@@ -78,7 +78,7 @@ def test_another_host_is_refused_and_told_what_to_set(text: str) -> None:
     assert f"names {hosts.host_port_of(text).name!r}" in answer.json["detail"]  # type: ignore[union-attr]
 
 
-def test_a_refused_host_is_shown_what_the_hub_answers_to() -> None:
+def test_a_refused_host_is_shown_the_accepted_ones() -> None:
     listening = ask(HostsMiddleware(welcome, bound="10.0.0.5"), request("GET", "/", host=(host("example.com"),)))
     everywhere = ask(HostsMiddleware(welcome, bound="0.0.0.0"), request("GET", "/", host=(host("example.com"),)))  # noqa: S104
 
@@ -87,7 +87,7 @@ def test_a_refused_host_is_shown_what_the_hub_answers_to() -> None:
 
 
 @pytest.mark.parametrize("text", NO_HOSTS)
-def test_what_is_no_host_is_refused(text: str) -> None:
+def test_an_invalid_host_is_refused(text: str) -> None:
     assert (asked("GET", host(text)).status, asked("GET", host(text)).code) == (400, "badRequest")
 
 
@@ -127,11 +127,11 @@ def test_a_host_of_any_length_is_refused_and_not_remembered() -> None:
         ("[fd00::5]", "[fd00:0::5]:8787", 200),
     ],
 )
-def test_an_allowed_host_is_answered_to(allowed: str, text: str, status: int) -> None:
+def test_an_allowed_host_is_accepted(allowed: str, text: str, status: int) -> None:
     assert asked("GET", host(text), allowed_hosts=[allowed]).status == status
 
 
-def test_the_address_that_it_listens_on_is_a_host() -> None:
+def test_the_address_it_listens_on_is_accepted() -> None:
     assert asked("GET", host("192.168.0.7:8787"), bound="192.168.0.7").status == 200
     assert asked("GET", host("[fd00::5]"), bound="fd00::5").status == 200
     assert asked("GET", host("hub.lan"), bound="hub.lan").status == 200
@@ -139,7 +139,7 @@ def test_the_address_that_it_listens_on_is_a_host() -> None:
 
 
 @pytest.mark.parametrize("bound", ["0.0.0.0", "::"])  # noqa: S104  # nothing is bound here
-def test_listening_everywhere_takes_addresses_but_no_names(bound: str) -> None:
+def test_listening_on_all_addresses_accepts_addresses_but_no_names(bound: str) -> None:
     """Rebinding needs a name that its owner points somewhere else."""
     assert asked("GET", host("192.168.0.7:8787"), bound=bound).status == 200
     assert asked("GET", host("[fd00::5]"), bound=bound).status == 200
@@ -171,7 +171,7 @@ def test_listening_everywhere_takes_addresses_but_no_names(bound: str) -> None:
     ],
     ids=str,
 )
-def test_only_the_hubs_own_pages_may_change_something(method: str, headers: Headers, status: int) -> None:
+def test_only_the_hubs_own_pages_may_make_changes(method: str, headers: Headers, status: int) -> None:
     answer = asked(method, host("localhost:8787"), *headers)
 
     assert answer.status == status
@@ -179,7 +179,7 @@ def test_only_the_hubs_own_pages_may_change_something(method: str, headers: Head
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-def test_looking_is_free_for_every_page_that_a_browser_lets_look(method: str) -> None:
+def test_any_page_may_send_reads_that_its_browser_allows(method: str) -> None:
     """Without CORS headers no page of another origin gets to see the answer."""
     answer = asked(method, host("localhost"), origin("http://evil.example.com"), site("cross-site"))
 
@@ -187,7 +187,7 @@ def test_looking_is_free_for_every_page_that_a_browser_lets_look(method: str) ->
     assert "access-control-allow-origin" not in answer.headers
 
 
-def test_ports_that_a_scheme_implies_are_the_same_as_written() -> None:
+def test_implied_and_explicit_ports_are_the_same() -> None:
     assert asked("POST", host("localhost"), origin("http://localhost:80")).status == 200
     assert asked("POST", host("localhost:80"), origin("http://localhost")).status == 200
     assert asked("POST", host("localhost:443"), origin("https://localhost"), scheme="https").status == 200
@@ -196,7 +196,7 @@ def test_ports_that_a_scheme_implies_are_the_same_as_written() -> None:
 PAGE = "https://app.example.com"
 
 
-def test_a_page_of_an_allowed_origin_may_ask_and_read() -> None:
+def test_a_page_of_an_allowed_origin_may_send_and_read() -> None:
     headers = (host("localhost"), origin(PAGE), site("cross-site"))
     answer = asked("POST", *headers, allowed_origins=[PAGE])
 
@@ -207,7 +207,7 @@ def test_a_page_of_an_allowed_origin_may_ask_and_read() -> None:
     assert asked("POST", host("localhost"), origin("http://app.example.com"), allowed_origins=[PAGE]).status == 403
 
 
-def test_a_browsers_question_before_a_request_is_answered_for_allowed_origins() -> None:
+def test_a_cors_preflight_is_accepted_for_allowed_origins() -> None:
     wanted = ((b"access-control-request-method", b"POST"), (b"access-control-request-headers", b"idempotency-key"))
     answer = asked("OPTIONS", host("localhost"), origin(PAGE), *wanted, allowed_origins=[PAGE])
 
@@ -227,7 +227,7 @@ def test_a_browsers_question_before_a_request_is_answered_for_allowed_origins() 
     ],
     ids=["program", "own page", "allowed page", "other page", "null"],
 )
-def test_a_websocket_is_only_for_pages_that_may_change_something(headers: Headers, accepted: bool) -> None:
+def test_a_websocket_is_only_for_pages_that_may_make_changes(headers: Headers, accepted: bool) -> None:
     answer = ask(HostsMiddleware(welcome, allowed_origins=[PAGE]), websocket("/ws", headers))
 
     if accepted:

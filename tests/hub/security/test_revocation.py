@@ -46,7 +46,7 @@ class Follower:
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_nothing_but_a_refusal_ends_a_stream_and_nothing_ends_the_watch(
+def test_only_a_refusal_ends_a_stream_and_nothing_ends_the_watch(
     status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     verdicts: list[Principal | Response | Exception] = [LOCAL, problem(503, "away"), ValueError("a bug"), LOCAL]

@@ -80,7 +80,7 @@ def ended(one: ClientConnection) -> float:
     return time.monotonic()
 
 
-def test_all_that_is_open_ends_within_two_seconds_of_its_token_and_nothing_of_another(
+def test_all_open_streams_of_a_token_end_within_two_seconds_and_no_others(
     chat_hub: ChatHub, database: Database
 ) -> None:
     gone, other = make(database, "gone"), make(database, "other")
@@ -142,7 +142,9 @@ def stored(database: Database, content: str) -> bool:
         )
 
 
-def test_above_its_streams_a_principal_gets_429_and_nothing_is_stored(chat_hub: ChatHub, database: Database) -> None:
+def test_above_the_stream_limit_a_principal_gets_429_and_nothing_is_stored(
+    chat_hub: ChatHub, database: Database
+) -> None:
     many, other = make(database, "many"), make(database, "another")
     url = f"ws{chat_hub.hub.url.removeprefix('http')}/ws"
 

@@ -102,7 +102,7 @@ def lines(count: int, start: bytes = GET) -> bytes:
 
 
 @pytest.mark.parametrize("head", [padded(HEAD_BYTES_MAX), lines(LINES_MAX)], ids=["bytes", "lines"])
-def test_a_head_of_just_the_limit_is_read(hub: RunningHub, head: bytes) -> None:
+def test_a_head_at_the_limit_is_read(hub: RunningHub, head: bytes) -> None:
     assert ask(hub, head).status == 200
 
 
@@ -148,7 +148,7 @@ def test_a_head_over_the_limit_gets_431_and_the_connection_is_closed(hub: Runnin
 
 
 @pytest.mark.parametrize("kind", ["one-line", "many-lines", "trailer", "chunk-extension"])
-def test_thirty_megabytes_of_head_cost_no_memory(hub: RunningHub, kind: str) -> None:
+def test_a_head_of_thirty_megabytes_costs_no_memory(hub: RunningHub, kind: str) -> None:
     ask(hub, padded(HEAD_BYTES_MAX + 1))
     before = resident(hub)
     start, piece = {
@@ -166,7 +166,7 @@ def test_thirty_megabytes_of_head_cost_no_memory(hub: RunningHub, kind: str) -> 
     assert ask(hub, GET + b"\r\n").status == 200
 
 
-def test_a_trailer_is_no_header(hub: RunningHub) -> None:
+def test_a_trailer_is_not_a_header(hub: RunningHub) -> None:
     """What comes behind a body cannot give the request a key or a token."""
     body = b'{"title":"trailing"}'
     head = CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Type: application/json\r\n\r\n")
@@ -183,7 +183,7 @@ def test_a_trailer_is_no_header(hub: RunningHub) -> None:
 SLOW = (b"", b"GET /healthz HT", GET, b"\r\n", UPGRADE)
 
 
-def test_a_head_that_is_not_complete_in_time_ends_the_connection(hub: RunningHub) -> None:
+def test_a_head_that_is_incomplete_after_the_timeout_ends_the_connection(hub: RunningHub) -> None:
     """On a new connection, and on one that was kept open after an earlier request."""
     with ExitStack() as stack:
         fresh = [stack.enter_context(closing(connect(hub))) for _ in SLOW]
@@ -212,7 +212,7 @@ def drip(connection: socket.socket, piece: bytes) -> None:
             return
 
 
-def test_dripping_bytes_do_not_prolong_a_head(hub: RunningHub) -> None:
+def test_dripping_bytes_do_not_extend_the_time_for_a_head(hub: RunningHub) -> None:
     before = refusals(hub, "slow_head")
     began = time.monotonic()
     with closing(connect(hub)) as connection:
@@ -223,7 +223,7 @@ def test_dripping_bytes_do_not_prolong_a_head(hub: RunningHub) -> None:
     assert refusals(hub, "slow_head") == before + 1
 
 
-def test_a_body_that_drips_behind_its_answer_does_not_keep_the_connection(hub: RunningHub) -> None:
+def test_a_body_that_drips_after_its_response_does_not_keep_the_connection(hub: RunningHub) -> None:
     began = time.monotonic()
     with closing(connect(hub)) as connection:
         connection.sendall(b"POST /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\n")
@@ -263,7 +263,7 @@ def test_a_refused_request_forbids_sniffing_and_other_sites(hub: RunningHub, sen
     assert is_strict(response), response.headers
 
 
-def test_a_refused_socket_forbids_sniffing_and_other_sites(hub: RunningHub) -> None:
+def test_a_refused_websocket_forbids_sniffing_and_other_sites(hub: RunningHub) -> None:
     response = ask(hub, UPGRADE.replace(b"127.0.0.1", b"evil.example") + b"\r\n")
 
     assert response.status >= 400
@@ -274,7 +274,7 @@ H2C = b"Host: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
 
 
 @pytest.mark.parametrize("length", [b"Content-Length: %d\r\n", b"Transfer-Encoding: chunked\r\n"])
-def test_the_body_of_a_request_to_upgrade_is_not_run_as_the_next_request(hub: RunningHub, length: bytes) -> None:
+def test_the_body_of_an_upgrade_request_is_not_run_as_the_next_request(hub: RunningHub, length: bytes) -> None:
     body = GET + b"\r\n"
     if b"%d" in length:
         length %= len(body)
@@ -290,7 +290,7 @@ def test_the_body_of_a_request_to_upgrade_is_not_run_as_the_next_request(hub: Ru
             assert response.is_last()
 
 
-def test_a_request_to_upgrade_without_a_body_is_answered_as_usual(hub: RunningHub) -> None:
+def test_an_upgrade_request_without_a_body_is_answered_as_usual(hub: RunningHub) -> None:
     with closing(connect(hub)) as connection:
         for _ in range(2):
             connection.sendall(b"GET /healthz HTTP/1.1\r\n" + H2C + b"Content-Length: 0\r\n\r\n")
@@ -310,7 +310,7 @@ def crowd(hub: RunningHub, stack: ExitStack, count: int, sent: bytes) -> list[so
     return found
 
 
-def test_above_the_connections_it_has_room_for_the_hub_answers_503_and_still_says_that_it_lives(
+def test_above_the_connection_limit_the_hub_responds_503_and_is_still_alive(
     hub: RunningHub,
 ) -> None:
     before = refusals(hub, "too_many_connections")
@@ -330,7 +330,7 @@ def test_above_the_connections_it_has_room_for_the_hub_answers_503_and_still_say
     assert refusals(hub, "too_many_connections") >= before + 2
 
 
-def test_half_open_requests_lock_nobody_out(hub: RunningHub) -> None:
+def test_half_open_requests_do_not_block_other_clients(hub: RunningHub) -> None:
     with ExitStack() as stack:
         began = time.monotonic()
         crowd(hub, stack, DESCRIPTORS + 12, b"GET /healthz HTTP/1.1\r\n")
@@ -343,7 +343,7 @@ def test_half_open_requests_lock_nobody_out(hub: RunningHub) -> None:
     assert took < HEAD_SECONDS + 20
 
 
-def test_refusals_are_logged_with_the_address_and_not_one_by_one(hub: RunningHub) -> None:
+def test_refusals_are_logged_in_groups_with_the_address(hub: RunningHub) -> None:
     for _ in range(20):
         assert ask(hub, lines(LINES_MAX + 1)).status == 431
 

@@ -63,7 +63,7 @@ def expire(attachment_store: AttachmentStore) -> None:
     attachment_store.write("UPDATE attachments SET created_at = :now, expires_at = :now", now=now_text())
 
 
-def test_a_task_and_its_attachment_deleted_at_once_are_told_once(attachment_store: AttachmentStore) -> None:
+def test_a_task_and_its_attachment_deleted_concurrently_have_one_event(attachment_store: AttachmentStore) -> None:
     made = [attachment_store.attach(b"1"), attachment_store.attach(b"2")]
     with ExitStack() as stack, attachment_store.database.write() as tx:
         tasks.delete_attachment(tx, made[0].id)
@@ -73,7 +73,7 @@ def test_a_task_and_its_attachment_deleted_at_once_are_told_once(attachment_stor
     assert removed_ids(attachment_store) == sorted(one.id for one in made)
 
 
-def test_an_expired_attachment_that_somebody_else_deletes_is_told_once(attachment_store: AttachmentStore) -> None:
+def test_an_expired_attachment_that_another_process_deletes_has_one_event(attachment_store: AttachmentStore) -> None:
     made = [attachment_store.attach(b"%d" % number) for number in range(3)]
     expire(attachment_store)
     with ExitStack() as stack, attachment_store.database.write() as tx:
@@ -86,7 +86,7 @@ def test_an_expired_attachment_that_somebody_else_deletes_is_told_once(attachmen
     assert removed_ids(attachment_store) == sorted(one.id for one in made)
 
 
-def test_a_task_deleted_while_its_attachments_expire_is_told_once(attachment_store: AttachmentStore) -> None:
+def test_a_task_deleted_while_its_attachments_expire_has_one_event_each(attachment_store: AttachmentStore) -> None:
     made = [attachment_store.attach(b"%d" % number) for number in range(3)]
     expire(attachment_store)
     with ExitStack() as stack, attachment_store.database.write() as tx:
@@ -100,7 +100,7 @@ def test_a_task_deleted_while_its_attachments_expire_is_told_once(attachment_sto
     assert attachment_store.audit() == SOUND
 
 
-def test_an_attachment_that_is_deleted_twice_at_once_is_told_once(attachment_store: AttachmentStore) -> None:
+def test_an_attachment_deleted_twice_concurrently_has_one_event(attachment_store: AttachmentStore) -> None:
     made = attachment_store.attach(b"1")
     with ExitStack() as stack, attachment_store.database.write() as tx:
         tasks.delete_attachment(tx, made.id)
@@ -110,7 +110,7 @@ def test_an_attachment_that_is_deleted_twice_at_once_is_told_once(attachment_sto
     assert removed_ids(attachment_store) == [made.id]
 
 
-def test_a_row_that_is_used_again_while_it_is_collected_stays(attachment_store: AttachmentStore) -> None:
+def test_a_row_that_is_used_again_during_gc_stays(attachment_store: AttachmentStore) -> None:
     """The foreign key speaks last: the collection had looked before the attachment was there."""
     made = [attachment_store.attach(b"%d" % number) for number in range(3)]
     for one in made:
@@ -131,7 +131,7 @@ def test_a_row_that_is_used_again_while_it_is_collected_stays(attachment_store: 
     assert attachment_store.audit() == SOUND
 
 
-def test_an_upload_that_waits_for_the_end_of_its_row_begins_anew(attachment_store: AttachmentStore) -> None:
+def test_an_upload_that_waits_for_the_deletion_of_its_row_starts_again(attachment_store: AttachmentStore) -> None:
     attachment_store.delete(attachment_store.attach(b"1").id)
     with ExitStack() as stack, attachment_store.database.write() as tx:
         tx.execute(text("DELETE FROM blobs"))

@@ -51,7 +51,7 @@ def test_lists_are_newest_first_and_limited(database: Database, topic: Topic) ->
         assert topics.get_topic(tx, topic.id) == topic
 
 
-def test_what_is_not_there_is_not_found(database: Database, topic: Topic) -> None:
+def test_an_unknown_id_is_not_found(database: Database, topic: Topic) -> None:
     with database.write() as tx:
         with pytest.raises(NotFound, match="top_none"):
             topics.get_topic(tx, "top_none")
@@ -88,7 +88,7 @@ def asked(key: str, *, who: str = "ada", began_at: int = 1, attempt: int = 2) ->
     return request
 
 
-def test_a_request_that_runs_again_finds_the_topic_that_it_made(database: Database) -> None:
+def test_a_repeated_request_finds_the_topic_that_it_created(database: Database) -> None:
     with database.write() as tx:
         first = topics.create_topic(tx, "One", asked("k", attempt=1))
     with database.write() as tx:
@@ -98,7 +98,7 @@ def test_a_request_that_runs_again_finds_the_topic_that_it_made(database: Databa
     assert len(log_of(database)) == 1
 
 
-def test_a_request_that_runs_again_finds_the_message_that_it_posted(database: Database, topic: Topic) -> None:
+def test_a_repeated_request_finds_the_message_that_it_posted(database: Database, topic: Topic) -> None:
     with database.write() as tx:
         first = topics.post_message(tx, topic.id, "ada", "hello", asked("k", attempt=1))
     with database.write() as tx:
@@ -109,7 +109,7 @@ def test_a_request_that_runs_again_finds_the_message_that_it_posted(database: Da
     assert len(log_of(database)) == 3
 
 
-def test_a_request_that_runs_again_is_answered_as_it_was_when_it_added_an_attachment(
+def test_a_repeated_request_gets_its_first_result_after_it_added_an_attachment(
     database: Database, topic: Topic
 ) -> None:
     new = NewAttachment("citation", {"title": "Ä"}, dedupe_key="d")
@@ -122,7 +122,7 @@ def test_a_request_that_runs_again_is_answered_as_it_was_when_it_added_an_attach
     assert again == first
 
 
-def test_an_update_that_runs_again_does_not_undo_what_others_did_since(database: Database, topic: Topic) -> None:
+def test_a_repeated_update_does_not_undo_later_changes(database: Database, topic: Topic) -> None:
     def update(value: str, request: RequestKey | None) -> Attached:
         with database.write() as tx:
             new = NewAttachment("citation", {"title": value}, dedupe_key="d")
@@ -141,7 +141,7 @@ def test_an_update_that_runs_again_does_not_undo_what_others_did_since(database:
     assert there.value_json == {"title": "three"}
 
 
-def test_a_second_run_at_the_same_time_is_refused_by_the_index(database: Database, topic: Topic) -> None:
+def test_a_concurrent_second_run_is_refused_by_the_index(database: Database, topic: Topic) -> None:
     """A worker that was frozen does not know that another has taken its request over, and does not look."""
     with database.write() as tx:
         topics.post_message(tx, topic.id, "ada", "hello", asked("k", attempt=1))
@@ -153,7 +153,7 @@ def test_a_second_run_at_the_same_time_is_refused_by_the_index(database: Databas
         assert len(topics.list_messages(tx, topic.id, 10).items) == 1
 
 
-def test_another_key_principal_or_use_of_the_key_is_another_request(database: Database, topic: Topic) -> None:
+def test_another_key_principal_or_operation_is_another_request(database: Database, topic: Topic) -> None:
     requests = [asked("k"), asked("l"), asked("k", who="bob"), asked("k", began_at=2), None, None]
     with database.write() as tx:
         made = {topics.post_message(tx, topic.id, "ada", "hello", request)[0].id for request in requests}
@@ -161,7 +161,7 @@ def test_another_key_principal_or_use_of_the_key_is_another_request(database: Da
     assert len(made) == 6
 
 
-def test_a_request_that_did_nothing_runs_again(database: Database, topic: Topic) -> None:
+def test_a_request_that_changed_nothing_runs_again(database: Database, topic: Topic) -> None:
     new = NewAttachment("citation", {}, dedupe_key="d")
     with database.write() as tx:
         first = topics.attach(tx, topic.id, new)

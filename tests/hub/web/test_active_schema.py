@@ -35,7 +35,7 @@ def asked(database: Database, method: str, path: str, headers: Any = KEYED) -> t
 
 
 @pytest.mark.parametrize(("enabled", "schema"), [(False, "pkm"), (True, "pkm_test")])
-def test_a_keyed_request_that_changes_a_schema_is_told_apart_by_it(
+def test_a_keyed_request_that_changes_a_schema_has_it_in_its_fingerprint(
     database: Database, enabled: bool, schema: str
 ) -> None:
     with database.write() as tx:
@@ -46,14 +46,14 @@ def test_a_keyed_request_that_changes_a_schema_is_told_apart_by_it(
         assert asked(database, "PUT", "/policies", key)[1] == [schema]
 
 
-def test_no_other_request_is_held_up_for_it(database: Database) -> None:
+def test_other_requests_do_not_read_the_active_schema(database: Database) -> None:
     others = [("POST", "/normalize/email"), ("PUT", "/test-mode"), ("GET", "/policies"), ("POST", "/api/v1/topics")]
 
     assert [asked(database, *other)[1] for other in others] == [[None]] * len(others)
     assert asked(database, "POST", "/db/insert", ())[1] == [None]
 
 
-def test_when_the_database_does_not_say_it_is_503_and_nothing_runs(tmp_path: Path) -> None:
+def test_if_the_active_schema_cannot_be_read_it_is_503_and_nothing_runs(tmp_path: Path) -> None:
     with closing(open_database(f"sqlite:///{tmp_path}/empty.db")) as database:
         answer, ran = asked(database, "POST", "/db/insert")
 

@@ -117,7 +117,7 @@ def pages(client: Client, listed: Listed, limit: int, between: Callable[[], obje
         between()
 
 
-def test_pages_give_each_item_once_in_the_order_of_the_list_while_others_insert(client: Client, listed: Listed) -> None:
+def test_pages_give_each_item_once_in_order_while_others_insert(client: Client, listed: Listed) -> None:
     made = [listed.add(number) for number in range(7)]
     (whole,) = pages(client, listed, 500)
     more = iter(range(10, 60))
@@ -128,7 +128,7 @@ def test_pages_give_each_item_once_in_the_order_of_the_list_while_others_insert(
     assert [name for name in found if name in whole] == whole
 
 
-def test_a_page_is_full_unless_it_is_the_last_and_a_bad_limit_or_cursor_is_refused_by_its_name(
+def test_a_page_is_full_unless_it_is_the_last_and_an_invalid_limit_or_cursor_is_refused(
     client: Client, listed: Listed
 ) -> None:
     for number in range(4):
@@ -161,7 +161,7 @@ def test_without_a_limit_a_page_has_a_hundred_items(client: Client, config: Conf
     assert len(client.get("/api/v1/topics?limit=500").json()["topics"]) == 101
 
 
-def test_the_document_shows_the_parameters_and_the_fields_of_every_list(client: Client) -> None:
+def test_the_document_shows_the_parameters_and_fields_of_every_list(client: Client) -> None:
     document = client.get("/openapi.json").json()
     lists = {}
     for path, item in document["paths"].items():
@@ -194,7 +194,7 @@ READS: dict[str, Callable[[Transaction, str, str], object]] = {
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("name", READS)
-def test_a_page_is_read_from_an_index_in_its_order(database: Database, name: str) -> None:
+def test_a_page_is_read_from_an_index_in_order(database: Database, name: str) -> None:
     with database.write() as tx:
         topic, _ = topics.create_topic(tx, "T")
         tasks.create_task(tx, "T", task_id="t1")

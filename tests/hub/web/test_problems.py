@@ -116,7 +116,7 @@ def _app() -> FastAPI:
         ("ours", 500, "internal", "Its log has the cause"),
     ],
 )
-def test_an_exception_is_the_answer_it_stands_for(app: FastAPI, name: str, status: int, code: str, detail: str) -> None:
+def test_each_exception_has_its_response(app: FastAPI, name: str, status: int, code: str, detail: str) -> None:
     answer = ask(app, request("GET", f"/api/raise/{name}"))
 
     assert (answer.status, answer.code) == (status, code)
@@ -125,7 +125,7 @@ def test_an_exception_is_the_answer_it_stands_for(app: FastAPI, name: str, statu
     assert b"pg_hba" not in answer.body
 
 
-def test_an_answer_says_which_fields_are_wrong(app: FastAPI) -> None:
+def test_a_response_says_which_fields_are_wrong(app: FastAPI) -> None:
     answer = ask(app, request("GET", "/api/raise/input"))
 
     assert answer.json["errors"] == [
@@ -134,13 +134,13 @@ def test_an_answer_says_which_fields_are_wrong(app: FastAPI) -> None:
     ]
 
 
-def test_a_database_that_is_down_says_when_to_retry(app: FastAPI) -> None:
+def test_a_database_that_is_down_gives_a_retry_after(app: FastAPI) -> None:
     answer = ask(app, request("GET", "/api/raise/down"))
 
     assert answer.headers["retry-after"] == str(answer.json["retry_after"]) == "5"
 
 
-def test_a_bug_is_in_the_log_with_its_trace(app: FastAPI, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_logged_with_its_traceback(app: FastAPI, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "onceward.hub"):
         ask(app, request("GET", "/api/raise/bug"))
 
@@ -150,7 +150,7 @@ def test_a_bug_is_in_the_log_with_its_trace(app: FastAPI, caplog: pytest.LogCapt
     assert record.exc_info[2] is not None
 
 
-def test_what_is_expected_is_not_in_the_log(app: FastAPI, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expected_error_is_not_logged(app: FastAPI, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("input", "missing", "large", "down", "http"):
         ask(app, request("GET", f"/api/raise/{name}"))
 
@@ -173,7 +173,7 @@ def test_what_is_expected_is_not_in_the_log(app: FastAPI, caplog: pytest.LogCapt
     ],
     ids=["missing", "kind", "own check", "nested", "extra", "no object", "null"],
 )
-def test_a_body_that_is_not_valid_is_400_with_errors_and_never_422(
+def test_an_invalid_body_is_400_with_errors_and_never_422(
     app: FastAPI, body: bytes, fields: list[tuple[str, str]]
 ) -> None:
     answer = ask(app, request("POST", "/api/notes", JSON), body)
@@ -185,7 +185,7 @@ def test_a_body_that_is_not_valid_is_400_with_errors_and_never_422(
         assert one["message"] in answer.json["detail"]
 
 
-def test_a_query_that_is_not_valid_is_400_with_errors(app: FastAPI) -> None:
+def test_an_invalid_query_is_400_with_errors(app: FastAPI) -> None:
     answer = ask(app, request("GET", "/api/notes?limit=0"))
 
     assert (answer.status, answer.code) == (400, "badRequest")
@@ -200,21 +200,21 @@ def test_errors_are_few_and_short_however_much_was_sent(app: FastAPI) -> None:
     assert len(long.body) < 2000
 
 
-def test_an_address_that_is_not_there_is_a_problem(app: FastAPI) -> None:
+def test_an_unknown_path_is_a_problem(app: FastAPI) -> None:
     answer = ask(app, request("GET", "/nowhere"))
 
     assert (answer.status, answer.code) == (404, "notFound")
     assert answer.json["detail"] == "There is nothing at this path."
 
 
-def test_a_method_that_is_not_there_says_which_are(app: FastAPI) -> None:
+def test_an_unsupported_method_gets_the_allowed_ones(app: FastAPI) -> None:
     answer = ask(app, request("DELETE", "/api/raise/x"))
 
     assert (answer.status, answer.code) == (405, "methodNotAllowed")
     assert "GET" in answer.headers["allow"]
 
 
-def test_half_an_answer_is_cut_and_not_finished(app: FastAPI) -> None:
+def test_an_incomplete_response_is_cut_and_not_finished(app: FastAPI) -> None:
     """An end would make the client take half of it for all of it."""
     with pytest.raises(KeyError):
         ask(app, request("GET", "/api/half"))
@@ -237,7 +237,7 @@ def test_a_websocket_that_fails_later_is_closed_with_1011(app: FastAPI) -> None:
     assert answer.messages[-1]["code"] == problems.CLOSED_BY_FAILURE
 
 
-def test_a_websocket_that_fails_after_its_end_is_not_ended_again() -> None:
+def test_a_websocket_that_fails_after_its_end_is_not_closed_again() -> None:
     async def failing(_scope: Any, receive: Receive, send: Send) -> None:
         await receive()
         await send({"type": "websocket.close", "code": 1000})
@@ -257,7 +257,7 @@ def test_a_websocket_that_fails_after_its_end_is_not_ended_again() -> None:
     assert answers == ["websocket.close"]
 
 
-def test_a_middleware_that_fails_is_guarded_as_well(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_in_a_middleware_is_a_problem_too(caplog: pytest.LogCaptureFixture) -> None:
     async def failing(_scope: Any, _receive: Receive, _send: Send) -> None:
         raise RuntimeError("secret")
 
@@ -271,7 +271,7 @@ def test_a_middleware_that_fails_is_guarded_as_well(caplog: pytest.LogCaptureFix
 # The document.
 
 
-def test_the_document_knows_no_validation_answers(app: FastAPI) -> None:
+def test_the_document_has_no_validation_responses(app: FastAPI) -> None:
     document = app.openapi()
 
     assert "ValidationError" not in str(document)
@@ -280,7 +280,7 @@ def test_the_document_knows_no_validation_answers(app: FastAPI) -> None:
     assert "400" in document["paths"]["/api/notes"]["get"]["responses"]
 
 
-def test_every_operation_of_the_document_may_end_in_a_problem(app: FastAPI) -> None:
+def test_every_operation_of_the_document_may_respond_with_a_problem(app: FastAPI) -> None:
     document = app.openapi()
 
     assert document["components"]["schemas"]["Problem"]["properties"]["errors"]
@@ -289,7 +289,7 @@ def test_every_operation_of_the_document_may_end_in_a_problem(app: FastAPI) -> N
             assert "application/problem+json" in operation["responses"]["default"]["content"]
 
 
-def test_the_document_is_made_once_and_again_when_routes_come() -> None:
+def test_the_document_is_built_once_and_again_after_new_routes() -> None:
     app = application()
     first = app.openapi()
 
@@ -298,7 +298,7 @@ def test_the_document_is_made_once_and_again_when_routes_come() -> None:
     assert "/more" in app.openapi()["paths"]
 
 
-def test_the_422_that_stays_is_that_of_the_idempotency_key() -> None:
+def test_the_only_422_is_that_of_the_idempotency_key() -> None:
     app = application()
     document_idempotency(app)
     document = app.openapi()

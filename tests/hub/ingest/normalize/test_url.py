@@ -235,29 +235,29 @@ WITHOUT: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("text", "urls"), FOUND.values(), ids=FOUND)
-def test_addresses_are_found_in_running_text(text: str, urls: list[str]) -> None:
+def test_urls_are_found_in_running_text(text: str, urls: list[str]) -> None:
     assert find_urls(text) == urls
 
 
 @pytest.mark.parametrize(("came", "written"), CANONICAL.values(), ids=CANONICAL)
-def test_an_address_is_written_as_a_browser_writes_it(came: str, written: str | None) -> None:
+def test_a_url_is_written_as_a_browser_writes_it(came: str, written: str | None) -> None:
     assert canonical(came) == written
     assert written is None or canonical(written) == written
 
 
 @pytest.mark.parametrize(("came", "rest"), WITHOUT.values(), ids=WITHOUT)
-def test_what_tracks_is_taken_off_and_nothing_else(came: str, rest: str) -> None:
+def test_only_tracking_parameters_are_removed(came: str, rest: str) -> None:
     assert without_tracking(came) == rest
     assert without_tracking(rest) == rest
 
 
-def test_every_listed_name_is_taken_off_everywhere() -> None:
+def test_every_listed_name_is_removed_everywhere() -> None:
     addresses = [canonical(f"https://a.example/b?c=1&{name}=2&d=3") for name in sorted(tracking.EVERYWHERE)]
 
     assert {without_tracking(address or "") for address in addresses} == {"https://a.example/b?c=1&d=3"}
 
 
-def test_no_address_that_is_too_long_is_found_and_those_behind_it_are() -> None:
+def test_a_url_that_is_too_long_is_skipped_and_later_ones_are_found() -> None:
     longest = "https://a.example/" + "b" * (url.FOUND_LENGTH_MAX - len("https://a.example/"))
 
     assert find_urls(f"{longest} {longest}b https://c.example") == [longest, "https://c.example"]
@@ -277,11 +277,11 @@ HUGE = {
 
 
 @pytest.mark.parametrize(("again", "times", "found"), HUGE.values(), ids=HUGE)
-def test_a_huge_text_takes_no_longer_than_its_length(again: str, times: int, found: int) -> None:
+def test_a_huge_text_takes_linear_time(again: str, times: int, found: int) -> None:
     assert len(find_urls(again * times)) == found
 
 
-def test_a_huge_address_takes_no_longer_than_its_length() -> None:
+def test_a_huge_url_takes_linear_time() -> None:
     """A host of many names above each other, and a query of many parameters."""
     hosts, parameters = "a." * 2_000_000, "utm_id=1&b&" * 500_000
 

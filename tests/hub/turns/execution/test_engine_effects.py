@@ -128,7 +128,7 @@ def check_rows(harness: TurnHarness, world: World, first: Received, second: Rece
 
 
 @pytest.mark.parametrize("effect", list(Effect), ids=str)
-def test_there_is_one_effect_whatever_is_decided_and_when(database: Database, effect: Effect) -> None:
+def test_there_is_one_effect_for_every_decision_at_every_step(database: Database, effect: Effect) -> None:
     for moment in MOMENTS:
         for wanted in WANTED:
             world = World(effect, moment, wanted)
@@ -139,7 +139,7 @@ def test_there_is_one_effect_whatever_is_decided_and_when(database: Database, ef
                 raise
 
 
-def test_nothing_is_done_again_before_what_was_done_is_taken_back(database: Database) -> None:
+def test_nothing_runs_again_before_its_effect_is_undone(database: Database) -> None:
     """An undo that fails is tried again with the next attempt; until then the brain does not begin."""
     world = World(Effect.COMPENSATABLE, "after", SUPERSEDE)
     log: list[str] = []
