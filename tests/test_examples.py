@@ -63,7 +63,7 @@ def test_an_mcp_client_gets_one_refund_for_each_key(tmp_path: Path) -> None:
     }
 
 
-def test_the_first_program_of_the_readme_says_what_its_second_run_prints(tmp_path: Path) -> None:
+def test_the_first_program_of_the_readme_prints_the_shown_output_of_its_second_run(tmp_path: Path) -> None:
     readme = (EXAMPLES.parent / "README.md").read_text("utf-8")
     program, _, after = readme.partition("```python\n")[2].partition("```\n")
     promised = re.search(r"second time, and it prints `(.+?)` where the first run has printed `(.+?)`", after)
@@ -83,7 +83,7 @@ def test_the_first_program_of_the_readme_says_what_its_second_run_prints(tmp_pat
 
 
 @pytest.mark.parametrize("framework", ["django", "fastapi", "flask", "litestar", "quart", "starlette"])
-def test_a_retry_gets_the_first_answer_under_every_framework(framework: str, tmp_path: Path) -> None:
+def test_a_retry_gets_the_first_response_under_every_framework(framework: str, tmp_path: Path) -> None:
     first, again, charged = said_by(f"http_{framework}.py", tmp_path)
 
     assert first.startswith("first: 201 {")
@@ -92,7 +92,7 @@ def test_a_retry_gets_the_first_answer_under_every_framework(framework: str, tmp
     assert charged == "charged: 1"
 
 
-def test_a_client_on_a_bad_line_pays_once_for_each_payment(tmp_path: Path) -> None:
+def test_a_client_on_a_bad_connection_pays_once_for_each_payment(tmp_path: Path) -> None:
     assert said_by("client.py", tmp_path) == [
         "tries: 2",
         "response: 201 {'payment': 1, 'amount': 10} true",
@@ -103,7 +103,7 @@ def test_a_client_on_a_bad_line_pays_once_for_each_payment(tmp_path: Path) -> No
     ]
 
 
-def test_topics_on_a_hub_have_everything_once(tmp_path: Path) -> None:
+def test_topics_on_a_hub_have_no_duplicates(tmp_path: Path) -> None:
     assert said_by("hub_topics.py", tmp_path) == [
         "first life: message of event 2",
         "second life: message of event 2",

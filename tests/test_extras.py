@@ -55,7 +55,7 @@ NEEDS = [
 
 
 @pytest.mark.parametrize(("missing", "program", "extra"), NEEDS)
-def test_an_error_names_the_extra_that_is_missing(
+def test_an_error_names_the_missing_extra(
     missing: str, program: str, extra: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("data")
@@ -67,7 +67,7 @@ def test_an_error_names_the_extra_that_is_missing(
     assert f"pip install 'onceward[{extra}]'" in done.stderr.splitlines()[-1]
 
 
-def test_the_extra_of_a_runner_brings_all_that_the_runner_imports() -> None:
+def test_the_extra_of_a_runner_installs_everything_the_runner_imports() -> None:
     extras = tomllib.loads(PYPROJECT.read_text("utf-8"))["project"]["optional-dependencies"]
 
     for runner in ("dbos", "hatchet"):

@@ -95,7 +95,7 @@ def test_every_dotted_name_of_the_reference_exists() -> None:
     assert sorted(name for name in names if resolve(name) is None) == []
 
 
-def test_every_function_of_the_reference_exists_and_takes_what_is_shown() -> None:
+def test_every_function_of_the_reference_exists_and_has_the_shown_parameters() -> None:
     calls = {(name, arguments) for span in spans() for name, arguments in CALL.findall(span)}
     wrong = []
     for name, arguments in sorted(calls):

@@ -61,7 +61,7 @@ def test_a_retry_on_stdio_finds_the_call_of_an_earlier_server(tmp_path: Path, ve
 
 
 @versions
-def test_a_key_on_stdio_is_the_whole_key(tmp_path: Path, version: str) -> None:
+def test_a_key_on_stdio_replaces_the_generated_key(tmp_path: Path, version: str) -> None:
     async def it() -> list[dict[str, Any]]:
         async with speaking(over_stdio(tmp_path), version) as client:
             return [
@@ -99,7 +99,7 @@ def test_the_call_of_a_server_that_was_killed_is_in_doubt(tmp_path: Path, versio
 
 
 @versions
-def test_a_key_over_http_is_the_whole_key(tmp_path: Path, version: str) -> None:
+def test_a_key_over_http_replaces_the_generated_key(tmp_path: Path, version: str) -> None:
     async def it() -> list[dict[str, Any]]:
         async with http_shop(tmp_path) as url:
             found = []
@@ -115,7 +115,7 @@ def test_a_key_over_http_is_the_whole_key(tmp_path: Path, version: str) -> None:
     assert effects(tmp_path) == ["refund 1"]
 
 
-def test_a_call_over_http_by_nobody_and_of_no_group_is_refused(tmp_path: Path) -> None:
+def test_an_anonymous_call_over_http_without_a_group_is_refused(tmp_path: Path) -> None:
     async def it() -> list[dict[str, Any]]:
         async with http_shop(tmp_path) as url, speaking(over_http(url)) as client:
             return [await call(client), await call(client, "price")]
@@ -128,7 +128,7 @@ def test_a_call_over_http_by_nobody_and_of_no_group_is_refused(tmp_path: Path) -
     assert effects(tmp_path) == []
 
 
-def test_a_server_may_take_calls_of_no_group_from_anybody(tmp_path: Path) -> None:
+def test_a_server_may_accept_anonymous_calls_without_a_group(tmp_path: Path) -> None:
     async def it() -> list[tuple[str, str]]:
         async with http_shop(tmp_path, require_group=False) as url:
             found = []
@@ -142,7 +142,7 @@ def test_a_server_may_take_calls_of_no_group_from_anybody(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-def test_the_session_is_the_group_where_the_protocol_has_sessions(tmp_path: Path, version: str) -> None:
+def test_the_session_is_the_group_if_the_protocol_has_sessions(tmp_path: Path, version: str) -> None:
     async def it() -> list[str]:
         async with http_shop(tmp_path) as url:
             found = []
@@ -154,7 +154,7 @@ def test_the_session_is_the_group_where_the_protocol_has_sessions(tmp_path: Path
     assert asyncio.run(it()) == ["done", "replayed", "done", "replayed"]
 
 
-def test_a_session_that_nobody_opened_is_no_group(tmp_path: Path) -> None:
+def test_an_unknown_session_is_not_a_group(tmp_path: Path) -> None:
     async def it() -> str:
         async with http_shop(tmp_path) as url, speaking(over_http(url, mcp_session_id="made-up")) as client:
             return str((await call(client))["status"])
@@ -164,7 +164,7 @@ def test_a_session_that_nobody_opened_is_no_group(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_the_header_of_http_is_a_key(tmp_path: Path, version: str) -> None:
+def test_the_http_header_is_a_key(tmp_path: Path, version: str) -> None:
     async def it() -> list[dict[str, Any]]:
         async with http_shop(tmp_path) as url, speaking(over_http(url, idempotency_key='"k1"'), version) as client:
             return [await call(client), await call(client, key="k1"), await call(client, key="k2")]
@@ -177,7 +177,7 @@ def test_the_header_of_http_is_a_key(tmp_path: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_duplicates_at_the_same_time_have_one_effect(tmp_path: Path, version: str) -> None:
+def test_concurrent_duplicates_have_one_effect(tmp_path: Path, version: str) -> None:
     async def it() -> list[dict[str, Any]]:
         async with http_shop(tmp_path) as url:
 
@@ -244,7 +244,7 @@ def test_a_caller_with_a_token_is_a_group(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_the_tools_of_a_box_are_an_extension_of_a_server_with_others(tmp_path: Path, version: str) -> None:
+def test_a_toolbox_is_an_extension_of_a_server_with_other_tools(tmp_path: Path, version: str) -> None:
     async def it() -> tuple[list[str], list[str], Any]:
         with ledger_of(tmp_path) as ledger:
             server = shop_with_others(tmp_path, ledger)

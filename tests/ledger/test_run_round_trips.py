@@ -49,7 +49,7 @@ def ledger(counted: Counted) -> Iterator[Ledger]:
 
 @pytest.mark.parametrize("effect", ["irreversible", "idempotent"])
 @pytest.mark.parametrize("awaited", [True, False])
-def test_a_new_call_is_two_round_trips_and_a_replay_is_one_that_writes_nothing(
+def test_a_new_call_takes_two_round_trips_and_a_replay_takes_one_that_writes_nothing(
     counted: Counted, ledger: Ledger, effect: EffectClass, awaited: bool
 ) -> None:
     def call() -> object:

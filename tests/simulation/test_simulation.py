@@ -15,19 +15,19 @@ PART = 250
 
 # One part passes all but the rarest lines; to trace the others, too, would take as long again.
 @pytest.mark.parametrize("first", range(0, SEEDS, PART))
-def test_every_promise_is_kept_whatever_goes_wrong(first: int) -> None:
+def test_every_guarantee_is_kept_under_all_faults(first: int) -> None:
     reports = [simulate(seed) for seed in range(first, first + PART)]
 
     broken = [str(report) for report in reports if report.broken]
     assert not broken, "\n".join(broken)
 
 
-def test_a_seed_always_tells_the_same_story() -> None:
+def test_a_seed_always_gives_the_same_trace() -> None:
     for seed in range(40):
         assert simulate(seed, trace=True).trace == simulate(seed, trace=True).trace
 
 
-def test_a_seed_tells_the_same_story_in_another_process() -> None:
+def test_a_seed_gives_the_same_trace_in_another_process() -> None:
     seed = 17
     output = _command("--seed", str(seed), "--trace")
 
@@ -35,14 +35,14 @@ def test_a_seed_tells_the_same_story_in_another_process() -> None:
     assert output.stdout.splitlines()[-1] == f"seed {seed}: every promise was kept"
 
 
-def test_the_command_lives_through_as_many_seeds_as_it_is_asked_for() -> None:
+def test_the_command_runs_as_many_seeds_as_requested() -> None:
     output = _command("--seeds", "20", "--from", "100")
 
     assert output.stdout.startswith("20 seeds in ")
     assert output.stdout.endswith(", 0 broke a promise\n")
 
 
-def test_the_simulator_is_not_asleep() -> None:
+def test_every_kind_of_fault_occurs_within_a_few_seeds() -> None:
     """Everything that it is there to try does happen, in few seeds."""
     output = "\n".join(line for seed in range(400) for line in simulate(seed, trace=True).trace)
 

@@ -64,7 +64,9 @@ def test_racing_callers_share_one_effect_and_its_result(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"order_id": "1"}, {"order_id": "1", "amount": 9}], ids=["same", "other"])
-def test_who_has_waited_long_enough_is_told_that_it_still_runs(ledger: Ledger, arguments: dict[str, object]) -> None:
+def test_a_caller_whose_wait_times_out_learns_that_the_call_still_runs(
+    ledger: Ledger, arguments: dict[str, object]
+) -> None:
     async def race() -> tuple[Envelope, Envelope]:
         slow = Slow()
         harness = ToolHarness(ledger, slow.tool())
@@ -83,7 +85,7 @@ def test_who_has_waited_long_enough_is_told_that_it_still_runs(ledger: Ledger, a
 
 
 @pytest.mark.parametrize("effect", ["irreversible", "idempotent"])
-def test_a_cancelled_caller_leaves_what_its_class_says(ledger: Ledger, effect: EffectClass) -> None:
+def test_the_effect_class_decides_what_a_cancelled_caller_leaves(ledger: Ledger, effect: EffectClass) -> None:
     slow_tool: list[Tool] = []
 
     async def cancel() -> None:
@@ -131,7 +133,7 @@ class Blocking:
 
 
 @pytest.mark.parametrize("effect", ["irreversible", "compensatable", "idempotent"])
-def test_what_a_thread_did_is_known_before_its_cancelled_caller_goes(ledger: Ledger, effect: EffectClass) -> None:
+def test_a_cancelled_caller_waits_until_its_thread_has_ended(ledger: Ledger, effect: EffectClass) -> None:
     blocking = Blocking()
     refund = blocking.tool(effect)
 
@@ -152,7 +154,7 @@ def test_what_a_thread_did_is_known_before_its_cancelled_caller_goes(ledger: Led
     assert not blocking.undone
 
 
-def test_a_tool_that_blocks_keeps_nobody_else_waiting(ledger: Ledger) -> None:
+def test_a_blocking_tool_does_not_delay_other_calls(ledger: Ledger) -> None:
     blocking, slow = Blocking(), tool(effect="idempotent", name="other")(lambda: "done meanwhile")
 
     async def both() -> Envelope:
@@ -180,7 +182,7 @@ class StoppingGate:
     async def done(self, _call: Call, _envelope: Envelope) -> None: ...
 
 
-def test_who_is_cancelled_at_the_gate_has_done_nothing(ledger: Ledger) -> None:
+def test_a_caller_cancelled_at_the_gate_has_done_nothing(ledger: Ledger) -> None:
     slow_tool: list[Tool] = []
 
     async def cancel() -> None:

@@ -74,7 +74,7 @@ def test_a_ledger_reads_runs_and_replays_at_once_after_its_connection_was_droppe
     assert ran == ["first", "second"]
 
 
-def test_a_settle_whose_answer_was_lost_is_recognised_and_not_done_twice(
+def test_a_settle_whose_result_was_lost_is_recognised_and_not_repeated(
     url: str, postgres_server: PostgresServer
 ) -> None:
     ran: list[str] = []

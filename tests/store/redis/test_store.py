@@ -74,7 +74,7 @@ def test_a_new_key_takes_two_round_trips_and_a_replay_one(proxied: RedisStore, p
     assert proxy.trips == 3
 
 
-def test_reading_many_entries_and_reading_chunks_is_one_round_trip_each(proxied: RedisStore, proxy: TcpProxy) -> None:
+def test_reading_many_entries_and_reading_chunks_take_one_round_trip_each(proxied: RedisStore, proxy: TcpProxy) -> None:
     held = entry_of(proxied.commit([begin()])[0], applied=True)
     proxied.commit([append(held.version, 1, b"a", b"b")])
     proxy.trips = 0
@@ -118,7 +118,7 @@ def test_a_forgotten_script_costs_one_more_round_trip(
     assert proxy.trips == 3
 
 
-def test_opening_an_empty_store_and_opening_it_again_show_the_same(url: str, store: RedisStore) -> None:
+def test_opening_an_empty_store_twice_shows_the_same(url: str, store: RedisStore) -> None:
     store.commit([begin(key) for key in KEYS])
 
     with closing(RedisStore(url)) as again:
@@ -131,7 +131,7 @@ def test_opening_an_empty_store_and_opening_it_again_show_the_same(url: str, sto
 # What is kept, and how it goes.
 
 
-def test_every_name_carries_its_bucket_and_purge_leaves_the_counters_alone(
+def test_every_name_has_its_bucket_and_purge_keeps_the_counters(
     url: str, clock: PinnedClock, redis_server: RedisServer
 ) -> None:
     with closing(RedisStore(url, clock)) as store:
@@ -149,7 +149,7 @@ def test_every_name_carries_its_bucket_and_purge_leaves_the_counters_alone(
         assert {name.rpartition(b":")[2] for name in left} == {b"version", b"schema", b"readable_from", b"upgraded_to"}
 
 
-def test_versions_increase_across_purge_and_a_clock_set_back(url: str, clock: PinnedClock) -> None:
+def test_versions_increase_across_a_purge_and_a_clock_set_back(url: str, clock: PinnedClock) -> None:
     with closing(RedisStore(url, clock)) as store:
         first = entry_of(store.commit([begin()])[0], applied=True)
         store.commit([move(Verb.RELEASE, first.version)])
@@ -174,7 +174,7 @@ def test_versions_stay_above_the_entry_when_the_counter_is_lost(
         assert entry_of(store.commit([begin()])[0], applied=True).version > first.version
 
 
-def test_an_entry_that_someone_deleted_by_hand_leaves_nothing_behind_in_the_end(
+def test_an_entry_deleted_by_hand_leaves_nothing_behind_after_a_purge(
     url: str, clock: PinnedClock, redis_server: RedisServer
 ) -> None:
     with closing(RedisStore(url, clock)) as store:
@@ -188,7 +188,7 @@ def test_an_entry_that_someone_deleted_by_hand_leaves_nothing_behind_in_the_end(
         assert redis_server.ask("KEYS", f"{prefix_of(url)}:*:all") == []
 
 
-def test_asking_for_the_unfinished_reads_the_unfinished_alone(url: str, redis_server: RedisServer) -> None:
+def test_a_scan_for_unfinished_entries_reads_only_those(url: str, redis_server: RedisServer) -> None:
     with closing(RedisStore(url)) as store:
         done = [entry_of(a, applied=True) for a in store.commit([begin(f"done-{number}") for number in range(300)])]
         store.commit([move(Verb.SETTLE, entry.version, entry.key) for entry in done])
@@ -203,7 +203,7 @@ def test_asking_for_the_unfinished_reads_the_unfinished_alone(url: str, redis_se
         assert scripts_run(redis_server) - before == 2
 
 
-def test_a_scan_shows_what_stays_exactly_once_while_other_entries_come_and_go(url: str, clock: PinnedClock) -> None:
+def test_a_scan_shows_lasting_entries_exactly_once_while_others_come_and_go(url: str, clock: PinnedClock) -> None:
     with closing(RedisStore(url, clock)) as store:
         stays = {f"stays-{number}" for number in range(100)}
         store.commit([begin(key, repeatable=False) for key in stays])
@@ -223,6 +223,6 @@ def test_a_scan_shows_what_stays_exactly_once_while_other_entries_come_and_go(ur
 
 
 @pytest.mark.parametrize("cursor", ["nonsense!", "zz", "00*"])
-def test_a_cursor_of_another_kind_is_refused(store: RedisStore, cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(store: RedisStore, cursor: str) -> None:
     with pytest.raises(errors.InvalidOption):
         store.scan(None, None, cursor, 10)

@@ -32,7 +32,7 @@ def loading_port() -> Iterator[int]:
         thread.join()
 
 
-def test_a_redis_that_reads_its_log_after_a_restart_is_unavailable_and_not_forgetful(
+def test_a_redis_that_loads_its_log_after_a_restart_is_unavailable_and_not_volatile(
     loading_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with closing(RedisStore(f"redis://127.0.0.1:{loading_port}")) as store, pytest.raises(StoreUnavailable):

@@ -34,7 +34,7 @@ def store(url: str) -> Iterator[RedisStore]:
 
 
 @pytest.mark.parametrize("options", [("--appendonly", "no"), ("--maxmemory-policy", "allkeys-lru")])
-def test_a_server_that_may_forget_warns_once_and_guards_no_irreversible_effect(
+def test_a_volatile_server_warns_once_and_refuses_irreversible_effects(
     options: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     with RedisServer(options=options) as server, closing(RedisStore(server.url())) as store:
@@ -54,7 +54,7 @@ def test_a_server_that_may_forget_warns_once_and_guards_no_irreversible_effect(
             assert accepting.commit([begin("irreversible", repeatable=False)])[0].applied
 
 
-def test_a_durable_server_is_not_warned_about(store: RedisStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_durable_server_causes_no_warning(store: RedisStore, caplog: pytest.LogCaptureFixture) -> None:
     assert store.commit([begin(repeatable=False)])[0].applied
     assert caplog.records == []
 
@@ -82,7 +82,7 @@ print(RedisStore(sys.argv[1]).commit([begin()])[0].applied)
 """
 
 
-def test_eight_processes_open_an_empty_store_at_once_and_one_gets_the_key(url: str) -> None:
+def test_eight_processes_open_an_empty_store_concurrently_and_one_gets_the_key(url: str) -> None:
     openers = [
         subprocess.Popen(
             [sys.executable, "-c", _OPEN_AND_CLAIM, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -117,13 +117,13 @@ store.close()
 """
 
 
-def test_a_forked_child_opens_anew_and_the_parent_goes_on(url: str) -> None:
+def test_a_forked_child_opens_its_own_connection_and_the_parent_keeps_working(url: str) -> None:
     done = subprocess.run([sys.executable, "-c", _FORK, url], capture_output=True, text=True, check=False, timeout=60)
 
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_database_number_is_a_space_of_its_own(redis_server: RedisServer, url: str) -> None:
+def test_each_database_number_is_separate(redis_server: RedisServer, url: str) -> None:
     other = url.replace("/0?", "/3?")
     with closing(RedisStore(url)) as here, closing(RedisStore(other)) as there:
         assert here.commit([begin()])[0].applied
@@ -162,7 +162,7 @@ def test_a_wrong_password_is_a_misconfiguration_and_not_shown(redis_server: Redi
         "redis+sentinel://host",
     ],
 )
-def test_a_wrong_url_is_refused_before_anything_is_reached(url: str) -> None:
+def test_an_invalid_url_is_refused_before_connecting(url: str) -> None:
     with pytest.raises(errors.InvalidStoreUrl) as caught:
         RedisStore(url)
 
