@@ -141,7 +141,7 @@ def test_other_folders_import_what_the_front_door_names() -> None:
     assert closed == set(), "add it to __all__ of the folder, or import something that is there"
 
 
-def test_what_a_front_door_names_exists() -> None:
+def test_every_name_of_a_front_door_exists() -> None:
     modules = package()
     for module in modules.values():
         if module.is_folder:

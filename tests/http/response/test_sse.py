@@ -139,7 +139,7 @@ def test_custom_ids_comments_and_partial_events_are_unchanged(block: bytes) -> N
 @pytest.mark.parametrize(
     "block", [b"data: id: 5\n\n", b"identity: 5\n\n", b": c\ndata: x\n\n", b"retry: 5\n\n", b"data\n\n"]
 )
-def test_what_only_looks_like_an_id_or_a_comment_gets_an_id(block: bytes) -> None:
+def test_an_event_that_only_seems_to_have_an_id_or_a_comment_gets_an_id(block: bytes) -> None:
     assert with_id(block, 3, 0, PIECE)[0] == b"id: 3.1\n" + block
 
 
