@@ -1,6 +1,6 @@
-"""What the last release of the old layout left behind works with this one: outcomes, databases, commands and names.
+"""Outcomes, databases, commands and names of the last release with the old layout work with this one.
 
-The files are those of `tests/fixtures/before_layout`, whose README says how they were made.
+The files are in `tests/fixtures/before_layout`, whose README says how they were made.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def old_names_allowed() -> Iterator[None]:
 
 
 def dump(value: object) -> object:
-    """As JSON, to compare with; the script that made the outcomes has the same function."""
+    """Return the value as JSON for comparison; the script that made the outcomes has the same function."""
     if isinstance(value, enum.Enum):
         return value.value
     if dataclasses.is_dataclass(value):
@@ -203,7 +203,7 @@ def test_a_name_in_the_old_documents_can_be_imported(name: str) -> None:
 
 
 def is_written(name: str) -> bool:
-    """Whether a module is there, and imports or defines the name that it is asked for; without importing it."""
+    """Return whether a module exists, and imports or defines the given name, without importing it."""
     module = ".".join(name.split(".")[:4])
     spec = importlib.util.find_spec(module)
     source = "" if spec is None or spec.origin is None else Path(spec.origin).read_text("utf-8")
@@ -279,7 +279,7 @@ def test_an_unknown_name_is_not_found() -> None:
     assert not is_written("onceward.turns.runners.no_such_module")
 
 
-# What was public of a ledger and is internal now.
+# Formerly public names of a ledger that are internal now.
 
 
 @pytest.mark.parametrize("name", ["line", "look", "keep", "drop", "lease", "retain"])

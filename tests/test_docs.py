@@ -52,7 +52,7 @@ NAMED_TEST = re.compile(r"`((?:tests|src|examples)/[\w/]+\.py)(?:::(\w+))?`")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Block:
-    """What stands between two fences, and the number of its first line, counted from 0."""
+    """The text between two fences, and the number of its first line, counted from 0."""
 
     kind: str
     line: int
@@ -116,7 +116,7 @@ HTTP_GUIDE = ROOT / "docs" / "guides" / "http.md"
 def test_the_code_runs_and_prints_the_shown_output(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As one module, on the very lines on which it stands, so that a traceback points into the document."""
+    """Run the blocks as one module, on their original lines, so that a traceback points into the document."""
     runnable = [block for block in blocks(page) if block.kind == RUN]
     lines: list[str] = []
     for block in runnable:
@@ -150,7 +150,7 @@ def test_every_block_has_a_language_and_code_that_is_not_run_is_valid_python(pag
             assert "Not run here, because " in " ".join(before[-4:])
 
 
-# What the documents point to.
+# Links, paths and tests that the documents name.
 
 
 @functools.cache
@@ -273,7 +273,7 @@ def test_decisions_are_numbered_without_gaps_and_listed() -> None:
         assert f"]({page.name})" in listed
 
 
-# What the reference must not leave out.
+# Completeness of the reference.
 
 
 def public(kind: type) -> set[str]:

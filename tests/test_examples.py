@@ -165,7 +165,7 @@ def test_the_demo_refuses_another_story_under_the_same_key(demo: str) -> None:
 
 
 def command_in(page: Path) -> urllib.request.Request:
-    """What the `curl` that users are told to try would send."""
+    """Return the request that the `curl` command in the guide sends."""
     text = page.read_text("utf-8").replace("\\\\\n", "\\\n")
     found = re.search(r"curl [^\n]*http://127\.0\.0\.1:8787(?:[^\n]*\\\n)*[^\n]*", text)
     assert found is not None
@@ -186,7 +186,7 @@ def command_in(page: Path) -> urllib.request.Request:
 
 
 def check_that_a_retry_replays(request: urllib.request.Request, url: str) -> None:
-    """As a user would paste it, but for the port; and a second time."""
+    """Run the command as a user would paste it, except for the port; and run it a second time."""
     request.full_url = request.full_url.replace("http://127.0.0.1:8787", url)
     answers = []
     for _ in range(2):

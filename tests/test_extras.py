@@ -22,7 +22,7 @@ sys.meta_path.insert(0, Blocked())
 _MIDDLEWARE = "from onceward import IdempotencyMiddleware as M; M(None, store='memory:', "
 _COMMAND = "import sys; from onceward.cli import main; sys.exit(main("
 
-# What is missing, what asks for it, and the extra that brings it.
+# The missing package, the code that needs it, and its extra.
 NEEDS = [
     ("psycopg", "from onceward import open_ledger; open_ledger('postgresql://h/d')", "postgres"),
     ("psycopg", "from onceward.hub.db.engine import open_database; open_database('postgresql://h/d')", "postgres"),

@@ -1,4 +1,4 @@
-"""Where things live: the rules of the package's layout, checked on the source. `python -m tests.layout` prints it."""
+"""The layout rules of the package, checked on the source. `python -m tests.layout` prints the layout."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 DOTTED = re.compile(r"(?<![\w./:'-])onceward(?:\.[A-Za-z_]\w*)+")
 CALL = re.compile(r"(?<![\w.])((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)\(([^()]*)\)")
-# What looks like a module and is a file.
+# File names that look like modules.
 FILES = {"onceward.toml"}
 # Functions of the user, which the package calls.
 CALLBACKS = {"progress"}
@@ -49,7 +49,9 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
 
 @functools.cache
 def takes() -> dict[str, list[set[str]]]:
-    """What each function of the package takes, by its name. A class takes what its constructor or its fields are."""
+    """Return the parameters of each function of the package, by name. A class has the parameters of its constructor or
+    its fields.
+    """
     found: dict[str, list[set[str]]] = defaultdict(list)
     other_names: list[tuple[str, str]] = []
     for path in sorted((ROOT / "src" / "onceward").rglob("*.py")):

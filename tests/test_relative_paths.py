@@ -45,7 +45,7 @@ def test_an_effect_is_not_repeated_because_its_process_changed_its_folder(folder
 def test_a_ledger_and_a_database_open_where_they_were_created(folders: tuple[Path, Path]) -> None:
     here, there = folders
     with open_ledger("sqlite:///ledger.db") as ledger, closing(open_database("sqlite:///hub.db")) as database:
-        # Whoever copies its log back opens the file by this.
+        # The WAL checkpoint opens the file by this path.
         assert database.engine.url.database == str(here / "hub.db")
         os.chdir(there)
         ledger.blocking.run("a", lambda: 1, effect="pure")

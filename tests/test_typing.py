@@ -1,4 +1,4 @@
-"""What the documents show passes `mypy --strict`, and what cannot work does not."""
+"""The documented code passes `mypy --strict`, and code that cannot work does not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Waiting for what nothing tells us of: another process, a file, a table. One place, one bound, one way to fail.
+"""Waiting by polling, for another process, a file or a table: one place, one timeout, one way to fail.
 
-What happens in this process is waited for by its own event; these are for the rest. A check costs little, and the pause
-between two checks is no measure of anything: a test that needs a certain pause is wrong.
+Inside this process, wait for an event instead. A check is cheap, and the pause between two checks means nothing: a test
+that needs a certain pause is wrong.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def until(check: Callable[[], T | None], what: str = "", *, seconds: float = SEC
 async def soon(
     check: Callable[[], T | None] | Callable[[], Awaitable[T | None]], what: str = "", *, seconds: float = SECONDS_MAX
 ) -> T:
-    """As `until`, for tests on a loop: everything else there goes on meanwhile, and the check may be awaited."""
+    """Like `until`, for tests on a loop: other tasks run in the meantime, and the check may be awaitable."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:

@@ -1,4 +1,4 @@
-"""What bytes cost: the verdicts follow from the figures. A tiny run of it is part of `test_bench_smoke.py`."""
+"""The blob benchmark: verdicts follow from the figures. `test_bench_smoke.py` makes a tiny run of it."""
 
 from __future__ import annotations
 

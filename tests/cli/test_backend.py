@@ -1,4 +1,4 @@
-"""Where commands work: on a hub that wants a token, and on data that lie on servers."""
+"""Commands against a hub that needs a token, and against data on servers."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_a_download_with_the_wrong_bytes_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
-    """As in `onceward attach get … | head`."""
+    """`onceward attach get … | head` closes the pipe early."""
     content = os.urandom(900_000)
     answer = ScriptedResponse(200, {"ETag": f'"sha256-{hashlib.sha256(content).hexdigest()}"'}, content)
     with scripted(answer) as server:
@@ -141,7 +141,7 @@ def test_a_command_works_beside_a_hub_on_the_same_data(hub: tuple[str, Path], tm
     with BlockingHub(url) as client, client.follow() as following:
         task = client.create_task("Beside")
         added = run("attach", "add", task.id, "a.bin", "--kind", "other", *where, cwd=tmp_path)
-        assert added.returncode == 0, added.stderr  # or there is no event to wait for
+        assert added.returncode == 0, added.stderr  # otherwise the wait below never ends
         event = next(following)
         (attachment,) = client.task_attachments(task.id)
         client.download(attachment.id, tmp_path / "got")

@@ -33,7 +33,7 @@ EXAMPLES = int(os.environ.get("ONCEWARD_EXAMPLES", "25"))
 # Longer than any lease and retention together.
 AFTER_EVERYTHING = 100
 
-# What a key may do next, where it is not simply claimed.
+# The next verbs for a key that is not simply claimed.
 LIKELY = {
     Status.IN_PROGRESS: (Verb.SETTLE, Verb.FAIL, Verb.RENEW, Verb.DOUBT, Verb.RELEASE, Verb.ABANDON),
     Status.IN_DOUBT: (Verb.SETTLE, Verb.UPHOLD, Verb.OVERTURN),
@@ -89,7 +89,7 @@ versions = st.sampled_from([-1, -1, -1, -1, -2, None])
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do with one key. `pick` chooses from what it may do next; beyond that, anything."""
+    """The next step for one key. `pick` chooses from the sensible next steps; otherwise any step is drawn."""
 
     ref: Ref
     pick: int
@@ -123,7 +123,7 @@ class SideBySide(RuleBasedStateMachine):
         self.subject = subject
         self.other = other
         self.model = MemoryStore(clock)
-        # What an earlier run left behind and may go, goes; the rest is in scopes of its own.
+        # Purge leftovers of earlier runs; the rest has its own scopes.
         clock.advance(AFTER_EVERYTHING)
         drain(subject)
         self.prefix = f"{number}-"
@@ -147,7 +147,7 @@ class SideBySide(RuleBasedStateMachine):
             self.commit_both([self.addressed(step)])
 
     def speak_through_the_other(self) -> None:
-        """What one remembers of its claims is out of date by then."""
+        """Write through the other store, so that the claim cache of this one is out of date."""
         self.subject, self.other = self.other, self.subject
 
     @rule(back=st.integers(1, 4))

@@ -1,4 +1,4 @@
-"""What the answer to a write means to the caller who sent it, also when an earlier answer was lost."""
+"""The meaning of a write result for its caller, also after an earlier result was lost."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_another_fingerprint_is_a_mismatch_in_every_state(status: Status) -> Non
 
 @pytest.mark.parametrize("fingerprint", ["print", "other"])
 def test_a_free_key_whose_row_is_locked_is_busy_for_a_moment(fingerprint: str) -> None:
-    """Nothing is decided there yet, least of all a mismatch with an entry that has expired."""
+    """A locked row decides nothing yet, and an expired entry is not a mismatch."""
     for entry in (
         replace(ENTRY, status=Status.COMPLETED, expires_at=NOW, fingerprint=fingerprint),
         replace(ENTRY, status=Status.FAILED, expires_at=NOW, fingerprint=fingerprint),

@@ -148,7 +148,7 @@ def test_another_fingerprint_is_refused_in_every_state_but_absent(state: str) ->
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_stricter_caller_leaves_a_lapsed_claim_in_doubt(state: str) -> None:
-    """Whether work may be repeated was said by its holder; whoever comes later can only be stricter."""
+    """The holder says whether work may be repeated; a later caller can only be stricter."""
     after = apply(STATES[state], replace(BEGIN, repeatable=False), NOW, NEW)
 
     expected = BEGINS[state]
@@ -223,7 +223,7 @@ def test_giving_up_into_doubt_keeps_all_fields_and_never_expires() -> None:
 
 
 def test_abandoning_records_the_reason_and_keeps_the_other_fields() -> None:
-    """What may be repeated has failed; the rest is in doubt, as a `begin` would have left it."""
+    """Repeatable work has failed; other work is in doubt, as `begin` would have left it."""
     assert apply(LAPSED, moving(Verb.ABANDON), NOW, NEW) == replace(
         LAPSED, status=Status.FAILED, write_id="w2", expires_at=NOW + RETAIN, note="because"
     )

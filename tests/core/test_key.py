@@ -1,4 +1,4 @@
-"""What a key, a scope and a key template may be; a bad one is refused with its reason before anything is written."""
+"""Valid keys, scopes and key templates; a bad one is refused with its reason before anything is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever an effect returns comes back equal and of the same type, or is refused when it is kept: never changed."""
+"""Results of effects come back equal and of the same type, or are refused when stored; they are never changed."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ def test_a_model_that_changes_itself_on_creation_is_not_changed_again() -> None:
 
 @dataclasses.dataclass
 class Seeded:
-    """With an argument that is no field."""
+    """A constructor with an argument that is not a field."""
 
     total: int
     seed: dataclasses.InitVar[int]

@@ -22,7 +22,7 @@ BOUND_SECONDS = 10.0
 
 @dataclass(slots=True)
 class ReceivedResponse:
-    """What a client got: all of it, if `whole`."""
+    """A response as received; complete if `whole`."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -100,7 +100,7 @@ async def _call(app: App, scope: Any, receive: Receive, send: Send) -> None:
 
 
 async def ask(app: App, path: str = "/", *body: bytes, key: str | None = "k", **scope: Any) -> ReceivedResponse:
-    """What a client gets that stays to the end; what the application raises is raised."""
+    """Send a request and wait for the whole response; exceptions of the application are raised."""
     call = Call(app, path, *body, key=key, **scope)
     await call.task
     return call.got
@@ -133,7 +133,7 @@ def protected(app: App, store: Store | Ledger | None = None, **options: Any) -> 
         ledger.close()
 
 
-# What handlers do.
+# Helpers for handlers.
 
 
 async def read(receive: Receive) -> bytes:

@@ -25,7 +25,7 @@ def text_of(registry: CollectorRegistry) -> str:
 
 
 def samples(registry: CollectorRegistry) -> dict[str, float]:
-    """What Prometheus would store, by name and labels; not when counting began."""
+    """Return the samples as Prometheus would store them, by name and labels, without creation times."""
     return {
         f"{sample.name}{sample.labels or ''}": sample.value
         for family in text_string_to_metric_families(text_of(registry))

@@ -1,4 +1,4 @@
-"""What an operator sees: the log, the trace, and that none of it needs a package that is not there."""
+"""Logs and traces for an operator, without any required package."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_only_the_current_span_gets_attributes(spans: InMemorySpanExporter, trac
     assert attributes(outer) == {}
 
 
-# What is not installed is not needed.
+# Packages that are not installed are not needed.
 
 WITHOUT = """
 import sys

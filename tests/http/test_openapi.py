@@ -78,7 +78,7 @@ def described_responses(responses: dict[str, Any], **components: Any) -> dict[st
     return described
 
 
-# What is added.
+# Additions to the document.
 
 
 def test_the_key_is_a_header_of_visible_ascii() -> None:
@@ -175,7 +175,7 @@ def test_the_replay_header_is_on_responses_that_can_be_stored(status: str, repla
     assert ("Idempotent-Replayed" in responses[status].get("headers", {})) is replayed
 
 
-# What the application says itself stays.
+# Declarations of the application are kept.
 
 
 def test_fastapis_validation_error_stays_beside_the_reused_key() -> None:

@@ -56,7 +56,7 @@ def test_a_problem_names_its_type_status_and_detail(
 
 
 def test_only_temporary_problems_have_retry_after() -> None:
-    """Our client retries a 409 only if it carries `Retry-After`: the other two would stay as they are for ever."""
+    """Our client retries a 409 only with `Retry-After`: the other two would never change."""
     assert any(name == b"retry-after" for name, _ in problem.busy().headers)
     for answer in (problem.in_doubt(), problem.not_kept(), problem.mismatch()):
         assert all(name != b"retry-after" for name, _ in answer.headers)

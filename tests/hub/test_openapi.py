@@ -21,7 +21,7 @@ from onceward.hub.db.engine import open_database
 from onceward.hub.db.migrate import migrate
 
 TOPICS = "/api/v1/topics"
-# What each operation accepts, in as few words as possible.
+# A minimal valid body for each operation.
 VALID: dict[tuple[str, str], dict[str, Any]] = {
     ("post", TOPICS): {"title": "T"},
     ("post", f"{TOPICS}/{{topic_id}}/messages"): {"sender": "ada", "content": "hello"},
@@ -152,14 +152,14 @@ def send(client: Client, method: str, path: str, sent: Any) -> httpx.Response:
 _WITH_NAMESPACE = range(255 - 64 - 1, 256)
 # They also take what Telegram and mail programs send, which no schema here describes.
 NORMALIZERS = ("/normalize/telegram", "/normalize/email")
-# What a value is refused for that no schema can tell: what is stored, and what time it is.
+# Refusals that depend on stored data or the current time, which no schema can express.
 LOOKED_UP = (
     "is not a message of this topic", "must be in the future", "is not a known policy", " is for source ", "is not the id of",
 )  # fmt: skip
 
 
 def refusals_of(answer: httpx.Response) -> list[str]:
-    """What is wrong with what was sent; nothing, where it was accepted."""
+    """Return the errors of the response; empty if it was accepted."""
     assert answer.status_code < 500, answer.text
     body = answer.json()
     if answer.status_code == 200 and "results" in body:
@@ -173,7 +173,7 @@ RESOLVE = ("post", "/api/v1/claims/resolve")
 ATTACH = ("post", f"{TOPICS}/{{topic_id}}/attachments")
 LINK = ("post", "/v1/tasks/{task_id}/attachments/link")
 GIVEN = {**VALID[RESOLVE], "scope": "http:anonymous", "response": {"status": 200}}
-# What is sent, and which object within it has the fields that are tried.
+# The body, and the object in it whose fields are probed.
 CASES: dict[str, tuple[tuple[str, str], dict[str, Any], str | None]] = {
     # The stream takes the same body as the chat.
     **{" ".join(one): (one, VALID[one], None) for one in VALID if one[1] != "/chat/stream"},

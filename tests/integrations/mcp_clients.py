@@ -24,7 +24,7 @@ SHOP = Path(__file__).parent / "mcp_shop.py"
 
 
 class _Offer:
-    """What a client writes, with another version in its handshake: as if it knew no newer one."""
+    """Rewrite the version in a client's handshake, as if it knew no newer one."""
 
     def __init__(self, stream: Any, version: str) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""What `pip install 'onceward[mcp]'` gives is enough for the integration, and `pip install onceward` for the tools."""
+"""`pip install 'onceward[mcp]'` is enough for the integration, and `pip install onceward` for the tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import pytest
 from packaging.requirements import Requirement
 
-# What a process without the extras would say to `import sqlalchemy`, before the program below runs.
+# A prelude that makes `import sqlalchemy` fail, as in a process without the extras.
 BLOCK = """
 import sys
 

@@ -315,7 +315,7 @@ def test_different_or_invalid_keys_are_refused(ledger: Ledger, arguments: dict[s
 
 
 def test_with_a_key_all_arguments_except_volatile_ones_are_compared(ledger: Ledger) -> None:
-    """Beside a key, also what looks like an id that is drawn anew says that it is another call."""
+    """With a key, even a value that looks like a random id makes another call."""
     ids = ["00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"]
 
     @tool(effect="irreversible", key_fields=["order_id"], volatile=["trace"])

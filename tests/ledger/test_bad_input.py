@@ -19,7 +19,7 @@ from onceward import Ledger, errors, open_ledger, open_store
 
 @pytest.fixture
 def ledger(store_url: str) -> Iterator[Ledger]:
-    """Nothing may be in it when the test is over."""
+    """A ledger that must be empty at the end of the test."""
     with open_ledger(store_url) as ledger:
         yield ledger
         assert ledger.blocking.scan().entries == ()
@@ -196,13 +196,13 @@ BAD_DECORATIONS: dict[str, dict[str, Any]] = {
     "no effect": {"effect": None},
     "compensatable without undo": {"effect": "compensatable"},
     "undo without compensatable": {"effect": "idempotent", "undo": never},
-    "not_done that is no tuple": {"effect": "irreversible", "not_done": ValueError},
+    "not_done that is not a tuple": {"effect": "irreversible", "not_done": ValueError},
     "not_done with something else in it": {"effect": "irreversible", "not_done": ("ValueError",)},
     "ignore of what is not there": {"effect": "pure", "ignore": ["nothing"]},
-    "an undo that is no function": {"effect": "compensatable", "undo": 5},
-    "a reconcile hook that is no function": {"effect": "irreversible", "reconcile": "ask"},
-    "a span that is no number": {"effect": "pure", "wait_seconds": "5"},
-    "a size that is no number": {"effect": "pure", "max_result_bytes": "5"},
+    "an undo that is not a function": {"effect": "compensatable", "undo": 5},
+    "a reconcile hook that is not a function": {"effect": "irreversible", "reconcile": "ask"},
+    "a duration that is not a number": {"effect": "pure", "wait_seconds": "5"},
+    "a size that is not a number": {"effect": "pure", "max_result_bytes": "5"},
     "a key that is neither text nor function": {"effect": "pure", "key": 5},
 }
 

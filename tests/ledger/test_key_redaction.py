@@ -1,4 +1,4 @@
-"""What is raised and logged shows the beginning of a key, which tells an operator enough, and never the whole of it."""
+"""Exceptions and logs show the beginning of a key, which is enough for an operator, and never the whole key."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a keyed call asks of its store: two commits when it is new, one when it was done before, and nothing else.
+"""Round trips of a keyed call: two commits if it is new, one if it is a replay, and nothing else.
 
-That a commit is one trip to the server, and that a refused one writes nothing, is shown for each store in `tests/store`.
+The tests of each store in `tests/store` show that a commit is one round trip, and that a refused one writes nothing.
 """
 
 from __future__ import annotations

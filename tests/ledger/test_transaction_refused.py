@@ -103,7 +103,7 @@ def test_psycopg_in_autocommit_mode_is_refused_without_a_transaction(
 
 
 def test_another_database_is_refused(servers: Servers, tmp_path: Path) -> None:
-    """Nothing there would be bound to anything."""
+    """A transaction in another database cannot include the outcome."""
     other = servers.postgres.create_database()
 
     def effect() -> None:
@@ -119,7 +119,7 @@ def test_another_database_is_refused(servers: Servers, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_a_transaction_that_has_ended_is_refused(urls: tuple[str, str, str], end: str) -> None:
-    """What was done in it is done, or not, and its outcome cannot be added afterwards."""
+    """The transaction is over, and its outcome cannot be added afterwards."""
     engine = sqlalchemy.create_engine(urls[1])
 
     def effect() -> None:

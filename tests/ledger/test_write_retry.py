@@ -1,4 +1,4 @@
-"""How long a ledger asks a store that fails, and how a claim is let go without a word on what happened."""
+"""Retries of a failing store, and claims that are released without an outcome."""
 
 from __future__ import annotations
 

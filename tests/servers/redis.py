@@ -90,7 +90,7 @@ class RedisCluster:
         return f"redis+cluster://127.0.0.1:{self.nodes[0].port}"
 
     def fresh_url(self) -> str:
-        """As `RedisServer.fresh_url`."""
+        """Like `RedisServer.fresh_url`."""
         return f"{self.url()}?prefix=t{next(self._fresh)}"
 
     def _join(self) -> None:
@@ -118,7 +118,7 @@ class RedisCluster:
 
 
 def prefix_of(url: str) -> str:
-    """What the names of everything stored under a fresh URL begin with."""
+    """Return the prefix of all names stored under a fresh URL."""
     return url.rpartition("=")[2]
 
 

@@ -51,7 +51,7 @@ def test_every_kind_of_fault_occurs_within_a_few_seeds() -> None:
 
 
 SIGHTS = (
-    # What goes wrong.
+    # Faults.
     "crashes",
     "is frozen for 40 s",
     "cancels a task",
@@ -65,7 +65,7 @@ SIGHTS = (
     "s ahead",
     "s back",
     "is started in the place of another",
-    # What effects do.
+    # Effects.
     "(raises_before)",
     "(raises_after)",
     "(not_done)",
@@ -74,7 +74,7 @@ SIGHTS = (
     "arrives and is refused",
     "is undone",
     "undo of",
-    # What the ledger says.
+    # Results of the ledger.
     "is dead)",
     "in_doubt",
     "settle K1 is refused",
@@ -89,7 +89,7 @@ SIGHTS = (
     "append K1",
     "release K1",
     "doubt K1",
-    # Who looks after it.
+    # Maintenance.
     "the provider says of K1",
     "committed",
     "not committed, and never will be",
@@ -101,7 +101,7 @@ SIGHTS = (
 
 
 def _command(*options: str) -> subprocess.CompletedProcess[str]:
-    # Another hash seed: a story must not hang on the order of a set.
+    # Another hash seed: a story must not depend on the order of a set.
     environment = {**os.environ, "PYTHONHASHSEED": "4711"}
     return subprocess.run(
         [sys.executable, "-m", "tests.simulation", *options],

@@ -1,4 +1,4 @@
-"""What a process remembers of its claims: what is under way, and not without end."""
+"""The claim cache of a process: claims in progress, up to a limit."""
 
 from __future__ import annotations
 

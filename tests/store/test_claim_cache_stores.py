@@ -110,7 +110,7 @@ def test_the_cache_is_dropped_with_a_lost_connection(store: Store, other: Store,
 def test_changes_by_another_process_to_a_claim_are_in_the_result(
     store: Store, other: Store, clock: PinnedClock, verb: Verb
 ) -> None:
-    """Whoever has the version may renew it, wherever it is."""
+    """Any process that has the version may renew the claim."""
     held = entry_of(store.commit([begin()])[0], applied=True)
     clock.advance(5)
     other.commit([move(Verb.RENEW, held.version)])

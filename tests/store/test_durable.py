@@ -1,4 +1,4 @@
-"""What durable means on macOS: the disk's own cache is emptied, too."""
+"""Durable writes on macOS: the disk's own cache is flushed too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only an operator can correct is `StoreMisconfigured`, what passes by itself is `StoreUnavailable`, on every store."""
+"""Errors that an operator must correct are `StoreMisconfigured`, temporary ones are `StoreUnavailable`, on every store."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ LOCKED: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("what", LOCKED)
 def test_a_read_only_sqlite_file_is_a_misconfiguration(what: str) -> None:
-    """Not under the test's own folder, which only its owner can enter."""
+    """Outside of the test's own folder, which only its owner can enter."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         file = folder / "ledger.db"

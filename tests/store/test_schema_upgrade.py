@@ -90,7 +90,7 @@ def _entry(fields: dict[str, Any]) -> tuple[str, tuple[Entry, list[bytes]]]:
     outcome = fields.pop("outcome")
     body = None if outcome["body"] is None else outcome["body"].encode("latin-1")
     status = Status(fields.pop("status"))
-    # What schema 1 did not keep is shown as the time of the first attempt.
+    # A field that schema 1 lacks is shown as the time of the first attempt.
     entry = Entry(
         **fields, status=status, outcome=Outcome(**{**outcome, "body": body}), claimed_at=fields["created_at"]
     )
@@ -226,7 +226,7 @@ def test_the_version_numbers_let_processes_of_schema_1_continue(
     assert row == (1, 1, 2)
 
 
-# What outlives an attempt. The columns are there; what fills them comes later.
+# Fields that outlive an attempt. The columns exist; the code that fills them comes later.
 
 KEPT = ("recovery_point", "recovery_seq", "refuse_until", "not_done_count")
 TABLE = "platform_idempotency_keys"
@@ -302,7 +302,7 @@ def test_lasting_fields_survive_every_write_until_the_key_is_free_again(
     assert columns.there("mine") == set()
 
 
-# What finding lapsed claims costs.
+# The cost of finding lapsed claims.
 
 
 def test_sqlite_finds_lapsed_claims_by_their_index(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_the_providers_key_has_a_length_that_providers_accept(ledger: Ledger) ->
     assert all(len(key) <= 255 and key.isascii() for key in handed)
 
 
-# What an operator sees.
+# Reports for an operator.
 
 
 class Counts:

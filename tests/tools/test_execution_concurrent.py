@@ -1,4 +1,4 @@
-"""Many callers at once: one effect, one result, and nobody waits for ever."""
+"""Concurrent callers: one effect, one result, and no caller waits forever."""
 
 # ruff: noqa: ARG001  # Tools have arguments because their calls differ by them.
 

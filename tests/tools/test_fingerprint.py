@@ -1,4 +1,4 @@
-"""What the input and the dependencies of a turn are, and what of a call says that it is the same."""
+"""Fingerprints of the input and the dependencies of a turn, and of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where keys come from: texts, and nothing that is different in the next process."""
+"""Sources of keys: text only, and nothing that differs in the next process."""
 
 # ruff: noqa: ARG001  # Tools have arguments because their calls differ by them.
 
@@ -71,7 +71,7 @@ def refund_tool(done: list[str], **options: Any) -> Tool:
     return refund
 
 
-# What may not name a group.
+# Invalid names of a group.
 NO_GROUP: dict[str, Any] = {
     "nothing": None,
     "empty": "",
@@ -212,7 +212,7 @@ class Colour(enum.Enum):
     ODD = Order()
 
 
-# Whatever somebody may pass where a text is meant.
+# Values that are passed where text is required.
 anything = st.one_of(
     st.sampled_from(
         [None, True, Order(), Order, Loud("loud"), Colour.RED, Colour.ODD, len, [].append, no_text, (Order(),), b"b"]

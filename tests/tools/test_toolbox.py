@@ -173,7 +173,7 @@ def test_an_explicit_default_changes_nothing(ledger: Ledger, bank: Bank) -> None
     assert harness.call("refund", order_id="1", amount=False).status is CallStatus.REFUSED
 
 
-# Whose call it is.
+# Separation of callers.
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ SCOPE = "call"
 @pytest.fixture
 def ledger(onceward: Onceward) -> Iterator[Ledger]:
     """The ledger that the command works on, as an application on the same store has it."""
-    onceward.text("task", "add", "so that there is a data folder")
+    onceward.text("task", "add", "make a data folder")
     url = f"sqlite:///{onceward.blobs.parent.absolute()}/ledger.db"
     with open_ledger(url, namespace="idempotency") as ledger:
         yield ledger

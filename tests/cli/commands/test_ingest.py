@@ -206,7 +206,7 @@ def test_explain_shows_how_a_message_is_handled_and_writes_nothing(
     path = file(tmp_path, name, content)
     nowhere = folder.json("ingest", "explain", path)
     assert not (tmp_path / "data").exists()
-    folder.text("task", "add", "so that there is a database")
+    folder.text("task", "add", "make a database")
 
     before = folder.json("ingest", "explain", path)
     folder.json("ingest", "backfill", path)
@@ -223,7 +223,7 @@ def test_explain_shows_how_a_message_is_handled_and_writes_nothing(
 
 
 def test_explain_says_that_an_entry_has_no_keys(folder: Onceward, tmp_path: Path) -> None:
-    folder.text("task", "add", "so that there is a database")
+    folder.text("task", "add", "make a database")
 
     shown = folder.json("ingest", "explain", file(tmp_path, "a.json", '{"source": "rss", "title": "a"}'))
 
@@ -236,7 +236,7 @@ def test_explain_says_that_an_entry_has_no_keys(folder: Onceward, tmp_path: Path
 
 def test_explain_says_why_a_message_cannot_be_an_entry(folder: Onceward, tmp_path: Path) -> None:
     refused = folder("ingest", "explain", file(tmp_path, "a.json", '{"text": "x", "source": {}}'))
-    folder.text("task", "add", "so that there is a database")
+    folder.text("task", "add", "make a database")
     unknown = folder.json("ingest", "explain", file(tmp_path, "b.json", '{"source": "web",\n "capture_text": 7}'))
 
     assert (refused.code, "chat_id" in refused.err) == (2, True)

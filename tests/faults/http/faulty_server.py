@@ -113,7 +113,7 @@ class FaultyServer:
 
 
 def expected(path: str, token: str) -> bytes:
-    """What a run with this token answers."""
+    """Return the response of a run with this token."""
     match path:
         case "/small" | "/hold":
             return f'{{"token":"{token}"}}'.encode()

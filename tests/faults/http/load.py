@@ -32,16 +32,16 @@ GONE_SECONDS = (0.0, 0.2)
 PACE_SECONDS = 0.05
 # How long a client keeps asking for one key; a key that has no answer by then is lost.
 GIVE_UP_SECONDS = 60.0
-# What a client makes of `Retry-After`: it comes earlier than told, as many do.
+# How long a client waits after `Retry-After`: less than requested, as many clients do.
 RETRY_AFTER_FACTOR = 0.1
 _IN_DOUBT = 409
-# Nobody gets stuck in the queue of a worker that is not there.
+# Timeout, so that no client hangs in the accept queue of a dead worker.
 ANSWER_SECONDS_MAX = 20.0
 
 
 @dataclass
 class Figures:
-    """What happened."""
+    """Counts of one load run."""
 
     seconds: float = 0.0
     keys: Counter[str] = field(default_factory=Counter)
@@ -113,7 +113,7 @@ class Load:
         return self.figures
 
     def _end_if_broken(self, client: Future[None]) -> None:
-        """What one of them has found out is told now, and not when the time is over."""
+        """Raise the failure of a client at once, and not at the end of the run."""
         if client.exception() is not None:
             self._broken.set()
 

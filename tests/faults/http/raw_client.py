@@ -23,7 +23,7 @@ class RawResponse(NamedTuple):
 
     @property
     def same(self) -> tuple[int, bytes]:
-        """What is equal in every answer to one key."""
+        """The parts of a response that are equal for every request with one key."""
         return self.status, self.body
 
     @property

@@ -29,13 +29,13 @@ from onceward.http.client import RetryTransport
 CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 HEADERS = {"Idempotency-Key": "k", "Authorization": "Bearer ada"}
 LEASE_SECONDS = 2.0
-# What a machine says that forbids namespaces, or does not have them.
+# Messages of a machine that forbids namespaces or lacks them.
 REFUSALS = ("Operation not permitted", "Permission denied", "Invalid argument", "No space left", "is not installed")
 
 
 @functools.cache
 def why_not() -> str:
-    """Why no pid namespace can be made here; empty where it can."""
+    """Return why no pid namespace can be created here; empty if it can."""
     if shutil.which(CONTAINER[0]) is None:
         return f"{CONTAINER[0]} is not installed"
     tried = subprocess.run([*CONTAINER, "true"], capture_output=True, text=True, check=False)

@@ -17,7 +17,7 @@ from tests.waiting import until
 from onceward.testing import fault_at
 
 KEY = "order-1"
-# Of the one that is frozen: the others wait for it. Whoever takes over has time.
+# The lease of the frozen worker, for which the others wait. The worker that takes over has a long one.
 LEASE_SECONDS = 0.2
 LEASE_SECONDS_OF_OTHERS = 30.0
 
@@ -114,7 +114,7 @@ def test_on_a_hold_route_a_late_body_is_recorded_whole_or_not_at_all(
     assert (doubt.status, doubt.problem) == (409, "in-doubt")
     assert own in (None, whole)
     assert later[0].same == later[1].same
-    # What a client has got to its end is what counts; what was cut may be recorded as a whole, or be in doubt.
+    # A response that a client received completely is the outcome; a cut one may be recorded completely or be in doubt.
     assert later[0].same == whole or (own is None and later[0].problem == "in-doubt")
     assert len(effects.of(KEY)) == 1
 
@@ -150,7 +150,7 @@ def test_when_the_worker_that_took_over_dies_the_thawed_worker_says_so_at_once(
 
     answer = future.result()
     assert (answer.status, answer.problem, answer.retry_after) == (409, "conflict", "1")
-    # Whoever retries takes over at once: there is nothing to wait for.
+    # A retry takes over at once, without waiting for a lease.
     assert time.monotonic() - start < 5.0
     assert ask_until_decided(frozen, "/repeat").status == 201
     assert len(effects.of(KEY)) == 3

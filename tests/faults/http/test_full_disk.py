@@ -44,6 +44,6 @@ def test_on_a_full_disk_a_response_is_held_back_until_there_is_room(
 
 
 def limit_files(worker: Worker, most_bytes: int | None) -> None:
-    """No file of the worker may grow beyond so many bytes: what a full disk does, without a disk."""
+    """Limit the file size of the worker, which acts like a full disk."""
     most = resource.prlimit(worker.pid, resource.RLIMIT_FSIZE)[1]
     resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (most if most_bytes is None else most_bytes, most))

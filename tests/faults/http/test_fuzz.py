@@ -1,4 +1,4 @@
-"""Whatever is sent with a key, nothing breaks: never a 500, and what is refused leaves nothing behind."""
+"""No keyed request breaks the middleware: never a 500, and a refused request leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def assert_problem(response: EchoResponse, *statuses: int) -> None:
     assert json.loads(response.body)["status"] == response.status
 
 
-# What a key is, in other words than the middleware's own.
+# The definition of a key, independent of the middleware.
 BARE = re.compile(rb"[\x21\x23-\x7e][\x21-\x7e]{0,254}")
 QUOTED = re.compile(rb'"((?:[\x21\x23-\x5b\x5d-\x7e]|\\["\\]){1,255})"')
 

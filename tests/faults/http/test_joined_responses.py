@@ -61,7 +61,7 @@ def test_a_duplicate_between_two_producers_is_told_to_retry(
     answers: list[RawResponse] = []
 
     def join() -> None:
-        """The duplicate has seen that there is something to join; when it reads it, it is gone."""
+        """The duplicate finds a response to join, which is gone when it reads it."""
         other.store.at("before-chunks", lambda: take_over(other.store._store))
         answers.append(other.ask("/large", KEY))
 
@@ -74,7 +74,7 @@ def test_a_duplicate_between_two_producers_is_told_to_retry(
 
 
 def take_over(store: Store) -> None:
-    """Another worker begins anew, as if the producer had been silent for too long, and falls silent, too."""
+    """Another worker takes over, as if the producer had been silent for too long, and stalls as well."""
     (found,) = store.scan(None, Status.IN_PROGRESS, "", 10).entries
     begin = Begin(*Ref(found.scope, found.key), write_id(), found.fingerprint, "elsewhere/1/2/3", True, 1, 10**9)
     (answer,) = store.commit([replace(begin, dead=found.version)])

@@ -20,7 +20,7 @@ from onceward.store.write_id import write_id
 KEY = "order-1"
 # Short, so that a store that is down is found out soon.
 STORE_SECONDS = 0.2
-# Nobody takes over what is only waiting for its store.
+# A lease long enough that a worker which waits for its store is not replaced.
 LEASE_SECONDS = 30.0
 # Where nothing could be recorded, not even that it failed, a retry has to wait for the lease.
 LEASE_SECONDS_TO_WAIT = 0.5

@@ -53,7 +53,7 @@ class Worker:
         self._process = os.pidfd_open(self.pid)
 
     def ask(self, path: str, key: str, *, wait: int = 0) -> RawResponse:
-        """One request with this key. `OSError` when there is no whole answer."""
+        """Send one request with this key. Raises `OSError` if the response is incomplete."""
         return ask(self.port, path, key, wait=wait)
 
     def kill(self) -> None:

@@ -43,7 +43,7 @@ WRITTEN_EACH = 3
 
 @dataclass
 class Figures:
-    """What happened."""
+    """Counts of one load run."""
 
     seconds: float = 0.0
     kills: int = 0
@@ -113,7 +113,7 @@ class Load:
         return self.figures
 
     def _end_if_broken(self, client: Future[None]) -> None:
-        """What one of them has found out is told now, and not when the time is over."""
+        """Raise the failure of a client at once, and not at the end of the run."""
         if client.exception() is not None:
             self._over.set()
 

@@ -1,4 +1,4 @@
-"""Who is not let in to a running hub, by which door ever: the documented refusal, and nothing is written."""
+"""Access checks of a running hub on every route and transport: the documented refusal, and nothing is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a running hub refuses: the documented problem answer, and nothing is written."""
+"""Requests that a running hub refuses: the documented problem, and nothing is written."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_an_invalid_query_is_refused(site: Site, query: str) -> None:
 
 
 def raw(site: Site, head: list[str], pieces: list[bytes]) -> HubResponse:
-    """What a hub answers to lines and bytes as they are."""
+    """Send raw lines and bytes, and return the response of the hub."""
     lines = [f"POST {TOPICS} HTTP/1.1", f"Host: 127.0.0.1:{site.port}", f"Authorization: Bearer {site.token}"]
     sent = "\r\n".join([*lines, "Content-Type: application/json", *head, "", ""]).encode()
     with closing(socket.create_connection(("127.0.0.1", site.port), SECONDS_MAX)) as connection:

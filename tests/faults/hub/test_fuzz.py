@@ -1,4 +1,4 @@
-"""Whatever the hub's own description allows, and what it does not: never a 5xx, and every answer is as described."""
+"""Fuzzing with the hub's own OpenAPI document: never a 5xx, and every response is as described."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Described:
 
 
 def operation(found: Any) -> Any:
-    """Or an error, if the description of one is no description."""
+    """Return the operation, or raise if the document describes it incorrectly."""
     return found.ok()
 
 

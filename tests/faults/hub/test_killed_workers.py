@@ -79,6 +79,6 @@ def _check_one_each(database: Database, before: dict[str, int], answers: list[Hu
     assert entities(database, "topic.created", made["topic"]["id"]) == [made["topic"]["id"]]
     assert entities(database, "topic.message_added", topic)[-1] == message["message"]["id"]
     assert entities(database, "topic.attachment_added", topic)[-1] == attachment["attachment"]["id"]
-    # A number may be left out: it was drawn by a run that was killed or began anew.
+    # An id may be missing: it belonged to a run that was killed or restarted.
     events = {made["event_id"], message["event_id"], attachment["event_id"]}
     assert events == {number for number in event_ids(database) if number > before["last event"]}

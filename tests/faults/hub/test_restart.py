@@ -26,7 +26,7 @@ START_CPU_SECONDS_MAX = 2.0
 
 
 class Clients:
-    """Post messages, each with a key of its own, until told to stop; whoever is cut off asks again with the same key."""
+    """Post messages, each with its own key, until stopped; a disconnected client retries with the same key."""
 
     def __init__(self, ask: Caller, path: str) -> None:
         self._ask = ask
@@ -130,7 +130,7 @@ def test_it_is_ready_soon_stops_cleanly_under_load_and_misses_nothing_after_a_re
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has worked so far."""
+    """Return the CPU time of a process so far."""
     user, system = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""What a hub says of a store that fails: the cause in the log, once; 503 where a retry helps, 500 where it does not."""
+"""A failing store: the cause is logged once; 503 if a retry helps, 500 if it does not."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def assert_unavailable(*answers: HubResponse) -> None:
 
 
 def limit_files(pid: int, most_bytes: int | None) -> None:
-    """No file of the process may grow beyond so many bytes: what a full disk does, without a disk."""
+    """Limit the file size of the process, which acts like a full disk."""
     most = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (most if most_bytes is None else most_bytes, most))
 
@@ -190,7 +190,7 @@ def test_a_database_and_a_ledger_may_stop_and_come_back(tmp_path: Path) -> None:
 
 
 def in_progress(ledger: Path) -> int:
-    """How many keys are being worked on."""
+    """Return the number of keys in progress."""
     with closing(sqlite3.connect(ledger)) as db:
         counted = "SELECT count(*) FROM platform_idempotency_keys WHERE status = 'in_progress'"
         return int(db.execute(counted).fetchone()[0])

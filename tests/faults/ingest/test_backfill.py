@@ -69,8 +69,9 @@ class BackfillDatabase:
             return int(tx.execute(text("SELECT count(*) FROM events")).scalar_one())
 
     def state(self) -> dict[tuple[object, ...], Any]:
-        """What does not depend on the order of arrival: of what is skipped, the first that came is kept, whichever it
-        was; and of entries with the same text only one has it as a hint.
+        """Return the part of the table that does not depend on the order of arrival.
+
+        Of skipped duplicates, the first to arrive is stored; of entries with the same text, only one has it as a hint.
         """
         with self.database.read() as tx:
             everything = text(f"SELECT {', '.join(COLUMNS)} FROM {self._table}")  # noqa: S608  # ours
@@ -102,7 +103,7 @@ def target(database_url: str, tmp_path: Path) -> Iterator[BackfillDatabase]:
 
 @pytest.fixture(scope="module")
 def once(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[object, ...], Any]:
-    """What one run makes of the archive."""
+    """The state after a single run over the archive."""
     folder = tmp_path_factory.mktemp("once")
     url = f"sqlite:///{folder}/hub.db"
     with closing(open_database(url)) as database:

@@ -1,5 +1,5 @@
-"""A task is cancelled, or a thread interrupted, at each point on its way. What was not run stays free; what was run is
-recorded or in doubt; nothing runs twice unasked.
+"""A task is cancelled, or a thread interrupted, at every point. An effect that did not run leaves its key free; one
+that ran is recorded or in doubt; none runs twice by accident.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class Interrupt:
 
 @pytest.fixture(autouse=True)
 def ctrl_c() -> Iterator[None]:
-    """As an ordinary program has it; a worker of the test runner may not."""
+    """Restore the default handler of an ordinary program; a worker of the test runner may have another."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

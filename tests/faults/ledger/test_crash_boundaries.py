@@ -21,7 +21,7 @@ LARGE = "x" * 100_000
 
 @dataclass(frozen=True)
 class Scenario:
-    """What kind of effect it is and how it ends when nothing crashes."""
+    """The class of an effect, and its result if nothing crashes."""
 
     effect: EffectClass
     large: bool = False

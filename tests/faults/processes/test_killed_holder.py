@@ -1,4 +1,4 @@
-"""kill -9 after the effect, before its record: whoever asks next finds out what that means."""
+"""kill -9 between the effect and its record: the effect class decides what the next caller finds."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class WorkerPool:
             reader.result()
 
     def values(self) -> dict[str, set[str]]:
-        """What was answered, by key."""
+        """Return the results by key."""
         found: dict[str, set[str]] = {}
         for result in self.results:
             if "value" in result:

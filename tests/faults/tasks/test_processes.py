@@ -46,7 +46,7 @@ def test_a_process_killed_at_any_point_leaves_no_row_without_bytes_and_no_lastin
     assert attachment_store.audit() == SOUND
     assert len(attachment_store.keys()) == attachment_store.count("blobs") == attachment_store.count("attachments") == 1
     assert left_over(attachment_store) == []
-    # Whatever was left, the same uploads then work.
+    # Afterwards, the same uploads work.
     for point in POINTS:
         attachment_store.attach(content_of(point))
     assert attachment_store.count("blobs") == len(POINTS)

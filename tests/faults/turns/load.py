@@ -40,7 +40,7 @@ INSTEAD = 0.5
 ONCE_MORE = 0.2
 
 ACTS = ("refund", "provide", "reserve")
-# Those that make the running turn begin anew come more often; without any, it is as the default rule says.
+# Messages that restart the running turn are more frequent; without a decision the default rule applies.
 MOODS = ("SUPERSEDE", "ABSORB", "SUPERSEDE", "ABSORB", "QUEUE", "FORCE_COMPLETE", None, None)
 # Most have no window; the others gather for a moment.
 CHANNELS = ("api", "api", "web")
@@ -61,7 +61,7 @@ class SentMessage:
 
 @dataclass
 class Figures:
-    """What happened."""
+    """Counts of one load run."""
 
     sessions: int
     seconds: float = 0.0
@@ -234,7 +234,7 @@ class Session:
         return self._last_url
 
     async def _send(self, message: SentMessage, wait: int = 0, seconds: float = ANSWER_SECONDS_MAX) -> str | None:
-        """What the hub says of it; None when nobody can tell whether it has it."""
+        """Return the hub's response, or None if it is unknown whether the hub has the message."""
         figures = self._load.figures
         figures.sent += 1
         headers = {**message.headers, "Prefer": f"wait={wait}"} if wait else message.headers

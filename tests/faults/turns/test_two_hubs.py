@@ -64,7 +64,7 @@ def turn(hub: RunningHub, turn_id: str) -> dict[str, Any]:
 
 
 def test_a_refund_whose_worker_is_killed_is_paid_once_and_both_callers_get_the_same_response(site: Site) -> None:
-    """The provider has paid and its answer is lost. Whoever takes over asks under the same key."""
+    """The provider has paid and its response is lost. The next run asks under the same key."""
     fifo = site.fifo()
     with contextlib.ExitStack() as stack:
         one = stack.enter_context(site.hub("a"))
@@ -88,7 +88,7 @@ def test_a_refund_whose_worker_is_killed_is_paid_once_and_both_callers_get_the_s
 
 
 def test_an_irreversible_effect_is_left_in_doubt_when_its_worker_is_killed(site: Site) -> None:
-    """Nobody knows whether it was paid: it is not paid again, the brain is told so, and an operator sees it."""
+    """It is unknown whether it was paid: it is not paid again, the brain is told, and an operator sees it."""
     fifo = site.fifo()
     with contextlib.ExitStack() as stack:
         one = stack.enter_context(site.hub("a"))

@@ -128,7 +128,7 @@ class DemoServer:
         return self.log()
 
     def runs(self, name: str) -> int:
-        """How often the trial of this name ran."""
+        """Return how often the trial of this name ran."""
         return self.world.effects("trial", name)
 
     def send(self, method: str, path: str, key: str | None = None, *, user: str = "ada", **more: Any) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""kill -9 in the handler, and the retry that follows. Nobody waits for the lease."""
+"""kill -9 in the handler, and the retry that follows. The retry does not wait for the lease."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose key it is: one user's key never reveals another's response."""
+"""Principals: the key of one user never reveals the response of another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies in the store: an operator can read it with SQL, and nobody can read what was sealed."""
+"""Records in the store: an operator can read them with SQL, except encrypted ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is declared beside a route, said to the operation, or set for the whole application."""
+"""Rules declared beside a route, set through the operation, or set for the whole application."""
 
 from __future__ import annotations
 

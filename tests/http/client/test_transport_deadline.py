@@ -26,7 +26,7 @@ def test_a_retry_after_beyond_the_deadline_is_not_waited_for(call: RetryingClien
 
 def test_a_retry_after_just_before_the_deadline_is_waited_for(call: RetryingClient) -> None:
     with scripted(ScriptedResponse(503, {"Retry-After": "59"}), ScriptedResponse()) as server:
-        # So long that what is added to it by chance would be too long.
+        # So close to the deadline that added jitter would exceed it.
         own = {"first_pause_seconds": 1000.0, "longest_pause_seconds": 1000.0}
         response = call("POST", server.url, retry={"deadline_seconds": 60, **own})
 

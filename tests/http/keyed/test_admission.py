@@ -144,7 +144,7 @@ def test_the_purge_begins_with_the_first_request(admissions: list[Admission]) ->
     assert store.swept.wait(10)
 
 
-def test_there_is_no_purge_if_it_is_switched_off(admissions: list[Admission]) -> None:
+def test_a_purge_that_is_switched_off_does_not_start(admissions: list[Admission]) -> None:
     store = PurgeCountingStore()
     admission = Admission(store, {"purge_seconds": 0})
     admissions.append(admission)

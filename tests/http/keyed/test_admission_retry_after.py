@@ -1,4 +1,4 @@
-"""When a duplicate is asked to come back: as long as the first has run, never later than its lease ends."""
+"""`Retry-After` for a duplicate: as long as the first has run, and never beyond the end of its lease."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ GONE: dict[str, object] = {"type": "http.disconnect"}
 
 
 class ScriptedReceive:
-    """What a server hands over, message by message."""
+    """A server's `receive`, message by message."""
 
     def __init__(self, pieces: Iterable[bytes], *, gone: bool = False) -> None:
         *first, last = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces] or [GONE]

@@ -191,7 +191,7 @@ def test_a_list_of_three_is_a_value_and_not_a_response_tuple() -> None:
     assert json.loads(from_framework(("a", "b", "c")).body) == ["a", "b", "c"]
 
 
-# What cannot be kept as it is.
+# Bodies that cannot be stored.
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""What a handler knows and says of its own operation, on every framework's request."""
+"""The operation of a handler, found through every framework's request."""
 
 from __future__ import annotations
 

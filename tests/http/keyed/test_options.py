@@ -183,7 +183,7 @@ def test_only_a_ledger_opened_by_the_middleware_is_closed_with_it(ledger: Ledger
     own = Admission("memory:", {})
     first = own.ledger
     own.close()
-    assert own.ledger is not first, "an application that starts again opens it anew"
+    assert own.ledger is not first, "an application that starts again opens it again"
     own.ledger.close()
 
 

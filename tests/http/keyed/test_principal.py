@@ -1,4 +1,4 @@
-"""Whose key it is: two who are not the same never share a scope."""
+"""Principals: two different callers never share a scope."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ANN = UUID("5f0c1a39-0000-4000-8000-000000000001")
 names = st.text(min_size=1, max_size=200)
 
 
-# Whoever has a name.
+# Named principals.
 
 
 def test_a_name_is_readable_in_the_scope() -> None:
@@ -90,7 +90,7 @@ def test_the_ledger_accepts_every_principal_name(name: str) -> None:
 
 
 class DjangoUser:
-    """As Django's users are: the primary key identifies, the name may change."""
+    """A user like Django's: the primary key identifies it, and the name may change."""
 
     is_authenticated = True
     pk = 7
@@ -99,7 +99,7 @@ class DjangoUser:
 
 
 class Unfinished:
-    """As Starlette's base user: what a subclass does not say raises."""
+    """A user like Starlette's base user: attributes that a subclass does not define raise."""
 
     is_authenticated = True
 

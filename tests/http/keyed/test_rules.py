@@ -1,4 +1,4 @@
-"""What holds for a route: declared beside its handler, filled from the defaults, or found by its path."""
+"""Rules of a route: declared beside its handler, filled from the defaults, or found by its path."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_hold_rule_is_not_repeatable() -> None:
     assert not Rule(on_crash="hold").repeatable
 
 
-# What a rule leaves open.
+# Options that a rule leaves open.
 
 
 def test_a_rule_without_options_is_the_default() -> None:
@@ -141,7 +141,7 @@ def test_a_rule_is_found_through_wrappers_with_a_wrapped_attribute() -> None:
     inner = idempotent(on_crash="hold")(fresh())
 
     class Callee:
-        """As `functools.singledispatch` and others: no copy of the attributes, only the way to what is wrapped."""
+        """A wrapper like `functools.singledispatch`: it does not copy attributes and has only `__wrapped__`."""
 
         def __init__(self, wrapped: object) -> None:
             self.__wrapped__ = wrapped

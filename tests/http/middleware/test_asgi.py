@@ -1,4 +1,6 @@
-"""What the middleware leaves alone, what it takes out of a keyed request's scope, and how an application starts and stops."""
+"""Requests that the middleware passes on unchanged, extensions that it hides from keyed requests, and application start
+and stop.
+"""
 
 from __future__ import annotations
 

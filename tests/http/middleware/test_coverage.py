@@ -303,7 +303,7 @@ def test_an_application_without_readable_routes_is_refused(monkeypatch: pytest.M
 
 
 def started(app: Any) -> list[Message]:
-    """What a server is told when it starts and stops the application."""
+    """Start and stop the application, and return the messages to the server."""
     messages: list[Message] = [{"type": "lifespan.shutdown"}, {"type": "lifespan.startup"}]
     told: list[Message] = []
 
@@ -369,7 +369,7 @@ def test_an_outer_middleware_that_excludes_the_handler_does_not_count() -> None:
     assert "outside paths=" in told["message"]
 
 
-# What the middleware passes on is marked.
+# Requests that the middleware passes on are marked.
 
 
 class Looking:

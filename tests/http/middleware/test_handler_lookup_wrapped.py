@@ -55,7 +55,7 @@ def spied(app: Any, path: str) -> Rule | None:
 
 
 def found(app: Any, path: str, method: str = "POST") -> Rule | None:
-    """What is found outside of the application, at its own address and behind a proxy's prefix."""
+    """Return the rule found outside of the application, at its own path and behind a proxy's prefix."""
     behind = asgi_rule(scope_of(path, method, root_path="/behind/a/proxy"), app)
     direct = asgi_rule(scope_of(path, method), app)
     assert direct == behind

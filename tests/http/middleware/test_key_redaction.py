@@ -1,4 +1,4 @@
-"""Whatever goes wrong with a keyed request, no log and no traceback shows its whole key."""
+"""No log and no traceback of a keyed request shows its whole key."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class App:
 
 
 def lifespan(app: IdempotencyMiddleware) -> list[Message]:
-    """What a server is told that starts the application and stops it again."""
+    """Start and stop the application, and return the messages to the server."""
     sent: list[Message] = []
     messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
 

@@ -40,7 +40,7 @@ class NotifyingStore(MemoryStore):
 
 
 class Unavailable(Exception):
-    """What the shop needs does not answer."""
+    """A dependency of the shop is down."""
 
 
 class Shop:

@@ -218,7 +218,7 @@ def test_a_waiting_duplicate_gets_the_response(ledger: Ledger, how: str) -> None
         assert second.result(30).replayed
 
 
-# What is let through, and what is refused.
+# Accepted and refused requests.
 
 
 @pytest.mark.parametrize(
@@ -367,5 +367,5 @@ def test_closing_the_middleware_closes_its_own_ledger() -> None:
     ask(app)
     app.close()
 
-    assert ask(app).status == 201, "an application that starts again opens it anew"
+    assert ask(app).status == 201, "an application that starts again opens it again"
     app.close()

@@ -73,7 +73,7 @@ def test_a_body_may_be_as_large_as_its_limit_and_not_a_byte_larger(limit: int) -
         body.feed(b"x" * (limit + 1))
 
 
-# What of it makes two requests the same.
+# The fingerprint of a body.
 
 
 def test_the_chosen_fields_replace_the_body() -> None:

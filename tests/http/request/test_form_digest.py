@@ -160,7 +160,7 @@ def test_a_form_in_pieces_of_any_size_is_the_same_form(parts: tuple[Part, ...], 
 
 
 def digest_from(parts: list[tuple[str, str | None, str, bytes]]) -> bytes:
-    """As the module writes it down; the parts come from somebody else's parser."""
+    """The digest as documented in the module; the parts come from another parser."""
     each = [
         digest_of(
             b"field" if file_name is None else b"file",
@@ -221,7 +221,7 @@ def test_the_parts_are_those_that_the_mail_parser_finds() -> None:
     assert of(UPLOAD) == digest_from(found)
 
 
-# What is no readable form counts byte by byte.
+# An unreadable form is compared byte by byte.
 
 
 @pytest.mark.parametrize(
@@ -283,6 +283,6 @@ def test_no_content_type_raises(text: str) -> None:
 
 
 def test_a_form_with_too_many_parts_is_not_parsed() -> None:
-    """Nothing reads such a form; its bytes count as they are, so that nobody keeps the loop busy with it."""
+    """Such a form is not parsed; its raw bytes count, so that it cannot keep the loop busy."""
     assert of(UPLOAD[:1] * 2_000) is not None
     assert of(UPLOAD[:1] * 2_001) is None

@@ -1,4 +1,4 @@
-"""What a request says of its own repetition: its key, its patience, and what makes it the same as another."""
+"""Headers of a keyed request: its key, its wait, and its fingerprint."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_content_length_is_a_number_in_plain_digits(text: str, length: int | N
     assert length_of(text) == length
 
 
-# What it is the same as.
+# Fingerprints.
 
 
 @pytest.mark.parametrize(

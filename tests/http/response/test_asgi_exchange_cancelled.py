@@ -261,7 +261,7 @@ def test_after_a_cancellation_at_any_step_the_key_is_free_or_the_response_is_sto
 
 
 def test_a_handler_cancelled_before_its_first_step_releases_its_key() -> None:
-    """As a loop that ends, or an application that stops, cancels whatever there is."""
+    """A loop that ends, or an application that stops, cancels all its tasks."""
 
     def cancelling(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
         task = asyncio.Task(coroutine, loop=loop, **options)

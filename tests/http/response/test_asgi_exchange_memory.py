@@ -21,7 +21,7 @@ PIECE_BYTES = 256 * 1024
 
 @contextmanager
 def peak_under(megabytes: int) -> Iterator[None]:
-    """What is done in here holds less than that in memory at any moment."""
+    """Assert that the block needs less memory than this at any time."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -33,7 +33,7 @@ def peak_under(megabytes: int) -> Iterator[None]:
 
 
 class Client:
-    """Sends so many bytes, and counts what it gets without keeping it."""
+    """Send this many bytes, and count the response without storing it."""
 
     def __init__(self, megabytes: int = 0) -> None:
         self._left = max(megabytes * MB // PIECE_BYTES, 1)

@@ -21,7 +21,7 @@ EVENTS = (b"content-type", b"text/event-stream")
 
 
 class Silent:
-    """A stream that gives this much and then waits, for ever or until it is told to go on."""
+    """A stream that sends this much and then waits, forever or until it may continue."""
 
     def __init__(self, *headers: tuple[bytes, bytes], pieces: tuple[bytes, ...] = ()) -> None:
         self.runs = 0

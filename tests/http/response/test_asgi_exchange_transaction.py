@@ -116,7 +116,7 @@ def test_a_transaction_still_open_at_the_response_gives_503_and_its_own_end_deci
 def test_a_rollback_frees_the_key_although_its_connection_is_already_in_another_transaction(
     file: Path, store: Store, connection: sqlite3.Connection, way: str, settles: bool
 ) -> None:
-    """As in a pool: it is given back, and the next request begins on it before this one has ended."""
+    """Like a connection pool: the connection is returned, and the next request begins on it before this one has ended."""
 
     def leave() -> None:
         connection.execute("ROLLBACK")

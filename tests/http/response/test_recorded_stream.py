@@ -1,4 +1,4 @@
-"""A recorded stream read back: whole, and from behind each of its events, whoever gave them their ids."""
+"""A recorded stream is read back completely, and from after each event, with generated and custom ids."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_an_event_with_a_custom_id_keeps_it(stream: bytes) -> None:
 @given(plain_streams)
 @example(b"data: a\n\n\ndata: b\n\n")
 def test_resuming_after_an_event_gives_exactly_the_events_that_follow(stream: bytes) -> None:
-    """Whoever reconnects with an event's id gets what follows that event: all of it, and only it."""
+    """A client that reconnects with an event's id gets all later events, and only those."""
     given_out: list[bytes] = []
     for block in cut(stream):
         given_out.append(with_id(block, 7, len(given_out), PIECE)[0])
@@ -201,7 +201,9 @@ def test_an_oversized_event_is_passed_on_in_parts_and_stays_one_event(end: bytes
     after = read(numbered(cut(*pieces)))
 
     assert [event.data for event in after] == ["a", "x" * (EVENT_BYTES_MAX - 6 + place) + "\ny", "b"]
-    assert [event.last_id for event in after][0:2] == ["7.1", "7.1"], "a part of an event is no place to resume from"
+    assert [event.last_id for event in after][0:2] == ["7.1", "7.1"], (
+        "a part of an event is not a position to resume from"
+    )
     assert after[2].last_id != "7.1"
 
 

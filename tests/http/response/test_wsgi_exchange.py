@@ -95,7 +95,7 @@ def test_bytes_beyond_the_content_length_are_left_to_the_server(ledger: Ledger) 
     assert ask(app).body == b"coffee"
 
 
-# What is written with `write()`, and said with `exc_info`.
+# Bytes written with `write()`, and calls with `exc_info`.
 
 
 def test_written_bytes_come_before_returned_bytes(ledger: Ledger) -> None:
@@ -157,7 +157,7 @@ def test_an_error_page_after_bytes_were_sent_raises_the_error(ledger: Ledger) ->
     assert ask(app).body == b"tea"
 
 
-# What the application raises.
+# Exceptions of the application.
 
 
 def in_call(run: int, _: Environ, start_response: Start) -> Iterable[bytes]:
@@ -308,7 +308,7 @@ def test_a_failing_close_leaves_nothing_behind(ledger: Ledger) -> None:
     assert ask(guarded, body=body).replayed
 
 
-# What is streamed, and what of it is kept.
+# Streams, and the stored part of them.
 
 
 def test_a_compressed_event_stream_is_not_parsed(ledger: Ledger) -> None:

@@ -29,7 +29,7 @@ headers = st.lists(st.tuples(st.binary(max_size=8), st.binary(max_size=8)), max_
 def read(
     codec: ResponseCodec, entry: Entry, outcome: Outcome, chunks: tuple[bytes, ...]
 ) -> tuple[int | None, Headers, bytes]:
-    """What a retry is answered with."""
+    """Decode a stored response as for a retry."""
     status, lines = codec.decode_settled(replace(entry, outcome=outcome))
     if outcome.body is not None:
         return status, lines, codec.decode_body(entry, outcome.body)

@@ -107,7 +107,7 @@ def keys_with_one_id() -> tuple[bytes, bytes]:
     raise AssertionError
 
 
-# What was changed or moved does not open.
+# Changed or moved ciphertext does not decrypt.
 
 
 @given(data=st.binary(max_size=200), bit=st.integers(min_value=0))

@@ -87,7 +87,7 @@ class SqlRows:
         self._connection.close()
 
 
-# What Redis calls the columns.
+# Names of the columns in Redis.
 FIELDS = {
     "response_status": "code",
     "response_headers": "headers",

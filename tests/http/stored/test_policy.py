@@ -1,4 +1,4 @@
-"""What is kept of a response, and the text it is kept as."""
+"""The stored parts of a response, and their text form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a folder promises: its order on the disk, its lock, and that it follows nothing planted in it."""
+"""Guarantees of a folder only: its order of disk writes, its lock, and that it follows no planted link."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_the_owner_file_is_synced_before_the_result(
     in_folder.owner("two")
 
     assert (first[0], first[-1]) == ("fsync temporary", "fsync blobs")
-    # Whoever wrote it may not have come as far as that.
+    # Its writer may have been killed before that.
     assert witness.seen == ["fsync blobs"]
 
 
@@ -337,7 +337,7 @@ def test_without_hard_links_a_copy_is_renamed(
 
 
 def test_a_copy_in_progress_is_not_swept(in_folder: FolderBlobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are no links the copy is a temporary file of its own, and needs a lock of its own."""
+    """Without hard links the copy is a separate temporary file, and needs its own lock."""
     monkeypatch.setattr(os, "link", failing(errno.EPERM))
     rename, swept = os.rename, []
 
@@ -397,7 +397,7 @@ def test_a_path_that_cannot_be_a_folder_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_put_needs_constant_memory(blobs: BlobStore) -> None:
-    """Nothing of a temporary file or a reader grows with the blob: its largest piece is what it gathers."""
+    """Memory does not grow with the blob: it is bounded by the largest piece."""
     with blobs.temp_file() as temp_file:
         for _ in range(2_000):
             temp_file.write(b"z" * 999)

@@ -1,4 +1,4 @@
-"""What a folder has discarded lies in its trash for a while, and is told of when it cannot be removed."""
+"""Discarded blobs stay in the trash of a folder for a while, and are reported if they cannot be removed."""
 
 from __future__ import annotations
 

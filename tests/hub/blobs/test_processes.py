@@ -62,7 +62,7 @@ def test_a_put_killed_after_any_step_leaves_a_complete_blob_or_nothing(tmp_path:
         assert blobs.sweep_temporary(3600).removed_count == 0
         assert blobs.sweep_temporary(0).removed_count == (step not in {"unlink", "done"}), step
         assert list((tmp_path / str(number) / "tmp").iterdir()) == []
-        # Whatever was left, the same upload then works.
+        # Afterwards, the same upload works.
         assert read_all(blobs, put_bytes(blobs, expected)) == expected
 
 

@@ -1,4 +1,4 @@
-"""What only S3 has: servers that refuse, vanish or stall, large uploads in parts, and what a URL may say."""
+"""Specifics of S3: servers that refuse, vanish or stall, large uploads in parts, and options of the URL."""
 
 from __future__ import annotations
 

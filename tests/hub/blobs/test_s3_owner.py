@@ -189,7 +189,7 @@ def test_a_server_that_refuses_the_mark_has_no_owner(
     with pytest.raises(StoreUnavailable, match="cannot return or record its owner"):
         blobs.owner("one")
 
-    # Nobody knows whether it came through, so the other does not take it.
+    # It is unknown whether the write arrived, so the other does not become the owner.
     with pytest.raises(StoreUnavailable, match="at the same time"):
         other.owner("two")
     assert other.owner("one") == "one"

@@ -23,7 +23,7 @@ from onceward.hub.state import HubState
 from onceward.turns import UserMessage
 
 WAITERS = 40
-# Longer than any test: whoever returns before was woken.
+# Longer than any test: a caller that returns earlier was woken.
 LONG_SECONDS = 10 * SECONDS_MAX
 
 
@@ -126,7 +126,7 @@ def test_waiting_callers_learn_what_happens_on_another_hub(config: Config, fifo:
             turn_id = await say(one, f"say hello\nhold {fifo}")
             waiting = asyncio.create_task(other.turns.finished("ada", turn_id, LONG_SECONDS))
             stream = asyncio.create_task(read_stream(other, turn_id))
-            # Another one's message takes its place, so that whoever waits has to follow.
+            # Another message supersedes the turn, so that the waiting caller has to follow.
             newer = await say(one, "more")
             release(fifo)
             view = await asyncio.wait_for(waiting, SECONDS_MAX)

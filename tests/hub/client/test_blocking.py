@@ -12,7 +12,7 @@ import pytest
 from onceward import errors
 from onceward.hub.client import BlockingHub, Event, Hub, TopicMade
 
-# What the hub is made of, and a client is not. (httpx itself imports click, where it is there.)
+# Packages of the hub that a client does not import. (httpx itself imports click, if it is installed.)
 NOT_NEEDED = {"sqlalchemy", "alembic", "fastapi", "starlette", "pydantic", "uvicorn", "websockets", "structlog"}
 
 

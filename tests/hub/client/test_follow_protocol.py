@@ -1,4 +1,4 @@
-"""What a stream may say, played by a server that says it word for word."""
+"""The stream protocol, played by a scripted server."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def cursors(server: Server) -> list[str | None]:
 
 
 def follow(using: Using, steps: list[Step], count: int, **options: object) -> tuple[list[int], list[str | None]]:
-    """The ids of the first so many events, and the cursors with which they were asked for."""
+    """Return the ids of the first events, and the cursors of the requests."""
 
     async def use(hub: Hub) -> list[int]:
         async with hub.follow(**{"after": 0, **options}) as following:  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What the hub refuses becomes an exception of the one tree; what cannot be sent is not sent."""
+"""Refusals of the hub become exceptions of one hierarchy; invalid requests are not sent."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def part(start: int, etag: str = ETAG) -> bytes:
 
 
 def got(using: Using, *steps: Step, transfer_seconds: float = 60.0) -> tuple[bytes, list[str | None]]:
-    """What came, and the ranges that were asked for."""
+    """Return the received bytes, and the requested ranges."""
     file = io.BytesIO()
 
     async def use(hub: Hub) -> Downloaded:

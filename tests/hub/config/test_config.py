@@ -112,7 +112,7 @@ def test_yes_and_no_are_understood_in_the_environment(text: str, value: bool) ->
     assert load(None, {"ONCEWARD_IDEMPOTENCY__ENABLED": text}, {}).idempotency.enabled is value
 
 
-# What is refused, and what the message says.
+# Refused settings and their messages.
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_memory_ledger_is_refused_for_several_workers() -> None:
     assert from_text("[hub]\nworkers = 1\nledger = 'memory:'\n").ledger_url == "memory:"
 
 
-# What follows from the settings.
+# Derived settings.
 
 
 def test_the_ledger_is_a_file_of_its_own_or_beside_the_rows_on_postgresql() -> None:

@@ -1,4 +1,4 @@
-"""Somebody is stuck, or the server is set otherwise: nobody waits for ever, and a write means the same everywhere."""
+"""A stuck transaction or other server settings: no caller waits forever, and a write means the same everywhere."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def odd(postgres_server: PostgresServer) -> Iterator[Database]:
 
 
 def test_the_settings_of_a_database_do_not_weaken_a_write(odd: Database) -> None:
-    """Who waits for the same attachment, and is refused by its index, finds it although it is younger than himself."""
+    """A writer that waited for the same attachment and is refused by its index finds it, although it is newer than its
+    snapshot.
+    """
     new = topics.NewAttachment("note", {"a": 1})
     found: list[Attached] = []
     with odd.write() as tx:

@@ -23,7 +23,7 @@ OTHERS = 5
 
 
 class Door:
-    """What is entered around each transaction: the first to come stays in it until it is opened."""
+    """A context manager around each transaction: the first one stays in it until it is opened."""
 
     def __init__(self) -> None:
         self.entered = 0
@@ -85,7 +85,7 @@ def group(database: Database) -> Iterator[BlockedGroup]:
 
 
 def nothing() -> None:
-    """What comes first, where nothing does."""
+    """An empty first step."""
 
 
 def noting(name: str) -> Callable[[Transaction], str]:

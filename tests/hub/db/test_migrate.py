@@ -1,4 +1,4 @@
-"""Making the tables: once, whoever starts, and only forward."""
+"""Creating the tables: once, from any process, and only forward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing is missed and nothing comes twice, however often the connection breaks and however far behind a client is."""
+"""No event is missed and none comes twice, however often the connection breaks and however far behind a client is."""
 
 from __future__ import annotations
 
@@ -172,5 +172,5 @@ def test_the_bytes_of_an_event_are_encoded_once_for_all_clients(
         asyncio.run(follow_all())
 
     assert live == list(range(1, 101))
-    # Who is late on a busy machine has read some of them itself; were they made for each, it would be 2,000.
+    # A client that is late on a busy machine has read some itself; encoding them for each client would make it 2,000.
     assert len(replayed) < 1_000

@@ -1,4 +1,4 @@
-"""What happens at the very moment in which a client looks elsewhere: while a page of the log is read for it."""
+"""Events at the very moment in which a page of the log is read for a client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client may say, and where it begins: decisions alone."""
+"""The messages of a client, and where a session begins: decisions only."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def test_an_event_is_shown_as_one_json_object_with_its_data_inside(database: Dat
     shown = json.loads(event.json)
     assert list(shown) == ["event_id", "name", "topic_id", "entity_type", "entity_id", "data", "created_at"]
     assert (shown["name"], shown["topic_id"], shown["entity_id"]) == ('odd "name"', None, "id\n")
-    assert data in event.json, "pasted in as it is, not written anew"
+    assert data in event.json, "pasted in unchanged, not encoded again"
     assert event.json is event.json, "written once"
 
 

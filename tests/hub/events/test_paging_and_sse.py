@@ -201,7 +201,7 @@ def test_a_silent_stream_has_heartbeats_and_a_stop_ends_it_with_the_id_to_resume
 def test_a_client_that_leaves_a_stream_is_removed(server: FeedServer, http: httpx.Client) -> None:
     with http.stream("GET", "/api/v1/events/stream") as response:
         received = blocks(response)
-        # The pause before a retry is named before the session enters; whoever was greeted has entered.
+        # The retry pause is sent before the session enters the feed; a greeted client has entered it.
         assert [set(next(received)) for _ in range(2)] == [{"retry"}, {"event", "id", "data"}]
         assert server.feed.followers == 1
 

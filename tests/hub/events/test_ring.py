@@ -67,7 +67,7 @@ def test_it_drops_the_oldest_events_and_refuses_older_cursors(size: int) -> None
         ring.extend([encoded(event_id, size=size)])
         kept = [cursor for cursor in range(event_id + 1) if ring.after(cursor, FRAMES, ALL) is not None]
 
-        # What it still has is everything up to the end; the cursor before that is refused.
+        # The ring has everything up to the end; an older cursor is refused.
         assert kept == list(range(kept[0], event_id + 1))
         assert read(ring, kept[0]) == (list(range(kept[0] + 1, event_id + 1)), event_id)
         assert event_id - kept[0] <= 100

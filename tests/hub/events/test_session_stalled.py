@@ -104,7 +104,9 @@ def _seconds(at: str) -> float:
 @pytest.mark.parametrize("source", ["ring", "log"])
 @pytest.mark.parametrize("moment", ["soon", "late"])
 def test_a_stalled_client_is_closed_with_the_id_to_resume_from(database: Database, moment: str, source: str) -> None:
-    """Whether it reads again while the hub still tries to say it, or when the connection is about to be cut."""
+    """The client reads again while the hub still tries to send the close frame, or when it is about to cut the
+    connection.
+    """
     # More than a process reads ahead when it starts.
     old = 600 if source == "log" else 0
 
@@ -179,7 +181,7 @@ def _ask(connection: socket.socket, kind: str) -> None:
 
 
 def test_a_slow_client_that_keeps_reading_is_never_closed(database: Database) -> None:
-    """What waits for it takes longer than the hub's patience, but it becomes less."""
+    """Sending its backlog takes longer than the hub's timeout, but the backlog shrinks."""
 
     async def follow(server: FeedServer) -> None:
         with narrow() as connection:

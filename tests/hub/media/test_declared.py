@@ -1,4 +1,4 @@
-"""What is declared against what is found; links; the allow-list; what is shown in place."""
+"""Declared and detected types; links; the allow-list; inline display."""
 
 from __future__ import annotations
 

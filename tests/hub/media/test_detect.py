@@ -1,4 +1,4 @@
-"""What is read, what is believed, what cannot be misused."""
+"""Detection: the bytes that are read, the types that result, and inputs that try to misuse it."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_file_truncated_anywhere_is_sniffed_without_an_error(case: corpus.Case
         sniffed(case.data[: max(0, length)])
 
 
-# What a pattern that is followed carelessly takes minutes or for ever for.
+# Inputs for which a careless pattern takes minutes or longer.
 @pytest.mark.parametrize(
     "part", ["\n", " ", "/*a*/", "//\n", "%\n", "<!--a-->", "<!DOCTYPE a [", "<a b='", "[", "[a", "**a", '{"a":', '"', "a,", "`", "| -", "a: b\n"]
 )  # fmt: skip

@@ -173,7 +173,7 @@ def test_a_failed_turn_frees_its_key_and_the_retry_keeps_the_group(chat_hub: Cha
 
 
 def _received(chat_hub: ChatHub) -> int:
-    """How many messages are stored."""
+    """Return the number of stored messages."""
     with contextlib.closing(sqlite3.connect(chat_hub.folder / "data" / "hub.db")) as database:
         return int(database.execute("SELECT count(*) FROM turn_messages").fetchone()[0])
 

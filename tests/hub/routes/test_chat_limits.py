@@ -32,7 +32,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 @pytest.fixture
 def fifo(tmp_path: Path) -> Iterator[Path]:
-    """Where the brain waits; everybody passes in the end."""
+    """The place where the brain waits; at the end it lets everyone pass."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
     opened = os.open(path, os.O_RDWR)

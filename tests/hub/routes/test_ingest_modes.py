@@ -100,7 +100,7 @@ def test_during_mode_switches_every_entry_is_where_its_response_says(client: Cli
             sent = thought(number) if number % 3 else {"items": [thought(number), thought(number + 1000)]}
             return await asked.post("/db/insert", json=sent, headers=headers)
 
-        # One in each mode at least, whoever is faster in between.
+        # At least one in each mode, whichever is faster in between.
         before = await inserting(count)
         _, *meanwhile = await asyncio.gather(switching(), *(inserting(number) for number in range(count)))
         await asked.put("/test-mode", json={"enabled": True})
@@ -175,7 +175,9 @@ def test_a_keyed_request_runs_in_the_schema_of_its_fingerprint(client: Client, d
 
 
 def forget_answers(ledger: Path) -> None:
-    """As if their process had died after the commit, before the ledger heard of it, and their claims had run out."""
+    """Make it look as if their process had died after the commit, before the ledger was told, and their claims had
+    expired.
+    """
     with closing(sqlite3.connect(ledger)) as database, database:
         database.execute(
             """UPDATE platform_idempotency_keys SET status = 'in_progress', completed_at = NULL, lease_until = created_at,
@@ -293,7 +295,7 @@ def test_other_invalid_requests_are_refused(client: Client) -> None:
     problem(client.get("/db/insert"), 405)
 
 
-# Who may.
+# Scopes.
 
 
 def test_each_scope_allows_these_requests(database: Database, database_url: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is asked about the hub itself."""
+"""Pages about the hub itself."""
 
 from __future__ import annotations
 

@@ -176,7 +176,9 @@ def test_a_keyed_request_is_replayed_for_tasks_links_and_uploads(client: Client)
 
 
 def forget_answers(ledger: Path) -> None:
-    """As if their process had died after the commit, before the ledger heard of it, and their claims had run out."""
+    """Make it look as if their process had died after the commit, before the ledger was told, and their claims had
+    expired.
+    """
     with closing(sqlite3.connect(ledger)) as database, database:
         database.execute(
             """UPDATE platform_idempotency_keys SET status = 'in_progress', completed_at = NULL, lease_until = created_at,

@@ -1,4 +1,4 @@
-"""What is left out, said as nothing, or said where it does not count, when asking about tasks."""
+"""Omitted, null and ignored fields in requests about tasks."""
 
 from __future__ import annotations
 

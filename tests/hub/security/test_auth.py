@@ -1,4 +1,4 @@
-"""Who may ask for what: the rules as values, and the door with real tokens on both databases."""
+"""Access rules as values, and the middleware with real tokens on both databases."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_a_websocket_without_a_good_token_is_refused_before_it_is_accepted(
 
 @pytest.mark.parametrize("url", ["postgresql://postgres@127.0.0.1:9/none", "sqlite:///{folder}/hub.db"])
 def test_a_database_that_is_down_is_503_and_public_pages_work(url: str, tmp_path: Path) -> None:
-    """Nobody listens on that port, and that file has no tables."""
+    """No server listens on that port, and that file has no tables."""
     with closing(open_database(url.format(folder=tmp_path))) as database:
         answer = asked(database, "GET", "/x", bearer("ow_000000000000_" + "a" * 43))
 

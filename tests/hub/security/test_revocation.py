@@ -1,4 +1,4 @@
-"""Who follows a stream is judged again and again, whatever goes wrong in between."""
+"""The credentials of open streams are checked repeatedly, whatever fails in between."""
 
 from __future__ import annotations
 

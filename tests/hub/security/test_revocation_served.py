@@ -123,7 +123,7 @@ def test_all_open_streams_of_a_token_end_within_two_seconds_and_no_others(
 
 
 def _events_of(chat_hub: ChatHub, headers: dict[str, str], message: str) -> str:
-    """Where the stream of the turn that has this message is."""
+    """Return the path of the stream of the turn with this message."""
     body = {"message": message, "session_key": "a"}
     with httpx.stream(
         "POST", f"{chat_hub.hub.url}/chat/stream", json=body, headers=headers, timeout=SECONDS

@@ -23,7 +23,7 @@ STATE = {"principal": LOCAL, "credentials": CREDENTIALS}
 
 
 def dismissed(scope: dict[str, Any], *sent: dict[str, Any], always_waits: bool = False) -> AsgiResponse | None:
-    """What a handler that sends this, and then waits for ever, ends with; None when its credentials have nothing open."""
+    """Return the end of a handler that sends this and then waits forever; None if its credentials have nothing open."""
     streams = OpenStreams(1)
 
     async def handler(_scope: Any, _receive: Receive, send: Send) -> None:

@@ -1,5 +1,5 @@
-"""Connections to a hub that runs: its streams end with the token they were opened with, although nothing is asked on them;
-and what is no request is answered, too.
+"""Streams of a running hub end with the token that opened them, although no request is sent on them; invalid requests
+are answered too.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def test_a_websocket_message_over_the_body_limit_closes_the_socket_unread(hub: t
         with pytest.raises(ConnectionClosed):
             one.recv(SECONDS_MAX)
 
-        # What the hub says of it is lost where the line breaks under what it left unread.
+        # The close message of the hub is lost if the connection breaks with unread data.
         assert one.close_code in (1009, 1006)
 
 

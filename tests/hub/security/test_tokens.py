@@ -96,7 +96,7 @@ def test_once_a_token_was_made_the_hub_requires_one_until_it_is_opened_again(dat
         tokens.create(tx, "b", ["read"])
         assert tokens.is_required(tx)
         tokens.revoke(tx, "b")
-        assert tokens.is_required(tx), "it was opened for the time before that token, not for ever"
+        assert tokens.is_required(tx), "it was opened until the next token, not forever"
         assert [token.name for token in tokens.listed(tx)] == ["a", "b"], "an opening is not a token"
 
 

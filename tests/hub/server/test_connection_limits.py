@@ -23,7 +23,7 @@ HEAD_SECONDS = 0.5
 HEAD_BYTES_MAX = 64 * 1024
 LINES_MAX = 100
 MB = 1024 * 1024
-# What 30 MB of head may cost: the parser's buffers and noise, not the head.
+# Allowed memory for a head of 30 MB: the parser's buffers and noise, not the head.
 GROWTH_BYTES_MAX = 16 * MB
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -64,7 +64,7 @@ def connect(hub: RunningHub) -> socket.socket:
 
 
 def ask(hub: RunningHub, *pieces: bytes) -> RawResponse:
-    """What comes back for these bytes; a hub that has heard enough may stop listening."""
+    """Send these bytes and return the response; a hub that has read enough may stop reading."""
     with closing(connect(hub)) as connection:
         with contextlib.suppress(OSError):
             for piece in pieces:
@@ -92,12 +92,12 @@ def refusals(hub: RunningHub, reason: str) -> float:
 
 
 def padded(size: int, start: bytes = GET) -> bytes:
-    """A head of exactly so many bytes."""
+    """Return a head of exactly this many bytes."""
     return start + b"X: ".ljust(size - len(start) - 4, b"x") + b"\r\n\r\n"
 
 
 def lines(count: int, start: bytes = GET) -> bytes:
-    """A head with so many header lines, Host among them."""
+    """Return a head with this many header lines, including Host."""
     return start + b"".join(b"X-%d: 1\r\n" % number for number in range(count - 1)) + b"\r\n"
 
 
@@ -167,7 +167,7 @@ def test_a_head_of_thirty_megabytes_costs_no_memory(hub: RunningHub, kind: str) 
 
 
 def test_a_trailer_is_not_a_header(hub: RunningHub) -> None:
-    """What comes behind a body cannot give the request a key or a token."""
+    """A trailer after the body cannot give the request a key or a token."""
     body = b'{"title":"trailing"}'
     head = CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Type: application/json\r\n\r\n")
     trailer = b"0\r\nIdempotency-Key: trailing\r\n\r\n"
@@ -244,7 +244,7 @@ def test_a_connection_that_is_idle_between_requests_is_kept(hub: RunningHub) -> 
         assert RawResponse(idle).status == 200
 
 
-# What the connection answers by itself, without the application.
+# Responses of the connection itself, without the application.
 
 
 def is_strict(response: RawResponse) -> bool:

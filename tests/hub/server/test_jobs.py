@@ -1,4 +1,4 @@
-"""What a hub does by itself, also when it stops in the middle of it."""
+"""Background jobs of a hub, also during its stop."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_hub_warns_that_it_does_not_see_the_entries_of_an_earlier_version(
     [("idempotency", {}), ("onceward", {("idempotency", "key_prefix"): "file onceward.toml"})],
     ids=["nothing", "set"],
 )
-def test_there_is_no_warning_about_entries_that_are_seen_or_not_wanted(
+def test_entries_that_are_seen_or_not_wanted_cause_no_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, there: str, sources: dict[tuple[str, str], str]
 ) -> None:
     config = Config(HubSettings(data_dir=str(tmp_path)), sources=sources)

@@ -82,7 +82,7 @@ def test_a_client_whose_machine_is_gone_is_noticed_within_minutes() -> None:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 120_000
 
 
-# What it refuses.
+# Refusals at the start.
 
 
 def never(config: Config) -> object:
@@ -142,7 +142,7 @@ def test_a_public_address_needs_a_hub_that_requires_a_token(data_dir: Path) -> N
         serving._check_tokens(config, listener, database)
         with database.write() as tx:
             revoke(tx, "ada")
-        # Nobody gets in without one, and the next can be made while it runs.
+        # No request is accepted without a token, and the next token can be created while it runs.
         serving._check_tokens(config, listener, database)
         with database.write() as tx:
             open_local(tx)
@@ -187,7 +187,7 @@ def test_a_signal_while_it_starts_ends_it_quietly(old_data: Path) -> None:
 
 
 def test_a_signal_swallowed_during_the_start_still_ends_it(old_data: Path) -> None:
-    """As by an `except:` in a module that is being imported."""
+    """Like an `except:` in a module during its import."""
     with started_hub(data_dir=old_data, command=odd("told-while-deaf")) as hub:
         assert hub.wait() == 0
 

@@ -41,7 +41,7 @@ def workers_hub(data_dir: Path) -> Iterator[RunningHub]:
 
 
 def answering(hub: RunningHub, count: int) -> set[int]:
-    """The processes that answer, once there are so many."""
+    """Return the worker processes, once there are this many."""
     found: set[int] = set()
 
     def has_them() -> bool:

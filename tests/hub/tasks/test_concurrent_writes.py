@@ -116,7 +116,7 @@ def test_a_row_that_is_used_again_during_gc_stays(attachment_store: AttachmentSt
     for one in made:
         attachment_store.delete(one.id)
     with ExitStack() as stack, attachment_store.database.write() as tx:
-        # What an upload of the same content does, by a clock that is late.
+        # An upload of the same content, with a clock that is slow.
         tx.execute(text("UPDATE blobs SET uploaded_at = uploaded_at WHERE id = :id"), {"id": made[1].blob_id})
         tx.execute(
             text("""INSERT INTO attachments (id, task_id, kind, source_type, blob_id, created_at, updated_at)

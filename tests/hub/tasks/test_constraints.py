@@ -1,4 +1,4 @@
-"""What the tables themselves refuse, whoever writes to them, on both databases."""
+"""Constraints of the tables against any writer, on both databases."""
 
 from __future__ import annotations
 

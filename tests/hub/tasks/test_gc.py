@@ -360,7 +360,7 @@ def test_the_time_for_each_deleted_blob_is_constant(attachment_store: Attachment
             insert = "INSERT INTO blobs VALUES (:id, :sha256, 0, 'local_cas', :key, '2020', '2020')"
             tx.execute(text(insert), rows)
         started = time.perf_counter()
-        # There are no bytes.
+        # The bytes are missing.
         store = without(attachment_store.store, "discard")
         assert attachment_store.collect(store=store, batch_size=200).deleted_count == count
         return (time.perf_counter() - started) / count

@@ -1,4 +1,4 @@
-"""What may be said of an attachment: pure, without a database."""
+"""Valid fields of an attachment: pure, without a database."""
 
 from __future__ import annotations
 

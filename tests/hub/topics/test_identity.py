@@ -1,4 +1,4 @@
-"""What may be attached, and what makes two attachments the same: pure, without a database."""
+"""Valid attachments, and the identity of two attachments: pure, without a database."""
 
 from __future__ import annotations
 

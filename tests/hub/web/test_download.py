@@ -1,4 +1,4 @@
-"""What of a content is sent, and under which name: decided from headers alone."""
+"""Ranges and file names of a download, decided from headers only."""
 
 from __future__ import annotations
 

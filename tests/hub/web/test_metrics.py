@@ -1,4 +1,4 @@
-"""What `/metrics` shows, of one process and of several."""
+"""`/metrics` of one process and of several."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from onceward.hub.web.request_log import RequestLogMiddleware, configure
 
 @pytest.fixture(name="log")
 def _log() -> Iterator[io.StringIO]:
-    """What is logged, as JSON. Afterwards logging is as it was."""
+    """Collect the log as JSON. Restores logging afterwards."""
     root, access = logging.getLogger(), logging.getLogger("uvicorn.access")
     before = root.handlers[:], root.level
     stream = io.StringIO()

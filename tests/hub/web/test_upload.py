@@ -351,7 +351,7 @@ def test_the_allow_list_is_checked_against_the_bytes_and_the_declared_type(
 def test_the_declared_type_of_a_link_must_be_on_the_allow_list_too(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """What only its name suggests is nobody's word, and nothing of it is kept here."""
+    """A type that only the file name suggests is not a declaration, and nothing of it is stored."""
     settings = AttachmentsSettings(allowed_media_types=("image/*",))
     with tasks_hub("sqlite-folder", request, tmp_path, settings) as client:
 

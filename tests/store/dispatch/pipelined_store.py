@@ -75,7 +75,7 @@ class RecordingEncodedBatch:
 
 
 class PipelinedMemoryStore(BlockableStore):
-    """As `BlockableStore`, for loops. A batch is completed at once unless `completes` is taken back."""
+    """Like `BlockableStore`, for loops. A batch is completed at once unless `completes` is false."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Nobody waits on a loop for ever: one timer ends every wait whose time is up, and no other."""
+"""No caller waits on a loop forever: one timer ends every wait that timed out, and no other."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_timely_result_is_unaffected_by_one_that_never_comes() -> None:
 
 
 def test_a_result_is_complete_whenever_the_future_is_done() -> None:
-    """Whoever waits on a thread looks without the mutex; between any two steps it may be his turn."""
+    """A waiting thread checks without the mutex; it may run between any two steps."""
     one = waiting()
     seen: list[str] = []
 

@@ -1,4 +1,6 @@
-"""A task that waits for an answer is stepped by whoever brings it: once, however it ends, and whatever the others do."""
+"""A task that waits for a result is stepped by the thread or loop that delivers it: once, however it ends, whatever
+other tasks do.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +122,7 @@ def test_a_task_keeps_its_own_context(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def test_a_result_in_the_loop_iteration_of_the_timeout_is_used(loop: asyncio.AbstractEventLoop) -> None:
-    """As after a long sleep of the machine, when everything is due at once."""
+    """Like the end of a machine's sleep, when everything is due at once."""
     one = future(timeout=0.001)
     (task,) = waiting(loop, one)
     loop.call_later(0.002, resolve_all, [(one, 1, None)])

@@ -132,7 +132,9 @@ def test_a_batch_that_is_split_is_not_mixed_up_with_the_next_batch(
 
 
 def test_two_batches_of_unequal_size_become_balanced(store: PipelinedMemoryStore, batcher: Batcher) -> None:
-    """Otherwise few would be in flight and many wait, for ever: writes completed together are queued together again."""
+    """Otherwise few writes would be in flight and many wait, forever: writes completed together are queued together
+    again.
+    """
     store.completes = False
 
     async def main() -> None:

@@ -36,7 +36,7 @@ def status_of(store: PipelinedMemoryStore, key: str) -> Status | None:
 
 
 def occupy(has_it: threading.Event, let_go: threading.Event) -> bool:
-    """What a thread does that has the store for a while."""
+    """Hold the store for a while."""
     has_it.set()
     return let_go.wait(5)
 

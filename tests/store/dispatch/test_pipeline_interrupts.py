@@ -121,7 +121,9 @@ def is_watched(code: CodeType) -> bool:
 
 
 def interrupted_at(point: int, *, followed: bool) -> str | None:
-    """Where it was interrupted, if there are so many points. A batch may be followed by another when it is completed."""
+    """Return where it was interrupted, or None if there are fewer points. A batch may be followed by another when it is
+    completed.
+    """
     store = PipelinedMemoryStore()
     batcher = Batcher(store, lambda _: False)
     passed = 0

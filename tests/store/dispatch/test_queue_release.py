@@ -1,4 +1,4 @@
-"""What becomes of a claim whose caller is gone."""
+"""Claims whose caller is gone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the I/O thread does beside batches: renewals that outlast a blocked loop, and waiting that costs one read."""
+"""Work of the I/O thread besides batches: renewals during a blocked loop, and waiting that costs one read."""
 
 from __future__ import annotations
 

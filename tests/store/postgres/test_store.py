@@ -1,4 +1,4 @@
-"""What only PostgreSQL can get wrong: round trips, refused batches that write, opening, lost and frozen servers."""
+"""Specifics of PostgreSQL: round trips, refused batches that write, opening, lost and frozen servers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def value(connection: psycopg.Connection, query: str) -> object:
 
 
 def round_trips(connection: psycopg.Connection, step: Callable[[], object]) -> int:
-    """How often the client ended a message with a demand for an answer, in libpq's own record of the traffic."""
+    """Return how often the client asked for a response, according to libpq's trace."""
     with tempfile.TemporaryFile() as record:
         connection.pgconn.trace(record.fileno())
         step()

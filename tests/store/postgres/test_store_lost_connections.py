@@ -39,7 +39,7 @@ def store(url: str, clock: PinnedClock) -> Iterator[PostgresStore]:
 
 def drop_connections(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as other:
-        assert other.execute(_KILL).fetchall(), "there was no connection to drop"
+        assert other.execute(_KILL).fetchall(), "found no connection to drop"
 
 
 READS: dict[str, Callable[[PostgresStore, Entry], object]] = {

@@ -123,7 +123,7 @@ def test_purge_skips_a_locked_entry(store: PostgresStore, other: psycopg.Connect
     assert [entry is None for entry in store.read([Ref(SCOPE, "free"), Ref(SCOPE, "locked")]).entries] == [True, False]
 
 
-# What changes between the first look of a batch and its locks. An insert that waits for `other` holds the batch there.
+# Changes between the first read of a batch and its locks. An insert that waits for `other` holds the batch there.
 
 
 def stopped_in_the_middle(
@@ -287,10 +287,10 @@ def test_a_purge_with_nothing_to_do_does_not_wait(store: PostgresStore, make: Ca
 def test_overlapping_batches_of_every_kind_never_deadlock_and_give_each_claim_once(
     make: Callable[[], PostgresStore], pool: ThreadPoolExecutor, url: str
 ) -> None:
-    """Each worker claims what it can of a few keys, in orders of its own, and lets go of it in one way or another, so
-    that entries are inserted, taken over and purged all the time. Whoever was given a claim can lose it to nobody: at
-    worst its entry is locked for a moment by one who looked before it was taken. And its version is greater than any
-    that anyone had seen of this key before it was asked for.
+    """Workers claim a few keys in different orders and end the claims in different ways.
+
+    So entries are inserted, taken over and purged all the time. A holder never loses its claim: at worst its entry is
+    locked for a moment by a batch that read it before. Its version is greater than any seen before the begin.
     """
     keys = [f"key-{number}" for number in range(12)]
     seen: dict[str, int] = defaultdict(int)

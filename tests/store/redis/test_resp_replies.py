@@ -1,4 +1,4 @@
-"""What Redis says, taken in as it comes: in pieces, in part, too much, or not at all."""
+"""Redis replies as they arrive: in pieces, in part, too many, or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only Redis can get wrong: round trips, forgotten scripts, indexes, counters."""
+"""Specifics of Redis: round trips, forgotten scripts, indexes, counters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def store(url: str) -> Iterator[RedisStore]:
 
 
 def changes(server: RedisServer) -> tuple[int, int]:
-    """What the server counts of its own writing: changes of its data, and the size of its log."""
+    """Return the server's own counters of writes: changes of its data, and the size of its log."""
     info = server.ask("INFO")
     return info["rdb_changes_since_last_save"], info["aof_current_size"]
 
@@ -128,7 +128,7 @@ def test_opening_an_empty_store_twice_shows_the_same(url: str, store: RedisStore
         )
 
 
-# What is kept, and how it goes.
+# Stored names, and their deletion.
 
 
 def test_every_name_has_its_bucket_and_purge_keeps_the_counters(

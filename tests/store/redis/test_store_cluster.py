@@ -1,4 +1,4 @@
-"""What only a Redis cluster can get wrong: batches over several nodes, slots that move, nodes that fall silent."""
+"""Specifics of a Redis cluster: batches over several nodes, slots that move, nodes that fall silent."""
 
 from __future__ import annotations
 

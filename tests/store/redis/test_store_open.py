@@ -30,7 +30,7 @@ def store(url: str) -> Iterator[RedisStore]:
         yield store
 
 
-# What a Redis may forget.
+# Volatile configurations.
 
 
 @pytest.mark.parametrize("options", [("--appendonly", "no"), ("--maxmemory-policy", "allkeys-lru")])

@@ -32,7 +32,7 @@ def other(store: SqliteStore, clock: PinnedClock) -> Iterator[SqliteStore]:
 
 
 def statements(store: SqliteStore) -> list[str]:
-    """What SQLite is told from now on, the first word of each."""
+    """Record the first word of every later SQLite statement."""
     told: list[str] = []
     assert store._db is not None
     store._db.set_trace_callback(lambda statement: told.append(statement.split(maxsplit=1)[0]))

@@ -1,4 +1,4 @@
-"""What is special about SQLite: a file that others write to as well, and a store that remembers what it claimed."""
+"""Specifics of SQLite: a file that other processes write too, and a cache of claims."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_lease_counts_from_when_the_lock_was_acquired_and_not_from_when_it_was
         return last[0]
 
     with closing(SqliteStore(tmp_path / "ledger.db", clock)) as store:
-        # A first commit would be decided anew in any case, because nothing is known yet of the file.
+        # A first commit would be decided again in any case, because the state of the file is unknown.
         store.commit([begin("other", "w0")])
         moments = iter([2_000 * SECOND, 2_003 * SECOND])
         result = store.commit([begin("k", "w1")])[0]

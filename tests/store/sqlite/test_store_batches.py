@@ -29,7 +29,7 @@ def store(path: Path) -> Iterator[SqliteStore]:
 
 
 def claimed(store: SqliteStore, number: int) -> list[int]:
-    """The versions of so many new claims."""
+    """Return the versions of this many new claims."""
     results = store.commit([begin(f"k{n}") for n in range(number)])
     return [result.entry.version for result in results if result.entry is not None and result.applied]
 

@@ -79,7 +79,7 @@ def test_encoded_words_are_decoded(sent: str, text: str) -> None:
         (b"\x82\xa0", "Shift_JIS", "あ"),
         (b"\xb0\xa1", "ks_c_5601-1987", "가"),
         (b"a\0b", "utf-8", "ab"),
-        # Codecs of Python that are no charsets, one of which takes time by the square of the length.
+        # Python codecs that are not charsets, one of which takes quadratic time.
         (b"abc-", "punycode", "abc-"),
         (b"616263", "hex", "616263"),
         (b"abc", "rot13", "abc"),

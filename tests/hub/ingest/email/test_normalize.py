@@ -112,7 +112,7 @@ def test_all_forms_of_one_mail_give_the_same_entry() -> None:
 
 
 def test_a_raw_mail_sent_as_text_is_read_as_text() -> None:
-    """Whoever read it as text has decoded it: what it says of its charset was true of the bytes."""
+    """Its reader has decoded it: the charset header was about the bytes."""
     sent = "Message-ID: <a@b>\nSubject: Grüße\nContent-Type: text/plain; charset=iso-8859-1\n\nschöne Grüße\n"
 
     payload = normalize_email({"raw_message": sent})

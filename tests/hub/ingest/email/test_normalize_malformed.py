@@ -1,4 +1,4 @@
-"""Whatever is sent: an entry that can be stored, or a refusal that says why. Never another exception, and never slow."""
+"""Any input gives a storable entry or a refusal with its reason. Never another exception, and never slow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is read of a raw mail: its text, whatever it is packed in, what is attached, and its time."""
+"""The parts of a raw mail: its text in any structure, its attachments, and its time."""
 
 from __future__ import annotations
 

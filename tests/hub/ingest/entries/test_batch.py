@@ -284,7 +284,7 @@ batches = (
 
 
 def summary_of(result: Inserted) -> dict[str, Any]:
-    """What a result says, but for what the database assigns, and for its place."""
+    """Return the fields of a result, without those that the database assigns, and without its position."""
     shown = result.json()
     for name in ("id", "entry_id", "created_at", "updated_at", "event_id", "index", "duplicate_of_index", "split_with"):
         shown.pop(name, None)

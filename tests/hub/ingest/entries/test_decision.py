@@ -89,7 +89,7 @@ def test_an_entry_older_than_the_stored_one_is_stale(
     assert is_stale(*stored, *sent) is stale
 
 
-# What an update changes.
+# Changes of an update.
 
 
 def row(**columns: Any) -> tuple[Any, ...]:

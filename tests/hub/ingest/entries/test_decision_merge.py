@@ -20,7 +20,7 @@ objects: st.SearchStrategy[Json] = st.dictionaries(names, values, max_size=3)
 
 
 def paths(value: Json, at: tuple[str, ...] = ()) -> dict[tuple[str, ...], Json]:
-    """Where each value is that is no object, or an empty one."""
+    """Return the paths of all values that are not objects, and of empty objects."""
     if not isinstance(value, dict) or not value:
         return {at: value}
     return {path: leaf for name, inner in value.items() for path, leaf in paths(inner, (*at, name)).items()}

@@ -1,4 +1,4 @@
-"""What a payload may be: checked without a database."""
+"""Valid payloads, checked without a database."""
 
 from __future__ import annotations
 

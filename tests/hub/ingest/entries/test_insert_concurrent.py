@@ -1,4 +1,4 @@
-"""Several writers at once: one entry for each key, the same end whoever was first, and no deadlock that anyone sees."""
+"""Concurrent writers: one entry for each key, the same result in any order, and no visible deadlock."""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ from onceward.hub.ingest.entries.schema import PKM
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is there (the keys of A, and of B if there is one), what comes, and what it finds.
+    """Stored keys (of A, and of B if there is one), the keys that arrive, and what they find.
 
-    `hint` is what happens instead where the secondary key is a hint; None: there such an entry is refused.
+    `hint` is the result if the secondary key is a hint; None means that the entry is refused.
     """
 
     name: str

@@ -305,7 +305,7 @@ def test_no_sequence_of_deliveries_turns_a_value_into_null(
 
 
 def lost(before: Mapping[str, Json], after: Mapping[str, Json]) -> set[str]:
-    """What had a value and has none: null, or an empty text or list."""
+    """Return the fields that had a value and lost it: null, or an empty text or list."""
     return {name for name, value in before.items() if value not in (None, "", []) and after.get(name) in (None, "", [])}
 
 

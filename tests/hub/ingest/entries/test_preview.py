@@ -1,4 +1,4 @@
-"""What an insert would do, asked without doing it."""
+"""Previews: the result of an insert without the insert."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onceward.hub.db.timestamps import time_text
 from onceward.hub.ingest.normalize.dates import date_bucket, moment, source_time
 
-# What was sent, the moment, and the day in Chicago.
+# The input, the time, and the day in Chicago.
 READ: dict[str, tuple[str | int, str, str]] = {
     "mail": ("Tue, 17 Feb 2026 10:00:00 -0600", "2026-02-17T16:00:00", "2026-02-17"),
     "mail with a comment": ("Tue, 17 Feb 2026 10:00:00 -0600 (Central (US) Time)", "2026-02-17T16:00:00", "2026-02-17"),

@@ -1,4 +1,4 @@
-"""What holds for every input of the pure parts, tried with many."""
+"""Properties of the pure parts, tested with many generated inputs."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def test_storing_a_stored_key_changes_nothing(came: str) -> None:
 
 
 def _unlisted(parameters: list[tuple[str, str]]) -> list[str] | None:
-    """What is left of a query without the listed names; None for an empty one that was one before, which stays as it is."""
+    """The query without the listed names; None for an originally empty query, which stays."""
     left = [
         f"{name}={value}" for name, value in parameters if not (name.isascii() and name.lower() in tracking.EVERYWHERE)
     ]

@@ -1,4 +1,4 @@
-"""What is left of a subject when replies, forwards and lists have been taken off."""
+"""Subjects without the prefixes of replies, forwards and lists."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ V1 = {
     "only tags": ("[a] [b]", ""),
     "a tag at the end stays": ("Weekly Update [a]", "weekly update [a]"),
     "a reply in the middle stays": ("Weekly re: Update", "weekly re: update"),
-    "a tag inside a tag is no tag": ("[a [b] c] Weekly", "[a [b] c] weekly"),
-    "a tag without an end is no tag": ("[a Weekly", "[a weekly"),
+    "a tag inside a tag is not a tag": ("[a [b] c] Weekly", "[a [b] c] weekly"),
+    "a tag without an end is not a tag": ("[a Weekly", "[a weekly"),
     "a blank before the colon": ("Re : Weekly", "weekly"),
     "blanks of any kind before the colon": ("[a] Fwd\u00a0: FW\u202f\t:RE  :  Weekly", "weekly"),
     "a wide colon": ("RE\uff1aFwd \uff1a Weekly", "weekly"),
@@ -70,11 +70,11 @@ V2 = {
     "an open forward in brackets": ("[Fwd: Plan", "[fwd: plan"),
     "an empty forward in brackets": ("[Fwd: ]", ""),
     "counts of other kinds": ("Re(3): Re^4: Re*5: Re [6] : Plan", "plan"),
-    "a number behind a reply is no count": ("RE2: syntax", "re2: syntax"),
+    "a number behind a reply is not a count": ("RE2: syntax", "re2: syntax"),
     "a tag in the middle of a reply": ("Re [x]: Plan", "plan"),
     "a word that begins so": ("Trees: a plan", "trees: a plan"),
     "a word alone": ("Re", "re"),
-    "time is no reply": ("R2: D2", "r2: d2"),
+    "time is not a reply": ("R2: D2", "r2: d2"),
     "a capital of Turkish": ("İLT: Plan", "plan"),
     "capitals of Greek": ("ΑΠ: ΣΧΕΤ: Plan", "plan"),
     "marks of French": ("RE\u0301P : Plan", "plan"),

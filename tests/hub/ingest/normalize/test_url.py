@@ -147,8 +147,8 @@ CANONICAL: dict[str, tuple[str, str | None]] = {
     "the dot of the root goes": ("https://A.example./b", "https://a.example/b"),
     "the dot of the root goes before a port": ("https://u:p@a.example.:444/b", "https://u:p@a.example:444/b"),
     "a dot behind the host stays": ("https://a.example/b./c.?d.#/e.", "https://a.example/b./c.?d.#/e."),
-    "a dot alone is no root": ("https://./", "https://./"),
-    "two dots are no root": ("https://a.example../", "https://a.example../"),
+    "a dot alone is not a root": ("https://./", "https://./"),
+    "two dots are not a root": ("https://a.example../", "https://a.example../"),
     "a dot of the user stays": ("https://u.@a.example/", "https://u.@a.example/"),
     "what needs an escape gets one": ("https://a.example/ä b?c=d e", "https://a.example/%C3%A4%20b?c=d%20e"),
     "steps in the path are made": ("https://a.example/b/../c/./d", "https://a.example/c/d"),
@@ -189,7 +189,7 @@ WITHOUT: dict[str, tuple[str, str]] = {
         "https://a.example/?utm%5=x&%=1&%FF=2",
         "https://a.example/?utm%5=x&%=1&%FF=2",
     ),
-    "what stays is not encoded anew": (
+    "the rest is not encoded again": (
         "https://a.example/?b=%7e+%20%2F&utm_id=1&c=%C3%A4'|",
         "https://a.example/?b=%7e+%20%2F&c=%C3%A4'|",
     ),
@@ -263,7 +263,8 @@ def test_a_url_that_is_too_long_is_skipped_and_later_ones_are_found() -> None:
     assert find_urls(f"{longest} {longest}b https://c.example") == [longest, "https://c.example"]
 
 
-# What is repeated, how often, and how many addresses are found. Each would take hours if it were read again and again.
+# The repeated text, the number of repetitions, and the number of URLs. Each would take hours with a quadratic
+# algorithm.
 HUGE = {
     "closing brackets": ("https://a)", 20_000, 20_000),
     "opening brackets": ("https://a(b", 200_000, 0),

@@ -1,4 +1,4 @@
-"""Where links stand in a text, and which addresses a message has."""
+"""Positions of links in a text, and the URLs of a message."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def written(text: str, *marks: dict[str, Json]) -> list[str]:
         ("🙂🙂cd🙂", mark(4, 2), "cd"),
         ("👩\u200d👩\u200d👧 cd", mark(9, 2), "cd"),
         ("ab", mark(0, 2), "ab"),
-        # Half of the face is no part of a mark.
+        # Half a surrogate pair is not part of an entity.
         ("🙂cd", mark(1, 3), "cd"),
         ("cd🙂", mark(0, 3), "cd"),
         ("a🙂b", mark(2, 1), None),
-        # What is not in the text is not marked.
+        # Entities outside of the text are ignored.
         ("abcd", mark(2, 99), "cd"),
         ("abcd", mark(4, 1), None),
         ("abcd", mark(99, 1), None),
@@ -69,7 +69,7 @@ HIDDEN = "https://hidden.example/"
 TEXTS: dict[str, tuple[str, list[dict[str, Json]], list[str]]] = {
     "written out": ("See https://a.example/x.", [], ["https://a.example/x"]),
     "written out and marked": ("See https://a.example/x.", [mark(4, 19)], ["https://a.example/x"]),
-    "marked with what is no part of it": ("See https://a.example/x.", [mark(4, 20)], ["https://a.example/x"]),
+    "marked with text around it": ("See https://a.example/x.", [mark(4, 20)], ["https://a.example/x"]),
     "behind words": ("See this", [mark(4, 4, "text_link", url=HIDDEN)], [HIDDEN]),
     "behind another address": ("https://a.example/", [mark(0, 18, "text_link", url=HIDDEN)], [HIDDEN]),
     "behind words, after one": ("https://a.example/ x", [mark(19, 1, "text_link", url=HIDDEN)], ["https://a.example/", HIDDEN]),

@@ -1,4 +1,4 @@
-"""A beat has one answer: whoever delivers its messages again gets the first one, under whatever turn."""
+"""A beat has one response: a redelivery of its messages gets the first one, under any turn."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def send(harness: TurnHarness, content: str, message_id: str) -> str:
 
 
 def forget(harness: TurnHarness) -> None:
-    """What a database is like that was brought back from a copy: it does not know the message any more."""
+    """Make the database look like a restored backup: it does not know the message any more."""
     harness.write("DELETE FROM turns")
 
 
@@ -125,7 +125,7 @@ def test_a_response_too_large_for_the_ledger_is_read_from_the_turn_that_gave_it(
 def test_a_beat_whose_response_was_recorded_before_a_crash_is_still_answered(
     database: Database, ledger_url: str
 ) -> None:
-    """Whoever delivers it afterwards also settles it."""
+    """The turn that delivers it afterwards also settles it."""
     broken: list[str] = []
 
     async def break_off(name: str, _turn: Turn) -> None:

@@ -26,7 +26,7 @@ MOMENTS = ("before", "during", "after")
 
 @dataclass
 class World:
-    """What happened outside, by the name of the session; and a brain that stops where the test wants it to."""
+    """External effects by session, and a brain that stops where the test wants it to."""
 
     effect: Effect
     moment: str
@@ -65,7 +65,9 @@ class World:
 
 
 def expected(effect: Effect, moment: str, wanted: Decision | None) -> Decision:
-    """What is decided: pure calls are no side effects, and an irreversible one that has begun is the commit point."""
+    """Return the expected decision: pure calls are not side effects, and an irreversible call that has begun is the
+    commit point.
+    """
     fired = moment != "before" and effect is not Effect.PURE
     if wanted is None:
         return QUEUE if fired else SUPERSEDE
@@ -98,10 +100,10 @@ def check_world(world: World, decision: Decision) -> None:
     elif decision in {QUEUE, FORCE} or world.moment == "before":
         assert (happened["begun"], happened["done"], happened["undone"]) == (1, 1, 0)
     elif world.effect is Effect.IDEMPOTENT:
-        # What was cancelled in the middle is done again, and what was done is kept.
+        # A cancelled effect runs again, and a finished one is kept.
         assert (happened["begun"], happened["done"]) == ((2, 1) if world.moment == "during" else (1, 1))
     else:
-        # Whatever the superseded run did, or may have done, is taken back once before it is done again.
+        # Everything that the superseded run did, or may have done, is undone once before it runs again.
         assert (happened["begun"], happened["undone"]) == (2, 1)
         assert happened["done"] == (1 if world.moment == "during" else 2)
 

@@ -33,7 +33,7 @@ def run_story(database: Database, ledger: Ledger, story: Callable[[TurnHarness],
 
 
 def count(harness: TurnHarness) -> tuple[int, int]:
-    """How many turns and messages there are."""
+    """Return the number of turns and messages."""
     ((turns,),) = harness.rows("SELECT count(*) FROM turns")
     ((messages,),) = harness.rows("SELECT count(*) FROM turn_messages")
     return turns, messages

@@ -45,7 +45,7 @@ def run_story(
 
 
 def fire(harness: TurnHarness, run: BlockedRun, *, irreversible: bool) -> bool:
-    """What a tool does before its effect begins."""
+    """Begin an effect as a tool does."""
     with harness.database.write() as tx:
         return transitions.fire(tx, run.turn.id, run.turn.epoch, irreversible=irreversible, now="now")
 

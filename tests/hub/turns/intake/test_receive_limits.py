@@ -1,4 +1,4 @@
-"""What a message, a turn and the queue of a session may hold. Whatever is refused leaves nothing behind."""
+"""Limits of a message, a turn and the queue of a session. A refused message leaves nothing behind."""
 
 from __future__ import annotations
 

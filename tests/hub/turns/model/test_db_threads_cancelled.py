@@ -42,7 +42,7 @@ def test_a_call_cancelled_twice_ends_with_its_thread_and_leaves_no_exception() -
 
 
 async def _a_few_rounds() -> None:
-    """Everybody else has his turn."""
+    """Let every other task run."""
     loop = asyncio.get_running_loop()
     for _ in range(5):
         passed: asyncio.Future[Any] = loop.create_future()

@@ -1,4 +1,4 @@
-"""What a message may be, what is filled in, and how long its channel waits."""
+"""Valid messages, their defaults, and the window of their channel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a brain says on the way, and what its tools do, is recorded before anybody sees it, and only for its own run."""
+"""Deltas of a brain, and the calls of its tools, are recorded before they are visible, and only for their own run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_delta_is_stored_before_the_brain_continues_and_notified(database: Dat
 
 
 def test_a_restarted_run_starts_a_new_stream(database: Database) -> None:
-    """Whoever has read half of the first one is shown the second one from its beginning."""
+    """A follower that has read half of the first stream gets the second one from its beginning."""
 
     async def say_parts(run: BlockedRun) -> Json:
         await run.context.say(f"to {' and '.join(run.message_texts)}")
@@ -99,7 +99,7 @@ def test_a_restarted_run_starts_a_new_stream(database: Database) -> None:
 def test_a_brain_that_sends_many_deltas_concurrently_loses_none(database: Database) -> None:
     async def say_parts(context: Context) -> str:
         await asyncio.gather(*(context.say(str(number)) for number in range(20)))
-        # What is given up in the middle does not disturb what follows.
+        # A cancelled call does not disturb later ones.
         late = asyncio.create_task(context.say("late"))
         await asyncio.sleep(0)
         late.cancel()
@@ -164,7 +164,7 @@ def test_a_call_that_a_run_could_not_finish_recording_is_recorded_by_its_replay(
     async def refund_brain(context: Context) -> Json:
         envelope = await context.call("refund", order="7")
         if context.attempt == 1:
-            # What a process leaves that dies between its effect and the record of it.
+            # Leftovers of a process that dies between its effect and its record.
             with database.write() as tx:
                 tx.execute(text("UPDATE turn_tools SET status = 'started', receipt = NULL"))
             raise RuntimeError("gone")
@@ -197,7 +197,7 @@ def test_a_call_found_in_doubt_is_recorded_as_such(database: Database) -> None:
     async def refund_brain(context: Context) -> Json:
         envelope = await context.call("refund", order="7")
         if context.attempt == 1:
-            # What a process leaves that dies inside of its effect.
+            # Leftovers of a process that dies inside its effect.
             with database.write() as tx:
                 tx.execute(text("UPDATE turn_tools SET status = 'started'"))
             raise RuntimeError("gone")

@@ -1,4 +1,4 @@
-"""Turns as DBOS workflows, on a real PostgreSQL: answered once, whoever is killed and whatever DBOS is told to do."""
+"""Turns as DBOS workflows, on a real PostgreSQL: answered once, whatever is killed and whatever DBOS resumes."""
 
 from __future__ import annotations
 

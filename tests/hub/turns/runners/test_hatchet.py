@@ -92,7 +92,9 @@ class HatchetHarness:
         return found
 
     async def all_steps(self, turn_id: str) -> dict[str, Any]:
-        """As Hatchet would: each step is given what those before it gave. Gives what the last one gives."""
+        """Run the steps as Hatchet would: each one gets the results of those before it. Return the result of the last
+        one.
+        """
         given: dict[str, Any] = {}
         for task in (self.steps.acquire, self.steps.accumulate, self.steps.run_agent, self.steps.commit_and_respond):
             given[task.name] = await step(task, turn_id, given)
@@ -259,7 +261,7 @@ def test_a_turn_that_waits_for_an_older_one_is_left_to_the_run_of_that_turn(
 def test_a_repeated_agent_run_gives_the_same_ending_and_the_same_next_turn(
     hatchet: Hatchet, database: Database, ledger: Ledger, ending: str
 ) -> None:
-    """Its worker died after the turn was finished and before Hatchet heard of it. Nobody else starts the next turn."""
+    """Its worker died after the turn was finished and before Hatchet knew. No other worker starts the next turn."""
 
     async def story() -> None:
         blocking = BlockingBrain(decides(Decision.QUEUE))
