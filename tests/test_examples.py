@@ -18,7 +18,7 @@ from tests.hub.hub_process import running_hub
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def said_by(name: str, folder: Path) -> list[str]:
+def output_of(name: str, folder: Path) -> list[str]:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name)], cwd=folder, capture_output=True, text=True, check=True, timeout=60
     )
@@ -26,7 +26,7 @@ def said_by(name: str, folder: Path) -> list[str]:
 
 
 def test_quickstart_charges_once(tmp_path: Path) -> None:
-    said = said_by("quickstart.py", tmp_path)
+    said = output_of("quickstart.py", tmp_path)
 
     assert said[0].removeprefix("first:") == said[1].removeprefix("again:")
     assert said[2] == "the provider was called 1 time"
@@ -34,13 +34,13 @@ def test_quickstart_charges_once(tmp_path: Path) -> None:
 
 
 def test_exactly_once_leaves_one_row(tmp_path: Path) -> None:
-    said = said_by("exactly_once.py", tmp_path)
+    said = output_of("exactly_once.py", tmp_path)
 
     assert said == ["first: {'paid': '42'}", "again: {'paid': '42'}", "rows:  1"]
 
 
 def test_in_doubt_is_resolved_by_evidence(tmp_path: Path) -> None:
-    said = said_by("in_doubt.py", tmp_path)
+    said = output_of("in_doubt.py", tmp_path)
 
     assert said[0] == "first:  the provider did not respond"
     assert said[1].startswith("again:  it is unknown whether")
@@ -50,7 +50,7 @@ def test_in_doubt_is_resolved_by_evidence(tmp_path: Path) -> None:
 def test_an_mcp_client_gets_one_refund_for_each_key(tmp_path: Path) -> None:
     paid = "{'order': '42', 'paid_back': 10}"
 
-    said = [line.partition(":") for line in said_by("mcp_server.py", tmp_path)]
+    said = [line.partition(":") for line in output_of("mcp_server.py", tmp_path)]
 
     assert {name: text.strip() for name, _, text in said} == {
         "first": f"done {paid}",
@@ -84,7 +84,7 @@ def test_the_first_program_of_the_readme_prints_the_shown_output_of_its_second_r
 
 @pytest.mark.parametrize("framework", ["django", "fastapi", "flask", "litestar", "quart", "starlette"])
 def test_a_retry_gets_the_first_response_under_every_framework(framework: str, tmp_path: Path) -> None:
-    first, again, charged = said_by(f"http_{framework}.py", tmp_path)
+    first, again, charged = output_of(f"http_{framework}.py", tmp_path)
 
     assert first.startswith("first: 201 {")
     assert first.endswith("} fresh")
@@ -93,7 +93,7 @@ def test_a_retry_gets_the_first_response_under_every_framework(framework: str, t
 
 
 def test_a_client_on_a_bad_connection_pays_once_for_each_payment(tmp_path: Path) -> None:
-    assert said_by("client.py", tmp_path) == [
+    assert output_of("client.py", tmp_path) == [
         "tries: 2",
         "response: 201 {'payment': 1, 'amount': 10} true",
         "first life: {'payment': 2, 'amount': 20}",
@@ -104,7 +104,7 @@ def test_a_client_on_a_bad_connection_pays_once_for_each_payment(tmp_path: Path)
 
 
 def test_topics_on_a_hub_have_no_duplicates(tmp_path: Path) -> None:
-    assert said_by("hub_topics.py", tmp_path) == [
+    assert output_of("hub_topics.py", tmp_path) == [
         "first life: message of event 2",
         "second life: message of event 2",
         "attached Rocks",

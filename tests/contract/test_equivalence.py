@@ -143,10 +143,10 @@ class SideBySide(RuleBasedStateMachine):
         """Batches of one, so that a key lives through several states, in two processes."""
         for step, elsewhere in drawn:
             if elsewhere:
-                self.speak_through_the_other()
+                self.write_through_the_other_store()
             self.commit_both([self.addressed(step)])
 
-    def speak_through_the_other(self) -> None:
+    def write_through_the_other_store(self) -> None:
         """Write through the other store, so that the claim cache of this one is out of date."""
         self.subject, self.other = self.other, self.subject
 

@@ -15,7 +15,7 @@ _RUNNING = sqlalchemy.text("SELECT count(*) FROM turns WHERE state IN ('accumula
 
 
 @contextmanager
-def looking_into(url: str) -> Iterator[Database]:
+def connected_to(url: str) -> Iterator[Database]:
     with closing(open_database(url, pool_size=2)) as database:
         yield database
 

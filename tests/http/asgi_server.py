@@ -99,7 +99,9 @@ async def _call(app: App, scope: Any, receive: Receive, send: Send) -> None:
     await app(scope, receive, send)
 
 
-async def ask(app: App, path: str = "/", *body: bytes, key: str | None = "k", **scope: Any) -> ReceivedResponse:
+async def send_request(
+    app: App, path: str = "/", *body: bytes, key: str | None = "k", **scope: Any
+) -> ReceivedResponse:
     """Send a request and wait for the whole response; exceptions of the application are raised."""
     call = Call(app, path, *body, key=key, **scope)
     await call.task

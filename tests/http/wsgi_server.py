@@ -84,7 +84,7 @@ class OpenRequest:
         self._response.close()
 
 
-def ask(
+def send_request(
     app: App, path: str = "/", body: bytes = b"", key: str | None = "k", environ: Environ | None = None
 ) -> ReceivedResponse:
     """The whole response; what the application raises is raised."""

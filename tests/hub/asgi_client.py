@@ -89,7 +89,7 @@ def websocket(path: str, headers: Headers = (), *, offered: Sequence[str] = (), 
     return {**scope, "type": "websocket", "scheme": "ws", "subprotocols": [*offered], "extensions": extensions}
 
 
-def ask(app: App, scope: dict[str, Any], sent: Iterable[Message] | bytes = b"") -> AsgiResponse:
+def send_request(app: App, scope: dict[str, Any], sent: Iterable[Message] | bytes = b"") -> AsgiResponse:
     """Send these messages, or this body, to the application and return its response."""
     if scope["type"] == "websocket":
         messages = iter([{"type": "websocket.connect"}, *(() if isinstance(sent, bytes) else sent)])

@@ -106,7 +106,7 @@ class Caller:
         assert made.status == 201, made
         return str(made.json["topic"]["id"])
 
-    def until_answered(self, method: str, path: str, content: Any = None, *, key: str) -> HubResponse:
+    def request_until_final(self, method: str, path: str, content: Any = None, *, key: str) -> HubResponse:
         """Behave like a good client: send the same request with the same key, until the response is final."""
 
         def ask() -> HubResponse | None:

@@ -53,7 +53,7 @@ async def _offering(transport: AbstractAsyncContextManager[Any], version: str) -
 
 
 @asynccontextmanager
-async def speaking(transport: AbstractAsyncContextManager[Any], version: str = NEWEST) -> AsyncIterator[Client]:
+async def connected(transport: AbstractAsyncContextManager[Any], version: str = NEWEST) -> AsyncIterator[Client]:
     """A client that has agreed with the server on this version."""
     client = Client(transport) if version == NEWEST else Client(_offering(transport, version), mode="legacy")
     async with client:

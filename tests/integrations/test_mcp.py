@@ -49,7 +49,7 @@ def look_up(order_id: str) -> str:
     return f"order {order_id} was shipped"
 
 
-def talk(
+def run_client(
     ledger: Ledger,
     *tools: Tool,
     steps: Callable[[Client], Awaitable[T]],
@@ -75,7 +75,7 @@ def test_the_envelope_is_the_structured_content_of_the_result(ledger: Ledger, mo
     async def steps(client: Client) -> CallToolResult:
         return await client.call_tool("refund", {"order_id": "1"}, meta=in_group())
 
-    result = talk(ledger, refund_tool([]), steps=steps, mode=mode)
+    result = run_client(ledger, refund_tool([]), steps=steps, mode=mode)
 
     assert not result.is_error
     envelope = result.structured_content
@@ -101,7 +101,7 @@ def test_the_hints_follow_from_the_effect_class(ledger: Ledger, effect: str, hin
     async def steps(client: Client) -> Any:
         return (await client.list_tools()).tools
 
-    (shown,) = talk(ledger, refund_tool([], effect=effect, **undo), steps=steps)
+    (shown,) = run_client(ledger, refund_tool([], effect=effect, **undo), steps=steps)
 
     assert shown.description == "Give the money back."
     assert shown.input_schema["required"] == ["order_id"]
@@ -121,10 +121,10 @@ def test_an_agents_retry_and_an_engines_retry_share_one_effect(tmp_path: Path) -
 
     url = f"sqlite:///{tmp_path}/ledger.db"
     with open_ledger(url) as ledger:
-        agent = talk(ledger, refund, steps=steps)
+        agent = run_client(ledger, refund, steps=steps)
     with open_ledger(url) as ledger:
         engine = ToolHarness(ledger, refund).call("refund", order_id="1").json()
-        again = talk(ledger, refund, steps=steps)
+        again = run_client(ledger, refund, steps=steps)
 
     envelopes = [*agent, engine, *again]
     assert [one["status"] for one in envelopes] == ["done"] + ["replayed"] * 4
@@ -141,9 +141,9 @@ def test_other_groups_and_principals_are_separate(ledger: Ledger) -> None:
             await client.call_tool("refund", {"order_id": "1"}, meta=in_group(group))
         await client.call_tool("refund", {"order_id": "1"}, meta=in_group("a", "idempotency_key"))
 
-    talk(ledger, refund, steps=steps)
+    run_client(ledger, refund, steps=steps)
     assert len(done) == 3
-    talk(ledger, refund, steps=steps, principal=lambda context: f"by {context.method}")
+    run_client(ledger, refund, steps=steps, principal=lambda context: f"by {context.method}")
     assert len(done) == 6
 
 
@@ -157,7 +157,7 @@ def test_without_a_group_the_caller_is_the_group_for_a_limited_time(ledger: Ledg
             found.append((await client.call_tool("refund", {"order_id": "1"})).structured_content)
         return found
 
-    first, again, later = talk(ledger, refund_tool(done), steps=steps)
+    first, again, later = run_client(ledger, refund_tool(done), steps=steps)
 
     assert [first["status"], again["status"], later["status"]] == ["done", "replayed", "done"]
     assert again["first_at"] == first["first_at"] == first["receipt"]["at"]
@@ -173,8 +173,8 @@ def test_the_time_without_a_group_can_be_chosen_and_shortened_by_a_tool(ledger: 
         clock.advance(31)
         await client.call_tool("refund", {"order_id": "1"})
 
-    talk(ledger, refund_tool(done), steps=steps, inferred_seconds=30)
-    talk(ledger, refund_tool(done, idempotent_for=20), steps=steps, principal="bob")
+    run_client(ledger, refund_tool(done), steps=steps, inferred_seconds=30)
+    run_client(ledger, refund_tool(done, idempotent_for=20), steps=steps, principal="bob")
 
     assert len(done) == 4
 
@@ -188,7 +188,7 @@ def test_a_call_without_a_group_is_refused_if_one_is_required_unless_it_is_pure(
             await client.call_tool("look_up", {"order_id": "1"}),
         )
 
-    refused, looked = talk(ledger, refund_tool(done), look_up, steps=steps, require_group=True)
+    refused, looked = run_client(ledger, refund_tool(done), look_up, steps=steps, require_group=True)
 
     assert refused.is_error
     envelope = refused.structured_content
@@ -203,7 +203,7 @@ def test_unnamed_callers_in_this_process_are_local(ledger: Ledger) -> None:
     async def steps(client: Client) -> Any:
         return (await client.call_tool("refund", {"order_id": "1"})).structured_content
 
-    envelope = talk(ledger, refund_tool([]), steps=steps, principal=None, tenant_id=None)
+    envelope = run_client(ledger, refund_tool([]), steps=steps, principal=None, tenant_id=None)
 
     assert envelope["key"] == "refund:order:1:turn_group:local"
     assert [entry.scope for entry in asyncio.run(ledger.scan()).entries] == ["onceward:tool:local:local"]
@@ -216,7 +216,7 @@ def test_a_principal_that_is_not_text_is_refused_before_the_effect(ledger: Ledge
     async def steps(client: Client) -> Any:
         return (await client.call_tool("refund", {"order_id": "1"})).structured_content
 
-    envelope = talk(ledger, refund_tool(done), steps=steps, principal=lambda _context: wrong)
+    envelope = run_client(ledger, refund_tool(done), steps=steps, principal=lambda _context: wrong)
 
     assert (envelope["status"], envelope["code"]) == ("refused", "invalid-option")
     assert done == []
@@ -278,7 +278,7 @@ def test_a_reserved_argument_cannot_be_set_by_the_caller(ledger: Ledger) -> None
     async def steps(client: Client) -> Any:
         return (await client.call_tool("pay", {"amount": 1, "idempotency_key": "k"})).structured_content
 
-    envelope = talk(ledger, pay, steps=steps)
+    envelope = run_client(ledger, pay, steps=steps)
 
     assert (envelope["status"], envelope["key"]) == ("done", "pay:key:k")
     assert got[0].startswith("pay:key:k:")
@@ -306,7 +306,7 @@ def test_different_or_invalid_keys_are_refused(ledger: Ledger, arguments: dict[s
     async def steps(client: Client) -> CallToolResult:
         return await client.call_tool("refund", {"order_id": "1", **arguments}, meta=cast("RequestParamsMeta", meta))
 
-    result = talk(ledger, refund_tool(done), steps=steps)
+    result = run_client(ledger, refund_tool(done), steps=steps)
 
     assert result.is_error
     assert result.structured_content["status"] == "refused"
@@ -329,7 +329,7 @@ def test_with_a_key_all_arguments_except_volatile_ones_are_compared(ledger: Ledg
         ]
         return [result.structured_content["status"] for result in results]
 
-    assert talk(ledger, pay, steps=steps) == ["done", "replayed", "refused"]
+    assert run_client(ledger, pay, steps=steps) == ["done", "replayed", "refused"]
 
 
 def test_a_server_for_one_conversation_has_its_group(ledger: Ledger) -> None:
@@ -339,7 +339,7 @@ def test_a_server_for_one_conversation_has_its_group(ledger: Ledger) -> None:
         results = [await client.call_tool("refund", {"order_id": "1"}) for _ in range(2)]
         return [result.structured_content["status"] for result in results]
 
-    assert talk(ledger, refund_tool(done), steps=steps, turn_group_id="stdio-1") == ["done", "replayed"]
+    assert run_client(ledger, refund_tool(done), steps=steps, turn_group_id="stdio-1") == ["done", "replayed"]
     assert done == ["1"]
 
 
@@ -351,7 +351,7 @@ def test_a_failed_tool_is_an_error_that_says_what_to_do(ledger: Ledger) -> None:
     async def steps(client: Client) -> CallToolResult:
         return await client.call_tool("fails", {}, meta=in_group())
 
-    result = talk(ledger, fails, steps=steps)
+    result = run_client(ledger, fails, steps=steps)
 
     assert result.is_error
     envelope = result.structured_content
@@ -368,7 +368,7 @@ def test_invalid_calls_are_refused_with_a_message(ledger: Ledger, wrong: tuple[s
     async def steps(client: Client) -> CallToolResult:
         return await client.call_tool(*wrong, meta=in_group())
 
-    result = talk(ledger, refund_tool(done), steps=steps)
+    result = run_client(ledger, refund_tool(done), steps=steps)
 
     assert result.is_error
     assert result.structured_content["status"] == "refused"
@@ -409,7 +409,7 @@ def test_a_ledger_outage_is_reported_to_the_model(ledger: Ledger) -> None:
         return await client.call_tool("refund", {"order_id": "1"}, meta=in_group())
 
     done: list[str] = []
-    result = talk(ledger, refund_tool(done), steps=steps)
+    result = run_client(ledger, refund_tool(done), steps=steps)
 
     assert result.is_error
     envelope = result.structured_content

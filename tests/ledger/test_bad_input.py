@@ -356,7 +356,7 @@ def newer_redis(servers: Servers, _: Path) -> str:
     url = servers.redis.fresh_url()
     open_and_use(url)
     prefix = url.partition("prefix=")[2]
-    servers.redis.ask("INCR", prefix + ":{00}:schema")
+    servers.redis.execute("INCR", prefix + ":{00}:schema")
     return url
 
 

@@ -14,7 +14,7 @@ from contextlib import closing
 
 import pytest
 from tests.backends import Opener
-from tests.store.gated_store import BlockableStore
+from tests.store.blockable_store import BlockableStore
 from tests.waiting import until
 
 from onceward import Ledger

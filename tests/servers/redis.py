@@ -51,7 +51,7 @@ class RedisServer:
         finally:
             client.close()
 
-    def ask(self, *command: str | int) -> Any:
+    def execute(self, *command: str | int) -> Any:
         """The answer to one command, on a connection of its own."""
         with self.client() as client:
             return client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
@@ -96,10 +96,10 @@ class RedisCluster:
     def _join(self) -> None:
         for number, node in enumerate(self.nodes):
             first, last = _SLOTS * number // 3, _SLOTS * (number + 1) // 3
-            node.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-            node.ask("CLUSTER", "ADDSLOTS", *range(first, last))
+            node.execute("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            node.execute("CLUSTER", "ADDSLOTS", *range(first, last))
             for other in self.nodes[:number]:
-                node.ask("CLUSTER", "MEET", "127.0.0.1", other.port)
+                node.execute("CLUSTER", "MEET", "127.0.0.1", other.port)
         self.wait_until_whole()
 
     def wait_until_whole(self) -> None:
@@ -123,7 +123,7 @@ def prefix_of(url: str) -> str:
 
 
 def _is_whole(node: RedisServer) -> bool:
-    info, slots = node.ask("CLUSTER INFO"), node.ask("CLUSTER SLOTS")
+    info, slots = node.execute("CLUSTER INFO"), node.execute("CLUSTER SLOTS")
     owners = {owner[1] for _, _, owner, *_ in slots}
     return info["cluster_state"] == "ok" and info["cluster_slots_ok"] == str(_SLOTS) and len(owners) == 3
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.store.gated_store import begin, settle
+from tests.store.blockable_store import begin, settle
 
 from onceward.core.claim import Ref, WriteResult, apply
 from onceward.store import claim_cache

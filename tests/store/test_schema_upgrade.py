@@ -221,7 +221,7 @@ def test_the_version_numbers_let_processes_of_schema_1_continue(
             ).fetchone()
     else:
         names = ("schema", "readable_from", "upgraded_to")
-        row = tuple(int(servers.redis.ask("GET", f"{prefix_of(url)}:{{00}}:{name}")) for name in names)
+        row = tuple(int(servers.redis.execute("GET", f"{prefix_of(url)}:{{00}}:{name}")) for name in names)
 
     assert row == (1, 1, 2)
 
@@ -241,7 +241,7 @@ class Columns:
     def fill(self, key: str) -> None:
         if self._kind == "redis":
             pairs = [word for name in KEPT for word in (name, "5")]
-            self._servers.redis.ask("HSET", self._name(key), *pairs)
+            self._servers.redis.execute("HSET", self._name(key), *pairs)
             return
         point, until = ("'5'", "'5'") if self._kind == "sqlite" else ("'5'::bytea", "to_timestamp(5)")
         self._sql(
@@ -252,7 +252,7 @@ class Columns:
     def there(self, key: str) -> set[str]:
         """Those that are set."""
         if self._kind == "redis":
-            found = self._servers.redis.ask("HMGET", self._name(key), *KEPT)
+            found = self._servers.redis.execute("HMGET", self._name(key), *KEPT)
         else:
             (found,) = self._sql(f"SELECT {', '.join(KEPT)} FROM {TABLE} WHERE key = '{key}'")  # noqa: S608
         return {name for name, value in zip(KEPT, found, strict=True) if value is not None}
@@ -331,7 +331,7 @@ def test_redis_reads_no_entry_with_a_running_lease(servers: Servers, clock: Pinn
     url = servers.redis.fresh_url()
 
     def calls() -> int:
-        return int(servers.redis.ask("INFO", "commandstats")["cmdstat_hmget"]["calls"])
+        return int(servers.redis.execute("INFO", "commandstats")["cmdstat_hmget"]["calls"])
 
     with closing(open_store(url, clock=clock)) as store:
         once = [replace(begin(f"k{n}", f"w{n}"), repeatable=False, lease=(n + 1) * SECOND) for n in range(200)]

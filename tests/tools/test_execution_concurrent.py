@@ -51,7 +51,7 @@ def test_racing_callers_share_one_effect_and_its_result(ledger: Ledger) -> None:
     async def race() -> tuple[int, list[Envelope]]:
         slow = Slow()
         harness = ToolHarness(ledger, slow.tool())
-        callers = [asyncio.create_task(harness.ask("refund", {"order_id": "1"})) for _ in range(8)]
+        callers = [asyncio.create_task(harness.call_async("refund", {"order_id": "1"})) for _ in range(8)]
         await soon(lambda: slow.began)
         slow.may_end.set()
         return slow.began, await asyncio.gather(*callers)
@@ -70,9 +70,9 @@ def test_a_caller_whose_wait_times_out_learns_that_the_call_still_runs(
     async def race() -> tuple[Envelope, Envelope]:
         slow = Slow()
         harness = ToolHarness(ledger, slow.tool())
-        first = asyncio.create_task(harness.ask("refund", {"order_id": "1"}))
+        first = asyncio.create_task(harness.call_async("refund", {"order_id": "1"}))
         await soon(lambda: slow.began)
-        impatient = await harness.ask("refund", arguments, wait_seconds=0)
+        impatient = await harness.call_async("refund", arguments, wait_seconds=0)
         slow.may_end.set()
         return await first, impatient
 
@@ -91,7 +91,7 @@ def test_the_effect_class_decides_what_a_cancelled_caller_leaves(ledger: Ledger,
     async def cancel() -> None:
         slow = Slow()
         slow_tool.append(slow.tool(effect))
-        caller = asyncio.create_task(ToolHarness(ledger, slow_tool[0]).ask("refund", {"order_id": "1"}))
+        caller = asyncio.create_task(ToolHarness(ledger, slow_tool[0]).call_async("refund", {"order_id": "1"}))
         await soon(lambda: slow.began)
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -138,7 +138,7 @@ def test_a_cancelled_caller_waits_until_its_thread_has_ended(ledger: Ledger, eff
     refund = blocking.tool(effect)
 
     async def cancel() -> None:
-        caller = asyncio.create_task(ToolHarness(ledger, refund).ask("refund", {"order_id": "1"}))
+        caller = asyncio.create_task(ToolHarness(ledger, refund).call_async("refund", {"order_id": "1"}))
         await soon(blocking.began.is_set)
         caller.cancel()
         await asyncio.wait([caller], timeout=0)
@@ -159,9 +159,9 @@ def test_a_blocking_tool_does_not_delay_other_calls(ledger: Ledger) -> None:
 
     async def both() -> Envelope:
         harness = ToolHarness(ledger, blocking.tool("irreversible"), slow)
-        caller = asyncio.create_task(harness.ask("refund", {"order_id": "1"}))
+        caller = asyncio.create_task(harness.call_async("refund", {"order_id": "1"}))
         await soon(blocking.began.is_set)
-        found = await harness.ask("other", {})
+        found = await harness.call_async("other", {})
         blocking.may_end.set()
         await caller
         return found
@@ -188,13 +188,15 @@ def test_a_caller_cancelled_at_the_gate_has_done_nothing(ledger: Ledger) -> None
     async def cancel() -> None:
         gate, slow = StoppingGate(), Slow()
         slow_tool.append(slow.tool())
-        caller = asyncio.create_task(ToolHarness(ledger, slow_tool[0], gate=gate).ask("refund", {"order_id": "1"}))
+        caller = asyncio.create_task(
+            ToolHarness(ledger, slow_tool[0], gate=gate).call_async("refund", {"order_id": "1"})
+        )
         await gate.asked.wait()
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
             await caller
         slow.may_end.set()
-        corrected = await ToolHarness(ledger, slow_tool[0]).ask("refund", {"order_id": "1", "amount": 7})
+        corrected = await ToolHarness(ledger, slow_tool[0]).call_async("refund", {"order_id": "1", "amount": 7})
         assert (corrected.status, slow.began) == (CallStatus.DONE, 1)
 
     asyncio.run(cancel())

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psycopg
 from tests.faults.fork_server import ForkServer
-from tests.faults.http.raw_client import RawResponse, ask
+from tests.faults.http.raw_client import RawResponse, send_request
 from tests.faults.http.worker import whole_body
 from tests.faults.http.worker_process import Worker
 from tests.faults.worker_process import Effects
@@ -108,7 +108,9 @@ class Load:
                     client.result()
                 self.figures.seconds = time.monotonic() - start
                 keys = sorted(self._answers)
-                last = dict(zip(keys, threads.map(lambda one: self._ask(one[0], one[1], ports), keys), strict=True))
+                last = dict(
+                    zip(keys, threads.map(lambda one: self._send_request(one[0], one[1], ports), keys), strict=True)
+                )
         self._check(last)
         return self.figures
 
@@ -134,17 +136,17 @@ class Load:
                 nth = next(self._numbers) // RIVALS
             path = self._paths[nth % len(self._paths)]
             key = f"{path.strip('/')}-{nth}"
-            answer = self._ask(path, key, ports[number % WORKERS :] + ports[: number % WORKERS])
+            answer = self._send_request(path, key, ports[number % WORKERS :] + ports[: number % WORKERS])
             with self._mutex:
                 self._answers[path, key].append(answer)
 
-    def _ask(self, path: str, key: str, ports: list[int]) -> RawResponse:
+    def _send_request(self, path: str, key: str, ports: list[int]) -> RawResponse:
         """Ask with the same key, round the workers, until there is an answer that no retry is asked for."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
         for tries, port in enumerate(itertools.cycle(ports)):
             assert time.monotonic() < deadline, f"{key} was lost: asked {tries} times, and no answer"
             try:
-                answer = ask(port, path, key, wait=2 if tries % 2 else 0, seconds=ANSWER_SECONDS_MAX)
+                answer = send_request(port, path, key, wait=2 if tries % 2 else 0, seconds=ANSWER_SECONDS_MAX)
             except OSError:
                 self._count(None)
                 continue

@@ -33,7 +33,7 @@ class RawResponse(NamedTuple):
         return str(found["code"])
 
 
-def ask(port: int, path: str, key: str, *, wait: int = 0, seconds: float = ANSWER_SECONDS_MAX) -> RawResponse:
+def send_request(port: int, path: str, key: str, *, wait: int = 0, seconds: float = ANSWER_SECONDS_MAX) -> RawResponse:
     """POST with this key; `wait` is how long a duplicate would wait for the one that runs."""
     headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
     if wait:

@@ -22,24 +22,24 @@ def test_on_a_full_disk_a_response_is_held_back_until_there_is_room(
     start_worker: StartWorker, effects: Effects
 ) -> None:
     worker = start_worker(fault_at("after-effect", "freeze", nth=2), store_seconds=0.3, lease_seconds=30.0)
-    kept = worker.ask("/hold", "kept")
+    kept = worker.send_request("/hold", "kept")
     with ThreadPoolExecutor(1) as executor:
-        future = executor.submit(worker.ask, "/hold", "no-room")
+        future = executor.submit(worker.send_request, "/hold", "no-room")
         worker.wait_until_frozen()
         limit_files(worker, FULL_BYTES)
         worker.thaw()
         no_room = future.result()
-    not_begun, replayed = worker.ask("/hold", "not-begun"), worker.ask("/hold", "kept")
+    not_begun, replayed = worker.send_request("/hold", "not-begun"), worker.send_request("/hold", "kept")
     limit_files(worker, None)
 
-    late = worker.ask("/hold", "no-room", wait=30)
-    begun = worker.ask("/hold", "not-begun")
+    late = worker.send_request("/hold", "no-room", wait=30)
+    begun = worker.send_request("/hold", "not-begun")
 
     assert [(one.status, one.retry_after) for one in (no_room, not_begun)] == [(503, "5")] * 2
     assert (replayed.same, replayed.replayed) == (kept.same, True)
     assert (late.status, late.replayed) == (201, True)
     assert (begun.status, begun.replayed) == (201, False)
-    assert worker.ask("/hold", "kept").same == kept.same
+    assert worker.send_request("/hold", "kept").same == kept.same
     assert effects.counts() == {"kept": 1, "no-room": 1, "not-begun": 1}
 
 

@@ -41,13 +41,13 @@ def test_a_sized_body_ends_for_a_duplicate_only_when_it_is_settled(two: tuple[Fa
     with ThreadPoolExecutor(1) as elsewhere:
 
         def lose_the_claim_once_joined() -> None:
-            joined.append(elsewhere.submit(other.ask, "/large", KEY))
+            joined.append(elsewhere.submit(other.send_request, "/large", KEY))
             until(lambda: other.store.points.count("after-chunks") >= 3, "nobody reads the body")
             take_over(producer.store._store)
 
         producer.store.at("before-settle", lose_the_claim_once_joined)
-        first = producer.ask("/large", KEY)
-        again = other.ask("/large", KEY)
+        first = producer.send_request("/large", KEY)
+        again = other.send_request("/large", KEY)
 
         assert (first.status, first.problem) == (409, "conflict")
         assert (again.status, again.replayed) == (201, False)
@@ -63,14 +63,14 @@ def test_a_duplicate_between_two_producers_is_told_to_retry(
     def join() -> None:
         """The duplicate finds a response to join, which is gone when it reads it."""
         other.store.at("before-chunks", lambda: take_over(other.store._store))
-        answers.append(other.ask("/large", KEY))
+        answers.append(other.send_request("/large", KEY))
 
     producer.store.at("before-settle", join)
-    answers.append(producer.ask("/large", KEY))
+    answers.append(producer.send_request("/large", KEY))
 
     for answer in answers:
         assert (answer.status, answer.problem, answer.retry_after) == (409, "conflict", "1")
-    assert other.ask("/large", KEY).status == 201
+    assert other.send_request("/large", KEY).status == 201
 
 
 def take_over(store: Store) -> None:

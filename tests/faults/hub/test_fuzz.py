@@ -48,7 +48,7 @@ class Described:
         document = schemathesis.openapi.from_url(f"{site.hub.url}/openapi.json").exclude(path=STREAM)
         self.operations: list[Any] = [operation(found) for found in document.get_all_operations()]
 
-    def ask(self, data: st.DataObject, mode: GenerationMode) -> tuple[Any, Any]:
+    def send_request(self, data: st.DataObject, mode: GenerationMode) -> tuple[Any, Any]:
         """One request to one operation, which gets an answer that is as described."""
         chosen = data.draw(st.sampled_from(self.operations), label="operation")
         case = data.draw(chosen.as_strategy(generation_mode=mode))
@@ -77,7 +77,7 @@ def described(request: pytest.FixtureRequest, sites: Sites) -> Iterator[Describe
 @fuzzed
 @given(data=st.data())
 def test_a_described_request_gets_a_described_response(described: Described, data: st.DataObject) -> None:
-    case, answer = described.ask(data, GenerationMode.POSITIVE)
+    case, answer = described.send_request(data, GenerationMode.POSITIVE)
 
     if answer.status_code >= 400 and case.method.upper() != "HEAD":
         assert json.loads(answer.content)["status"] == answer.status_code
@@ -90,7 +90,7 @@ def test_an_undescribed_request_gets_a_described_refusal(described: Described, d
     until(lambda: at_rest(database), "turns of earlier requests never end")
     before = written(database)
 
-    _, answer = described.ask(data, GenerationMode.NEGATIVE)
+    _, answer = described.send_request(data, GenerationMode.NEGATIVE)
 
     if answer.status_code >= 400:
         assert written(database) == before

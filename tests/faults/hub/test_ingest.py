@@ -28,7 +28,7 @@ def test_an_insert_whose_worker_was_killed_after_the_commit_is_reported_as_inser
 
     killable.kill_at("committed", requests)
     stranded = written(killable.database)
-    one, plain, batch = (ask.until_answered("POST", path, sent, key=key) for path, sent, key in requests)
+    one, plain, batch = (ask.request_until_final("POST", path, sent, key=key) for path, sent, key in requests)
     replayed = ask.post(INSERT, PLAIN, key="plain")
 
     assert (one.json["action"], plain.json["action"]) == ("inserted", "inserted")

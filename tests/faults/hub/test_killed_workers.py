@@ -50,7 +50,7 @@ def test_a_commit_of_a_killed_worker_is_there_once_for_everyone(killable: Killab
             killed = killable.kill_at(point, requests)
             stranded = written(database)
             with ThreadPoolExecutor(3) as threads:
-                asked = [threads.submit(ask.until_answered, "POST", *one[:2], key=one[2]) for one in requests]
+                asked = [threads.submit(ask.request_until_final, "POST", *one[:2], key=one[2]) for one in requests]
                 answers = [one.result(SECONDS_MAX) for one in asked]
 
             _check_one_each(database, before, answers, topic)

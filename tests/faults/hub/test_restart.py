@@ -14,7 +14,7 @@ from typing import Self
 import pytest
 from tests.backends import Servers
 from tests.faults.hub.followers import KINDS, SocketFollower
-from tests.faults.hub_database import event_ids, looking_into, written
+from tests.faults.hub_database import connected_to, event_ids, written
 from tests.hub.hub_process import running_hub, started_hub
 from tests.hub.raw_client import Caller, HubResponse, workers_of
 from tests.waiting import SECONDS_MAX
@@ -106,9 +106,9 @@ def test_it_is_ready_soon_stops_cleanly_under_load_and_misses_nothing_after_a_re
         again = stack.enter_context(running_hub(data_dir=data_dir, args=[*args, "--port", port]))
         check_that_a_second_is_refused(data_dir.parent / "second", port)
         answers = {
-            key: ask.until_answered("POST", path, message(key), key=key) for key in [*clients.first, *clients.cut]
+            key: ask.request_until_final("POST", path, message(key), key=key) for key in [*clients.first, *clients.cut]
         }
-        database = stack.enter_context(looking_into(url))
+        database = stack.enter_context(connected_to(url))
         last = written(database)["last event"]
         given = [follower.wait_for(last) for follower in followers]
 

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from tests.faults.hub.conftest import Sites
 from tests.faults.hub.followers import SocketFollower, StreamFollower
-from tests.faults.hub_database import event_ids, looking_into, written
+from tests.faults.hub_database import connected_to, event_ids, written
 from tests.hub.hub_process import RunningHub, running_hub
 from tests.hub.raw_client import Caller, HubResponse, connections_by_worker
 from tests.hub.tasks_hub import form, left_over
@@ -68,7 +68,7 @@ def test_a_full_disk_is_reported_leaves_no_half_writes_and_is_forgotten_when_the
 ) -> None:
     hub, data_dir = files
     with ExitStack() as stack:
-        database = stack.enter_context(looking_into(f"sqlite:///{data_dir}/hub.db"))
+        database = stack.enter_context(connected_to(f"sqlite:///{data_dir}/hub.db"))
         ask = Caller(hub.port)
         topic = ask.topic()
         kept = ask.post(TOPICS, {"title": "kept"}, key="kept")
@@ -87,7 +87,7 @@ def test_a_full_disk_is_reported_leaves_no_half_writes_and_is_forgotten_when_the
         meanwhile = written(database)
         health = integrity(data_dir / "hub.db"), integrity(data_dir / "ledger.db")
         limit_files(hub.process.pid, None)
-        late = ask.until_answered("POST", f"{TOPICS}/{topic}/messages", message, key="no-room")
+        late = ask.request_until_final("POST", f"{TOPICS}/{topic}/messages", message, key="no-room")
         again = ask.post(f"{TOPICS}/{topic}/messages", message, key="no-room")
 
         assert_unavailable(*refused)
@@ -170,7 +170,8 @@ def test_a_database_and_a_ledger_may_stop_and_come_back(tmp_path: Path) -> None:
         redis.start()
         until(lambda: ask.get("/readyz").status == 200, "it never got ready again")
         answers = {
-            key: ask.until_answered("POST", path, {"sender": "a", "content": key}, key=key) for key in ("keyed", "down")
+            key: ask.request_until_final("POST", path, {"sender": "a", "content": key}, key=key)
+            for key in ("keyed", "down")
         }
 
         assert unkeyed.status == 201
@@ -181,7 +182,7 @@ def test_a_database_and_a_ledger_may_stop_and_come_back(tmp_path: Path) -> None:
         assert_unavailable(*refused, *down)
         assert [answer.status for answer in answers.values()] == [201, 201]
         assert ask.post(TOPICS, {"title": "kept"}, key="kept").body == kept.body
-        with looking_into(url) as database:
+        with connected_to(url) as database:
             assert written(database)["messages"] == 3, "what was refused was not written"
             for follower in followers:
                 assert follower.wait_for(answers["down"].json["event_id"]) == event_ids(database)

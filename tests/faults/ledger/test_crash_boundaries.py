@@ -30,7 +30,7 @@ class Scenario:
     def __str__(self) -> str:
         return f"{self.effect}{', large result' * self.large}{', raises' * self.raises}"
 
-    def ask(self, ledger: Ledger, key: str, boundaries: Boundaries, history: History) -> None:
+    def call(self, ledger: Ledger, key: str, boundaries: Boundaries, history: History) -> None:
         def effect() -> str:
             boundaries("before effect")
             history.events.append("effect")
@@ -88,7 +88,7 @@ def lives_of(
         history = History()
         for boundaries in lives:
             with life(store, boundaries, others_are_dead=others_are_dead) as ledger:
-                scenario.ask(ledger, key, boundaries, history)
+                scenario.call(ledger, key, boundaries, history)
             if not others_are_dead:
                 clock.advance(ledger.lease_seconds)
         check(scenario, key, lives, history)
@@ -143,6 +143,6 @@ def test_an_undisturbed_run_passes_exactly_these_boundaries(
     boundaries = Boundaries()
 
     with life(make_store(clock), boundaries, others_are_dead=False) as ledger:
-        scenario.ask(ledger, "order 1", boundaries, History())
+        scenario.call(ledger, "order 1", boundaries, History())
 
     assert boundaries.passed == expected

@@ -47,7 +47,7 @@ class Shop:
         if options["effect"] == "compensatable":
             self._options["undo"] = self._undo
 
-    def ask(self, ledger: Ledger, key: str) -> str:
+    def call(self, ledger: Ledger, key: str) -> str:
         try:
             return str(ledger.blocking.run(key, self._work, **self._options))
         except ZeroDivisionError:
@@ -98,13 +98,13 @@ def test_losing_the_repeated_write_as_well_does_not_change_what_the_caller_sees(
 
 def lose_each_in_turn(store: Store, make_shop: Callable[[], Shop], times: int) -> None:
     undisturbed = make_shop()
-    expected = [undisturbed.ask(Ledger(store), "undisturbed") for _ in range(2)]
+    expected = [undisturbed.call(Ledger(store), "undisturbed") for _ in range(2)]
     for number in itertools.count():
         losses, shop = Losses(number, times), make_shop()
         ledger = Ledger(ObservedStore(store, losses))
-        first, again = shop.ask(ledger, f"loss {number}"), shop.ask(ledger, f"loss {number}")
+        first, again = shop.call(ledger, f"loss {number}"), shop.call(ledger, f"loss {number}")
         while again == "store-unavailable" and losses.lost[0].endswith("chunks"):
-            again = shop.ask(ledger, f"loss {number}")  # a look is not repeated for the caller
+            again = shop.call(ledger, f"loss {number}")  # a look is not repeated for the caller
         ledger.close()
         if not losses.lost:
             break
@@ -126,7 +126,7 @@ def test_a_store_that_never_responds_is_unavailable_and_no_unclaimed_effect_runs
             raise errors.StoreUnavailable(f"lost {name}")
 
     ledger = Ledger(ObservedStore(store, hook))
-    result = shop.ask(ledger, "order 1")
+    result = shop.call(ledger, "order 1")
     ledger.close()
 
     assert result == "store-unavailable"
@@ -141,9 +141,9 @@ def test_a_settle_whose_results_are_all_lost_is_still_recorded(store: Store) -> 
             raise errors.StoreUnavailable(f"lost {name}")
 
     ledger = Ledger(ObservedStore(store, hook), lease_seconds=0.1)
-    first = shop.ask(ledger, "order 1")
+    first = shop.call(ledger, "order 1")
     ledger.close()
 
     assert first == "store-unavailable"
-    assert shop.ask(Ledger(store), "order 1") == "run 1"
+    assert shop.call(Ledger(store), "order 1") == "run 1"
     assert shop.runs == 1

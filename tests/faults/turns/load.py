@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.faults.hub_database import looking_into
+from tests.faults.hub_database import connected_to
 from tests.faults.turns import invariants
 from tests.faults.turns.hub_pair import Hubs
 from tests.waiting import soon
@@ -145,7 +145,7 @@ class Load:
     def _check_invariants(self, world: Path) -> None:
         figures = self.figures
         figures.messages = sum(map(len, self._sent.values()))
-        with looking_into(self._url) as database:
+        with connected_to(self._url) as database:
             assert invariants.unfinished(database) == 0
             figures.turns, figures.taken_over = invariants.turns(database)
             figures.decisions = invariants.decisions(database)

@@ -103,7 +103,7 @@ class DemoServer:
         os.killpg(self.pid, signal.SIGKILL)
         self.wait_for_end()
 
-    def ask_to_end(self) -> None:
+    def terminate(self) -> None:
         """SIGTERM, as a deploy sends it; `wait_for_end` waits until the server has ended by itself."""
         os.kill(self.pid, signal.SIGTERM)
 

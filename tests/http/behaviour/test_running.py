@@ -228,7 +228,7 @@ def test_sigterm_lets_the_running_request_finish_and_stores_its_response(
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(server.trial, name, key, {"gate": name})
         server.gates.wait_until_reached(name)
-        server.ask_to_end()
+        server.terminate()
         server.gates.open(name)
         first = running.result()
     server.wait_for_end()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.http.asgi_server import Call, ask, protected, reply, run
+from tests.http.asgi_server import Call, protected, reply, run, send_request
 from tests.http.wsgi_server import OpenRequest, app_sending
-from tests.http.wsgi_server import ask as ask_wsgi
+from tests.http.wsgi_server import send_request as ask_wsgi
 
 from onceward.core.claim import Busy, Claim
 from onceward.http import WSGIIdempotencyMiddleware
@@ -37,7 +37,7 @@ def test_retry_after_grows_with_the_time_held_and_shrinks_with_the_lease(seconds
             await started.wait()
             clock.advance(seconds)
 
-            duplicate = await ask(middleware)
+            duplicate = await send_request(middleware)
 
             assert (duplicate.status, duplicate.headers["retry-after"]) == (409, str(retry_after))
             over.set()

@@ -8,7 +8,7 @@ import hashlib
 from typing import Any
 
 import pytest
-from tests.http.asgi_server import Call, ask, give, protected, read, reply, run, start
+from tests.http.asgi_server import Call, give, protected, read, reply, run, send_request, start
 from tests.waiting import soon
 
 from onceward.http import Rule
@@ -31,8 +31,8 @@ def test_a_handler_that_responds_before_it_reads_its_body_gets_all_of_it(kind: b
 
     async def main() -> None:
         with protected(app, rules=RULES) as middleware:
-            first = await ask(middleware, "/", *PIECES, headers=HEADERS)
-            retry = await ask(middleware, "/", *PIECES, headers=HEADERS)
+            first = await send_request(middleware, "/", *PIECES, headers=HEADERS)
+            retry = await send_request(middleware, "/", *PIECES, headers=HEADERS)
 
             assert (first.whole, first.replayed) == (True, False)
             assert b"data: 8000\n\n" in first.body
@@ -54,8 +54,8 @@ def test_a_handler_that_ends_silently_on_a_broken_body_leaves_the_refusal_to_the
 
     async def main() -> None:
         with protected(app, rules=RULES) as middleware:
-            lie = await ask(middleware, "/", b"something else", headers=HEADERS)
-            retry = await ask(middleware, "/", *PIECES, headers=HEADERS)
+            lie = await send_request(middleware, "/", b"something else", headers=HEADERS)
+            retry = await send_request(middleware, "/", *PIECES, headers=HEADERS)
 
             assert (lie.status, lie.whole) == (400, True)
             assert (retry.status, retry.body, retry.replayed) == (201, b"done", False)

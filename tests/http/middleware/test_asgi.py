@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from tests.http.asgi_server import Call, ask, give, protected, read, reply, run, start
+from tests.http.asgi_server import Call, give, protected, read, reply, run, send_request, start
 from tests.waiting import soon
 
 from onceward import open_ledger
@@ -87,11 +87,11 @@ def test_a_middleware_inside_another_leaves_the_request_to_it() -> None:
     async def main() -> None:
         app = Counter()
         with protected(app) as inner, protected(inner, inner._admission.ledger) as outer:
-            first, retry = await ask(outer), await ask(outer)
+            first, retry = await send_request(outer), await send_request(outer)
 
             assert (first.status, first.body, first.replayed) == (201, b"1", False)
             assert (retry.status, retry.body, retry.replayed) == (201, b"1", True)
-            assert (await ask(inner, key="other")).body == b"2"
+            assert (await send_request(inner, key="other")).body == b"2"
 
     run(main())
 
@@ -103,10 +103,10 @@ def test_paths_that_differ_only_in_their_encoding_are_different_requests() -> No
                 ("slash", "/a/b/c", b"/a/b%2Fc", b"/a/b/c"),
                 ("bytes", "/a/\N{REPLACEMENT CHARACTER}", b"/a/%ff", b"/a/%fe"),
             ):
-                first = await ask(middleware, path, key=key, raw_path=raw)
+                first = await send_request(middleware, path, key=key, raw_path=raw)
                 assert first.status == 201
-                assert (await ask(middleware, path, key=key, raw_path=other)).status == 422
-                assert (await ask(middleware, path, key=key, raw_path=raw)).replayed
+                assert (await send_request(middleware, path, key=key, raw_path=other)).status == 422
+                assert (await send_request(middleware, path, key=key, raw_path=raw)).replayed
 
     run(main())
 
@@ -115,9 +115,9 @@ def test_paths_that_differ_only_in_their_encoding_are_different_requests() -> No
 def test_without_a_raw_path_the_decoded_path_is_used(raw: dict[str, Any]) -> None:
     async def main() -> None:
         with protected(Counter()) as middleware:
-            assert (await ask(middleware, "/ä", **raw)).status == 201
-            assert (await ask(middleware, "/ö", **raw)).status == 422
-            assert (await ask(middleware, "/ä", **raw)).replayed
+            assert (await send_request(middleware, "/ä", **raw)).status == 201
+            assert (await send_request(middleware, "/ö", **raw)).status == 422
+            assert (await send_request(middleware, "/ä", **raw)).replayed
 
     run(main())
 
@@ -133,8 +133,8 @@ def test_extensions_that_bypass_the_middleware_are_hidden_from_a_keyed_handler(e
     async def main() -> None:
         extensions: dict[str, Any] = {extension: {}, "tls": {"version": 772}}
         with protected(app) as middleware:
-            await ask(middleware, extensions=extensions)
-            await ask(middleware, key=None, extensions=extensions)
+            await send_request(middleware, extensions=extensions)
+            await send_request(middleware, key=None, extensions=extensions)
 
         assert offered == [{"tls": {"version": 772}}, {extension: {}, "tls": {"version": 772}}]
         assert extension in extensions, "the server's own is not touched"
@@ -149,7 +149,7 @@ def test_a_scope_without_extensions_stays_without_them() -> None:
 
     async def main() -> None:
         with protected(app) as middleware:
-            assert (await ask(middleware, "/", b"x")).body == b"x"
+            assert (await send_request(middleware, "/", b"x")).body == b"x"
 
     run(main())
 
@@ -209,7 +209,7 @@ def test_a_ledger_opened_from_a_url_closes_with_the_application_and_reopens_when
         for life in range(3):
             ledger = middleware._admission.ledger
             async with LifespanServer(middleware) as served:
-                retry = await ask(middleware)
+                retry = await send_request(middleware)
                 assert (retry.status, retry.body, retry.replayed) == (201, b"1", life > 0)
             assert served.sent_types == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
             with pytest.raises(StoreClosed):
@@ -224,9 +224,9 @@ def test_a_ledger_of_the_application_stays_open_when_it_stops() -> None:
     async def main() -> None:
         with protected(Counter()) as middleware:
             async with LifespanServer(middleware):
-                assert (await ask(middleware)).status == 201
+                assert (await send_request(middleware)).status == 201
 
-            assert (await ask(middleware)).replayed
+            assert (await send_request(middleware)).replayed
 
     run(main())
 
@@ -248,7 +248,7 @@ def test_an_application_that_stops_waits_for_requests_without_a_client() -> None
                 await soon(lambda: len(served.sent_types) == 2)
 
             assert app.ended == ["well"]
-            assert (await ask(middleware, "/stream")).replayed
+            assert (await send_request(middleware, "/stream")).replayed
 
     run(main())
 
@@ -267,7 +267,7 @@ def test_a_stopping_application_does_not_wait_forever(monkeypatch: pytest.Monkey
 
             assert app.ended == ["CancelledError"]
             app.go_on.set()
-            assert (await ask(middleware, "/stream")).body == b"1"
+            assert (await send_request(middleware, "/stream")).body == b"1"
             assert app.runs == 2, "nobody knew what the first one did"
 
     run(main())

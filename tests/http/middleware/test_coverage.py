@@ -29,9 +29,9 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, Router
-from tests.http.asgi_server import ask, reply, run
+from tests.http.asgi_server import reply, run, send_request
 from tests.http.wsgi_server import app_sending
-from tests.http.wsgi_server import ask as ask_wsgi
+from tests.http.wsgi_server import send_request as ask_wsgi
 
 from onceward.errors import InvalidOption, NotGuarded
 from onceward.http import (
@@ -402,7 +402,7 @@ class Looking:
 def test_every_request_that_is_passed_on_is_guarded(options: dict[str, Any], request_of: dict[str, Any]) -> None:
     looking = Looking()
     middleware = around(looking.asgi, **options)
-    run(ask(middleware, **request_of))
+    run(send_request(middleware, **request_of))
     environ = {"REQUEST_METHOD": request_of.get("method", "POST")}
     ask_wsgi(around_wsgi(looking.wsgi, **options), key=request_of["key"], environ=environ)
 
@@ -414,7 +414,7 @@ def test_a_request_that_runs_unprotected_because_its_store_is_down_still_counts_
     looking = Looking()
     options: dict[str, Any] = {"on_store_error": "proceed", "store_seconds": 0, "metrics": False}
     with store.unavailable():
-        run(ask(IdempotencyMiddleware(looking.asgi, store, **options)))
+        run(send_request(IdempotencyMiddleware(looking.asgi, store, **options)))
         ask_wsgi(WSGIIdempotencyMiddleware(looking.wsgi, store, **options))
 
     assert looking.found == [None, None]

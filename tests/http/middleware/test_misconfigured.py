@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.asgi_server import ask, run
+from tests.http.asgi_server import run, send_request
 from tests.servers.postgres import PostgresServer
 
 from onceward.http import IdempotencyMiddleware, WSGIIdempotencyMiddleware
@@ -114,7 +114,7 @@ def test_a_keyed_request_gets_500_without_retry_after_and_one_line_in_the_log(
     app = App()
     guarded = IdempotencyMiddleware(app, store=postgres_server.url("no_such_database"))
 
-    answers = [run(ask(guarded)) for _ in range(3)]
+    answers = [run(send_request(guarded)) for _ in range(3)]
 
     for got in answers:
         assert_misconfigured(got.status, got.headers, got.body)

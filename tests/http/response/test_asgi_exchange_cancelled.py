@@ -10,8 +10,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.http.asgi_server import Call, ask, give, protected, read, reply, run, start
-from tests.store.gated_store import BlockableStore
+from tests.http.asgi_server import Call, give, protected, read, reply, run, send_request, start
+from tests.store.blockable_store import BlockableStore
 from tests.waiting import soon
 
 from onceward.core.claim import Append, Move, Verb, Write
@@ -80,7 +80,7 @@ def test_a_handler_cancelled_because_its_client_left_still_reads_its_whole_body(
             app.go_on.set()
             await soon(lambda: not middleware._tasks)
 
-            retry = await ask(middleware, "/", *body)
+            retry = await send_request(middleware, "/", *body)
 
             assert app.ended == ["well"]
             assert (retry.status, retry.body, retry.replayed) == (201, b"%d" % sum(map(len, body)), True)
@@ -103,7 +103,7 @@ def test_a_handler_cancelled_repeatedly_because_its_client_left_runs_on() -> Non
             app.go_on.set()
             await soon(lambda: not middleware._tasks)
 
-            retry = await ask(middleware, "/", *IN_MEMORY)
+            retry = await send_request(middleware, "/", *IN_MEMORY)
 
             assert (retry.status, retry.body, retry.replayed) == (201, b"%d" % sum(map(len, IN_MEMORY)), True)
             assert app.runs == 1
@@ -129,7 +129,7 @@ def test_a_timeout_around_the_application_ends_the_handler_with_an_unknown_outco
             assert first.got.status == 0
             app.go_on.set()
 
-            retry = await ask(middleware)
+            retry = await send_request(middleware)
 
             assert retry.status == status
             assert (b"in-doubt" in retry.body) is (on_crash == "hold")
@@ -172,7 +172,7 @@ def test_a_response_being_settled_when_its_call_is_cancelled_is_still_settled(ki
             await asyncio.wait({first.task})
             assert first.task.cancelled()
 
-            retry = await ask(middleware)
+            retry = await send_request(middleware)
 
             assert (retry.status, retry.body, retry.replayed) == (201, b"piece", True)
 
@@ -209,7 +209,7 @@ def test_a_response_that_could_not_be_settled_when_its_call_was_cancelled_frees_
             await soon(lambda: _settlings(store.writes_of("k")))
             await first.cancelled()
 
-            retry = await ask(middleware)
+            retry = await send_request(middleware)
 
             assert (retry.status, runs) == (again, 2 if on_crash == "repeat" else 1)
             assert not retry.replayed
@@ -251,7 +251,7 @@ def test_after_a_cancellation_at_any_step_the_key_is_free_or_the_response_is_sto
                 await soon(lambda: not middleware._tasks)
 
                 headers = [(b"idempotency-key", f"k{steps}".encode()), WAITS]  # a claim may be on its way back
-                retry = await ask(middleware, "/", b"a", b"b", headers=headers)
+                retry = await send_request(middleware, "/", b"a", b"b", headers=headers)
 
                 assert retry.status == 201, f"cancelled after {steps} steps"
                 if first.got.whole:
@@ -284,7 +284,7 @@ def test_a_handler_cancelled_before_its_first_step_releases_its_key() -> None:
             assert last.verb is Verb.RELEASE, "nothing happened, and nobody need doubt it"
             app.go_on.set()
 
-            assert (await ask(middleware, "/", *IN_A_FILE)).status == 201
+            assert (await send_request(middleware, "/", *IN_A_FILE)).status == 201
 
     run(main())
 
@@ -329,7 +329,7 @@ def test_a_handler_that_is_cancelled_twice_still_releases_its_claim() -> None:
             await other
             app.go_on.set()
 
-            retry = await ask(middleware, headers=[(b"idempotency-key", b"k"), WAITS])
+            retry = await send_request(middleware, headers=[(b"idempotency-key", b"k"), WAITS])
 
             assert (retry.status, app.runs) == (201, 2)
 

@@ -55,7 +55,7 @@ class Client:
         self.got += len(message.get("body", b""))
 
 
-async def ask(app: Any, megabytes: int = 0) -> Client:
+async def send_request(app: Any, megabytes: int = 0) -> Client:
     client = Client(megabytes)
     scope = {
         "type": "http",
@@ -82,8 +82,8 @@ def test_a_response_that_is_too_large_to_store_streams_through(tmp_path: Path) -
     async def main() -> None:
         with protected(streaming(64), SqliteStore(tmp_path / "keys.db"), max_response_bytes=8 * MB) as middleware:
             with peak_under(8):
-                first = await ask(middleware)
-            retry = await ask(middleware)
+                first = await send_request(middleware)
+            retry = await send_request(middleware)
 
             assert (first.status, first.got) == (201, 64 * MB)
             assert retry.status == 409
@@ -96,9 +96,9 @@ def test_a_large_response_is_recorded_and_replayed_piece_by_piece(tmp_path: Path
     async def main() -> None:
         with protected(streaming(15), SqliteStore(tmp_path / "keys.db")) as middleware:
             with peak_under(8):
-                first = await ask(middleware)
+                first = await send_request(middleware)
             with peak_under(8):
-                retry = await ask(middleware)
+                retry = await send_request(middleware)
 
             assert (first.status, first.got, first.replayed) == (201, 15 * MB, False)
             assert (retry.status, retry.got, retry.replayed) == (201, 15 * MB, True)
@@ -118,9 +118,9 @@ def test_a_large_request_goes_through_a_file() -> None:
     async def main() -> None:
         with protected(app) as middleware:
             with peak_under(2):
-                first = await ask(middleware, 9)
+                first = await send_request(middleware, 9)
 
             assert (first.status, first.got) == (201, len(str(9 * MB)))
-            assert (await ask(middleware, 9)).replayed
+            assert (await send_request(middleware, 9)).replayed
 
     run(main())

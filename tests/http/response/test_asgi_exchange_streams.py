@@ -7,8 +7,8 @@ import zlib
 from typing import Any
 
 import pytest
-from tests.http.asgi_server import Call, ask, give, protected, reply, run, start
-from tests.store.gated_store import BlockableStore
+from tests.http.asgi_server import Call, give, protected, reply, run, send_request, start
+from tests.store.blockable_store import BlockableStore
 from tests.waiting import soon
 
 from onceward.http import IdempotencyMiddleware
@@ -73,7 +73,7 @@ def test_a_stream_whose_client_left_continues_for_a_limited_time(
             await soon(lambda: not middleware._tasks)
             app.go_on.set()
 
-            retry = await ask(middleware)
+            retry = await send_request(middleware)
 
             assert (retry.status, retry.replayed) == (status, False)
             assert (b"in-doubt" in retry.body) is (on_crash == "hold")
@@ -94,7 +94,7 @@ def test_a_stream_whose_client_left_is_recorded_completely_if_it_ends_in_time() 
             app.go_on.set()
             await soon(lambda: not middleware._tasks)
 
-            retry = await ask(middleware)
+            retry = await send_request(middleware)
 
             assert (retry.status, retry.body, retry.replayed) == (201, b"data: 1\n\ndata: end\n\n", True)
             assert (app.runs, app.ended) == (1, ["well"])
@@ -148,7 +148,7 @@ def test_a_compressed_event_stream_is_passed_on_and_replayed_unchanged() -> None
 
     async def main() -> None:
         with protected(app) as middleware:
-            first, retry = await ask(middleware), await ask(middleware)
+            first, retry = await send_request(middleware), await send_request(middleware)
 
         assert first.pieces[:-1] == packed, "each piece as it came"
         assert (retry.body, retry.replayed) == (first.body, True)
@@ -164,7 +164,7 @@ def test_an_event_stream_with_identity_encoding_has_ids() -> None:
 
     async def main() -> None:
         with protected(app) as middleware:
-            assert b"id: " in (await ask(middleware)).body
+            assert b"id: " in (await send_request(middleware)).body
 
     run(main())
 
@@ -181,7 +181,7 @@ def test_a_handler_may_reuse_its_buffer(headers: tuple[tuple[bytes, bytes], ...]
 
     async def main() -> None:
         with protected(app) as middleware:
-            first, retry = await ask(middleware), await ask(middleware)
+            first, retry = await send_request(middleware), await send_request(middleware)
 
         assert first.body == retry.body == b"0" * 10 + b"1" * 10 + b"2" * 10
         assert retry.replayed
@@ -201,7 +201,7 @@ def test_the_head_of_a_slow_response_does_not_wait_for_its_body(headers: tuple[t
             app.go_on.set()
             await first.task
 
-            retry = await ask(middleware)
+            retry = await send_request(middleware)
 
             assert first.got.whole
             assert (retry.body, retry.replayed) == (first.got.body, True)
@@ -260,7 +260,7 @@ def test_a_keyed_handler_never_sees_its_client_leave_before_its_response_is_comp
             await soon(lambda: not middleware._tasks)
 
             assert seen == ["http.request", "a piece", "http.disconnect", "http.disconnect"]
-            assert (await ask(middleware)).replayed
+            assert (await send_request(middleware)).replayed
 
     run(main())
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.asgi_server import Call, ReceivedResponse, ask, protected, reply, run
+from tests.http.asgi_server import Call, ReceivedResponse, protected, reply, run, send_request
 from tests.waiting import soon
 
 from onceward.http import idempotency
@@ -42,7 +42,7 @@ async def again(app: App) -> ReceivedResponse:
     """The retry of a client that comes back until it is not told that the first one is running."""
 
     async def retry() -> ReceivedResponse | None:
-        got = await ask(app)
+        got = await send_request(app)
         return got if got.status != 409 else None
 
     return await soon(retry, "the first one never ends")
@@ -97,7 +97,7 @@ def test_a_transaction_still_open_at_the_response_gives_503_and_its_own_end_deci
         app = Payment(file, connection, lambda: None)
         app.status = status
         with protected(app, store, store_seconds=0.05) as middleware:
-            first = await ask(middleware)
+            first = await send_request(middleware)
             assert (first.status, first.headers["retry-after"]) == (503, "1")
             connection.execute(end)
 
@@ -157,7 +157,7 @@ def test_a_commit_counts_although_its_connection_is_already_in_another_transacti
         app = Payment(file, connection, leave)
         app.settles = settles
         with protected(app, store, store_seconds=0.05) as middleware:
-            first = await ask(middleware)
+            first = await send_request(middleware)
             connection.execute("ROLLBACK")
             retry = await again(middleware)
 

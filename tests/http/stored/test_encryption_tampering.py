@@ -16,9 +16,9 @@ import psycopg
 import pytest
 import redis
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from tests.http.asgi_server import Call, ReceivedResponse, ask, give, protected, reply, run, start
+from tests.http.asgi_server import Call, ReceivedResponse, give, protected, reply, run, send_request, start
 from tests.http.wsgi_server import CountingApp
-from tests.http.wsgi_server import ask as ask_wsgi
+from tests.http.wsgi_server import send_request as ask_wsgi
 
 from onceward.core.claim import Claim
 from onceward.core.outcome import CHUNK_BYTES_MAX, Outcome
@@ -299,7 +299,7 @@ def test_a_long_response_that_lost_its_end_is_cut_and_not_completed() -> None:
     async def main() -> None:
         store = MemoryStore()
         with protected(app, store, encryption_keys=[KEY]) as middleware:
-            await ask(middleware)
+            await send_request(middleware)
             (chunks,) = store._chunks.values()
             del chunks[-1]
 

@@ -174,7 +174,7 @@ def test_a_keyed_request_runs_in_the_schema_of_its_fingerprint(client: Client, d
     assert (len(rows(database, "pkm")), len(rows(database, "pkm_test"))) == (1, 0)
 
 
-def forget_answers(ledger: Path) -> None:
+def forget_responses(ledger: Path) -> None:
     """Make it look as if their process had died after the commit, before the ledger was told, and their claims had
     expired.
     """
@@ -194,7 +194,7 @@ def test_a_retry_whose_first_response_was_lost_gets_the_results_of_the_first_run
     sent: list[Any] = [thought(1), PLAIN, {"items": items}]
     first = [insert(client, one, f"key-{number}").json() for number, one in enumerate(sent)]
     count = len(rows(database, "pkm")), len(events(client))
-    forget_answers(tmp_path / "keys.db")
+    forget_responses(tmp_path / "keys.db")
     answers = [insert(client, one, f"key-{number}") for number, one in enumerate(sent)]
 
     assert ["idempotent-replayed" in answer.headers for answer in answers] == [False] * 3

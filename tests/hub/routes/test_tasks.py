@@ -175,7 +175,7 @@ def test_a_keyed_request_is_replayed_for_tasks_links_and_uploads(client: Client)
     assert len(client.get("/v1/tasks").json()["tasks"]) == 3
 
 
-def forget_answers(ledger: Path) -> None:
+def forget_responses(ledger: Path) -> None:
     """Make it look as if their process had died after the commit, before the ledger was told, and their claims had
     expired.
     """
@@ -195,7 +195,7 @@ def test_a_retry_whose_first_response_was_lost_finds_what_was_created(client: Cl
         lambda: upload(client, ("kind", "spec"), ("content", b"1", "a"), headers={"Idempotency-Key": "file"}),
     ]
     first = [ask() for ask in asked]
-    forget_answers(tmp_path / "keys.db")
+    forget_responses(tmp_path / "keys.db")
     again = [ask() for ask in asked]
 
     assert [(one.status_code, one.json()) for one in again] == [(201, one.json()) for one in first]

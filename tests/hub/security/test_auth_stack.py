@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel
-from tests.hub.asgi_client import HOST, JSON, AsgiResponse, Headers, ask, bearer, request
+from tests.hub.asgi_client import HOST, JSON, AsgiResponse, Headers, bearer, request, send_request
 
 from onceward.http.asgi_types import App
 from onceward.http.middleware.asgi import IdempotencyMiddleware
@@ -37,7 +37,7 @@ class GuardedApp:
     written: list[str]
 
     def post(self, headers: Headers, body: bytes = b'{"title":"a"}', host: Headers = HOST) -> AsgiResponse:
-        return ask(self.app, request("POST", "/notes", (*JSON, *headers), host=host), body)
+        return send_request(self.app, request("POST", "/notes", (*JSON, *headers), host=host), body)
 
     def token(self, name: str, *scopes: str) -> Headers:
         with self.database.write() as tx:

@@ -55,12 +55,14 @@ def test_only_a_refusal_ends_a_stream_and_nothing_ends_the_watch(
     async def watched() -> None:
         feed, one = Feed(database, ask_database=False), Follower()
 
-        async def authenticate(_database: object, asked: set[Credentials]) -> dict[Credentials, Principal | Response]:
+        async def authenticate(
+            _database: object, credentials: set[Credentials]
+        ) -> dict[Credentials, Principal | Response]:
             given.append(one.ended.done())
             verdict = verdicts.pop(0) if verdicts else problem(status, "no")
             if isinstance(verdict, Exception):
                 raise verdict
-            return dict.fromkeys(asked, verdict)
+            return dict.fromkeys(credentials, verdict)
 
         monkeypatch.setattr(revocation, "authenticate_all", authenticate)
         monkeypatch.setattr(revocation, "CHECK_SECONDS", 0)

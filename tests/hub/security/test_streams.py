@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy
-from tests.hub.asgi_client import AsgiResponse, Headers, ask, request, websocket
+from tests.hub.asgi_client import AsgiResponse, Headers, request, send_request, websocket
 
 from onceward.http.asgi_types import Receive, Send
 from onceward.http.problem import Response
@@ -36,7 +36,7 @@ def dismissed(scope: dict[str, Any], *sent: dict[str, Any], always_waits: bool =
         await asyncio.Event().wait()
 
     try:
-        return ask(StreamsMiddleware(handler, streams, always_waits=always_waits), {**scope, "state": STATE})
+        return send_request(StreamsMiddleware(handler, streams, always_waits=always_waits), {**scope, "state": STATE})
     except LookupError:
         return None
 
@@ -101,7 +101,7 @@ def test_a_timeout_inside_the_handler_is_left_to_it() -> None:
         raise TimeoutError("mine")
 
     with pytest.raises(TimeoutError, match="mine"):
-        ask(StreamsMiddleware(handler, OpenStreams(1)), request("POST", "/chat/stream", state=STATE))
+        send_request(StreamsMiddleware(handler, OpenStreams(1)), request("POST", "/chat/stream", state=STATE))
 
 
 def test_a_slot_is_free_again_however_its_stream_ends() -> None:
@@ -112,10 +112,10 @@ def test_a_slot_is_free_again_however_its_stream_ends() -> None:
 
     for _ in range(3):
         with pytest.raises(ValueError, match="a bug"):
-            ask(StreamsMiddleware(fails, streams), request("POST", "/chat/stream", state=STATE))
+            send_request(StreamsMiddleware(fails, streams), request("POST", "/chat/stream", state=STATE))
     assert streams.enter(LOCAL.name)
     assert not streams.enter(LOCAL.name)
-    assert ask(StreamsMiddleware(fails, streams), request("POST", "/chat/stream", state=STATE)).status == 429
+    assert send_request(StreamsMiddleware(fails, streams), request("POST", "/chat/stream", state=STATE)).status == 429
 
 
 def test_many_open_streams_are_checked_with_one_statement(database: Database) -> None:

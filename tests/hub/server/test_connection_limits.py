@@ -63,7 +63,7 @@ def connect(hub: RunningHub) -> socket.socket:
     return socket.create_connection(("127.0.0.1", hub.port), timeout=30)
 
 
-def ask(hub: RunningHub, *pieces: bytes) -> RawResponse:
+def send_request(hub: RunningHub, *pieces: bytes) -> RawResponse:
     """Send these bytes and return the response; a hub that has read enough may stop reading."""
     with closing(connect(hub)) as connection:
         with contextlib.suppress(OSError):
@@ -83,7 +83,7 @@ def resident(hub: RunningHub) -> int:
 
 
 def refusals(hub: RunningHub, reason: str) -> float:
-    text = ask(hub, b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").body.decode()
+    text = send_request(hub, b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").body.decode()
     found = re.search(rf'^onceward_refusals_total{{reason="{reason}"}} (\S+)$', text, re.MULTILINE)
     return float(found[1]) if found else 0.0
 
@@ -103,7 +103,7 @@ def lines(count: int, start: bytes = GET) -> bytes:
 
 @pytest.mark.parametrize("head", [padded(HEAD_BYTES_MAX), lines(LINES_MAX)], ids=["bytes", "lines"])
 def test_a_head_at_the_limit_is_read(hub: RunningHub, head: bytes) -> None:
-    assert ask(hub, head).status == 200
+    assert send_request(hub, head).status == 200
 
 
 UPGRADE = (
@@ -149,7 +149,7 @@ def test_a_head_over_the_limit_gets_431_and_the_connection_is_closed(hub: Runnin
 
 @pytest.mark.parametrize("kind", ["one-line", "many-lines", "trailer", "chunk-extension"])
 def test_a_head_of_thirty_megabytes_costs_no_memory(hub: RunningHub, kind: str) -> None:
-    ask(hub, padded(HEAD_BYTES_MAX + 1))
+    send_request(hub, padded(HEAD_BYTES_MAX + 1))
     before = resident(hub)
     start, piece = {
         "one-line": (GET + b"X: ", b"x" * MB),
@@ -158,12 +158,12 @@ def test_a_head_of_thirty_megabytes_costs_no_memory(hub: RunningHub, kind: str) 
         "chunk-extension": (CHUNKED + b"1;x=", b"x" * MB),
     }[kind]
     began = time.monotonic()
-    response = ask(hub, start, *[piece] * 30)
+    response = send_request(hub, start, *[piece] * 30)
 
     assert response.status == 431 or (kind in {"trailer", "chunk-extension"} and response.status in {400, 415})
     assert resident(hub) - before < GROWTH_BYTES_MAX
     assert time.monotonic() - began < 20
-    assert ask(hub, GET + b"\r\n").status == 200
+    assert send_request(hub, GET + b"\r\n").status == 200
 
 
 def test_a_trailer_is_not_a_header(hub: RunningHub) -> None:
@@ -171,7 +171,7 @@ def test_a_trailer_is_not_a_header(hub: RunningHub) -> None:
     body = b'{"title":"trailing"}'
     head = CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Type: application/json\r\n\r\n")
     trailer = b"0\r\nIdempotency-Key: trailing\r\n\r\n"
-    answers = [ask(hub, head + b"%x\r\n%s\r\n" % (len(body), body) + trailer) for _ in range(2)]
+    answers = [send_request(hub, head + b"%x\r\n%s\r\n" % (len(body), body) + trailer) for _ in range(2)]
 
     assert [answer.status for answer in answers] == [201, 201]
     assert not any("idempotent-replayed" in answer.headers for answer in answers)
@@ -257,14 +257,14 @@ def is_strict(response: RawResponse) -> bool:
 
 @pytest.mark.parametrize(("sent", "status"), [(b"nonsense\r\n\r\n", 400), (TOO_LARGE["lines"], 431)])
 def test_a_refused_request_forbids_sniffing_and_other_sites(hub: RunningHub, sent: bytes, status: int) -> None:
-    response = ask(hub, sent)
+    response = send_request(hub, sent)
 
     assert response.status == status
     assert is_strict(response), response.headers
 
 
 def test_a_refused_websocket_forbids_sniffing_and_other_sites(hub: RunningHub) -> None:
-    response = ask(hub, UPGRADE.replace(b"127.0.0.1", b"evil.example") + b"\r\n")
+    response = send_request(hub, UPGRADE.replace(b"127.0.0.1", b"evil.example") + b"\r\n")
 
     assert response.status >= 400
     assert is_strict(response), response.headers
@@ -316,8 +316,8 @@ def test_above_the_connection_limit_the_hub_responds_503_and_is_still_alive(
     before = refusals(hub, "too_many_connections")
     with ExitStack() as stack:
         kept = crowd(hub, stack, CONNECTIONS, GET + b"\r\n")
-        refused = [ask(hub, LIST + b"\r\n"), ask(hub, UPGRADE + b"\r\n")]
-        healthy = [ask(hub, GET + b"\r\n") for _ in range(10)]
+        refused = [send_request(hub, LIST + b"\r\n"), send_request(hub, UPGRADE + b"\r\n")]
+        healthy = [send_request(hub, GET + b"\r\n") for _ in range(10)]
         kept[0].sendall(LIST + b"\r\n")
         served = RawResponse(kept[0])
 
@@ -326,7 +326,7 @@ def test_above_the_connection_limit_the_hub_responds_503_and_is_still_alive(
     assert all(is_strict(one) for one in refused)
     assert [(one.status, one.headers["connection"]) for one in healthy] == [(200, "close")] * 10
     assert served.status == 200, "a connection that was there before is served"
-    until(lambda: ask(hub, LIST + b"\r\n").status == 200, "there is room again")
+    until(lambda: send_request(hub, LIST + b"\r\n").status == 200, "there is room again")
     assert refusals(hub, "too_many_connections") >= before + 2
 
 
@@ -334,8 +334,8 @@ def test_half_open_requests_do_not_block_other_clients(hub: RunningHub) -> None:
     with ExitStack() as stack:
         began = time.monotonic()
         crowd(hub, stack, DESCRIPTORS + 12, b"GET /healthz HTTP/1.1\r\n")
-        healthy = ask(hub, GET + b"\r\n")
-        while ask(hub, LIST + b"\r\n").status != 200:
+        healthy = send_request(hub, GET + b"\r\n")
+        while send_request(hub, LIST + b"\r\n").status != 200:
             assert time.monotonic() - began < HEAD_SECONDS + 20
         took = time.monotonic() - began
 
@@ -345,7 +345,7 @@ def test_half_open_requests_do_not_block_other_clients(hub: RunningHub) -> None:
 
 def test_refusals_are_logged_in_groups_with_the_address(hub: RunningHub) -> None:
     for _ in range(20):
-        assert ask(hub, lines(LINES_MAX + 1)).status == 431
+        assert send_request(hub, lines(LINES_MAX + 1)).status == 431
 
     refused_lines = [json.loads(line) for line in hub.log_lines() if '"connection_refused"' in line]
     large = [line for line in refused_lines if line["reason"] == "head_too_large"]

@@ -26,7 +26,7 @@ def backend() -> str:
 
 
 @contextmanager
-def meanwhile(attachment_store: AttachmentStore, act: Callable[[], object]) -> Iterator[list[object]]:
+def running_concurrently(attachment_store: AttachmentStore, act: Callable[[], object]) -> Iterator[list[object]]:
     """Runs it in a thread until it waits for a lock; after the block, to its end. The list holds what came of it."""
     came: list[object] = []
 
@@ -67,7 +67,7 @@ def test_a_task_and_its_attachment_deleted_concurrently_have_one_event(attachmen
     made = [attachment_store.attach(b"1"), attachment_store.attach(b"2")]
     with ExitStack() as stack, attachment_store.database.write() as tx:
         tasks.delete_attachment(tx, made[0].id)
-        came = stack.enter_context(meanwhile(attachment_store, lambda: delete_task(attachment_store)))
+        came = stack.enter_context(running_concurrently(attachment_store, lambda: delete_task(attachment_store)))
 
     assert came == [1]
     assert removed_ids(attachment_store) == sorted(one.id for one in made)
@@ -78,7 +78,7 @@ def test_an_expired_attachment_that_another_process_deletes_has_one_event(attach
     expire(attachment_store)
     with ExitStack() as stack, attachment_store.database.write() as tx:
         tasks.delete_attachment(tx, made[1].id)
-        came = stack.enter_context(meanwhile(attachment_store, attachment_store.collect))
+        came = stack.enter_context(running_concurrently(attachment_store, attachment_store.collect))
 
     (found,) = came
     assert isinstance(found, Collected)
@@ -91,7 +91,7 @@ def test_a_task_deleted_while_its_attachments_expire_has_one_event_each(attachme
     expire(attachment_store)
     with ExitStack() as stack, attachment_store.database.write() as tx:
         tasks.delete_task(tx, "t1")
-        came = stack.enter_context(meanwhile(attachment_store, lambda: attachment_store.attach(b"late")))
+        came = stack.enter_context(running_concurrently(attachment_store, lambda: attachment_store.attach(b"late")))
 
     assert isinstance(came[0], NotFound)
     assert attachment_store.collect().expired_count == 0
@@ -104,7 +104,7 @@ def test_an_attachment_deleted_twice_concurrently_has_one_event(attachment_store
     made = attachment_store.attach(b"1")
     with ExitStack() as stack, attachment_store.database.write() as tx:
         tasks.delete_attachment(tx, made.id)
-        came = stack.enter_context(meanwhile(attachment_store, lambda: attachment_store.delete(made.id)))
+        came = stack.enter_context(running_concurrently(attachment_store, lambda: attachment_store.delete(made.id)))
 
     assert isinstance(came[0], NotFound)
     assert removed_ids(attachment_store) == [made.id]
@@ -123,7 +123,7 @@ def test_a_row_that_is_used_again_during_gc_stays(attachment_store: AttachmentSt
                     VALUES ('at-late', 't1', 'spec', 'managed_blob', :id, '2020', '2020')"""),
             {"id": made[1].blob_id},
         )
-        came = stack.enter_context(meanwhile(attachment_store, attachment_store.collect))
+        came = stack.enter_context(running_concurrently(attachment_store, attachment_store.collect))
 
     (found,) = came
     assert isinstance(found, Collected)
@@ -135,7 +135,7 @@ def test_an_upload_that_waits_for_the_deletion_of_its_row_starts_again(attachmen
     attachment_store.delete(attachment_store.attach(b"1").id)
     with ExitStack() as stack, attachment_store.database.write() as tx:
         tx.execute(text("DELETE FROM blobs"))
-        came = stack.enter_context(meanwhile(attachment_store, lambda: attachment_store.attach(b"1")))
+        came = stack.enter_context(running_concurrently(attachment_store, lambda: attachment_store.attach(b"1")))
 
     assert isinstance(came[0], TaskAttachment)
     assert attachment_store.content(came[0].id) == b"1"

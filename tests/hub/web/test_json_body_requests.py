@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pytest
 from fastapi import APIRouter, Body, FastAPI, Form
 from pydantic import BaseModel, ConfigDict
-from tests.hub.asgi_client import JSON, AsgiResponse, Headers, ask, request
+from tests.hub.asgi_client import JSON, AsgiResponse, Headers, request, send_request
 
 from onceward.hub.web import problems
 from onceward.hub.web.json_body import StrictRoute
@@ -58,7 +58,7 @@ def post(app: FastAPI, path: str, body: bytes | Iterable[bytes], headers: Header
         yield from parts
         yield {"type": "http.request", "body": b"", "more_body": False}
 
-    return ask(app, request("POST", path, headers), messages())
+    return send_request(app, request("POST", path, headers), messages())
 
 
 def typed(media_type: str) -> Headers:

@@ -12,7 +12,7 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from starlette.responses import StreamingResponse
 from starlette.websockets import WebSocket
-from tests.hub.asgi_client import JSON, ask, request, websocket
+from tests.hub.asgi_client import JSON, request, send_request, websocket
 
 from onceward.http.asgi_types import App
 from onceward.http.middleware.asgi import IdempotencyMiddleware
@@ -52,7 +52,7 @@ def _app() -> App:
 
 
 def shown(app: App) -> dict[str, float]:
-    answer = ask(app, request("GET", "/metrics"))
+    answer = send_request(app, request("GET", "/metrics"))
     assert answer.status == 200
     assert answer.headers["content-type"].startswith("text/plain")
     rows = [line.rpartition(" ") for line in answer.body.decode().splitlines() if not line.startswith("#")]
@@ -66,7 +66,7 @@ def requests(method: str, route: str, status: int) -> str:
 def added(app: App, *scopes: dict[str, Any]) -> dict[str, float]:
     before = shown(app)
     for scope in scopes:
-        ask(app, scope)
+        send_request(app, scope)
     after = shown(app)
     return {name: value - before.get(name, 0) for name, value in after.items() if value != before.get(name, 0)}
 

@@ -105,15 +105,15 @@ def _id(client: Client, path: str, field: str, number: int) -> str:
 def pages(client: Client, listed: Listed, limit: int, between: Callable[[], object] = lambda: None) -> list[list[str]]:
     """The names of the items of every page, with something happening between each and the next."""
     found: list[list[str]] = []
-    asked: dict[str, str] = {}
+    cursor: dict[str, str] = {}
     while True:
         path = listed.path + ("&" if "?" in listed.path else "?") + f"limit={limit}"
-        page = client.get(path + "".join(f"&after={after}" for after in asked.values())).json()
+        page = client.get(path + "".join(f"&after={after}" for after in cursor.values())).json()
         found.append([one[listed.name] for one in page[listed.field]])
         if not page["has_more"]:
             assert page["next_after"] is None
             return found
-        asked = {"after": page["next_after"]}
+        cursor = {"after": page["next_after"]}
         between()
 
 
@@ -198,16 +198,16 @@ def test_a_page_is_read_from_an_index_in_order(database: Database, name: str) ->
     with database.write() as tx:
         topic, _ = topics.create_topic(tx, "T")
         tasks.create_task(tx, "T", task_id="t1")
-    asked: list[tuple[str, Any]] = []
+    statements: list[tuple[str, Any]] = []
 
     def record(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        asked.append((statement, parameters))
+        statements.append((statement, parameters))
 
     event.listen(database.engine, "before_cursor_execute", record)
     with database.read() as tx:
         for after in ("", topic.id):
             READS[name](tx, topic.id, after)
-        pages = [one for one in asked if "LIMIT" in one[0]]
+        pages = [one for one in statements if "LIMIT" in one[0]]
         plans = [tx.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values).all() for text, values in pages]
     event.remove(database.engine, "before_cursor_execute", record)
 

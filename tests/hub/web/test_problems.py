@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, field_validator
 from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocket
-from tests.hub.asgi_client import JSON, ask, request, websocket
+from tests.hub.asgi_client import JSON, request, send_request, websocket
 
 from onceward import errors
 from onceward.http.asgi_types import Receive, Send
@@ -117,7 +117,7 @@ def _app() -> FastAPI:
     ],
 )
 def test_each_exception_has_its_response(app: FastAPI, name: str, status: int, code: str, detail: str) -> None:
-    answer = ask(app, request("GET", f"/api/raise/{name}"))
+    answer = send_request(app, request("GET", f"/api/raise/{name}"))
 
     assert (answer.status, answer.code) == (status, code)
     assert detail in answer.json["detail"]
@@ -126,7 +126,7 @@ def test_each_exception_has_its_response(app: FastAPI, name: str, status: int, c
 
 
 def test_a_response_says_which_fields_are_wrong(app: FastAPI) -> None:
-    answer = ask(app, request("GET", "/api/raise/input"))
+    answer = send_request(app, request("GET", "/api/raise/input"))
 
     assert answer.json["errors"] == [
         {"field": "kind", "message": "is blank"},
@@ -135,14 +135,14 @@ def test_a_response_says_which_fields_are_wrong(app: FastAPI) -> None:
 
 
 def test_a_database_that_is_down_gives_a_retry_after(app: FastAPI) -> None:
-    answer = ask(app, request("GET", "/api/raise/down"))
+    answer = send_request(app, request("GET", "/api/raise/down"))
 
     assert answer.headers["retry-after"] == str(answer.json["retry_after"]) == "5"
 
 
 def test_a_bug_is_logged_with_its_traceback(app: FastAPI, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "onceward.hub"):
-        ask(app, request("GET", "/api/raise/bug"))
+        send_request(app, request("GET", "/api/raise/bug"))
 
     (record,) = caplog.records
     assert record.exc_info is not None
@@ -152,7 +152,7 @@ def test_a_bug_is_logged_with_its_traceback(app: FastAPI, caplog: pytest.LogCapt
 
 def test_an_expected_error_is_not_logged(app: FastAPI, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("input", "missing", "large", "down", "http"):
-        ask(app, request("GET", f"/api/raise/{name}"))
+        send_request(app, request("GET", f"/api/raise/{name}"))
 
     # The cause of a 503 is in the store's log, once in a while: not if an earlier test has just had the same one.
     cause = "store_unavailable cause='StoreUnavailable: the database does not answer: FATAL: no pg_hba.conf"
@@ -176,7 +176,7 @@ def test_an_expected_error_is_not_logged(app: FastAPI, caplog: pytest.LogCapture
 def test_an_invalid_body_is_400_with_errors_and_never_422(
     app: FastAPI, body: bytes, fields: list[tuple[str, str]]
 ) -> None:
-    answer = ask(app, request("POST", "/api/notes", JSON), body)
+    answer = send_request(app, request("POST", "/api/notes", JSON), body)
 
     assert (answer.status, answer.code) == (400, "badRequest")
     assert [one["field"] for one in answer.json["errors"]] == [field for field, _ in fields]
@@ -186,29 +186,29 @@ def test_an_invalid_body_is_400_with_errors_and_never_422(
 
 
 def test_an_invalid_query_is_400_with_errors(app: FastAPI) -> None:
-    answer = ask(app, request("GET", "/api/notes?limit=0"))
+    answer = send_request(app, request("GET", "/api/notes?limit=0"))
 
     assert (answer.status, answer.code) == (400, "badRequest")
     assert answer.json["errors"][0]["field"] == "limit"
 
 
 def test_errors_are_few_and_short_however_much_was_sent(app: FastAPI) -> None:
-    many = ask(app, request("POST", "/api/notes", JSON), b'{"title":"a","tags":[' + b"1," * 5000 + b"1]}")
-    long = ask(app, request("POST", "/api/notes", JSON), b'{"title":"a","%s":1}' % (b"k" * 100_000))
+    many = send_request(app, request("POST", "/api/notes", JSON), b'{"title":"a","tags":[' + b"1," * 5000 + b"1]}")
+    long = send_request(app, request("POST", "/api/notes", JSON), b'{"title":"a","%s":1}' % (b"k" * 100_000))
 
     assert len(many.json["errors"]) == problems.ERRORS_MAX
     assert len(long.body) < 2000
 
 
 def test_an_unknown_path_is_a_problem(app: FastAPI) -> None:
-    answer = ask(app, request("GET", "/nowhere"))
+    answer = send_request(app, request("GET", "/nowhere"))
 
     assert (answer.status, answer.code) == (404, "notFound")
     assert answer.json["detail"] == "There is nothing at this path."
 
 
 def test_an_unsupported_method_gets_the_allowed_ones(app: FastAPI) -> None:
-    answer = ask(app, request("DELETE", "/api/raise/x"))
+    answer = send_request(app, request("DELETE", "/api/raise/x"))
 
     assert (answer.status, answer.code) == (405, "methodNotAllowed")
     assert "GET" in answer.headers["allow"]
@@ -217,12 +217,12 @@ def test_an_unsupported_method_gets_the_allowed_ones(app: FastAPI) -> None:
 def test_an_incomplete_response_is_cut_and_not_finished(app: FastAPI) -> None:
     """An end would make the client take half of it for all of it."""
     with pytest.raises(KeyError):
-        ask(app, request("GET", "/api/half"))
+        send_request(app, request("GET", "/api/half"))
 
 
 @pytest.mark.parametrize("extensions", [{"websocket.http.response": {}}, {}, None], ids=["answered", "closed", "bare"])
 def test_a_websocket_that_fails_before_it_is_accepted_is_refused(app: FastAPI, extensions: Any) -> None:
-    answer = ask(app, websocket("/api/ws", extensions=extensions))
+    answer = send_request(app, websocket("/api/ws", extensions=extensions))
 
     if extensions:
         assert (answer.status, answer.code) == (500, "internal")
@@ -231,7 +231,7 @@ def test_a_websocket_that_fails_before_it_is_accepted_is_refused(app: FastAPI, e
 
 
 def test_a_websocket_that_fails_later_is_closed_with_1011(app: FastAPI) -> None:
-    answer = ask(app, websocket("/api/ws?late=1"))
+    answer = send_request(app, websocket("/api/ws?late=1"))
 
     assert answer.types == ["websocket.accept", "websocket.close"]
     assert answer.messages[-1]["code"] == problems.CLOSED_BY_FAILURE
@@ -253,7 +253,7 @@ def test_a_websocket_that_fails_after_its_end_is_not_closed_again() -> None:
         await problems.ProblemMiddleware(failing)(scope, receive, watched_send)
 
     with pytest.raises(RuntimeError):
-        ask(watched, websocket("/ws"))
+        send_request(watched, websocket("/ws"))
     assert answers == ["websocket.close"]
 
 
@@ -261,7 +261,7 @@ def test_an_exception_in_a_middleware_is_a_problem_too(caplog: pytest.LogCapture
     async def failing(_scope: Any, _receive: Receive, _send: Send) -> None:
         raise RuntimeError("secret")
 
-    answer = ask(problems.ProblemMiddleware(failing), request("GET", "/"))
+    answer = send_request(problems.ProblemMiddleware(failing), request("GET", "/"))
 
     assert (answer.status, answer.code) == (500, "internal")
     assert b"secret" not in answer.body

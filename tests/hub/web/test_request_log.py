@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
-from tests.hub.asgi_client import AsgiResponse, Headers, ask, bearer, request, websocket
+from tests.hub.asgi_client import AsgiResponse, Headers, bearer, request, send_request, websocket
 
 from onceward.http.asgi_types import App, Receive, Send
 from onceward.http.observer import HttpObserver
@@ -46,8 +46,8 @@ def answering(status: int = 200, headers: Headers = (), body: bytes = b"") -> Ap
     return app
 
 
-def asked(app: App, method: str, path: str, headers: Headers = (), **more: Any) -> AsgiResponse:
-    return ask(RequestLogMiddleware(app), request(method, path, headers, **more))
+def response_to(app: App, method: str, path: str, headers: Headers = (), **more: Any) -> AsgiResponse:
+    return send_request(RequestLogMiddleware(app), request(method, path, headers, **more))
 
 
 def test_a_check_of_a_key_is_an_event_with_a_plain_name_and_its_fields(log: io.StringIO) -> None:
@@ -59,7 +59,7 @@ def test_a_check_of_a_key_is_an_event_with_a_plain_name_and_its_fields(log: io.S
 
 
 def test_a_request_is_one_complete_log_line(log: io.StringIO) -> None:
-    answered = asked(answering(201, (REPLAYED,), b"12345"), "POST", "/api/v1/topics")
+    answered = response_to(answering(201, (REPLAYED,), b"12345"), "POST", "/api/v1/topics")
     (line,) = lines(log)
 
     assert line.pop("time").endswith("Z")
@@ -81,8 +81,8 @@ def test_a_request_is_one_complete_log_line(log: io.StringIO) -> None:
 def test_a_log_line_never_has_a_token_a_key_or_a_query(log: io.StringIO) -> None:
     secret = "s3cret-that-must-not-be-seen"  # noqa: S105  # for this test
     headers = (*bearer(secret), (b"idempotency-key", secret.encode()), (b"cookie", secret.encode()))
-    asked(answering(body=secret.encode()), "POST", f"/x?token={secret}", headers)
-    ask(
+    response_to(answering(body=secret.encode()), "POST", f"/x?token={secret}", headers)
+    send_request(
         RequestLogMiddleware(refusing),
         websocket(f"/ws?token={secret}", headers, offered=["onceward", f"onceward.bearer.{secret}"]),
     )
@@ -92,7 +92,7 @@ def test_a_log_line_never_has_a_token_a_key_or_a_query(log: io.StringIO) -> None
 
 
 def test_a_path_cannot_send_control_characters_to_the_terminal(log: io.StringIO) -> None:
-    asked(answering(), "GET", "/x", raw_path=b"/\x1b[31m\xff\n" + b"y" * 5000)
+    response_to(answering(), "GET", "/x", raw_path=b"/\x1b[31m\xff\n" + b"y" * 5000)
     (line,) = lines(log)
 
     assert line["path"].startswith("/\\x1b[31m\\xff\\ny")
@@ -101,14 +101,14 @@ def test_a_path_cannot_send_control_characters_to_the_terminal(log: io.StringIO)
 
 @pytest.mark.parametrize("sent", [b"abc", b"A-1_b.c:d", b"x" * 64])
 def test_a_valid_request_id_of_the_client_is_used(log: io.StringIO, sent: bytes) -> None:
-    answered = asked(answering(), "GET", "/x", ((b"x-request-id", sent),))
+    answered = response_to(answering(), "GET", "/x", ((b"x-request-id", sent),))
 
     assert answered.headers["x-request-id"] == lines(log)[0]["request_id"] == sent.decode()
 
 
 @pytest.mark.parametrize("sent", [b"", b"a b", b"x" * 65, b"\x1b[31m", b"a\n", b"\xff"], ids=repr)
 def test_any_other_request_id_is_replaced(log: io.StringIO, sent: bytes) -> None:
-    answered = asked(answering(), "GET", "/x", ((b"x-request-id", sent),))
+    answered = response_to(answering(), "GET", "/x", ((b"x-request-id", sent),))
 
     assert answered.headers["x-request-id"] == lines(log)[0]["request_id"] != sent.decode("latin-1")
     assert len(answered.headers["x-request-id"]) == 16
@@ -123,7 +123,7 @@ def test_log_lines_during_a_request_have_its_id(log: io.StringIO) -> None:
         await RequestLogMiddleware(app)(scope, receive, send)
         logging.getLogger("onceward.http").warning("later")
 
-    ask(served, request("GET", "/x", ((b"x-request-id", b"abc"),)))
+    send_request(served, request("GET", "/x", ((b"x-request-id", b"abc"),)))
     check, _, later = lines(log)
 
     assert (check["event"], check["status"], check["cached"]) == ("idempotency_check", "in_doubt", False)
@@ -136,7 +136,7 @@ async def failing(_scope: Any, _receive: Receive, _send: Send) -> None:
 
 
 def test_an_exception_is_a_line_with_500_and_one_with_the_traceback(log: io.StringIO) -> None:
-    answered = asked(failing, "GET", "/x", ((b"x-request-id", b"abc"),))
+    answered = response_to(failing, "GET", "/x", ((b"x-request-id", b"abc"),))
     trace, line = lines(log)
 
     assert (answered.status, line["status"]) == (500, 500)
@@ -180,7 +180,7 @@ before = 0.0
 def test_a_websocket_is_one_log_line_at_its_end(log: io.StringIO, app: App, status: int, code: int | None) -> None:
     global before  # noqa: PLW0603  # the streams that other tests left open
     before = open_streams()
-    answered = ask(RequestLogMiddleware(app), websocket("/ws"))
+    answered = send_request(RequestLogMiddleware(app), websocket("/ws"))
     line = lines(log)[-1]
 
     assert (line["event"], line["path"]) == ("websocket", "/ws")
@@ -194,7 +194,7 @@ def test_a_client_that_disconnects_before_the_response_is_logged_too(log: io.Str
     async def silent(scope: Any, receive: Receive, send: Send) -> None:
         pass
 
-    asked(silent, "GET", "/x")
+    response_to(silent, "GET", "/x")
 
     assert lines(log)[0]["status"] == 499
 
@@ -210,7 +210,7 @@ def test_uvicorn_uses_the_hubs_log_format_and_its_access_log_is_dropped(log: io.
 
 def test_the_configured_level_is_used(log: io.StringIO) -> None:
     configure("json", "warning", log)
-    asked(answering(), "GET", "/x")
+    response_to(answering(), "GET", "/x")
 
     assert lines(log) == []
 
@@ -224,7 +224,7 @@ def test_a_terminal_gets_text_and_any_other_output_json(log: io.StringIO, log_fo
     del log
     terminal = Terminal()
     configure(log_format, "info", terminal)
-    asked(answering(), "GET", "/x")
+    response_to(answering(), "GET", "/x")
 
     assert terminal.getvalue().startswith("{") == is_json
     assert "/x" in terminal.getvalue()

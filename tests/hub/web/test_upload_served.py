@@ -65,7 +65,7 @@ def connected(hub: RunningHub) -> socket.socket:
     return connection
 
 
-def ask(*headers: str) -> bytes:
+def send_request(*headers: str) -> bytes:
     lines = [f"POST {UPLOADS} HTTP/1.1", "Host: 127.0.0.1", f"Content-Type: {KIND}", *headers]
     return "\r\n".join([*lines, "", ""]).encode()
 
@@ -97,7 +97,7 @@ def test_a_large_upload_and_its_download_need_constant_memory(hub: RunningHub, d
 def test_a_client_that_disconnects_leaves_nothing(hub: RunningHub, data_dir: Path, key: str) -> None:
     attached = count(hub)
     with connected(hub) as connection:
-        connection.sendall(ask(f"{key}Content-Length: {LARGE}") + HEAD)
+        connection.sendall(send_request(f"{key}Content-Length: {LARGE}") + HEAD)
         for _ in range(3):
             connection.sendall(b"x" * MEGABYTE)
         if not key:
@@ -114,11 +114,11 @@ def test_an_upload_over_the_limit_is_refused_early_and_the_connection_ends_clean
     attached = count(hub)
     with connected(hub) as connection:
         # Announced: nothing needs to be sent at all.
-        connection.sendall(ask(f"Content-Length: {2 * LIMIT}") + HEAD)
+        connection.sendall(send_request(f"Content-Length: {2 * LIMIT}") + HEAD)
         assert _answered(connection) == 413
     with connected(hub) as connection:
         # Not announced: it is told as soon as it is too much, to a client that goes on sending, too.
-        connection.sendall(ask("Transfer-Encoding: chunked"))
+        connection.sendall(send_request("Transfer-Encoding: chunked"))
         for data in (HEAD, *[b"x" * MEGABYTE] * (LIMIT // MEGABYTE + 10)):
             connection.sendall(b"%x\r\n%b\r\n" % (len(data), data))
         assert _answered(connection) == 413

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 
-from tests.store.gated_store import BlockableStore
+from tests.store.blockable_store import BlockableStore
 
 from onceward.core.claim import Write, WriteResult
 from onceward.store.dispatch.batcher import Batcher

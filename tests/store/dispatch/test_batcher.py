@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.store.blockable_store import BlockableStore, begin, block, refuse_key, settle
 from tests.store.dispatch.pipelined_store import result_of
-from tests.store.gated_store import BlockableStore, begin, block, refuse_key, settle
 from tests.waiting import soon, until
 
 from onceward import errors

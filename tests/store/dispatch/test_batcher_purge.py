@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.store.gated_store import begin, block, settle
+from tests.store.blockable_store import begin, block, settle
 from tests.waiting import until
 
 from onceward import Ledger, open_ledger

@@ -8,8 +8,8 @@ import time
 from contextlib import closing
 
 import pytest
+from tests.store.blockable_store import BlockableStore, begin, block, refuse_key
 from tests.store.dispatch.pipelined_store import PipelinedMemoryStore, run, write_on
-from tests.store.gated_store import BlockableStore, begin, block, refuse_key
 from tests.waiting import soon, until
 
 from onceward import errors

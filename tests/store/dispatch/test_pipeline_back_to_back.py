@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from tests.store.blockable_store import begin, refuse_key, settle
 from tests.store.dispatch.pipelined_store import PipelinedMemoryStore, run, write_on
-from tests.store.gated_store import begin, refuse_key, settle
 from tests.waiting import soon
 
 from onceward import errors

@@ -9,8 +9,8 @@ import weakref
 
 import pytest
 from tests.hub.blobs.blob_io import open_files
+from tests.store.blockable_store import begin, block, settle
 from tests.store.dispatch.pipelined_store import PipelinedMemoryStore, run, run_in_thread, start, write_on
-from tests.store.gated_store import begin, block, settle
 from tests.waiting import soon, until
 
 import onceward.store.dispatch.inflight

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.store.blockable_store import begin, block, refuse_key
 from tests.store.dispatch.pipelined_store import PipelinedMemoryStore, run, run_in_thread, write_on
-from tests.store.gated_store import begin, block, refuse_key
 from tests.waiting import soon
 
 from onceward import errors

@@ -7,8 +7,8 @@ import sys
 from types import CodeType, FrameType
 
 import pytest
+from tests.store.blockable_store import begin, block
 from tests.store.dispatch.pipelined_store import PipelinedMemoryStore, result_of, run, run_in_thread, write_on
-from tests.store.gated_store import begin, block
 from tests.waiting import soon, until
 
 import onceward.store.dispatch.inflight

@@ -141,7 +141,7 @@ def test_a_script_that_the_server_forgot_is_loaded_and_unprocessed_writes_are_se
     redis: RedisStore, redis_server: RedisServer
 ) -> None:
     redis.commit([begin("before")])
-    redis_server.ask("SCRIPT", "FLUSH")
+    redis_server.execute("SCRIPT", "FLUSH")
 
     sent_batch = require_sent(start(redis, begin("a"), begin("b")))
     while not sent_batch.poll():
@@ -155,7 +155,7 @@ def test_a_script_that_the_server_forgot_is_loaded_and_unprocessed_writes_are_se
 def test_a_loop_does_not_notice_that_the_server_forgot_the_script(redis: RedisStore, redis_server: RedisServer) -> None:
     async def main(batcher: Batcher) -> None:
         assert (await written(batcher, begin("a"))).applied
-        redis_server.ask("SCRIPT", "FLUSH")
+        redis_server.execute("SCRIPT", "FLUSH")
         results = await asyncio.gather(*(written(batcher, begin(f"k{n}")) for n in range(20)))
         assert all(result.applied for result in results)
 
@@ -167,7 +167,7 @@ def test_a_connection_that_the_server_closed_while_idle_fails_no_caller_of_a_loo
 ) -> None:
     async def main(batcher: Batcher) -> None:
         assert (await written(batcher, begin("a"))).applied
-        redis_server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        redis_server.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         assert (await written(batcher, begin("b"))).applied
 
     on_loop(redis, main)
@@ -221,8 +221,8 @@ def test_a_frozen_server_is_given_up_by_the_thread_when_others_need_the_store() 
 def test_a_refused_command_fails_only_its_own_write(redis: RedisStore, redis_server: RedisServer) -> None:
     async def main(batcher: Batcher) -> None:
         await written(batcher, begin("foreign"))
-        (name,) = redis_server.ask("KEYS", "*:e:*foreign*")[-1:]
-        redis_server.ask("SET", name, "something else")
+        (name,) = redis_server.execute("KEYS", "*:e:*foreign*")[-1:]
+        redis_server.execute("SET", name, "something else")
         results = await asyncio.gather(
             written(batcher, begin("foreign")), written(batcher, begin("neighbour")), return_exceptions=True
         )
@@ -375,7 +375,7 @@ def test_the_timeout_counts_from_the_sending(postgres: PostgresStore) -> None:
 
 
 def test_without_permission_to_ask_for_replicas_nothing_is_pipelined(redis_server: RedisServer) -> None:
-    redis_server.ask("ACL", "SETUSER", "shy", "on", ">secret", "~*", "+@all", "-info")
+    redis_server.execute("ACL", "SETUSER", "shy", "on", ">secret", "~*", "+@all", "-info")
     try:
         url = redis_server.fresh_url().replace("redis://", "redis://shy:secret@")
         with closing(RedisStore(f"{url}&volatile=ok")) as store:
@@ -383,4 +383,4 @@ def test_without_permission_to_ask_for_replicas_nothing_is_pipelined(redis_serve
             assert start(store, begin("k")) is None
             assert store.commit([begin("k")])[0].applied
     finally:
-        redis_server.ask("ACL", "DELUSER", "shy")
+        redis_server.execute("ACL", "DELUSER", "shy")

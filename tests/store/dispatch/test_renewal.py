@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tests.store.gated_store import SECOND, BlockableStore, begin, block, settle
+from tests.store.blockable_store import SECOND, BlockableStore, begin, block, settle
 from tests.waiting import until
 
 from onceward import errors

@@ -33,12 +33,12 @@ def store(url: str) -> Iterator[RedisStore]:
 
 def changes(server: RedisServer) -> tuple[int, int]:
     """Return the server's own counters of writes: changes of its data, and the size of its log."""
-    info = server.ask("INFO")
+    info = server.execute("INFO")
     return info["rdb_changes_since_last_save"], info["aof_current_size"]
 
 
 def scripts_run(server: RedisServer) -> int:
-    calls: int = server.ask("INFO", "commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
+    calls: int = server.execute("INFO", "commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
     return calls
 
 
@@ -108,7 +108,7 @@ def test_a_refused_batch_writes_nothing(store: RedisStore, redis_server: RedisSe
 def test_a_forgotten_script_costs_one_more_round_trip(
     proxied: RedisStore, proxy: TcpProxy, redis_server: RedisServer
 ) -> None:
-    redis_server.ask("SCRIPT", "FLUSH")
+    redis_server.execute("SCRIPT", "FLUSH")
 
     results = proxied.commit([begin(key) for key in KEYS])
 
@@ -139,13 +139,13 @@ def test_every_name_has_its_bucket_and_purge_keeps_the_counters(
             held = entry_of(result, applied=True)
             store.commit([append(held.version, 1, b"chunk", key=held.key)])
             store.commit([move(Verb.SETTLE, held.version, held.key, outcome=Outcome(chunks=1))])
-        names = redis_server.ask("KEYS", f"{prefix_of(url)}:*")
+        names = redis_server.execute("KEYS", f"{prefix_of(url)}:*")
         clock.advance(10**6)
 
         assert all(re.match(rb"t\d+:\{[0-9a-f]{2}\}:", name) for name in names)
         assert store.purge(5) == 5
         assert store.purge(500) == len(KEYS) - 5
-        left = redis_server.ask("KEYS", f"{prefix_of(url)}:*")
+        left = redis_server.execute("KEYS", f"{prefix_of(url)}:*")
         assert {name.rpartition(b":")[2] for name in left} == {b"version", b"schema", b"readable_from", b"upgraded_to"}
 
 
@@ -168,7 +168,9 @@ def test_versions_stay_above_the_entry_when_the_counter_is_lost(
     with closing(RedisStore(url, clock)) as store:
         first = entry_of(store.commit([begin()])[0], applied=True)
         store.commit([move(Verb.FAIL, first.version)])
-        redis_server.ask("DEL", *(name.decode() for name in redis_server.ask("KEYS", f"{prefix_of(url)}:*:version")))
+        redis_server.execute(
+            "DEL", *(name.decode() for name in redis_server.execute("KEYS", f"{prefix_of(url)}:*:version"))
+        )
         clock.advance(-3600)
 
         assert entry_of(store.commit([begin()])[0], applied=True).version > first.version
@@ -179,13 +181,13 @@ def test_an_entry_deleted_by_hand_leaves_nothing_behind_after_a_purge(
 ) -> None:
     with closing(RedisStore(url, clock)) as store:
         store.commit([begin("gone"), begin("kept")])
-        (name,) = redis_server.ask("KEYS", f"{prefix_of(url)}:*:e:*gone")
-        redis_server.ask("DEL", name)
+        (name,) = redis_server.execute("KEYS", f"{prefix_of(url)}:*:e:*gone")
+        redis_server.execute("DEL", name)
         assert [entry.key for entry in store.scan(None, None, "", 10).entries] == ["kept"]
         clock.advance(10**6)
 
         assert store.purge(10) == 1
-        assert redis_server.ask("KEYS", f"{prefix_of(url)}:*:all") == []
+        assert redis_server.execute("KEYS", f"{prefix_of(url)}:*:all") == []
 
 
 def test_a_scan_for_unfinished_entries_reads_only_those(url: str, redis_server: RedisServer) -> None:

@@ -38,7 +38,7 @@ def own_server() -> Iterator[RedisServer]:
 
 
 def scripts_run(server: RedisServer) -> int:
-    calls: int = server.ask("INFO", "commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
+    calls: int = server.execute("INFO", "commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
     return calls
 
 
@@ -68,7 +68,7 @@ def test_a_connection_that_the_server_closed_while_idle_fails_no_call(
     store: RedisStore, redis_server: RedisServer
 ) -> None:
     store.commit([begin()])
-    redis_server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    redis_server.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
     assert not store.commit([begin()])[0].applied
 
@@ -78,7 +78,7 @@ def test_a_claim_is_settled_after_the_server_closed_the_idle_connection(
 ) -> None:
     """The claim cache is dropped with the connection, and the settle has to work without it."""
     held = entry_of(store.commit([begin()])[0], applied=True)
-    redis_server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    redis_server.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
     settled = store.commit([move(Verb.SETTLE, held.version)])[0]
 
@@ -105,8 +105,8 @@ def test_foreign_data_under_one_of_our_names_fails_only_its_own_write(
     url: str, store: RedisStore, redis_server: RedisServer
 ) -> None:
     store.commit([begin("foreign")])
-    (name,) = redis_server.ask("KEYS", f"{prefix_of(url)}:*:e:*")
-    redis_server.ask("SET", name, "something else")
+    (name,) = redis_server.execute("KEYS", f"{prefix_of(url)}:*:e:*")
+    redis_server.execute("SET", name, "something else")
     neighbour = begin("neighbour")
 
     with pytest.raises(BatchFailed):
@@ -120,12 +120,12 @@ def test_a_server_without_memory_refuses_whole_writes_and_still_serves_reads(own
     with closing(RedisStore(own_server.fresh_url())) as store:
         held = entry_of(store.commit([begin()])[0], applied=True)
         settle, other = move(Verb.SETTLE, held.version, outcome=Outcome(body=b"x" * 60_000)), begin("other")
-        own_server.ask("CONFIG", "SET", "maxmemory", 1)
+        own_server.execute("CONFIG", "SET", "maxmemory", 1)
         with pytest.raises(errors.StoreUnavailable, match="maxmemory"):
             store.commit([other])
         assert store.read([held.ref, Ref(SCOPE, "other")]).entries == (held, None)
         assert store.scan(None, Status.COMPLETED, "", 10).entries == ()
-        own_server.ask("CONFIG", "SET", "maxmemory", 0)
+        own_server.execute("CONFIG", "SET", "maxmemory", 0)
 
         assert [result.applied for result in store.commit([settle, other])] == [True, True]
 

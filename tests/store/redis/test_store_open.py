@@ -44,7 +44,7 @@ def test_a_volatile_server_warns_once_and_refuses_irreversible_effects(
         with pytest.raises(BatchFailed):
             store.commit([begin("neighbour"), begin("irreversible", repeatable=False)])
         assert store.read([Ref(SCOPE, "irreversible"), Ref(SCOPE, "neighbour")]).entries == (None, None)
-        server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        server.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         store.read([])
 
         assert [(record.name, record.levelno) for record in caplog.records] == [
@@ -64,13 +64,13 @@ def test_a_durable_server_causes_no_warning(store: RedisStore, caplog: pytest.Lo
 
 def test_a_newer_schema_is_refused_and_nothing_is_written(url: str, redis_server: RedisServer) -> None:
     name = f"{prefix_of(url)}:{{00}}:schema"
-    redis_server.ask("SET", name, 2)
+    redis_server.execute("SET", name, 2)
     with closing(RedisStore(url)) as store:
         for _ in range(2):
             with pytest.raises(errors.SchemaTooNew):
                 store.commit([begin()])
 
-    assert redis_server.ask("KEYS", f"{prefix_of(url)}:*") == [name.encode()]
+    assert redis_server.execute("KEYS", f"{prefix_of(url)}:*") == [name.encode()]
 
 
 _OPEN_AND_CLAIM = """

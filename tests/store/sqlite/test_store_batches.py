@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.store.gated_store import begin, settle
+from tests.store.blockable_store import begin, settle
 
 import onceward.store.sqlite.store
 from onceward.core.claim import Ref, Status

@@ -52,11 +52,11 @@ Check = Callable[..., IdempotencyCheckResult]
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres", "redis"], indirect=True)
 def test_a_duplicate_gets_the_stored_response(cache: IdempotencyCache, check: Check) -> None:
-    first, meanwhile = check(), check()
+    first, running_concurrently = check(), check()
     do(cache.mark_complete("tenant:key", "hello", '{"status": "processing"}'))
     after = check()
 
-    assert [first.status, meanwhile.status, after.status] == [STARTED, PROCESSING, COMPLETED]
+    assert [first.status, running_concurrently.status, after.status] == [STARTED, PROCESSING, COMPLETED]
     assert after.cached_response == '{"status": "processing"}'
 
 

@@ -194,7 +194,7 @@ _WAITING = text("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' A
 
 
 @contextmanager
-def meanwhile(database: Database, move: Callable[[Transaction], object]) -> Iterator[list[object]]:
+def running_concurrently(database: Database, move: Callable[[Transaction], object]) -> Iterator[list[object]]:
     """Runs it in a thread until it waits for a lock; after the block, to its end. The list holds what came of it."""
     came: list[object] = []
 
@@ -238,7 +238,9 @@ def test_of_two_concurrent_transitions_the_first_one_wins(database: Database) ->
             turn = running(tx, session=f"{number}")
         with ExitStack() as stack, database.write() as tx:
             assert MOVES[first](tx, turn), (first, second)
-            came = stack.enter_context(meanwhile(database, lambda tx, turn=turn, move=MOVES[second]: move(tx, turn)))  # type: ignore[misc]  # bound here
+            came = stack.enter_context(
+                running_concurrently(database, lambda tx, turn=turn, move=MOVES[second]: move(tx, turn))  # type: ignore[misc]
+            )
 
         assert came == [False], (first, second)
 
@@ -253,7 +255,7 @@ def test_a_message_concurrent_with_the_response_of_a_turn_does_not_queue_behind_
         assert transitions.respond(tx, turn, '"x"', NOW, delivered=True)
         assert transitions.next_turn(tx, turn) is None
         came = stack.enter_context(
-            meanwhile(database, lambda tx: receive(tx, message, Intake(), now_utc(), NO_OPINION))
+            running_concurrently(database, lambda tx: receive(tx, message, Intake(), now_utc(), NO_OPINION))
         )
 
     (received,) = came
