@@ -1,4 +1,4 @@
-"""Which failed tests CI asks once more, and what it makes of the answer."""
+"""The rerun of failed tests in CI: which tests are rerun, and how its result is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule for subjects of commits can fail, and says what to do."""
+"""The rule for commit subjects can fail, and its message says what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples run as they are, and do what they say."""
+"""The examples run unchanged, and do what they say."""
 
 from __future__ import annotations
 

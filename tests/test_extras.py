@@ -1,4 +1,4 @@
-"""Without the packages of an extra, what needs them says which extra to install."""
+"""Without the packages of an extra, the error names the extra to install."""
 
 from __future__ import annotations
 

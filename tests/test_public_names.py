@@ -1,4 +1,4 @@
-"""The promises of the public face: examples, documentation and outside checks use exactly these."""
+"""The guarantees of the public API: examples, documentation and external checks use exactly these names."""
 
 from __future__ import annotations
 

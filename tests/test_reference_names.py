@@ -1,4 +1,4 @@
-"""The reference names what exists: every dotted name resolves, and every function takes the arguments that it shows."""
+"""The reference is correct: every dotted name resolves, and every function takes the arguments that it shows."""
 
 from __future__ import annotations
 

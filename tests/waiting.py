@@ -23,10 +23,10 @@ _never = threading.Event()
 
 
 def until(check: Callable[[], T | None], what: str = "", *, seconds: float = SECONDS_MAX) -> T:
-    """The first answer of `check` that is true; fails, with `what` was waited for, when none comes in time."""
+    """Return the first true result of `check`; fail with `what` if none comes in time."""
     deadline = time.monotonic() + seconds
     while not (found := check()):
-        assert time.monotonic() < deadline, what or "what was waited for never came"
+        assert time.monotonic() < deadline, what or "the wait timed out"
         _never.wait(_POLL_SECONDS)
     return found
 
@@ -42,7 +42,7 @@ async def soon(
         found = await seen if isinstance(seen, Awaitable) else seen
         if found:
             return found
-        assert loop.time() < deadline, what or "what was waited for never came"
+        assert loop.time() < deadline, what or "the wait timed out"
         turn = loop.create_future()
         loop.call_later(_POLL_SECONDS, turn.set_result, None)
         await turn

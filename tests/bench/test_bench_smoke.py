@@ -1,4 +1,4 @@
-"""The bench itself is kept working: a tiny run gives the whole table, and the verdicts follow from the figures."""
+"""Smoke test of the benchmarks: a tiny run prints the whole table, and the verdicts follow from the figures."""
 
 import shutil
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""The bench of the middleware measures what it says: same servers, right answers, verdicts that follow."""
+"""The middleware benchmark: same servers for all contestants, correct responses, and verdicts from the figures."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The traces show what they say: the calls of all threads, the functions of the package, and medians of the rounds."""
+"""The trace benchmark: calls of all threads, functions of the package, and medians of the rounds."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The bench of turns measures what it says: every delta reaches everybody, and the tables show ratios and reasons."""
+"""The turns benchmark: every delta reaches every follower, and the tables show ratios and reasons."""
 
 import socket
 

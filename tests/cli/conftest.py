@@ -1,4 +1,4 @@
-"""The command inside of the test's own process, on a hub that runs and on a data folder."""
+"""The command inside the test's own process, on a running hub and on a data folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each exit code that the reference documents, from the real command, and one line of error with each failure."""
+"""Every documented exit code, from the real command, with one line of error for each failure."""
 
 from __future__ import annotations
 

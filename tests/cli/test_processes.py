@@ -1,4 +1,4 @@
-"""The command as a process: interrupted, on a terminal, in a pipe, and beside a hub that runs."""
+"""The command as a process: interrupted, on a terminal, in a pipe, and beside a running hub."""
 
 from __future__ import annotations
 

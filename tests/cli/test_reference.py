@@ -1,4 +1,4 @@
-"""The reference leaves nothing out: every command, every option, every setting with its default."""
+"""The reference is complete: every command, every option, every setting with its default."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: how it answers wrong use, what it imports, and that it works as a user starts it."""
+"""The command line: wrong use, imports, and starting it as a user does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every interleaving of three callers on one key keeps the promises, and planted bugs break them."""
+"""Every interleaving of three callers on one key keeps the guarantees, and planted bugs break them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON as every row, event and answer has it: what the standard encoder writes, made with less work."""
+"""Compact JSON for rows, events and responses: the output of the standard encoder with less work."""
 
 from __future__ import annotations
 

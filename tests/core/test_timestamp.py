@@ -1,4 +1,4 @@
-"""Moments as text sort as time does, and come back to the microsecond."""
+"""Timestamps as text sort like time, and are read back to the microsecond."""
 
 from __future__ import annotations
 

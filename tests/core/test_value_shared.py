@@ -1,4 +1,4 @@
-"""A value may hold the same part in many places, each of which is written out: a few lines of code make an endless one."""
+"""Values with shared parts: each occurrence is written out, so a few lines of code can make an endless one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An ASGI server of one request, in this process: its client may leave, and its call may be cancelled, at any moment."""
+"""An in-process ASGI server for one request: its client may leave, and its call may be cancelled, at any time."""
 
 from __future__ import annotations
 

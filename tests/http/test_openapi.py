@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the middleware adds, and keeps everything that the application says itself."""
+"""The OpenAPI document describes what the middleware adds, and keeps everything that the application declares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Problem answers: what programs look at, and the sentences that people know."""
+"""Problem responses: the fields for programs, and the sentences for people."""
 
 from __future__ import annotations
 

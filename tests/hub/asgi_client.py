@@ -1,4 +1,4 @@
-"""Asks an ASGI application without a server: one request, or one WebSocket, and all that it answers."""
+"""An ASGI client without a server: one request, or one WebSocket, and the complete response."""
 
 from __future__ import annotations
 

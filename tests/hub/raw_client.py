@@ -1,4 +1,4 @@
-"""Requests to a hub over sockets of their own, their whole answers, and which of its processes gave them."""
+"""Requests to a hub over separate sockets, their complete responses, and the worker that sent each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hub with tasks for the tests, and short ways to say what they send it."""
+"""A hub with tasks for the tests, and helpers for requests to it."""
 
 from __future__ import annotations
 

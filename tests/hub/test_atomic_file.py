@@ -1,4 +1,4 @@
-"""A new file is there whole or not at all, and takes nobody's place."""
+"""A new file appears completely or not at all, and never replaces another by accident."""
 
 from __future__ import annotations
 

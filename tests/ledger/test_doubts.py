@@ -1,4 +1,4 @@
-"""Doubts surface on their own: lapsed claims go in doubt in the background, the log says so, and `on_doubt` hears of it once."""
+"""Lapsed claims go in doubt in the background, with a log line and one call of `on_doubt`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead is proof: only a checker that can see the holder's process may call it dead."""
+"""A proof of death: only a process that can see the holder's process may call it dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies and chunks given to the ledger's verbs as something that holds bytes: what is kept is those bytes."""
+"""Bodies and chunks given to the ledger as any bytes-like object are stored as bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compensatable effects: an attempt is taken back before the next one runs, however the undo itself goes."""
+"""Compensatable effects: an attempt is undone before the next one runs, however the undo itself ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An exception that cannot say what it is: what it means is recorded all the same, and the caller gets that very one."""
+"""Exceptions whose text cannot be read: they are recorded, and the caller gets the original."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server on a real socket that does what its script says, request by request, and remembers what it saw."""
+"""A server on a real socket that follows a script, request by request, and records the requests."""
 
 from __future__ import annotations
 

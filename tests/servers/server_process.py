@@ -1,4 +1,4 @@
-"""A server process that outlives neither the tests nor its folder, however they end: what all such servers have alike."""
+"""A server process that is stopped with the tests, however they end, and whose folder is removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests are lent databases that others had before them: each is as if it were new."""
+"""Reused databases look new to each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The world outside, where effects happen and are counted. It can be told to refuse old versions, and can be asked."""
+"""The simulated outside world: it counts effects, can refuse old versions, and can be queried."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A simulated site: handlers of every mood behind the middleware, clients that retry, and what must hold of both."""
+"""A simulated site: handlers of every kind behind the middleware, retrying clients, and their invariants."""
 
 from __future__ import annotations
 

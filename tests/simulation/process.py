@@ -1,4 +1,4 @@
-"""A simulated process: a ledger on a dispatcher of its own, a clock of its own, and callers on its loop and its threads."""
+"""A simulated process: a ledger with its own dispatcher and clock, and callers on its loop and its threads."""
 
 from __future__ import annotations
 

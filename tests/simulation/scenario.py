@@ -1,4 +1,4 @@
-"""One seed, one story: who is there, what they ask for, what goes wrong; then peace, in which everything must end."""
+"""One scenario for each seed: processes, calls and faults; then a quiet period in which everything must end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One fault at every boundary of a story, one after the other: enumerated, not sampled."""
+"""One fault at every boundary of a scenario, one after the other: enumerated, not sampled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients, handlers, processes and the store fail by a seed, and the promises hold; planted bugs are found."""
+"""Clients, handlers, processes and the store fail by a seed, and the guarantees hold; planted bugs are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The production ledger and `run` keep their promises in every story the simulator can think of."""
+"""The production ledger and `run` keep their guarantees in every simulated scenario."""
 
 from __future__ import annotations
 

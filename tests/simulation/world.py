@@ -1,4 +1,4 @@
-"""Time, and everything that happens in it. Events are taken in order of their moment; nothing runs beside them."""
+"""Simulated time, and the events in it. Events run one by one in the order of their time."""
 
 from __future__ import annotations
 

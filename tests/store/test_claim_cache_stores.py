@@ -1,4 +1,4 @@
-"""Answers that a store puts together from what it remembers of its claims: each is what is there, or is asked for."""
+"""Results that a store builds from its claim cache: each equals the stored entry, or is read from the store."""
 
 from __future__ import annotations
 

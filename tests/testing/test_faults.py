@@ -1,4 +1,4 @@
-"""The kit for users' own tests: faults come when and where they were ordered, and nowhere else."""
+"""The testing kit: faults occur exactly where and when they were requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls that go wrong: what may be repeated, what may not, and how it is found out."""
+"""Failed calls: which may be repeated, and how reconcile and check find out."""
 
 # ruff: noqa: ARG001  # Tools have arguments because their calls differ by them.
 

@@ -1,4 +1,4 @@
-"""Tools as plain functions, as frameworks look at them and call them."""
+"""Tools as plain functions, as frameworks inspect and call them."""
 
 # ruff: noqa: ARG001  # Tools have arguments because their calls differ by them.
 

@@ -1,4 +1,4 @@
-"""Declaring tools: what has to be said, and what cannot be."""
+"""Declarations of tools: required options, and invalid ones."""
 
 # ruff: noqa: ARG005  # Tools have arguments because their calls differ by them.
 

@@ -1,4 +1,4 @@
-"""Calling tools: one effect for one key, and the same answer for everyone who asks."""
+"""Calls of tools: one effect for one key, and the same result for every caller."""
 
 # ruff: noqa: ARG001  # Tools have arguments because their calls differ by them.
 

@@ -1,4 +1,4 @@
-"""Compensatable tools: what they did is taken back once, and then they may run again."""
+"""Compensatable tools: a call is undone once, and may then run again."""
 
 # ruff: noqa: ARG001  # Tools have arguments because their calls differ by them.
 

@@ -1,4 +1,4 @@
-"""`onceward claims`: an operator sees what is in doubt and ends it, once, by what they looked at."""
+"""`onceward claims`: an operator lists claims in doubt and resolves exactly the one that was shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`onceward ingest`: archives into entries, on a hub that runs and on a data folder."""
+"""`onceward ingest`: archives into entries, on a running hub and on a data folder."""
 
 from __future__ import annotations
 

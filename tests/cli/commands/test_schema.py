@@ -1,4 +1,4 @@
-"""`onceward schema`: one role makes the tables, another uses them, and the second makes nothing."""
+"""`onceward schema`: one role creates the tables, and another one uses them without that right."""
 
 from __future__ import annotations
 

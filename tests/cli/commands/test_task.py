@@ -1,4 +1,4 @@
-"""Tasks and attachments by command: the same stories on a hub that runs and straight on a data folder."""
+"""Commands for tasks and attachments, against a running hub and directly on a data folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`onceward token`: made before the hub first runs, shown once, listed without secrets, revoked by id or name."""
+"""`onceward token`: created before the hub first runs, shown once, listed without secrets, revoked by id or name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers under load from clients that retry, while one after the other is killed; and what must hold in the end."""
+"""Workers under load from retrying clients, while one after the other is killed; and the invariants at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One request over a socket of its own, and its whole answer. A connection that is cut gives no answer."""
+"""One request over its own socket, and its complete response. A cut connection gives no response."""
 
 from __future__ import annotations
 

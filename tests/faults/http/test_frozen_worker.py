@@ -1,4 +1,4 @@
-"""SIGSTOP past the lease: a worker wakes up with an answer that is no longer its to give."""
+"""SIGSTOP past the lease: a worker wakes up with a response that it may no longer send."""
 
 from __future__ import annotations
 

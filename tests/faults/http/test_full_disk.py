@@ -1,4 +1,4 @@
-"""No space left for the SQLite file of a worker: what is kept is still replayed, and the rest is told to come again."""
+"""No space left for the SQLite file of a worker: stored responses still replay, other requests are told to retry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A duplicate joins a body that another process is still sending, and something happens to that process."""
+"""A duplicate joins a body that another process is still sending, and that process fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message to the store or its answer is lost, wherever there is one: nobody outside notices."""
+"""Every write to the store, or its result, is lost once: no client notices."""
 
 from __future__ import annotations
 

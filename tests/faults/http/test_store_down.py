@@ -1,4 +1,4 @@
-"""The store fails before, during and after the handler, and comes back: no false answer, no second run, nothing lost."""
+"""The store fails before, during and after the handler, and comes back: no false response and no second run."""
 
 from __future__ import annotations
 

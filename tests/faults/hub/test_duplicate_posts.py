@@ -1,4 +1,4 @@
-"""The same thing posted by many at once, across processes, is one row and one event."""
+"""The same thing posted concurrently by many clients, across processes, is one row and one event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inserts under fire: a worker that is killed behind the commit, and the mode that is switched under load."""
+"""Inserts under faults: a worker killed after the commit, and mode switches under load."""
 
 from __future__ import annotations
 

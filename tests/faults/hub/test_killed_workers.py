@@ -1,4 +1,4 @@
-"""Workers killed (SIGKILL) at the moments that matter: nothing is written twice, and no event is lost or repeated."""
+"""Workers killed (SIGKILL) at critical points: nothing is written twice, and no event is lost or repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores that fail under a running hub and come back: it says so, writes nothing by halves, and recovers by itself."""
+"""Stores that fail under a running hub and come back: it reports it, leaves no half writes, and recovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that tells a test each time it is about to be asked and each time it was."""
+"""A store that calls a hook before and after every call."""
 
 from __future__ import annotations
 

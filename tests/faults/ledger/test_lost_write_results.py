@@ -1,4 +1,4 @@
-"""The store's answer is lost after the write was applied, or the request before it: no second effect, no false conflict."""
+"""A write, or its result, is lost: no second effect, no false conflict."""
 
 from __future__ import annotations
 

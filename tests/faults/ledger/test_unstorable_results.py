@@ -1,4 +1,4 @@
-"""The effect happened and its result cannot be kept: it counts as done, is never stuck and never runs again."""
+"""Results that cannot be stored: the effect counts as done, is never stuck and never runs again."""
 
 from __future__ import annotations
 

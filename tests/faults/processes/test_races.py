@@ -1,4 +1,4 @@
-"""Eight processes that want the same thing at the same moment."""
+"""Eight processes race for the same key."""
 
 from __future__ import annotations
 

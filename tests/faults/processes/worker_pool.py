@@ -1,4 +1,4 @@
-"""Several workers under load at once, and what they reported."""
+"""Several workers under load, and their reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploaders of the same contents, in processes of their own, against a collection that never rests."""
+"""Uploaders of the same contents in separate processes, against gc in a loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes with one place for rows and bytes, what is left of those that are killed, and a full disk."""
+"""Several processes on one database and one blob store: leftovers of killed ones, and a full disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two hubs on one PostgreSQL, and what becomes of turns when one of them is killed in the middle of an effect."""
+"""Two hubs on one PostgreSQL: turns whose hub is killed in the middle of an effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of every kind replay byte for byte, and requests are told apart by what they really say."""
+"""Bodies of every kind replay byte for byte, and requests are compared by their content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The handler's own transaction holds its effect and its answer: exactly once, wherever the process dies."""
+"""The handler's own transaction contains its effect and its response: exactly once, wherever the process dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The key as it travels: which headers, which characters, and what is refused before anything happens."""
+"""Idempotency keys over HTTP: their headers, their characters, and refusals before the handler runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While the first request runs: duplicates wait or are told to, clients go away, leases are renewed."""
+"""During the first request: duplicates wait or are told to, clients disconnect, leases are renewed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which answers are outcomes, and which only say "try again"."""
+"""Statuses that are outcomes, and statuses that mean "try again"."""
 
 from __future__ import annotations
 

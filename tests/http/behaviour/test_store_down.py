@@ -1,4 +1,4 @@
-"""The store goes away before, during and after the handler: no store, no effect, and never a false answer."""
+"""The store goes down before, during and after the handler: no store, no effect, and never a false response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded streams: a duplicate joins, a reconnect resumes, a finished stream replays, a dead producer is told."""
+"""Recorded streams: a duplicate joins, a reconnect resumes, a finished stream replays, a dead producer is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two transports behind one face, so that every test is told of both."""
+"""Both transports behind one interface, so that every test runs on both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Admitting a request: what the ledger says, what a store that fails means, and when the purge begins."""
+"""Admission of a request: results of the ledger, store errors, and the start of the purge."""
 
 from __future__ import annotations
 

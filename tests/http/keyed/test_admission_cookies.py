@@ -1,4 +1,4 @@
-"""Admitting a caller with cookies: an entry that changes between two questions never becomes everybody's."""
+"""Admission of a caller with cookies: an entry that changes between two reads never matches all cookies by accident."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A handler whose body is still on its way: a digest stands for it, and every message of the server is the handler's."""
+"""Handlers that run before their body has arrived: a digest replaces it, and they get every message of the server."""
 
 from __future__ import annotations
 

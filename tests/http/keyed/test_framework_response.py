@@ -1,4 +1,4 @@
-"""Status, headers and body of a response, whichever framework made it; and what is not there as a whole is refused."""
+"""Status, headers and body of a response of any framework; an incomplete one is refused."""
 
 from __future__ import annotations
 

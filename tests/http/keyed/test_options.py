@@ -1,4 +1,4 @@
-"""The settings of a middleware: what they mean, and that none that cannot work is taken."""
+"""Options of the middleware: their meaning, and the refusal of invalid ones."""
 
 from __future__ import annotations
 

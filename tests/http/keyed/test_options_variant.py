@@ -1,4 +1,4 @@
-"""`variant=`: what else tells requests apart, beyond what was sent."""
+"""`variant=`: an addition to the fingerprint of a request."""
 
 from __future__ import annotations
 

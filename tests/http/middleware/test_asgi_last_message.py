@@ -1,4 +1,4 @@
-"""Every answer of the middleware's own says of its last message that it is the last; some clients rely on it."""
+"""The middleware's own responses mark their last message as the last; some clients rely on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rule holds for a request, asked of each framework's own router: the one on the handler that will run."""
+"""The rule of a request, found through each framework's own router: the one on the handler that will run."""
 
 from __future__ import annotations
 

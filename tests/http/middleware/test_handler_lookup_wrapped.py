@@ -1,4 +1,4 @@
-"""The rule on a handler counts as well where the middleware is wrapped around the application, which it then asks."""
+"""The rule of a handler is found if the middleware is wrapped around the application, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The WSGI middleware around an application: what it lets through, what it refuses, and what a duplicate gets."""
+"""The WSGI middleware around an application: accepted requests, refused requests, and duplicates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large bodies pass through: what of them lies in memory at once does not grow with them."""
+"""Large bodies pass through with bounded memory."""
 
 from __future__ import annotations
 

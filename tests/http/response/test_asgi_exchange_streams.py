@@ -1,4 +1,4 @@
-"""A response on its way: when its head goes out, what is recorded of it, and what a client that left still costs."""
+"""A streamed response: when its head is sent, which part is recorded, and the cost of a client that left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A response that cannot be settled: its client is told so at once, and what can still be recorded is."""
+"""A response that cannot be settled: its client gets an error at once, and the response is recorded later if possible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A response under WSGI and its claim: taken over, bound to a transaction, or with a store that does not answer."""
+"""A WSGI response and its claim: taken over, bound to a transaction, or with a store that is down."""
 
 from __future__ import annotations
 

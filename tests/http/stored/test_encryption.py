@@ -1,4 +1,4 @@
-"""Encryption at rest: what is sealed opens with its key, in its place, unchanged, and in no other way."""
+"""Encryption at rest: ciphertext decrypts only with its key, at its place, and unchanged."""
 
 from __future__ import annotations
 

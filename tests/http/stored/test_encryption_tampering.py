@@ -1,4 +1,4 @@
-"""Sealed responses that somebody changed in the store: refused on every store that has rows, and never run again."""
+"""Encrypted responses that were changed in the store: refused on every store with rows, and never run again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives, honest and otherwise, made here."""
+"""Valid and malicious archives, generated here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every place for blobs keeps the same promises."""
+"""The contract of every blob store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock of a blob folder: one holder at a time, and nobody is passed over for long."""
+"""The lock of a blob folder: one holder at a time, and no starvation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes with one place for blobs, and what is left of those that are killed."""
+"""Several processes on one blob store, and the leftovers of killed ones."""
 
 from __future__ import annotations
 

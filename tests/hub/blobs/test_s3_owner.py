@@ -1,4 +1,4 @@
-"""Of two databases that ask for one bucket at the same moment, one at most is its owner, whatever the server keeps to."""
+"""Of two databases that claim one bucket concurrently, at most one becomes its owner, whatever the server supports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Single-flight reads: few of them, never an old one, and a waiter that leaves cancels nobody else's."""
+"""Single-flight reads: few of them, never an old one, and a waiter that leaves cancels no other."""
 
 from __future__ import annotations
 

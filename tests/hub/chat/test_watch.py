@@ -1,4 +1,4 @@
-"""Requests that wait for turns: they cost next to nothing while nothing happens, and hear of what happens anywhere."""
+"""Requests that wait for turns: they cost next to nothing while nothing happens, and see changes of any process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A hub for these tests, in a process of its own."""
+"""A hub for these tests, in a separate process."""
 
 from __future__ import annotations
 

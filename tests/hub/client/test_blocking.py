@@ -1,4 +1,4 @@
-"""The hub for synchronous code, and what its import costs."""
+"""The blocking client, and the cost of its import."""
 
 from __future__ import annotations
 

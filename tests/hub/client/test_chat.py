@@ -1,4 +1,4 @@
-"""`hub.chat` against a hub: what is said is answered once, and followed over lines that break."""
+"""`hub.chat` against a hub: messages are answered once, and followed over connections that break."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following a hub: replay, then live, once and in order, and where one stands."""
+"""Following a hub: replay, then live, once and in order, with a cursor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploads and downloads against answers that come late, broken or wrong."""
+"""Uploads and downloads with late, broken or wrong responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step that makes the schemas of ingest: on old databases, and where the role may not do everything."""
+"""The migration that creates the ingest schemas: on old databases, and with a restricted role."""
 
 from __future__ import annotations
 

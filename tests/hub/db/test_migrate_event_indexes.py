@@ -1,4 +1,4 @@
-"""The step that makes the indexes of the log smaller: the log itself stays as it was."""
+"""The migration to smaller indexes of the event log: the log itself is unchanged."""
 
 from __future__ import annotations
 

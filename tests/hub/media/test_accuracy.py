@@ -1,4 +1,4 @@
-"""The corpus against the goals, and the guide against what is measured."""
+"""Accuracy over the corpus against the goals, and against the figures in the guide."""
 
 from __future__ import annotations
 

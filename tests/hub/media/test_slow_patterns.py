@@ -1,4 +1,4 @@
-"""Bytes that are made to keep a pattern busy are sniffed as quickly as all others."""
+"""Bytes built to slow a pattern down are sniffed as quickly as all others."""
 
 from __future__ import annotations
 

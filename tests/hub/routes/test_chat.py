@@ -1,4 +1,4 @@
-"""Chatting over HTTP: who asks again, comes too late, or asks for what is another's."""
+"""Chat over HTTP: retries, late messages, and requests for the turns of others."""
 
 from __future__ import annotations
 

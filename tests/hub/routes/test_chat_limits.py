@@ -1,4 +1,4 @@
-"""The limits of chatting, as a client meets them: what is refused, with what, and that nothing of it is kept."""
+"""Limits of the chat over HTTP: the refusals, and that nothing of a refused message is stored."""
 
 from __future__ import annotations
 

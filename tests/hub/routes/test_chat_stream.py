@@ -1,4 +1,4 @@
-"""Streams of a chat over HTTP: who joins, resumes, comes too late, or listens to a turn that is superseded."""
+"""Chat streams over HTTP: joining, resuming, coming late, and following a turn that is superseded."""
 
 from __future__ import annotations
 

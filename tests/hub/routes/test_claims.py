@@ -1,4 +1,4 @@
-"""Claims as an admin asks for them over HTTP."""
+"""Claims over HTTP, for an admin."""
 
 from __future__ import annotations
 

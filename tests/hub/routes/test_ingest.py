@@ -1,4 +1,4 @@
-"""Messages normalized and inserted over HTTP, on both databases: what each answer says, and what is there then."""
+"""Messages normalized and inserted over HTTP, on both databases: the responses and the resulting entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two schemas, policies, keys of requests and who may do what, over HTTP, on both databases."""
+"""Both schemas, policies, keyed requests and scopes, over HTTP, on both databases."""
 
 from __future__ import annotations
 

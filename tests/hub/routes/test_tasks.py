@@ -1,4 +1,4 @@
-"""Tasks and attachments as they are asked for over HTTP, with SQLite and a folder, and with PostgreSQL and S3."""
+"""Tasks and attachments over HTTP, with SQLite and a folder, and with PostgreSQL and S3."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Downloads: every byte that was sent, the part that was asked for, and headers that a browser may trust."""
+"""Downloads: complete content, ranges, and headers that are safe for a browser."""
 
 from __future__ import annotations
 

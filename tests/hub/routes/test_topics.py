@@ -1,4 +1,4 @@
-"""Topics, messages and attachments as they are asked for over HTTP, on both databases."""
+"""Topics, messages and attachments over HTTP, on both databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door of a hub that runs: real sockets, two workers, and what its log says afterwards."""
+"""Access checks of a running hub: real sockets, two workers, and its log."""
 
 from __future__ import annotations
 

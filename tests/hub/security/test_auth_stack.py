@@ -1,4 +1,4 @@
-"""The whole way in, as the hub has it: observed, for this host, by somebody who may, once."""
+"""The whole middleware stack of the hub: log, hosts, access, idempotency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which hosts the hub answers to, and which pages may ask: decided on headers alone."""
+"""Accepted hosts and origins, decided on headers only."""
 
 from __future__ import annotations
 

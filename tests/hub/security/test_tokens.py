@@ -1,4 +1,4 @@
-"""Tokens: made, found, listed and ended, on both databases."""
+"""Tokens: created, found, listed and revoked, on both databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A served hub: when it says that it is ready, what it refuses to do, and how it stops."""
+"""A served hub: when it is ready, what it refuses to do, and how it stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hub itself as a user runs it: it answers, logs, keeps its data, counts over all workers, and ends its streams."""
+"""The hub as a user runs it: it responds, logs, keeps its data, counts over all workers, and ends its streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several worker processes behind one socket: they answer together, are replaced when they die, and stop together."""
+"""Several worker processes behind one socket: they serve together, are replaced when they die, and stop together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attachments of both kinds: what is stored, shown, told and deleted."""
+"""Attachments of both kinds: stored, shown, announced and deleted."""
 
 from __future__ import annotations
 

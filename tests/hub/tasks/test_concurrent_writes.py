@@ -1,4 +1,4 @@
-"""Writers that meet in PostgreSQL, where several write at once: each change is told once, and nobody stops the others."""
+"""Concurrent writers in PostgreSQL: each change has one event, and no writer stops the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of what is stored: it finds every kind of damage, puts it aside, and a new upload repairs it."""
+"""fsck: it finds every kind of damage and quarantines it, and a new upload repairs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The collection of garbage: what goes, what stays, what is counted, and what it does when something fails."""
+"""gc: the blobs that it deletes, keeps and counts, and its behaviour on failures."""
 
 from __future__ import annotations
 

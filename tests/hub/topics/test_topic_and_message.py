@@ -1,4 +1,4 @@
-"""Topics and messages, and what a request that is carried out twice finds."""
+"""Topics and messages, and requests that run twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema of a request, found out before its key is looked at: for whom, and what if nobody can say."""
+"""The schema of a request, read before its key is checked: for which requests, and if the database is down."""
 
 from __future__ import annotations
 

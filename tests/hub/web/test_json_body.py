@@ -1,4 +1,4 @@
-"""Strict JSON: what is refused, with which sentence, and that everything else means what it always did."""
+"""Strict JSON: the refusals and their messages, and that everything else parses as usual."""
 
 from __future__ import annotations
 

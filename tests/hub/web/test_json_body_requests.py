@@ -1,4 +1,4 @@
-"""Strict JSON over a FastAPI application: limits, media types, and who answers."""
+"""Strict JSON over a FastAPI application: limits, media types, and responses."""
 
 from __future__ import annotations
 

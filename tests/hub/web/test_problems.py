@@ -1,4 +1,4 @@
-"""Problem answers: each exception its status, no trace for the client, one for the log."""
+"""Problem responses: a status for each exception, no traceback for the client, one in the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One line for each request: what is in it, what is never in it, and that all loggers speak alike."""
+"""One log line for each request: its fields, what it never contains, and the same format for all loggers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every response says what a browser may do with it; pages load nothing from other hosts."""
+"""Security headers of every response; pages load nothing from other hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Uploads and downloads over real connections, to a hub in a process of its own: memory, and clients that go away."""
+"""Uploads and downloads over real connections to a separate hub process: memory, and clients that disconnect."""
 
 from __future__ import annotations
 

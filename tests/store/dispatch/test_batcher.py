@@ -1,4 +1,4 @@
-"""The batcher's own rules, on a store that the test holds up, spoils and counts."""
+"""The batcher's own rules, on a store that the test can block, break and count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The background purge: it deletes what is past its retention, a page at a time, and nothing makes it stop but close."""
+"""The background purge: it deletes expired entries page by page, until the ledger is closed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that a loop sends itself: who sends, who completes them, and that nobody waits for a loop that is busy."""
+"""Batches that a loop sends itself: sending, completing, and not waiting for a busy loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches in flight whose loop is busy, closed or interrupted: somebody completes them, and nothing of them is left."""
+"""Batches in flight whose loop is busy, closed or interrupted are completed by another thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An interrupt while a batch is in flight: its writes get an error, and the store is left to others."""
+"""An interrupt while a batch is in flight: its writes get an error, and the store stays usable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Holding a batch still in the middle of PostgreSQL's work on it."""
+"""Helpers that block a batch in the middle of its statement in PostgreSQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL that the server drops while they are idle, and answers that are lost on their way."""
+"""Connections to PostgreSQL that the server drops while they are idle, and results that are lost."""
 
 from __future__ import annotations
 

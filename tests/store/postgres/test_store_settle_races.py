@@ -1,4 +1,4 @@
-"""Rows that change, or are set free, while PostgreSQL ends others of the same batch."""
+"""Rows that change, or are unlocked, while PostgreSQL settles others of the same batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands as Redis reads them, however they are put together."""
+"""Encoding of Redis commands."""
 
 from __future__ import annotations
 

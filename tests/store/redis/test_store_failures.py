@@ -1,4 +1,4 @@
-"""A Redis that loses answers, fills up, stops, freezes, or holds something else."""
+"""A Redis that loses results, fills up, stops, freezes, or contains foreign data."""
 
 from __future__ import annotations
 

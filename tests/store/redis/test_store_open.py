@@ -1,4 +1,4 @@
-"""Opening a Redis store: what its URL may say, what the server may forget, who comes first."""
+"""Opening a Redis store: options of its URL, volatile servers, and concurrent openings."""
 
 from __future__ import annotations
 

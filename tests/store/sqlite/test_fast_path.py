@@ -1,4 +1,4 @@
-"""A write by itself is one statement, and as careful as the transaction that it does without."""
+"""A single write is one statement, and as safe as the transaction that it replaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches on SQLite: many rows in few statements, and nothing of them where one is refused."""
+"""Batches on SQLite: many rows in few statements, and nothing is written if one row is refused."""
 
 from __future__ import annotations
 

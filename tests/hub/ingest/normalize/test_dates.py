@@ -1,4 +1,4 @@
-"""Moments and days, however they are written, and never an exception."""
+"""Times and days in any spelling, and never an exception."""
 
 from __future__ import annotations
 

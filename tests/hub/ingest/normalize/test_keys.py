@@ -1,4 +1,4 @@
-"""The keys of each policy, and what is refused because it could come twice."""
+"""The keys of each policy, and refusals of messages that cannot be identified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One form for what readers take for the same text."""
+"""One normal form for text that looks the same to readers."""
 
 from __future__ import annotations
 

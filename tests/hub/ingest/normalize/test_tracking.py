@@ -1,4 +1,4 @@
-"""The list itself: what is on it, and that nobody changes it unseen."""
+"""The list of tracking parameters: its content, and its version."""
 
 from __future__ import annotations
 

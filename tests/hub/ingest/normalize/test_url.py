@@ -1,4 +1,4 @@
-"""Addresses in running text, in one form, and without what tracks their readers."""
+"""URLs in running text, in one form, and without tracking parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beats: the messages of a burst have one answer, however often and in whichever order they come."""
+"""Beats: the messages of a burst have one response, however often and in whichever order they arrive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache of the seed over the ledger: its answers, and what it could not promise."""
+"""The idempotency cache of the contract over the ledger: its results and its limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brains that raise, channels that refuse, stores that do not answer: what is tried again, how often, and by whom."""
+"""Brains that raise, channels that refuse, stores that are down: retries and their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message that arrives while a turn of its session is not finished: each decision, at each moment."""
+"""A message that arrives during a turn of its session: each decision, at each step."""
 
 from __future__ import annotations
 

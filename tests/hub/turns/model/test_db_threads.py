@@ -1,4 +1,4 @@
-"""Work that is done in threads is over before anybody who was waiting for it goes."""
+"""Work in a thread has ended before its cancelled caller returns."""
 
 from __future__ import annotations
 
