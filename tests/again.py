@@ -1,8 +1,8 @@
-"""What CI does when a few of thousands of tests failed: they run once more, alone. Run as `python -m tests.again`.
+"""Rerun of a few failed tests in CI, alone. Run as `python -m tests.again`.
 
-A test that passes then hung on the business of the machine. That is a bug of the test, so the run ends by naming it for
-whoever finds out why; but it is no reason to hold back everybody's work. What runs under fire gets no second chance: a
-promise that is broken once in a thousand runs is broken.
+A test that passes in the rerun depended on the load of the machine. That is a bug of the test, so the run ends by naming
+it; but it does not block other work. Tests of faults are never rerun: a guarantee that is broken once in a thousand runs
+is broken.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
 # How the last run ended, in pytest's own numbers; written by tests/conftest.py.
 ENDED = Path(".pytest_cache/v/onceward/ended")
 _SOME_FAILED = 1
-# More than that are no accident.
+# More than this is not an accident.
 AGAIN_MAX = 3
 # Here a failure is a finding, however seldom it is seen.
 PROMISES = frozenset(
@@ -39,7 +39,7 @@ PROMISES = frozenset(
 
 
 def refusal(ended: int | None, failed: Sequence[str]) -> str | None:
-    """Why these are not run again; None when they may be."""
+    """Return why these tests are not run again, or None if they may be."""
     if ended != _SOME_FAILED or not failed:
         return "what is wrong came before the tests, or the run broke off"
     if len(failed) > AGAIN_MAX:

@@ -1,4 +1,4 @@
-"""The one table of back ends: how each test gets data of its own on every one of them, quickly.
+"""Back ends for tests: a table with separate data for each test on every store.
 
 Servers are started once for each worker process, when the first test needs them, and stopped at its end. A server
 that does not start is an error: nothing is skipped.

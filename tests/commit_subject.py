@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 LENGTH_MAX = 72
-# What git writes by itself.
+# Subjects that git generates.
 _MADE_BY_GIT = re.compile(r"(?:Merge|Revert|fixup!|squash!) ")
 
 
 def fault(subject: str) -> str | None:
-    """What is wrong with a subject; None when nothing is."""
+    """Return the problem with a subject, or None."""
     if not subject.strip():
         return "the subject is empty"
     if len(subject) > LENGTH_MAX and not _MADE_BY_GIT.match(subject):

@@ -1,4 +1,4 @@
-"""What every test may ask for: servers, and data of its own on each back end."""
+"""Fixtures for every test: servers, and separate data on each back end."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ pytest_plugins = ["tests.servers.fixtures"] if importlib.util.find_spec("pixelta
 # Before any test imports them, whichever file comes first.
 pytest.register_assert_rewrite("onceward.testing.caller", "onceward.testing.rules", "onceward.testing.contract")
 
-# Answers take as long as they take on a busy machine; a failure prints the seed that repeats it.
-# However busy the machine is: time is no property of what is tested.
+# No deadline: a busy machine is slow, and time is not a property under test. A failure prints the seed that repeats it.
 settings.register_profile("onceward", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("onceward")
 
-# Whoever is started in the background ignores it, and so do all its children, which are interrupted by tests.
+# A background process ignores SIGINT, and so do its children, but tests interrupt them.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# What a test asks for that only a server gives, and the words in the ids of tests that run on one.
+# Fixtures that need a server, and words in the ids of tests that run on one.
 SERVER_FIXTURES = frozenset({"postgres_server", "redis_server", "redis_cluster", "s3_server", "lending"})
 SERVER_WORDS = ("postgres", "redis", "s3")
 
@@ -53,7 +52,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def has_a_module_fixture(item: pytest.Item) -> bool:
-    """Whether it uses a fixture that its module makes once, such as a running hub; each worker would make its own."""
+    """Return whether it uses a module-scoped fixture, such as a running hub: each worker would start its own."""
     known = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
     return any(fixture.scope == "module" for fixtures in known.values() for fixture in fixtures)
 

@@ -1,4 +1,4 @@
-"""Every kind of connection that `bind` accepts, behind one small face: the tests of `bind` run on all of them."""
+"""Every kind of connection that `bind` accepts, behind one small interface."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """A search for sentences that need a second reading, in everything that people read.
 
 `python -m tests.english [FOLDER OR FILE ...]` prints each one with its place and the reason. It reads docstrings,
-comments and string literals of the source, and the prose of the documents. `tests/test_english.py` fails on any that
-is not in the list of exceptions.
+comments and string literals of the source, docstrings, comments and names of the tests, and the prose of the documents.
+`tests/test_english.py` fails on any that is not in the list of exceptions.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ("*.md", "docs/**/*.md", "bench/*.md", "examples/**/*.md", "src/**/*.md")
 SOURCES = ("src/**/*.py", "src/**/*.sql", "src/**/*.lua", "src/**/*.js", "examples/**/*.py", "bench/**/*.py")
+TESTS = ("tests/**/*.py",)
+# These two contain the bad sentences themselves.
+OWN = {"english.py", "test_english.py"}
 
 # A pattern, and what to write instead.
 PATTERNS = {
@@ -38,7 +41,12 @@ PATTERNS = {
     "'for ever': write 'forever'": re.compile(r"\bfor ever\b"),
     "'hangs on': write 'depends on'": re.compile(r"\bh[au]ngs? on\b"),
     "'the seed': name the contract": re.compile(r"\b[Ss]eeds?\b"),
+    "a private word in the name of a test": re.compile(
+        r"^Test: .*\b(?:nobody|somebody|everybody|aboard|told of|said|spoken|looked at|ones own)\b"
+    ),
 }
+# The simulator's seeds are random seeds.
+NOT_IN_TESTS = {"'the seed': name the contract"}
 # The first line of a docstring is an imperative or a noun phrase.
 FIRST_LINE = re.compile(
     r"^(?:Whether|How|Where|When|Why|If|That|As|Not|Nothing|None of|Who|Whoever|What|Whatever|Nobody|Everybody|One who)\b"
@@ -69,10 +77,10 @@ def main(arguments: list[str]) -> int:
 def files(names: Iterable[str] = ()) -> Iterator[Path]:
     """Everything that people read, or the part of it under these folders and files."""
     wanted = [(ROOT / name).resolve() for name in names] or [ROOT]
-    for pattern in (*DOCUMENTS, *SOURCES):
+    for pattern in (*DOCUMENTS, *SOURCES, *TESTS):
         for path in sorted(ROOT.glob(pattern)):
             # The generated page of messages repeats what the source says.
-            if path.name != "messages.md" and any(path.is_relative_to(one) for one in wanted):
+            if path.name != "messages.md" and path.name not in OWN and any(path.is_relative_to(one) for one in wanted):
                 yield path
 
 
@@ -81,6 +89,8 @@ def search(paths: Iterable[Path]) -> Iterator[Found]:
         name = path.relative_to(ROOT).as_posix()
         for line, text, is_docstring in texts(path):
             for reason, pattern in PATTERNS.items():
+                if name.startswith("tests/") and reason in NOT_IN_TESTS:
+                    continue
                 for match in pattern.finditer(text):
                     start = max(0, match.start() - 40)
                     yield Found(name, line, reason, text[start : match.end() + 60])
@@ -92,7 +102,8 @@ def texts(path: Path) -> Iterator[tuple[int, str, bool]]:
     """Every text that a person reads in this file: its line, the text, and whether it is a docstring."""
     content = path.read_text("utf-8")
     if path.suffix == ".py":
-        yield from _python_texts(content)
+        is_test = path.is_relative_to(ROOT / "tests")
+        yield from _python_texts(content, with_literals=not is_test)
     elif path.suffix == ".md":
         yield from _prose(content)
     else:
@@ -102,7 +113,7 @@ def texts(path: Path) -> Iterator[tuple[int, str, bool]]:
                 yield number, comment.strip(), False
 
 
-def _python_texts(content: str) -> Iterator[tuple[int, str, bool]]:
+def _python_texts(content: str, *, with_literals: bool) -> Iterator[tuple[int, str, bool]]:
     comment, begins, follows = "", 0, 0
     for token in tokenize.generate_tokens(io.StringIO(content).readline):
         if token.type != tokenize.COMMENT or token.string.startswith(("# noqa", "# type:", "# fmt:", "#!")):
@@ -120,7 +131,11 @@ def _python_texts(content: str) -> Iterator[tuple[int, str, bool]]:
     docstrings = {id(node) for node in map(_docstring, ast.walk(tree)) if node is not None}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            yield node.lineno, " ".join(node.value.split()), id(node) in docstrings
+            if with_literals or id(node) in docstrings:
+                yield node.lineno, " ".join(node.value.split()), id(node) in docstrings
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            words = node.name.removeprefix("test_").replace("_", " ")
+            yield node.lineno, f"Test: {words.capitalize()}", False
 
 
 def _docstring(node: ast.AST) -> ast.Constant | None:

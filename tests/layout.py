@@ -36,7 +36,7 @@ class Module:
         return [node.name for node in self.tree.body if isinstance(node, ast.ClassDef)]
 
     def public(self) -> list[str]:
-        """What `__all__` names."""
+        """Return the names in `__all__`."""
         for node in self.tree.body:
             match node:
                 case ast.Assign(targets=[ast.Name(id="__all__")], value=ast.List(elts=names)):
@@ -82,7 +82,7 @@ def edges(modules: Mapping[str, Module]) -> set[tuple[str, str]]:
 
 
 def folder_edges(modules: Mapping[str, Module]) -> dict[tuple[str, str], int]:
-    """How many imports lead from one folder to another."""
+    """Count the imports from one folder to another."""
     counts: dict[tuple[str, str], int] = defaultdict(int)
     for one, other in edges(modules):
         here, there = modules[one].folder, modules[other].folder

@@ -1,4 +1,4 @@
-"""The advice for each code of docs/messages.md: what a caller or an operator does about it."""
+"""The advice for each code of docs/messages.md, for a caller or an operator."""
 
 from __future__ import annotations
 

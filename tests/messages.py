@@ -204,7 +204,7 @@ class _Reader:
         return Message(LOG, ". ".join([shown, *filter(None, hints)]), self._where(call))
 
     def _kind(self, node: ast.AST) -> str | None:
-        """The code, or the kind of message, of a literal; None for what is no message."""
+        """Return the code, or the kind of message, of a literal; None if it is not a message."""
         child, parent = node, self._parents[node]
         while not isinstance(parent, ast.stmt):
             if isinstance(parent, ast.Subscript | ast.Compare | ast.match_case):

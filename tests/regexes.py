@@ -1,7 +1,7 @@
-"""Finds patterns that may take more than linear time: two unbounded repetitions that can share the same characters.
+"""A search for patterns that may take more than linear time: two unbounded repetitions that can share the same characters.
 
-A pattern is taken apart by Python's own parser. What can follow what, without anything required between them, is
-compared by the characters that both can match. It errs on the side of finding too much.
+Python's own parser takes a pattern apart. Repetitions that can follow each other, with nothing required between them, are
+compared by the characters that both can match. False positives are possible.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _constants(tree: ast.AST) -> Iterator[tuple[str | bytes, int]]:
 
 
 def _text(node: ast.expr) -> str | bytes | None:
-    """What of it is constant. A part that is put in is taken for one character of its own."""
+    """Return the constant part of a string. An inserted value counts as one character."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -84,7 +84,7 @@ def _flags(nodes: list[ast.expr]) -> int:
 
 
 def slow(pattern: str | bytes, flags: int = 0) -> list[str]:
-    """Why this pattern may take more than linear time; empty when it does not."""
+    """Return why this pattern may take more than linear time; empty if it does not."""
     tree = parser.parse(pattern, flags)
     found: list[str] = []
     _Walk(flags | tree.state.flags, found).sequence(list(tree), frozenset())
@@ -145,7 +145,7 @@ class _Walk:
         return own | (before if low == 0 else before & own)
 
     def is_ambiguous(self, items: list[Any]) -> bool:
-        """Whether alternatives in it begin alike."""
+        """Return whether alternatives in it begin alike."""
         for operator, argument in items:
             if operator is sre.BRANCH:
                 starts = [self.first(list(branch)) for branch in argument[1]]

@@ -1,4 +1,4 @@
-"""Which failed tests CI asks once more, and what it makes of the answer."""
+"""The rerun of failed tests in CI: which tests are rerun, and how its result is used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.again import AGAIN_MAX, ENDED, LAST_FAILED, refusal
 ROOT = Path(__file__).parents[1]
 
 
-def test_a_few_may_run_again() -> None:
+def test_a_few_failures_are_rerun() -> None:
     assert refusal(1, ["tests/hub/routes/test_chat.py::test_one[a/faults/b]"] * AGAIN_MAX) is None
 
 
@@ -47,11 +47,11 @@ def test_a_few_may_run_again() -> None:
         "tasks",
     ],
 )
-def test_others_may_not(ended: int | None, failed: Sequence[str], why: str) -> None:
+def test_other_failures_are_not_rerun(ended: int | None, failed: Sequence[str], why: str) -> None:
     assert why in str(refusal(ended, failed))
 
 
-def test_how_a_run_ended_is_written_down_for_it(tmp_path: Path) -> None:
+def test_the_result_of_a_run_is_saved_for_the_rerun(tmp_path: Path) -> None:
     """By the one that commands the workers, after them."""
     (tmp_path / "conftest.py").write_text("from tests.conftest import pytest_sessionfinish\n", "utf-8")
     (tmp_path / "test_luck.py").write_text("def test_luck():\n    assert False\n", "utf-8")
@@ -65,7 +65,7 @@ def test_how_a_run_ended_is_written_down_for_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("body", "ended"), [("pass", 0), ("assert False", 1)], ids=["luck", "broken"])
-def test_it_is_green_when_they_pass_alone_and_names_them(tmp_path: Path, body: str, ended: int) -> None:
+def test_the_rerun_is_green_and_names_the_tests_if_they_pass_alone(tmp_path: Path, body: str, ended: int) -> None:
     (tmp_path / "test_luck.py").write_text(f"def test_luck():\n    {body}\n", "utf-8")
     cache = tmp_path / LAST_FAILED
     cache.parent.mkdir(parents=True)

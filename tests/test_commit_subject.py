@@ -1,4 +1,4 @@
-"""The rule for subjects of commits can fail, and says what to do."""
+"""The rule for commit subjects can fail, and its message says what to do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_a_subject_that_is_short_enough_passes(subject: str) -> None:
 @pytest.mark.parametrize(
     ("subject", "why"), [("x" * 73, "73 characters"), ("  ", "empty"), ("store: mend it.", "full stop")]
 )
-def test_any_other_is_refused_with_the_reason(
+def test_any_other_subject_is_refused_with_the_reason(
     subject: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "message").write_text(f"{subject}\n\nA body may be as long as it likes.\n")

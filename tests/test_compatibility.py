@@ -1,6 +1,6 @@
-"""What the last release of the old layout left behind works with this one: outcomes, databases, commands and names.
+"""Outcomes, databases, commands and names of the last release with the old layout work with this one.
 
-The files are those of `tests/fixtures/before_layout`, whose README says how they were made.
+The files are in `tests/fixtures/before_layout`, whose README says how they were made.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def old_names_allowed() -> Iterator[None]:
 
 
 def dump(value: object) -> object:
-    """As JSON, to compare with; the script that made the outcomes has the same function."""
+    """Return the value as JSON for comparison; the script that made the outcomes has the same function."""
     if isinstance(value, enum.Enum):
         return value.value
     if dataclasses.is_dataclass(value):
@@ -116,7 +116,7 @@ def test_an_outcome_whose_class_had_another_module_is_replayed(outcome: dict[str
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: outcome["key"])
 @pytest.mark.usefixtures("old_names_allowed")
-def test_a_value_is_stored_as_before(outcome: dict[str, Any], old_ledger: Ledger) -> None:
+def test_a_value_is_stored_in_the_old_format(outcome: dict[str, Any], old_ledger: Ledger) -> None:
     """To the last byte: fingerprints are made of the same form, and processes of both versions may share a store."""
     entry = old_ledger.blocking.read("call", outcome["key"])
     assert entry is not None
@@ -127,7 +127,7 @@ def test_a_value_is_stored_as_before(outcome: dict[str, Any], old_ledger: Ledger
     assert pack(unpack(stored), len(stored)) == stored
 
 
-def test_the_outcomes_name_classes_that_have_moved() -> None:
+def test_the_stored_outcomes_name_moved_classes() -> None:
     moved = {outcome["stored"].partition(":")[0] for outcome in OUTCOMES} & MOVED.keys()
 
     assert len(moved) >= 20
@@ -173,7 +173,7 @@ def tables(path: Path) -> set[tuple[str, str | None]]:
 # The command.
 
 
-def test_the_entry_point_is_where_it_was() -> None:
+def test_the_entry_point_is_unchanged() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     (installed,) = metadata.entry_points(group="console_scripts", name="onceward")
 
@@ -181,13 +181,13 @@ def test_the_entry_point_is_where_it_was() -> None:
     assert callable(installed.load())
 
 
-def test_the_package_is_a_command() -> None:
+def test_the_package_can_be_run_as_a_module() -> None:
     found = subprocess.run([sys.executable, "-m", "onceward", "--help"], capture_output=True, text=True, check=True)
 
     assert "serve" in found.stdout
 
 
-def test_the_brain_to_try_turns_with_is_where_it_was() -> None:
+def test_the_demo_brain_is_at_its_old_path() -> None:
     assert isinstance(load_brain("onceward.hub.refund_desk:brain"), Brain)
 
 
@@ -196,14 +196,14 @@ def test_the_brain_to_try_turns_with_is_where_it_was() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("old_names_allowed")
-def test_a_name_of_the_old_documents_can_be_imported(name: str) -> None:
+def test_a_name_in_the_old_documents_can_be_imported(name: str) -> None:
     heavy = name.startswith(HEAVY)
 
     assert is_written(name) if heavy else resolve(name) is not None, name
 
 
 def is_written(name: str) -> bool:
-    """Whether a module is there, and imports or defines the name that it is asked for; without importing it."""
+    """Return whether a module exists, and imports or defines the given name, without importing it."""
     module = ".".join(name.split(".")[:4])
     spec = importlib.util.find_spec(module)
     source = "" if spec is None or spec.origin is None else Path(spec.origin).read_text("utf-8")
@@ -231,7 +231,7 @@ FUNCTIONS = {
 
 @pytest.mark.parametrize(("old", "package"), FUNCTIONS.items(), ids=str)
 @pytest.mark.usefixtures("old_names_allowed")
-def test_an_old_module_never_takes_the_place_of_a_function(old: str, package: str) -> None:
+def test_an_old_module_never_replaces_a_function(old: str, package: str) -> None:
     name = old.rpartition(".")[2]
     function = getattr(importlib.import_module(package), name)
 
@@ -258,7 +258,7 @@ def test_an_old_name_warns_and_gives_the_module_itself(old: str, new: str, monke
     assert (module.__spec__, module.__name__, own.name) == (own, new, new)
 
 
-def test_a_module_of_a_package_that_moved_is_not_loaded_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_of_a_moved_package_is_not_loaded_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its package has the path of the new one, where a second copy would be found, with classes of its own."""
     assert "onceward.db.page" not in MOVED
     forget("onceward.db.page", monkeypatch)
@@ -270,7 +270,7 @@ def test_a_module_of_a_package_that_moved_is_not_loaded_twice(monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("old_names_allowed")
-def test_a_name_that_never_was_is_not_found() -> None:
+def test_an_unknown_name_is_not_found() -> None:
     for name in ("onceward.no_such_module", "onceward.db.no_such_module"):
         with pytest.raises(ModuleNotFoundError, match=name):
             importlib.import_module(name)
@@ -279,7 +279,7 @@ def test_a_name_that_never_was_is_not_found() -> None:
     assert not is_written("onceward.turns.runners.no_such_module")
 
 
-# What was public of a ledger and is internal now.
+# Formerly public names of a ledger that are internal now.
 
 
 @pytest.mark.parametrize("name", ["line", "look", "keep", "drop", "lease", "retain"])
@@ -306,7 +306,7 @@ def test_a_claim_is_renewed_and_read_under_the_old_names() -> None:
             _ = old.no_such_name
 
 
-def test_a_store_of_ones_own_may_use_the_old_names() -> None:
+def test_a_custom_store_may_use_the_old_names() -> None:
     """Its class of results; tests/store/dispatch has a test for the methods `pack`, `depart` and `grounded`."""
     assert claim.Answer is claim.WriteResult
     assert testing.FlownStore is testing.PipelinedStore

@@ -52,7 +52,7 @@ NAMED_TEST = re.compile(r"`((?:tests|src|examples)/[\w/]+\.py)(?:::(\w+))?`")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Block:
-    """What stands between two fences, and the number of its first line, counted from 0."""
+    """The text between two fences, and the number of its first line, counted from 0."""
 
     kind: str
     line: int
@@ -113,10 +113,10 @@ HTTP_GUIDE = ROOT / "docs" / "guides" / "http.md"
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
-def test_the_code_runs_and_prints_what_it_says(
+def test_the_code_runs_and_prints_the_shown_output(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As one module, on the very lines on which it stands, so that a traceback points into the document."""
+    """Run the blocks as one module, on their original lines, so that a traceback points into the document."""
     runnable = [block for block in blocks(page) if block.kind == RUN]
     lines: list[str] = []
     for block in runnable:
@@ -140,7 +140,7 @@ def test_the_code_runs_and_prints_what_it_says(
 
 
 @pages
-def test_every_block_says_what_it_is_and_code_that_is_not_run_is_at_least_python(page: Path) -> None:
+def test_every_block_has_a_language_and_code_that_is_not_run_is_valid_python(page: Path) -> None:
     for block in blocks(page):
         assert block.kind in FENCES
         if block.kind in {RUN, DO_NOT_RUN}:
@@ -150,7 +150,7 @@ def test_every_block_says_what_it_is_and_code_that_is_not_run_is_at_least_python
             assert "Not run here, because " in " ".join(before[-4:])
 
 
-# What the documents point to.
+# Links, paths and tests that the documents name.
 
 
 @functools.cache
@@ -168,7 +168,7 @@ def targets(page: Path) -> Iterator[tuple[Path, str]]:
 
 
 @pages
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     for target, anchor in targets(page):
         assert target.is_file(), f"{page.name} links to {target}"
         assert target.is_relative_to(ROOT)
@@ -196,7 +196,7 @@ def functions(file: Path) -> dict[str, str]:
 
 
 @pages
-def test_every_test_that_is_named_exists(page: Path) -> None:
+def test_every_named_test_exists(page: Path) -> None:
     for path, name in NAMED_TEST.findall(text_of(page)):
         assert (ROOT / path).is_file(), path
         assert not name or name in functions(ROOT / path), f"{path}::{name}"
@@ -214,7 +214,7 @@ def named_paths(page: Path) -> set[str]:
 
 
 @maps
-def test_every_path_that_is_named_exists(page: Path) -> None:
+def test_every_named_path_exists(page: Path) -> None:
     paths = named_paths(page)
     missing = {
         path for path in paths if not any((below / path).exists() for below in (ROOT, ROOT / "src" / "onceward"))
@@ -242,13 +242,13 @@ HEADER_ROWS = ("| --- |", "| effect |", "| failure |", "| guarantee |", "| rule 
 
 
 @pytest.mark.parametrize("name", ["guarantees.md", "what-happens-when.md"])
-def test_every_promise_names_its_test(name: str) -> None:
+def test_every_guarantee_names_its_test(name: str) -> None:
     for line in text_of(ROOT / "docs" / name).splitlines():
         if line.startswith("| ") and not line.startswith(HEADER_ROWS):
             assert any(test for _, test in NAMED_TEST.findall(line)), f"no test: {line}"
 
 
-def test_every_rule_of_the_stores_names_tests_of_that_rule() -> None:
+def test_every_store_rule_names_tests_of_that_rule() -> None:
     rules = re.findall(r"^ *(\d+)\. ([A-Z][\w ]+)", inspect.getdoc(onceward.store) or "", re.MULTILINE)
     rows = [line for line in section(ROOT / "docs" / "guarantees.md", "Store contract").splitlines() if line[:1] == "|"]
     for number, _ in rules:
@@ -259,7 +259,7 @@ def test_every_rule_of_the_stores_names_tests_of_that_rule() -> None:
     assert len(rules) == 9
 
 
-def test_the_contract_that_the_guarantees_name_is_the_one_that_runs() -> None:
+def test_the_contract_named_in_the_guarantees_is_the_one_that_runs() -> None:
     files = {Path(inspect.getfile(kind)) for kind in StoreContract.__mro__ if kind is not object}
 
     assert set(ROOT.glob("src/onceward/testing/rules/[a-z]*.py")) <= files
@@ -273,7 +273,7 @@ def test_decisions_are_numbered_without_gaps_and_listed() -> None:
         assert f"]({page.name})" in listed
 
 
-# What the reference must not leave out.
+# Completeness of the reference.
 
 
 def public(kind: type) -> set[str]:
@@ -356,7 +356,7 @@ def test_every_option_of_the_middleware_is_in_its_guide_with_its_default() -> No
             assert rows[name][1].startswith("(r) ") == (name in route), name
 
 
-def test_every_problem_answer_is_in_the_reference_and_in_the_guide() -> None:
+def test_every_problem_is_in_the_reference_and_in_the_guide() -> None:
     of_the_middleware = [
         *(problem.busy(), problem.mismatch(), problem.in_doubt(), problem.not_kept(), problem.too_large(1)),
         *(problem.unavailable(), problem.wrong_digest(), problem.key_required(), problem.principal_changed()),
@@ -423,7 +423,7 @@ def test_the_limits_are_those_of_the_code() -> None:
     assert f"{onceward.store.BATCH_BYTES_MAX // 1024 // 1024} MiB" in text
 
 
-def test_the_changelog_knows_this_version() -> None:
+def test_the_changelog_has_the_current_version() -> None:
     version = tomllib.loads(text_of(ROOT / "pyproject.toml"))["project"]["version"]
 
     assert re.search(rf"^## .*\b{re.escape(version)}\b", text_of(ROOT / "CHANGELOG.md"), re.MULTILINE)

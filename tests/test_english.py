@@ -79,6 +79,10 @@ def test_a_first_line_is_an_imperative_or_a_noun_phrase(line: str) -> None:
         ("src/onceward/c.py", "# A comment in two\n# lines begins anew.\n"),
         ("src/onceward/d.py", "raise ValueError(f'{x} is no number')\n"),
         ("src/onceward/e.sql", "SELECT 1; -- begin anew\n"),
+        ("tests/test_a.py", "def test_who_waits_is_served(): ...\n"),
+        ("tests/test_b.py", "def test_a_claim_is_begun_anew(): ...\n"),
+        ("tests/test_c.py", "def test_a_failure_reaches_everybody(): ...\n"),
+        ("tests/helper.py", '"""Whoever asks."""\n'),
         ("docs/f.md", "# Title\n\nA paragraph that waits for\never and ever: it waits for ever.\n"),
         ("docs/g.md", "| a | b is no c |\n"),
     ],
@@ -92,6 +96,15 @@ def test_it_reads_docstrings_comments_messages_and_documents(
     monkeypatch.setattr("tests.english.ROOT", tmp_path)
 
     assert {one.path for one in search(files())} == {name}
+
+
+def test_it_does_not_read_the_data_of_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "tests" / "test_a.py"
+    path.parent.mkdir()
+    path.write_text("def test_a_seed_is_printed():\n    assert read('begin anew')\n", "utf-8")
+    monkeypatch.setattr("tests.english.ROOT", tmp_path)
+
+    assert list(search(files())) == []
 
 
 def test_it_does_not_read_blocks_of_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

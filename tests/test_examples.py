@@ -1,4 +1,4 @@
-"""The examples run as they are, and do what they say."""
+"""The examples run unchanged, and do what they say."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.hub.hub_process import running_hub
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def said_by(name: str, folder: Path) -> list[str]:
+def output_of(name: str, folder: Path) -> list[str]:
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / name)], cwd=folder, capture_output=True, text=True, check=True, timeout=60
     )
@@ -26,7 +26,7 @@ def said_by(name: str, folder: Path) -> list[str]:
 
 
 def test_quickstart_charges_once(tmp_path: Path) -> None:
-    said = said_by("quickstart.py", tmp_path)
+    said = output_of("quickstart.py", tmp_path)
 
     assert said[0].removeprefix("first:") == said[1].removeprefix("again:")
     assert said[2] == "the provider was called 1 time"
@@ -34,13 +34,13 @@ def test_quickstart_charges_once(tmp_path: Path) -> None:
 
 
 def test_exactly_once_leaves_one_row(tmp_path: Path) -> None:
-    said = said_by("exactly_once.py", tmp_path)
+    said = output_of("exactly_once.py", tmp_path)
 
     assert said == ["first: {'paid': '42'}", "again: {'paid': '42'}", "rows:  1"]
 
 
 def test_in_doubt_is_resolved_by_evidence(tmp_path: Path) -> None:
-    said = said_by("in_doubt.py", tmp_path)
+    said = output_of("in_doubt.py", tmp_path)
 
     assert said[0] == "first:  the provider did not respond"
     assert said[1].startswith("again:  it is unknown whether")
@@ -50,7 +50,7 @@ def test_in_doubt_is_resolved_by_evidence(tmp_path: Path) -> None:
 def test_an_mcp_client_gets_one_refund_for_each_key(tmp_path: Path) -> None:
     paid = "{'order': '42', 'paid_back': 10}"
 
-    said = [line.partition(":") for line in said_by("mcp_server.py", tmp_path)]
+    said = [line.partition(":") for line in output_of("mcp_server.py", tmp_path)]
 
     assert {name: text.strip() for name, _, text in said} == {
         "first": f"done {paid}",
@@ -63,7 +63,7 @@ def test_an_mcp_client_gets_one_refund_for_each_key(tmp_path: Path) -> None:
     }
 
 
-def test_the_first_program_of_the_readme_says_what_its_second_run_prints(tmp_path: Path) -> None:
+def test_the_first_program_of_the_readme_prints_the_shown_output_of_its_second_run(tmp_path: Path) -> None:
     readme = (EXAMPLES.parent / "README.md").read_text("utf-8")
     program, _, after = readme.partition("```python\n")[2].partition("```\n")
     promised = re.search(r"second time, and it prints `(.+?)` where the first run has printed `(.+?)`", after)
@@ -83,8 +83,8 @@ def test_the_first_program_of_the_readme_says_what_its_second_run_prints(tmp_pat
 
 
 @pytest.mark.parametrize("framework", ["django", "fastapi", "flask", "litestar", "quart", "starlette"])
-def test_a_retry_gets_the_first_answer_under_every_framework(framework: str, tmp_path: Path) -> None:
-    first, again, charged = said_by(f"http_{framework}.py", tmp_path)
+def test_a_retry_gets_the_first_response_under_every_framework(framework: str, tmp_path: Path) -> None:
+    first, again, charged = output_of(f"http_{framework}.py", tmp_path)
 
     assert first.startswith("first: 201 {")
     assert first.endswith("} fresh")
@@ -92,8 +92,8 @@ def test_a_retry_gets_the_first_answer_under_every_framework(framework: str, tmp
     assert charged == "charged: 1"
 
 
-def test_a_client_on_a_bad_line_pays_once_for_each_payment(tmp_path: Path) -> None:
-    assert said_by("client.py", tmp_path) == [
+def test_a_client_on_a_bad_connection_pays_once_for_each_payment(tmp_path: Path) -> None:
+    assert output_of("client.py", tmp_path) == [
         "tries: 2",
         "response: 201 {'payment': 1, 'amount': 10} true",
         "first life: {'payment': 2, 'amount': 20}",
@@ -103,8 +103,8 @@ def test_a_client_on_a_bad_line_pays_once_for_each_payment(tmp_path: Path) -> No
     ]
 
 
-def test_topics_on_a_hub_have_everything_once(tmp_path: Path) -> None:
-    assert said_by("hub_topics.py", tmp_path) == [
+def test_topics_on_a_hub_have_no_duplicates(tmp_path: Path) -> None:
+    assert output_of("hub_topics.py", tmp_path) == [
         "first life: message of event 2",
         "second life: message of event 2",
         "attached Rocks",
@@ -165,7 +165,7 @@ def test_the_demo_refuses_another_story_under_the_same_key(demo: str) -> None:
 
 
 def command_in(page: Path) -> urllib.request.Request:
-    """What the `curl` that users are told to try would send."""
+    """Return the request that the `curl` command in the guide sends."""
     text = page.read_text("utf-8").replace("\\\\\n", "\\\n")
     found = re.search(r"curl [^\n]*http://127\.0\.0\.1:8787(?:[^\n]*\\\n)*[^\n]*", text)
     assert found is not None
@@ -186,7 +186,7 @@ def command_in(page: Path) -> urllib.request.Request:
 
 
 def check_that_a_retry_replays(request: urllib.request.Request, url: str) -> None:
-    """As a user would paste it, but for the port; and a second time."""
+    """Run the command as a user would paste it, except for the port; and run it a second time."""
     request.full_url = request.full_url.replace("http://127.0.0.1:8787", url)
     answers = []
     for _ in range(2):

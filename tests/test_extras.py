@@ -1,4 +1,4 @@
-"""Without the packages of an extra, what needs them says which extra to install."""
+"""Without the packages of an extra, the error names the extra to install."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ sys.meta_path.insert(0, Blocked())
 _MIDDLEWARE = "from onceward import IdempotencyMiddleware as M; M(None, store='memory:', "
 _COMMAND = "import sys; from onceward.cli import main; sys.exit(main("
 
-# What is missing, what asks for it, and the extra that brings it.
+# The missing package, the code that needs it, and its extra.
 NEEDS = [
     ("psycopg", "from onceward import open_ledger; open_ledger('postgresql://h/d')", "postgres"),
     ("psycopg", "from onceward.hub.db.engine import open_database; open_database('postgresql://h/d')", "postgres"),
@@ -55,7 +55,7 @@ NEEDS = [
 
 
 @pytest.mark.parametrize(("missing", "program", "extra"), NEEDS)
-def test_an_error_names_the_extra_that_is_missing(
+def test_an_error_names_the_missing_extra(
     missing: str, program: str, extra: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("data")
@@ -67,7 +67,7 @@ def test_an_error_names_the_extra_that_is_missing(
     assert f"pip install 'onceward[{extra}]'" in done.stderr.splitlines()[-1]
 
 
-def test_the_extra_of_a_runner_brings_all_that_the_runner_imports() -> None:
+def test_the_extra_of_a_runner_installs_everything_the_runner_imports() -> None:
     extras = tomllib.loads(PYPROJECT.read_text("utf-8"))["project"]["optional-dependencies"]
 
     for runner in ("dbos", "hatchet"):

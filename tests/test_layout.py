@@ -1,4 +1,4 @@
-"""Where things live: the rules of the package's layout, checked on the source. `python -m tests.layout` prints it."""
+"""The layout rules of the package, checked on the source. `python -m tests.layout` prints the layout."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_library_does_not_import_the_server() -> None:
     assert upward(package()) == set()
 
 
-def test_folders_that_stand_side_by_side_do_not_import_each_other_in_a_circle() -> None:
+def test_sibling_folders_do_not_import_each_other_in_a_cycle() -> None:
     circles = {parent: found for parent, pairs in sibling_edges(package()).items() if (found := cycle(pairs))}
 
     assert circles == {}
@@ -141,7 +141,7 @@ def test_other_folders_import_what_the_front_door_names() -> None:
     assert closed == set(), "add it to __all__ of the folder, or import something that is there"
 
 
-def test_what_a_front_door_names_exists() -> None:
+def test_every_name_of_a_front_door_exists() -> None:
     modules = package()
     for module in modules.values():
         if module.is_folder:
@@ -184,7 +184,7 @@ def breaks(name: str, rules: dict[tuple[str, ...], str]) -> str | None:
     return None
 
 
-def test_no_module_or_class_is_called_what_the_glossary_bans() -> None:
+def test_no_module_or_class_has_a_name_banned_by_the_glossary() -> None:
     rules = banned()
     assert len(rules) >= 40  # the table was found
     broken = {
@@ -197,7 +197,7 @@ def test_no_module_or_class_is_called_what_the_glossary_bans() -> None:
     assert broken == set()
 
 
-def test_no_module_has_a_whole_name_that_the_glossary_bans_for_modules() -> None:
+def test_no_module_has_a_full_name_banned_by_the_glossary() -> None:
     rules = banned(as_module=True)
     assert rules
     broken = {name: rules[parts] for name in package() if (parts := tuple(words(name.rpartition(".")[2]))) in rules}
@@ -236,7 +236,7 @@ def tree(tmp_path: Path, files: dict[str, str]) -> dict[str, Module]:
     return read(tmp_path)
 
 
-def test_a_circle_between_folders_is_found(tmp_path: Path) -> None:
+def test_a_cycle_between_folders_is_found(tmp_path: Path) -> None:
     modules = tree(
         tmp_path,
         {
@@ -271,7 +271,7 @@ def test_a_crowded_folder_and_a_repeated_class_are_found(tmp_path: Path) -> None
     assert repeated(modules).keys() == {"Same"}
 
 
-def test_no_circle_is_found_where_there_is_none() -> None:
+def test_no_cycle_is_found_where_there_is_none() -> None:
     assert cycle({("a", "b"), ("b", "c"), ("a", "c")}) == []
 
 

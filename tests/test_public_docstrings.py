@@ -82,7 +82,7 @@ def is_inherited(found: type, name: str) -> bool:
 
 
 def problems_of(function: Callable[..., Any], docstring: str) -> list[str]:
-    """What the docstring does not say about the function."""
+    """Return the facts about the function that its docstring lacks."""
     if not docstring:
         return ["it has no docstring"]
     signature = inspect.signature(function)

@@ -1,4 +1,4 @@
-"""The promises of the public face: examples, documentation and outside checks use exactly these."""
+"""The guarantees of the public API: examples, documentation and external checks use exactly these names."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ def ledger(store_url: str) -> Iterator[Ledger]:
 # Opening.
 
 
-def test_the_names_that_are_promised_are_there() -> None:
+def test_the_promised_names_exist() -> None:
     assert callable(onceward.open_ledger)
     assert onceward.errors is errors
     assert set(onceward.__all__) >= {"open_ledger", "errors", "Ledger"}
 
 
-def test_the_package_knows_its_version() -> None:
+def test_the_package_has_its_version() -> None:
     assert onceward.__version__ == metadata.version("onceward")
     assert not hasattr(onceward, "no_such_name")
 
 
-def test_the_ledgers_values_are_imported_from_where_the_ledger_is() -> None:
+def test_the_value_types_of_the_ledger_are_exported_beside_it() -> None:
     names = ("Claim", "Replay", "Busy", "Mismatch", "InDoubt", "Entry", "Outcome", "Status")
 
     assert set(names) < set(onceward.ledger.__all__)
@@ -60,7 +60,7 @@ def test_a_ledger_connects_on_first_use(tmp_path: Path, url: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_relative_path_is_relative_to_where_the_process_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_path_is_relative_to_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     with open_ledger("sqlite:///payments.db") as ledger:
@@ -69,7 +69,7 @@ def test_a_relative_path_is_relative_to_where_the_process_is(tmp_path: Path, mon
     assert (tmp_path / "payments.db").is_file()
 
 
-def test_namespaces_that_share_a_store_share_no_keys(tmp_path: Path) -> None:
+def test_namespaces_in_one_store_share_no_keys(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
     with open_ledger(url, namespace="one") as one, open_ledger(url, namespace="two") as two:
         first = one.blocking.run("order 1", lambda: "one's", effect="irreversible", fingerprint=1)
@@ -115,7 +115,7 @@ def test_once_runs_an_async_def_once_for_each_key(ledger: Ledger) -> None:
     assert sorted(charged) == ["a", "b"]
 
 
-def test_once_takes_a_function_of_the_same_arguments_as_its_key(ledger: Ledger) -> None:
+def test_once_accepts_a_function_of_the_same_arguments_as_its_key(ledger: Ledger) -> None:
     @ledger.once(key=lambda order, **_: f"charge:{order['id']}", effect="idempotent")
     def charge(order: dict[str, str], currency: str = "EUR") -> str:
         return f"{order['id']} {currency}"
@@ -133,7 +133,7 @@ def test_different_values_never_give_one_key(ledger: Ledger) -> None:
     assert join("a", "b:c") == "a|b:c"
 
 
-def test_a_default_and_the_same_value_given_are_one_call(ledger: Ledger) -> None:
+def test_an_omitted_default_and_the_same_explicit_value_are_one_call(ledger: Ledger) -> None:
     @ledger.once(key="charge:{order_id}", effect="irreversible")
     def charge(order_id: str, currency: str = "EUR") -> str:
         return order_id + currency
@@ -143,7 +143,7 @@ def test_a_default_and_the_same_value_given_are_one_call(ledger: Ledger) -> None
         charge("a", "USD")
 
 
-def test_ignore_leaves_arguments_out_of_what_makes_a_call_the_same(ledger: Ledger) -> None:
+def test_ignored_arguments_do_not_make_another_call(ledger: Ledger) -> None:
     @ledger.once(key="charge:{order_id}", effect="irreversible", ignore=["session", "trace_id"])
     def charge(order_id: str, session: object, trace_id: str = "") -> str:
         assert session
@@ -224,7 +224,7 @@ async def effect_async_def() -> str:
 
 
 @pytest.mark.parametrize("effect_fn", [effect_def, effect_async_def])
-def test_run_and_blocking_run_take_def_and_async_def(ledger: Ledger, effect_fn: Callable[[], Any]) -> None:
+def test_run_and_blocking_run_accept_def_and_async_def(ledger: Ledger, effect_fn: Callable[[], Any]) -> None:
     async def main() -> list[Any]:
         return [
             await ledger.run(key, effect_fn, fingerprint={"amount": 10}, effect="irreversible") for key in ("a", "b")
@@ -258,7 +258,7 @@ def test_an_effect_whose_outcome_is_unknown_is_in_doubt(ledger: Ledger) -> None:
     assert doubt.value.version == entry.version
 
 
-def test_a_racing_caller_that_does_not_wait_is_told_busy(ledger: Ledger) -> None:
+def test_a_racing_caller_that_does_not_wait_gets_busy(ledger: Ledger) -> None:
     def inside() -> str:
         with pytest.raises(errors.Busy) as busy:
             ledger.blocking.run("charge:42", effect_def, effect="idempotent", wait_seconds=0)
@@ -295,7 +295,7 @@ def test_an_effect_may_use_the_ledger_for_another_key(ledger: Ledger) -> None:
 # @ledger.cached: the different verb
 
 
-def test_cached_computes_again_when_its_arguments_or_what_it_depends_on_change(ledger: Ledger) -> None:
+def test_cached_computes_again_when_its_arguments_or_dependencies_change(ledger: Ledger) -> None:
     version, runs = ["v1"], list[int]()
 
     @ledger.cached(key="summary:{page}", for_seconds=3600, depends_on=lambda: version[0])
@@ -312,7 +312,7 @@ def test_cached_computes_again_when_its_arguments_or_what_it_depends_on_change(l
     assert runs == [1, 2, 1]
 
 
-def test_cached_computes_again_after_its_age_and_after_an_error(ledger: Ledger) -> None:
+def test_cached_computes_again_after_its_maximum_age_and_after_an_error(ledger: Ledger) -> None:
     runs: list[int] = []
 
     @ledger.cached(key="flaky", for_seconds=3600)
@@ -343,7 +343,7 @@ PROMISED = {
 
 
 @pytest.mark.parametrize(("name", "retryable"), PROMISED.items())
-def test_every_promised_error_has_the_one_root_a_code_and_says_whether_to_retry(name: str, retryable: bool) -> None:
+def test_every_promised_error_has_one_root_a_code_and_says_whether_to_retry(name: str, retryable: bool) -> None:
     kind = getattr(errors, name)
 
     assert issubclass(kind, errors.OncewardError)

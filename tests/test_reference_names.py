@@ -19,7 +19,7 @@ from tests.log_events import UNKNOWN, LogEvents, log_events, table
 ROOT = Path(__file__).parent.parent
 DOTTED = re.compile(r"(?<![\w./:'-])onceward(?:\.[A-Za-z_]\w*)+")
 CALL = re.compile(r"(?<![\w.])((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)\(([^()]*)\)")
-# What looks like a module and is a file.
+# File names that look like modules.
 FILES = {"onceward.toml"}
 # Functions of the user, which the package calls.
 CALLBACKS = {"progress"}
@@ -55,7 +55,9 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
 
 @functools.cache
 def takes() -> dict[str, list[set[str]]]:
-    """What each function of the package takes, by its name. A class takes what its constructor or its fields are."""
+    """Return the parameters of each function of the package, by name. A class has the parameters of its constructor or
+    its fields.
+    """
     found: dict[str, list[set[str]]] = defaultdict(list)
     other_names: list[tuple[str, str]] = []
     for path in sorted((ROOT / "src" / "onceward").rglob("*.py")):
@@ -100,7 +102,7 @@ def test_every_dotted_name_of_the_reference_exists() -> None:
     assert sorted(name for name in names if resolve(name) is None) == []
 
 
-def test_every_function_of_the_reference_exists_and_takes_what_is_shown() -> None:
+def test_every_function_of_the_reference_exists_and_has_the_shown_parameters() -> None:
     calls = {(name, arguments) for span in spans() for name, arguments in CALL.findall(span)}
     wrong = []
     for name, arguments in sorted(calls):

@@ -23,7 +23,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     return here, there
 
 
-def test_an_effect_is_not_repeated_because_its_process_went_elsewhere(folders: tuple[Path, Path]) -> None:
+def test_an_effect_is_not_repeated_because_its_process_changed_its_folder(folders: tuple[Path, Path]) -> None:
     _, there = folders
     ran: list[int] = []
     with open_ledger("sqlite:///ledger.db") as ledger:
@@ -42,10 +42,10 @@ def test_an_effect_is_not_repeated_because_its_process_went_elsewhere(folders: t
     assert (ran, list(there.iterdir())) == ([1], [])
 
 
-def test_a_ledger_and_a_database_open_where_they_were_named(folders: tuple[Path, Path]) -> None:
+def test_a_ledger_and_a_database_open_where_they_were_created(folders: tuple[Path, Path]) -> None:
     here, there = folders
     with open_ledger("sqlite:///ledger.db") as ledger, closing(open_database("sqlite:///hub.db")) as database:
-        # Whoever copies its log back opens the file by this.
+        # The WAL checkpoint opens the file by this path.
         assert database.engine.url.database == str(here / "hub.db")
         os.chdir(there)
         ledger.blocking.run("a", lambda: 1, effect="pure")

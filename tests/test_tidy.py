@@ -200,7 +200,7 @@ everything = each(modules(SOURCE) + modules(ROOT / "tests"))
 
 
 @source
-def test_nothing_imports_upward(path: Path) -> None:
+def test_no_module_imports_a_higher_layer(path: Path) -> None:
     part = part_of(path)
     if part == TOP:
         return
@@ -211,7 +211,7 @@ def test_nothing_imports_upward(path: Path) -> None:
 
 
 @each(modules(SOURCE / "hub"))
-def test_topics_tasks_ingest_and_turns_share_only_what_is_below_them(path: Path) -> None:
+def test_topics_tasks_ingest_and_turns_share_only_lower_layers(path: Path) -> None:
     part = path.relative_to(SOURCE / "hub").parts[0]
     if part in STRANGERS | BELOW_STRANGERS:
         allowed = BELOW_STRANGERS | {part} if part in STRANGERS else BELOW_STRANGERS
@@ -227,7 +227,7 @@ def test_every_part_has_its_layer() -> None:
 
 
 @source
-def test_a_package_from_outside_is_imported_in_one_place(path: Path) -> None:
+def test_a_third_party_package_is_imported_in_one_place(path: Path) -> None:
     outside = {name.split(".")[0] for name in imports_of(tree_of(path))} - sys.stdlib_module_names - {"onceward"}
 
     here = path.relative_to(SOURCE).as_posix()
@@ -245,7 +245,7 @@ def test_the_core_has_no_clock_no_randomness_no_files_and_no_async(path: Path) -
 
 
 @everything
-def test_a_module_is_named_for_what_it_holds_and_fits_in_a_head(path: Path) -> None:
+def test_a_module_has_a_meaningful_name_and_a_limited_length(path: Path) -> None:
     assert not {*path.relative_to(ROOT).with_suffix("").parts} & NAMELESS
     lines = len(path.read_text("utf-8").splitlines()) - sum(map(docstring_lines, ast.walk(tree_of(path))))
     assert lines <= LINES_MAX[path.relative_to(ROOT).parts[0]]
@@ -257,11 +257,11 @@ def test_nothing_is_left_unfinished(path: Path) -> None:
 
 
 @source
-def test_a_module_says_what_it_is_for(path: Path) -> None:
+def test_a_module_has_a_docstring(path: Path) -> None:
     assert ast.get_docstring(tree_of(path))
 
 
-def test_the_public_face_holds_names_and_nothing_else() -> None:
+def test_the_public_package_only_re_exports_names() -> None:
     *body, version = tree_of(SOURCE / "__init__.py").body[1:]
 
     assert isinstance(version, ast.If)  # `__version__`, for the type checker and for those who ask
@@ -297,7 +297,7 @@ def test_a_script_is_commented(path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", STRICT_TESTS)
-def test_strict_tests_wait_for_nothing_and_use_the_real_parts(folder: str) -> None:
+def test_strict_tests_do_not_sleep_and_use_no_mocks(folder: str) -> None:
     for path in modules(ROOT / "tests" / folder):
         tree = tree_of(path)
         names = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
@@ -306,7 +306,7 @@ def test_strict_tests_wait_for_nothing_and_use_the_real_parts(folder: str) -> No
 
 
 @each(modules(ROOT / "tests"))
-def test_no_test_is_left_out(path: Path) -> None:
+def test_no_test_is_skipped(path: Path) -> None:
     names = {node.attr for node in ast.walk(tree_of(path)) if isinstance(node, ast.Attribute)}
 
     assert names & LEFT_OUT == set()
@@ -327,11 +327,11 @@ def test_no_test_is_left_out(path: Path) -> None:
         ("import json", set()),
     ],
 )
-def test_an_import_is_seen_wherever_it_stands(text: str, parts: set[str]) -> None:
+def test_an_import_is_found_anywhere(text: str, parts: set[str]) -> None:
     assert parts_imported(ast.parse(text)) == parts
 
 
-def test_a_call_is_seen_whatever_it_is_called_on() -> None:
+def test_a_call_is_found_on_any_object() -> None:
     tree = ast.parse("datetime.datetime.now(); uuid4(); answer.now; open('x')")
 
     assert set(called_names(tree)) == {"now", "uuid4", "open"}
@@ -361,7 +361,7 @@ def test_a_pattern_that_takes_linear_time_is_not(pattern: str | bytes) -> None:
     assert slow(pattern) == []
 
 
-def test_a_pattern_is_seen_wherever_it_stands() -> None:
+def test_a_pattern_is_found_anywhere() -> None:
     text = "A = re.compile(r'a' r'b', re.I)\nB = tuple(re.compile(p) for p in ('c', 'd'))\nif re.search(f'{x}e', y): z"
 
     assert [pattern for pattern, _, _ in patterns(ast.parse(text))] == ["c", "d", "ab", "\ue000e"]

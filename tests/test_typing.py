@@ -1,4 +1,4 @@
-"""What the documents show passes `mypy --strict`, and what cannot work does not."""
+"""The documented code passes `mypy --strict`, and code that cannot work does not."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def mypy(*files: Path) -> list[str]:
     return [line for line in done.stdout.splitlines() if ": error: " in line]
 
 
-def test_what_the_documents_show_passes_a_strict_type_checker(tmp_path: Path) -> None:
+def test_the_documented_code_passes_a_strict_type_checker(tmp_path: Path) -> None:
     files = [tmp_path / "connections.py"]
     files[0].write_text(CONNECTIONS)
     for page in STRICT:
@@ -87,7 +87,7 @@ def test_what_the_documents_show_passes_a_strict_type_checker(tmp_path: Path) ->
     assert mypy(*files) == []
 
 
-def test_what_cannot_work_is_found_by_a_type_checker(tmp_path: Path) -> None:
+def test_a_type_checker_finds_code_that_cannot_work(tmp_path: Path) -> None:
     file = tmp_path / "wrong.py"
     file.write_text(WRONG)
     expected = {number for number, line in enumerate(WRONG.splitlines(), 1) if line.endswith("# wrong")}
@@ -95,7 +95,7 @@ def test_what_cannot_work_is_found_by_a_type_checker(tmp_path: Path) -> None:
     assert {int(line.split(":")[1]) for line in mypy(file)} == expected
 
 
-def test_an_effect_that_does_not_exist_is_refused_at_run_time() -> None:
+def test_an_unknown_effect_is_refused_at_run_time() -> None:
     wrong: Any = "irreversable"
     with open_ledger("memory:") as ledger:
         tries: list[Callable[[], object]] = [

@@ -1,7 +1,7 @@
-"""Waiting for what nothing tells us of: another process, a file, a table. One place, one bound, one way to fail.
+"""Waiting by polling, for another process, a file or a table: one place, one timeout, one way to fail.
 
-What happens in this process is waited for by its own event; these are for the rest. A check costs little, and the pause
-between two checks is no measure of anything: a test that needs a certain pause is wrong.
+Inside this process, wait for an event instead. A check is cheap, and the pause between two checks means nothing: a test
+that needs a certain pause is wrong.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _never = threading.Event()
 
 
 def until(check: Callable[[], T | None], what: str = "", *, seconds: float = SECONDS_MAX) -> T:
-    """The first answer of `check` that is true; fails, with `what` was waited for, when none comes in time."""
+    """Return the first true result of `check`; fail with `what` if none comes in time."""
     deadline = time.monotonic() + seconds
     while not (found := check()):
-        assert time.monotonic() < deadline, what or "what was waited for never came"
+        assert time.monotonic() < deadline, what or "the wait timed out"
         _never.wait(_POLL_SECONDS)
     return found
 
@@ -34,7 +34,7 @@ def until(check: Callable[[], T | None], what: str = "", *, seconds: float = SEC
 async def soon(
     check: Callable[[], T | None] | Callable[[], Awaitable[T | None]], what: str = "", *, seconds: float = SECONDS_MAX
 ) -> T:
-    """As `until`, for tests on a loop: everything else there goes on meanwhile, and the check may be awaited."""
+    """Like `until`, for tests on a loop: other tasks run in the meantime, and the check may be awaitable."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while True:
@@ -42,7 +42,7 @@ async def soon(
         found = await seen if isinstance(seen, Awaitable) else seen
         if found:
             return found
-        assert loop.time() < deadline, what or "what was waited for never came"
+        assert loop.time() < deadline, what or "the wait timed out"
         turn = loop.create_future()
         loop.call_later(_POLL_SECONDS, turn.set_result, None)
         await turn

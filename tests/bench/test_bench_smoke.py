@@ -1,4 +1,4 @@
-"""The bench itself is kept working: a tiny run gives the whole table, and the verdicts follow from the figures."""
+"""Smoke test of the benchmarks: a tiny run prints the whole table, and the verdicts follow from the figures."""
 
 import shutil
 from contextlib import closing
@@ -71,7 +71,7 @@ def test_a_quick_run_prints_and_saves_every_row_with_its_ratios(
     assert {"memory", "SQLite FULL", "Onceward, awaited", "two commits by hand"} <= set(labels)
 
 
-def test_the_ledgers_statements_by_hand_write_what_the_ledger_writes(tmp_path: Path) -> None:
+def test_the_handwritten_statements_write_what_the_ledger_writes(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
     lane = LedgerLane(url)
     lane.claim("k")

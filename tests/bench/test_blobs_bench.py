@@ -1,4 +1,4 @@
-"""What bytes cost: the verdicts follow from the figures. A tiny run of it is part of `test_bench_smoke.py`."""
+"""The blob benchmark: verdicts follow from the figures. `test_bench_smoke.py` makes a tiny run of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_goals_are_judged_by_the_rounds_and_the_largest_collection() -> None:
     assert "| 10³ blobs | 10⁴ | 10⁶ |" in render(figures, rounds=3)
 
 
-def test_what_a_run_left_out_is_not_measured() -> None:
+def test_goals_of_skipped_measurements_are_shown_as_not_measured() -> None:
     verdicts = [goal.verdict for goal in judge(BlobFigures())]
 
     assert verdicts == ["not measured"] * 4

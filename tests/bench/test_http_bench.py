@@ -1,4 +1,4 @@
-"""The bench of the middleware measures what it says: same servers, right answers, verdicts that follow."""
+"""The middleware benchmark: same servers for all contestants, correct responses, and verdicts from the figures."""
 
 from pathlib import Path
 
@@ -64,11 +64,11 @@ def test_the_middleware_is_judged_against_the_bare_route_and_the_fastest_peer() 
         (b"HTTP/1.1 201 Created\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", True),
     ],
 )
-def test_the_load_knows_when_an_answer_has_ended(answer: bytes, whole: bool) -> None:
+def test_the_load_generator_detects_the_end_of_a_response(answer: bytes, whole: bool) -> None:
     assert is_whole(answer) is whole
 
 
-def test_an_answer_without_an_end_is_refused() -> None:
+def test_a_response_without_an_end_is_refused() -> None:
     with pytest.raises(Unable, match="neither Content-Length nor chunks"):
         is_whole(b"HTTP/1.1 201 Created\r\n\r\n{}")
 

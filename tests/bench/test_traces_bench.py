@@ -1,4 +1,4 @@
-"""The traces show what they say: the calls of all threads, the functions of the package, and medians of the rounds."""
+"""The trace benchmark: calls of all threads, functions of the package, and medians of the rounds."""
 
 import subprocess
 import sys
@@ -47,13 +47,13 @@ def test_a_short_run_prints_a_row_and_a_table(capsys: pytest.CaptureFixture[str]
     assert sum(line.startswith("| `") for line in lines) == FUNCTIONS_SHOWN
 
 
-def test_calls_of_all_threads_are_counted_as_nine_of_ten_requests_make_them() -> None:
+def test_calls_of_all_threads_are_counted_at_the_lower_decile_of_requests() -> None:
     done = subprocess.run([sys.executable, "-c", _THREADS], cwd=_ROOT, check=True, capture_output=True, text=True)
 
     assert done.stdout == "[12]\n"
 
 
-def test_a_path_is_shown_by_the_median_of_its_rounds_and_by_its_functions_in_the_package() -> None:
+def test_a_path_is_shown_with_the_median_of_its_rounds_and_its_functions() -> None:
     functions = [
         Function("", "outside", 1000, 6e-6),
         Function("a.py", "first", 2, 3e-6),

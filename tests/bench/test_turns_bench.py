@@ -1,4 +1,4 @@
-"""The bench of turns measures what it says: every delta reaches everybody, and the tables show ratios and reasons."""
+"""The turns benchmark: every delta reaches every follower, and the tables show ratios and reasons."""
 
 import socket
 
@@ -14,7 +14,7 @@ from bench import names
 _FRESH, _REPLAY = tools.SCENARIOS
 
 
-def test_a_bare_function_is_called_afresh_and_never_replayed() -> None:
+def test_a_bare_function_is_called_every_time_and_never_replayed() -> None:
     bare = tools.Bare()
 
     assert bare.rate(_FRESH, 0.001) > 0
@@ -22,7 +22,7 @@ def test_a_bare_function_is_called_afresh_and_never_replayed() -> None:
         bare.rate(_REPLAY, 0.001)
 
 
-def test_only_the_scenarios_that_are_asked_for_are_measured() -> None:
+def test_only_the_requested_scenarios_are_measured() -> None:
     asked: list[Scenario] = []
 
     class Listening(tools.Bare):

@@ -1,4 +1,4 @@
-"""The command inside of the test's own process, on a hub that runs and on a data folder."""
+"""The command inside the test's own process, on a running hub and on a data folder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onceward.cli import main
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """How a command ended, and what it printed."""
+    """Exit code and output of a command."""
 
     code: int
     out: bytes
@@ -44,7 +44,7 @@ class Onceward:
         return Done(code, printed.out, printed.err.decode())
 
     def text(self, *arguments: str | Path, stdin: bytes = b"") -> str:
-        """What it prints when it succeeds."""
+        """Return the output of a command that must succeed."""
         done = self(*arguments, stdin=stdin)
         assert (done.code, done.err) == (0, "")
         return done.out.decode().rstrip("\n")

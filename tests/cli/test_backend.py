@@ -1,4 +1,4 @@
-"""Where commands work: on a hub that wants a token, and on data that lie on servers."""
+"""Commands against a hub that needs a token, and against data on servers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_token_is_taken_from_the_environment_or_the_option(
 
 
 @pytest.mark.parametrize("onceward", ["folder"], indirect=True)
-def test_the_data_may_lie_on_servers(
+def test_the_data_may_be_on_servers(
     onceward: Onceward, postgres_server: PostgresServer, s3_server: S3Server, tmp_path: Path
 ) -> None:
     onceward.where += ["--database", postgres_server.create_database(), "--blobs", s3_server.fresh_url()]
@@ -63,7 +63,7 @@ def test_the_data_may_lie_on_servers(
 
 
 @pytest.mark.parametrize("onceward", ["folder"], indirect=True)
-def test_the_settings_of_the_hub_hold_without_it(onceward: Onceward, tmp_path: Path) -> None:
+def test_the_settings_of_the_hub_apply_without_a_running_hub(onceward: Onceward, tmp_path: Path) -> None:
     settings = '[attachments]\nmax_upload_bytes = 10\nallowed_media_types = ["text/*"]\ngc_grace = 0\n'
     (tmp_path / "onceward.toml").write_text(settings)
     task = onceward.text("task", "add", "Settings")

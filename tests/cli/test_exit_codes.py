@@ -1,4 +1,4 @@
-"""Each exit code that the reference documents, from the real command, and one line of error with each failure."""
+"""Every documented exit code, from the real command, with one line of error for each failure."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ PROBLEM = {"Content-Type": "application/problem+json"}
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
 )
-def test_a_command_ends_with_the_code_that_is_documented(
+def test_a_command_ends_with_its_documented_exit_code(
     folder: Path, capsys: pytest.CaptureFixture[str], code: int, arguments: tuple[str, ...]
 ) -> None:
     assert folder.is_dir()
@@ -110,7 +110,7 @@ def test_a_hub_that_does_not_answer_is_a_failure(
 @pytest.mark.parametrize(
     ("status", "code"), [(400, 2), (401, 1), (403, 1), (404, 1), (409, 1), (413, 2), (422, 1), (418, 1)]
 )
-def test_a_refusal_of_a_hub_is_a_failure_unless_the_input_is_wrong(
+def test_a_refusal_by_a_hub_is_a_failure_unless_the_input_is_wrong(
     status: int, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with scripted(ScriptedResponse(status, PROBLEM, b'{"detail": "no", "status": %d}' % status)) as server:
@@ -129,12 +129,12 @@ def test_a_refusal_of_a_hub_is_a_failure_unless_the_input_is_wrong(
     ],
     ids=["0", "1", "2", "3"],
 )
-def test_the_process_ends_with_the_code(folder: Path, code: int, arguments: tuple[str, ...]) -> None:
+def test_the_process_ends_with_the_exit_code(folder: Path, code: int, arguments: tuple[str, ...]) -> None:
     assert run(*arguments, cwd=folder).returncode == code
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_process_that_is_ended_by_a_signal_says_so_by_its_code(number: signal.Signals, code: int) -> None:
+def test_a_process_ended_by_a_signal_has_the_exit_code_of_the_signal(number: signal.Signals, code: int) -> None:
     with (
         scripted(Hold()) as server,
         subprocess.Popen(

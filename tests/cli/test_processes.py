@@ -1,4 +1,4 @@
-"""The command as a process: interrupted, on a terminal, in a pipe, and beside a hub that runs."""
+"""The command as a process: interrupted, on a terminal, in a pipe, and beside a running hub."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def written(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["interrupted", "ended"])
-def test_a_download_that_is_given_up_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
+def test_an_interrupted_download_leaves_nothing(number: signal.Signals, tmp_path: Path) -> None:
     content = os.urandom(3 * 1024 * 1024)
     folder = tmp_path / "target"
     folder.mkdir()
@@ -61,7 +61,7 @@ def test_a_download_that_is_given_up_leaves_nothing(number: signal.Signals, tmp_
     assert list(folder.iterdir()) == []
 
 
-def test_a_download_of_other_bytes_leaves_nothing(tmp_path: Path) -> None:
+def test_a_download_with_the_wrong_bytes_leaves_nothing(tmp_path: Path) -> None:
     content = os.urandom(1000)
     steps: list[Step] = [Cut(content_head(content) + bytes(1000))]
     with scripted(*steps) as server:
@@ -72,8 +72,8 @@ def test_a_download_of_other_bytes_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nobody_who_reads_is_no_reason_to_complain(tmp_path: Path) -> None:
-    """As in `onceward attach get … | head`."""
+def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
+    """`onceward attach get … | head` closes the pipe early."""
     content = os.urandom(900_000)
     answer = ScriptedResponse(200, {"ETag": f'"sha256-{hashlib.sha256(content).hexdigest()}"'}, content)
     with scripted(answer) as server:
@@ -113,7 +113,7 @@ def on_a_terminal(*arguments: str, cwd: Path) -> str:
     return shown.decode()
 
 
-def test_a_hub_that_tells_only_of_its_end_is_waited_for_by_the_clock(hub: tuple[str, Path], tmp_path: Path) -> None:
+def test_a_hub_without_progress_figures_is_shown_with_the_elapsed_time(hub: tuple[str, Path], tmp_path: Path) -> None:
     """No figure: none would say how far it is."""
     for arguments in (("gc-blobs", "--dry-run"), ("fsck",), ("backfill-spec-attachments",)):
         text = on_a_terminal("admin", *arguments, "--hub", hub[0], cwd=tmp_path)
@@ -123,7 +123,7 @@ def test_a_hub_that_tells_only_of_its_end_is_waited_for_by_the_clock(hub: tuple[
         assert "bytes/s" not in text
 
 
-def test_a_terminal_gets_tables_and_bars(tmp_path: Path) -> None:
+def test_a_terminal_gets_tables_and_progress_bars(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello")
     assert run("task", "add", "Paint [red]", "--id", "shed", cwd=tmp_path).returncode == 0
     text = on_a_terminal("attach", "add", "shed", "a.txt", "--kind", "other", cwd=tmp_path)
@@ -134,14 +134,14 @@ def test_a_terminal_gets_tables_and_bars(tmp_path: Path) -> None:
     assert "│" in text
 
 
-def test_it_works_beside_a_hub_on_the_same_data(hub: tuple[str, Path], tmp_path: Path) -> None:
+def test_a_command_works_beside_a_hub_on_the_same_data(hub: tuple[str, Path], tmp_path: Path) -> None:
     url, data_dir = hub
     where = ("--data-dir", data_dir)
     (tmp_path / "a.bin").write_bytes(os.urandom(1000))
     with BlockingHub(url) as client, client.follow() as following:
         task = client.create_task("Beside")
         added = run("attach", "add", task.id, "a.bin", "--kind", "other", *where, cwd=tmp_path)
-        assert added.returncode == 0, added.stderr  # or there is no event to wait for
+        assert added.returncode == 0, added.stderr  # otherwise the wait below never ends
         event = next(following)
         (attachment,) = client.task_attachments(task.id)
         client.download(attachment.id, tmp_path / "got")

@@ -1,4 +1,4 @@
-"""The reference leaves nothing out: every command, every option, every setting with its default."""
+"""The reference is complete: every command, every option, every setting with its default."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def commands(command: click.Command, *path: str) -> Iterator[tuple[tuple[str, ..
 COMMANDS = dict(commands(onceward, "onceward"))
 
 
-def test_the_reference_has_these_commands_and_no_others() -> None:
+def test_the_reference_has_exactly_these_commands() -> None:
     rows = re.findall(r"^\| `(onceward [a-z -]+)[ `]", section("Command"), re.MULTILINE)
 
     assert {name.strip() for name in rows} == {" ".join(path) for path in COMMANDS}
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_every_option_is_in_the_reference_and_says_what_it_is(path: tuple[str, ...]) -> None:
+def test_every_option_is_in_the_reference_and_has_a_help_text(path: tuple[str, ...]) -> None:
     for parameter in COMMANDS[path].params:
         if isinstance(parameter, click.Option):
             assert parameter.help

@@ -1,4 +1,4 @@
-"""The command line: how it answers wrong use, what it imports, and that it works as a user starts it."""
+"""The command line: wrong use, imports, and starting it as a user does."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_failure_is_one_line_and_code_1(elsewhere: Path, capsys: pytest.Captur
     assert printed.err.count("\n") == 1
 
 
-def test_a_look_at_a_folder_without_data_makes_none(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_read_command_does_not_create_a_data_folder(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["task", "list", "--data-dir", "there"]) == 1
 
     assert capsys.readouterr().err == (
@@ -96,7 +96,7 @@ def test_a_look_at_a_folder_without_data_makes_none(elsewhere: Path, capsys: pyt
     assert list(elsewhere.iterdir()) == []
 
 
-def test_without_a_command_it_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_it_shows_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
 
     assert "Commands:" in capsys.readouterr().err
@@ -123,7 +123,7 @@ def test_the_effective_settings_are_printed(elsewhere: Path, capsys: pytest.Capt
     assert "hush" not in printed
 
 
-def test_what_is_not_served_needs_no_server() -> None:
+def test_help_and_config_do_not_import_the_server() -> None:
     """Help and settings come at once: none of these is imported for them."""
     script = """
 import sys
@@ -145,7 +145,7 @@ def test_it_runs_as_a_module() -> None:
 
 
 @pytest.mark.parametrize("package", ["click", "uvicorn"])
-def test_without_its_packages_it_says_what_to_install(package: str, elsewhere: Path) -> None:
+def test_without_the_extra_it_says_what_to_install(package: str, elsewhere: Path) -> None:
     done = python(
         "-c",
         f"import sys; sys.modules[{package!r}] = None; from onceward.cli import main;"

@@ -33,7 +33,7 @@ EXAMPLES = int(os.environ.get("ONCEWARD_EXAMPLES", "25"))
 # Longer than any lease and retention together.
 AFTER_EVERYTHING = 100
 
-# What a key may do next, where it is not simply claimed.
+# The next verbs for a key that is not simply claimed.
 LIKELY = {
     Status.IN_PROGRESS: (Verb.SETTLE, Verb.FAIL, Verb.RENEW, Verb.DOUBT, Verb.RELEASE, Verb.ABANDON),
     Status.IN_DOUBT: (Verb.SETTLE, Verb.UPHOLD, Verb.OVERTURN),
@@ -89,7 +89,7 @@ versions = st.sampled_from([-1, -1, -1, -1, -2, None])
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do with one key. `pick` chooses from what it may do next; beyond that, anything."""
+    """The next step for one key. `pick` chooses from the sensible next steps; otherwise any step is drawn."""
 
     ref: Ref
     pick: int
@@ -123,7 +123,7 @@ class SideBySide(RuleBasedStateMachine):
         self.subject = subject
         self.other = other
         self.model = MemoryStore(clock)
-        # What an earlier run left behind and may go, goes; the rest is in scopes of its own.
+        # Purge leftovers of earlier runs; the rest has its own scopes.
         clock.advance(AFTER_EVERYTHING)
         drain(subject)
         self.prefix = f"{number}-"
@@ -143,11 +143,11 @@ class SideBySide(RuleBasedStateMachine):
         """Batches of one, so that a key lives through several states, in two processes."""
         for step, elsewhere in drawn:
             if elsewhere:
-                self.speak_through_the_other()
+                self.write_through_the_other_store()
             self.commit_both([self.addressed(step)])
 
-    def speak_through_the_other(self) -> None:
-        """What one remembers of its claims is out of date by then."""
+    def write_through_the_other_store(self) -> None:
+        """Write through the other store, so that the claim cache of this one is out of date."""
         self.subject, self.other = self.other, self.subject
 
     @rule(back=st.integers(1, 4))
@@ -269,7 +269,7 @@ def drain(store: Store) -> int:
 
 
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name != "memory"], indirect=True)
-def test_a_store_answers_as_the_memory_store_does(make_store: Opener, clock: PinnedClock) -> None:
+def test_every_store_gives_the_same_results_as_the_memory_store(make_store: Opener, clock: PinnedClock) -> None:
     store, other = make_store(clock), make_store(clock)
     numbers = itertools.count(1)
 

@@ -1,10 +1,10 @@
-"""All interleavings of a few callers on one key, step by step, over nothing but the claim machine.
+"""All interleavings of a few callers on one key, step by step, over the claim machine alone.
 
 Each caller begins, runs its effect, and settles, fails, releases or gives up; it may crash at any point, lose any
-answer and send the same write again. One copy of a write may stay under way and arrive at any later time. Leases
-lapse, outcomes expire, entries are purged, holders are proved dead, and an operator resolves what is in doubt, rightly.
+result and send the same write again. One copy of a write may stay in flight and arrive at any later time. Leases lapse,
+outcomes expire, entries are purged, holders are proved dead, and an operator resolves doubts correctly.
 
-What cannot matter is taken out of each state (`states.py`). So the number of steps needs no bound, only the number of
+Each state leaves out what cannot matter (`states.py`). So the number of steps needs no bound, only the number of
 times that a caller begins: visiting every state covers every schedule of any length.
 """
 
@@ -48,7 +48,7 @@ class Violation(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What is explored. Mutants replace a part of it."""
+    """The explored machine. Mutants replace a part of it."""
 
     apply: Apply = machine.apply
     found: Callable[[Begin, WriteResult], Found] = machine.found
@@ -176,7 +176,7 @@ class World:
         yield name, self.receive(after, number, sent, result, applied_last=applied_last)
 
     def receive(self, state: State, number: int, sent: SentWrite, result: WriteResult, *, applied_last: bool) -> State:
-        """What the caller makes of an answer."""
+        """Let the caller process a write result."""
         write, entry = write_of(sent), result.entry
         caller = state.callers[number]
         if isinstance(write, Begin):
@@ -199,7 +199,7 @@ class World:
         return gone(state, number)
 
     def store(self, state: State, sent: SentWrite) -> tuple[State, WriteResult]:
-        """What a store does with one write."""
+        """Apply one write as a store does."""
         stored, result, frees = self.applied(state.stored, sent, newest(state) + 1)
         if not result.applied:
             return state, result
@@ -235,7 +235,7 @@ class World:
 
 
 def check_change(before: Entry | None, write: Write, after: Entry, version: int) -> None:
-    """What may follow what, whatever the callers do."""
+    """Check the allowed transitions, whatever the callers do."""
     claimed = isinstance(write, Begin) and after.status is Status.IN_PROGRESS
     if claimed or before is None:
         require(claimed and after.version == version, "a claim without a version of its own")
@@ -274,7 +274,7 @@ def check_start(state: State, number: int) -> None:
 
 
 def proved_dead(state: State) -> bool:
-    """Whether the holder's process is gone, so that another on its host may say so."""
+    """Return whether the holder's process is gone, so that a process on its host may prove it dead."""
     stored = state.stored
     if stored is None or stored.status is not Status.IN_PROGRESS:
         return False

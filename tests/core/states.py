@@ -20,7 +20,7 @@ OPERATOR = 255
 
 
 class StoredEntry(NamedTuple):
-    """What matters of an entry. Times are counted from now; 0 is over, and also what no longer matters.
+    """The relevant part of an entry. Times are relative to now; 0 means over or irrelevant.
 
     A value names the version that settled it.
     """
@@ -65,8 +65,8 @@ class State(NamedTuple):
     stored: StoredEntry | None
     callers: tuple[Caller, ...]
     under_way: SentWrite | None = None
-    # The version of an effect whose caller is gone and which was not proved to have failed; of a repeatable one it is
-    # enough to know that there is one.
+    # The version of an effect whose caller is gone and which was not proved to have failed; for a repeatable one a
+    # flag is enough.
     lost_once: int = 0
     lost_repeatable: bool = False
 
@@ -77,7 +77,7 @@ def put(state: State, number: int, caller: Caller) -> State:
 
 
 def gone(state: State, number: int) -> State:
-    """The caller has its answer, or its process has died; whoever calls next knows nothing of it."""
+    """Remove a caller that has its result or has died; the next caller does not know of it."""
     caller = state.callers[number]
     after = put(state, number, Caller(caller.repeatable, caller.begins_left))
     if not caller.unproven:

@@ -45,7 +45,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize(("bits", "text"), NUMBERS.items())
-def test_a_number_has_the_text_of_appendix_b(bits: str, text: str) -> None:
+def test_a_number_is_written_as_in_appendix_b(bits: str, text: str) -> None:
     (number,) = struct.unpack(">d", bytes.fromhex(bits))
 
     assert canonical(number) == text.encode()
@@ -114,12 +114,12 @@ def test_every_ascii_character_is_written_as_the_rfc_writes_it() -> None:
 
 
 @pytest.mark.parametrize("value", ["\ud800", ["\udfff"], {"\ud83d": 1}, {"a": {"b": "x\ude00"}}])
-def test_a_lone_surrogate_is_no_text(value: Json) -> None:
+def test_a_lone_surrogate_is_refused(value: Json) -> None:
     with pytest.raises(InvalidKey):
         canonical(value)
 
 
-def test_nesting_without_end_is_refused_and_not_a_crash() -> None:
+def test_endless_nesting_is_refused_without_a_crash() -> None:
     ring: list[Json] = []
     ring.append(ring)
 
@@ -150,7 +150,7 @@ def test_the_fast_path_writes_the_same_bytes_as_the_package(value: Json) -> None
 
 
 @given(json_values)
-def test_reading_canonical_json_and_writing_it_again_changes_nothing(value: Json) -> None:
+def test_parsing_canonical_json_and_writing_it_again_changes_nothing(value: Json) -> None:
     once = canonical(value)
 
     # Through floats, because a whole number over 2^53 is read back as an integer, which has no form.

@@ -1,4 +1,4 @@
-"""Every interleaving of three callers on one key keeps the promises, and planted bugs break them."""
+"""Every interleaving of three callers on one key keeps the guarantees, and planted bugs break them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from onceward.core.claim import FINISHED, Begin, Busy, Entry, Found, Move, Statu
 ONCE, AGAIN = Caller(repeatable=False, begins_left=1), Caller(repeatable=True, begins_left=1)
 TWICE = Caller(repeatable=False, begins_left=2)
 
-# Who calls, whether a late copy of a write may arrive at any time, and how many states there are at least: a change
-# that makes the exploration smaller by accident must not go unseen.
+# The callers, whether a late copy of a write may arrive at any time, and the minimum number of states: a change must
+# not shrink the exploration unnoticed.
 WORLDS: dict[str, tuple[tuple[Caller, ...], bool, int]] = {
     "three that may not repeat": ((ONCE, ONCE, ONCE), False, 2_000),
     "three that may repeat": ((AGAIN, AGAIN, AGAIN), False, 18_000),
@@ -29,7 +29,7 @@ WORLDS: dict[str, tuple[tuple[Caller, ...], bool, int]] = {
 
 
 @pytest.mark.parametrize("world", WORLDS)
-def test_every_interleaving_keeps_the_promises(world: str) -> None:
+def test_every_interleaving_keeps_the_guarantees(world: str) -> None:
     """One outcome; no second effect where none is allowed; growing versions; doubt that does not go away by itself."""
     callers, late_copies, states_min = WORLDS[world]
 
@@ -75,7 +75,7 @@ def doubt_as_failure(entry: Entry | None, write: Write, now: int, version: int) 
 
 
 def a_lapsed_lease_as_permission(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
-    """Whoever comes after the lease runs, whatever the holder declared."""
+    """Mutant: every caller after the lease runs, whatever the holder declared."""
     if entry is not None and isinstance(write, Begin):
         entry, write = replace(entry, repeatable=True), replace(write, repeatable=True)
     return claim.apply(entry, write, now, version)
@@ -113,7 +113,7 @@ def abandoning_without_a_lease(entry: Entry | None, write: Write, now: int, vers
 
 
 def abandoning_as_a_failure(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
-    """What was abandoned counts as if its holder had said that it failed."""
+    """Mutant: an abandoned claim counts as failed."""
     if entry is not None and entry.abandoned:
         entry = replace(entry, completed_at=now)
     return claim.apply(entry, write, now, version)
@@ -192,7 +192,7 @@ APPLY_MUTANTS: list[Callable[[Entry | None, Write, int, int], Entry | None]] = [
 
 
 def found_by_key(write: Begin, result: WriteResult) -> Found:
-    """Whoever asks while the key is held believes that the claim is its own."""
+    """Mutant: every caller takes a held claim for its own."""
     if result.entry is not None:
         result = replace(result, entry=replace(result.entry, write_id=write.write_id))
     return claim.found(write, result)

@@ -135,7 +135,7 @@ def moving(verb: Verb, version: int = OLD) -> Move:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_begin_does_what_the_table_says(state: str) -> None:
+def test_begin_follows_the_claim_table(state: str) -> None:
     assert apply(STATES[state], BEGIN, NOW, NEW) == BEGINS[state]
 
 
@@ -148,7 +148,7 @@ def test_another_fingerprint_is_refused_in_every_state_but_absent(state: str) ->
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_stricter_caller_leaves_a_lapsed_claim_in_doubt(state: str) -> None:
-    """Whether work may be repeated was said by its holder; whoever comes later can only be stricter."""
+    """The holder says whether work may be repeated; a later caller can only be stricter."""
     after = apply(STATES[state], replace(BEGIN, repeatable=False), NOW, NEW)
 
     expected = BEGINS[state]
@@ -161,7 +161,7 @@ def test_a_stricter_caller_leaves_a_lapsed_claim_in_doubt(state: str) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_proof_of_death_stands_in_for_the_end_of_the_lease_and_for_nothing_else(state: str) -> None:
+def test_a_proof_of_death_replaces_only_the_end_of_the_lease(state: str) -> None:
     after = apply(STATES[state], replace(BEGIN, dead=OLD), NOW, NEW)
 
     same_but_lapsed = {"held": "lapsed", "held-once": "lapsed-once"}.get(state, state)
@@ -172,13 +172,13 @@ def test_a_proof_of_death_stands_in_for_the_end_of_the_lease_and_for_nothing_els
 
 
 @pytest.mark.parametrize("dead", [0, OLD - 1, OLD + 1])
-def test_a_proof_of_death_of_another_version_proves_nothing(dead: int) -> None:
+def test_a_proof_of_death_of_another_version_has_no_effect(dead: int) -> None:
     assert apply(HELD, replace(BEGIN, dead=dead), NOW, NEW) is None
 
 
 @pytest.mark.parametrize("verb", Verb)
 @pytest.mark.parametrize("state", STATES)
-def test_a_verb_does_what_the_table_says(state: str, verb: Verb) -> None:
+def test_every_verb_follows_the_claim_table(state: str, verb: Verb) -> None:
     after = apply(STATES[state], moving(verb), NOW, NEW)
 
     status = MOVES.get((state, verb))
@@ -193,7 +193,7 @@ def test_a_verb_with_another_version_is_refused(state: str, verb: Verb, version:
     assert apply(STATES[state], moving(verb, version), NOW, NEW) is None
 
 
-def test_a_renewal_changes_the_lease_alone() -> None:
+def test_a_renewal_changes_only_the_lease() -> None:
     kept = replace(LAPSED, write_id="w2", lease_until=NOW + LEASE, expires_at=NOW + LEASE + RETAIN)
     once = replace(LAPSED_ONCE, write_id="w2", lease_until=NOW + LEASE)
 
@@ -202,7 +202,7 @@ def test_a_renewal_changes_the_lease_alone() -> None:
 
 
 @pytest.mark.parametrize(("entry", "verb"), [(HELD, Verb.SETTLE), (HELD, Verb.FAIL), (IN_DOUBT, Verb.UPHOLD)])
-def test_an_end_records_when_what_why_and_for_how_long(entry: Entry, verb: Verb) -> None:
+def test_an_end_records_its_time_outcome_note_and_retention(entry: Entry, verb: Verb) -> None:
     after = apply(entry, moving(verb), NOW, NEW)
 
     assert after == replace(
@@ -216,14 +216,14 @@ def test_an_end_records_when_what_why_and_for_how_long(entry: Entry, verb: Verb)
     )
 
 
-def test_giving_up_into_doubt_keeps_everything_and_never_expires() -> None:
+def test_giving_up_into_doubt_keeps_all_fields_and_never_expires() -> None:
     assert apply(HELD, moving(Verb.DOUBT), NOW, NEW) == replace(
         HELD, status=Status.IN_DOUBT, write_id="w2", expires_at=None, note="because"
     )
 
 
-def test_abandoning_records_why_and_keeps_the_rest() -> None:
-    """What may be repeated has failed; the rest is in doubt, as a `begin` would have left it."""
+def test_abandoning_records_the_reason_and_keeps_the_other_fields() -> None:
+    """Repeatable work has failed; other work is in doubt, as `begin` would have left it."""
     assert apply(LAPSED, moving(Verb.ABANDON), NOW, NEW) == replace(
         LAPSED, status=Status.FAILED, write_id="w2", expires_at=NOW + RETAIN, note="because"
     )
@@ -238,7 +238,7 @@ def test_a_lease_that_lapses_a_microsecond_later_still_holds() -> None:
     assert apply(live, moving(Verb.ABANDON), NOW + 1, NEW) is not None
 
 
-def test_a_release_reads_as_absent_at_once() -> None:
+def test_a_released_entry_reads_as_absent_at_once() -> None:
     after = apply(HELD, moving(Verb.RELEASE), NOW, NEW)
 
     assert after is not None
@@ -246,7 +246,7 @@ def test_a_release_reads_as_absent_at_once() -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_chunks_are_appended_by_the_holder_alone_and_without_gaps(state: str) -> None:
+def test_only_the_holder_appends_chunks_and_without_gaps(state: str) -> None:
     entry = STATES[state]
     log = replace(entry, outcome=Outcome(chunks=2)) if entry is not None else None
 
@@ -289,11 +289,11 @@ def test_only_a_begin_that_runs_takes_a_version(state: str) -> None:
         (RELEASED, True, False, True),
     ],
 )
-def test_the_moment_decides_at_the_last_microsecond(entry: Entry, absent: bool, lapsed: bool, purgeable: bool) -> None:
+def test_an_expiry_is_exact_to_the_microsecond(entry: Entry, absent: bool, lapsed: bool, purgeable: bool) -> None:
     assert (entry.absent(NOW), entry.lapsed(NOW), entry.purgeable(NOW)) == (absent, lapsed, purgeable)
 
 
-def test_a_retry_forgets_the_outcome_of_the_last_attempt() -> None:
+def test_a_retry_clears_the_outcome_of_the_last_attempt() -> None:
     failed = replace(FAILED, outcome=DONE)
 
     after = apply(failed, BEGIN, NOW, NEW)

@@ -109,7 +109,7 @@ def test_the_setting_for_decimal_digits_does_not_change_a_fingerprint() -> None:
 
 
 @pytest.mark.parametrize("value", [lambda: None, object(), Order, [object()], {"a": {object()}}, {"a": open}])
-def test_arguments_without_a_canonical_form_are_refused_with_the_way_out(value: object) -> None:
+def test_arguments_without_a_canonical_form_are_refused_with_a_way_out(value: object) -> None:
     with pytest.raises(InvalidKey, match="ignore="):
         fingerprint(value)
 
@@ -125,7 +125,7 @@ simple = st.integers() | st.text(max_size=3) | st.booleans() | st.none()
 
 
 @given(st.lists(simple, max_size=4), st.lists(simple, max_size=4))
-def test_two_lists_have_one_fingerprint_exactly_when_they_are_the_same(one: list[object], other: list[object]) -> None:
+def test_two_lists_share_a_fingerprint_only_if_they_are_equal(one: list[object], other: list[object]) -> None:
     same = [(type(item), item) for item in one] == [(type(item), item) for item in other]
 
     assert (fingerprint(one) == fingerprint(other)) == same

@@ -1,4 +1,4 @@
-"""JSON as every row, event and answer has it: what the standard encoder writes, made with less work."""
+"""Compact JSON for rows, events and responses: the output of the standard encoder with less work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_it_writes_what_the_standard_encoder_writes(value: object) -> None:
     assert written(value) == expected
 
 
-def test_it_does_so_where_python_has_no_encoder_in_c(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_does_the_same_without_the_c_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     value = {"b": [1, None, "ä\n"], "a": 0.5}
     expected = [writer(sort_keys=order)(value) for order in (False, True)]
     monkeypatch.setattr(encoder, "c_make_encoder", None)
@@ -36,12 +36,12 @@ def test_it_does_so_where_python_has_no_encoder_in_c(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("value", [float("nan"), [float("inf")], {"a": float("-inf")}])
-def test_what_is_no_number_in_json_is_refused(value: object) -> None:
+def test_numbers_without_a_json_form_are_refused(value: object) -> None:
     with pytest.raises(InvalidInput, match="cannot be written as JSON"):
         compact(value)  # type: ignore[arg-type]
 
 
-def test_what_contains_itself_is_refused() -> None:
+def test_a_value_that_contains_itself_is_refused() -> None:
     loop: list[object] = []
     loop.append(loop)
 

@@ -1,4 +1,4 @@
-"""What a key, a scope and a key template may be; a bad one is refused with its reason before anything is written."""
+"""Valid keys, scopes and key templates; a bad one is refused with its reason before anything is written."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_any_text_within_the_limit_is_a_key(key: str) -> None:
         ("é" * (KEY_BYTES_MAX // 2) + "x", "the key may have at most 1024 bytes, got 1025"),
     ],
 )
-def test_anything_else_is_refused_with_its_reason(key: object, reason: str) -> None:
+def test_any_other_key_is_refused_with_the_reason(key: object, reason: str) -> None:
     with pytest.raises(InvalidKey, match=reason) as caught:
         check_key(key)
 
@@ -62,14 +62,14 @@ def test_a_namespace_that_could_be_mistaken_for_another_is_refused(namespace: ob
 
 
 @given(st.text(st.characters(codec=None, exclude_categories=[])), st.integers(0, 12))
-def test_a_clipped_label_fits_and_is_text(text: str, bytes_max: int) -> None:
+def test_a_clipped_label_fits_and_is_valid_text(text: str, bytes_max: int) -> None:
     label = clip(text, bytes_max)
 
     assert len(label.encode()) <= bytes_max
     assert "\x00" not in label
 
 
-def test_a_label_that_fits_is_left_alone() -> None:
+def test_a_label_that_fits_is_unchanged() -> None:
     assert clip("naïve 😀", 255) == "naïve 😀"
     assert clip("no\x00thing", 255) == "nothing"
     assert clip("😀😀", 7) == "😀"
@@ -162,5 +162,5 @@ def test_two_sets_of_values_never_give_one_key(between: str, values: tuple[str, 
     assert left != right
 
 
-def test_a_value_is_escaped_the_same_way_wherever_it_stands() -> None:
+def test_a_value_is_escaped_the_same_way_at_every_position() -> None:
     assert fill("{a}-{b}:{a}", {"a": "x-y", "b": "z"}) == "x%2Dy-z:x%2Dy"

@@ -1,4 +1,4 @@
-"""Whatever an effect returns comes back equal and of the same type, or is refused when it is kept: never changed."""
+"""Results of effects come back equal and of the same type, or are refused when stored; they are never changed."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_result_inside_containers_comes_back_equal(value: object) -> None:
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf, -0.0, complex(-0.0, math.nan)])
-def test_a_number_that_json_or_equality_cannot_tell_comes_back(number: complex) -> None:
+def test_numbers_that_json_or_equality_confuse_come_back_exactly(number: complex) -> None:
     back = decode(encode([number]))
 
     assert repr(back) == repr([number])
@@ -209,7 +209,7 @@ def test_a_decimal_that_is_not_a_number_comes_back() -> None:
         assert str(back) == text
 
 
-def test_a_moment_in_a_named_zone_comes_back_as_the_same_moment() -> None:
+def test_a_datetime_in_a_named_zone_comes_back_as_the_same_instant() -> None:
     moment = datetime.datetime(2024, 7, 1, 12, tzinfo=PARIS)
 
     back = decode(encode(moment))
@@ -218,7 +218,7 @@ def test_a_moment_in_a_named_zone_comes_back_as_the_same_moment() -> None:
 
 
 @pytest.mark.parametrize("fold", [0, 1])
-def test_an_hour_that_happens_twice_keeps_which_of_the_two_it_was(fold: int) -> None:
+def test_an_hour_that_happens_twice_keeps_its_fold(fold: int) -> None:
     moment = datetime.datetime(2024, 10, 27, 2, 30, tzinfo=PARIS, fold=fold)
 
     back = decode(encode(moment))
@@ -233,12 +233,12 @@ def test_a_time_of_day_in_a_named_zone_is_refused_because_its_offset_depends_on_
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfff", "\ud83d\ude00", "\U0001f600\ude00"])
-def test_text_with_lone_surrogates_survives_and_halves_are_never_joined(text: str) -> None:
+def test_lone_surrogates_survive_and_are_never_joined_into_a_pair(text: str) -> None:
     for value in (text, [text], {text: text}, Pair(text, {text})):
         assert decode(encode(value)) == value
 
 
-def test_a_field_that_was_changed_after_construction_comes_back_as_it_is() -> None:
+def test_a_field_changed_after_construction_comes_back_changed() -> None:
     total = Total(5)
 
     back = decode(encode(total))
@@ -248,7 +248,7 @@ def test_a_field_that_was_changed_after_construction_comes_back_as_it_is() -> No
     assert (back.cents, back.doubled) == (500, 1000)
 
 
-def test_which_fields_of_a_model_were_set_comes_back() -> None:
+def test_the_set_of_explicitly_given_model_fields_comes_back() -> None:
     model = Model(amount=decimal.Decimal(1))
 
     back = decode(encode(model))
@@ -257,7 +257,7 @@ def test_which_fields_of_a_model_were_set_comes_back() -> None:
     assert back.model_fields_set == {"amount"}
 
 
-def test_a_set_is_kept_in_one_order_whatever_order_it_has() -> None:
+def test_a_set_is_encoded_in_one_order() -> None:
     one, other = [f"key-{number}" for number in range(50)], [f"key-{number}" for number in reversed(range(50))]
 
     assert encode(set(one)) == encode(set(other))
@@ -290,7 +290,7 @@ class Unset:
     never: int = dataclasses.field(init=False)
 
 
-def test_what_has_no_form_is_refused() -> None:
+def test_a_value_without_an_encoding_is_refused() -> None:
     unkeepable: list[object] = [
         lambda: None,
         io.BytesIO(),
@@ -334,7 +334,7 @@ def test_a_value_that_contains_itself_is_refused() -> None:
             encode(value)
 
 
-def test_nesting_up_to_the_limit_is_kept() -> None:
+def test_nesting_up_to_the_limit_is_encoded() -> None:
     value: object = "core"
     for _ in range(NESTING_MAX):
         value = (value,)
@@ -344,7 +344,7 @@ def test_nesting_up_to_the_limit_is_kept() -> None:
         encode((value,))
 
 
-def test_plain_json_is_kept_as_it_is() -> None:
+def test_plain_json_is_encoded_as_itself() -> None:
     assert encode({"a": [1, "x", None, True, 1.5]}) == b'{"a":[1,"x",null,true,1.5]}'
     assert encode(decimal.Decimal("1.10")) == b'{"' + TAG.encode() + b'":"decimal","v":"1.10"}'
 
@@ -357,5 +357,5 @@ def test_plain_json_is_kept_as_it_is() -> None:
     ],
     ids=str,
 )
-def test_the_first_and_the_last_moment_of_a_zone_are_kept(moment: datetime.datetime) -> None:
+def test_the_first_and_the_last_datetime_of_a_zone_are_encoded(moment: datetime.datetime) -> None:
     assert decode(encode(moment)) == moment

@@ -74,7 +74,7 @@ def kept_as(name: str, value: object) -> bytes:
     return json.dumps(form).encode()
 
 
-def test_a_class_that_is_not_imported_is_not_imported_for_a_kept_value() -> None:
+def test_decoding_never_imports_a_module() -> None:
     # A module of the standard library that nothing here uses, with a dataclass-like name in it.
     module = "xmlrpc.server"
     assert module not in sys.modules
@@ -85,7 +85,7 @@ def test_a_class_that_is_not_imported_is_not_imported_for_a_kept_value() -> None
     assert module not in sys.modules
 
 
-def test_a_lazy_module_is_not_asked_for_what_it_has_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lazy_module_is_not_asked_for_names_it_has_not_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     lazy = types.ModuleType("lazy_shop")
     lazy.__getattr__ = asked.append  # type: ignore[method-assign]  # PEP 562, by hand
@@ -107,7 +107,7 @@ def test_a_renamed_class_is_rebuilt_as_the_declared_return_type(value: object) -
 
 
 @pytest.mark.parametrize("value", [Receipt("r-1", 2), Money(5), State.OPEN, Order(number="o-1")])
-def test_a_class_of_ours_that_was_renamed_is_rebuilt_from_its_old_name(
+def test_a_renamed_class_of_onceward_is_rebuilt_from_its_old_name(
     value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(RENAMED, "shop.of.old:Renamed", f"{__name__}:{type(value).__name__}")
@@ -116,12 +116,12 @@ def test_a_class_of_ours_that_was_renamed_is_rebuilt_from_its_old_name(
 
 
 @pytest.mark.parametrize("declared", [int, dict, State, Money, Order])
-def test_a_declared_type_of_another_shape_is_not_used(declared: type) -> None:
+def test_a_declared_type_with_other_fields_is_not_used(declared: type) -> None:
     with pytest.raises(OutcomeNotKept):
         decode(kept_as("shop.of.old:Renamed", Receipt("r-1")), declared)
 
 
-def test_the_declared_type_stands_for_the_whole_result_and_never_for_a_part_of_it() -> None:
+def test_the_declared_type_is_used_for_the_whole_result_and_never_for_a_part() -> None:
     form = json.loads(encode(Invoice("i-1", receipt=Receipt("r-1"))))
     form["v"]["receipt"]["c"] = "shop.of.old:Renamed"
 
@@ -129,7 +129,7 @@ def test_the_declared_type_stands_for_the_whole_result_and_never_for_a_part_of_i
         decode(json.dumps(form).encode(), Invoice)
 
 
-def test_a_class_inside_a_function_is_rebuilt_when_it_is_declared() -> None:
+def test_a_class_inside_a_function_is_rebuilt_if_it_is_declared() -> None:
     @dataclasses.dataclass
     class Local:
         inner: object
@@ -142,14 +142,14 @@ def test_a_class_inside_a_function_is_rebuilt_when_it_is_declared() -> None:
 
 
 @pytest.mark.parametrize("name", ["os:system", "builtins:eval", "onceward:nothing.here", "builtins:int", ":", "", "os"])
-def test_a_name_that_is_no_fitting_class_is_refused(name: str) -> None:
+def test_a_name_that_is_not_a_matching_class_is_refused(name: str) -> None:
     for value in (Receipt("r-1"), Money(5), State.OPEN, Order(number="o-1")):
         with pytest.raises(OutcomeNotKept):
             decode(kept_as(name, value))
 
 
 @pytest.mark.parametrize("value", [Receipt("r-1"), Order(number="o-1")])
-def test_a_class_that_lost_a_field_is_an_outcome_that_is_not_kept(value: object) -> None:
+def test_a_class_that_lost_a_field_raises_outcome_not_kept(value: object) -> None:
     form = json.loads(encode(value))
     form["v"]["colour"] = "red"
 
@@ -158,7 +158,7 @@ def test_a_class_that_lost_a_field_is_an_outcome_that_is_not_kept(value: object)
 
 
 @pytest.mark.parametrize("value", [Receipt("r-1"), Order(number="o-1")])
-def test_a_class_that_gained_a_required_field_is_an_outcome_that_is_not_kept(value: object) -> None:
+def test_a_class_that_gained_a_required_field_raises_outcome_not_kept(value: object) -> None:
     form = json.loads(encode(value))
     del form["v"]["number"]
 
@@ -166,14 +166,14 @@ def test_a_class_that_gained_a_required_field_is_an_outcome_that_is_not_kept(val
         decode(json.dumps(form).encode())
 
 
-def test_a_class_that_gained_a_field_with_a_default_takes_it() -> None:
+def test_a_class_that_gained_a_field_with_a_default_uses_the_default() -> None:
     form = json.loads(encode(Receipt("r-1", 5)))
     del form["v"]["lines"]
 
     assert decode(json.dumps(form).encode()) == Receipt("r-1", 0)
 
 
-def test_an_enum_that_lost_a_member_is_an_outcome_that_is_not_kept() -> None:
+def test_an_enum_that_lost_a_member_raises_outcome_not_kept() -> None:
     form = json.loads(encode(State.OPEN))
     form["v"] = "GONE"
 
@@ -195,7 +195,7 @@ class Grumpy:
             raise RuntimeError("not today")
 
 
-def test_a_class_that_refuses_its_own_values_is_an_outcome_that_is_not_kept() -> None:
+def test_a_class_that_refuses_its_own_values_raises_outcome_not_kept() -> None:
     grumpy = Grumpy(1)
     grumpy.number = 7
 
@@ -218,7 +218,7 @@ def test_packing_never_raises_because_the_effect_is_done(value: object) -> None:
     assert pack(value, 1000) is None
 
 
-def test_packing_keeps_up_to_the_limit_and_not_a_byte_more() -> None:
+def test_packing_accepts_a_body_up_to_the_limit_and_not_a_byte_more() -> None:
     assert pack("x" * 8, 10) == b'"xxxxxxxx"'
     assert pack("x" * 9, 10) is None
 
@@ -232,7 +232,7 @@ def test_an_empty_result_is_a_result_like_any_other(value: object) -> None:
     assert unpack(body) == value
 
 
-def test_a_result_that_was_not_kept_says_so() -> None:
+def test_a_result_that_was_not_kept_raises_outcome_not_kept() -> None:
     assert not Outcome().kept
     assert Outcome(body=b"").kept
     assert Outcome(chunks=1).kept
@@ -241,7 +241,7 @@ def test_a_result_that_was_not_kept_says_so() -> None:
 
 
 @pytest.mark.parametrize(("size", "sizes"), [(0, []), (1, [1]), (65_536, [65_536]), (65_537, [65_536, 1])])
-def test_a_body_is_cut_into_chunks_that_join_to_it(size: int, sizes: list[int]) -> None:
+def test_a_body_is_split_into_chunks_that_join_to_it(size: int, sizes: list[int]) -> None:
     body = bytes(size)
 
     chunks = cut(body)
@@ -250,7 +250,7 @@ def test_a_body_is_cut_into_chunks_that_join_to_it(size: int, sizes: list[int]) 
     assert b"".join(chunks) == body
 
 
-def test_a_model_whose_aliases_are_names_of_other_fields_keeps_each_value_in_its_place() -> None:
+def test_a_model_whose_aliases_are_names_of_other_fields_keeps_every_value() -> None:
     transfer = Transfer.model_validate({"receiver": "ann", "sender": "bob", "amount": 7})
     kept = decode(encode(transfer))
 
@@ -260,7 +260,7 @@ def test_a_model_whose_aliases_are_names_of_other_fields_keeps_each_value_in_its
     assert kept.model_fields_set == transfer.model_fields_set
 
 
-def test_a_model_that_changes_itself_when_it_is_made_is_not_changed_again() -> None:
+def test_a_model_that_changes_itself_on_creation_is_not_changed_again() -> None:
     counter = Counter(count=1)
 
     kept = decode(encode(counter))
@@ -271,7 +271,7 @@ def test_a_model_that_changes_itself_when_it_is_made_is_not_changed_again() -> N
 
 @dataclasses.dataclass
 class Seeded:
-    """With an argument that is no field."""
+    """A constructor with an argument that is not a field."""
 
     total: int
     seed: dataclasses.InitVar[int]
@@ -313,20 +313,20 @@ class Renamed:
     [Seeded(1, 2), HandMade(1, 2), Sealed(1, 2), Added(1, 2), Renamed(sum=3)],
     ids=lambda value: type(value).__name__,
 )
-def test_a_class_with_a_constructor_of_its_own_comes_back_as_it_was(value: object) -> None:
+def test_a_class_with_its_own_constructor_comes_back_unchanged(value: object) -> None:
     found = decode(encode(value))
 
     assert (found, type(found)) == (value, type(value))
 
 
-def test_a_field_that_is_missing_is_told_by_such_a_class_too() -> None:
+def test_a_missing_field_of_a_class_with_its_own_constructor_is_named() -> None:
     body = encode(Seeded(1, 2)).replace(b'"total":3', b"")
 
     with pytest.raises(OutcomeNotKept, match="total"):
         decode(body)
 
 
-def test_what_is_private_comes_back_where_it_can_be_kept() -> None:
+def test_private_attributes_come_back_if_they_can_be_encoded() -> None:
     counter = Counter(count=1)
     counter._seen.append(7)
 

@@ -1,4 +1,4 @@
-"""Every value that can be made of the kept types comes back equal, with the same types all the way down."""
+"""Every value of the supported types comes back equal, with the same types at every depth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A value may hold the same part in many places, each of which is written out: a few lines of code make an endless one."""
+"""Values with shared parts: each occurrence is written out, so a few lines of code can make an endless one."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ ENDLESS: dict[str, object] = {
 
 
 @pytest.mark.parametrize("value", ENDLESS.values(), ids=ENDLESS)
-def test_what_would_be_endless_is_not_kept_and_that_is_soon_known(value: object) -> None:
+def test_a_value_that_would_be_endless_is_given_up_quickly(value: object) -> None:
     assert pack(value, 16 * MEBIBYTE) is None
 
 
 @pytest.mark.parametrize("name", ["lists", "wide lists of few levels", "tuples", "many bytes"])
-def test_what_would_be_endless_takes_no_memory(name: str) -> None:
+def test_a_value_that_would_be_endless_takes_no_memory(name: str) -> None:
     tracemalloc.start()
     try:
         pack(ENDLESS[name], 16 * MEBIBYTE)
@@ -62,7 +62,7 @@ def test_what_would_be_endless_takes_no_memory(name: str) -> None:
 
 
 @pytest.mark.parametrize("value", ENDLESS.values(), ids=ENDLESS)
-def test_what_would_be_endless_has_no_fingerprint(value: object) -> None:
+def test_a_value_that_would_be_endless_has_no_fingerprint(value: object) -> None:
     with pytest.raises(InvalidKey, match=r"larger than .* leave them out with ignore="):
         fingerprint(value)
 
@@ -77,7 +77,7 @@ def test_what_would_be_endless_has_no_fingerprint(value: object) -> None:
     ],
     ids=["lists", "tuples", "dicts", "dataclasses"],
 )
-def test_what_is_shared_and_fits_is_kept_in_every_place(value: object) -> None:
+def test_a_shared_part_that_fits_is_encoded_at_every_position(value: object) -> None:
     assert decode(encode(value, MEBIBYTE)) == value
 
 
@@ -89,14 +89,14 @@ json_like = st.recursive(
 
 
 @given(json_like)
-def test_nothing_is_refused_that_fits(value: object) -> None:
+def test_a_value_that_fits_is_never_refused(value: object) -> None:
     body = encode(value)
 
     assert encode(value, len(body)) == body
 
 
 @given(json_like)
-def test_what_is_refused_does_not_fit(value: object) -> None:
+def test_a_refused_value_does_not_fit(value: object) -> None:
     size_max = len(encode(value)) // 8
     try:
         encode(value, size_max)
@@ -104,7 +104,7 @@ def test_what_is_refused_does_not_fit(value: object) -> None:
         assert len(encode(value)) > size_max
 
 
-def test_many_parts_are_kept_however_many_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_number_of_parts_is_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(canonical, "_PLAIN_ITEMS_MAX", 100)
     value = [{"number": number} for number in range(1000)]
 
@@ -112,7 +112,7 @@ def test_many_parts_are_kept_however_many_there_are(monkeypatch: pytest.MonkeyPa
     assert fingerprint(value) == fingerprint([dict(part) for part in value])
 
 
-def test_parts_that_are_made_while_they_are_written_are_not_taken_for_each_other() -> None:
+def test_parts_created_during_encoding_are_not_confused() -> None:
     """Their places in memory are used again as soon as nobody holds them."""
 
     @dataclass

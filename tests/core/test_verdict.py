@@ -8,14 +8,14 @@ from onceward.core.verdict import Committed, Final, NotCommitted, committed, not
 from onceward.errors import InvalidOption
 
 
-def test_the_four_verdicts() -> None:
+def test_there_are_four_verdicts() -> None:
     assert committed(None) == Committed(None)
     assert [not_committed(reason).reason for reason in Final] == list(Final)
     assert pending is not unknown
 
 
 @pytest.mark.parametrize("reason", ["fenced", "the holder is dead", None, True, Final])
-def test_that_nothing_happened_needs_a_reason_of_the_list(reason: object) -> None:
+def test_not_committed_needs_a_final_reason(reason: object) -> None:
     with pytest.raises(InvalidOption, match=r"Final\.FENCED") as caught:
         NotCommitted(reason)  # type: ignore[arg-type]  # from untyped callers
 

@@ -1,4 +1,4 @@
-"""What stands in a hub's database, looked at from outside."""
+"""The content of a hub's database, read from outside."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _RUNNING = sqlalchemy.text("SELECT count(*) FROM turns WHERE state IN ('accumula
 
 
 @contextmanager
-def looking_into(url: str) -> Iterator[Database]:
+def connected_to(url: str) -> Iterator[Database]:
     with closing(open_database(url, pool_size=2)) as database:
         yield database
 
 
 def written(database: Database) -> dict[str, int]:
-    """How many rows every table has, and where the log ends: what must not change when a request is refused."""
+    """Return the row count of every table and the end of the log, which a refused request must not change."""
     with database.read() as tx:
         counts = {
             table.fullname: tx.execute(sqlalchemy.select(sqlalchemy.func.count()).select_from(table)).scalar_one()
@@ -31,7 +31,7 @@ def written(database: Database) -> dict[str, int]:
 
 
 def at_rest(database: Database) -> bool:
-    """Whether no turn is under way: one that was begun by an earlier request writes when it is ready to."""
+    """Return whether no turn is running: a turn of an earlier request writes at any time."""
     with database.read() as tx:
         running: int = tx.execute(_RUNNING).scalar_one()
     return not running
@@ -49,7 +49,7 @@ def event_ids(database: Database) -> list[int]:
 
 
 def entities(database: Database, name: str, topic_id: str) -> list[str]:
-    """What the events of this name and topic are about, in order."""
+    """Return the entity ids of the events with this name and topic, in order."""
     events = tables.events.c
     wanted = sqlalchemy.select(events.entity_id).where(events.name == name, events.topic_id == topic_id)
     with database.read() as tx:

@@ -169,7 +169,7 @@ def append(effects: Path, key: str, token: str) -> None:
 
 
 def _limit_files(most_bytes: int | None) -> None:
-    """No file of this process may grow beyond so many bytes: what a full disk does, without a disk."""
+    """Limit the file size of this process, which acts like a full disk."""
     most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     resource.setrlimit(resource.RLIMIT_FSIZE, (most if most_bytes is None else most_bytes, most))
 

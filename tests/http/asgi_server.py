@@ -1,4 +1,4 @@
-"""An ASGI server of one request, in this process: its client may leave, and its call may be cancelled, at any moment."""
+"""An in-process ASGI server for one request: its client may leave, and its call may be cancelled, at any time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BOUND_SECONDS = 10.0
 
 @dataclass(slots=True)
 class ReceivedResponse:
-    """What a client got: all of it, if `whole`."""
+    """A response as received; complete if `whole`."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -99,8 +99,10 @@ async def _call(app: App, scope: Any, receive: Receive, send: Send) -> None:
     await app(scope, receive, send)
 
 
-async def ask(app: App, path: str = "/", *body: bytes, key: str | None = "k", **scope: Any) -> ReceivedResponse:
-    """What a client gets that stays to the end; what the application raises is raised."""
+async def send_request(
+    app: App, path: str = "/", *body: bytes, key: str | None = "k", **scope: Any
+) -> ReceivedResponse:
+    """Send a request and wait for the whole response; exceptions of the application are raised."""
     call = Call(app, path, *body, key=key, **scope)
     await call.task
     return call.got
@@ -133,7 +135,7 @@ def protected(app: App, store: Store | Ledger | None = None, **options: Any) -> 
         ledger.close()
 
 
-# What handlers do.
+# Helpers for handlers.
 
 
 async def read(receive: Receive) -> bytes:

@@ -25,7 +25,7 @@ def text_of(registry: CollectorRegistry) -> str:
 
 
 def samples(registry: CollectorRegistry) -> dict[str, float]:
-    """What Prometheus would store, by name and labels; not when counting began."""
+    """Return the samples as Prometheus would store them, by name and labels, without creation times."""
     return {
         f"{sample.name}{sample.labels or ''}": sample.value
         for family in text_string_to_metric_families(text_of(registry))
@@ -45,7 +45,7 @@ def a_day(observer: HttpObserver) -> None:
     observer.store_failed("k3", proceeded=True)
 
 
-def test_the_metrics_have_the_promised_names_and_count_what_happened() -> None:
+def test_the_metrics_have_the_documented_names_and_count_every_check() -> None:
     registry = CollectorRegistry()
 
     a_day(HttpObserver(registry))
@@ -74,7 +74,7 @@ def test_the_metrics_have_the_promised_names_and_count_what_happened() -> None:
         assert line in lines
 
 
-def test_every_label_is_there_before_anything_happened() -> None:
+def test_every_label_exists_before_the_first_request() -> None:
     registry = CollectorRegistry()
     HttpObserver(registry)
 
@@ -85,7 +85,7 @@ def test_every_label_is_there_before_anything_happened() -> None:
     assert len([name for name in found if "_bucket" in name]) == len(DURATION_BUCKETS) + 1
 
 
-def test_a_status_that_nobody_foresaw_is_counted_too() -> None:
+def test_an_unforeseen_status_is_counted_too() -> None:
     registry = CollectorRegistry()
 
     HttpObserver(registry).checked("k", "something_new", cached=False, seconds=0.1)
@@ -102,7 +102,7 @@ def test_observers_with_one_registry_add_up() -> None:
     assert registry.get_sample_value("idempotency_cache_hit_total") == 4
 
 
-def test_observers_with_registries_of_their_own_do_not() -> None:
+def test_observers_with_separate_registries_do_not_add_up() -> None:
     one, other = CollectorRegistry(), CollectorRegistry()
 
     a_day(HttpObserver(one))
@@ -111,7 +111,7 @@ def test_observers_with_registries_of_their_own_do_not() -> None:
     assert other.get_sample_value("idempotency_cache_hit_total") == 0
 
 
-def test_without_a_registry_the_default_one_counts() -> None:
+def test_without_a_registry_the_default_one_is_used() -> None:
     observer, name = HttpObserver(), "idempotency_cache_hit_total"
     before = REGISTRY.get_sample_value(name) or 0
 
@@ -121,7 +121,7 @@ def test_without_a_registry_the_default_one_counts() -> None:
     assert REGISTRY.get_sample_value(name) == before + 2
 
 
-def test_no_check_is_lost_when_threads_count_together() -> None:
+def test_no_check_is_lost_when_threads_count_concurrently() -> None:
     registry = CollectorRegistry()
 
     def count(_worker: int) -> None:
@@ -136,7 +136,7 @@ def test_no_check_is_lost_when_threads_count_together() -> None:
     assert registry.get_sample_value("idempotency_check_duration_seconds_count") == 4000
 
 
-def test_a_registry_that_is_thrown_away_is_not_held() -> None:
+def test_a_discarded_registry_is_not_kept_alive() -> None:
     registry = CollectorRegistry()
     HttpObserver(registry)
     gone = weakref.ref(registry)
@@ -147,7 +147,7 @@ def test_a_registry_that_is_thrown_away_is_not_held() -> None:
     assert gone() is None
 
 
-def test_a_metric_of_the_applications_own_is_not_disturbed_and_the_conflict_is_explained() -> None:
+def test_a_conflicting_metric_of_the_application_is_left_alone_and_explained() -> None:
     registry = CollectorRegistry()
     Counter("idempotency_key_type", "The application's own.", registry=registry).inc()
 
@@ -176,7 +176,7 @@ def counted(counts: Counts) -> dict[str, float]:
     return samples(registry)
 
 
-def test_both_ways_to_count_say_the_same() -> None:
+def test_both_ways_to_count_give_the_same_figures() -> None:
     assert counted(ProcessCounts()) == counted(SharedFileCounts())
 
 

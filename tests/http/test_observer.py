@@ -1,4 +1,4 @@
-"""What an operator sees: the log, the trace, and that none of it needs a package that is not there."""
+"""Logs and traces for an operator, without any required package."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def fields(record: logging.LogRecord, *names: str) -> list[object]:
     return [getattr(record, name) for name in names]
 
 
-def test_a_check_is_one_event_with_the_key_cut(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_check_is_one_event_with_the_shortened_key(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "onceward.http"):
         HttpObserver(metrics=False).checked(KEY, "processing_started", cached=False, seconds=0.001)
 
@@ -77,21 +77,21 @@ def test_a_replay_is_also_a_cache_hit(caplog: pytest.LogCaptureFixture) -> None:
     assert fields(hit, "msg", "idempotency_key") == ["idempotent_cache_hit", CUT]
 
 
-def test_a_short_key_is_marked_as_cut_like_any_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_short_key_is_marked_as_shortened_like_any_other(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "onceward.http"):
         HttpObserver(metrics=False).checked("k1", "processing_started", cached=False, seconds=0.001)
 
     assert fields(caplog.records[0], "idempotency_key") == ["k1..."]
 
 
-def test_a_logger_that_is_quieter_than_info_gets_no_checks(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_logger_above_info_level_gets_no_checks(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "onceward.http"):
         HttpObserver(metrics=False).checked(KEY, "duplicate_completed", cached=True, seconds=0.001)
 
     assert caplog.records == []
 
 
-def test_what_needs_an_operator_is_a_warning_or_an_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_events_for_an_operator_are_warnings_or_errors(caplog: pytest.LogCaptureFixture) -> None:
     observer = HttpObserver(metrics=False)
 
     observer.put_in_doubt(KEY)
@@ -124,7 +124,7 @@ def attributes(span: ReadableSpan) -> dict[str, object]:
     return dict(span.attributes or {})
 
 
-def test_the_span_of_the_request_says_what_the_check_found(spans: InMemorySpanExporter, tracer: Tracer) -> None:
+def test_the_span_of_the_request_has_the_result_of_the_check(spans: InMemorySpanExporter, tracer: Tracer) -> None:
     observer = HttpObserver(metrics=False)
 
     with tracer.start_as_current_span("POST /orders"):
@@ -138,7 +138,7 @@ def test_the_span_of_the_request_says_what_the_check_found(spans: InMemorySpanEx
     }
 
 
-def test_only_the_current_span_is_told(spans: InMemorySpanExporter, tracer: Tracer) -> None:
+def test_only_the_current_span_gets_attributes(spans: InMemorySpanExporter, tracer: Tracer) -> None:
     observer = HttpObserver(metrics=False)
 
     with tracer.start_as_current_span("outer"), tracer.start_as_current_span("inner"):
@@ -150,7 +150,7 @@ def test_only_the_current_span_is_told(spans: InMemorySpanExporter, tracer: Trac
     assert attributes(outer) == {}
 
 
-# What is not installed is not needed.
+# Packages that are not installed are not needed.
 
 WITHOUT = """
 import sys
@@ -182,7 +182,7 @@ def python(code: str) -> list[str]:
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
 
 
-def test_without_the_packages_nothing_is_counted_and_whoever_asks_for_them_is_told_what_to_install() -> None:
+def test_without_the_packages_nothing_is_counted_and_requesting_them_says_what_to_install() -> None:
     said = python(WITHOUT)
 
     assert [line.partition(": ")[2] for line in said] == [

@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the middleware adds, and keeps everything that the application says itself."""
+"""The OpenAPI document describes what the middleware adds, and keeps everything that the application declares."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def described_responses(responses: dict[str, Any], **components: Any) -> dict[st
     return described
 
 
-# What is added.
+# Additions to the document.
 
 
 def test_the_key_is_a_header_of_visible_ascii() -> None:
@@ -89,13 +89,13 @@ def test_the_key_is_a_header_of_visible_ascii() -> None:
     assert "retry" in parameter["description"]
 
 
-def test_the_key_is_required_where_the_rule_beside_the_handler_says_so() -> None:
+def test_the_key_is_required_if_the_rule_of_the_handler_says_so() -> None:
     [parameter] = key_parameters(document_of(shop())["paths"]["/orders/{number}"]["put"])
 
     assert parameter["required"] is True
 
 
-def test_kept_answers_may_be_replays() -> None:
+def test_stored_responses_may_be_replays() -> None:
     responses = document_of(shop())["paths"]["/orders"]["post"]["responses"]
 
     assert "Idempotent-Replayed" in responses["201"]["headers"]
@@ -103,7 +103,7 @@ def test_kept_answers_may_be_replays() -> None:
     assert all("Idempotent-Replayed" not in responses[status].get("headers", {}) for status in OURS - {"422"})
 
 
-def test_problem_answers_share_one_schema() -> None:
+def test_problem_responses_share_one_schema() -> None:
     document = document_of(shop())
     responses = document["paths"]["/orders"]["post"]["responses"]
 
@@ -113,7 +113,7 @@ def test_problem_answers_share_one_schema() -> None:
     assert "Retry-After" in responses["503"]["headers"]
 
 
-def test_the_examples_are_what_is_really_sent() -> None:
+def test_the_examples_are_real_responses() -> None:
     responses = document_of(shop())["paths"]["/orders"]["post"]["responses"]
 
     examples = responses["409"]["content"]["application/problem+json"]["examples"]
@@ -121,14 +121,14 @@ def test_the_examples_are_what_is_really_sent() -> None:
     assert examples["conflict"]["value"]["detail"] == "Request is being processed"
 
 
-def test_methods_without_a_check_are_left_alone() -> None:
+def test_methods_without_a_check_are_unchanged() -> None:
     plain, described = shop().openapi()["paths"], document_of(shop())["paths"]
 
     assert described["/orders"]["get"] == plain["/orders"]["get"]
     assert described["/orders/{number}"]["delete"] == plain["/orders/{number}"]["delete"]
 
 
-def test_the_middlewares_own_options_choose_what_is_described() -> None:
+def test_the_options_of_the_middleware_choose_what_is_described() -> None:
     chosen = describe(shop().openapi(), methods=["delete"], paths=["/orders/"], required=True)["paths"]
 
     assert is_described(chosen["/orders/{number}"]["delete"])
@@ -137,13 +137,13 @@ def test_the_middlewares_own_options_choose_what_is_described() -> None:
     assert not is_described(chosen["/orders"]["post"])
 
 
-def test_a_document_without_such_methods_stays_as_it_is() -> None:
+def test_a_document_without_such_methods_is_unchanged() -> None:
     document = describe(shop().openapi(), methods=[])
 
     assert document == shop().openapi()
 
 
-def test_rules_by_path_count_after_those_beside_the_handler() -> None:
+def test_rules_by_path_come_after_those_of_the_handler() -> None:
     rules = {"/orders/{number}": Rule(required=False), "/orders": Rule(required=True)}
     paths = document_of(shop(), rules=rules)["paths"]
 
@@ -152,14 +152,14 @@ def test_rules_by_path_count_after_those_beside_the_handler() -> None:
     assert key_parameters(describe(shop().openapi(), rules=rules)["paths"]["/orders"]["post"])[0]["required"] is True
 
 
-def test_a_route_that_keeps_no_responses_promises_no_replays() -> None:
+def test_a_route_that_stores_no_responses_promises_no_replays() -> None:
     paths = document_of(shop(), rules={"/orders": Rule(store=False)})["paths"]
 
     assert "headers" not in paths["/orders"]["post"]["responses"]["201"]
     assert is_described(paths["/orders"]["post"])
 
 
-def test_other_statuses_may_be_kept() -> None:
+def test_other_statuses_may_be_stored() -> None:
     responses = describe(with_responses({"200": {"description": "Fine"}, "202": {"description": "Later"}}),
                          keep_status=lambda status: status == 202)["paths"]["/orders"]["post"]["responses"]  # fmt: skip
 
@@ -169,16 +169,16 @@ def test_other_statuses_may_be_kept() -> None:
 
 @pytest.mark.parametrize(("status", "replayed"), [("2XX", True), ("4XX", True), ("5XX", False), ("default", True),
                                                   ("302", True), ("401", False), ("429", False), ("500", False)])  # fmt: skip
-def test_the_marker_is_on_answers_that_can_be_kept(status: str, replayed: bool) -> None:
+def test_the_replay_header_is_on_responses_that_can_be_stored(status: str, replayed: bool) -> None:
     responses = described_responses({status: {"description": "An answer"}})
 
     assert ("Idempotent-Replayed" in responses[status].get("headers", {})) is replayed
 
 
-# What the application says itself stays.
+# Declarations of the application are kept.
 
 
-def test_the_validation_error_of_fastapi_stays_beside_the_reused_key() -> None:
+def test_fastapis_validation_error_stays_beside_the_reused_key() -> None:
     unprocessable = document_of(shop())["paths"]["/orders"]["post"]["responses"]["422"]
 
     assert unprocessable["content"]["application/json"]["schema"] == {
@@ -188,7 +188,7 @@ def test_the_validation_error_of_fastapi_stays_beside_the_reused_key() -> None:
     assert unprocessable["description"].startswith("Validation Error. The idempotency key was already used")
 
 
-def test_a_declared_answer_is_filled_up_and_never_replaced() -> None:
+def test_a_declared_response_is_extended_and_never_replaced() -> None:
     own = {
         "description": "Sold out",
         "headers": {"retry-after": {"schema": {"type": "string"}}},
@@ -201,7 +201,7 @@ def test_a_declared_answer_is_filled_up_and_never_replaced() -> None:
     assert conflict["description"].startswith("Sold out. A request with this key")
 
 
-def test_an_answer_that_others_refer_to_is_copied_before_it_is_changed() -> None:
+def test_a_shared_response_is_copied_before_it_is_changed() -> None:
     document = with_responses(
         {"404": {"$ref": "#/components/responses/Missing"}, "409": {"$ref": "elsewhere.json#/Taken"}, "410": NOWHERE},
         responses={"Missing": {"description": "Not there"}},
@@ -215,7 +215,7 @@ def test_an_answer_that_others_refer_to_is_copied_before_it_is_changed() -> None
     assert (responses["409"], responses["410"]) == ({"$ref": "elsewhere.json#/Taken"}, NOWHERE)
 
 
-def test_a_handler_that_reads_the_header_itself_has_declared_it() -> None:
+def test_a_handler_that_declares_the_header_itself_keeps_its_declaration() -> None:
     app = FastAPI()
 
     @app.post("/free")
@@ -242,7 +242,7 @@ def test_a_header_declared_for_a_whole_path_is_not_declared_again() -> None:
     assert required["components"]["parameters"] == document["components"]["parameters"]
 
 
-def test_a_problem_schema_of_the_applications_own_is_kept() -> None:
+def test_a_problem_schema_of_the_application_is_kept() -> None:
     own = {"type": "object", "title": "Another"}
     described = describe(with_responses({}, schemas={"Problem": own}))
 
@@ -252,7 +252,7 @@ def test_a_problem_schema_of_the_applications_own_is_kept() -> None:
     assert describe(described) == described
 
 
-def test_the_document_that_was_given_is_not_changed() -> None:
+def test_the_given_document_is_not_changed() -> None:
     document = shop().openapi()
     before = copy.deepcopy(document)
 
@@ -300,7 +300,7 @@ def test_rules_are_found_in_routers_inside_routers() -> None:
     assert parameter["required"] is True
 
 
-def test_a_mounted_application_is_left_alone() -> None:
+def test_a_mounted_application_is_unchanged() -> None:
     app, mounted = FastAPI(), shop()
     app.mount("/shop", mounted)
 
@@ -308,7 +308,7 @@ def test_a_mounted_application_is_left_alone() -> None:
     assert not is_described(mounted.openapi()["paths"]["/orders"]["post"])
 
 
-def test_a_route_that_comes_later_is_described_too() -> None:
+def test_a_route_added_later_is_described_too() -> None:
     app = shop()
     document_of(app)
 
@@ -343,13 +343,13 @@ def test_the_document_of_another_framework_can_be_described() -> None:
 
 
 @pytest.mark.parametrize("document", [{}, {"swagger": "2.0"}, {"openapi": "4.0"}])
-def test_only_openapi_3_is_taken(document: dict[str, Any]) -> None:
+def test_only_openapi_3_is_accepted(document: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption, match="must be OpenAPI 3"):
         describe(document)
 
 
 @pytest.mark.parametrize("options", [{"paths": "/api/"}, {"methods": "POST"}])
-def test_one_text_is_not_a_list(options: dict[str, Any]) -> None:
+def test_a_string_is_not_accepted_as_a_list(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption, match="must be lists"):
         describe(shop().openapi(), **options)
 
@@ -359,7 +359,7 @@ def test_an_application_without_a_document_is_refused() -> None:
         document_idempotency(Starlette())
 
 
-def test_a_document_whose_schemas_leave_us_no_name_is_refused() -> None:
+def test_a_document_with_no_free_schema_name_is_refused() -> None:
     taken = {"Problem": {"type": "string"}, "IdempotencyProblem": {"type": "string"}}
 
     with pytest.raises(InvalidOption, match="rename one"):

@@ -1,4 +1,4 @@
-"""Problem answers: what programs look at, and the sentences that people know."""
+"""Problem responses: the fields for programs, and the sentences for people."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from onceward.http.problem import Response
         "plain",
     ],
 )
-def test_a_problem_says_what_it_is(
+def test_a_problem_names_its_type_status_and_detail(
     made: Callable[[], Response], status: int, code: str, sentence: str, retry_after: int | None
 ) -> None:
     answer = made()
@@ -55,8 +55,8 @@ def test_a_problem_says_what_it_is(
     assert headers.get(b"retry-after") == (None if retry_after is None else str(retry_after).encode())
 
 
-def test_only_what_may_soon_be_different_says_when_to_retry() -> None:
-    """Our client retries a 409 only if it carries `Retry-After`: the other two would stay as they are for ever."""
+def test_only_temporary_problems_have_retry_after() -> None:
+    """Our client retries a 409 only with `Retry-After`: the other two would never change."""
     assert any(name == b"retry-after" for name, _ in problem.busy().headers)
     for answer in (problem.in_doubt(), problem.not_kept(), problem.mismatch()):
         assert all(name != b"retry-after" for name, _ in answer.headers)

@@ -19,7 +19,7 @@ EVENTS = [("Content-Type", "text/event-stream")]
 
 @dataclass(slots=True)
 class ReceivedResponse:
-    """What a client got: all of it, or what came before the connection was cut."""
+    """A response as received: complete, or cut with the connection."""
 
     line: str = ""
     headers: dict[str, str] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class OpenRequest:
         self._response.close()
 
 
-def ask(
+def send_request(
     app: App, path: str = "/", body: bytes = b"", key: str | None = "k", environ: Environ | None = None
 ) -> ReceivedResponse:
     """The whole response; what the application raises is raised."""
@@ -127,7 +127,7 @@ class _Closing:
 
 
 class DjangoLikeBody:
-    """A response as Django gives it: whole, though it is no list."""
+    """A complete response like Django's, although it is not a list."""
 
     streaming = False
 

@@ -1,4 +1,4 @@
-"""Asks an ASGI application without a server: one request, or one WebSocket, and all that it answers."""
+"""An ASGI client without a server: one request, or one WebSocket, and the complete response."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 
 @dataclass(slots=True)
 class AsgiResponse:
-    """What came back. `taken` counts the messages that the application asked for."""
+    """A response. `taken` counts the messages that the application received."""
 
     messages: list[Message] = field(default_factory=list)
     taken: int = 0
@@ -89,8 +89,8 @@ def websocket(path: str, headers: Headers = (), *, offered: Sequence[str] = (), 
     return {**scope, "type": "websocket", "scheme": "ws", "subprotocols": [*offered], "extensions": extensions}
 
 
-def ask(app: App, scope: dict[str, Any], sent: Iterable[Message] | bytes = b"") -> AsgiResponse:
-    """What the application answers when it is sent these messages, or this body."""
+def send_request(app: App, scope: dict[str, Any], sent: Iterable[Message] | bytes = b"") -> AsgiResponse:
+    """Send these messages, or this body, to the application and return its response."""
     if scope["type"] == "websocket":
         messages = iter([{"type": "websocket.connect"}, *(() if isinstance(sent, bytes) else sent)])
     elif isinstance(sent, bytes):

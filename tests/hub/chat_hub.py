@@ -21,7 +21,7 @@ REUSED = "Idempotency key already used with different request"
 
 @dataclass(frozen=True, slots=True)
 class Fifo:
-    """Where the brain waits."""
+    """The place where the brain waits."""
 
     path: Path
     opened: int

@@ -23,7 +23,7 @@ LETTER: dict[str, Any] = {
     "subject": "Weekly update",
     "source": {"message_id": "<1@example.com>", "date": "2026-02-17"},
 }
-# What another program sends that has nothing to do with the normalizers.
+# A payload of another program, without the normalizers.
 PLAIN: dict[str, Any] = {"source": "notes", "title": "By hand"}
 
 
@@ -107,5 +107,5 @@ def events(client: Client) -> list[dict[str, Any]]:
 
 
 def row_counts(client: Client, database: Database) -> tuple[int, ...]:
-    """What must not change when a request is refused: how many entries, and how many events."""
+    """Return the number of entries and events, which a refused request must not change."""
     return (*(len(rows(database, schema)) for schema in SCHEMAS), len(events(client)))

@@ -1,4 +1,4 @@
-"""Requests to a hub over sockets of their own, their whole answers, and which of its processes gave them."""
+"""Requests to a hub over separate sockets, their complete responses, and the worker that sent each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class HubResponse(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether its client is told neither to wait nor to come again."""
+        """Return whether the client is told neither to wait nor to retry."""
         return self.status < 500 and "retry-after" not in self.headers
 
     @property
@@ -106,8 +106,8 @@ class Caller:
         assert made.status == 201, made
         return str(made.json["topic"]["id"])
 
-    def until_answered(self, method: str, path: str, content: Any = None, *, key: str) -> HubResponse:
-        """As a good client: the same request with the same key, until it is told neither to wait nor to come again."""
+    def request_until_final(self, method: str, path: str, content: Any = None, *, key: str) -> HubResponse:
+        """Behave like a good client: send the same request with the same key, until the response is final."""
 
         def ask() -> HubResponse | None:
             try:
@@ -142,7 +142,7 @@ def _command(pid: int) -> bytes:
 
 
 def connections_by_worker(hub: RunningHub, each: int) -> dict[int, list[http.client.HTTPConnection]]:
-    """Open connections, so many to each of the hub's workers.
+    """Open this many connections to each of the hub's workers.
 
     Workers accept from one socket, and on a busy machine one of them may accept everything. So a worker that has enough
     is stopped until the others have theirs.

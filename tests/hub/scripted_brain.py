@@ -51,9 +51,9 @@ def keep(order_id: str, fifo: str) -> dict[str, str]:
 
 @tool(effect="idempotent", template="order:{order_id}", provider_key="key")
 def provide(order_id: str, fifo: str, key: str) -> dict[str, str]:
-    """Paid by a provider of which each order and key is paid once, whoever asks how often."""
+    """Pay at a provider that pays each order and key once, however often it is asked."""
     try:
-        # What is made here is made once, whichever process comes first.
+        # Created once, by the first process.
         (OUTSIDE.parent / f"provider-{hashlib.sha256(key.encode()).hexdigest()}").touch(exist_ok=False)
     except FileExistsError:
         pass

@@ -1,4 +1,4 @@
-"""A hub with tasks for the tests, and short ways to say what they send it."""
+"""A hub with tasks for the tests, and helpers for requests to it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def tasks_hub(
     )
     # Not earlier: the servers, too, have temporary files, and may run as somebody else.
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    # What is collected, and when, is for the tests to say: by itself it collects nothing, unless it is asked to.
+    # Tests decide when gc runs: the hub does not run it by itself, unless configured.
     attachments = dataclasses.replace(settings or AttachmentsSettings(), gc_interval=gc_interval)
     with in_process_hub(Config(hub, attachments=attachments)) as client:
         assert client.post("/v1/tasks", json={"id": "t1", "title": "A task"}).status_code == 201
@@ -70,7 +70,7 @@ def upload(client: Client, *parts: Part, headers: dict[str, str] | None = None, 
 
 
 def attach(client: Client, content: bytes, *parts: Part, name: str = "a.bin", **more: Any) -> dict[str, Any]:
-    """What is attached, which must work."""
+    """Attach a file, which must succeed, and return the attachment."""
     answer = upload(client, ("kind", "artifact"), ("content", content, name), *parts, **more)
     assert answer.status_code == 201, answer.text
     shown: dict[str, Any] = answer.json()

@@ -1,4 +1,4 @@
-"""How long a hub that died keeps a key."""
+"""The lease of a dead hub."""
 
 from __future__ import annotations
 

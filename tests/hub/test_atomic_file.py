@@ -1,4 +1,4 @@
-"""A new file is there whole or not at all, and takes nobody's place."""
+"""A new file appears completely or not at all, and never replaces another by accident."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _fail_after(file: BinaryIO, content: bytes) -> None:
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_it_has_its_name_when_it_is_whole(overwrite: bool, tmp_path: Path) -> None:
+def test_the_file_gets_its_name_when_it_is_complete(overwrite: bool, tmp_path: Path) -> None:
     path = tmp_path / "new"
     mask = os.umask(0o027)
     try:
@@ -38,7 +38,7 @@ def test_it_has_its_name_when_it_is_whole(overwrite: bool, tmp_path: Path) -> No
     assert names(tmp_path) == ["new"]
 
 
-def test_what_failed_leaves_nothing_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_nothing_and_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "there"
     path.write_bytes(b"mine")
     for target in (path, tmp_path / "new"):
@@ -49,7 +49,7 @@ def test_what_failed_leaves_nothing_and_changes_nothing(tmp_path: Path) -> None:
     assert names(tmp_path) == ["there"]
 
 
-def test_a_file_that_is_there_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_an_existing_file_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     there, dangling = tmp_path / "there", tmp_path / "dangling"
     there.write_bytes(b"mine")
     dangling.symlink_to("nowhere")
@@ -60,7 +60,7 @@ def test_a_file_that_is_there_is_refused_before_anything_is_written(tmp_path: Pa
     assert names(tmp_path) == ["dangling", "there"]
 
 
-def test_a_file_that_came_meanwhile_keeps_its_place(tmp_path: Path) -> None:
+def test_a_file_created_in_the_meantime_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "new"
     with pytest.raises(AlreadyThere), new_file(path, overwrite=False):
         path.write_bytes(b"theirs")
@@ -69,7 +69,7 @@ def test_a_file_that_came_meanwhile_keeps_its_place(tmp_path: Path) -> None:
     assert names(tmp_path) == ["new"]
 
 
-def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:
+def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path in (pipe, tmp_path):
@@ -79,7 +79,7 @@ def test_what_is_no_file_is_never_replaced(tmp_path: Path) -> None:
     assert pipe.is_fifo()
 
 
-def test_a_link_is_kept_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+def test_a_symlink_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_bytes(b"old")
     link.symlink_to(target)

@@ -21,7 +21,7 @@ from onceward.hub.db.engine import open_database
 from onceward.hub.db.migrate import migrate
 
 TOPICS = "/api/v1/topics"
-# What each operation accepts, in as few words as possible.
+# A minimal valid body for each operation.
 VALID: dict[tuple[str, str], dict[str, Any]] = {
     ("post", TOPICS): {"title": "T"},
     ("post", f"{TOPICS}/{{topic_id}}/messages"): {"sender": "ada", "content": "hello"},
@@ -52,7 +52,7 @@ PLAIN: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def test_every_json_body_is_tried(client: Client) -> None:
+def test_every_json_body_is_probed(client: Client) -> None:
     document = client.get("/openapi.json").json()
     chat, stream = (document["paths"][path]["post"]["requestBody"] for path in ("/chat", "/chat/stream"))
     bodies = {
@@ -152,14 +152,14 @@ def send(client: Client, method: str, path: str, sent: Any) -> httpx.Response:
 _WITH_NAMESPACE = range(255 - 64 - 1, 256)
 # They also take what Telegram and mail programs send, which no schema here describes.
 NORMALIZERS = ("/normalize/telegram", "/normalize/email")
-# What a value is refused for that no schema can tell: what is stored, and what time it is.
+# Refusals that depend on stored data or the current time, which no schema can express.
 LOOKED_UP = (
     "is not a message of this topic", "must be in the future", "is not a known policy", " is for source ", "is not the id of",
 )  # fmt: skip
 
 
 def refusals_of(answer: httpx.Response) -> list[str]:
-    """What is wrong with what was sent; nothing, where it was accepted."""
+    """Return the errors of the response; empty if it was accepted."""
     assert answer.status_code < 500, answer.text
     body = answer.json()
     if answer.status_code == 200 and "results" in body:
@@ -173,7 +173,7 @@ RESOLVE = ("post", "/api/v1/claims/resolve")
 ATTACH = ("post", f"{TOPICS}/{{topic_id}}/attachments")
 LINK = ("post", "/v1/tasks/{task_id}/attachments/link")
 GIVEN = {**VALID[RESOLVE], "scope": "http:anonymous", "response": {"status": 200}}
-# What is sent, and which object within it has the fields that are tried.
+# The body, and the object in it whose fields are probed.
 CASES: dict[str, tuple[tuple[str, str], dict[str, Any], str | None]] = {
     # The stream takes the same body as the chat.
     **{" ".join(one): (one, VALID[one], None) for one in VALID if one[1] != "/chat/stream"},
@@ -196,7 +196,7 @@ LINK_FIELDS = {name: {"maxLength": 2048} for name in ("url", "title", "descripti
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_hub_refuses_what_the_schema_refuses_and_nothing_else(client: Client, case: str) -> None:
+def test_the_hub_refuses_exactly_what_the_schema_refuses(client: Client, case: str) -> None:
     (method, path), valid, within = CASES[case]
     document = client.get("/openapi.json").json()
     schema = schema_of(document, method, path)
@@ -247,7 +247,7 @@ def test_deleting_needs_a_confirmation_that_the_document_shows(client: Client) -
     assert client.post("/v1/admin/gc-blobs", headers={"X-Confirm": "no"}).status_code == 400
 
 
-def test_every_operation_shows_the_problems_that_it_ends_in(client: Client) -> None:
+def test_every_operation_declares_the_problems_it_responds_with(client: Client) -> None:
     document = client.get("/openapi.json").json()
     for path, item in document["paths"].items():
         for method, operation in item.items():

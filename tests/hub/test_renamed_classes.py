@@ -57,7 +57,7 @@ def test_a_part_of_a_stored_value_is_rebuilt_too(value: object, old_names: tuple
 
 
 @pytest.mark.parametrize("new_name", RENAMED.values())
-def test_every_new_name_is_that_of_a_class(new_name: str) -> None:
+def test_every_new_name_is_a_class(new_name: str) -> None:
     module, _, name = new_name.partition(":")
 
     assert isinstance(getattr(importlib.import_module(module), name), type)

@@ -24,7 +24,7 @@ SHOP = Path(__file__).parent / "mcp_shop.py"
 
 
 class _Offer:
-    """What a client writes, with another version in its handshake: as if it knew no newer one."""
+    """Rewrite the version in a client's handshake, as if it knew no newer one."""
 
     def __init__(self, stream: Any, version: str) -> None:
         self._stream = stream
@@ -53,7 +53,7 @@ async def _offering(transport: AbstractAsyncContextManager[Any], version: str) -
 
 
 @asynccontextmanager
-async def speaking(transport: AbstractAsyncContextManager[Any], version: str = NEWEST) -> AsyncIterator[Client]:
+async def connected(transport: AbstractAsyncContextManager[Any], version: str = NEWEST) -> AsyncIterator[Client]:
     """A client that has agreed with the server on this version."""
     client = Client(transport) if version == NEWEST else Client(_offering(transport, version), mode="legacy")
     async with client:

@@ -1,4 +1,4 @@
-"""What `pip install 'onceward[mcp]'` gives is enough for the integration, and `pip install onceward` for the tools."""
+"""`pip install 'onceward[mcp]'` is enough for the integration, and `pip install onceward` for the tools."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import pytest
 from packaging.requirements import Requirement
 
-# What a process without the extras would say to `import sqlalchemy`, before the program below runs.
+# A prelude that makes `import sqlalchemy` fail, as in a process without the extras.
 BLOCK = """
 import sys
 
@@ -76,7 +76,7 @@ toolbox = Toolbox([refund])
 
 
 @pytest.mark.parametrize("needless", ["sqlalchemy", "fastapi", "alembic", "structlog", "rich", "prometheus_client"])
-def test_the_hub_extra_is_what_is_blocked(needless: str) -> None:
+def test_the_hub_extra_is_blocked(needless: str) -> None:
     assert needless in modules_without(WITH_MCP)
 
 
@@ -130,7 +130,7 @@ def test_a_missing_extra_is_named(statement: str, extra: str) -> None:
     assert f"pip install 'onceward[{extra}]'" in done.stderr.splitlines()[-1]
 
 
-def test_every_name_of_turns_is_found_when_it_is_asked_for() -> None:
+def test_every_name_of_turns_is_imported_on_demand() -> None:
     names = "from onceward import turns; print([name for name in turns.__all__ if not hasattr(turns, name)])"
     done = run(
         set(), f"import onceward.tools.tool, onceward.hub.turns.execution.engine\n{names}\nprint(callable(turns.tool))"

@@ -49,7 +49,7 @@ def look_up(order_id: str) -> str:
     return f"order {order_id} was shipped"
 
 
-def talk(
+def run_client(
     ledger: Ledger,
     *tools: Tool,
     steps: Callable[[Client], Awaitable[T]],
@@ -75,7 +75,7 @@ def test_the_envelope_is_the_structured_content_of_the_result(ledger: Ledger, mo
     async def steps(client: Client) -> CallToolResult:
         return await client.call_tool("refund", {"order_id": "1"}, meta=in_group())
 
-    result = talk(ledger, refund_tool([]), steps=steps, mode=mode)
+    result = run_client(ledger, refund_tool([]), steps=steps, mode=mode)
 
     assert not result.is_error
     envelope = result.structured_content
@@ -95,13 +95,13 @@ def test_the_envelope_is_the_structured_content_of_the_result(ledger: Ledger, mo
         ("irreversible", (False, True, False)),
     ],
 )
-def test_the_hints_follow_from_the_class(ledger: Ledger, effect: str, hints: tuple[bool, bool, bool]) -> None:
+def test_the_hints_follow_from_the_effect_class(ledger: Ledger, effect: str, hints: tuple[bool, bool, bool]) -> None:
     undo = {"undo": lambda: None} if effect == "compensatable" else {}
 
     async def steps(client: Client) -> Any:
         return (await client.list_tools()).tools
 
-    (shown,) = talk(ledger, refund_tool([], effect=effect, **undo), steps=steps)
+    (shown,) = run_client(ledger, refund_tool([], effect=effect, **undo), steps=steps)
 
     assert shown.description == "Give the money back."
     assert shown.input_schema["required"] == ["order_id"]
@@ -121,10 +121,10 @@ def test_an_agents_retry_and_an_engines_retry_share_one_effect(tmp_path: Path) -
 
     url = f"sqlite:///{tmp_path}/ledger.db"
     with open_ledger(url) as ledger:
-        agent = talk(ledger, refund, steps=steps)
+        agent = run_client(ledger, refund, steps=steps)
     with open_ledger(url) as ledger:
         engine = ToolHarness(ledger, refund).call("refund", order_id="1").json()
-        again = talk(ledger, refund, steps=steps)
+        again = run_client(ledger, refund, steps=steps)
 
     envelopes = [*agent, engine, *again]
     assert [one["status"] for one in envelopes] == ["done"] + ["replayed"] * 4
@@ -132,7 +132,7 @@ def test_an_agents_retry_and_an_engines_retry_share_one_effect(tmp_path: Path) -
     assert done == ["1"]
 
 
-def test_other_groups_and_principals_do_not_meet(ledger: Ledger) -> None:
+def test_other_groups_and_principals_are_separate(ledger: Ledger) -> None:
     done: list[str] = []
     refund = refund_tool(done)
 
@@ -141,13 +141,13 @@ def test_other_groups_and_principals_do_not_meet(ledger: Ledger) -> None:
             await client.call_tool("refund", {"order_id": "1"}, meta=in_group(group))
         await client.call_tool("refund", {"order_id": "1"}, meta=in_group("a", "idempotency_key"))
 
-    talk(ledger, refund, steps=steps)
+    run_client(ledger, refund, steps=steps)
     assert len(done) == 3
-    talk(ledger, refund, steps=steps, principal=lambda context: f"by {context.method}")
+    run_client(ledger, refund, steps=steps, principal=lambda context: f"by {context.method}")
     assert len(done) == 6
 
 
-def test_without_a_group_the_caller_is_the_group_for_a_while(ledger: Ledger, clock: PinnedClock) -> None:
+def test_without_a_group_the_caller_is_the_group_for_a_limited_time(ledger: Ledger, clock: PinnedClock) -> None:
     done: list[str] = []
 
     async def steps(client: Client) -> list[dict[str, Any]]:
@@ -157,7 +157,7 @@ def test_without_a_group_the_caller_is_the_group_for_a_while(ledger: Ledger, clo
             found.append((await client.call_tool("refund", {"order_id": "1"})).structured_content)
         return found
 
-    first, again, later = talk(ledger, refund_tool(done), steps=steps)
+    first, again, later = run_client(ledger, refund_tool(done), steps=steps)
 
     assert [first["status"], again["status"], later["status"]] == ["done", "replayed", "done"]
     assert again["first_at"] == first["first_at"] == first["receipt"]["at"]
@@ -165,7 +165,7 @@ def test_without_a_group_the_caller_is_the_group_for_a_while(ledger: Ledger, clo
     assert done == ["1", "1"]
 
 
-def test_how_long_that_is_can_be_chosen_and_a_tool_may_say_less(ledger: Ledger, clock: PinnedClock) -> None:
+def test_the_time_without_a_group_can_be_chosen_and_shortened_by_a_tool(ledger: Ledger, clock: PinnedClock) -> None:
     done: list[str] = []
 
     async def steps(client: Client) -> None:
@@ -173,13 +173,13 @@ def test_how_long_that_is_can_be_chosen_and_a_tool_may_say_less(ledger: Ledger, 
         clock.advance(31)
         await client.call_tool("refund", {"order_id": "1"})
 
-    talk(ledger, refund_tool(done), steps=steps, inferred_seconds=30)
-    talk(ledger, refund_tool(done, idempotent_for=20), steps=steps, principal="bob")
+    run_client(ledger, refund_tool(done), steps=steps, inferred_seconds=30)
+    run_client(ledger, refund_tool(done, idempotent_for=20), steps=steps, principal="bob")
 
     assert len(done) == 4
 
 
-def test_a_call_of_no_group_is_refused_where_one_is_required_unless_it_is_pure(ledger: Ledger) -> None:
+def test_a_call_without_a_group_is_refused_if_one_is_required_unless_it_is_pure(ledger: Ledger) -> None:
     done: list[str] = []
 
     async def steps(client: Client) -> tuple[CallToolResult, CallToolResult]:
@@ -188,7 +188,7 @@ def test_a_call_of_no_group_is_refused_where_one_is_required_unless_it_is_pure(l
             await client.call_tool("look_up", {"order_id": "1"}),
         )
 
-    refused, looked = talk(ledger, refund_tool(done), look_up, steps=steps, require_group=True)
+    refused, looked = run_client(ledger, refund_tool(done), look_up, steps=steps, require_group=True)
 
     assert refused.is_error
     envelope = refused.structured_content
@@ -199,24 +199,24 @@ def test_a_call_of_no_group_is_refused_where_one_is_required_unless_it_is_pure(l
     assert done == []
 
 
-def test_callers_without_a_name_are_local_in_this_process(ledger: Ledger) -> None:
+def test_unnamed_callers_in_this_process_are_local(ledger: Ledger) -> None:
     async def steps(client: Client) -> Any:
         return (await client.call_tool("refund", {"order_id": "1"})).structured_content
 
-    envelope = talk(ledger, refund_tool([]), steps=steps, principal=None, tenant_id=None)
+    envelope = run_client(ledger, refund_tool([]), steps=steps, principal=None, tenant_id=None)
 
     assert envelope["key"] == "refund:order:1:turn_group:local"
     assert [entry.scope for entry in asyncio.run(ledger.scan()).entries] == ["onceward:tool:local:local"]
 
 
 @pytest.mark.parametrize("wrong", ["", 7, None, object], ids=["empty", "number", "none", "a class"])
-def test_a_principal_that_is_no_text_is_refused_before_the_effect(ledger: Ledger, wrong: Any) -> None:
+def test_a_principal_that_is_not_text_is_refused_before_the_effect(ledger: Ledger, wrong: Any) -> None:
     done: list[str] = []
 
     async def steps(client: Client) -> Any:
         return (await client.call_tool("refund", {"order_id": "1"})).structured_content
 
-    envelope = talk(ledger, refund_tool(done), steps=steps, principal=lambda _context: wrong)
+    envelope = run_client(ledger, refund_tool(done), steps=steps, principal=lambda _context: wrong)
 
     assert (envelope["status"], envelope["code"]) == ("refused", "invalid-option")
     assert done == []
@@ -227,7 +227,7 @@ def test_a_principal_that_is_no_text_is_refused_before_the_effect(ledger: Ledger
     [{"principal": ""}, {"principal": 7}, {"turn_group_id": 7}, {"turn_group_id": ""}, {"inferred_seconds": -1}],
     ids=str,
 )
-def test_options_that_cannot_work_are_refused_at_once(ledger: Ledger, options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused_at_once(ledger: Ledger, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption):
         mcp_server(Toolbox(), ledger, **options)
 
@@ -246,20 +246,20 @@ def test_options_that_cannot_work_are_refused_at_once(ledger: Ledger, options: d
     ],
     ids=["_meta", "meta with a hyphen", "meta", "an argument", "all of them"],
 )
-def test_a_key_is_found_and_taken_out_of_the_arguments(arguments: dict[str, Any], meta: dict[str, Any]) -> None:
+def test_a_key_is_found_and_removed_from_the_arguments(arguments: dict[str, Any], meta: dict[str, Any]) -> None:
     given = {"order_id": "1", **arguments}
 
     assert extract_key(refund_tool([]), given, meta) == ("k", {"order_id": "1"})
 
 
-def test_what_else_is_in_meta_stays() -> None:
+def test_other_fields_of_meta_stay() -> None:
     given = {"meta": {"idempotency-key": "k", "agent": "a"}}
 
     assert extract_key(refund_tool([]), given, {}) == ("k", {"meta": {"agent": "a"}})
     assert extract_key(refund_tool([]), {"meta": {"agent": "a"}}, {}) == (None, {"meta": {"agent": "a"}})
 
 
-def test_a_key_that_the_tool_declares_is_left_to_it() -> None:
+def test_a_key_argument_that_the_tool_declares_is_left_to_it() -> None:
     @tool(effect="irreversible")
     def pay(amount: int, meta: dict[str, Any], idempotency_key: str = "") -> None: ...
 
@@ -268,7 +268,7 @@ def test_a_key_that_the_tool_declares_is_left_to_it() -> None:
     assert extract_key(pay, given, {}) == ("k", given)
 
 
-def test_an_argument_that_is_ours_is_not_the_callers_to_set(ledger: Ledger) -> None:
+def test_a_reserved_argument_cannot_be_set_by_the_caller(ledger: Ledger) -> None:
     got: list[str] = []
 
     @tool(effect="irreversible", provider_key="idempotency_key")
@@ -278,7 +278,7 @@ def test_an_argument_that_is_ours_is_not_the_callers_to_set(ledger: Ledger) -> N
     async def steps(client: Client) -> Any:
         return (await client.call_tool("pay", {"amount": 1, "idempotency_key": "k"})).structured_content
 
-    envelope = talk(ledger, pay, steps=steps)
+    envelope = run_client(ledger, pay, steps=steps)
 
     assert (envelope["status"], envelope["key"]) == ("done", "pay:key:k")
     assert got[0].startswith("pay:key:k:")
@@ -300,15 +300,13 @@ def test_an_argument_that_is_ours_is_not_the_callers_to_set(ledger: Ledger) -> N
     ],
     ids=str,
 )
-def test_keys_that_differ_or_are_none_are_refused(
-    ledger: Ledger, arguments: dict[str, Any], meta: dict[str, Any]
-) -> None:
+def test_different_or_invalid_keys_are_refused(ledger: Ledger, arguments: dict[str, Any], meta: dict[str, Any]) -> None:
     done: list[str] = []
 
     async def steps(client: Client) -> CallToolResult:
         return await client.call_tool("refund", {"order_id": "1", **arguments}, meta=cast("RequestParamsMeta", meta))
 
-    result = talk(ledger, refund_tool(done), steps=steps)
+    result = run_client(ledger, refund_tool(done), steps=steps)
 
     assert result.is_error
     assert result.structured_content["status"] == "refused"
@@ -316,8 +314,8 @@ def test_keys_that_differ_or_are_none_are_refused(
     assert done == []
 
 
-def test_a_key_compares_all_arguments_that_are_not_volatile(ledger: Ledger) -> None:
-    """Beside a key, also what looks like an id that is drawn anew says that it is another call."""
+def test_with_a_key_all_arguments_except_volatile_ones_are_compared(ledger: Ledger) -> None:
+    """With a key, even a value that looks like a random id makes another call."""
     ids = ["00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"]
 
     @tool(effect="irreversible", key_fields=["order_id"], volatile=["trace"])
@@ -331,21 +329,21 @@ def test_a_key_compares_all_arguments_that_are_not_volatile(ledger: Ledger) -> N
         ]
         return [result.structured_content["status"] for result in results]
 
-    assert talk(ledger, pay, steps=steps) == ["done", "replayed", "refused"]
+    assert run_client(ledger, pay, steps=steps) == ["done", "replayed", "refused"]
 
 
-def test_a_server_of_one_conversation_has_its_group(ledger: Ledger) -> None:
+def test_a_server_for_one_conversation_has_its_group(ledger: Ledger) -> None:
     done: list[str] = []
 
     async def steps(client: Client) -> list[str]:
         results = [await client.call_tool("refund", {"order_id": "1"}) for _ in range(2)]
         return [result.structured_content["status"] for result in results]
 
-    assert talk(ledger, refund_tool(done), steps=steps, turn_group_id="stdio-1") == ["done", "replayed"]
+    assert run_client(ledger, refund_tool(done), steps=steps, turn_group_id="stdio-1") == ["done", "replayed"]
     assert done == ["1"]
 
 
-def test_a_tool_that_failed_is_an_error_that_says_what_may_be_done(ledger: Ledger) -> None:
+def test_a_failed_tool_is_an_error_that_says_what_to_do(ledger: Ledger) -> None:
     @tool(effect="irreversible", how_to_check="Look at the order.")
     def fails() -> None:
         raise TimeoutError("no answer")
@@ -353,7 +351,7 @@ def test_a_tool_that_failed_is_an_error_that_says_what_may_be_done(ledger: Ledge
     async def steps(client: Client) -> CallToolResult:
         return await client.call_tool("fails", {}, meta=in_group())
 
-    result = talk(ledger, fails, steps=steps)
+    result = run_client(ledger, fails, steps=steps)
 
     assert result.is_error
     envelope = result.structured_content
@@ -364,13 +362,13 @@ def test_a_tool_that_failed_is_an_error_that_says_what_may_be_done(ledger: Ledge
 @pytest.mark.parametrize(
     "wrong", [("refunds", {"order_id": "1"}), ("refund", {}), ("refund", {"order_id": 1})], ids=str
 )
-def test_wrong_calls_are_refused_in_words(ledger: Ledger, wrong: tuple[str, dict[str, Any]]) -> None:
+def test_invalid_calls_are_refused_with_a_message(ledger: Ledger, wrong: tuple[str, dict[str, Any]]) -> None:
     done: list[str] = []
 
     async def steps(client: Client) -> CallToolResult:
         return await client.call_tool(*wrong, meta=in_group())
 
-    result = talk(ledger, refund_tool(done), steps=steps)
+    result = run_client(ledger, refund_tool(done), steps=steps)
 
     assert result.is_error
     assert result.structured_content["status"] == "refused"
@@ -405,13 +403,13 @@ def test_a_client_that_gives_up_does_not_stop_the_effect(ledger: Ledger) -> None
     assert done == ["began", "ended"]
 
 
-def test_a_ledger_that_is_down_is_for_the_model_to_read(ledger: Ledger) -> None:
+def test_a_ledger_outage_is_reported_to_the_model(ledger: Ledger) -> None:
     async def steps(client: Client) -> CallToolResult:
         ledger.close()
         return await client.call_tool("refund", {"order_id": "1"}, meta=in_group())
 
     done: list[str] = []
-    result = talk(ledger, refund_tool(done), steps=steps)
+    result = run_client(ledger, refund_tool(done), steps=steps)
 
     assert result.is_error
     envelope = result.structured_content
@@ -421,7 +419,7 @@ def test_a_ledger_that_is_down_is_for_the_model_to_read(ledger: Ledger) -> None:
     assert done == []
 
 
-def test_a_call_that_still_runs_is_for_the_model_to_read(ledger: Ledger) -> None:
+def test_a_call_in_progress_is_reported_to_the_model(ledger: Ledger) -> None:
     async def it() -> CallToolResult:
         may_end = asyncio.Event()
         began = asyncio.Event()
@@ -450,7 +448,7 @@ def test_a_call_that_still_runs_is_for_the_model_to_read(ledger: Ledger) -> None
 # As an extension of a server.
 
 
-def test_the_program_itself_calls_the_tools_of_its_server_as_local(ledger: Ledger) -> None:
+def test_the_program_calls_the_tools_of_its_own_server_as_local(ledger: Ledger) -> None:
     done: list[str] = []
     server = MCPServer("shop", extensions=[OnceTools(Toolbox([refund_tool(done)]), ledger)])
 
@@ -476,5 +474,5 @@ def test_every_option_is_in_the_guide_with_its_default() -> None:
     assert rows == {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in options.items()}
 
 
-def test_the_former_place_still_works() -> None:
+def test_the_old_import_path_still_works() -> None:
     assert former.mcp_server is mcp_server

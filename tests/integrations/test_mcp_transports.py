@@ -15,7 +15,7 @@ from mcp import Client, MCPError
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from pydantic import AnyHttpUrl
-from tests.integrations.mcp_clients import NEWEST, OLDEST, VERSIONS, over_http, over_stdio, served, speaking
+from tests.integrations.mcp_clients import NEWEST, OLDEST, VERSIONS, connected, over_http, over_stdio, served
 from tests.integrations.mcp_shop import effects, ledger_of, shop_server, shop_with_others
 from tests.waiting import soon
 
@@ -48,7 +48,7 @@ def test_a_retry_on_stdio_finds_the_call_of_an_earlier_server(tmp_path: Path, ve
     async def it() -> list[dict[str, Any]]:
         found = []
         for _ in range(2):
-            async with speaking(over_stdio(tmp_path), version) as client:
+            async with connected(over_stdio(tmp_path), version) as client:
                 found.append(await call(client))
         return found
 
@@ -61,9 +61,9 @@ def test_a_retry_on_stdio_finds_the_call_of_an_earlier_server(tmp_path: Path, ve
 
 
 @versions
-def test_a_key_on_stdio_is_the_whole_key(tmp_path: Path, version: str) -> None:
+def test_a_key_on_stdio_replaces_the_generated_key(tmp_path: Path, version: str) -> None:
     async def it() -> list[dict[str, Any]]:
-        async with speaking(over_stdio(tmp_path), version) as client:
+        async with connected(over_stdio(tmp_path), version) as client:
             return [
                 await call(client, key="k1", amount=5),
                 await call(client, key="k1", amount=5),
@@ -82,13 +82,13 @@ def test_a_key_on_stdio_is_the_whole_key(tmp_path: Path, version: str) -> None:
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
 def test_the_call_of_a_server_that_was_killed_is_in_doubt(tmp_path: Path, version: str) -> None:
     async def it() -> dict[str, Any]:
-        async with speaking(over_stdio(tmp_path), version) as client:
+        async with connected(over_stdio(tmp_path), version) as client:
             asking = asyncio.create_task(call(client, "hang", "k"))
             line = await soon(lambda: effects(tmp_path))
             os.kill(int(line[0].split()[-1]), signal.SIGKILL)
             with pytest.raises(MCPError, match="closed"):
                 await asking
-        async with speaking(over_stdio(tmp_path), version) as client:
+        async with connected(over_stdio(tmp_path), version) as client:
             return await call(client, "hang", "k")
 
     envelope = asyncio.run(it())
@@ -99,12 +99,12 @@ def test_the_call_of_a_server_that_was_killed_is_in_doubt(tmp_path: Path, versio
 
 
 @versions
-def test_a_key_over_http_is_the_whole_key(tmp_path: Path, version: str) -> None:
+def test_a_key_over_http_replaces_the_generated_key(tmp_path: Path, version: str) -> None:
     async def it() -> list[dict[str, Any]]:
         async with http_shop(tmp_path) as url:
             found = []
             for amount in (5, 5, 6):
-                async with speaking(over_http(url), version) as client:
+                async with connected(over_http(url), version) as client:
                     found.append(await call(client, key="k1", amount=amount))
             return found
 
@@ -115,9 +115,9 @@ def test_a_key_over_http_is_the_whole_key(tmp_path: Path, version: str) -> None:
     assert effects(tmp_path) == ["refund 1"]
 
 
-def test_a_call_over_http_by_nobody_and_of_no_group_is_refused(tmp_path: Path) -> None:
+def test_an_anonymous_call_over_http_without_a_group_is_refused(tmp_path: Path) -> None:
     async def it() -> list[dict[str, Any]]:
-        async with http_shop(tmp_path) as url, speaking(over_http(url)) as client:
+        async with http_shop(tmp_path) as url, connected(over_http(url)) as client:
             return [await call(client), await call(client, "price")]
 
     refused, price = asyncio.run(it())
@@ -128,12 +128,12 @@ def test_a_call_over_http_by_nobody_and_of_no_group_is_refused(tmp_path: Path) -
     assert effects(tmp_path) == []
 
 
-def test_a_server_may_take_calls_of_no_group_from_anybody(tmp_path: Path) -> None:
+def test_a_server_may_accept_anonymous_calls_without_a_group(tmp_path: Path) -> None:
     async def it() -> list[tuple[str, str]]:
         async with http_shop(tmp_path, require_group=False) as url:
             found = []
             for _ in range(2):
-                async with speaking(over_http(url)) as client:
+                async with connected(over_http(url)) as client:
                     found.append(short(await call(client)))
             return found
 
@@ -142,21 +142,21 @@ def test_a_server_may_take_calls_of_no_group_from_anybody(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-def test_the_session_is_the_group_where_the_protocol_has_sessions(tmp_path: Path, version: str) -> None:
+def test_the_session_is_the_group_if_the_protocol_has_sessions(tmp_path: Path, version: str) -> None:
     async def it() -> list[str]:
         async with http_shop(tmp_path) as url:
             found = []
             for _ in range(2):
-                async with speaking(over_http(url), version) as client:
+                async with connected(over_http(url), version) as client:
                     found += [(await call(client))["status"] for _ in range(2)]
             return found
 
     assert asyncio.run(it()) == ["done", "replayed", "done", "replayed"]
 
 
-def test_a_session_that_nobody_opened_is_no_group(tmp_path: Path) -> None:
+def test_an_unknown_session_is_not_a_group(tmp_path: Path) -> None:
     async def it() -> str:
-        async with http_shop(tmp_path) as url, speaking(over_http(url, mcp_session_id="made-up")) as client:
+        async with http_shop(tmp_path) as url, connected(over_http(url, mcp_session_id="made-up")) as client:
             return str((await call(client))["status"])
 
     assert asyncio.run(it()) == "refused"
@@ -164,9 +164,9 @@ def test_a_session_that_nobody_opened_is_no_group(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_the_header_of_http_is_a_key(tmp_path: Path, version: str) -> None:
+def test_the_http_header_is_a_key(tmp_path: Path, version: str) -> None:
     async def it() -> list[dict[str, Any]]:
-        async with http_shop(tmp_path) as url, speaking(over_http(url, idempotency_key='"k1"'), version) as client:
+        async with http_shop(tmp_path) as url, connected(over_http(url, idempotency_key='"k1"'), version) as client:
             return [await call(client), await call(client, key="k1"), await call(client, key="k2")]
 
     first, again, torn = asyncio.run(it())
@@ -177,12 +177,12 @@ def test_the_header_of_http_is_a_key(tmp_path: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_duplicates_at_the_same_time_have_one_effect(tmp_path: Path, version: str) -> None:
+def test_concurrent_duplicates_have_one_effect(tmp_path: Path, version: str) -> None:
     async def it() -> list[dict[str, Any]]:
         async with http_shop(tmp_path) as url:
 
             async def one() -> dict[str, Any]:
-                async with speaking(over_http(url), version) as client:
+                async with connected(over_http(url), version) as client:
                     return await call(client, key="k")
 
             return list(await asyncio.gather(*(one() for _ in range(5))))
@@ -218,7 +218,7 @@ def test_callers_with_equal_keys_do_not_see_each_others_results(tmp_path: Path, 
             async with served(server.streamable_http_app(**guarded())) as url:
                 found = []
                 for token in callers:
-                    async with speaking(over_http(url, authorization=f"Bearer {token}"), version) as client:
+                    async with connected(over_http(url, authorization=f"Bearer {token}"), version) as client:
                         found.append(await call(client, key="the-same"))
             return found, {entry.scope for entry in (await ledger.scan()).entries}
 
@@ -236,7 +236,7 @@ def test_a_caller_with_a_token_is_a_group(tmp_path: Path) -> None:
         async with http_shop(tmp_path, guarded()) as url:
             found = []
             for token in ("app/i/ada", "app/i/ada", "app/i/bob"):
-                async with speaking(over_http(url, authorization=f"Bearer {token}")) as client:
+                async with connected(over_http(url, authorization=f"Bearer {token}")) as client:
                     found.append((await call(client))["status"])
             return found
 
@@ -244,11 +244,11 @@ def test_a_caller_with_a_token_is_a_group(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [NEWEST, OLDEST])
-def test_the_tools_of_a_box_are_an_extension_of_a_server_with_others(tmp_path: Path, version: str) -> None:
+def test_a_toolbox_is_an_extension_of_a_server_with_other_tools(tmp_path: Path, version: str) -> None:
     async def it() -> tuple[list[str], list[str], Any]:
         with ledger_of(tmp_path) as ledger:
             server = shop_with_others(tmp_path, ledger)
-            async with served(server.streamable_http_app()) as url, speaking(over_http(url), version) as client:
+            async with served(server.streamable_http_app()) as url, connected(over_http(url), version) as client:
                 names = [tool.name for tool in (await client.list_tools()).tools]
                 greeted = (await client.call_tool("greet", {"name": "Ada"})).content[0]
                 statuses = [(await call(client, key="k", amount=amount))["status"] for amount in (1, 1, 2)]

@@ -19,7 +19,7 @@ from onceward import Ledger, errors, open_ledger, open_store
 
 @pytest.fixture
 def ledger(store_url: str) -> Iterator[Ledger]:
-    """Nothing may be in it when the test is over."""
+    """A ledger that must be empty at the end of the test."""
     with open_ledger(store_url) as ledger:
         yield ledger
         assert ledger.blocking.scan().entries == ()
@@ -37,7 +37,7 @@ bad_keys = pytest.mark.parametrize("key", BAD_KEYS.values(), ids=BAD_KEYS)
 
 
 @bad_keys
-def test_bad_keys(ledger: Ledger, key: Any) -> None:
+def test_bad_keys_are_refused(ledger: Ledger, key: Any) -> None:
     with pytest.raises(errors.InvalidKey) as blocking:
         ledger.blocking.run(key, never, effect="pure")
     with pytest.raises(errors.InvalidKey):
@@ -50,14 +50,14 @@ BAD_SCOPES: dict[str, Any] = {"a number": 5, "bytes": b"x", "a list": ["a"], "no
 
 
 @pytest.mark.parametrize("scope", BAD_SCOPES.values(), ids=BAD_SCOPES)
-def test_bad_scopes(ledger: Ledger, scope: Any) -> None:
+def test_bad_scopes_are_refused(ledger: Ledger, scope: Any) -> None:
     with pytest.raises(errors.InvalidKey):
         ledger.blocking.begin(scope, "key", repeatable=True)
     with pytest.raises(errors.InvalidKey):
         ledger.blocking.read(scope, "key")
 
 
-def test_bad_labels_and_pages(ledger: Ledger) -> None:
+def test_bad_labels_and_pages_are_refused(ledger: Ledger) -> None:
     blocking: Any = ledger.blocking
     labels: list[dict[str, Any]] = [{"user_id": None}, {"endpoint": 5}]
     for label in labels:
@@ -72,7 +72,7 @@ def test_bad_labels_and_pages(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("undo", [max, dict.clear])
-def test_an_undo_whose_arguments_nobody_knows_is_refused_when_it_is_declared(undo: Any) -> None:
+def test_an_undo_with_unknown_arguments_is_refused_at_declaration(undo: Any) -> None:
     with open_ledger("memory:") as ledger, pytest.raises(errors.InvalidOption, match="undo="):
         ledger.once(key="k", effect="compensatable", undo=undo)(never)
 
@@ -108,7 +108,7 @@ BAD_EFFECTS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("effect", "why"), BAD_EFFECTS.values(), ids=BAD_EFFECTS)
-def test_bad_effects(ledger: Ledger, effect: Any, why: str) -> None:
+def test_bad_effects_are_refused(ledger: Ledger, effect: Any, why: str) -> None:
     """They could not have done anything, so that nothing may be in doubt."""
     with pytest.raises(errors.InvalidOption, match=why):
         ledger.blocking.run("k", effect, effect="irreversible")
@@ -116,7 +116,7 @@ def test_bad_effects(ledger: Ledger, effect: Any, why: str) -> None:
         asyncio.run(ledger.run("k", effect, effect="irreversible"))
 
 
-def test_an_effect_that_was_called_already(ledger: Ledger) -> None:
+def test_an_effect_that_was_already_called_is_refused(ledger: Ledger) -> None:
     async def send() -> None:
         never()
 
@@ -131,7 +131,7 @@ def test_an_effect_that_was_called_already(ledger: Ledger) -> None:
     [{"max_result_bytes": -1}, {"retries": 3}, {"lease": 5}],
     ids=["a negative size", "an unknown one", "another unknown one"],
 )
-def test_bad_options_of_one_call(ledger: Ledger, options: dict[str, Any]) -> None:
+def test_bad_options_of_one_call_are_refused(ledger: Ledger, options: dict[str, Any]) -> None:
     with pytest.raises(errors.InvalidOption, match=next(iter(options))):
         ledger.blocking.run("k", never, effect="pure", **options)
 
@@ -142,18 +142,18 @@ UNDECORATED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("thing", UNDECORATED.values(), ids=UNDECORATED)
-def test_what_cannot_be_decorated(ledger: Ledger, thing: Any) -> None:
+def test_undecoratable_objects_are_refused(ledger: Ledger, thing: Any) -> None:
     with pytest.raises(errors.InvalidOption, match="the decorated object must be a function"):
         ledger.once(key="k", effect="pure")(thing)
 
 
-def test_names_to_ignore_given_as_one_text(ledger: Ledger) -> None:
+def test_names_to_ignore_given_as_one_string_are_refused(ledger: Ledger) -> None:
     with pytest.raises(errors.InvalidOption, match="tuple of names"):
         ledger.once(key="k", effect="pure", ignore="_argument")(takes_one)
 
 
 @bad_keys
-def test_bad_keys_made_by_a_function(ledger: Ledger, key: Any) -> None:
+def test_bad_keys_returned_by_a_function_are_refused(ledger: Ledger, key: Any) -> None:
     @ledger.once(key=lambda: key, effect="pure")
     def work() -> None:
         never()
@@ -163,13 +163,13 @@ def test_bad_keys_made_by_a_function(ledger: Ledger, key: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ["k" * 1024, "é" * 512, " ", "💶", "a\nb", "{}%:'\""])
-def test_keys_at_the_edge_of_what_is_allowed(store_url: str, key: str) -> None:
+def test_keys_at_the_limits_are_accepted(store_url: str, key: str) -> None:
     with open_ledger(store_url) as ledger:
         assert [ledger.blocking.run(key, lambda: 1, effect="irreversible") for _ in range(2)] == [1, 1]
 
 
 @pytest.mark.parametrize("value", [None, True, 1.5, b"x", object(), ["a"], ""])
-def test_key_fields_without_one_obvious_text(ledger: Ledger, value: object) -> None:
+def test_key_fields_without_one_obvious_text_are_refused(ledger: Ledger, value: object) -> None:
     @ledger.once(key="{order_id}", effect="pure")
     def work(order_id: object) -> None:
         never()
@@ -182,7 +182,7 @@ def test_key_fields_without_one_obvious_text(ledger: Ledger, value: object) -> N
 @pytest.mark.parametrize(
     "template", ["", "{missing}", "{a", "a}", "{}", "{a!r}", "{a:>10}", "{a}{b}", "{a}x{b}", "k" * 1025]
 )
-def test_bad_key_templates_are_found_when_the_function_is_decorated(ledger: Ledger, template: str) -> None:
+def test_bad_key_templates_are_refused_at_decoration(ledger: Ledger, template: str) -> None:
     with pytest.raises(errors.InvalidKey):
 
         @ledger.once(key=template, effect="pure")
@@ -196,19 +196,19 @@ BAD_DECORATIONS: dict[str, dict[str, Any]] = {
     "no effect": {"effect": None},
     "compensatable without undo": {"effect": "compensatable"},
     "undo without compensatable": {"effect": "idempotent", "undo": never},
-    "not_done that is no tuple": {"effect": "irreversible", "not_done": ValueError},
+    "not_done that is not a tuple": {"effect": "irreversible", "not_done": ValueError},
     "not_done with something else in it": {"effect": "irreversible", "not_done": ("ValueError",)},
     "ignore of what is not there": {"effect": "pure", "ignore": ["nothing"]},
-    "an undo that is no function": {"effect": "compensatable", "undo": 5},
-    "a reconcile hook that is no function": {"effect": "irreversible", "reconcile": "ask"},
-    "a span that is no number": {"effect": "pure", "wait_seconds": "5"},
-    "a size that is no number": {"effect": "pure", "max_result_bytes": "5"},
+    "an undo that is not a function": {"effect": "compensatable", "undo": 5},
+    "a reconcile hook that is not a function": {"effect": "irreversible", "reconcile": "ask"},
+    "a duration that is not a number": {"effect": "pure", "wait_seconds": "5"},
+    "a size that is not a number": {"effect": "pure", "max_result_bytes": "5"},
     "a key that is neither text nor function": {"effect": "pure", "key": 5},
 }
 
 
 @pytest.mark.parametrize("options", BAD_DECORATIONS.values(), ids=BAD_DECORATIONS)
-def test_bad_options_are_found_when_the_function_is_decorated(ledger: Ledger, options: dict[str, Any]) -> None:
+def test_bad_options_are_refused_at_decoration(ledger: Ledger, options: dict[str, Any]) -> None:
     with pytest.raises(errors.InvalidOption) as caught:
         ledger.once(**{"key": "order", **options})(never)
 
@@ -222,7 +222,7 @@ def test_the_effect_has_to_be_declared(ledger: Ledger) -> None:
         ledger.blocking.run("order", never)  # type: ignore[call-overload]
 
 
-def test_generators_have_no_one_result(ledger: Ledger) -> None:
+def test_generators_are_refused(ledger: Ledger) -> None:
     def generate() -> Iterator[int]:
         yield 1
 
@@ -239,7 +239,7 @@ BAD_SECONDS = [-1, "5", math.nan, math.inf, True, 1e12]
 
 @pytest.mark.parametrize("value", BAD_SECONDS)
 @pytest.mark.parametrize("option", ["lease_seconds", "retain_seconds", "wait_seconds", "max_run_seconds"])
-def test_bad_spans_of_time(ledger: Ledger, option: str, value: Any) -> None:
+def test_bad_durations_are_refused(ledger: Ledger, option: str, value: Any) -> None:
     if option != "max_run_seconds":
         with pytest.raises(errors.InvalidOption, match=option):
             open_ledger("memory:", **{option: value})
@@ -247,7 +247,7 @@ def test_bad_spans_of_time(ledger: Ledger, option: str, value: Any) -> None:
         ledger.blocking.run("order", never, effect="pure", **{option: value})
 
 
-def test_a_lease_of_no_time(ledger: Ledger) -> None:
+def test_a_lease_of_zero_is_refused(ledger: Ledger) -> None:
     with pytest.raises(errors.InvalidOption):
         open_ledger("memory:", lease_seconds=0)
     with pytest.raises(errors.InvalidOption):
@@ -255,7 +255,7 @@ def test_a_lease_of_no_time(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("namespace", ["", "a b", "a:b", "ü", "x" * 65, None, 5])
-def test_bad_namespaces(namespace: Any) -> None:
+def test_bad_namespaces_are_refused(namespace: Any) -> None:
     with pytest.raises(errors.InvalidKey):
         open_ledger("memory:", namespace=namespace)
 
@@ -272,7 +272,7 @@ BAD_URLS = [
 
 @pytest.mark.parametrize("url", BAD_URLS, ids=ascii)
 @pytest.mark.parametrize("open_it", [open_ledger, open_store])
-def test_bad_store_urls(
+def test_bad_store_urls_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: Any, open_it: Callable[[str], object]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -284,14 +284,14 @@ def test_bad_store_urls(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_does_not_exist(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with open_ledger(f"sqlite:///{tmp_path}/no/ledger.db") as ledger, pytest.raises(errors.InvalidStoreUrl):
         ledger.blocking.run("order", never, effect="pure")
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "letter.txt"
     path.write_text("Dear Sir or Madam, " * 100)
 
@@ -309,7 +309,7 @@ def test_a_password_in_a_bad_url_is_not_shown() -> None:
         assert "s3cret" not in str(caught.value)
 
 
-def test_a_closed_ledger(store_url: str) -> None:
+def test_a_closed_ledger_refuses_calls(store_url: str) -> None:
     ledger = open_ledger(store_url)
     ledger.blocking.run("order 1", lambda: 1, effect="pure")
 
@@ -356,7 +356,7 @@ def newer_redis(servers: Servers, _: Path) -> str:
     url = servers.redis.fresh_url()
     open_and_use(url)
     prefix = url.partition("prefix=")[2]
-    servers.redis.ask("INCR", prefix + ":{00}:schema")
+    servers.redis.execute("INCR", prefix + ":{00}:schema")
     return url
 
 
@@ -366,7 +366,7 @@ def open_and_use(url: str) -> None:
 
 
 @pytest.mark.parametrize("make", [newer_sqlite, newer_postgres, newer_redis])
-def test_a_store_written_by_a_newer_onceward(
+def test_a_store_of_a_newer_onceward_is_refused(
     servers: Servers, tmp_path: Path, make: Callable[[Servers, Path], str]
 ) -> None:
     with open_ledger(make(servers, tmp_path)) as ledger:
@@ -378,7 +378,7 @@ def test_a_store_written_by_a_newer_onceward(
             ledger.blocking.scan()
 
 
-def test_a_flag_is_no_span_even_where_its_number_was_used_before() -> None:
+def test_a_boolean_is_not_a_duration_even_if_its_number_was_used_before() -> None:
     """Python takes True for 1, and so does whatever remembers by it."""
     with open_ledger("memory:") as ledger:
         assert ledger._lease_of(1.0) == ledger._retain_of(1) == 1_000_000
@@ -387,6 +387,6 @@ def test_a_flag_is_no_span_even_where_its_number_was_used_before() -> None:
                 span(True)
 
 
-def test_a_folder_is_no_sqlite_file(tmp_path: Path) -> None:
+def test_a_folder_is_not_accepted_as_an_sqlite_file(tmp_path: Path) -> None:
     with open_ledger(f"sqlite:///{tmp_path}") as ledger, pytest.raises(errors.InvalidStoreUrl, match="is a folder"):
         ledger.blocking.run("k", never, effect="pure")

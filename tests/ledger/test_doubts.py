@@ -1,4 +1,4 @@
-"""Doubts surface on their own: lapsed claims go in doubt in the background, the log says so, and `on_doubt` hears of it once."""
+"""Lapsed claims go in doubt in the background, with a log line and one call of `on_doubt`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from contextlib import closing
 
 import pytest
 from tests.backends import Opener
-from tests.store.gated_store import BlockableStore
+from tests.store.blockable_store import BlockableStore
 from tests.waiting import until
 
 from onceward import Ledger
@@ -73,7 +73,7 @@ def status(ledger: Ledger, key: str = "k") -> Status:
     return entry.status
 
 
-def test_a_lapsed_claim_goes_in_doubt_in_the_background_and_its_late_settle_still_lands(
+def test_a_lapsed_claim_goes_in_doubt_in_the_background_and_a_late_settle_still_counts(
     make_store: Opener, clock: PinnedClock, recorded: RecordedDoubts
 ) -> None:
     with closing(Ledger(make_store(clock), lease_seconds=LEASE, on_doubt=recorded)) as ledger:
@@ -94,7 +94,7 @@ def test_a_lapsed_claim_goes_in_doubt_in_the_background_and_its_late_settle_stil
     assert (recorded.entries[0].status, recorded.entries[0].version) == (Status.IN_DOUBT, claim.version)
 
 
-def test_a_backlog_of_doubts_goes_page_by_page_without_waiting_for_the_next_turn(
+def test_a_backlog_of_doubts_is_processed_page_by_page_without_pauses(
     store: BlockableStore, ledger: Ledger, clock: PinnedClock, recorded: RecordedDoubts
 ) -> None:
     for number in range(501):
@@ -108,7 +108,7 @@ def test_a_backlog_of_doubts_goes_page_by_page_without_waiting_for_the_next_turn
     assert [len(page) for page in pages] == [500, 1]
 
 
-def test_a_holder_that_renews_while_the_page_is_on_its_way_keeps_its_claim(
+def test_a_holder_that_renews_while_its_page_is_in_flight_keeps_its_claim(
     store: BlockableStore, ledger: Ledger, clock: PinnedClock, recorded: RecordedDoubts
 ) -> None:
     claim = held(ledger)
@@ -126,7 +126,7 @@ def test_a_holder_that_renews_while_the_page_is_on_its_way_keeps_its_claim(
     assert recorded.entries == []
 
 
-def test_every_way_into_doubt_is_heard_of_once(ledger: Ledger, clock: PinnedClock, recorded: RecordedDoubts) -> None:
+def test_every_way_into_doubt_is_reported_once(ledger: Ledger, clock: PinnedClock, recorded: RecordedDoubts) -> None:
     held(ledger, "asked for")
     held(ledger, "abandoned")
     held(ledger, "lapsed")
@@ -144,7 +144,7 @@ def test_every_way_into_doubt_is_heard_of_once(ledger: Ledger, clock: PinnedCloc
     assert recorded.threads == {"onceward-doubts"}
 
 
-def test_of_several_processes_one_hears_of_it(make_store: Opener, clock: PinnedClock) -> None:
+def test_of_several_processes_one_reports_the_doubt(make_store: Opener, clock: PinnedClock) -> None:
     all_heard = [RecordedDoubts() for _ in range(3)]
     ledgers = [Ledger(make_store(clock), lease_seconds=LEASE, on_doubt=recorded) for recorded in all_heard]
     for number in range(20):
@@ -163,7 +163,7 @@ def test_of_several_processes_one_hears_of_it(make_store: Opener, clock: PinnedC
 
 
 @pytest.mark.parametrize("way", ["background", "begin", "doubt"])
-def test_a_doubt_whose_answer_was_lost_is_heard_of_once(
+def test_a_doubt_whose_result_was_lost_is_reported_once(
     store: BlockableStore, ledger: Ledger, clock: PinnedClock, recorded: RecordedDoubts, way: str
 ) -> None:
     claim = held(ledger)
@@ -192,7 +192,7 @@ def test_a_doubt_whose_answer_was_lost_is_heard_of_once(
     assert (lost, recorded.keys) == ([1], ["k"])
 
 
-def test_a_begin_that_nobody_waits_for_any_more_is_heard_of(
+def test_a_doubt_found_by_a_cancelled_begin_is_reported(
     store: BlockableStore, ledger: Ledger, clock: PinnedClock, recorded: RecordedDoubts
 ) -> None:
     held(ledger)
@@ -213,7 +213,7 @@ def test_a_begin_that_nobody_waits_for_any_more_is_heard_of(
     assert recorded.keys == ["k"]
 
 
-def test_a_function_that_fails_is_logged_and_changes_nothing(
+def test_a_failing_callback_is_logged_and_changes_nothing(
     store: BlockableStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(_: Entry) -> None:
@@ -229,7 +229,7 @@ def test_a_function_that_fails_is_logged_and_changes_nothing(
     assert "no mail today" in failed[0].getMessage()
 
 
-def test_a_coroutine_function_is_awaited(store: BlockableStore) -> None:
+def test_an_async_callback_is_awaited(store: BlockableStore) -> None:
     keys: list[str] = []
 
     async def hear(entry: Entry) -> None:
@@ -242,7 +242,7 @@ def test_a_coroutine_function_is_awaited(store: BlockableStore) -> None:
     assert keys == ["k"]
 
 
-def test_a_function_that_takes_long_keeps_nobody_waiting_but_close(store: BlockableStore) -> None:
+def test_a_slow_callback_delays_only_close(store: BlockableStore) -> None:
     began, go_on, told = threading.Event(), threading.Event(), []
 
     def slow(entry: Entry) -> None:
@@ -291,13 +291,13 @@ ledger.close()
 """
 
 
-def test_a_forked_child_hears_of_its_own_doubts_and_of_no_other() -> None:
+def test_a_forked_child_reports_only_its_own_doubts() -> None:
     done = subprocess.run([sys.executable, "-c", _FORK], capture_output=True, text=True, check=True, timeout=60)
 
     assert done.stdout.splitlines() == ["of the parent", "of the child"]
 
 
-def test_a_function_may_use_the_ledger_and_close_it(store: BlockableStore) -> None:
+def test_a_callback_may_use_the_ledger_and_close_it(store: BlockableStore) -> None:
     closed = threading.Event()
 
     def look(entry: Entry) -> None:
@@ -336,7 +336,7 @@ def test_the_log_warns_with_the_command_that_ends_the_doubt(
 @pytest.mark.parametrize(
     ("scope", "cut"), [("http:user:ann", True), ("api:t:ann", True), ("call", False), ("tool:t:ann", False)]
 )
-def test_keys_that_clients_choose_are_cut(store: BlockableStore, scope: str, cut: bool) -> None:
+def test_keys_chosen_by_clients_are_shortened(store: BlockableStore, scope: str, cut: bool) -> None:
     key = "0123456789abcdefghijklmnop"
     with Ledger(store) as ledger:
         claim = ledger.blocking.begin(scope, key, repeatable=False)
@@ -348,7 +348,7 @@ def test_keys_that_clients_choose_are_cut(store: BlockableStore, scope: str, cut
     assert (key in str(fields)) is not cut
 
 
-def test_a_key_that_looks_like_an_option_is_none_and_control_characters_stay_on_their_line(
+def test_a_key_that_looks_like_an_option_is_quoted_and_control_characters_stay_on_their_line(
     store: BlockableStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Ledger(store) as ledger:
@@ -359,7 +359,7 @@ def test_a_key_that_looks_like_an_option_is_none_and_control_characters_stay_on_
     assert shlex.split(getattr(record, "if_it_happened", ""))[-3:] == ["--", "call", "--all"]
 
 
-def test_a_shell_reads_the_command_as_it_was_meant(store: BlockableStore) -> None:
+def test_a_shell_parses_the_suggested_command_correctly(store: BlockableStore) -> None:
     key = "line\none\t'quoted' \\ $HOME `date` ä"
     with Ledger(store) as ledger:
         command = str(doubt_fields(held(ledger, key).entry)["if_it_happened"])
@@ -374,7 +374,7 @@ def test_a_shell_reads_the_command_as_it_was_meant(store: BlockableStore) -> Non
 # Opening and closing.
 
 
-def test_a_ledger_is_closed_at_the_end_of_an_async_block(store: BlockableStore, recorded: RecordedDoubts) -> None:
+def test_an_async_with_block_closes_the_ledger(store: BlockableStore, recorded: RecordedDoubts) -> None:
     async def work() -> Callable[[], None]:
         async with Ledger(store, on_doubt=recorded) as ledger:
             found = await ledger.begin("call", "k", repeatable=False)

@@ -1,4 +1,4 @@
-"""Dead is proof: only a checker that can see the holder's process may call it dead."""
+"""A proof of death: only a process that can see the holder's process may call it dead."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_process_that_ended_is_dead() -> None:
     assert proved_dead(written)
 
 
-def test_a_killed_process_is_dead_before_its_parent_takes_notice() -> None:
+def test_a_killed_process_is_dead_before_its_parent_reaps_it() -> None:
     process, written = start()
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays a zombie
@@ -67,7 +67,7 @@ def test_a_frozen_process_is_not_dead() -> None:
     end(process)
 
 
-def test_another_process_under_the_same_pid_proves_the_holder_dead() -> None:
+def test_a_reused_pid_proves_the_holder_dead() -> None:
     boot, namespace, pid, started = parts()
 
     assert proved_dead(f"{boot}/{namespace}/{pid}/{int(started) + 1}")
@@ -104,7 +104,7 @@ def test_a_process_whose_main_thread_has_ended_is_not_dead_while_another_thread_
     end(process)
 
 
-def test_a_forked_child_is_a_holder_of_its_own() -> None:
+def test_a_forked_child_is_a_separate_holder() -> None:
     script = (
         "import os; from onceward.ledger.holder import holder, proved_dead\n"
         "mine = holder(); read, write = os.pipe(); pid = os.fork()\n"

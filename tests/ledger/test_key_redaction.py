@@ -1,4 +1,4 @@
-"""What is raised and logged shows the beginning of a key, which tells an operator enough, and never the whole of it."""
+"""Exceptions and logs show the beginning of a key, which is enough for an operator, and never the whole key."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def bound_to_nothing(ledger: Ledger) -> None:
         (bound_to_nothing, errors.ClaimLost),
     ],
 )
-def test_an_exception_says_which_key_but_not_all_of_it(
+def test_an_exception_shows_only_the_start_of_the_key(
     ledger: Ledger, what: Callable[[Ledger], Any], kind: type[errors.OncewardError]
 ) -> None:
     with pytest.raises(kind) as raised:
@@ -117,7 +117,7 @@ def test_an_exception_says_which_key_but_not_all_of_it(
     assert KEY[:21] not in str(raised.value)
 
 
-def test_an_entry_that_stays_locked_is_told_by_its_cut_key() -> None:
+def test_a_locked_entry_is_reported_with_its_shortened_key() -> None:
     store = MemoryStore()
     whole = store.commit
 
@@ -136,7 +136,7 @@ def test_an_entry_that_stays_locked_is_told_by_its_cut_key() -> None:
     assert str(raised.value) == f"the entry of {CUT} is still locked by another transaction"
 
 
-def test_the_log_cuts_keys_too(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_shortens_keys_too(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "onceward"):
         asyncio.run(ledger.run(KEY, object, effect="idempotent"))
 
@@ -145,7 +145,7 @@ def test_the_log_cuts_keys_too(ledger: Ledger, caplog: pytest.LogCaptureFixture)
     assert KEY[:21] not in caplog.text
 
 
-def test_an_intent_that_is_too_old_is_told_without_its_whole_key(tmp_path: Path) -> None:
+def test_an_intent_that_is_too_old_is_reported_with_its_shortened_key(tmp_path: Path) -> None:
     book = Intents(tmp_path / "intents.db", retain_seconds=0)
     key = book.key_for("order-42")
 

@@ -36,7 +36,7 @@ def status(ledger: Ledger) -> tuple[Status, str]:
 
 
 @pytest.mark.parametrize("repeatable", [True, False])
-def test_a_claim_whose_lease_runs_is_not_abandoned(ledger: Ledger, clock: PinnedClock, repeatable: bool) -> None:
+def test_a_claim_with_a_running_lease_is_not_abandoned(ledger: Ledger, clock: PinnedClock, repeatable: bool) -> None:
     claim = held(ledger, repeatable=repeatable)
     clock.advance(29.999999)
 
@@ -60,7 +60,9 @@ def test_a_lapsed_claim_is_abandoned(ledger: Ledger, clock: PinnedClock, repeata
 
 
 @pytest.mark.parametrize("repeatable", [True, False])
-def test_by_force_a_live_claim_goes_in_doubt_and_its_holder_may_still_settle(ledger: Ledger, repeatable: bool) -> None:
+def test_a_live_claim_abandoned_by_force_is_in_doubt_and_its_holder_may_still_settle(
+    ledger: Ledger, repeatable: bool
+) -> None:
     claim = held(ledger, repeatable=repeatable)
 
     assert not ledger.blocking.abandon("call", "k", claim.version + 1, note="by ann", force=True)
@@ -70,7 +72,7 @@ def test_by_force_a_live_claim_goes_in_doubt_and_its_holder_may_still_settle(led
     assert ledger.blocking.settle(claim, Outcome(body=b"late"))
 
 
-def test_force_ends_a_lapsed_claim_as_it_ends_without(ledger: Ledger, clock: PinnedClock) -> None:
+def test_force_ends_a_lapsed_claim_in_the_same_way(ledger: Ledger, clock: PinnedClock) -> None:
     claim = held(ledger, repeatable=True)
     clock.advance(30)
 
@@ -79,7 +81,7 @@ def test_force_ends_a_lapsed_claim_as_it_ends_without(ledger: Ledger, clock: Pin
 
 
 @pytest.mark.parametrize("force", [True, False])
-def test_what_has_ended_is_not_abandoned(ledger: Ledger, force: bool) -> None:
+def test_an_ended_claim_is_not_abandoned(ledger: Ledger, force: bool) -> None:
     claim = held(ledger, repeatable=False)
     ledger.blocking.settle(claim, Outcome(body=b"1"))
 
@@ -91,7 +93,7 @@ def test_what_has_ended_is_not_abandoned(ledger: Ledger, force: bool) -> None:
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(("repeatable", "left"), [(True, Status.FAILED), (False, Status.IN_DOUBT)])
-def test_a_holder_proved_dead_keeps_no_claim(store_url: str, repeatable: bool, left: Status) -> None:
+def test_the_claim_of_a_holder_proved_dead_can_be_abandoned(store_url: str, repeatable: bool, left: Status) -> None:
     script = (
         "import sys; from onceward import open_ledger; ledger = open_ledger(sys.argv[1], lease_seconds=3600);"
         f"print(ledger.blocking.begin('call', 'k', repeatable={repeatable}).version)"

@@ -1,4 +1,4 @@
-"""Bodies and chunks given to the ledger's verbs as something that holds bytes: what is kept is those bytes."""
+"""Bodies and chunks given to the ledger as any bytes-like object are stored as bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def claim(ledger: Ledger) -> Claim:
 
 
 @pytest.mark.parametrize("data", HOLDERS.values(), ids=HOLDERS)
-def test_what_holds_bytes_is_kept_as_those_bytes(store_url: str, data: Any) -> None:
+def test_every_bytes_like_object_is_stored_as_its_bytes(store_url: str, data: Any) -> None:
     with open_ledger(store_url) as ledger:
         held = claim(ledger)
         ledger.blocking.append(held, 1, [data, data])
@@ -38,7 +38,7 @@ def test_what_holds_bytes_is_kept_as_those_bytes(store_url: str, data: Any) -> N
         assert ledger.blocking.chunks(entry) == [b"hi", b"hi"]
 
 
-def test_headers_that_no_batch_could_carry_are_refused_and_nothing_is_written(store_url: str) -> None:
+def test_headers_that_are_too_large_for_a_batch_are_refused_and_nothing_is_written(store_url: str) -> None:
     with open_ledger(store_url) as ledger:
         held = claim(ledger)
         with pytest.raises(errors.InvalidOption, match="the headers of an outcome may have at most 131072 bytes"):
@@ -48,7 +48,7 @@ def test_headers_that_no_batch_could_carry_are_refused_and_nothing_is_written(st
 
 
 @pytest.mark.parametrize("data", ["text", 5], ids=["text", "a number"])
-def test_what_holds_none_is_refused_and_nothing_is_written(store_url: str, data: Any) -> None:
+def test_other_objects_are_refused_and_nothing_is_written(store_url: str, data: Any) -> None:
     with open_ledger(store_url) as ledger:
         held = claim(ledger)
         with pytest.raises(errors.InvalidOption, match="must be bytes"):

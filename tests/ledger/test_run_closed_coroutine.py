@@ -13,7 +13,7 @@ from onceward.store.memory import MemoryStore
 
 
 @pytest.mark.parametrize("length", [1, INLINE_BYTES_MAX + 1])
-def test_a_call_can_be_thrown_away_at_every_step(length: int) -> None:
+def test_a_call_can_be_closed_at_every_step(length: int) -> None:
     steps = 0
     while True:
         steps += 1

@@ -50,7 +50,7 @@ def test_a_large_result_that_comes_too_late_is_still_recorded_as_done(ledger: Le
         ledger.blocking.run("key", lambda: "never", effect="irreversible")
 
 
-def test_a_late_worker_that_reads_an_outcome_while_it_expires_is_not_told_that_there_is_none(
+def test_a_late_worker_whose_outcome_expires_while_it_reads_raises_claim_lost(
     clock: PinnedClock,
 ) -> None:
     plain = MemoryStore(clock)

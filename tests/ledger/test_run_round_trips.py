@@ -1,6 +1,6 @@
-"""What a keyed call asks of its store: two commits when it is new, one when it was done before, and nothing else.
+"""Round trips of a keyed call: two commits if it is new, one if it is a replay, and nothing else.
 
-That a commit is one trip to the server, and that a refused one writes nothing, is shown for each store in `tests/store`.
+The tests of each store in `tests/store` show that a commit is one round trip, and that a refused one writes nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def ledger(counted: Counted) -> Iterator[Ledger]:
 
 @pytest.mark.parametrize("effect", ["irreversible", "idempotent"])
 @pytest.mark.parametrize("awaited", [True, False])
-def test_a_new_call_is_two_round_trips_and_a_replay_is_one_that_writes_nothing(
+def test_a_new_call_takes_two_round_trips_and_a_replay_takes_one_that_writes_nothing(
     counted: Counted, ledger: Ledger, effect: EffectClass, awaited: bool
 ) -> None:
     def call() -> object:

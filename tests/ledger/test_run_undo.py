@@ -1,4 +1,4 @@
-"""Compensatable effects: an attempt is taken back before the next one runs, however the undo itself goes."""
+"""Compensatable effects: an attempt is undone before the next one runs, however the undo itself ends."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_failing_undo_is_not_taken_for_an_effect_that_did_nothing(ledger: Ledg
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt(), errors.StoreUnavailable("no answer")])
-def test_an_interrupted_undo_is_left_to_whoever_takes_over(
+def test_an_interrupted_undo_is_left_to_the_next_holder(
     ledger: Ledger, clock: PinnedClock, interruption: BaseException
 ) -> None:
     abandon(ledger, clock)
@@ -84,7 +84,9 @@ def test_an_interrupted_undo_is_left_to_whoever_takes_over(
     assert trip.done == ["undo", "book"]
 
 
-def test_whoever_loses_the_claim_while_it_undoes_does_not_start_the_effect(ledger: Ledger, clock: PinnedClock) -> None:
+def test_a_caller_that_loses_its_claim_during_an_undo_does_not_start_the_effect(
+    ledger: Ledger, clock: PinnedClock
+) -> None:
     abandon(ledger, clock)
     trip = Trip()
 
@@ -112,9 +114,7 @@ def test_releasing_a_claim_that_took_over_does_not_make_the_key_look_fresh(ledge
     assert trip.done == ["undo", "book"]
 
 
-def test_an_undo_interrupted_after_an_exception_is_left_to_whoever_takes_over(
-    ledger: Ledger, clock: PinnedClock
-) -> None:
+def test_an_undo_interrupted_after_an_exception_is_left_to_the_next_holder(ledger: Ledger, clock: PinnedClock) -> None:
     trip = Trip(KeyboardInterrupt())
 
     def fails() -> str:
@@ -142,7 +142,7 @@ def test_a_blocking_call_on_the_thread_of_a_loop_can_undo(ledger: Ledger, clock:
     assert trip.done == ["undo", "book"]
 
 
-def test_the_undo_of_a_decorated_function_is_told_what_to_undo(ledger: Ledger) -> None:
+def test_the_undo_of_a_decorated_function_gets_its_arguments(ledger: Ledger) -> None:
     undone: list[tuple[str, int]] = []
 
     def cancel(order_id: str, amount: int) -> None:

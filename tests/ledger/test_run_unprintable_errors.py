@@ -1,4 +1,4 @@
-"""An exception that cannot say what it is: what it means is recorded all the same, and the caller gets that very one."""
+"""Exceptions whose text cannot be read: they are recorded, and the caller gets the original."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fail() -> None:
     ("effect", "status"),
     [("idempotent", Status.FAILED), ("irreversible", Status.IN_DOUBT), ("compensatable", Status.FAILED)],
 )
-def test_it_is_recorded_and_raised(effect: EffectClass, status: Status) -> None:
+def test_an_unprintable_exception_is_recorded_and_raised(effect: EffectClass, status: Status) -> None:
     undone: list[int] = []
     options: Any = {"undo": lambda: undone.append(1)} if effect == "compensatable" else {}
     with open_ledger("memory:") as ledger:
@@ -38,7 +38,7 @@ def test_it_is_recorded_and_raised(effect: EffectClass, status: Status) -> None:
     assert len(undone) == len(options)
 
 
-def test_an_undo_that_fails_so_leaves_a_doubt() -> None:
+def test_an_unprintable_exception_of_an_undo_leaves_a_doubt() -> None:
     with open_ledger("memory:") as ledger:
         with pytest.raises(NamelessError):
             ledger.blocking.run("key", lambda: 1 / 0, effect="compensatable", undo=fail)
@@ -48,7 +48,7 @@ def test_an_undo_that_fails_so_leaves_a_doubt() -> None:
     assert (entry.status, entry.note) == (Status.IN_DOUBT, "undo failed: NamelessError")
 
 
-def test_a_handler_that_raises_it_has_failed_and_its_key_is_free() -> None:
+def test_an_unprintable_exception_of_a_handler_frees_its_key() -> None:
     async def handler(_scope: Any, _receive: Any, _send: Any) -> None:
         raise NamelessError
 

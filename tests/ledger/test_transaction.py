@@ -187,7 +187,7 @@ def test_a_claim_that_was_taken_over_cannot_be_bound(payments: PaymentDatabase) 
 @pytest.mark.parametrize(
     ("name", "kind", "lease_seconds"), [("sqlite", of_sqlite3, 60), ("postgres", of_psycopg, 0.001)]
 )
-def test_others_see_busy_at_once_while_a_bound_transaction_is_open(
+def test_other_callers_are_busy_at_once_while_a_bound_transaction_is_open(
     payments: PaymentDatabase, lease_seconds: float
 ) -> None:
     """The open transaction is the proof of life: nobody waits for its lock, and on PostgreSQL nobody takes the key
@@ -271,7 +271,7 @@ def test_a_hundred_other_keys_are_claimed_and_renewed_while_a_bound_transaction_
     assert payments.paid() == 1
 
 
-def test_a_serializable_caller_commits_once_or_is_told_to_repeat(servers: Servers, tmp_path: Path) -> None:
+def test_a_serializable_transaction_commits_once_or_must_be_repeated(servers: Servers, tmp_path: Path) -> None:
     payments = PaymentDatabase(BACKENDS["postgres"].url(servers, tmp_path), of_psycopg)
     engine = sqlalchemy.create_engine(
         payments.url.replace("postgresql://", "postgresql+psycopg://"), isolation_level="SERIALIZABLE"
@@ -312,7 +312,7 @@ def test_a_connection_to_another_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["memory:", "sqlite"])
-def test_what_cannot_be_bound_says_what_can(url: str, tmp_path: Path) -> None:
+def test_an_unsupported_connection_is_refused_with_the_supported_ones(url: str, tmp_path: Path) -> None:
     where = f"sqlite:///{tmp_path / 'ledger.db'}" if url == "sqlite" else url
     with open_ledger(where) as ledger, pytest.raises(errors.InvalidOption, match=r"bind\(\)"):
         ledger.blocking.run("k", lambda: current_claim().bind(object()), effect="idempotent")
@@ -356,7 +356,7 @@ def test_a_transaction_that_outlives_its_effect_decides_by_itself(payments: Paym
 
 
 @SQL
-def test_a_claim_that_was_lost_is_told_as_such_inside_a_transaction_around_the_call(payments: PaymentDatabase) -> None:
+def test_a_lost_claim_is_reported_inside_a_transaction_around_the_call(payments: PaymentDatabase) -> None:
     async def main() -> None:
         async with payments.kind(payments.url) as transaction:
 
@@ -374,7 +374,7 @@ def test_a_claim_that_was_lost_is_told_as_such_inside_a_transaction_around_the_c
     asyncio.run(main())
 
 
-def test_a_transaction_that_lost_a_race_is_told_to_repeat_and_may(servers: Servers, tmp_path: Path) -> None:
+def test_a_transaction_that_lost_a_race_must_and_may_be_repeated(servers: Servers, tmp_path: Path) -> None:
     """The claim's row changes after the snapshot of a serializable transaction was taken: by a renewal, here."""
     payments = PaymentDatabase(BACKENDS["postgres"].url(servers, tmp_path), of_psycopg)
     snapshots = [1, 2]

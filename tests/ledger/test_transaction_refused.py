@@ -43,7 +43,7 @@ def sales(url: str) -> int:
 
 
 @pytest.mark.parametrize("kind", ["connection", "session"])
-def test_sqlalchemy(urls: tuple[str, str, str], kind: str) -> None:
+def test_sqlalchemy_in_autocommit_mode_is_refused(urls: tuple[str, str, str], kind: str) -> None:
     engine = sqlalchemy.create_engine(urls[1], isolation_level="AUTOCOMMIT")
 
     def effect() -> None:
@@ -60,7 +60,7 @@ def test_sqlalchemy(urls: tuple[str, str, str], kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["connection", "session"])
-def test_sqlalchemy_on_a_loop(urls: tuple[str, str, str], kind: str) -> None:
+def test_async_sqlalchemy_in_autocommit_mode_is_refused(urls: tuple[str, str, str], kind: str) -> None:
     async def main() -> None:
         engine = create_async_engine(urls[2], isolation_level="AUTOCOMMIT")
 
@@ -80,7 +80,9 @@ def test_sqlalchemy_on_a_loop(urls: tuple[str, str, str], kind: str) -> None:
 
 
 @pytest.mark.parametrize("begins", [False, True])
-def test_psycopg(servers: Servers, tmp_path: Path, *, begins: bool) -> None:
+def test_psycopg_in_autocommit_mode_is_refused_without_a_transaction(
+    servers: Servers, tmp_path: Path, *, begins: bool
+) -> None:
     """With a transaction of its own it is as good as any."""
     url = BACKENDS["postgres"].url(servers, tmp_path)
 
@@ -100,8 +102,8 @@ def test_psycopg(servers: Servers, tmp_path: Path, *, begins: bool) -> None:
                 ledger.blocking.run("sale", effect, effect="idempotent")
 
 
-def test_another_database(servers: Servers, tmp_path: Path) -> None:
-    """Nothing there would be bound to anything."""
+def test_another_database_is_refused(servers: Servers, tmp_path: Path) -> None:
+    """A transaction in another database cannot include the outcome."""
     other = servers.postgres.create_database()
 
     def effect() -> None:
@@ -116,8 +118,8 @@ def test_another_database(servers: Servers, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-def test_a_transaction_that_has_ended(urls: tuple[str, str, str], end: str) -> None:
-    """What was done in it is done, or not, and its outcome cannot be added afterwards."""
+def test_a_transaction_that_has_ended_is_refused(urls: tuple[str, str, str], end: str) -> None:
+    """The transaction is over, and its outcome cannot be added afterwards."""
     engine = sqlalchemy.create_engine(urls[1])
 
     def effect() -> None:
@@ -138,7 +140,7 @@ def test_a_transaction_that_has_ended(urls: tuple[str, str, str], end: str) -> N
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-def test_a_transaction_that_has_ended_and_another_that_has_begun(servers: Servers, end: str) -> None:
+def test_a_transaction_that_has_ended_is_refused_although_another_has_begun(servers: Servers, end: str) -> None:
     """PostgreSQL's have numbers. On SQLite nothing tells one from the other; the guide says so."""
     url = servers.postgres.create_database()
 
@@ -159,7 +161,7 @@ def test_a_transaction_that_has_ended_and_another_that_has_begun(servers: Server
     assert entry.status != "completed"
 
 
-def test_a_part_of_a_transaction_may_be_rolled_back_or_released_before_it_is_settled(servers: Servers) -> None:
+def test_a_savepoint_may_be_rolled_back_or_released_before_the_settle(servers: Servers) -> None:
     url = servers.postgres.create_database()
 
     def effect() -> None:

@@ -20,7 +20,7 @@ def by_name(cursor: sqlite3.Cursor, row: tuple[object, ...]) -> dict[str, object
 
 
 @pytest.mark.parametrize("rows", [by_name, sqlite3.Row, None], ids=["dicts", "rows", "tuples"])
-def test_sqlite(tmp_path: Path, rows: Any) -> None:
+def test_sqlite_rows_may_have_any_type(tmp_path: Path, rows: Any) -> None:
     path = tmp_path / "ledger.db"
 
     def effect() -> None:
@@ -34,7 +34,7 @@ def test_sqlite(tmp_path: Path, rows: Any) -> None:
         assert ledger.blocking.run("sale", effect, effect="idempotent") == "sold"
 
 
-def test_psycopg(servers: Servers, tmp_path: Path) -> None:
+def test_psycopg_rows_may_have_any_type(servers: Servers, tmp_path: Path) -> None:
     url = BACKENDS["postgres"].url(servers, tmp_path)
 
     def effect() -> None:
@@ -46,7 +46,7 @@ def test_psycopg(servers: Servers, tmp_path: Path) -> None:
         assert ledger.blocking.run("sale", effect, effect="idempotent") == "sold"
 
 
-def test_a_claim_that_was_lost_is_told_as_such(servers: Servers, tmp_path: Path) -> None:
+def test_a_lost_claim_is_reported_with_any_row_type(servers: Servers, tmp_path: Path) -> None:
     url = BACKENDS["postgres"].url(servers, tmp_path)
 
     def effect() -> None:

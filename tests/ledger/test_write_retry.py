@@ -1,4 +1,4 @@
-"""How long a ledger asks a store that fails, and how a claim is let go without a word on what happened."""
+"""Retries of a failing store, and claims that are released without an outcome."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def begun(ledger: Ledger, *, repeatable: bool = True) -> Claim:
 # Letting go.
 
 
-def test_after_a_lapse_the_next_one_takes_over_at_once(ledger: Ledger) -> None:
+def test_after_a_lapse_the_next_caller_takes_over_at_once(ledger: Ledger) -> None:
     first = begun(ledger)
     assert isinstance(ledger.blocking.begin("s", "k", repeatable=True), Busy)
 
@@ -53,7 +53,7 @@ def test_after_a_lapse_the_next_one_takes_over_at_once(ledger: Ledger) -> None:
     assert second.attempt == first.attempt + 1
 
 
-def test_a_lapsed_claim_can_still_be_settled_until_somebody_takes_over(ledger: Ledger) -> None:
+def test_a_lapsed_claim_can_still_be_settled_until_another_caller_takes_over(ledger: Ledger) -> None:
     claim = begun(ledger)
     asyncio.run(ledger.lapse(claim))
 
@@ -61,13 +61,13 @@ def test_a_lapsed_claim_can_still_be_settled_until_somebody_takes_over(ledger: L
     assert isinstance(ledger.blocking.begin("s", "k", repeatable=True), Replay)
 
 
-def test_a_lapse_of_what_may_not_be_repeated_becomes_a_doubt_not_a_second_run(ledger: Ledger) -> None:
+def test_a_lapsed_irreversible_claim_becomes_a_doubt_and_not_a_second_run(ledger: Ledger) -> None:
     asyncio.run(ledger.lapse(begun(ledger, repeatable=False)))
 
     assert isinstance(ledger.blocking.begin("s", "k", repeatable=False), InDoubt)
 
 
-def test_a_lost_claim_has_nothing_to_let_go_of(ledger: Ledger) -> None:
+def test_releasing_a_lost_claim_does_nothing(ledger: Ledger) -> None:
     first = begun(ledger)
     asyncio.run(ledger.lapse(first))
     second = begun(ledger)
@@ -97,7 +97,7 @@ verbs = pytest.mark.parametrize(
 
 
 @verbs
-def test_a_store_that_is_gone_is_asked_again_for_as_long_as_the_patience_lasts(
+def test_an_unavailable_store_is_retried_until_patience_ends(
     store: FaultyStore, ledger: Ledger, verb: Verb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     claim = begun(ledger)
@@ -133,7 +133,7 @@ def test_a_store_that_comes_back_in_time_is_not_noticed(store: FaultyStore, verb
 
 
 @verbs
-def test_without_patience_a_store_is_asked_once(store: FaultyStore, verb: Verb) -> None:
+def test_without_patience_a_write_is_sent_once(store: FaultyStore, verb: Verb) -> None:
     with Ledger(store, patience_seconds=0) as ledger:
         claim = begun(ledger)
         asked = store.points.count("before-commit")
@@ -154,7 +154,7 @@ def test_patience_is_a_number_of_seconds(seconds: float) -> None:
 
 
 @pytest.mark.parametrize(("effect", "then"), [("irreversible", "in doubt"), ("idempotent", "may run again")])
-def test_who_cannot_record_what_ran_is_told_that_it_ran(effect: EffectClass, then: str) -> None:
+def test_an_error_while_recording_says_that_the_effect_ran(effect: EffectClass, then: str) -> None:
     """Told the same as when nothing ran, a caller would not know what to do."""
     store = FaultyStore(MemoryStore())
     with Ledger(store, patience_seconds=0) as ledger, ExitStack() as stack:

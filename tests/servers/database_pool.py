@@ -1,7 +1,7 @@
-"""Databases of one template, lent to one test after the other. Making one takes ten times as long as most tests do.
+"""Databases from one template, lent to one test after the other. Creating one takes ten times as long as most tests.
 
-A database comes back into use only if the test left nothing but rows: no connection, no change of the catalogs, and not
-so many rows that their traces could steer a plan. Whatever else is done to it, it is not lent again.
+A database is reused only if the test left nothing but rows: no connection, no change of the catalogs, and few enough
+rows that their statistics cannot influence a query plan. Otherwise it is not lent again.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import psycopg
 from psycopg import sql
 from tests.servers.postgres import PostgresServer
 
-# What ends a session is told to its client before the server has cleared it away.
+# The server tells a client that its session ended before it has cleaned it up.
 _CHECKS, _CHECK_SECONDS = 40, 0.005
 _ROWS_MAX = 1_000
 
-# Any change of a definition writes its row of a catalog anew, under a new transaction id.
+# Any change of a definition rewrites its catalog row under a new transaction id.
 _SHAPE = " UNION ALL ".join(
     f"SELECT '{catalog}', count(*), max(xmin::text::bigint) FROM {catalog}"  # noqa: S608  # constants
     for catalog in (
@@ -66,7 +66,7 @@ class DatabasePool:
             return False
 
     def _restore(self, connection: psycopg.Connection) -> int:
-        """How many rows there were."""
+        """Restore the initial rows, and return the number of deleted ones."""
         deleted = 0
         for table, rows in self._rows.items():
             deleted += connection.execute(_named("DELETE FROM {}", table)).rowcount

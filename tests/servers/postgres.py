@@ -42,7 +42,7 @@ fi
 
 
 class _Identity(TypedDict, total=False):
-    """Whom a program runs as; empty: as the tests themselves."""
+    """The user a program runs as; empty for the user of the tests."""
 
     user: int
     group: int

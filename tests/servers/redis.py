@@ -51,7 +51,7 @@ class RedisServer:
         finally:
             client.close()
 
-    def ask(self, *command: str | int) -> Any:
+    def execute(self, *command: str | int) -> Any:
         """The answer to one command, on a connection of its own."""
         with self.client() as client:
             return client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
@@ -90,16 +90,16 @@ class RedisCluster:
         return f"redis+cluster://127.0.0.1:{self.nodes[0].port}"
 
     def fresh_url(self) -> str:
-        """As `RedisServer.fresh_url`."""
+        """Like `RedisServer.fresh_url`."""
         return f"{self.url()}?prefix=t{next(self._fresh)}"
 
     def _join(self) -> None:
         for number, node in enumerate(self.nodes):
             first, last = _SLOTS * number // 3, _SLOTS * (number + 1) // 3
-            node.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
-            node.ask("CLUSTER", "ADDSLOTS", *range(first, last))
+            node.execute("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            node.execute("CLUSTER", "ADDSLOTS", *range(first, last))
             for other in self.nodes[:number]:
-                node.ask("CLUSTER", "MEET", "127.0.0.1", other.port)
+                node.execute("CLUSTER", "MEET", "127.0.0.1", other.port)
         self.wait_until_whole()
 
     def wait_until_whole(self) -> None:
@@ -118,12 +118,12 @@ class RedisCluster:
 
 
 def prefix_of(url: str) -> str:
-    """What the names of everything stored under a fresh URL begin with."""
+    """Return the prefix of all names stored under a fresh URL."""
     return url.rpartition("=")[2]
 
 
 def _is_whole(node: RedisServer) -> bool:
-    info, slots = node.ask("CLUSTER INFO"), node.ask("CLUSTER SLOTS")
+    info, slots = node.execute("CLUSTER INFO"), node.execute("CLUSTER SLOTS")
     owners = {owner[1] for _, _, owner, *_ in slots}
     return info["cluster_state"] == "ok" and info["cluster_slots_ok"] == str(_SLOTS) and len(owners) == 3
 

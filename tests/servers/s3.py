@@ -39,7 +39,7 @@ class S3Server:
 
     @property
     def environ(self) -> dict[str, str]:
-        """What a client has in its environment."""
+        """Return the environment of a client."""
         return {"AWS_ACCESS_KEY_ID": self.access_key_id, "AWS_SECRET_ACCESS_KEY": self.secret_access_key}
 
     def fresh_url(self, endpoint: str = "") -> str:

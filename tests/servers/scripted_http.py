@@ -1,4 +1,4 @@
-"""A server on a real socket that does what its script says, request by request, and remembers what it saw."""
+"""A server on a real socket that follows a script, request by request, and records the requests."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def url_of(sock: socket.socket, scheme: str = "http") -> str:
 
 
 class Server:
-    """What a test sees of it. A request beyond the script's end is answered with 201."""
+    """A scripted server as a test sees it. A request beyond the script's end gets a 201."""
 
     def __init__(self, steps: tuple[Step, ...]) -> None:
         self.url = ""
@@ -119,7 +119,7 @@ class Server:
         self._live.discard(writer)
 
     async def _one(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Whether the connection is still of use afterwards."""
+        """Serve one request; return whether the connection can be reused."""
         first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().rstrip("\r\n").split("\r\n")
         headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
         step = self._steps.popleft() if self._steps else ScriptedResponse()

@@ -1,4 +1,4 @@
-"""A server process that outlives neither the tests nor its folder, however they end: what all such servers have alike."""
+"""A server process that is stopped with the tests, however they end, and whose folder is removed."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def free_ports() -> Iterator[int]:
 
 
 def has_ended(pid: int) -> bool:
-    """Whether it is a zombie: its keeper does not look at it until the server is to end."""
+    """Return whether it is a zombie: its parent does not wait for it until the server has to end."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
 
 

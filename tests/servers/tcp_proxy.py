@@ -1,4 +1,4 @@
-"""A tap on the line between a client and its server: it counts round trips, and can cut the line."""
+"""A proxy between a client and its server: it counts round trips, and can cut the connection."""
 
 from __future__ import annotations
 

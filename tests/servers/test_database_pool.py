@@ -1,4 +1,4 @@
-"""Tests are lent databases that others had before them: each is as if it were new."""
+"""Reused databases look new to each test."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def write_a_little(url: str) -> None:
         append(tx, [NewEvent("lent", None, "test", "1", "{}")])
 
 
-def test_rows_are_gone_when_it_is_lent_again_and_what_was_there_is_back(database_pool: DatabasePool) -> None:
+def test_rows_of_a_previous_borrower_are_gone_and_initial_rows_are_back(database_pool: DatabasePool) -> None:
     with database_pool.borrow() as first:
         before = everything(first)
         write_a_little(first)
@@ -59,20 +59,20 @@ def test_rows_are_gone_when_it_is_lent_again_and_what_was_there_is_back(database
     "change",
     ["CREATE TABLE mine (a int)", "DROP TRIGGER events_are_kept ON events", "TRUNCATE topics CASCADE"],
 )
-def test_one_that_was_changed_is_not_lent_again(database_pool: DatabasePool, change: LiteralString) -> None:
+def test_a_database_with_a_changed_schema_is_not_lent_again(database_pool: DatabasePool, change: LiteralString) -> None:
     with database_pool.borrow() as first, psycopg.connect(first) as connection:
         connection.execute(change)
     with database_pool.borrow() as second:
         assert second != first
 
 
-def test_one_that_is_still_in_use_is_not_lent_again(database_pool: DatabasePool) -> None:
+def test_a_database_that_is_still_in_use_is_not_lent_again(database_pool: DatabasePool) -> None:
     with database_pool.borrow() as first:
         left = psycopg.connect(first)
     with closing(left), database_pool.borrow() as second:
         assert second != first
 
 
-def test_what_is_lent_is_nobody_elses(database_pool: DatabasePool) -> None:
+def test_a_lent_database_is_exclusive(database_pool: DatabasePool) -> None:
     with database_pool.borrow() as first, database_pool.borrow() as second:
         assert first != second

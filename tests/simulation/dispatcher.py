@@ -49,13 +49,13 @@ class SimDispatcher:
         self._queue = Queue()
         self._renewals = Renewals()
         self._lapsed_claims = LapsedClaims()
-        # As the ledger sets it, and left alone: a simulated process has no threads. What it would hear goes to the checker.
+        # As set by the ledger, and not started: a simulated process has no threads. Doubts are reported to the checker.
         self.on_doubt: Callable[[Entry], None] = world.checker.report_doubt
         self._in_flight = False
         self._is_woken = False
         self._tick_at = math.inf
 
-    # What the ledger uses.
+    # The interface that the ledger uses.
 
     def monotonic(self) -> float:
         return self._process.monotonic()
@@ -117,9 +117,9 @@ class SimDispatcher:
         return result
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """There is nothing to release."""
 
-    # Called by whoever begins to wait for a write.
+    # Called by a caller that begins to wait for a write.
 
     def nudge(self, _loop: asyncio.AbstractEventLoop) -> None:
         self._wake()
@@ -212,7 +212,7 @@ class SimDispatcher:
             self._world.strike(fault, process)
 
     def _deliver(self, batch: list[QueuedWrite], results: list[WriteResult]) -> None:
-        """As `Batcher._answer`."""
+        """Like `Batcher._answer`."""
         resolved: list[tuple[QueuedWrite, WriteResult | None, Exception | None]] = [
             (queued, result, None) for queued, result in zip(batch, results, strict=True)
         ]
@@ -256,7 +256,7 @@ class SimDispatcher:
             self._process.at(self._process.span(moment - self.monotonic()) + 1, self._tick, moment)
 
     def _tick(self, moment: float) -> None:
-        """What is due beside batches: renewals, timers and reads of the keys of others."""
+        """Do what is due beside batches: renewals, timers, and reads for watchers."""
         if moment != self._tick_at:
             return
         self._tick_at = math.inf
@@ -274,7 +274,7 @@ class SimDispatcher:
             self._tick_by(next_at)
 
     def _poll(self, due: list[KeyWatch], now: float) -> None:
-        """As `Batcher._poll`."""
+        """Like `Batcher._poll`."""
         if self._world.is_down():
             resolve_all([(watch, None, StoreUnavailable("the store is down")) for watch in due])
             return

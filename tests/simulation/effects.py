@@ -1,4 +1,4 @@
-"""The world outside, where effects happen and are counted. It can be told to refuse old versions, and can be asked."""
+"""The simulated outside world: it counts effects, can refuse old versions, and can be queried."""
 
 from __future__ import annotations
 
@@ -83,8 +83,8 @@ class Outside:
                 run.undone = True
 
     def ask(self, key: str, version: int, rng: random.Random, *, decisive: bool) -> Verdict:
-        """What a provider says of a key, up to this version. It says that nothing happened only when nothing can happen
-        any more.
+        """Answer as a provider about a key, up to this version: it says that nothing happened only if nothing can
+        happen any more.
         """
         generation = self._world.checker.of_call(key).generation
         for run in self._of(key, generation):
@@ -107,7 +107,7 @@ class Outside:
     def check_seen(self, key: str, fingerprint: object, value: object, generation: int) -> None:
         """A caller was given this value; `generation` is the one that was current when it asked."""
         account, run = self._world.checker.of_call(key), self._by_value[value]
-        # Whoever ran an effect whose result could not be kept is still given it.
+        # The caller that ran an effect still gets a result that could not be stored.
         recorded = account.outcomes.get(value, run.generation if run.version in account.unkept else None)
         if recorded is None:
             self._world.fail(f"{key}: a caller was given {_short(value)}, which was never recorded")
@@ -117,7 +117,7 @@ class Outside:
             self._world.fail(f"{key}: a caller was given the outcome of another call")
 
     def check_once(self) -> None:
-        """Where nothing went wrong, nothing ran twice."""
+        """Check that nothing ran twice if no fault occurred."""
         seen: dict[tuple[str, int], Run] = {}
         for run in self.runs:
             if (run.key, run.generation) in seen:

@@ -1,4 +1,4 @@
-"""What can go wrong, and when. A boundary is any moment between two steps of a process; the plan is asked at each."""
+"""Faults and their schedule. A boundary is any point between two steps of a process; the plan is asked at each."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Faults(Protocol):
 class Storm:
     """Faults drawn at random from those that this seed allows, with random gaps of `gap` boundaries on average.
 
-    A gentle one never takes two of three requests that a process sends one after the other, so that whoever repeats
-    gets through in time.
+    A gentle one never loses two of three consecutive requests of a process, so that a caller that repeats gets through
+    in time.
     """
 
     def __init__(self, rng: random.Random, kinds: Sequence[Fault], gap: float, *, gentle: bool) -> None:

@@ -69,7 +69,7 @@ class HttpScenario:
             site.ask(last, key, tries=100)
         world.run()
         if world.open_callers:
-            world.fail("someone waits for ever")
+            world.fail("a caller waits forever")
         site.check_end()
 
     def _process(self) -> Process:

@@ -1,4 +1,4 @@
-"""A simulated site: handlers of every mood behind the middleware, clients that retry, and what must hold of both."""
+"""A simulated site: handlers of every kind behind the middleware, retrying clients, and their invariants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INTERRUPTED = b"event: interrupted"
 
 
 class Key(NamedTuple):
-    """What is asked for, and on which sort of route."""
+    """A request, and the kind of its route."""
 
     key: str
     path: str
@@ -31,7 +31,7 @@ KEYS = (Key("a", "/repeat"), Key("b", "/repeat"), Key("c", "/hold"))
 
 
 class Mood(enum.Enum):
-    """How one run of a handler goes."""
+    """The course of one run of a handler."""
 
     WHOLE = enum.auto()  # one message, with its length
     UNSIZED = enum.auto()  # one message, without
@@ -59,7 +59,7 @@ class HandlerError(Exception):
 
 
 class ServerError(Exception):
-    """What a server says to an application that breaks the rules of HTTP; the client's connection is cut."""
+    """The error of a server about an application that breaks the rules of HTTP; the client's connection is cut."""
 
 
 @dataclass
@@ -156,7 +156,7 @@ class Site:
         self._final: dict[Key, Call] = {}
         self._middlewares: dict[Process, IdempotencyMiddleware] = {}
 
-    # What clients do.
+    # Clients.
 
     def ask(self, process: Process, key: Key, *, tries: int) -> None:
         """Let a client ask from some moment on."""
@@ -209,7 +209,7 @@ class Site:
             )
         return self._middlewares[process]
 
-    # What handlers do.
+    # Handlers.
 
     async def serve(self, scope: Any, receive: Any, send: Any) -> None:
         """The application behind the middleware."""
@@ -269,7 +269,7 @@ class Site:
     async def _pause(self) -> None:
         await asyncio.sleep(self.world.rng.choice((0.0, 0.001, 0.03, 0.3, 4.0)))
 
-    # What must hold.
+    # Invariants.
 
     def _check_entered(self, run: Run, version: int) -> None:
         entry, key = self._entry(run.key), run.key
@@ -301,7 +301,7 @@ class Site:
         for key in KEYS:
             call = self._final.get(key)
             if call is None:
-                self.world.fail(f"{key.key}: whoever keeps asking gets no answer")
+                self.world.fail(f"{key.key}: a caller that keeps asking gets no answer")
             if call.status != 201 and key.path != "/hold":
                 self.world.fail(f"{key.key}: ends with {call.status}")
             if call.status == 201 and self._recorded(key) != (201, call.body):

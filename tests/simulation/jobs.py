@@ -1,6 +1,4 @@
-"""What the callers of a simulated process do: ask for keys with effects of every class, look after the ledger, and
-answer for what is in doubt.
-"""
+"""Callers of a simulated process: they run effects of every class, maintain the ledger, and resolve doubts."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ LARGE = "." * 70_000
 
 
 class Mood(enum.Enum):
-    """How one run of an effect goes."""
+    """The course of one run of an effect."""
 
     WELL = enum.auto()
     RAISES_BEFORE = enum.auto()
@@ -175,12 +173,12 @@ def _late(world: World, started: Any) -> None:
 
 
 async def ask(world: World, process: Process, job: Job, *, tries: int, plain: bool, results: dict[str, object]) -> None:
-    """A user who keeps asking. What ends it is left in `results`."""
+    """A user who keeps asking. The final result is left in `results`."""
     rng = world.rng
     for _ in range(tries):
         kind, fingerprint = rng.choice(job.kinds), rng.choice(job.fingerprints)
         work = Work(world, process, job, kind, fingerprint, plain=plain)
-        # What a process was told before it was frozen, it may still repeat afterwards.
+        # A process may still repeat, after it thaws, what it learned before it froze.
         generation = 0 if process.frozen_until else world.checker.generation_now(job.key)
         try:
             value = await run(process.ledger, job.key, work.effect(), fingerprint=fingerprint, terms=work.terms())
@@ -203,7 +201,7 @@ async def ask(world: World, process: Process, job: Job, *, tries: int, plain: bo
 
 
 def _is_final(world: World, job: Job, error: errors.OncewardError) -> bool:
-    """Whether asking again is no use; and whether this error may be heard at all."""
+    """Return whether asking again is useless; and check that this error is allowed at all."""
     match error:
         case errors.InDoubt():
             if world.gentle:
@@ -232,7 +230,7 @@ async def purge(process: Process) -> None:
 
 
 async def surface_doubts(process: Process) -> None:
-    """What the background purge does beside purging."""
+    """The work of the background purge besides purging."""
     try:
         await process.ledger.doubt_lapsed()
     except errors.StoreUnavailable:

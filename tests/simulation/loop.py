@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Handle:
-    """What `call_soon` and `call_later` return."""
+    """The return value of `call_soon` and `call_later`."""
 
     __slots__ = ("args", "callback", "cancelled", "context")
 
@@ -31,7 +31,7 @@ class Handle:
 
 
 class SimLoop(asyncio.AbstractEventLoop):
-    """As much of an event loop as tasks, futures and the ledger's pendings need."""
+    """The part of an event loop that tasks, futures and the ledger's futures need."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -1,4 +1,4 @@
-"""A simulated process: a ledger on a dispatcher of its own, a clock of its own, and callers on its loop and its threads."""
+"""A simulated process: a ledger with its own dispatcher and clock, and callers on its loop and its threads."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Process:
         self.world = world
         self.number = len(world.processes) + 1
         self.name = f"p{self.number}"
-        # Who can be proved dead: processes of one host can look at each other, others cannot.
+        # The host: a process can prove only processes of its own host dead.
         self.host = self.number % 2
         self.holder = f"host{self.host}/{self.name}"
         self.dead = False
         self.frozen_until = 0
         self.rate = 1.0 if exact_clock else world.rng.choice((0.95, 1.0, 1.0, 1.05))
         self.clock_offset = world.rng.choice((0, 1_000, 5_000_000))
-        # What this machine's wall clock is wrong by. Production code must not care.
+        # The error of this machine's wall clock. Production code must not depend on it.
         self.wall_offset = world.rng.choice((-3_600, -20, 0, 20, 3_600)) * SECOND
         self.loop = SimLoop(self)  # type: ignore[abstract]  # what nobody here uses is left out
         self.dispatcher = SimDispatcher(world, self)
@@ -73,7 +73,7 @@ class Process:
     def at(self, delay: int, action: Callable[..., object], *args: object) -> None:
         self.world.at(delay, self, action, *args)
 
-    # Who runs here.
+    # Callers.
 
     def start(self, main: Coroutine[Any, Any, None], *, blocking: bool) -> None:
         """Run a caller: as a task on this process's loop, or on a thread of its own."""

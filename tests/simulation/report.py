@@ -1,4 +1,4 @@
-"""What became of one story, and how to see it again."""
+"""The result of one story, and how to replay it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One seed, one story: who is there, what they ask for, what goes wrong; then peace, in which everything must end."""
+"""One scenario for each seed: processes, calls and faults; then a quiet period in which everything must end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WAIT_SECONDS = (0.5, 4.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What a seed decides beforehand."""
+    """Choices that a seed makes in advance."""
 
     jobs: tuple[Job, ...]
     processes: int
@@ -93,7 +93,7 @@ def run_scenario(world: World, story: Story, seed: int) -> Report:
         broken = None
     finally:
         for process in world.processes:
-            # What was left unfinished is taken apart now, not by the garbage collector in the middle of another test.
+            # Close unfinished coroutines now, not in the garbage collector during another test.
             process.on_crash = None
             process.crash()
     return Report(seed, broken, tuple(world.trace or ()))
@@ -119,14 +119,14 @@ class _ScenarioRun:
         self._everyone_gets_an_answer()
 
     def _everyone_gets_an_answer(self) -> None:
-        """Whoever keeps asking ends with a value, or is told that it is in doubt; and that can be ended, too."""
+        """A caller that keeps asking ends with a value, or learns that it is in doubt; and the doubt can be resolved."""
         world = self._world
         # Requests that were given up long ago may still arrive and claim a key once more.
         for _ in range(ROUNDS):
             results = self._ask_all()
             for job in self._story.jobs:
                 if job.key not in results:
-                    world.fail(f"{job.key}: whoever keeps asking gets no answer")
+                    world.fail(f"{job.key}: a caller that keeps asking gets no answer")
             doubts = [key for key, result in results.items() if isinstance(result, errors.InDoubt)]
             if not doubts:
                 break
@@ -146,7 +146,7 @@ class _ScenarioRun:
             process.start(work.ask(world, process, job, tries=60, plain=blocking, results=results), blocking=blocking)
         world.run()
         if world.open_callers:
-            world.fail("someone waits for ever")
+            world.fail("a caller waits forever")
         return results
 
     def _process(self) -> Process:

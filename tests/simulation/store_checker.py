@@ -67,18 +67,18 @@ class StoreChecker:
         return self.account(Ref(CALLS, key))
 
     def generation_now(self, key: str) -> int:
-        """The earliest generation whose outcome a caller may be given that asks now.
+        """Return the earliest generation whose outcome a new caller may get.
 
-        What another caller of its process was told a moment ago may be its answer, too.
+        A result that another caller of its process has just received is allowed too.
         """
         account = self.of_call(key)
         return account.generation - (self._world.now - account.turned_at <= MOMENT)
 
     def report_doubt(self, entry: Entry) -> None:
-        """A process hears of a doubt: of one that there is, and nobody hears of it twice."""
+        """A process reports a doubt: it must exist, and be reported once."""
         account = self.account(entry.ref)
         if entry.version not in account.doubted:
-            self._world.fail(f"{entry.key}: a process heard of a doubt that there is not")
+            self._world.fail(f"{entry.key}: a process reported a doubt that does not exist")
         if entry.version in account.reported:
             self._world.fail(f"{entry.key}: a process heard of a doubt that was known")
         account.reported.add(entry.version)

@@ -1,4 +1,4 @@
-"""One fault at every boundary of a story, one after the other: enumerated, not sampled."""
+"""One fault at every boundary of a scenario, one after the other: enumerated, not sampled."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def boundaries_of(story: Story) -> tuple[range, list[int]]:
 
 
 @pytest.mark.parametrize(("effect", "mood"), MOODS)
-def test_a_fault_at_any_boundary_breaks_no_promise(effect: Effect, mood: Mood) -> None:
+def test_a_fault_at_any_boundary_breaks_no_guarantee(effect: Effect, mood: Mood) -> None:
     story = story_of(effect, mood)
     boundaries, sends = boundaries_of(story)
     cases = [(fault, boundary) for fault in ANYWHERE for boundary in boundaries]
@@ -46,7 +46,7 @@ def test_a_fault_at_any_boundary_breaks_no_promise(effect: Effect, mood: Mood) -
         assert broken is None, f"{fault} at boundary {boundary} of {len(boundaries)}: {broken}"
 
 
-def test_a_crash_at_any_boundary_of_a_large_result_breaks_no_promise() -> None:
+def test_a_crash_at_any_boundary_of_a_large_result_breaks_no_guarantee() -> None:
     story = story_of(Effect.IRREVERSIBLE, Mood.WELL, large=True)
 
     for boundary in boundaries_of(story)[0]:
@@ -54,7 +54,7 @@ def test_a_crash_at_any_boundary_of_a_large_result_breaks_no_promise() -> None:
 
 
 @pytest.mark.parametrize("effect", [Effect.COMPENSATABLE, Effect.IRREVERSIBLE])
-def test_two_crashes_at_any_two_boundaries_break_no_promise(effect: Effect) -> None:
+def test_two_crashes_at_any_two_boundaries_break_no_guarantee(effect: Effect) -> None:
     story = story_of(effect, Mood.WELL)
 
     for first, second in itertools.combinations(boundaries_of(story)[0], 2):

@@ -1,4 +1,4 @@
-"""Clients, handlers, processes and the store fail by a seed, and the promises hold; planted bugs are found."""
+"""Clients, handlers, processes and the store fail by a seed, and the guarantees hold; planted bugs are found."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SEEDS_MAX = 3000
 
 
 @pytest.mark.parametrize("block", range(5))
-def test_every_promise_is_kept(block: int) -> None:
+def test_every_guarantee_is_kept(block: int) -> None:
     broken = [report for seed in range(block * SEEDS, (block + 1) * SEEDS) if (report := simulate(seed)).broken]
 
     assert not broken, "\n".join(f"{report.seed}: {report.broken}" for report in broken)

@@ -1,4 +1,4 @@
-"""The production ledger and `run` keep their promises in every story the simulator can think of."""
+"""The production ledger and `run` keep their guarantees in every simulated scenario."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ PART = 250
 
 # One part passes all but the rarest lines; to trace the others, too, would take as long again.
 @pytest.mark.parametrize("first", range(0, SEEDS, PART))
-def test_every_promise_is_kept_whatever_goes_wrong(first: int) -> None:
+def test_every_guarantee_is_kept_under_all_faults(first: int) -> None:
     reports = [simulate(seed) for seed in range(first, first + PART)]
 
     broken = [str(report) for report in reports if report.broken]
     assert not broken, "\n".join(broken)
 
 
-def test_a_seed_always_tells_the_same_story() -> None:
+def test_a_seed_always_gives_the_same_trace() -> None:
     for seed in range(40):
         assert simulate(seed, trace=True).trace == simulate(seed, trace=True).trace
 
 
-def test_a_seed_tells_the_same_story_in_another_process() -> None:
+def test_a_seed_gives_the_same_trace_in_another_process() -> None:
     seed = 17
     output = _command("--seed", str(seed), "--trace")
 
@@ -35,14 +35,14 @@ def test_a_seed_tells_the_same_story_in_another_process() -> None:
     assert output.stdout.splitlines()[-1] == f"seed {seed}: every promise was kept"
 
 
-def test_the_command_lives_through_as_many_seeds_as_it_is_asked_for() -> None:
+def test_the_command_runs_as_many_seeds_as_requested() -> None:
     output = _command("--seeds", "20", "--from", "100")
 
     assert output.stdout.startswith("20 seeds in ")
     assert output.stdout.endswith(", 0 broke a promise\n")
 
 
-def test_the_simulator_is_not_asleep() -> None:
+def test_every_kind_of_fault_occurs_within_a_few_seeds() -> None:
     """Everything that it is there to try does happen, in few seeds."""
     output = "\n".join(line for seed in range(400) for line in simulate(seed, trace=True).trace)
 
@@ -51,7 +51,7 @@ def test_the_simulator_is_not_asleep() -> None:
 
 
 SIGHTS = (
-    # What goes wrong.
+    # Faults.
     "crashes",
     "is frozen for 40 s",
     "cancels a task",
@@ -65,7 +65,7 @@ SIGHTS = (
     "s ahead",
     "s back",
     "is started in the place of another",
-    # What effects do.
+    # Effects.
     "(raises_before)",
     "(raises_after)",
     "(not_done)",
@@ -74,7 +74,7 @@ SIGHTS = (
     "arrives and is refused",
     "is undone",
     "undo of",
-    # What the ledger says.
+    # Results of the ledger.
     "is dead)",
     "in_doubt",
     "settle K1 is refused",
@@ -89,7 +89,7 @@ SIGHTS = (
     "append K1",
     "release K1",
     "doubt K1",
-    # Who looks after it.
+    # Maintenance.
     "the provider says of K1",
     "committed",
     "not committed, and never will be",
@@ -101,7 +101,7 @@ SIGHTS = (
 
 
 def _command(*options: str) -> subprocess.CompletedProcess[str]:
-    # Another hash seed: a story must not hang on the order of a set.
+    # Another hash seed: a story must not depend on the order of a set.
     environment = {**os.environ, "PYTHONHASHSEED": "4711"}
     return subprocess.run(
         [sys.executable, "-m", "tests.simulation", *options],

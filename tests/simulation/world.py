@@ -1,4 +1,4 @@
-"""Time, and everything that happens in it. Events are taken in order of their moment; nothing runs beside them."""
+"""Simulated time, and the events in it. Events run one by one in the order of their time."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ class World:
         return self.now + self.clock_offset
 
     def store_clock(self) -> int:
-        """What the store reads; a planted bug may put another clock here."""
+        """The clock of the store; a planted bug may replace it."""
         return self.true_store_clock()
 
     # Events.
 
     def at(self, delay: int, owner: Process | None, action: Callable[..., object], *args: object) -> None:
-        """Let this happen after a delay. What a process owns waits while it is frozen, and dies with it."""
+        """Run this after a delay. An event of a process waits while it is frozen, and dies with it."""
         self._order += 1
         heapq.heappush(self._events, (self.now + self.lag + delay, self._order, owner, action, args))
 
@@ -140,7 +140,7 @@ class World:
     def is_dead(self, holder: str) -> bool:
         return any(process.dead for process in self.processes if process.holder == holder)
 
-    # What is said about it.
+    # Reporting.
 
     def note(self, process: Process | None, text: str) -> None:
         if self.trace is not None:

@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 from tests.servers.redis import RedisServer
 from tests.servers.tcp_proxy import TcpProxy
-from tests.store.gated_store import BlockableStore
+from tests.store.blockable_store import BlockableStore
 from tests.waiting import until
 
 from onceward.store.dispatch import batcher as batcher_module

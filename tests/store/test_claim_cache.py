@@ -1,9 +1,9 @@
-"""What a process remembers of its claims: what is under way, and not without end."""
+"""The claim cache of a process: claims in progress, up to a limit."""
 
 from __future__ import annotations
 
 import pytest
-from tests.store.gated_store import begin, settle
+from tests.store.blockable_store import begin, settle
 
 from onceward.core.claim import Ref, WriteResult, apply
 from onceward.store import claim_cache
@@ -14,7 +14,7 @@ def claimed(key: str) -> WriteResult:
     return WriteResult(True, apply(None, begin(key), 1, 1), 1)
 
 
-def test_a_claim_is_remembered_until_it_is_settled() -> None:
+def test_a_claim_is_cached_until_it_is_settled() -> None:
     remembered, ref, result = ClaimCache(), Ref("s", "a"), claimed("a")
     remembered.update([ref], [result])
     assert remembered.get(ref) == result.entry
@@ -23,7 +23,7 @@ def test_a_claim_is_remembered_until_it_is_settled() -> None:
     assert remembered.get(ref) is None
 
 
-def test_more_than_a_process_has_at_a_time_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_cached_claims_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim_cache, "CLAIMS_MAX", 3)
     remembered, refs = ClaimCache(), [Ref("s", f"{number}") for number in range(20)]
     for ref in refs:

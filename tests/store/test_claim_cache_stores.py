@@ -1,4 +1,4 @@
-"""Answers that a store puts together from what it remembers of its claims: each is what is there, or is asked for."""
+"""Results that a store builds from its claim cache: each equals the stored entry, or is read from the store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def other(make_store: Opener, clock: PinnedClock) -> Store:
     return make_store(clock)
 
 
-def test_a_new_claim_is_what_is_there(store: Store, other: Store) -> None:
+def test_the_result_of_a_new_claim_equals_the_stored_entry(store: Store, other: Store) -> None:
     keys = [f"key-{number}" for number in range(12)]
     other.commit([begin("key-3"), begin("key-8")])
 
@@ -50,7 +50,7 @@ def test_a_new_claim_is_what_is_there(store: Store, other: Store) -> None:
 
 @pytest.mark.parametrize("verb", FINISHING)
 @pytest.mark.parametrize("steps", ["at-once", "renewed", "written-down"])
-def test_what_was_finished_from_memory_is_what_is_there(
+def test_the_result_of_a_settle_from_the_cache_equals_the_stored_entry(
     store: Store, other: Store, clock: PinnedClock, verb: Verb, steps: str
 ) -> None:
     held = entry_of(store.commit([begin()])[0], applied=True)
@@ -66,7 +66,7 @@ def test_what_was_finished_from_memory_is_what_is_there(
     assert other.read([held.ref]).entries == (entry_of(result, applied=True),)
 
 
-def test_known_and_unknown_claims_of_one_batch_are_each_answered_as_they_are(store: Store, other: Store) -> None:
+def test_cached_and_unknown_claims_of_one_batch_get_correct_results(store: Store, other: Store) -> None:
     keys = [f"key-{number}" for number in range(8)]
     ours = {key: entry_of(store.commit([begin(key)])[0], applied=True) for key in keys[:4]}
     theirs = {key: entry_of(other.commit([begin(key)])[0], applied=True) for key in keys[4:]}
@@ -86,9 +86,7 @@ def test_known_and_unknown_claims_of_one_batch_are_each_answered_as_they_are(sto
 
 
 @pytest.mark.parametrize("how", ["hung-up", "forked"])
-def test_nothing_is_remembered_across_a_connection_that_was_lost(
-    store: Store, other: Store, clock: PinnedClock, how: str
-) -> None:
+def test_the_cache_is_dropped_with_a_lost_connection(store: Store, other: Store, clock: PinnedClock, how: str) -> None:
     """An answer may have been lost with it: here, that of a renewal."""
     held = entry_of(store.commit([begin()])[0], applied=True)
     clock.advance(5)
@@ -109,10 +107,10 @@ def test_nothing_is_remembered_across_a_connection_that_was_lost(
 
 
 @pytest.mark.parametrize("verb", FINISHING)
-def test_what_another_process_added_to_a_claim_is_in_the_answer(
+def test_changes_by_another_process_to_a_claim_are_in_the_result(
     store: Store, other: Store, clock: PinnedClock, verb: Verb
 ) -> None:
-    """Whoever has the version may renew it, wherever it is."""
+    """Any process that has the version may renew the claim."""
     held = entry_of(store.commit([begin()])[0], applied=True)
     clock.advance(5)
     other.commit([move(Verb.RENEW, held.version)])
@@ -122,7 +120,7 @@ def test_what_another_process_added_to_a_claim_is_in_the_answer(
     assert other.read([held.ref]).entries == (entry_of(finished, applied=True),)
 
 
-def test_one_who_remembers_nothing_is_told_all_of_it(store: Store, other: Store) -> None:
+def test_a_store_without_a_cached_claim_gets_the_whole_entry(store: Store, other: Store) -> None:
     held = entry_of(store.commit([begin()])[0], applied=True)
     settled = other.commit([move(Verb.SETTLE, held.version, outcome=FINISHING[Verb.SETTLE])])[0]
 
@@ -130,7 +128,7 @@ def test_one_who_remembers_nothing_is_told_all_of_it(store: Store, other: Store)
     assert entry_of(settled, applied=True).user_id == "user"
 
 
-def test_what_is_remembered_of_a_lost_claim_settles_nothing(store: Store, other: Store, clock: PinnedClock) -> None:
+def test_a_cached_claim_that_was_lost_cannot_settle(store: Store, other: Store, clock: PinnedClock) -> None:
     held = entry_of(store.commit([begin()])[0], applied=True)
     clock.advance(3600)
     taken = entry_of(other.commit([begin()])[0], applied=True)
@@ -139,7 +137,7 @@ def test_what_is_remembered_of_a_lost_claim_settles_nothing(store: Store, other:
     assert entry_of(late, applied=False) == taken
 
 
-def test_a_late_receipt_from_memory_ends_a_doubt(store: Store, other: Store, clock: PinnedClock) -> None:
+def test_a_late_receipt_of_a_cached_claim_ends_a_doubt(store: Store, other: Store, clock: PinnedClock) -> None:
     held = entry_of(store.commit([begin(repeatable=False)])[0], applied=True)
     clock.advance(3600)
     assert entry_of(other.commit([begin(repeatable=False)])[0], applied=True).status is Status.IN_DOUBT
@@ -150,7 +148,7 @@ def test_a_late_receipt_from_memory_ends_a_doubt(store: Store, other: Store, clo
 
 
 @pytest.mark.parametrize("verb", [Verb.UPHOLD, Verb.OVERTURN])
-def test_a_doubt_that_another_process_raised_is_resolved_where_the_claim_is_remembered(
+def test_a_doubt_raised_by_another_process_is_resolved_where_the_claim_is_cached(
     store: Store, other: Store, clock: PinnedClock, verb: Verb
 ) -> None:
     held = entry_of(store.commit([begin(repeatable=False)])[0], applied=True)
@@ -172,7 +170,7 @@ class Forgetful(ClaimCache):
         return known
 
 
-def test_an_answer_is_read_with_what_was_known_when_it_was_asked_for(
+def test_a_result_is_decoded_with_the_cache_from_when_its_write_was_encoded(
     store: SqliteStore | PostgresStore | RedisStore,
 ) -> None:
     """Of a claim that was known when its end was encoded the answer says but little."""

@@ -1,4 +1,4 @@
-"""What durable means on macOS: the disk's own cache is emptied, too."""
+"""Durable writes on macOS: the disk's own cache is flushed too."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_bytes_of_a_blob_and_its_folder_are_synced_fully(mac: Mac, tmp_path:
     assert {file.stat().st_ino, file.parent.stat().st_ino} <= set(mac.synced), key
 
 
-def test_a_disk_that_cannot_is_synced_as_well_as_it_can(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_disk_without_a_full_sync_is_synced_normally(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(durable, "fcntl", Mac(works=False))
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)

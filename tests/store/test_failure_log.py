@@ -28,7 +28,7 @@ def log(fake_clock: FakeClock) -> FailureLog:
     return FailureLog(fake_clock)
 
 
-def test_a_cause_is_logged_once_and_the_next_line_says_how_many_were_left_out(
+def test_a_cause_is_logged_once_and_the_next_line_has_the_number_of_suppressed_ones(
     log: FailureLog, fake_clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number in range(5):
@@ -48,7 +48,7 @@ def test_a_cause_is_logged_once_and_the_next_line_says_how_many_were_left_out(
     )
 
 
-def test_a_misconfiguration_has_a_name_of_its_own(log: FailureLog, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_misconfiguration_has_its_own_event_name(log: FailureLog, caplog: pytest.LogCaptureFixture) -> None:
     log.report(StoreMisconfigured("no such bucket"))
 
     (line,) = caplog.records
@@ -56,7 +56,7 @@ def test_a_misconfiguration_has_a_name_of_its_own(log: FailureLog, caplog: pytes
     assert (line.code, line.retryable) == ("store-misconfigured", False)  # type: ignore[attr-defined]
 
 
-def test_causes_that_never_repeat_do_not_grow_without_limit(log: FailureLog) -> None:
+def test_causes_that_never_repeat_do_not_use_unlimited_memory(log: FailureLog) -> None:
     for number in range(3 * CAUSES_MAX):
         log.report(StoreUnavailable("x" * number))
 

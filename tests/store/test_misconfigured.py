@@ -1,4 +1,4 @@
-"""What only an operator can correct is `StoreMisconfigured`, what passes by itself is `StoreUnavailable`, on every store."""
+"""Errors that an operator must correct are `StoreMisconfigured`, temporary ones are `StoreUnavailable`, on every store."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def made(postgres_server: PostgresServer, role: str) -> Iterator[tuple[str, psyc
         owner.execute(f"DROP OWNED BY {role}")
 
 
-def test_a_role_that_may_not_create_the_tables_is_told_how_to_make_them(
+def test_a_role_that_may_not_create_the_tables_is_told_how_to_create_them(
     postgres_server: PostgresServer, role: str
 ) -> None:
     told = failure(as_role(postgres_server.create_database(), role))
@@ -87,7 +87,7 @@ def test_a_role_that_may_not_use_the_tables_is_refused(made: tuple[str, psycopg.
     assert "INSERT ON platform_idempotency_keys" in str(checked)
 
 
-def test_an_unknown_role_is_refused_and_too_many_connections_pass(
+def test_an_unknown_role_is_a_misconfiguration_and_too_many_connections_are_not(
     made: tuple[str, psycopg.Connection], role: str
 ) -> None:
     url, owner = made
@@ -100,7 +100,7 @@ def test_an_unknown_role_is_refused_and_too_many_connections_pass(
     assert "too many connections for role" in str(crowded)
 
 
-def test_a_server_that_takes_no_writes_is_refused(made: tuple[str, psycopg.Connection]) -> None:
+def test_a_read_only_server_is_a_misconfiguration(made: tuple[str, psycopg.Connection]) -> None:
     url, owner = made
     owner.execute("ALTER DATABASE " + url.rpartition("/")[2] + " SET default_transaction_read_only = on")
 
@@ -110,14 +110,14 @@ def test_a_server_that_takes_no_writes_is_refused(made: tuple[str, psycopg.Conne
     assert "name the primary" in str(told)
 
 
-def test_a_host_that_cannot_be_one_is_refused_and_an_unknown_one_may_appear() -> None:
+def test_an_invalid_host_is_a_misconfiguration_and_an_unknown_one_may_appear() -> None:
     impossible, unknown = failure(f"postgresql://u@{'x' * 64}.example/d"), failure("postgresql://u@nowhere.invalid/d")
 
     assert isinstance(impossible, errors.StoreMisconfigured)
     assert type(unknown) is errors.StoreUnavailable
 
 
-def test_a_claim_is_refused_at_once_and_not_asked_for_again(postgres_server: PostgresServer) -> None:
+def test_a_misconfigured_claim_fails_at_once_without_a_retry(postgres_server: PostgresServer) -> None:
     asked: list[int] = []
 
     class Counted(PostgresStore):
@@ -137,29 +137,29 @@ def test_a_claim_is_refused_at_once_and_not_asked_for_again(postgres_server: Pos
 # Redis.
 
 
-def test_what_redis_refuses_for_good_and_what_passes() -> None:
+def test_permanent_and_temporary_redis_errors_are_told_apart() -> None:
     told: dict[str, errors.StoreUnavailable] = {}
     with RedisServer() as server:
         told["DB"] = failure(server.url(99))
         told["WRONGPASS"] = failure(server.url().replace("//", "//ada:hush-hush@"))
-        server.ask("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+@read", "+info")
+        server.execute("ACL", "SETUSER", "reader", "on", "nopass", "~*", "+@read", "+info")
         told["NOPERM"] = failure(server.url().replace("//", "//reader:x@"))
-        server.ask("REPLICAOF", "127.0.0.1", 1)
+        server.execute("REPLICAOF", "127.0.0.1", 1)
         told["READONLY"] = failure(server.url())
-        server.ask("REPLICAOF", "NO", "ONE")
+        server.execute("REPLICAOF", "NO", "ONE")
         with closing(open_store(server.url())) as store:
             check(store)
-        server.ask("REPLICAOF", "127.0.0.1", 1)
+        server.execute("REPLICAOF", "127.0.0.1", 1)
         told["READONLY when checked"] = failure_of_check(server.url())
-        server.ask("REPLICAOF", "NO", "ONE")
-        server.ask("CONFIG", "SET", "maxmemory", 1)
+        server.execute("REPLICAOF", "NO", "ONE")
+        server.execute("CONFIG", "SET", "maxmemory", 1)
         no_memory = failure(server.url())
-        server.ask("CONFIG", "SET", "maxmemory", 0)
+        server.execute("CONFIG", "SET", "maxmemory", 0)
         with server.client() as only:
             only.config_set("maxclients", 1)
             crowded = failure(server.url())
             only.config_set("maxclients", 100)
-        server.ask("CONFIG", "SET", "requirepass", "right")
+        server.execute("CONFIG", "SET", "requirepass", "right")
         told["NOAUTH"] = failure(server.url())
 
     assert (type(no_memory), type(crowded)) == (errors.StoreUnavailable, errors.StoreUnavailable)
@@ -200,8 +200,8 @@ LOCKED: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("what", LOCKED)
-def test_a_file_of_sqlite_that_cannot_be_written_is_refused(what: str) -> None:
-    """Not under the test's own folder, which only its owner can enter."""
+def test_a_read_only_sqlite_file_is_a_misconfiguration(what: str) -> None:
+    """Outside of the test's own folder, which only its owner can enter."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         file = folder / "ledger.db"

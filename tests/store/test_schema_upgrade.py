@@ -90,7 +90,7 @@ def _entry(fields: dict[str, Any]) -> tuple[str, tuple[Entry, list[bytes]]]:
     outcome = fields.pop("outcome")
     body = None if outcome["body"] is None else outcome["body"].encode("latin-1")
     status = Status(fields.pop("status"))
-    # What schema 1 did not keep is shown as the time of the first attempt.
+    # A field that schema 1 lacks is shown as the time of the first attempt.
     entry = Entry(
         **fields, status=status, outcome=Outcome(**{**outcome, "body": body}), claimed_at=fields["created_at"]
     )
@@ -117,7 +117,7 @@ def test_every_entry_reads_as_before(kind: str, store: Store) -> None:
         assert store.chunks(entry.ref, entry.version, 0, 100) == chunks
 
 
-def test_a_begin_finds_in_every_status_what_schema_1_would_have_found(kind: str, store: Store) -> None:
+def test_a_begin_finds_the_same_result_as_schema_1_in_every_status(kind: str, store: Store) -> None:
     wanted = {
         "failed": Claim, "held": Busy, "held and renewed": Busy, "held with chunks": Busy, "in doubt": InDoubt,
         "in doubt by a begin": InDoubt, "lapsed, may be repeated": Claim, "lapsed, may not be repeated": InDoubt,
@@ -136,7 +136,7 @@ def test_a_begin_finds_in_every_status_what_schema_1_would_have_found(kind: str,
             assert result.entry.claimed_at == STOPPED_AT
 
 
-def test_the_holders_of_old_claims_go_on(kind: str, store: Store, clock: PinnedClock) -> None:
+def test_the_holders_of_old_claims_can_continue(kind: str, store: Store, clock: PinnedClock) -> None:
     held, chunked, doubted = (before(kind)[key][0] for key in ("held", "held with chunks", "in doubt"))
     clock.advance(1)
 
@@ -156,7 +156,7 @@ def test_the_holders_of_old_claims_go_on(kind: str, store: Store, clock: PinnedC
     assert store.read([Ref(SCOPE, "in doubt")]).entries == (late.entry,)
 
 
-def test_old_doubts_are_resolved(kind: str, store: Store) -> None:
+def test_old_doubts_can_be_resolved(kind: str, store: Store) -> None:
     upheld, overturned = (before(kind)[key][0] for key in ("in doubt", "in doubt by a begin"))
 
     results = store.commit([move(Verb.UPHOLD, upheld, outcome=Outcome(body=b"1")), move(Verb.OVERTURN, overturned)])
@@ -174,7 +174,7 @@ def test_an_old_claim_that_lapsed_is_found_and_goes_in_doubt(kind: str, store: S
     assert list(store.lapsed(10)) == []
 
 
-def test_old_entries_are_purged_when_their_time_comes(kind: str, store: Store, clock: PinnedClock) -> None:
+def test_old_entries_are_purged_when_they_expire(kind: str, store: Store, clock: PinnedClock) -> None:
     assert store.purge(100) == 1  # the released one
     clock.advance(2 * 86_400)
     assert store.purge(100) == 8
@@ -183,7 +183,7 @@ def test_old_entries_are_purged_when_their_time_comes(kind: str, store: Store, c
     assert left == {key for key, (entry, _) in before(kind).items() if entry.expires_at is None}
 
 
-def test_many_that_open_an_old_ledger_at_once_upgrade_it_once(url: str, clock: PinnedClock) -> None:
+def test_concurrent_openings_upgrade_an_old_ledger_once(url: str, clock: PinnedClock) -> None:
     gate = threading.Barrier(6)
     told: list[object] = []
 
@@ -204,7 +204,9 @@ def test_many_that_open_an_old_ledger_at_once_upgrade_it_once(url: str, clock: P
     assert told == [True] * 6
 
 
-def test_the_numbers_let_processes_of_schema_1_go_on(kind: str, url: str, store: Store, servers: Servers) -> None:
+def test_the_version_numbers_let_processes_of_schema_1_continue(
+    kind: str, url: str, store: Store, servers: Servers
+) -> None:
     store.read([])
 
     if kind == "sqlite":
@@ -219,12 +221,12 @@ def test_the_numbers_let_processes_of_schema_1_go_on(kind: str, url: str, store:
             ).fetchone()
     else:
         names = ("schema", "readable_from", "upgraded_to")
-        row = tuple(int(servers.redis.ask("GET", f"{prefix_of(url)}:{{00}}:{name}")) for name in names)
+        row = tuple(int(servers.redis.execute("GET", f"{prefix_of(url)}:{{00}}:{name}")) for name in names)
 
     assert row == (1, 1, 2)
 
 
-# What outlives an attempt. The columns are there; what fills them comes later.
+# Fields that outlive an attempt. The columns exist; the code that fills them comes later.
 
 KEPT = ("recovery_point", "recovery_seq", "refuse_until", "not_done_count")
 TABLE = "platform_idempotency_keys"
@@ -239,7 +241,7 @@ class Columns:
     def fill(self, key: str) -> None:
         if self._kind == "redis":
             pairs = [word for name in KEPT for word in (name, "5")]
-            self._servers.redis.ask("HSET", self._name(key), *pairs)
+            self._servers.redis.execute("HSET", self._name(key), *pairs)
             return
         point, until = ("'5'", "'5'") if self._kind == "sqlite" else ("'5'::bytea", "to_timestamp(5)")
         self._sql(
@@ -250,7 +252,7 @@ class Columns:
     def there(self, key: str) -> set[str]:
         """Those that are set."""
         if self._kind == "redis":
-            found = self._servers.redis.ask("HMGET", self._name(key), *KEPT)
+            found = self._servers.redis.execute("HMGET", self._name(key), *KEPT)
         else:
             (found,) = self._sql(f"SELECT {', '.join(KEPT)} FROM {TABLE} WHERE key = '{key}'")  # noqa: S608
         return {name for name, value in zip(KEPT, found, strict=True) if value is not None}
@@ -268,7 +270,7 @@ class Columns:
             return done.fetchall() if done.description else []
 
 
-def test_what_outlives_an_attempt_survives_every_write_until_the_key_is_free_again(
+def test_lasting_fields_survive_every_write_until_the_key_is_free_again(
     kind: str, url: str, store: Store, servers: Servers, clock: PinnedClock
 ) -> None:
     columns = Columns(kind, url, servers)
@@ -300,7 +302,7 @@ def test_what_outlives_an_attempt_survives_every_write_until_the_key_is_free_aga
     assert columns.there("mine") == set()
 
 
-# What finding lapsed claims costs.
+# The cost of finding lapsed claims.
 
 
 def test_sqlite_finds_lapsed_claims_by_their_index(tmp_path: Path) -> None:
@@ -325,11 +327,11 @@ def test_postgres_finds_lapsed_claims_by_their_index(servers: Servers) -> None:
     assert "Index Scan using idx_idempotency_keys_lapse" in "\n".join(row[0] for row in plan)
 
 
-def test_redis_looks_at_no_entry_whose_lease_runs(servers: Servers, clock: PinnedClock) -> None:
+def test_redis_reads_no_entry_with_a_running_lease(servers: Servers, clock: PinnedClock) -> None:
     url = servers.redis.fresh_url()
 
     def calls() -> int:
-        return int(servers.redis.ask("INFO", "commandstats")["cmdstat_hmget"]["calls"])
+        return int(servers.redis.execute("INFO", "commandstats")["cmdstat_hmget"]["calls"])
 
     with closing(open_store(url, clock=clock)) as store:
         once = [replace(begin(f"k{n}", f"w{n}"), repeatable=False, lease=(n + 1) * SECOND) for n in range(200)]

@@ -1,4 +1,4 @@
-"""A process of a user: it charges once, counts the charge in a file, and prints what it was given."""
+"""A user's process: it charges once, counts the charge in a file, and prints its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kit for users' own tests: faults come when and where they were ordered, and nowhere else."""
+"""The testing kit: faults occur exactly where and when they were requested."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Charge:
         return self.runs
 
 
-def test_without_orders_everything_goes_through(ledger: Ledger, store: FaultyStore) -> None:
+def test_without_faults_every_call_goes_through(ledger: Ledger, store: FaultyStore) -> None:
     assert ledger.blocking.run("order", Charge(), effect="irreversible") == 1
     assert ledger.blocking.run("order", Charge(), effect="irreversible") == 1
     assert ledger.blocking.scan().entries != ()
@@ -63,7 +63,7 @@ def test_without_orders_everything_goes_through(ledger: Ledger, store: FaultySto
 
 @pytest.mark.parametrize("word", ["begin", "settle", "commit"])
 @pytest.mark.parametrize("lose", [FaultyStore.lose_request, FaultyStore.lose_answer])
-def test_what_is_lost_is_repeated_and_the_effect_is_not(
+def test_a_lost_write_is_repeated_and_the_effect_is_not(
     ledger: Ledger, store: FaultyStore, lose: object, word: str
 ) -> None:
     assert callable(lose)
@@ -75,7 +75,9 @@ def test_what_is_lost_is_repeated_and_the_effect_is_not(
     assert store.points.count("before-commit") == 3
 
 
-def test_a_lost_answer_was_carried_out_and_a_lost_request_was_not(store: FaultyStore, plain_store: Store) -> None:
+def test_a_write_with_a_lost_result_was_applied_and_a_lost_write_was_not(
+    store: FaultyStore, plain_store: Store
+) -> None:
     with Ledger(store) as ledger, Ledger(plain_store) as beside:
         seen: list[object] = []
         store.lose_request("settle")
@@ -88,14 +90,14 @@ def test_a_lost_answer_was_carried_out_and_a_lost_request_was_not(store: FaultyS
     assert [getattr(entry, "status", None) for entry in seen] == [Status.IN_PROGRESS, Status.COMPLETED]
 
 
-def test_a_store_that_is_unavailable_answers_nothing_and_is_not_asked(ledger: Ledger, store: FaultyStore) -> None:
+def test_an_unavailable_store_fails_every_call_without_running_it(ledger: Ledger, store: FaultyStore) -> None:
     with store.unavailable(), pytest.raises(errors.StoreUnavailable):
         ledger.blocking.scan()
 
     assert ledger.blocking.scan().entries == ()
 
 
-def test_a_function_of_your_own_runs_at_its_point_as_often_as_ordered(ledger: Ledger, store: FaultyStore) -> None:
+def test_a_custom_function_runs_at_its_point_the_given_number_of_times(ledger: Ledger, store: FaultyStore) -> None:
     passed: list[str] = []
     store.at("after-begin", lambda: passed.append("claimed"), times=2)
 
@@ -105,19 +107,19 @@ def test_a_function_of_your_own_runs_at_its_point_as_often_as_ordered(ledger: Le
     assert passed == ["claimed", "claimed"]
 
 
-def test_a_point_that_does_not_exist_is_refused(store: FaultyStore) -> None:
+def test_an_unknown_point_is_refused(store: FaultyStore) -> None:
     with pytest.raises(errors.InvalidOption, match="before-X or after-X"):
         store.lose_answer("comit")
 
 
-def test_a_process_fault_that_does_not_exist_is_refused() -> None:
+def test_an_unknown_process_fault_is_refused() -> None:
     with pytest.raises(errors.InvalidOption):
         fault_at("charged", "explode")  # type: ignore[arg-type]
     with pytest.raises(errors.InvalidOption):
         fault_at("charged", "crash", nth=0)
 
 
-def test_a_point_of_your_own_does_nothing_unless_a_fault_was_ordered() -> None:
+def test_a_custom_point_does_nothing_without_a_fault() -> None:
     reached("charged")
 
 
@@ -184,7 +186,7 @@ def test_a_process_that_crashes_before_it_claims_leaves_nothing(shop: Shop) -> N
     assert shop.ask("irreversible") == "receipt of the parent"
 
 
-def test_a_frozen_process_is_given_the_outcome_of_the_one_that_took_over(shop: Shop) -> None:
+def test_a_frozen_process_gets_the_outcome_of_the_process_that_took_over(shop: Shop) -> None:
     child = shop.child("idempotent", "charged", "freeze")
     wait_until_frozen(child)
 

@@ -24,15 +24,15 @@ class ToolHarness:
         self.toolbox = Toolbox(tools)
         self.gate = gate
 
-    async def ask(self, name: str, arguments: dict[str, Any], **whose: Any) -> Envelope:
+    async def call_async(self, name: str, arguments: dict[str, Any], **whose: Any) -> Envelope:
         settings: dict[str, Any] = {"turn_group_id": GROUP, "tenant_id": "acme", "principal": "alice", **whose}
         return await self.toolbox.call(name, arguments, ledger=self.ledger, gate=self.gate, **settings)
 
     def call(self, name: str, /, **arguments: Any) -> Envelope:
-        return asyncio.run(self.ask(name, arguments))
+        return asyncio.run(self.call_async(name, arguments))
 
     def call_as(self, name: str, arguments: dict[str, Any], **whose: Any) -> Envelope:
-        return asyncio.run(self.ask(name, arguments, **whose))
+        return asyncio.run(self.call_async(name, arguments, **whose))
 
     def undo(
         self, name: str, /, generation: int | None = None, wait_seconds: float | None = None, **arguments: Any

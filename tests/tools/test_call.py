@@ -28,28 +28,28 @@ def planned(declared: Tool, /, **arguments: Any) -> Call:
     return plan(declared, arguments, principal="alice", tenant_id="acme", turn_group_id="g")
 
 
-def test_a_key_field_that_is_left_out_is_what_the_function_takes() -> None:
+def test_an_omitted_key_field_has_the_default_of_the_function() -> None:
     left_out, spelled = planned(refund, order=1), planned(refund, order=1, currency="EUR")
 
     assert left_out.key == spelled.key == "refund:1:EUR:turn_group:g"
     assert left_out.fingerprint == spelled.fingerprint
 
 
-def test_what_is_only_equal_to_a_default_is_something_else() -> None:
+def test_a_value_that_only_equals_the_default_is_another_call() -> None:
     @tool(effect="irreversible")
     def note(flag: Any = 0) -> None: ...
 
     assert planned(note).key == planned(note, flag=0).key != planned(note, flag=False).key
 
 
-def test_a_whole_number_is_given_as_one() -> None:
+def test_a_whole_number_is_passed_as_an_integer() -> None:
     found = planned(refund, order=5.0)
 
     assert found.arguments == {"order": 5}
     assert type(found.arguments["order"]) is int
 
 
-def test_a_key_may_lie_inside_of_an_argument() -> None:
+def test_a_key_may_be_a_nested_field() -> None:
     found, other = planned(refund_whole, order={"id": "5", "n": 1}), planned(refund_whole, order={"id": "5", "n": 2})
 
     assert found.key == other.key == "refund_whole:order:5:turn_group:g"
@@ -57,12 +57,12 @@ def test_a_key_may_lie_inside_of_an_argument() -> None:
 
 
 @pytest.mark.parametrize("order", [{}, {"id": None}], ids=["missing", "null"])
-def test_a_key_inside_of_an_argument_must_be_there(order: dict[str, Any]) -> None:
+def test_a_nested_key_must_exist(order: dict[str, Any]) -> None:
     with pytest.raises(InvalidKey):
         planned(refund_whole, order=order)
 
 
-def test_a_tool_that_takes_anything_is_keyed_by_what_it_names() -> None:
+def test_a_tool_with_any_arguments_is_keyed_by_the_named_ones() -> None:
     assert planned(refund_anything, order="5", x=1).key == "refund_anything:5:turn_group:g"
     with pytest.raises(InvalidKey):
         planned(refund_anything, x=1)
@@ -73,23 +73,23 @@ def test_a_tool_that_takes_anything_is_keyed_by_what_it_names() -> None:
     [datetime.date(2026, 2, 17), float("nan"), "\ud800", {1, 2}, "x" * ARGUMENTS_BYTES_MAX],
     ids=["a date", "not a number", "half a character", "a set", "too large"],
 )
-def test_arguments_are_json_of_a_certain_size(why: object) -> None:
+def test_arguments_are_json_of_a_limited_size(why: object) -> None:
     with pytest.raises(InvalidInput):
         planned(refund, order=1, why=why)
 
 
-def test_arguments_are_as_they_come_back_from_where_they_are_recorded() -> None:
+def test_arguments_are_converted_to_their_recorded_form() -> None:
     assert planned(refund, order=1, why=(1, {2: "x"})).arguments == {"order": 1, "why": [1, {"2": "x"}]}
 
 
-def test_numbers_beyond_what_json_can_tell_apart_are_told_apart() -> None:
+def test_numbers_beyond_json_precision_are_told_apart() -> None:
     @tool(effect="irreversible")
     def note(number: int) -> None: ...
 
     assert planned(note, number=2**60).key != planned(note, number=2**60 + 1).key
 
 
-def test_a_corrected_call_has_another_key_at_the_provider() -> None:
+def test_a_corrected_call_has_another_provider_key() -> None:
     first, corrected = planned(refund, order=1, why="a"), planned(refund, order=1, why="b")
 
     assert first.key == corrected.key

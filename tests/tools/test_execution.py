@@ -1,4 +1,4 @@
-"""Between a call and its effect: the gate, the key that the provider gets, and what an operator sees."""
+"""Between a call and its effect: the gate, the provider's key, and reports for an operator."""
 
 # ruff: noqa: ARG001  # Tools have arguments because their calls differ by them.
 
@@ -24,7 +24,7 @@ def bank() -> Bank:
 # The gate.
 
 
-def test_the_gate_is_asked_before_the_effect_and_hears_how_it_ended(ledger: Ledger) -> None:
+def test_the_gate_is_asked_before_the_effect_and_gets_its_outcome(ledger: Ledger) -> None:
     gate = CountingGate()
     seen: list[int] = []
 
@@ -46,7 +46,7 @@ def test_the_gate_is_asked_before_the_effect_and_hears_how_it_ended(ledger: Ledg
     [errors.Superseded("over"), errors.StoreUnavailable("down"), KeyError("bug")],
     ids=lambda e: type(e).__name__,
 )
-def test_a_gate_that_refuses_lets_nothing_run_and_leaves_the_key_free(
+def test_a_gate_that_refuses_runs_nothing_and_leaves_the_key_free(
     ledger: Ledger, bank: Bank, effect: EffectClass, refusal: Exception
 ) -> None:
     undo = {"undo": lambda: bank.refunds.append({"undone": True})} if effect == "compensatable" else {}
@@ -70,7 +70,7 @@ def test_superseded_is_an_error_that_says_that_nothing_happened() -> None:
 
 
 @pytest.mark.parametrize("effect", ["idempotent", "irreversible"])
-def test_the_provider_gets_one_key_in_every_attempt(ledger: Ledger, effect: EffectClass) -> None:
+def test_the_provider_gets_the_same_key_in_every_attempt(ledger: Ledger, effect: EffectClass) -> None:
     handed: list[str] = []
 
     @tool(effect=effect, key_fields=["order_id"], provider_key="idempotency_key")
@@ -104,7 +104,7 @@ def test_a_caller_cannot_choose_the_providers_key(ledger: Ledger) -> None:
     assert "idempotency_key" in envelope.detail
 
 
-def test_the_providers_key_fits_in_what_providers_take(ledger: Ledger) -> None:
+def test_the_providers_key_has_a_length_that_providers_accept(ledger: Ledger) -> None:
     handed: list[str] = []
 
     @tool(effect="idempotent", key_fields=["order_id"], provider_key="key")
@@ -119,7 +119,7 @@ def test_the_providers_key_fits_in_what_providers_take(ledger: Ledger) -> None:
     assert all(len(key) <= 255 and key.isascii() for key in handed)
 
 
-# What an operator sees.
+# Reports for an operator.
 
 
 class Counts:
@@ -135,7 +135,7 @@ class Counts:
         self.doubts.append(key)
 
 
-def test_every_check_is_told_in_the_words_of_the_metrics(ledger: Ledger, bank: Bank) -> None:
+def test_every_check_is_reported_in_the_words_of_the_metrics(ledger: Ledger, bank: Bank) -> None:
     counts = Counts()
 
     @tool(effect="irreversible")
@@ -163,7 +163,7 @@ def test_every_check_is_told_in_the_words_of_the_metrics(ledger: Ledger, bank: B
     assert counts.doubts == [doubtful.key]
 
 
-def test_a_call_that_was_refused_leaves_nothing_in_the_ledger(ledger: Ledger, bank: Bank) -> None:
+def test_a_refused_call_leaves_nothing_in_the_ledger(ledger: Ledger, bank: Bank) -> None:
     ToolHarness(ledger, bank.refund()).call("refund", order_id=None)
 
     assert ledger.blocking.scan(status=Status.FAILED).entries == ()

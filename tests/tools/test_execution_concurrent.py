@@ -1,4 +1,4 @@
-"""Many callers at once: one effect, one result, and nobody waits for ever."""
+"""Concurrent callers: one effect, one result, and no caller waits forever."""
 
 # ruff: noqa: ARG001  # Tools have arguments because their calls differ by them.
 
@@ -51,7 +51,7 @@ def test_racing_callers_share_one_effect_and_its_result(ledger: Ledger) -> None:
     async def race() -> tuple[int, list[Envelope]]:
         slow = Slow()
         harness = ToolHarness(ledger, slow.tool())
-        callers = [asyncio.create_task(harness.ask("refund", {"order_id": "1"})) for _ in range(8)]
+        callers = [asyncio.create_task(harness.call_async("refund", {"order_id": "1"})) for _ in range(8)]
         await soon(lambda: slow.began)
         slow.may_end.set()
         return slow.began, await asyncio.gather(*callers)
@@ -64,13 +64,15 @@ def test_racing_callers_share_one_effect_and_its_result(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"order_id": "1"}, {"order_id": "1", "amount": 9}], ids=["same", "other"])
-def test_who_has_waited_long_enough_is_told_that_it_still_runs(ledger: Ledger, arguments: dict[str, object]) -> None:
+def test_a_caller_whose_wait_times_out_learns_that_the_call_still_runs(
+    ledger: Ledger, arguments: dict[str, object]
+) -> None:
     async def race() -> tuple[Envelope, Envelope]:
         slow = Slow()
         harness = ToolHarness(ledger, slow.tool())
-        first = asyncio.create_task(harness.ask("refund", {"order_id": "1"}))
+        first = asyncio.create_task(harness.call_async("refund", {"order_id": "1"}))
         await soon(lambda: slow.began)
-        impatient = await harness.ask("refund", arguments, wait_seconds=0)
+        impatient = await harness.call_async("refund", arguments, wait_seconds=0)
         slow.may_end.set()
         return await first, impatient
 
@@ -83,13 +85,13 @@ def test_who_has_waited_long_enough_is_told_that_it_still_runs(ledger: Ledger, a
 
 
 @pytest.mark.parametrize("effect", ["irreversible", "idempotent"])
-def test_a_cancelled_caller_leaves_what_its_class_says(ledger: Ledger, effect: EffectClass) -> None:
+def test_the_effect_class_decides_what_a_cancelled_caller_leaves(ledger: Ledger, effect: EffectClass) -> None:
     slow_tool: list[Tool] = []
 
     async def cancel() -> None:
         slow = Slow()
         slow_tool.append(slow.tool(effect))
-        caller = asyncio.create_task(ToolHarness(ledger, slow_tool[0]).ask("refund", {"order_id": "1"}))
+        caller = asyncio.create_task(ToolHarness(ledger, slow_tool[0]).call_async("refund", {"order_id": "1"}))
         await soon(lambda: slow.began)
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -131,12 +133,12 @@ class Blocking:
 
 
 @pytest.mark.parametrize("effect", ["irreversible", "compensatable", "idempotent"])
-def test_what_a_thread_did_is_known_before_its_cancelled_caller_goes(ledger: Ledger, effect: EffectClass) -> None:
+def test_a_cancelled_caller_waits_until_its_thread_has_ended(ledger: Ledger, effect: EffectClass) -> None:
     blocking = Blocking()
     refund = blocking.tool(effect)
 
     async def cancel() -> None:
-        caller = asyncio.create_task(ToolHarness(ledger, refund).ask("refund", {"order_id": "1"}))
+        caller = asyncio.create_task(ToolHarness(ledger, refund).call_async("refund", {"order_id": "1"}))
         await soon(blocking.began.is_set)
         caller.cancel()
         await asyncio.wait([caller], timeout=0)
@@ -152,14 +154,14 @@ def test_what_a_thread_did_is_known_before_its_cancelled_caller_goes(ledger: Led
     assert not blocking.undone
 
 
-def test_a_tool_that_blocks_keeps_nobody_else_waiting(ledger: Ledger) -> None:
+def test_a_blocking_tool_does_not_delay_other_calls(ledger: Ledger) -> None:
     blocking, slow = Blocking(), tool(effect="idempotent", name="other")(lambda: "done meanwhile")
 
     async def both() -> Envelope:
         harness = ToolHarness(ledger, blocking.tool("irreversible"), slow)
-        caller = asyncio.create_task(harness.ask("refund", {"order_id": "1"}))
+        caller = asyncio.create_task(harness.call_async("refund", {"order_id": "1"}))
         await soon(blocking.began.is_set)
-        found = await harness.ask("other", {})
+        found = await harness.call_async("other", {})
         blocking.may_end.set()
         await caller
         return found
@@ -180,19 +182,21 @@ class StoppingGate:
     async def done(self, _call: Call, _envelope: Envelope) -> None: ...
 
 
-def test_who_is_cancelled_at_the_gate_has_done_nothing(ledger: Ledger) -> None:
+def test_a_caller_cancelled_at_the_gate_has_done_nothing(ledger: Ledger) -> None:
     slow_tool: list[Tool] = []
 
     async def cancel() -> None:
         gate, slow = StoppingGate(), Slow()
         slow_tool.append(slow.tool())
-        caller = asyncio.create_task(ToolHarness(ledger, slow_tool[0], gate=gate).ask("refund", {"order_id": "1"}))
+        caller = asyncio.create_task(
+            ToolHarness(ledger, slow_tool[0], gate=gate).call_async("refund", {"order_id": "1"})
+        )
         await gate.asked.wait()
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
             await caller
         slow.may_end.set()
-        corrected = await ToolHarness(ledger, slow_tool[0]).ask("refund", {"order_id": "1", "amount": 7})
+        corrected = await ToolHarness(ledger, slow_tool[0]).call_async("refund", {"order_id": "1", "amount": 7})
         assert (corrected.status, slow.began) == (CallStatus.DONE, 1)
 
     asyncio.run(cancel())

@@ -1,4 +1,4 @@
-"""Calls that go wrong: what may be repeated, what may not, and how it is found out."""
+"""Failed calls: which may be repeated, and how reconcile and check find out."""
 
 # ruff: noqa: ARG001  # Tools have arguments because their calls differ by them.
 
@@ -55,7 +55,7 @@ def abandon(harness: ToolHarness, clock: PinnedClock, **arguments: Any) -> Call:
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres"], indirect=True)
-def test_an_exception_of_an_irreversible_tool_leaves_it_unknown_and_it_is_never_repeated(ledger: Ledger) -> None:
+def test_an_exception_of_an_irreversible_tool_is_unknown_and_never_repeated(ledger: Ledger) -> None:
     provider = Provider(TimeoutError("no answer"))
     harness = ToolHarness(ledger, provider.refund(how_to_check="Look at the order's page."))
 
@@ -81,7 +81,7 @@ def test_an_exception_that_proves_that_nothing_happened_may_be_retried(ledger: L
     assert (again.status, provider.calls) == (CallStatus.DONE, 2)
 
 
-def test_what_certainly_did_nothing_may_be_corrected(ledger: Ledger) -> None:
+def test_a_call_that_certainly_did_nothing_may_be_corrected(ledger: Ledger) -> None:
     harness = ToolHarness(ledger, Provider(errors.NotDone("too much")).refund())
     harness.call("refund", order_id="1", amount=500)
 
@@ -102,7 +102,7 @@ def test_an_exception_of_an_idempotent_tool_may_be_retried_with_the_same_argumen
     assert (again.status, provider.calls) == (CallStatus.DONE, 2)
 
 
-def test_what_an_earlier_attempt_may_have_done_is_not_forgotten_by_one_that_did_nothing(ledger: Ledger) -> None:
+def test_doubt_from_an_earlier_attempt_is_kept_after_an_attempt_that_did_nothing(ledger: Ledger) -> None:
     harness = ToolHarness(ledger, Provider(TimeoutError(), errors.NotDone("busy")).refund("idempotent"))
     assert harness.call("refund", order_id="1", amount=5).status is CallStatus.UNKNOWN
     assert harness.call("refund", order_id="1", amount=5).status is CallStatus.REFUSED
@@ -111,7 +111,7 @@ def test_what_an_earlier_attempt_may_have_done_is_not_forgotten_by_one_that_did_
     assert harness.call("refund", order_id="1", amount=5).status is CallStatus.DONE
 
 
-def test_exceptions_of_our_own_that_a_tool_raises_are_its_own(ledger: Ledger) -> None:
+def test_onceward_exceptions_raised_by_a_tool_are_its_own(ledger: Ledger) -> None:
     harness = ToolHarness(ledger, Provider(errors.Busy("the tool's own ledger is busy")).refund())
 
     envelope = harness.call("refund", order_id="1")
@@ -120,7 +120,7 @@ def test_exceptions_of_our_own_that_a_tool_raises_are_its_own(ledger: Ledger) ->
     assert entry_of(harness, order_id="1").status is Status.IN_DOUBT
 
 
-def test_a_stop_of_iteration_in_a_thread_is_an_exception_like_any_other(ledger: Ledger) -> None:
+def test_stop_iteration_in_a_thread_is_an_exception_like_any_other(ledger: Ledger) -> None:
     assert (
         ToolHarness(ledger, Provider(StopIteration()).refund()).call("refund", order_id="1").status
         is CallStatus.UNKNOWN
@@ -159,7 +159,7 @@ def verdict_of(answers: list[Verdict]) -> Any:
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres"], indirect=True)
-def test_what_the_provider_has_is_the_result_for_everyone(ledger: Ledger, clock: PinnedClock) -> None:
+def test_a_result_found_at_the_provider_is_the_result_for_every_caller(ledger: Ledger, clock: PinnedClock) -> None:
     provider = Provider()
     harness = ToolHarness(ledger, provider.refund(reconcile=verdict_of([committed({"refund": 77})])))
     abandon(harness, clock, order_id="1")
@@ -173,7 +173,7 @@ def test_what_the_provider_has_is_the_result_for_everyone(ledger: Ledger, clock:
     assert provider.calls == 0
 
 
-def test_what_the_provider_never_had_runs_now(ledger: Ledger, clock: PinnedClock) -> None:
+def test_a_call_that_the_provider_never_received_runs_now(ledger: Ledger, clock: PinnedClock) -> None:
     provider = Provider()
     harness = ToolHarness(ledger, provider.refund(reconcile=verdict_of([not_committed(Final.PROVIDER_FINAL)])))
     abandon(harness, clock, order_id="1")
@@ -183,7 +183,7 @@ def test_what_the_provider_never_had_runs_now(ledger: Ledger, clock: PinnedClock
 
 
 @pytest.mark.parametrize("answer", [pending, unknown], ids=["pending", "unknown"])
-def test_what_the_provider_does_not_know_stays_unknown(ledger: Ledger, clock: PinnedClock, answer: Verdict) -> None:
+def test_an_inconclusive_verdict_leaves_the_call_unknown(ledger: Ledger, clock: PinnedClock, answer: Verdict) -> None:
     provider = Provider()
     harness = ToolHarness(ledger, provider.refund(reconcile=lambda _: answer, wait_seconds=0))
     abandon(harness, clock, order_id="1")
@@ -195,7 +195,7 @@ def test_what_the_provider_does_not_know_stays_unknown(ledger: Ledger, clock: Pi
     assert "again" in envelope.how_to_check
 
 
-def test_whoever_can_be_asked_is_asked_as_soon_as_a_call_goes_wrong(ledger: Ledger) -> None:
+def test_reconcile_runs_as_soon_as_a_call_fails(ledger: Ledger) -> None:
     gate = CountingGate()
     provider = Provider(TimeoutError("no answer"))
     harness = ToolHarness(ledger, provider.refund(reconcile=verdict_of([committed({"refund": 77})])), gate=gate)
@@ -207,7 +207,7 @@ def test_whoever_can_be_asked_is_asked_as_soon_as_a_call_goes_wrong(ledger: Ledg
     assert gate.ended == [envelope]
 
 
-def test_a_call_that_went_wrong_is_not_repeated_in_the_same_breath(ledger: Ledger) -> None:
+def test_a_failed_call_is_not_repeated_within_the_same_call(ledger: Ledger) -> None:
     provider = Provider(TimeoutError("no answer"))
     harness = ToolHarness(ledger, provider.refund(reconcile=verdict_of([not_committed(Final.PROVIDER_FINAL)])))
 
@@ -217,7 +217,7 @@ def test_a_call_that_went_wrong_is_not_repeated_in_the_same_breath(ledger: Ledge
     assert harness.call("refund", order_id="1", amount=6).status is CallStatus.DONE
 
 
-def test_a_check_that_fails_changes_nothing(ledger: Ledger) -> None:
+def test_a_failing_reconcile_changes_nothing(ledger: Ledger) -> None:
     def reconcile(entry: Entry) -> Verdict:
         raise ConnectionError(f"cannot ask about attempt {entry.attempt}")
 
@@ -230,7 +230,7 @@ def test_a_check_that_fails_changes_nothing(ledger: Ledger) -> None:
     assert entry_of(harness, order_id="1").status is Status.IN_DOUBT
 
 
-def test_a_check_can_ask_by_the_key_that_the_provider_was_given(ledger: Ledger) -> None:
+def test_reconcile_can_use_the_key_given_to_the_provider(ledger: Ledger) -> None:
     handed: list[str] = []
     asked: list[str] = []
 
@@ -248,7 +248,7 @@ def test_a_check_can_ask_by_the_key_that_the_provider_was_given(ledger: Ledger) 
 
 
 @pytest.mark.parametrize("word", [{"refund": 9}, {"result": 1, "receipt": {"key": "x"}}, None], ids=str)
-def test_an_operators_word_is_the_result(ledger: Ledger, word: object) -> None:
+def test_the_verdict_of_an_operator_is_the_result(ledger: Ledger, word: object) -> None:
     harness = ToolHarness(ledger, Provider(TimeoutError()).refund())
     harness.call("refund", order_id="1")
     call, entry = harness.plan("refund", order_id="1"), entry_of(harness, order_id="1")
@@ -263,7 +263,7 @@ def test_an_operators_word_is_the_result(ledger: Ledger, word: object) -> None:
 # Looking without running.
 
 
-def test_looking_runs_nothing(ledger: Ledger) -> None:
+def test_check_runs_nothing(ledger: Ledger) -> None:
     provider = Provider(TimeoutError())
     harness = ToolHarness(ledger, provider.refund())
 
@@ -277,7 +277,7 @@ def test_looking_runs_nothing(ledger: Ledger) -> None:
     assert provider.calls == 2
 
 
-def test_a_store_that_is_down_is_no_answer_to_a_model(ledger: Ledger) -> None:
+def test_a_store_that_is_down_is_raised_and_not_returned_to_the_model(ledger: Ledger) -> None:
     harness = ToolHarness(ledger, Provider().refund())
     ledger.close()
 

@@ -1,4 +1,4 @@
-"""What the input and the dependencies of a turn are, and what of a call says that it is the same."""
+"""Fingerprints of the input and the dependencies of a turn, and of a call."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERSIONS = {
 }
 
 
-def test_the_input_is_hashed_in_the_order_of_the_seed() -> None:
+def test_the_input_is_hashed_in_the_order_of_the_contract() -> None:
     found = input_fp("acme", "bot", "session", "web", ["Refund my order", "Order #12345"])
 
     assert found == sha(["acme", "bot", "session", "web", ["Refund my order", "Order #12345"]])
@@ -36,7 +36,7 @@ def test_the_order_of_messages_is_part_of_the_input() -> None:
     assert input_fp("a", "b", "s", "c", ["one", "two"]) != input_fp("a", "b", "s", "c", ["two", "one"])
 
 
-def test_metadata_is_hashed_behind_the_parts_of_the_seed_where_there_is_any() -> None:
+def test_metadata_is_hashed_after_the_parts_of_the_contract() -> None:
     def found(*metadata: dict[str, Any], names: Any = None) -> str:
         return input_fp("a", "b", "s", "c", ["one", "two"], metadata, meaningful_metadata=names)
 
@@ -49,15 +49,15 @@ def test_metadata_is_hashed_behind_the_parts_of_the_seed_where_there_is_any() ->
         found({})
 
 
-def test_how_a_letter_is_composed_and_what_blanks_surround_a_message_is_not() -> None:
+def test_unicode_composition_and_surrounding_whitespace_of_a_message_do_not_matter() -> None:
     assert input_fp("a", "b", "s", "c", [" cafe\u0301\n"]) == input_fp("a", "b", "s", "c", ["caf\u00e9"])
 
 
-def test_the_dependencies_are_hashed_in_the_order_of_the_seed() -> None:
+def test_the_dependencies_are_hashed_in_the_order_of_the_contract() -> None:
     assert dep_fp(dict(reversed(VERSIONS.items()))) == sha(["s1", 2, "k3", "a4", "t5"])
 
 
-def test_a_dependency_that_nobody_names_counts_as_null() -> None:
+def test_a_missing_dependency_counts_as_null() -> None:
     assert dep_fp({"kb_version": "k3"}) == sha([None, None, "k3", None, None])
 
 
@@ -66,16 +66,16 @@ def test_every_dependency_counts(name: str) -> None:
     assert dep_fp({**VERSIONS, name: "other"}) != dep_fp(VERSIONS)
 
 
-def test_dependencies_of_other_names_count_too() -> None:
+def test_additional_dependencies_count_too() -> None:
     assert len({dep_fp({**VERSIONS, **more}) for more in ({}, {"model": "x"}, {"model": "y"})}) == 3
 
 
-def test_a_version_that_has_no_one_text_is_refused() -> None:
+def test_a_version_without_a_unique_text_is_refused() -> None:
     with pytest.raises(InvalidOption, match="kb_version"):
         dep_fp({"kb_version": object()})
 
 
-def test_a_beat_is_its_content_in_whichever_order() -> None:
+def test_a_beat_has_the_same_fingerprint_in_any_order_of_messages() -> None:
     assert beat_fp([("2", "b"), ("1", "a")]) == beat_fp([("1", "a"), ("2", "b")])
     assert beat_fp([("1", "a"), ("2", "b")]) != beat_fp([("1", "b"), ("2", "a")])
 
@@ -91,7 +91,7 @@ def test_a_beat_is_its_content_in_whichever_order() -> None:
         "2026-02-17 10:00",
     ],
 )
-def test_ids_and_moments_that_are_drawn_anew_are_recognised(text: str) -> None:
+def test_random_ids_and_current_times_are_recognised_as_volatile(text: str) -> None:
     assert is_volatile(text)
 
 
@@ -100,11 +100,11 @@ def test_ids_and_moments_that_are_drawn_anew_are_recognised(text: str) -> None:
     ["", "12345", "2026-02-17", "2026-13-17T10:00:00Z", "order 6ba7b810-9dad-11d1-80b4-00c04fd430c8", 1760000000, None],
     ids=repr,
 )
-def test_what_may_mean_something_is_not_taken_for_volatile(value: object) -> None:
+def test_meaningful_values_are_not_taken_for_volatile(value: object) -> None:
     assert not is_volatile(value)
 
 
-def test_volatile_parts_are_left_out_wherever_they_stand() -> None:
+def test_volatile_parts_are_left_out_at_any_depth() -> None:
     one, other = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 
     def seen(drawn: str) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Tools as plain functions, as frameworks look at them and call them."""
+"""Tools as plain functions, as frameworks inspect and call them."""
 
 # ruff: noqa: ARG001  # Tools have arguments because their calls differ by them.
 
@@ -38,7 +38,7 @@ def run(function: Function, *args: Any, **named: Any) -> dict[str, Any]:
     return asyncio.run(it())
 
 
-def test_a_function_looks_like_its_tool_without_what_is_ours(ledger: Ledger) -> None:
+def test_a_function_has_the_signature_of_its_tool_without_reserved_arguments(ledger: Ledger) -> None:
     refund = made(ledger, refund_tool([]))
 
     assert (refund.__name__, refund.__doc__) == ("refund", "Give the money back.")
@@ -47,7 +47,7 @@ def test_a_function_looks_like_its_tool_without_what_is_ours(ledger: Ledger) -> 
     assert inspect.iscoroutinefunction(refund)
 
 
-def test_a_function_answers_with_the_envelope(ledger: Ledger) -> None:
+def test_a_function_returns_the_envelope(ledger: Ledger) -> None:
     done: list[str] = []
     refund = made(ledger, refund_tool(done))
 
@@ -58,7 +58,7 @@ def test_a_function_answers_with_the_envelope(ledger: Ledger) -> None:
     assert done == ["1"]
 
 
-def test_a_function_and_the_toolbox_share_their_effects(ledger: Ledger) -> None:
+def test_a_function_and_the_toolbox_share_effects(ledger: Ledger) -> None:
     done: list[str] = []
     declared = refund_tool(done)
     ToolHarness(ledger, declared).call("refund", order_id="1")
@@ -67,7 +67,7 @@ def test_a_function_and_the_toolbox_share_their_effects(ledger: Ledger) -> None:
     assert done == ["1"]
 
 
-def test_wrong_arguments_are_for_the_model_to_read(ledger: Ledger) -> None:
+def test_invalid_arguments_are_reported_to_the_model(ledger: Ledger) -> None:
     done: list[str] = []
     refund = made(ledger, refund_tool(done))
 

@@ -33,7 +33,7 @@ class Turn:
     turn_group_id: object = "XYZ"
 
 
-def test_the_beat_key_is_the_tenant_the_session_and_a_hash_of_the_sorted_ids() -> None:
+def test_a_beat_key_has_tenant_session_and_a_hash_of_the_sorted_ids() -> None:
     assert beat_key("acme", "acme:bot:ann:web", [FIRST, SECOND]) == "acme:beat:acme:bot:ann:web:4899549e45f8be78"
 
 
@@ -41,7 +41,7 @@ def test_the_order_in_which_messages_arrive_does_not_matter() -> None:
     assert message_hash([uuid.UUID(SECOND), uuid.UUID(FIRST)]) == message_hash([FIRST, SECOND]) == "4899549e45f8be78"
 
 
-def test_both_signatures_of_the_seed_give_one_key() -> None:
+def test_both_signatures_of_the_contract_give_one_key() -> None:
     by_business_key = build_tool_idempotency_key("refund", "order:12345", Turn())
     by_arguments = build_tool_idempotency_key("refund", {"order_id": "12345"}, Turn(), template="order:{order_id}")
     by_names = build_tool_idempotency_key(
@@ -55,11 +55,11 @@ def test_key_fields_are_joined_by_colons() -> None:
     assert extract_business_key("book", {"hotel": "Ritz", "night": 3, "note": "x"}, ["hotel", "night"]) == "Ritz:3"
 
 
-def test_marks_inside_of_a_value_are_encoded() -> None:
+def test_separators_inside_a_value_are_escaped() -> None:
     assert extract_business_key("refund", {"order": "a:b%c"}, ["order"]) == "a%3Ab%25c"
 
 
-def test_a_number_is_spelled_in_one_way() -> None:
+def test_a_number_has_one_spelling() -> None:
     spelled = {extract_business_key("refund", {"order": value}, ["order"]) for value in (12345, 12345.0, "12345")}
 
     assert spelled == {"12345"}
@@ -73,7 +73,7 @@ def test_a_number_is_spelled_in_one_way() -> None:
 @pytest.mark.parametrize(
     "named", [{"key_fields": ["order_id"]}, {"template": "order:{order_id}"}], ids=["fields", "template"]
 )
-def test_a_field_that_identifies_nothing_is_refused(arguments: dict[str, object], named: dict[str, object]) -> None:
+def test_a_key_field_without_a_usable_value_is_refused(arguments: dict[str, object], named: dict[str, object]) -> None:
     with pytest.raises(InvalidKey, match=r"order_id|NaN|nan"):
         extract_business_key("refund", arguments, **named)  # type: ignore[arg-type]
 
@@ -138,7 +138,7 @@ def test_the_key_of_a_client_belongs_to_its_tenant() -> None:
     assert api_key("acme", "abc") == "acme:abc"
 
 
-def test_a_message_without_a_key_is_known_by_what_was_said_by_whom_and_where() -> None:
+def test_a_message_without_a_key_is_identified_by_its_words_sender_and_session() -> None:
     key = content_key("acme", "ann", "s", ["b", "a"])
 
     assert len(key) == 32
@@ -160,14 +160,16 @@ _names = st.one_of(
 
 
 @given(st.tuples(st.sampled_from(["tool", "beat"]), _names, _names), st.data())
-def test_no_two_of_layer_tenant_and_principal_share_a_scope(one: tuple[str, str, str], data: st.DataObject) -> None:
+def test_different_layers_tenants_and_principals_never_share_a_scope(
+    one: tuple[str, str, str], data: st.DataObject
+) -> None:
     other = data.draw(st.tuples(st.sampled_from(["tool", "beat"]), _names, _names))
     assume(one != other)
 
     assert scope_of(*one) != scope_of(*other)
 
 
-def test_marks_inside_of_a_name_do_not_move_its_end() -> None:
+def test_separators_inside_a_name_are_escaped() -> None:
     assert scope_of("tool", "a", "b:c") != scope_of("tool", "c:a", "b")
 
 

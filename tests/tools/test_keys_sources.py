@@ -1,4 +1,4 @@
-"""Where keys come from: texts, and nothing that is different in the next process."""
+"""Sources of keys: text only, and nothing that differs in the next process."""
 
 # ruff: noqa: ARG001  # Tools have arguments because their calls differ by them.
 
@@ -71,7 +71,7 @@ def refund_tool(done: list[str], **options: Any) -> Tool:
     return refund
 
 
-# What may not name a group.
+# Invalid names of a group.
 NO_GROUP: dict[str, Any] = {
     "nothing": None,
     "empty": "",
@@ -93,7 +93,7 @@ no_group = pytest.mark.parametrize("group", NO_GROUP.values(), ids=NO_GROUP)
 
 
 @no_group
-def test_a_toolbox_refuses_a_group_that_is_no_text_before_the_effect(ledger: Ledger, group: Any) -> None:
+def test_a_toolbox_refuses_a_group_that_is_not_text_before_the_effect(ledger: Ledger, group: Any) -> None:
     done: list[str] = []
     harness = ToolHarness(ledger, refund_tool(done))
 
@@ -105,7 +105,7 @@ def test_a_toolbox_refuses_a_group_that_is_no_text_before_the_effect(ledger: Led
 
 
 @no_group
-def test_functions_refuse_a_group_that_is_no_text_before_the_effect(ledger: Ledger, group: Any) -> None:
+def test_functions_refuse_a_group_that_is_not_text_before_the_effect(ledger: Ledger, group: Any) -> None:
     done: list[str] = []
 
     async def call() -> None:
@@ -117,7 +117,7 @@ def test_functions_refuse_a_group_that_is_no_text_before_the_effect(ledger: Ledg
     assert done == []
 
 
-def test_functions_refuse_a_wrong_group_when_they_are_made(ledger: Ledger) -> None:
+def test_functions_refuse_an_invalid_group_at_construction(ledger: Ledger) -> None:
     for group in (None, "", 7, one_argument, no_text):
         with pytest.raises(InvalidOption, match="turn_group_id"):
             functions(Toolbox(), ledger, turn_group_id=group)  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ def test_a_key_is_not_built_for_a_turn_without_a_group(group: Any) -> None:
         build_tool_idempotency_key("refund", "order:1", Turn(group))
 
 
-def test_a_function_names_the_group_at_each_call(ledger: Ledger) -> None:
+def test_a_function_takes_the_group_at_each_call(ledger: Ledger) -> None:
     done: list[str] = []
     current = ContextVar("current", default="first")
     refund = functions(Toolbox([refund_tool(done)]), ledger, turn_group_id=current.get)["refund"]
@@ -148,7 +148,7 @@ def test_a_function_names_the_group_at_each_call(ledger: Ledger) -> None:
     assert done == ["1", "1"]
 
 
-def test_a_turn_may_have_a_uuid_or_a_function_for_its_group() -> None:
+def test_the_group_of_a_turn_may_be_a_uuid_or_a_function() -> None:
     group = uuid.UUID(int=7)
 
     assert build_tool_idempotency_key("refund", "1", Turn(group)) == f"refund:1:turn_group:{group}"
@@ -158,7 +158,7 @@ def test_a_turn_may_have_a_uuid_or_a_function_for_its_group() -> None:
 @pytest.mark.parametrize(
     "name", [None, 7, Order(), refund_tool, b"refund", "", str(Order())], ids=lambda name: type(name).__name__
 )
-def test_a_tool_is_named_by_a_text_or_by_itself(name: Any) -> None:
+def test_a_tool_is_named_by_text_or_by_itself(name: Any) -> None:
     with pytest.raises(InvalidOption, match="tool"):
         build_tool_idempotency_key(name, "order:1", Turn())
     with pytest.raises(InvalidOption, match="tool"):
@@ -168,7 +168,7 @@ def test_a_tool_is_named_by_a_text_or_by_itself(name: Any) -> None:
 
 
 @pytest.mark.parametrize("business", [7, Order(), b"order:1", ["order:1"]], ids=lambda key: type(key).__name__)
-def test_a_business_key_is_a_text(business: Any) -> None:
+def test_a_business_key_must_be_text(business: Any) -> None:
     with pytest.raises((InvalidOption, InvalidKey)):
         build_tool_idempotency_key("refund", business, Turn())
 
@@ -185,7 +185,7 @@ def test_a_business_key_is_a_text(business: Any) -> None:
     ],
     ids=["template", "a default is a field", "a whole float", "all", "a default that is said", "volatile"],
 )
-def test_a_tool_brings_its_own_key(ledger: Ledger, options: dict[str, Any], arguments: dict[str, Any]) -> None:
+def test_a_tool_has_its_own_key(ledger: Ledger, options: dict[str, Any], arguments: dict[str, Any]) -> None:
     refund = refund_tool([], **options)
     planned = ToolHarness(ledger, refund).toolbox.plan("refund", arguments, turn_group_id="XYZ").key
 
@@ -199,7 +199,7 @@ def test_a_tool_brings_its_own_key(ledger: Ledger, options: dict[str, Any], argu
     assert keys == {planned}
 
 
-def test_the_key_fields_of_a_tool_are_not_ignored() -> None:
+def test_the_key_fields_of_a_tool_are_used() -> None:
     refund = refund_tool([])
 
     assert extract_business_key(refund, {"order_id": "12345", "amount": 3}) == "order:12345"
@@ -212,7 +212,7 @@ class Colour(enum.Enum):
     ODD = Order()
 
 
-# Whatever somebody may pass where a text is meant.
+# Values that are passed where text is required.
 anything = st.one_of(
     st.sampled_from(
         [None, True, Order(), Order, Loud("loud"), Colour.RED, Colour.ODD, len, [].append, no_text, (Order(),), b"b"]
@@ -279,22 +279,22 @@ def test_no_key_of_a_function_ever_contains_a_memory_address(value: Any) -> None
     assert [entry.key for entry in kept if ADDRESS in entry.key] == []
 
 
-def test_what_looks_like_an_address_and_is_a_text_of_the_user_is_a_key() -> None:
+def test_user_text_that_looks_like_a_memory_address_is_a_valid_key() -> None:
     assert extract_business_key("find", {"q": "segfault at 0x7ffd"}, ["q"]) == "segfault at 0x7ffd"
 
 
-def test_a_text_is_itself_whatever_it_says_of_itself() -> None:
+def test_a_subclass_of_str_is_used_as_its_plain_text() -> None:
     assert extract_business_key("find", {"q": Loud("loud")}, ["q"]) == "loud"
 
 
-def test_a_decimal_and_a_date_keep_their_one_text() -> None:
+def test_a_decimal_and_a_date_have_one_text_each() -> None:
     arguments = {"price": decimal.Decimal("1.10"), "day": datetime.date(2026, 2, 17)}
 
     assert extract_business_key("book", arguments, ["price", "day"]) == "1.10:2026-02-17"
 
 
 @pytest.mark.parametrize("wrong", [None, Order(), 7], ids=["nothing", "an object", "a number"])
-def test_the_cache_refuses_keys_and_fingerprints_that_are_no_texts(ledger: Ledger, wrong: Any) -> None:
+def test_the_cache_refuses_keys_and_fingerprints_that_are_not_text(ledger: Ledger, wrong: Any) -> None:
     cache = IdempotencyCache(ledger)
 
     for key, fingerprint in ((wrong, "f"), ("k", wrong), (str(Order()), "f")):
@@ -308,7 +308,7 @@ def test_the_cache_refuses_keys_and_fingerprints_that_are_no_texts(ledger: Ledge
     [(Order(), ["1"]), (None, ["1"]), ("acme", [Order()]), ("acme", [None])],
     ids=["object", "none", "ids of objects", "ids of none"],
 )
-def test_a_beat_is_known_by_ids(ledger: Ledger, tenant: Any, messages: list[Any]) -> None:
+def test_a_beat_is_identified_by_ids(ledger: Ledger, tenant: Any, messages: list[Any]) -> None:
     beats = BeatIdempotencyManager(IdempotencyCache(ledger))
 
     with pytest.raises(InvalidOption):
@@ -318,7 +318,7 @@ def test_a_beat_is_known_by_ids(ledger: Ledger, tenant: Any, messages: list[Any]
 @pytest.mark.parametrize(
     "who", [{"principal": Order()}, {"principal": None}, {"tenant_id": Order()}], ids=["principal", "none", "tenant"]
 )
-def test_callers_are_named_by_texts(ledger: Ledger, who: dict[str, Any]) -> None:
+def test_callers_are_named_by_text(ledger: Ledger, who: dict[str, Any]) -> None:
     done: list[str] = []
 
     with pytest.raises(InvalidOption):

@@ -1,4 +1,4 @@
-"""Declaring tools: what has to be said, and what cannot be."""
+"""Declarations of tools: required options, and invalid ones."""
 
 # ruff: noqa: ARG005  # Tools have arguments because their calls differ by them.
 
@@ -51,7 +51,7 @@ def test_an_effect_class_that_does_not_exist_is_refused(effect: Any) -> None:
         tool(effect=effect)(refund)
 
 
-def test_a_plain_function_is_no_tool() -> None:
+def test_a_plain_function_is_not_a_tool() -> None:
     with pytest.raises(InvalidOption, match="declare"):
         Toolbox([refund])  # type: ignore[list-item]
 
@@ -96,19 +96,19 @@ def takes_more(order_id: str, amount: int) -> None: ...
     ],
     ids=lambda found: " ".join(sorted(found)) if isinstance(found, dict) else None,
 )
-def test_a_declaration_that_cannot_work_is_refused(function: Callable[..., Any], options: dict[str, Any]) -> None:
+def test_an_invalid_declaration_is_refused(function: Callable[..., Any], options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption):
         tool(**options)(function)
 
 
-def test_a_tool_keeps_what_was_said_of_it() -> None:
+def test_a_tool_keeps_its_declaration() -> None:
     made = tool(effect="irreversible", key_fields=["order_id"], idempotent_for=timedelta(hours=1), version="7")(refund)
 
     assert (made.name, made.effect, made.description) == ("refund", Effect.IRREVERSIBLE, "Give the money back.")
     assert (made.keyed, made.idempotent_for, made.version) == (("order_id",), 3600.0, "7")
 
 
-def test_a_tool_cannot_be_called_past_the_toolbox() -> None:
+def test_a_tool_cannot_be_called_without_the_toolbox() -> None:
     assert not callable(tool(effect="irreversible")(refund))
 
 
@@ -150,7 +150,7 @@ def test_the_schema_follows_from_the_signature() -> None:
     ],
     ids=lambda found: found if isinstance(found, str) else "",
 )
-def test_arguments_that_do_not_fit_are_named(arguments: dict[str, Any], said: str) -> None:
+def test_invalid_arguments_are_named(arguments: dict[str, Any], said: str) -> None:
     made = tool(effect="irreversible")(refund)
 
     found = problem(made.parameters, arguments)
@@ -159,7 +159,7 @@ def test_arguments_that_do_not_fit_are_named(arguments: dict[str, Any], said: st
     assert said in found
 
 
-def test_arguments_that_fit_are_fine() -> None:
+def test_valid_arguments_are_accepted() -> None:
     made = tool(effect="irreversible")(refund)
     whole = {"order_id": "5", "amount": 5.0, "kind": None, "items": [], "extra": {"a": 1}, "whatever": [{}]}
 
@@ -178,14 +178,14 @@ def test_a_toolbox_lists_its_tools_for_a_model() -> None:
     assert len(toolbox) == 1
 
 
-def test_a_name_is_given_once() -> None:
+def test_a_tool_name_must_be_unique() -> None:
     toolbox = Toolbox([tool(effect="pure")(cancel)])
 
     with pytest.raises(InvalidOption, match="already"):
         toolbox.register(tool(effect="pure")(cancel))
 
 
-def test_a_tool_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_an_unknown_tool_is_reported_with_the_known_ones() -> None:
     with pytest.raises(NotFound, match="cancel"):
         Toolbox([tool(effect="pure")(cancel)])["refund"]
 
@@ -194,7 +194,7 @@ def made(version: str = "1", effect: EffectClass = "pure", name: str = "cancel")
     return tool(effect=effect, version=version, name=name)(cancel)
 
 
-def test_the_version_of_the_registry_follows_from_all_declarations() -> None:
+def test_the_version_of_the_registry_depends_on_all_declarations() -> None:
     versions = {
         Toolbox(tools).registry_version
         for tools in ([made()], [made("2")], [made(effect="idempotent")], [made(), made(name="other")], [])

@@ -1,4 +1,4 @@
-"""Calling tools: one effect for one key, and the same answer for everyone who asks."""
+"""Calls of tools: one effect for one key, and the same result for every caller."""
 
 # ruff: noqa: ARG001  # Tools have arguments because their calls differ by them.
 
@@ -95,7 +95,7 @@ def test_the_same_key_with_other_arguments_is_refused_and_does_not_get_the_old_r
     assert len(bank.refunds) == 1
 
 
-def test_a_tool_that_is_not_there_is_refused(ledger: Ledger, bank: Bank) -> None:
+def test_an_unknown_tool_is_refused(ledger: Ledger, bank: Bank) -> None:
     envelope = ToolHarness(ledger, bank.refund()).call("refunds", order_id="1")
 
     assert envelope.status is CallStatus.REFUSED
@@ -106,7 +106,7 @@ def test_a_tool_that_is_not_there_is_refused(ledger: Ledger, bank: Bank) -> None
     "bad", [{"order_id": "a\0b"}, {"order_id": "\ud800"}, {"order_id": "1", "meta": object()}, {"order_id": "x" * 2000}]
     , ids=["nul", "half a character", "no json", "too long"],
 )  # fmt: skip
-def test_arguments_that_cannot_be_kept_are_refused(ledger: Ledger, bank: Bank, bad: dict[str, Any]) -> None:
+def test_unstorable_arguments_are_refused(ledger: Ledger, bank: Bank, bad: dict[str, Any]) -> None:
     assert ToolHarness(ledger, bank.refund()).call("refund", **bad).status is CallStatus.REFUSED
     assert bank.refunds == []
 
@@ -150,7 +150,7 @@ def test_a_volatile_argument_is_not_part_of_a_key_made_of_all_arguments(ledger: 
     assert harness.call("refund", order_id="2", trace="attempt 1").status is CallStatus.DONE
 
 
-def test_without_key_fields_nothing_is_guessed(ledger: Ledger, bank: Bank) -> None:
+def test_without_key_fields_every_argument_counts(ledger: Ledger, bank: Bank) -> None:
     harness = ToolHarness(ledger, bank.refund(template=None))
 
     assert harness.call("refund", order_id="1", **drawn()).status is CallStatus.DONE
@@ -165,7 +165,7 @@ def test_an_id_is_the_same_as_a_number_and_as_text(ledger: Ledger, bank: Bank) -
     assert harness.call("refund", order_id=12345.0).status is CallStatus.REPLAYED
 
 
-def test_a_default_that_is_spelled_out_changes_nothing(ledger: Ledger, bank: Bank) -> None:
+def test_an_explicit_default_changes_nothing(ledger: Ledger, bank: Bank) -> None:
     harness = ToolHarness(ledger, bank.refund())
     harness.call("refund", order_id="1")
 
@@ -173,7 +173,7 @@ def test_a_default_that_is_spelled_out_changes_nothing(ledger: Ledger, bank: Ban
     assert harness.call("refund", order_id="1", amount=False).status is CallStatus.REFUSED
 
 
-# Whose call it is.
+# Separation of callers.
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_default_that_is_spelled_out_changes_nothing(ledger: Ledger, bank: Ban
     [{"principal": "bob"}, {"tenant_id": "other"}, {"turn_group_id": "group-2"}],
     ids=["principal", "tenant", "group"],
 )
-def test_principals_tenants_and_groups_do_not_meet(ledger: Ledger, bank: Bank, whose: dict[str, str]) -> None:
+def test_principals_tenants_and_groups_are_separate(ledger: Ledger, bank: Bank, whose: dict[str, str]) -> None:
     harness = ToolHarness(ledger, bank.refund())
     mine = harness.call("refund", order_id="1")
 
@@ -212,9 +212,7 @@ def test_a_call_is_remembered_for_as_long_as_its_tool_says(ledger: Ledger, bank:
     assert harness.call("refund", order_id="1").status is CallStatus.DONE
 
 
-def test_a_call_is_remembered_for_a_day_where_nobody_says_otherwise(
-    ledger: Ledger, bank: Bank, clock: PinnedClock
-) -> None:
+def test_a_call_is_remembered_for_a_day_by_default(ledger: Ledger, bank: Bank, clock: PinnedClock) -> None:
     harness = ToolHarness(ledger, bank.refund())
     harness.call("refund", order_id="1")
     clock.advance(24 * 3600 - 1)
@@ -224,7 +222,7 @@ def test_a_call_is_remembered_for_a_day_where_nobody_says_otherwise(
     assert harness.call("refund", order_id="1").status is CallStatus.DONE
 
 
-def test_another_version_of_a_tool_does_not_repeat_what_an_earlier_one_did(ledger: Ledger, bank: Bank) -> None:
+def test_a_new_version_of_a_tool_does_not_repeat_earlier_calls(ledger: Ledger, bank: Bank) -> None:
     ToolHarness(ledger, bank.refund(version="1")).call("refund", order_id="1", amount=5)
 
     @tool(effect="irreversible", template="order:{order_id}", version="2")
@@ -285,7 +283,7 @@ def test_a_typed_result_reads_the_same_now_and_later(ledger: Ledger) -> None:
     assert first.result == again.result == {"amount": "1.10", "at": "2026-02-17", "ids": [str(uuid.UUID(int=1))]}
 
 
-def test_that_it_happened_is_kept_even_when_its_result_cannot_be(ledger: Ledger) -> None:
+def test_a_call_with_an_unstorable_result_is_still_recorded_as_done(ledger: Ledger) -> None:
     bank = Bank(object())
     harness = ToolHarness(ledger, bank.refund())
 
@@ -296,7 +294,7 @@ def test_that_it_happened_is_kept_even_when_its_result_cannot_be(ledger: Ledger)
     assert len(bank.refunds) == 1
 
 
-def test_a_result_like_a_receipt_is_still_a_result(ledger: Ledger) -> None:
+def test_a_result_that_looks_like_a_receipt_is_still_a_result(ledger: Ledger) -> None:
     odd = {"result": 1, "receipt": {"key": "x"}}
     harness = ToolHarness(ledger, Bank(odd).refund())
 

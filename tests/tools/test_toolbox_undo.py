@@ -1,4 +1,4 @@
-"""Compensatable tools: what they did is taken back once, and then they may run again."""
+"""Compensatable tools: a call is undone once, and may then run again."""
 
 # ruff: noqa: ARG001  # Tools have arguments because their calls differ by them.
 
@@ -50,7 +50,7 @@ def hotel() -> Hotel:
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres"], indirect=True)
-def test_what_was_done_is_undone_once_and_runs_again_as_the_next_generation(ledger: Ledger, hotel: Hotel) -> None:
+def test_a_call_is_undone_once_and_runs_again_as_the_next_generation(ledger: Ledger, hotel: Hotel) -> None:
     harness = ToolHarness(ledger, hotel.book())
     first = harness.call("book", night="1")
 
@@ -66,7 +66,7 @@ def test_what_was_done_is_undone_once_and_runs_again_as_the_next_generation(ledg
     assert again[0].receipt["generation"] == 1
 
 
-def test_the_undo_is_given_the_result_and_the_key_of_the_very_call(ledger: Ledger, hotel: Hotel) -> None:
+def test_the_undo_gets_the_result_and_the_key_of_its_call(ledger: Ledger, hotel: Hotel) -> None:
     harness = ToolHarness(ledger, hotel.book())
     harness.call("book", night="1")
     harness.undo("book", night="1")
@@ -78,7 +78,7 @@ def test_the_undo_is_given_the_result_and_the_key_of_the_very_call(ledger: Ledge
     assert refs[0] == refs[1] != refs[2] == refs[3]
 
 
-def test_what_was_never_done_is_not_undone(ledger: Ledger, hotel: Hotel) -> None:
+def test_a_call_that_never_ran_is_not_undone(ledger: Ledger, hotel: Hotel) -> None:
     harness = ToolHarness(ledger, hotel.book())
 
     assert harness.undo("book", night="1").status is CallStatus.REFUSED
@@ -118,7 +118,7 @@ def test_an_exception_is_undone_at_once_and_the_call_may_be_corrected(ledger: Le
     assert hotel.verbs == ["book", "cancel", "book"]
 
 
-def test_a_provider_is_not_given_the_key_again_that_was_undone(ledger: Ledger) -> None:
+def test_a_provider_never_gets_an_undone_key_again(ledger: Ledger) -> None:
     hotel = Hotel(TimeoutError("no answer"))
     harness = ToolHarness(ledger, hotel.book())
     harness.call("book", night="1")
@@ -136,7 +136,7 @@ def abandon(harness: ToolHarness, clock: PinnedClock) -> None:
     clock.advance(LEASE_SECONDS + 1)
 
 
-def test_what_a_vanished_holder_may_have_done_is_undone_before_the_call_runs(
+def test_a_vanished_holders_possible_effect_is_undone_before_the_call_runs(
     ledger: Ledger, clock: PinnedClock, hotel: Hotel
 ) -> None:
     harness = ToolHarness(ledger, hotel.book())
@@ -150,7 +150,7 @@ def test_what_a_vanished_holder_may_have_done_is_undone_before_the_call_runs(
     assert hotel.done[1][2] != vanished.provider_key
 
 
-def test_what_a_vanished_holder_may_have_done_can_be_undone_without_running_it(
+def test_a_vanished_holders_possible_effect_can_be_undone_without_running_it(
     ledger: Ledger, clock: PinnedClock, hotel: Hotel
 ) -> None:
     harness = ToolHarness(ledger, hotel.book())
@@ -163,7 +163,7 @@ def test_what_a_vanished_holder_may_have_done_can_be_undone_without_running_it(
     assert hotel.done[0][2] != hotel.done[1][2]
 
 
-def test_a_call_that_still_runs_is_not_undone(ledger: Ledger, hotel: Hotel) -> None:
+def test_a_running_call_is_not_undone(ledger: Ledger, hotel: Hotel) -> None:
     harness = ToolHarness(ledger, hotel.book())
     call = harness.plan("book", night="1")
     assert isinstance(ledger.blocking.begin(call.scope, call.key, call.fingerprint, repeatable=True), Claim)
@@ -189,7 +189,7 @@ def failing(failures: list[BaseException], done: list[str]) -> Tool:
     return book
 
 
-def test_an_undo_that_fails_may_be_tried_again(ledger: Ledger) -> None:
+def test_a_failed_undo_may_be_retried(ledger: Ledger) -> None:
     done: list[str] = []
     harness = ToolHarness(ledger, failing([ConnectionError("down")], done))
     harness.call("book")
@@ -201,7 +201,7 @@ def test_an_undo_that_fails_may_be_tried_again(ledger: Ledger) -> None:
     assert done == ["book", "cancel"]
 
 
-def test_an_undo_that_fails_after_an_exception_leaves_the_call_unknown(ledger: Ledger) -> None:
+def test_a_failed_undo_after_an_exception_leaves_the_call_unknown(ledger: Ledger) -> None:
     done: list[str] = []
     harness = ToolHarness(ledger, failing([ConnectionError("down")], done))
 
@@ -215,7 +215,7 @@ def test_an_undo_that_fails_after_an_exception_leaves_the_call_unknown(ledger: L
     assert entry.status is Status.IN_DOUBT
 
 
-def test_generations_outlive_what_they_tell_apart(ledger: Ledger, hotel: Hotel, clock: PinnedClock) -> None:
+def test_generations_outlive_the_calls_that_they_distinguish(ledger: Ledger, hotel: Hotel, clock: PinnedClock) -> None:
     harness = ToolHarness(ledger, hotel.book())
     harness.call("book", night="1")
     harness.undo("book", night="1")

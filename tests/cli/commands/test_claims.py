@@ -1,4 +1,4 @@
-"""`onceward claims`: an operator sees what is in doubt and ends it, once, by what they looked at."""
+"""`onceward claims`: an operator lists claims in doubt and resolves exactly the one that was shown."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCOPE = "call"
 @pytest.fixture
 def ledger(onceward: Onceward) -> Iterator[Ledger]:
     """The ledger that the command works on, as an application on the same store has it."""
-    onceward.text("task", "add", "so that there is a data folder")
+    onceward.text("task", "add", "make a data folder")
     url = f"sqlite:///{onceward.blobs.parent.absolute()}/ledger.db"
     with open_ledger(url, namespace="idempotency") as ledger:
         yield ledger
@@ -52,7 +52,7 @@ def charge(ledger: Ledger, key: str) -> object:
     return ledger.blocking.run(key, effect, fingerprint={"amount": 10}, effect="irreversible")
 
 
-def test_what_is_in_doubt_is_listed_with_what_was_said_of_it(onceward: Onceward, ledger: Ledger, key: str) -> None:
+def test_claims_in_doubt_are_listed_with_their_notes(onceward: Onceward, ledger: Ledger, key: str) -> None:
     version = doubt(ledger, key)
 
     (found,) = [
@@ -67,7 +67,7 @@ def test_what_is_in_doubt_is_listed_with_what_was_said_of_it(onceward: Onceward,
     assert key in printed
 
 
-def test_the_oldest_come_first(onceward: Onceward, ledger: Ledger) -> None:
+def test_the_oldest_claims_come_first(onceward: Onceward, ledger: Ledger) -> None:
     keys = [f"charge:{uuid.uuid4()}" for _ in range(5)]
     for key in keys:
         doubt(ledger, key)
@@ -77,7 +77,7 @@ def test_the_oldest_come_first(onceward: Onceward, ledger: Ledger) -> None:
     assert [key for key in listed if key in keys] == keys
 
 
-def test_a_monitor_sees_by_the_exit_code(onceward: Onceward, ledger: Ledger, key: str) -> None:
+def test_a_monitor_can_use_the_exit_code(onceward: Onceward, ledger: Ledger, key: str) -> None:
     scope = f"of {key}"
     claim = ledger.blocking.begin(scope, key, None, repeatable=False)
     assert isinstance(claim, Claim)
@@ -88,9 +88,7 @@ def test_a_monitor_sees_by_the_exit_code(onceward: Onceward, ledger: Ledger, key
     assert onceward(*watch).code == 3
 
 
-def test_a_monitor_is_shown_the_claims_that_it_fails_for_and_no_others(
-    onceward: Onceward, ledger: Ledger, key: str
-) -> None:
+def test_a_monitor_sees_only_the_claims_that_it_fails_for(onceward: Onceward, ledger: Ledger, key: str) -> None:
     scope = f"of {key}"
     for name in ("a doubt", "a failure", "a run"):
         claim = ledger.blocking.begin(scope, name, None, repeatable=False)
@@ -107,7 +105,7 @@ def test_a_monitor_is_shown_the_claims_that_it_fails_for_and_no_others(
     assert (other.code, other.out, "remove --status failed" in other.err) == (2, b"", True)
 
 
-def test_a_list_of_claims_is_as_long_as_its_limit_and_says_when_there_are_more(
+def test_a_list_of_claims_stops_at_its_limit_and_says_when_there_are_more(
     onceward: Onceward, ledger: Ledger, key: str
 ) -> None:
     scope = f"of {key}"
@@ -127,7 +125,7 @@ def test_a_list_of_claims_is_as_long_as_its_limit_and_says_when_there_are_more(
     assert printed.err == "there are more than 100 claims; raise --limit to list more\n"
 
 
-def test_a_doubt_is_ended_by_what_happened(onceward: Onceward, ledger: Ledger, key: str) -> None:
+def test_a_doubt_is_resolved_with_the_result_of_the_effect(onceward: Onceward, ledger: Ledger, key: str) -> None:
     version = doubt(ledger, key)
     with pytest.raises(errors.InDoubt):
         charge(ledger, key)
@@ -145,7 +143,7 @@ def test_a_doubt_is_ended_by_what_happened(onceward: Onceward, ledger: Ledger, k
     assert shown["note"].endswith(": found in the journal")
 
 
-def test_a_doubt_of_a_request_is_ended_by_its_response(onceward: Onceward, ledger: Ledger, key: str) -> None:
+def test_a_doubt_about_a_request_is_resolved_with_its_response(onceward: Onceward, ledger: Ledger, key: str) -> None:
     claim = ledger.blocking.begin("http:user:ada", key, None, repeatable=False)
     assert isinstance(claim, Claim)
     assert ledger.blocking.doubt(claim)
@@ -171,7 +169,7 @@ def test_a_doubt_of_a_request_is_ended_by_its_response(onceward: Onceward, ledge
     assert json.loads(entry.outcome.headers or "") == [["A", "b"], ["A", "c"], ["content-length", "4"]]
 
 
-def test_what_certainly_did_not_happen_may_run_again(onceward: Onceward, ledger: Ledger, key: str) -> None:
+def test_an_effect_resolved_as_not_committed_may_run_again(onceward: Onceward, ledger: Ledger, key: str) -> None:
     version = doubt(ledger, key)
 
     onceward.text("claims", "resolve", SCOPE, key, "--version", str(version), "--not-committed", "--reason", "I asked")
@@ -180,7 +178,7 @@ def test_what_certainly_did_not_happen_may_run_again(onceward: Onceward, ledger:
     assert ledger.blocking.run(key, lambda: "ran", fingerprint=fingerprint, effect="irreversible") == "ran"
 
 
-def test_a_claim_that_is_not_the_one_looked_at_is_left_alone(onceward: Onceward, ledger: Ledger, key: str) -> None:
+def test_a_claim_with_another_version_is_left_unchanged(onceward: Onceward, ledger: Ledger, key: str) -> None:
     version = doubt(ledger, key)
     resolve = ("claims", "resolve", SCOPE, key, "--committed", "--reason", "r", "--version")
 
@@ -225,7 +223,7 @@ def test_a_claim_that_is_not_the_one_looked_at_is_left_alone(onceward: Onceward,
         "reason left out",
     ],
 )
-def test_what_makes_no_sense_is_refused_and_changes_nothing(
+def test_an_invalid_resolution_is_refused_and_changes_nothing(
     onceward: Onceward, ledger: Ledger, key: str, arguments: tuple[str, ...], message: str
 ) -> None:
     version = doubt(ledger, key)
@@ -258,7 +256,7 @@ def test_a_claim_that_has_lapsed_is_abandoned(
 
 
 @pytest.mark.parametrize("repeatable", [True, False])
-def test_a_claim_whose_lease_runs_is_abandoned_by_force_alone_and_then_in_doubt(
+def test_a_claim_with_a_running_lease_is_abandoned_only_by_force_and_is_then_in_doubt(
     onceward: Onceward, ledger: Ledger, key: str, repeatable: bool
 ) -> None:
     claim = ledger.blocking.begin(SCOPE, key, None, repeatable=repeatable)
@@ -273,7 +271,7 @@ def test_a_claim_whose_lease_runs_is_abandoned_by_force_alone_and_then_in_doubt(
     assert ledger.blocking.settle(claim, Outcome(body=b"1")), "a holder that lives still settles it"
 
 
-def test_a_claim_whose_holder_is_proved_dead_is_abandoned_while_its_lease_runs(
+def test_a_claim_whose_holder_is_proved_dead_is_abandoned_during_its_lease(
     onceward: Onceward, ledger: Ledger, key: str
 ) -> None:
     hold = """
@@ -301,7 +299,7 @@ sys.stdin.read()
     assert onceward.json(*abandon)["status"] == "in_doubt"
 
 
-def test_a_claim_that_nobody_made_cannot_be_shown_or_resolved(onceward: Onceward, ledger: Ledger) -> None:
+def test_an_unknown_claim_cannot_be_shown_or_resolved(onceward: Onceward, ledger: Ledger) -> None:
     assert ledger.blocking.read(SCOPE, "nobody") is None
     for command in (
         ("show", SCOPE, "nobody"),
@@ -312,7 +310,7 @@ def test_a_claim_that_nobody_made_cannot_be_shown_or_resolved(onceward: Onceward
         assert (done.code, "has no claim with this key" in done.err) == (1, True)
 
 
-def test_what_is_past_its_retention_is_purged(onceward: Onceward, ledger: Ledger, key: str) -> None:
+def test_claims_past_their_retention_are_purged(onceward: Onceward, ledger: Ledger, key: str) -> None:
     claim = ledger.blocking.begin(SCOPE, key, None, repeatable=True)
     assert isinstance(claim, Claim)
     assert ledger.blocking.fail(claim, retain_seconds=0)
@@ -328,7 +326,7 @@ def test_what_is_past_its_retention_is_purged(onceward: Onceward, ledger: Ledger
     assert onceward.json("claims", "purge") == {"deleted_count": 0}
 
 
-def test_a_ledger_in_memory_is_known_to_its_hub_alone(
+def test_a_ledger_in_memory_is_read_only_through_its_hub(
     tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = Onceward(["--ledger", "memory:"], tmp_path, capsysbinary, monkeypatch)
@@ -338,7 +336,7 @@ def test_a_ledger_in_memory_is_known_to_its_hub_alone(
     assert (done.code, "connect to the hub with --hub" in done.err) == (2, True)
 
 
-def test_a_ledger_of_an_application_needs_no_hub_and_nothing_is_made(
+def test_an_applications_ledger_is_read_without_a_hub_and_never_created(
     tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

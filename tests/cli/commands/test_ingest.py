@@ -1,4 +1,4 @@
-"""`onceward ingest`: archives into entries, on a hub that runs and on a data folder."""
+"""`onceward ingest`: archives into entries, on a running hub and on a data folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ def counts(report: dict[str, Any]) -> dict[str, int]:
     return {action: report[action] for action in ACTIONS if report[action]}
 
 
-def test_an_archive_is_inserted_once_however_often_it_is_run(onceward: Onceward, tmp_path: Path, chat: int) -> None:
+def test_an_archive_is_inserted_once_however_often_the_command_runs(
+    onceward: Onceward, tmp_path: Path, chat: int
+) -> None:
     archive = file(
         tmp_path, "result.json", exported(*(message(n) for n in range(5)), message(9, type="service"), id=chat)
     )
@@ -41,7 +43,9 @@ def test_an_archive_is_inserted_once_however_often_it_is_run(onceward: Onceward,
     assert (first["schema"], first["finished"], first["dry_run"]) == ("pkm", True, False)
 
 
-def test_people_get_a_line_for_each_action_and_the_reasons(onceward: Onceward, tmp_path: Path, chat: int) -> None:
+def test_the_text_output_has_a_line_for_each_action_and_the_reasons(
+    onceward: Onceward, tmp_path: Path, chat: int
+) -> None:
     archive = file(tmp_path, "result.json", exported(message(1), message(2, text=7), id=chat))
 
     done = onceward("ingest", "backfill", archive)
@@ -53,7 +57,7 @@ def test_people_get_a_line_for_each_action_and_the_reasons(onceward: Onceward, t
     assert "COUNT  REASON\n1      " in printed
 
 
-def test_messages_that_fail_are_told_with_their_place(onceward: Onceward, tmp_path: Path, chat: int) -> None:
+def test_failed_messages_are_listed_with_their_position(onceward: Onceward, tmp_path: Path, chat: int) -> None:
     good = {"text": "x", "source": {"chat_id": chat, "message_id": 1}}
     lines = [json.dumps(good), '{"text": 7, "source": {}}', "{", json.dumps({"source": "web", "colour": "red"})]
     archive = file(tmp_path, "a.jsonl", "\n".join(lines))
@@ -73,7 +77,7 @@ def test_messages_that_fail_are_told_with_their_place(onceward: Onceward, tmp_pa
     assert sum(shown["reasons"].values()) == 3
 
 
-def test_too_many_errors_end_the_run_and_the_next_one_goes_on(onceward: Onceward, tmp_path: Path, chat: int) -> None:
+def test_too_many_errors_end_the_run_and_the_next_one_continues(onceward: Onceward, tmp_path: Path, chat: int) -> None:
     good = [json.dumps({"text": "x", "source": {"chat_id": chat, "message_id": number}}) for number in range(4)]
     archive = file(tmp_path, "a.jsonl", "\n".join(["{", "{", *good]))
     state = ("--chunk", "2", "--state", tmp_path / "state")
@@ -88,7 +92,7 @@ def test_too_many_errors_end_the_run_and_the_next_one_goes_on(onceward: Onceward
     assert counts(anew) == {"unchanged": 4, "failed": 2}
 
 
-def test_messages_that_nothing_knows_again_are_told(onceward: Onceward, tmp_path: Path, chat: int) -> None:
+def test_inserted_messages_without_keys_are_counted(onceward: Onceward, tmp_path: Path, chat: int) -> None:
     keyed = json.dumps({"text": "x", "source": {"chat_id": chat, "message_id": 1}})
     archive = file(tmp_path, "a.jsonl", "\n".join([keyed, *['{"source": "rss", "title": "a"}'] * 2]))
 
@@ -102,7 +106,7 @@ def test_messages_that_nothing_knows_again_are_told(onceward: Onceward, tmp_path
     assert "no keys" not in without
 
 
-def test_standard_input_is_an_archive_of_lines(onceward: Onceward, chat: int) -> None:
+def test_standard_input_is_read_as_json_lines(onceward: Onceward, chat: int) -> None:
     sent = json.dumps({"text": "x", "source": {"chat_id": chat, "message_id": 1}}).encode()
 
     done = onceward("ingest", "backfill", "-", "--json", stdin=sent)
@@ -110,7 +114,7 @@ def test_standard_input_is_an_archive_of_lines(onceward: Onceward, chat: int) ->
     assert counts(json.loads(done.out)) == {"inserted": 1}
 
 
-def test_a_path_that_is_no_archive_is_refused_before_anything_is_begun(
+def test_a_path_that_is_not_an_archive_is_refused_before_anything_starts(
     onceward: Onceward, tmp_path: Path, chat: int
 ) -> None:
     archive = file(tmp_path, "result.json", exported(message(1), id=chat))
@@ -127,7 +131,7 @@ def folder(tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes], monkeypat
     return Onceward(["--data-dir", "data"], tmp_path / "data/blobs", capsysbinary, monkeypatch)
 
 
-def test_a_dry_run_tells_what_the_run_then_does(folder: Onceward, tmp_path: Path) -> None:
+def test_a_dry_run_reports_what_the_run_then_does(folder: Onceward, tmp_path: Path) -> None:
     mails = [mail(number, f"Re: topic {number % 3}") for number in range(8)]
     news = [mail(number, "News", List_Id="<n.example.com>") for number in (20, 21, 20)]
     archive = file(tmp_path, "a.mbox", mbox(*mails, *news))
@@ -140,7 +144,7 @@ def test_a_dry_run_tells_what_the_run_then_does(folder: Onceward, tmp_path: Path
     assert (dry["dry_run"], real["inserted"]) == (True, 5)
 
 
-def test_schemas_are_apart_and_the_active_one_is_where_entries_go(folder: Onceward, tmp_path: Path) -> None:
+def test_schemas_are_separate_and_entries_go_to_the_active_one(folder: Onceward, tmp_path: Path) -> None:
     archive = file(tmp_path, "result.json", exported(message(1)))
 
     named = folder.json("ingest", "backfill", archive, "--schema", "pkm_test")
@@ -156,7 +160,7 @@ def test_schemas_are_apart_and_the_active_one_is_where_entries_go(folder: Oncewa
     ]
 
 
-def test_a_hub_takes_entries_into_its_active_schema_alone(
+def test_a_hub_inserts_entries_only_into_its_active_schema(
     hub: tuple[str, Path],
     tmp_path: Path,
     capsysbinary: pytest.CaptureFixture[bytes],
@@ -196,13 +200,13 @@ def test_policies_and_the_test_mode_are_shown(onceward: Onceward) -> None:
     ],
     ids=["eml", "mbox", "export", "form", "lines"],
 )
-def test_one_message_is_explained_and_nothing_is_written(
+def test_explain_shows_how_a_message_is_handled_and_writes_nothing(
     folder: Onceward, tmp_path: Path, name: str, content: str | bytes, policy: str
 ) -> None:
     path = file(tmp_path, name, content)
     nowhere = folder.json("ingest", "explain", path)
     assert not (tmp_path / "data").exists()
-    folder.text("task", "add", "so that there is a database")
+    folder.text("task", "add", "make a database")
 
     before = folder.json("ingest", "explain", path)
     folder.json("ingest", "backfill", path)
@@ -218,8 +222,8 @@ def test_one_message_is_explained_and_nothing_is_written(
     assert f"idempotency_policy_key     {policy}\n" in printed
 
 
-def test_an_entry_without_keys_is_explained_as_one(folder: Onceward, tmp_path: Path) -> None:
-    folder.text("task", "add", "so that there is a database")
+def test_explain_says_that_an_entry_has_no_keys(folder: Onceward, tmp_path: Path) -> None:
+    folder.text("task", "add", "make a database")
 
     shown = folder.json("ingest", "explain", file(tmp_path, "a.json", '{"source": "rss", "title": "a"}'))
 
@@ -230,9 +234,9 @@ def test_an_entry_without_keys_is_explained_as_one(folder: Onceward, tmp_path: P
     )
 
 
-def test_what_cannot_be_an_entry_is_explained_too(folder: Onceward, tmp_path: Path) -> None:
+def test_explain_says_why_a_message_cannot_be_an_entry(folder: Onceward, tmp_path: Path) -> None:
     refused = folder("ingest", "explain", file(tmp_path, "a.json", '{"text": "x", "source": {}}'))
-    folder.text("task", "add", "so that there is a database")
+    folder.text("task", "add", "make a database")
     unknown = folder.json("ingest", "explain", file(tmp_path, "b.json", '{"source": "web",\n "capture_text": 7}'))
 
     assert (refused.code, "chat_id" in refused.err) == (2, True)
@@ -240,7 +244,7 @@ def test_what_cannot_be_an_entry_is_explained_too(folder: Onceward, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["Ctrl-C", "SIGTERM"])
-def test_a_run_that_is_stopped_finishes_its_chunk_and_says_how_to_go_on(
+def test_a_stopped_run_finishes_its_chunk_and_says_how_to_continue(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
     archive = file(tmp_path, "result.json", exported(*(message(n) for n in range(3000))))

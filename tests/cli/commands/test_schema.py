@@ -1,4 +1,4 @@
-"""`onceward schema`: one role makes the tables, another uses them, and the second makes nothing."""
+"""`onceward schema`: one role creates the tables, and another one uses them without that right."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def owned_by(url: str, role: str) -> int:
     return int(row[0])
 
 
-def test_a_ledger_works_under_a_role_that_may_not_make_its_tables(url: str, role: str) -> None:
+def test_a_ledger_works_under_a_role_that_may_not_create_its_tables(url: str, role: str) -> None:
     code = main(["schema", "create", "--ledger", url, "--role", role])
     ran: list[str] = []
     with open_ledger(as_role(url, role)) as ledger:
@@ -83,7 +83,7 @@ def test_a_ledger_works_under_a_role_that_may_not_make_its_tables(url: str, role
     assert owned_by(url, role) == 0
 
 
-def test_a_hub_works_under_a_role_that_may_not_make_its_tables(url: str, role: str, tmp_path: Path) -> None:
+def test_a_hub_works_under_a_role_that_may_not_create_its_tables(url: str, role: str, tmp_path: Path) -> None:
     codes = [main(["schema", "create", kind, url, "--role", role]) for kind in ("--database", "--ledger")]
     # As SQLAlchemy writes it; the ledger is in the same database.
     database = as_role(url, role).replace("postgresql://", "postgresql+psycopg://")
@@ -109,7 +109,7 @@ def test_a_hub_works_under_a_role_that_may_not_make_its_tables(url: str, role: s
 
 
 @pytest.mark.parametrize("option", ["--ledger", "--database"])
-def test_what_is_printed_makes_what_is_created(
+def test_the_printed_script_creates_the_same_schema_as_the_create_command(
     option: str, postgres_server: PostgresServer, url: str, role: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     by_hand, created = url, postgres_server.create_database()
@@ -169,6 +169,6 @@ def test_other_stores_need_no_schema(
         ["create", "--ledger", "postgresql://", "--role", ""],
     ],
 )
-def test_what_cannot_be_meant_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schema", *arguments]) in {1, 2}
     assert capsys.readouterr().err.startswith("onceward: ")

@@ -1,4 +1,4 @@
-"""Tasks and attachments by command: the same stories on a hub that runs and straight on a data folder."""
+"""Commands for tasks and attachments, against a running hub and directly on a data folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def blobs(onceward: Onceward) -> set[Path]:
     return {path for path in onceward.blobs.glob("sha256/??/??/*") if path.is_file()}
 
 
-def test_all_tasks_are_listed_however_many_pages_they_are(onceward: Onceward) -> None:
+def test_all_tasks_are_listed_over_any_number_of_pages(onceward: Onceward) -> None:
     onceward.text("task", "add", "First")
     database_file = onceward.blobs.parent / "hub.db"
     with closing(open_database(f"sqlite:///{database_file}")) as database, database.write() as tx:
@@ -99,7 +99,7 @@ def test_a_link_is_added_to_a_url_or_to_a_path(onceward: Onceward, task: str) ->
     assert "is a link" in content.err
 
 
-def test_what_is_said_of_an_attachment_comes_back(onceward: Onceward, task: str, tmp_path: Path) -> None:
+def test_the_fields_of_an_attachment_are_shown_as_given(onceward: Onceward, task: str, tmp_path: Path) -> None:
     file = tmp_path / "a.txt"
     file.write_text('{"a": 1}')
     made = onceward.json(
@@ -127,7 +127,7 @@ def test_standard_input_is_attached_without_a_name(onceward: Onceward, task: str
     assert onceward("attach", "get", made, "--output", "-").out == b"piped\x00"
 
 
-def test_the_same_command_with_the_same_key_makes_it_once(onceward: Onceward, task: str, tmp_path: Path) -> None:
+def test_the_same_command_with_the_same_key_runs_once(onceward: Onceward, task: str, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
 
@@ -174,7 +174,7 @@ def test_garbage_is_counted_and_collected(onceward: Onceward, task: str, tmp_pat
     assert onceward("attach", "get", kept, "--output", "-").code == 0
 
 
-def test_damage_is_found_put_aside_and_repaired(onceward: Onceward, task: str, tmp_path: Path) -> None:
+def test_damage_is_found_quarantined_and_repaired(onceward: Onceward, task: str, tmp_path: Path) -> None:
     file = tmp_path / "a.bin"
     file.write_bytes(os.urandom(1000))
     made = onceward.json("attach", "add", task, file, "--kind", "other")
@@ -214,7 +214,7 @@ def test_every_spec_becomes_one_attachment(onceward: Onceward) -> None:
     assert onceward.json("admin", "backfill-spec-attachments")["failed"] == []
 
 
-def test_a_file_that_is_there_is_not_overwritten(onceward: Onceward, task: str, tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(onceward: Onceward, task: str, tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.write_bytes(b"mine")
     made = onceward.text("attach", "add", task, "-", "--kind", "other", stdin=b"theirs")
@@ -233,7 +233,7 @@ def test_a_file_that_is_there_is_not_overwritten(onceward: Onceward, task: str, 
     assert tmp_path.is_dir()
 
 
-def test_a_folder_that_is_not_there_is_named(onceward: Onceward, task: str, tmp_path: Path) -> None:
+def test_a_missing_folder_is_named(onceward: Onceward, task: str, tmp_path: Path) -> None:
     made = onceward.text("attach", "add", task, "-", "--kind", "other", stdin=b"theirs")
     (tmp_path / "file").touch()
     done = onceward("attach", "get", made, "--output", tmp_path / "nope" / "x")
@@ -243,7 +243,7 @@ def test_a_folder_that_is_not_there_is_named(onceward: Onceward, task: str, tmp_
     assert (in_file.code, in_file.err) == (1, f"onceward: {tmp_path / 'file' / 'x'}: Not a directory\n")
 
 
-def test_what_is_refused_leaves_nothing(onceward: Onceward, task: str, tmp_path: Path) -> None:
+def test_a_refused_attachment_leaves_nothing(onceward: Onceward, task: str, tmp_path: Path) -> None:
     file = tmp_path / "a.png"
     file.write_bytes(PNG + os.urandom(8))
     before = blobs(onceward)
@@ -268,7 +268,7 @@ def test_what_is_refused_leaves_nothing(onceward: Onceward, task: str, tmp_path:
     [("task", "show"), ("task", "rm"), ("attach", "list"), ("attach", "show"), ("attach", "rm"), ("attach", "label")],
     ids=" ".join,
 )
-def test_what_is_not_there_is_said_in_one_line(
+def test_a_missing_task_or_attachment_is_reported_in_one_line(
     arguments: tuple[str, ...], onceward: Onceward, task: str, tmp_path: Path
 ) -> None:
     done = onceward(*arguments, f"{task}-none")
@@ -280,26 +280,26 @@ def test_what_is_not_there_is_said_in_one_line(
     assert not (tmp_path / "none").exists()
 
 
-def test_text_that_others_wrote_does_not_command_the_terminal(onceward: Onceward) -> None:
+def test_control_characters_in_stored_text_do_not_reach_the_terminal(onceward: Onceward) -> None:
     made = onceward.text("task", "add", "one\x1b[2J\ntwo\u202e")
 
     assert "one\N{REPLACEMENT CHARACTER}[2J two\N{REPLACEMENT CHARACTER}" in onceward.text("task", "list")
     assert onceward.json("task", "show", made)["title"] == "one\x1b[2J\ntwo\u202e"
 
 
-def test_the_kinds_are_those_of_the_service() -> None:
+def test_the_kinds_are_those_of_the_hub() -> None:
     assert KINDS == validation.KINDS
 
 
 @pytest.mark.parametrize("arguments", [("task", "show"), ("attach", "show"), ("task", "rm")])
 @pytest.mark.usefixtures("task")
-def test_an_id_that_is_no_text_is_told_in_one_line(onceward: Onceward, arguments: tuple[str, ...]) -> None:
+def test_an_id_that_is_not_text_is_reported_in_one_line(onceward: Onceward, arguments: tuple[str, ...]) -> None:
     done = onceward(*arguments, "\udcff")
 
     assert (done.code != 0, done.out, done.err.count("\n")) == (True, b"", 1)
 
 
-def test_meta_that_is_nested_too_deeply_is_told_in_one_line(onceward: Onceward, task: str, tmp_path: Path) -> None:
+def test_meta_that_is_nested_too_deeply_is_reported_in_one_line(onceward: Onceward, task: str, tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("note")
 
     for levels in (70, 100_000):

@@ -1,4 +1,4 @@
-"""`onceward token`: made before the hub first runs, shown once, listed without secrets, revoked by id or name."""
+"""`onceward token`: created before the hub first runs, shown once, listed without secrets, revoked by id or name."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_only_the_token_itself_is_on_standard_output(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     "command", [["list"], ["revoke", "ada"], ["open-local", "--yes"]], ids=lambda command: command[0]
 )
-def test_nothing_is_made_where_no_hub_has_been(
+def test_nothing_is_created_in_a_folder_without_a_hub(
     capsys: pytest.CaptureFixture[str], elsewhere: Path, command: list[str]
 ) -> None:
     assert main(["token", *command, "--data-dir", "typo"]) == 1
@@ -87,7 +87,7 @@ def test_nothing_is_made_where_no_hub_has_been(
     assert not (elsewhere / "typo").exists()
 
 
-def test_the_list_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_of_tokens_is_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("ada", "a-longer-name"):
         printed_by(capsys, "create", name, "--scope", "read", "--scope", "admin")
     printed_by(capsys, "revoke", "ada")

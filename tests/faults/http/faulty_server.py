@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from tests.faults.http.raw_client import RawResponse, ask
+from tests.faults.http.raw_client import RawResponse, send_request
 from tests.faults.http.worker import PIECES, new_token, piece, whole_body
 from tests.waiting import until
 
@@ -52,9 +52,9 @@ class FaultyServer:
         self._thread.start()
         until(lambda: self._server.started, "the server does not start")
 
-    def ask(self, path: str, key: str, *, wait: int = 0) -> RawResponse:
+    def send_request(self, path: str, key: str, *, wait: int = 0) -> RawResponse:
         """One request; `OSError` when its answer is cut."""
-        return ask(self.port, path, key, wait=wait)
+        return send_request(self.port, path, key, wait=wait)
 
     def counts(self) -> Counter[str | None]:
         return Counter(run.key for run in self.runs)
@@ -113,7 +113,7 @@ class FaultyServer:
 
 
 def expected(path: str, token: str) -> bytes:
-    """What a run with this token answers."""
+    """Return the response of a run with this token."""
     match path:
         case "/small" | "/hold":
             return f'{{"token":"{token}"}}'.encode()

@@ -1,4 +1,4 @@
-"""Workers under load from clients that retry, while one after the other is killed; and what must hold in the end."""
+"""Workers under load from retrying clients, while one after the other is killed; and the invariants at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psycopg
 from tests.faults.fork_server import ForkServer
-from tests.faults.http.raw_client import RawResponse, ask
+from tests.faults.http.raw_client import RawResponse, send_request
 from tests.faults.http.worker import whole_body
 from tests.faults.http.worker_process import Worker
 from tests.faults.worker_process import Effects
@@ -32,16 +32,16 @@ GONE_SECONDS = (0.0, 0.2)
 PACE_SECONDS = 0.05
 # How long a client keeps asking for one key; a key that has no answer by then is lost.
 GIVE_UP_SECONDS = 60.0
-# What a client makes of `Retry-After`: it comes earlier than told, as many do.
+# How long a client waits after `Retry-After`: less than requested, as many clients do.
 RETRY_AFTER_FACTOR = 0.1
 _IN_DOUBT = 409
-# Nobody gets stuck in the queue of a worker that is not there.
+# Timeout, so that no client hangs in the accept queue of a dead worker.
 ANSWER_SECONDS_MAX = 20.0
 
 
 @dataclass
 class Figures:
-    """What happened."""
+    """Counts of one load run."""
 
     seconds: float = 0.0
     keys: Counter[str] = field(default_factory=Counter)
@@ -108,12 +108,14 @@ class Load:
                     client.result()
                 self.figures.seconds = time.monotonic() - start
                 keys = sorted(self._answers)
-                last = dict(zip(keys, threads.map(lambda one: self._ask(one[0], one[1], ports), keys), strict=True))
+                last = dict(
+                    zip(keys, threads.map(lambda one: self._send_request(one[0], one[1], ports), keys), strict=True)
+                )
         self._check(last)
         return self.figures
 
     def _end_if_broken(self, client: Future[None]) -> None:
-        """What one of them has found out is told now, and not when the time is over."""
+        """Raise the failure of a client at once, and not at the end of the run."""
         if client.exception() is not None:
             self._broken.set()
 
@@ -134,17 +136,17 @@ class Load:
                 nth = next(self._numbers) // RIVALS
             path = self._paths[nth % len(self._paths)]
             key = f"{path.strip('/')}-{nth}"
-            answer = self._ask(path, key, ports[number % WORKERS :] + ports[: number % WORKERS])
+            answer = self._send_request(path, key, ports[number % WORKERS :] + ports[: number % WORKERS])
             with self._mutex:
                 self._answers[path, key].append(answer)
 
-    def _ask(self, path: str, key: str, ports: list[int]) -> RawResponse:
+    def _send_request(self, path: str, key: str, ports: list[int]) -> RawResponse:
         """Ask with the same key, round the workers, until there is an answer that no retry is asked for."""
         deadline = time.monotonic() + GIVE_UP_SECONDS
         for tries, port in enumerate(itertools.cycle(ports)):
             assert time.monotonic() < deadline, f"{key} was lost: asked {tries} times, and no answer"
             try:
-                answer = ask(port, path, key, wait=2 if tries % 2 else 0, seconds=ANSWER_SECONDS_MAX)
+                answer = send_request(port, path, key, wait=2 if tries % 2 else 0, seconds=ANSWER_SECONDS_MAX)
             except OSError:
                 self._count(None)
                 continue

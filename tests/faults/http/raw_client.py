@@ -1,4 +1,4 @@
-"""One request over a socket of its own, and its whole answer. A connection that is cut gives no answer."""
+"""One request over its own socket, and its complete response. A cut connection gives no response."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RawResponse(NamedTuple):
 
     @property
     def same(self) -> tuple[int, bytes]:
-        """What is equal in every answer to one key."""
+        """The parts of a response that are equal for every request with one key."""
         return self.status, self.body
 
     @property
@@ -33,7 +33,7 @@ class RawResponse(NamedTuple):
         return str(found["code"])
 
 
-def ask(port: int, path: str, key: str, *, wait: int = 0, seconds: float = ANSWER_SECONDS_MAX) -> RawResponse:
+def send_request(port: int, path: str, key: str, *, wait: int = 0, seconds: float = ANSWER_SECONDS_MAX) -> RawResponse:
     """POST with this key; `wait` is how long a duplicate would wait for the one that runs."""
     headers = {"Idempotency-Key": key, "Content-Type": "application/json"}
     if wait:

@@ -29,13 +29,13 @@ from onceward.http.client import RetryTransport
 CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 HEADERS = {"Idempotency-Key": "k", "Authorization": "Bearer ada"}
 LEASE_SECONDS = 2.0
-# What a machine says that forbids namespaces, or does not have them.
+# Messages of a machine that forbids namespaces or lacks them.
 REFUSALS = ("Operation not permitted", "Permission denied", "Invalid argument", "No space left", "is not installed")
 
 
 @functools.cache
 def why_not() -> str:
-    """Why no pid namespace can be made here; empty where it can."""
+    """Return why no pid namespace can be created here; empty if it can."""
     if shutil.which(CONTAINER[0]) is None:
         return f"{CONTAINER[0]} is not installed"
     tried = subprocess.run([*CONTAINER, "true"], capture_output=True, text=True, check=False)
@@ -109,7 +109,7 @@ def is_refused() -> bool:
     return bool(reason)
 
 
-def test_from_another_container_a_retry_waits_for_the_lease_and_the_client_waits_with_it(
+def test_a_retry_from_another_container_waits_for_the_lease_and_its_client_waits_too(
     containers: Containers,
 ) -> None:
     if is_refused():
@@ -133,7 +133,7 @@ def test_from_another_container_a_retry_waits_for_the_lease_and_the_client_waits
     assert containers.effects == 2
 
 
-def test_a_process_of_the_same_number_in_another_container_does_not_prove_a_death(containers: Containers) -> None:
+def test_a_process_with_the_same_pid_in_another_container_does_not_prove_a_death(containers: Containers) -> None:
     """Both are number 1 in their namespaces, and the second was started later."""
     if is_refused():
         return
@@ -158,7 +158,7 @@ def numbers(containers: Containers) -> set[str]:
     return {line.rpartition(" ")[2] for line in lines}
 
 
-def test_in_the_same_namespace_a_retry_takes_over_at_once(containers: Containers) -> None:
+def test_a_retry_in_the_same_namespace_takes_over_at_once(containers: Containers) -> None:
     first, first_url = containers.start()
     _, second_url = containers.start()
     running = containers.begin(first_url)
@@ -171,7 +171,7 @@ def test_in_the_same_namespace_a_retry_takes_over_at_once(containers: Containers
     assert containers.effects == 2
 
 
-def test_a_proc_of_another_namespace_proves_nothing(tmp_path: Path) -> None:
+def test_a_proc_folder_of_another_namespace_proves_nothing(tmp_path: Path) -> None:
     """Without a /proc of its own, a container sees the processes of the machine under their numbers."""
     if is_refused():
         return

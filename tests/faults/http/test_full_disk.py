@@ -1,4 +1,4 @@
-"""No space left for the SQLite file of a worker: what is kept is still replayed, and the rest is told to come again."""
+"""No space left for the SQLite file of a worker: stored responses still replay, other requests are told to retry."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ FULL_BYTES = 4096
 
 
 @pytest.mark.parametrize("backend", [BACKENDS["sqlite"]], ids=["sqlite"])
-def test_an_answer_that_finds_no_room_is_held_back_until_there_is(start_worker: StartWorker, effects: Effects) -> None:
+def test_on_a_full_disk_a_response_is_held_back_until_there_is_room(
+    start_worker: StartWorker, effects: Effects
+) -> None:
     worker = start_worker(fault_at("after-effect", "freeze", nth=2), store_seconds=0.3, lease_seconds=30.0)
-    kept = worker.ask("/hold", "kept")
+    kept = worker.send_request("/hold", "kept")
     with ThreadPoolExecutor(1) as executor:
-        future = executor.submit(worker.ask, "/hold", "no-room")
+        future = executor.submit(worker.send_request, "/hold", "no-room")
         worker.wait_until_frozen()
         limit_files(worker, FULL_BYTES)
         worker.thaw()
         no_room = future.result()
-    not_begun, replayed = worker.ask("/hold", "not-begun"), worker.ask("/hold", "kept")
+    not_begun, replayed = worker.send_request("/hold", "not-begun"), worker.send_request("/hold", "kept")
     limit_files(worker, None)
 
-    late = worker.ask("/hold", "no-room", wait=30)
-    begun = worker.ask("/hold", "not-begun")
+    late = worker.send_request("/hold", "no-room", wait=30)
+    begun = worker.send_request("/hold", "not-begun")
 
     assert [(one.status, one.retry_after) for one in (no_room, not_begun)] == [(503, "5")] * 2
     assert (replayed.same, replayed.replayed) == (kept.same, True)
     assert (late.status, late.replayed) == (201, True)
     assert (begun.status, begun.replayed) == (201, False)
-    assert worker.ask("/hold", "kept").same == kept.same
+    assert worker.send_request("/hold", "kept").same == kept.same
     assert effects.counts() == {"kept": 1, "no-room": 1, "not-begun": 1}
 
 
 def limit_files(worker: Worker, most_bytes: int | None) -> None:
-    """No file of the worker may grow beyond so many bytes: what a full disk does, without a disk."""
+    """Limit the file size of the worker, which acts like a full disk."""
     most = resource.prlimit(worker.pid, resource.RLIMIT_FSIZE)[1]
     resource.prlimit(worker.pid, resource.RLIMIT_FSIZE, (most if most_bytes is None else most_bytes, most))

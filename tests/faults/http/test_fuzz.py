@@ -1,4 +1,4 @@
-"""Whatever is sent with a key, nothing breaks: never a 500, and what is refused leaves nothing behind."""
+"""No keyed request breaks the middleware: never a 500, and a refused request leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class EchoServer:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})
         await send({"type": "http.response.body", "body": body})
 
-    def ask(
+    def send_request(
         self, path: str, headers: list[tuple[bytes, bytes]], pieces: list[bytes], query: bytes = b""
     ) -> EchoResponse:
-        return self._runner.run(self._ask(path, headers, pieces, query))
+        return self._runner.run(self._send_request(path, headers, pieces, query))
 
-    async def _ask(
+    async def _send_request(
         self, path: str, headers: list[tuple[bytes, bytes]], pieces: list[bytes], query: bytes
     ) -> EchoResponse:
         pieces = list(pieces) or [b""]
@@ -108,7 +108,7 @@ def assert_problem(response: EchoResponse, *statuses: int) -> None:
     assert json.loads(response.body)["status"] == response.status
 
 
-# What a key is, in other words than the middleware's own.
+# The definition of a key, independent of the middleware.
 BARE = re.compile(rb"[\x21\x23-\x7e][\x21-\x7e]{0,254}")
 QUOTED = re.compile(rb'"((?:[\x21\x23-\x5b\x5d-\x7e]|\\["\\]){1,255})"')
 
@@ -131,7 +131,7 @@ lines_of_keys = st.one_of(
 def test_a_malformed_key_is_always_refused_and_a_good_one_never(echo: EchoServer, line: bytes) -> None:
     before, runs = echo.written(), echo.runs
 
-    response = echo.ask("/", [(b"idempotency-key", line)], [])
+    response = echo.send_request("/", [(b"idempotency-key", line)], [])
 
     if is_key(line):
         assert response.status == 200
@@ -144,12 +144,12 @@ def test_a_malformed_key_is_always_refused_and_a_good_one_never(echo: EchoServer
 @given(
     lines=st.lists(st.tuples(st.sampled_from([b"idempotency-key", b"x-idempotency-key"]), lines_of_keys), min_size=2)
 )
-def test_several_keys_in_one_request_are_refused_unless_they_are_one(
+def test_several_keys_in_one_request_are_refused_unless_they_are_equal(
     echo: EchoServer, lines: list[tuple[bytes, bytes]]
 ) -> None:
     names = [name for name, _ in lines]
 
-    response = echo.ask("/", lines, [])
+    response = echo.send_request("/", lines, [])
 
     if len(set(names)) < len(names) or not all(is_key(line) for _, line in lines):
         assert_problem(response, 400)
@@ -199,7 +199,7 @@ def test_no_request_breaks_the_middleware_and_a_refused_one_leaves_nothing(
     before, runs = echo.written(), echo.runs
     broken = False
     try:
-        response = echo.ask(path, headers, pieces, query)
+        response = echo.send_request(path, headers, pieces, query)
     except ConnectionError:
         broken = True
     assert not broken, "the application's own error came through instead of an answer"
@@ -210,7 +210,7 @@ def test_no_request_breaks_the_middleware_and_a_refused_one_leaves_nothing(
             assert (echo.written(), echo.runs) == (before, runs)
     else:
         assert (response.status, response.body) == (200, body)
-        again = echo.ask(path, headers, pieces, query)
+        again = echo.send_request(path, headers, pieces, query)
         assert (again.status, again.body, again.replayed) == (200, body, True)
 
 
@@ -225,7 +225,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @settings(fuzzed, max_examples=50)
 @given(data=st.data())
-def test_the_demo_never_answers_500_whatever_its_own_description_allows(demo: Any, data: st.DataObject) -> None:
+def test_the_demo_never_responds_500_to_anything_its_openapi_document_allows(demo: Any, data: st.DataObject) -> None:
     operations = [found.ok() for found in demo.get_all_operations()]
     operation = data.draw(st.sampled_from(operations))
     case = data.draw(operation.as_strategy())

@@ -1,4 +1,4 @@
-"""A duplicate joins a body that another process is still sending, and something happens to that process."""
+"""A duplicate joins a body that another process is still sending, and that process fails."""
 
 from __future__ import annotations
 
@@ -41,40 +41,40 @@ def test_a_sized_body_ends_for_a_duplicate_only_when_it_is_settled(two: tuple[Fa
     with ThreadPoolExecutor(1) as elsewhere:
 
         def lose_the_claim_once_joined() -> None:
-            joined.append(elsewhere.submit(other.ask, "/large", KEY))
+            joined.append(elsewhere.submit(other.send_request, "/large", KEY))
             until(lambda: other.store.points.count("after-chunks") >= 3, "nobody reads the body")
             take_over(producer.store._store)
 
         producer.store.at("before-settle", lose_the_claim_once_joined)
-        first = producer.ask("/large", KEY)
-        again = other.ask("/large", KEY)
+        first = producer.send_request("/large", KEY)
+        again = other.send_request("/large", KEY)
 
         assert (first.status, first.problem) == (409, "conflict")
         assert (again.status, again.replayed) == (201, False)
         assert isinstance(joined[0].exception(), OSError), "what was read is nobody's answer"
 
 
-def test_a_duplicate_that_comes_between_two_producers_is_told_to_come_again(
+def test_a_duplicate_between_two_producers_is_told_to_retry(
     two: tuple[FaultyServer, FaultyServer],
 ) -> None:
     producer, other = two
     answers: list[RawResponse] = []
 
     def join() -> None:
-        """The duplicate has seen that there is something to join; when it reads it, it is gone."""
+        """The duplicate finds a response to join, which is gone when it reads it."""
         other.store.at("before-chunks", lambda: take_over(other.store._store))
-        answers.append(other.ask("/large", KEY))
+        answers.append(other.send_request("/large", KEY))
 
     producer.store.at("before-settle", join)
-    answers.append(producer.ask("/large", KEY))
+    answers.append(producer.send_request("/large", KEY))
 
     for answer in answers:
         assert (answer.status, answer.problem, answer.retry_after) == (409, "conflict", "1")
-    assert other.ask("/large", KEY).status == 201
+    assert other.send_request("/large", KEY).status == 201
 
 
 def take_over(store: Store) -> None:
-    """Another worker begins anew, as if the producer had been silent for too long, and falls silent, too."""
+    """Another worker takes over, as if the producer had been silent for too long, and stalls as well."""
     (found,) = store.scan(None, Status.IN_PROGRESS, "", 10).entries
     begin = Begin(*Ref(found.scope, found.key), write_id(), found.fingerprint, "elsewhere/1/2/3", True, 1, 10**9)
     (answer,) = store.commit([replace(begin, dead=found.version)])

@@ -22,7 +22,7 @@ def crash_at(start_worker: StartWorker, point: str, path: str, nth: int = 1) -> 
     """A worker dies at this point of a request; gives another one, on the same store."""
     doomed, other = start_worker(fault_at(point, "crash", nth)), start_worker()
     with pytest.raises(OSError, match=r"."):
-        doomed.ask(path, KEY)
+        doomed.send_request(path, KEY)
     doomed.wait_until_gone()
     return other
 
@@ -32,12 +32,12 @@ def crash_at(start_worker: StartWorker, point: str, path: str, nth: int = 1) -> 
     [("after-begin", 1), ("before-effect", 1), ("after-effect", 2), ("before-settle", 2)],
 )
 @pytest.mark.parametrize("path", ["/repeat", "/stream"])
-def test_where_it_may_be_repeated_the_retry_runs_at_once_and_everyone_gets_its_answer(
+def test_a_repeatable_request_runs_again_at_once_and_everyone_gets_its_response(
     start_worker: StartWorker, effects: Effects, point: str, runs: int, path: str
 ) -> None:
     other = crash_at(start_worker, point, path)
 
-    first, again = other.ask(path, KEY), other.ask(path, KEY)
+    first, again = other.send_request(path, KEY), other.send_request(path, KEY)
 
     assert (first.status, first.replayed) == (201, False)
     assert (again.same, again.replayed) == (first.same, True)
@@ -52,12 +52,12 @@ def test_where_it_may_be_repeated_the_retry_runs_at_once_and_everyone_gets_its_a
     [("after-begin", 0), ("before-effect", 0), ("after-effect", 1), ("before-settle", 1)],
 )
 @pytest.mark.parametrize("path", ["/hold", "/hold-stream"])
-def test_where_it_may_not_be_repeated_every_retry_is_in_doubt(
+def test_a_request_that_may_not_be_repeated_is_in_doubt_for_every_retry(
     start_worker: StartWorker, effects: Effects, point: str, runs: int, path: str
 ) -> None:
     other = crash_at(start_worker, point, path)
 
-    answers = [other.ask(path, KEY) for _ in range(2)]
+    answers = [other.send_request(path, KEY) for _ in range(2)]
 
     for answer in answers:
         assert (answer.status, answer.problem, answer.retry_after) == (409, "in-doubt", None)
@@ -65,12 +65,12 @@ def test_where_it_may_not_be_repeated_every_retry_is_in_doubt(
 
 
 @pytest.mark.parametrize("path", ["/repeat", "/hold", "/stream", "/hold-stream"])
-def test_an_answer_that_was_settled_but_never_sent_is_replayed(
+def test_a_response_that_was_settled_but_never_sent_is_replayed(
     start_worker: StartWorker, effects: Effects, path: str
 ) -> None:
     other = crash_at(start_worker, "after-settle", path)
 
-    answers = [other.ask(path, KEY) for _ in range(2)]
+    answers = [other.send_request(path, KEY) for _ in range(2)]
 
     assert [answer.status for answer in answers] == [201, 201]
     assert all(answer.replayed for answer in answers)
@@ -85,7 +85,7 @@ def test_a_body_cut_short_by_a_kill_comes_whole_from_the_retry(
 ) -> None:
     other = crash_at(start_worker, "streaming", "/stream", nth)
 
-    first, again = other.ask("/stream", KEY), other.ask("/stream", KEY)
+    first, again = other.send_request("/stream", KEY), other.send_request("/stream", KEY)
 
     assert first.body == whole_body(effects.of(KEY)[-1].token)
     assert (again.same, again.replayed) == (first.same, True)
@@ -97,7 +97,7 @@ def test_a_body_cut_short_by_a_kill_is_in_doubt_where_it_may_not_be_repeated(
 ) -> None:
     other = crash_at(start_worker, "streaming", "/hold-stream", PIECES - 2)
 
-    answer = other.ask("/hold-stream", KEY)
+    answer = other.send_request("/hold-stream", KEY)
 
     assert (answer.status, answer.problem) == (409, "in-doubt")
     assert len(effects.of(KEY)) == 1
@@ -108,12 +108,12 @@ def test_a_body_cut_short_by_a_kill_is_in_doubt_where_it_may_not_be_repeated(
     ("point", "replayed"),
     [("before-effect", False), ("after-effect", False), ("sale-settled", False), ("sale-committed", True)],
 )
-def test_a_bound_effect_happens_exactly_once_wherever_the_kill_comes(
+def test_a_bound_effect_happens_exactly_once_wherever_the_kill_falls(
     start_worker: StartWorker, store_url: str, point: str, replayed: bool
 ) -> None:
     other = crash_at(start_worker, point, "/once")
 
-    first, again = other.ask("/once", KEY, wait=30), other.ask("/once", KEY)
+    first, again = other.send_request("/once", KEY, wait=30), other.send_request("/once", KEY)
 
     assert (first.status, first.replayed) == (201, replayed)
     assert (again.same, again.replayed) == (first.same, True)

@@ -1,4 +1,4 @@
-"""A message to the store or its answer is lost, wherever there is one: nobody outside notices."""
+"""Every write to the store, or its result, is lost once: no client notices."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ WRITES = {
 
 
 @pytest.mark.parametrize("path", WRITES)
-def test_a_request_makes_these_writes_and_no_others(path: str) -> None:
+def test_a_request_makes_exactly_these_writes(path: str) -> None:
     with closing(FaultyServer(open_store("memory:"))) as served:
-        served.ask(path, "order-1")
+        served.send_request(path, "order-1")
 
         points = {point.removeprefix("before-") for point in served.store.points if point.startswith("before-")}
         assert points == WRITES[path] | {"commit"}
@@ -48,7 +48,7 @@ def test_a_lost_message_is_repeated_and_nothing_runs_twice(make_store: Opener) -
             lose = served.store.lose_request if lost == "request" else served.store.lose_answer
             lose(word, times)
 
-            answer, again = served.ask(path, key), served.ask(path, key)
+            answer, again = served.send_request(path, key), served.send_request(path, key)
 
             assert not any(order.times for order in served.store._orders), f"{key}: nothing was lost"
             ran = [run.token for run in served.runs if run.key == key]
@@ -61,21 +61,21 @@ def test_a_lost_message_is_repeated_and_nothing_runs_twice(make_store: Opener) -
 
 
 @pytest.mark.parametrize("word", ["begin", "settle"])
-def test_a_lost_answer_is_never_taken_for_somebody_elses_claim(tmp_path: Path, word: str) -> None:
+def test_a_lost_result_is_never_mistaken_for_another_callers_claim(tmp_path: Path, word: str) -> None:
     """Were its own claim taken for a stranger's, the client would be told 409 while nobody works."""
     with closing(FaultyServer(open_store(f"sqlite:///{tmp_path}/keys.db"))) as served:
         for number in range(20):
             served.store.lose_answer(word)
 
-            answer = served.ask("/hold", f"order-{number}")
+            answer = served.send_request("/hold", f"order-{number}")
 
             assert (answer.status, answer.replayed) == (201, False)
         assert set(served.counts().values()) == {1}
 
 
-def test_a_body_whose_headers_cannot_be_kept_is_sent_and_never_run_again() -> None:
+def test_a_body_whose_headers_cannot_be_stored_is_sent_and_never_run_again() -> None:
     with closing(FaultyServer(open_store("memory:"))) as served:
-        answer, again = served.ask("/wide", "order-1"), served.ask("/wide", "order-1")
+        answer, again = served.send_request("/wide", "order-1"), served.send_request("/wide", "order-1")
 
         assert answer.same == (201, expected("/wide", served.runs[0].token))
         assert (again.status, again.problem) == (409, "outcome-not-kept")

@@ -25,7 +25,7 @@ def test_on_postgresql_every_bound_effect_happens_exactly_once_and_nothing_is_lo
     assert figures.keys.keys() == set(paths)
 
 
-def test_on_redis_everyone_gets_one_answer_and_nothing_that_may_not_is_repeated(
+def test_on_redis_everyone_gets_one_response_and_no_irreversible_request_is_repeated(
     fork_server: ForkServer, servers: Servers, tmp_path: Path
 ) -> None:
     paths = ("/repeat", "/hold", "/repeat", "/stream", "/hold", "/hold-stream")

@@ -1,4 +1,4 @@
-"""The store fails before, during and after the handler, and comes back: no false answer, no second run, nothing lost."""
+"""The store fails before, during and after the handler, and comes back: no false response and no second run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from onceward.store.write_id import write_id
 KEY = "order-1"
 # Short, so that a store that is down is found out soon.
 STORE_SECONDS = 0.2
-# Nobody takes over what is only waiting for its store.
+# A lease long enough that a worker which waits for its store is not replaced.
 LEASE_SECONDS = 30.0
 # Where nothing could be recorded, not even that it failed, a retry has to wait for the lease.
 LEASE_SECONDS_TO_WAIT = 0.5
@@ -45,14 +45,14 @@ def assert_unavailable(answer: RawResponse) -> None:
     assert (answer.status, answer.problem, answer.retry_after) == (503, "unavailable", "5")
 
 
-def ask_until_decided(server: FaultyServer, path: str) -> RawResponse:
+def request_until_decided(server: FaultyServer, path: str) -> RawResponse:
     """Retry for as long as the key is said to be in work."""
 
-    def ask() -> RawResponse | None:
-        answer = server.ask(path, KEY, wait=5)
+    def send_request() -> RawResponse | None:
+        answer = server.send_request(path, KEY, wait=5)
         return answer if answer.retry_after is None else None
 
-    return until(ask, f"{KEY} is never decided")
+    return until(send_request, f"{KEY} is never decided")
 
 
 @contextmanager
@@ -73,12 +73,10 @@ def down_from(server: FaultyServer, moment: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("path", ["/small", "/stream", "/hold"])
-def test_before_the_handler_nothing_runs_and_the_client_is_told_when_to_come_again(
-    server: FaultyServer, path: str
-) -> None:
+def test_before_the_handler_nothing_runs_and_the_client_is_told_when_to_retry(server: FaultyServer, path: str) -> None:
     with server.store.unavailable():
-        refused = server.ask(path, KEY)
-    answer, again = server.ask(path, KEY), server.ask(path, KEY)
+        refused = server.send_request(path, KEY)
+    answer, again = server.send_request(path, KEY), server.send_request(path, KEY)
 
     assert_unavailable(refused)
     assert (answer.status, answer.replayed) == (201, False)
@@ -87,12 +85,12 @@ def test_before_the_handler_nothing_runs_and_the_client_is_told_when_to_come_aga
 
 
 @pytest.mark.parametrize("path", ["/small", "/large", "/hold"])
-def test_an_answer_that_cannot_be_recorded_is_held_back_and_recorded_when_the_store_is_back(
+def test_a_response_that_cannot_be_recorded_is_held_back_until_the_store_is_back(
     server: FaultyServer, path: str
 ) -> None:
     with down_from(server, "handler"):
-        refused = server.ask(path, KEY)
-    answer, again = ask_until_decided(server, path), server.ask(path, KEY)
+        refused = server.send_request(path, KEY)
+    answer, again = request_until_decided(server, path), server.send_request(path, KEY)
 
     assert_unavailable(refused)
     assert (answer.status, answer.replayed) == (201, True)
@@ -102,12 +100,10 @@ def test_an_answer_that_cannot_be_recorded_is_held_back_and_recorded_when_the_st
 
 
 @pytest.mark.parametrize("moment", ["0", "3", "11"])
-def test_a_body_that_has_begun_is_cut_before_its_end_and_comes_whole_from_the_retry(
-    forgotten: FaultyServer, moment: str
-) -> None:
+def test_a_body_that_has_begun_is_cut_and_comes_whole_from_the_retry(forgotten: FaultyServer, moment: str) -> None:
     with down_from(forgotten, moment), pytest.raises(OSError, match=r"."):
-        forgotten.ask("/stream", KEY)
-    answer, again = ask_until_decided(forgotten, "/stream"), forgotten.ask("/stream", KEY)
+        forgotten.send_request("/stream", KEY)
+    answer, again = request_until_decided(forgotten, "/stream"), forgotten.send_request("/stream", KEY)
 
     assert answer.status == 201
     assert answer.body == expected("/stream", forgotten.runs[-1].token)
@@ -115,37 +111,37 @@ def test_a_body_that_has_begun_is_cut_before_its_end_and_comes_whole_from_the_re
     assert len(forgotten.runs) <= 2
 
 
-def test_a_body_that_was_cut_is_never_run_again_where_it_may_not_be(forgotten: FaultyServer) -> None:
+def test_a_cut_body_is_never_run_again_if_it_may_not_be_repeated(forgotten: FaultyServer) -> None:
     with down_from(forgotten, "3"), pytest.raises(OSError, match=r"."):
-        forgotten.ask("/hold-stream", KEY)
-    answer = ask_until_decided(forgotten, "/hold-stream")
+        forgotten.send_request("/hold-stream", KEY)
+    answer = request_until_decided(forgotten, "/hold-stream")
 
     whole = (201, expected("/hold-stream", forgotten.runs[0].token))
     assert answer.same == whole or (answer.status, answer.problem) == (409, "in-doubt")
     assert len(forgotten.runs) == 1
 
 
-def test_a_kept_body_that_cannot_be_read_now_is_read_later(server: FaultyServer) -> None:
-    first = server.ask("/large", KEY)
+def test_a_stored_body_that_cannot_be_read_now_is_read_later(server: FaultyServer) -> None:
+    first = server.send_request("/large", KEY)
     server.store.lose_request("chunks")
-    unread = server.ask("/large", KEY)
+    unread = server.send_request("/large", KEY)
 
     assert_unavailable(unread)
-    assert server.ask("/large", KEY).same == first.same
+    assert server.send_request("/large", KEY).same == first.same
     assert len(server.runs) == 1
 
 
-def test_a_worker_that_lost_its_claim_and_cannot_ask_who_has_it_says_so(server: FaultyServer) -> None:
+def test_a_worker_that_lost_its_claim_and_cannot_read_the_entry_responds_unavailable(server: FaultyServer) -> None:
     def lose(operation: Operation) -> None:
         take_over(server, operation)
         server.store.lose_request("read", 1000)
 
     server.during = lose
-    refused = server.ask("/small", KEY)
+    refused = server.send_request("/small", KEY)
     server.store._orders.clear()
     server.during = lambda _: None
 
-    answer = server.ask("/small", KEY)
+    answer = server.send_request("/small", KEY)
 
     assert_unavailable(refused)
     assert answer.same == (200, b"the other's")
@@ -173,8 +169,8 @@ def test_proceeding_without_the_store_runs_unprotected_and_keeps_nothing(make_st
     options = {"store_seconds": STORE_SECONDS, "on_store_error": "proceed"}
     with closing(FaultyServer(make_store(), **options)) as server:
         with server.store.unavailable():
-            unprotected = [server.ask("/small", KEY) for _ in range(2)]
-        answer, again = server.ask("/small", KEY), server.ask("/small", KEY)
+            unprotected = [server.send_request("/small", KEY) for _ in range(2)]
+        answer, again = server.send_request("/small", KEY), server.send_request("/small", KEY)
 
         assert [one.status for one in unprotected] == [201, 201]
         assert unprotected[0].body != unprotected[1].body
@@ -183,12 +179,12 @@ def test_proceeding_without_the_store_runs_unprotected_and_keeps_nothing(make_st
         assert len(server.runs) == 3
 
 
-def test_many_outages_leave_one_run_and_one_answer_for_each_key(server: FaultyServer) -> None:
+def test_many_outages_leave_one_run_and_one_response_for_each_key(server: FaultyServer) -> None:
     keys = [f"order-{number}" for number in range(6)]
     for key in keys:
         with server.store.unavailable():
-            assert_unavailable(server.ask("/small", key))
-    answers = [server.ask("/small", key) for key in keys]
+            assert_unavailable(server.send_request("/small", key))
+    answers = [server.send_request("/small", key) for key in keys]
 
-    assert [server.ask("/small", key).same for key in keys] == [answer.same for answer in answers]
+    assert [server.send_request("/small", key).same for key in keys] == [answer.same for answer in answers]
     assert server.counts() == dict.fromkeys(keys, 1)

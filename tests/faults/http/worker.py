@@ -49,12 +49,12 @@ def piece(token: str, number: int) -> bytes:
 
 
 def whole_body(token: str) -> bytes:
-    """What a run that had this token streams."""
+    """Return the stream of a run with this token."""
     return b"".join(piece(token, number) for number in range(PIECES))
 
 
 def new_token() -> str:
-    """What no other run of an effect has, in whichever process."""
+    """Return a token that no other run has, in any process."""
     return f"{os.getpid()}.{next(_tokens)}"
 
 

@@ -1,4 +1,4 @@
-"""Server processes as the tests hold them: start, ask, kill, freeze, thaw.
+"""Server processes as the tests hold them: start, send a request, kill, freeze, thaw.
 
 A worker's socket listens before the worker is there and stays open when it is killed, so that one that replaces it has
 its address, and clients that come in between wait in its queue.
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from tests.faults.fork_server import ForkServer
-from tests.faults.http.raw_client import RawResponse, ask
+from tests.faults.http.raw_client import RawResponse, send_request
 from tests.faults.worker_process import Effects
 from tests.waiting import until
 
@@ -52,9 +52,9 @@ class Worker:
         self.pid = self._fork_server.fork([json.dumps(self._how)], self._listening.fileno(), sys.stderr.fileno())
         self._process = os.pidfd_open(self.pid)
 
-    def ask(self, path: str, key: str, *, wait: int = 0) -> RawResponse:
-        """One request with this key. `OSError` when there is no whole answer."""
-        return ask(self.port, path, key, wait=wait)
+    def send_request(self, path: str, key: str, *, wait: int = 0) -> RawResponse:
+        """Send one request with this key. Raises `OSError` if the response is incomplete."""
+        return send_request(self.port, path, key, wait=wait)
 
     def kill(self) -> None:
         """kill -9. Returns when the process is gone."""

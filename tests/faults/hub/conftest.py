@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.backends import Servers
-from tests.faults.hub_database import looking_into
+from tests.faults.hub_database import connected_to
 from tests.hub.hub_process import RunningHub, running_hub
 from tests.hub.raw_client import Caller, connections_by_worker
 from tests.waiting import SECONDS_MAX, until
@@ -69,7 +69,7 @@ class Sites:
             url = self._servers.postgres.create_database()
             args += ["--database", url, "--ledger", self._servers.redis.fresh_url()]
         hub = self._running.enter_context(running_hub(data_dir=data_dir, args=args))
-        database = self._running.enter_context(looking_into(url))
+        database = self._running.enter_context(connected_to(url))
         with database.write() as tx:
             _, ada = tokens.create(tx, "ada", ["read", "write"])
             _, bob = tokens.create(tx, "bob", ["read", "write"])
@@ -135,5 +135,5 @@ def killable(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -
         url = servers.postgres.create_database()
         args += ["--database", url]
     command = (sys.executable, "-m", "tests.faults.hub.pausing_hub", str(orders))
-    with running_hub(data_dir=data_dir, args=args, command=command) as hub, looking_into(url) as database:
+    with running_hub(data_dir=data_dir, args=args, command=command) as hub, connected_to(url) as database:
         yield Killable(hub, orders, database)

@@ -51,7 +51,7 @@ class Follower:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._over.set()
         if self.socket is not None:
-            # Whoever reads from it wakes up.
+            # Readers of the socket wake up.
             with contextlib.suppress(OSError):
                 self.socket.shutdown(socket.SHUT_RDWR)
         self._thread.join(SECONDS_MAX)
@@ -88,7 +88,7 @@ class Follower:
                     self._follow()
                 except (OSError, http.client.HTTPException, ConnectionClosed, InvalidHandshake, InvalidMessage):
                     self._over.wait(PAUSE_SECONDS)
-        except BaseException as error:  # noqa: BLE001  # told to whoever waits
+        except BaseException as error:  # noqa: BLE001  # raised in the waiting thread
             self._error = error
 
     def _follow(self) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import sqlalchemy
 from tests.faults.hub.followers import KINDS
 from tests.faults.hub.writers import write_all
-from tests.faults.hub_database import event_ids, looking_into, written
+from tests.faults.hub_database import connected_to, event_ids, written
 from tests.hub.hub_process import RunningHub, running_hub
 from tests.hub.raw_client import Caller, HubResponse, workers_of
 from tests.waiting import until
@@ -43,7 +43,7 @@ WRITTEN_EACH = 3
 
 @dataclass
 class Figures:
-    """What happened."""
+    """Counts of one load run."""
 
     seconds: float = 0.0
     kills: int = 0
@@ -85,7 +85,7 @@ class Load:
         """Load, then the reckoning: raises `AssertionError` when a promise is broken."""
         with ExitStack() as stack:
             hub = stack.enter_context(running_hub(data_dir=self._data_dir, args=self._args))
-            database = stack.enter_context(looking_into(self._url))
+            database = stack.enter_context(connected_to(self._url))
             ask = Caller(hub.port)
             topic = ask.topic("load")
             followers = [stack.enter_context(kind(hub.port)) for kind in (*KINDS, *KINDS)]
@@ -113,7 +113,7 @@ class Load:
         return self.figures
 
     def _end_if_broken(self, client: Future[None]) -> None:
-        """What one of them has found out is told now, and not when the time is over."""
+        """Raise the failure of a client at once, and not at the end of the run."""
         if client.exception() is not None:
             self._over.set()
 

@@ -1,10 +1,10 @@
-"""The hub, but it stands still at a named point once that is ordered: `python -m tests.faults.hub.pausing_hub ORDERS …`.
+"""A hub that pauses at a named point on request: `python -m tests.faults.hub.pausing_hub ORDERS …`.
 
-ORDERS is the path of a file. While it holds the name of a point, whoever comes there says so and goes no further, so
-that the process can be killed exactly there:
+ORDERS is the path of a file. While it contains the name of a point, a thread that reaches the point reports it and
+stops, so that the process can be killed exactly there:
 
-committed   the rows and the event are committed; nobody has been told, and the answer is not in the ledger
-settled     the answer is in the ledger, and not yet sent
+committed   the rows and the event are committed; no follower is notified, and the response is not in the ledger
+settled     the response is in the ledger, and not yet sent
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who is not let in to a running hub, by which door ever: the documented refusal, and nothing is written."""
+"""Access checks of a running hub on every route and transport: the documented refusal, and nothing is written."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FOREIGN: dict[str, tuple[dict[str, str | None], int, str]] = {
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_who_does_not_belong_here_is_refused_and_leaves_no_trace_under_the_key(site: Site, name: str) -> None:
+def test_an_unauthorized_request_is_refused_and_leaves_no_trace_under_the_key(site: Site, name: str) -> None:
     headers, status, code = FOREIGN[name]
     with nothing_written(site):
         refused = site.ada.post(TOPICS, {"title": name}, key=name, headers=headers)
@@ -48,7 +48,7 @@ def test_who_does_not_belong_here_is_refused_and_leaves_no_trace_under_the_key(s
 
 
 @pytest.mark.parametrize("name", [name for name in FOREIGN if name != "no-host-at-all"])
-def test_the_web_socket_has_the_same_door(site: Site, name: str) -> None:
+def test_the_websocket_has_the_same_access_checks(site: Site, name: str) -> None:
     headers, status, code = FOREIGN[name]
     lines = {"Authorization": f"Bearer {site.token}", **headers}
     given = {header: value for header, value in lines.items() if value is not None}
@@ -69,7 +69,7 @@ def test_the_web_socket_has_the_same_door(site: Site, name: str) -> None:
     assert json.loads(refused.value.response.body or b"{}")["code"] == code
 
 
-def test_a_web_socket_elsewhere_is_not_found(site: Site) -> None:
+def test_a_websocket_on_an_unknown_path_is_not_found(site: Site) -> None:
     with (
         pytest.raises(InvalidStatus) as refused,
         connect(
@@ -94,7 +94,7 @@ def test_a_page_may_offer_its_token_as_a_subprotocol(site: Site) -> None:
         assert page.subprotocol == "onceward"
 
 
-def test_a_token_reaches_as_far_as_its_scopes(site: Site) -> None:
+def test_a_token_is_limited_to_its_scopes(site: Site) -> None:
     reader, writer = site.caller("reader", "read"), site.caller("writer", "write")
     with nothing_written(site):
         refused = [
@@ -111,7 +111,7 @@ def test_a_token_reaches_as_far_as_its_scopes(site: Site) -> None:
     assert writer.post(TOPICS, {"title": "a"}).status == 201
 
 
-def test_a_revoked_token_is_refused_even_where_its_answer_is_recorded(site: Site) -> None:
+def test_a_revoked_token_is_refused_even_if_its_response_is_recorded(site: Site) -> None:
     token_id, text = site.new_token("gone", "read", "write")
     gone = Caller(site.port, text)
     recorded = gone.post(TOPICS, {"title": "gone"}, key="recorded")
@@ -127,7 +127,7 @@ def test_a_revoked_token_is_refused_even_where_its_answer_is_recorded(site: Site
     assert recorded.json["topic"]["id"] not in refused.body.decode()
 
 
-def test_what_needs_no_token_shows_nothing(site: Site) -> None:
+def test_only_public_pages_are_served_without_a_token(site: Site) -> None:
     nobody = Caller(site.port)
 
     assert {path: nobody.get(path).status for path in ("/healthz", "/readyz", "/skill.md", "/openapi.json", "/")} == {

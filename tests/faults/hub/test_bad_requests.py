@@ -1,4 +1,4 @@
-"""What a running hub refuses: the documented problem answer, and nothing is written."""
+"""Requests that a running hub refuses: the documented problem, and nothing is written."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def path_to(collection: str, topic: str) -> str:
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_a_body_that_cannot_be_read_is_refused(site: Site, topic: str, name: str) -> None:
+def test_an_unreadable_body_is_refused(site: Site, topic: str, name: str) -> None:
     collection, data = MALFORMED[name]
     with nothing_written(site):
         plain = site.ada.post(path_to(collection, topic), data=data)
@@ -153,7 +153,7 @@ def test_a_body_that_cannot_be_read_is_refused(site: Site, topic: str, name: str
 
 
 @pytest.mark.parametrize("name", NOT_ACCEPTED)
-def test_what_is_not_accepted_is_refused_with_its_reason(site: Site, topic: str, name: str) -> None:
+def test_an_invalid_request_is_refused_with_its_reason(site: Site, topic: str, name: str) -> None:
     collection, content, status = NOT_ACCEPTED[name]
     with nothing_written(site):
         plain = site.ada.post(path_to(collection, topic), content)
@@ -165,7 +165,7 @@ def test_what_is_not_accepted_is_refused_with_its_reason(site: Site, topic: str,
         assert plain.json["errors"], "it says which field"
 
 
-def test_what_just_fits_is_accepted(site: Site) -> None:
+def test_a_request_at_the_limits_is_accepted(site: Site) -> None:
     topic = site.ada.topic("é" * 256)
     limit = "https://a.example/".ljust(2048, "x")
     just_fits = [
@@ -201,7 +201,7 @@ def test_another_media_type_is_refused(site: Site, headers: dict[str, str | None
     assert (answer.status, answer.problem) == (415, "unsupportedMediaType")
 
 
-def test_places_that_do_not_exist_are_not_found(site: Site, topic: str) -> None:
+def test_unknown_paths_are_not_found(site: Site, topic: str) -> None:
     foreign = site.ada.post(f"{TOPICS}/{site.ada.topic()}/messages", {"sender": "a", "content": "b"}).json["message"]
     thing = {"kind": "k", "value_json": {}, "dedupe_key": "nowhere"}
     with nothing_written(site):
@@ -238,7 +238,7 @@ def test_places_that_do_not_exist_are_not_found(site: Site, topic: str) -> None:
     ],
     ids=lambda query: query.replace("/", "-"),
 )  # fmt: skip
-def test_a_question_that_makes_no_sense_is_refused(site: Site, query: str) -> None:
+def test_an_invalid_query_is_refused(site: Site, query: str) -> None:
     answer = site.ada.get(f"/api/v1/{query}")
 
     assert (answer.status, answer.problem) == (400, "badRequest"), answer
@@ -249,7 +249,7 @@ def test_a_question_that_makes_no_sense_is_refused(site: Site, query: str) -> No
 
 
 def raw(site: Site, head: list[str], pieces: list[bytes]) -> HubResponse:
-    """What a hub answers to lines and bytes as they are."""
+    """Send raw lines and bytes, and return the response of the hub."""
     lines = [f"POST {TOPICS} HTTP/1.1", f"Host: 127.0.0.1:{site.port}", f"Authorization: Bearer {site.token}"]
     sent = "\r\n".join([*lines, "Content-Type: application/json", *head, "", ""]).encode()
     with closing(socket.create_connection(("127.0.0.1", site.port), SECONDS_MAX)) as connection:
@@ -266,7 +266,7 @@ def raw(site: Site, head: list[str], pieces: list[bytes]) -> HubResponse:
 
 
 @pytest.mark.parametrize("key", [[], ["Idempotency-Key: large"]], ids=["plain", "keyed"])
-def test_a_body_over_the_limit_is_refused_whether_its_length_is_announced_or_not(site: Site, key: list[str]) -> None:
+def test_a_body_over_the_limit_is_refused_with_and_without_a_content_length(site: Site, key: list[str]) -> None:
     chunk = b"10000\r\n" + b" " * 65_536 + b"\r\n"
     with nothing_written(site):
         announced = raw(site, [*key, f"Content-Length: {BODY_BYTES_MAX + 1}"], [])
@@ -276,7 +276,7 @@ def test_a_body_over_the_limit_is_refused_whether_its_length_is_announced_or_not
     assert (streamed.status, streamed.problem) == (413, "payloadTooLarge")
 
 
-def test_a_body_of_just_the_limit_is_read(site: Site) -> None:
+def test_a_body_at_the_limit_is_read(site: Site) -> None:
     title = json.dumps({"title": "large"}).encode()
 
     assert site.ada.post(TOPICS, data=title.ljust(BODY_BYTES_MAX)).status == 201
@@ -310,7 +310,7 @@ def test_a_key_stands_for_one_request(site: Site, topic: str) -> None:
     assert (two.status, two.problem) == (400, "badRequest")
 
 
-def test_two_who_use_the_same_key_do_not_see_each_others_answers(site: Site) -> None:
+def test_two_users_of_the_same_key_do_not_see_each_others_responses(site: Site) -> None:
     key = "the-same-key"
     adas = site.ada.post(TOPICS, {"title": "ada's"}, key=key)
     bobs = site.bob.post(TOPICS, {"title": "bob's"}, key=key)

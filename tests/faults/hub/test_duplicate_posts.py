@@ -1,4 +1,4 @@
-"""The same thing posted by many at once, across processes, is one row and one event."""
+"""The same thing posted concurrently by many clients, across processes, is one row and one event."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def all_at_once(site: Site, topic: str, contents: list[Any], key: Key) -> list[H
         pytest.param(lambda _: "one-key", {201: POSTS}, id="one-key-for-all"),
     ],
 )
-def test_fifty_identical_posts_at_once_are_one_row_and_one_event(
+def test_fifty_identical_concurrent_posts_are_one_row_and_one_event(
     site: Site, key: Key, statuses: dict[int, int], request: pytest.FixtureRequest
 ) -> None:
     topic = site.ada.topic(request.node.name)
@@ -76,7 +76,7 @@ def test_fifty_identical_posts_at_once_are_one_row_and_one_event(
         assert sum(not answer.replayed for answer in answers) == 1
 
 
-def test_posts_that_only_look_different_are_one_at_once_too(site: Site) -> None:
+def test_equivalent_concurrent_posts_are_one_row(site: Site) -> None:
     """No key and the empty key, the order of fields, and the spelling of a number."""
     topic = site.ada.topic()
     spellings = [
@@ -95,7 +95,7 @@ def test_posts_that_only_look_different_are_one_at_once_too(site: Site) -> None:
     assert [one["id"] for one in listed] == [there]
 
 
-def test_things_that_are_different_are_not_taken_for_one(site: Site) -> None:
+def test_different_attachments_are_not_taken_for_duplicates(site: Site) -> None:
     topic = site.ada.topic()
     other = site.ada.topic()
     path, elsewhere = (f"/api/v1/topics/{one}/attachments" for one in (topic, other))

@@ -1,4 +1,4 @@
-"""Whoever follows the log while it is written misses nothing and gets nothing twice, in the order of the ids."""
+"""Followers of the log during writes get every event once, in the order of the ids."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def somebody_elses_transaction(servers: Servers) -> Iterator[None]:
 
 
 def followed(site: Site, how: Append) -> tuple[list[int], dict[str, list[int]]]:
-    """What the log has behind its present end when eight writers are done, and what each kind of follower was given."""
+    """Return the new events of eight writers, and the events that each kind of follower received."""
     topic = site.ada.topic()
     start = written(site.database)["last event"]
     with ExitStack() as stack:
         followers = [stack.enter_context(kind(site.port, site.token, start)) for kind in KINDS]
         ids = write_all(site.database_url, topic, EVENTS_EACH, how)
-        # What comes last, in turn, is behind everything: a follower that has it has passed the others.
+        # The last event, appended in turn: a follower that has it has passed all others.
         last = site.ada.post("/api/v1/topics", {"title": "the last"}).json["event_id"]
         given = {type(follower).__name__: follower.wait_for(last) for follower in followers}
     log = [event_id for event_id in event_ids(site.database) if event_id > start]

@@ -1,4 +1,4 @@
-"""Whatever the hub's own description allows, and what it does not: never a 5xx, and every answer is as described."""
+"""Fuzzing with the hub's own OpenAPI document: never a 5xx, and every response is as described."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Described:
         document = schemathesis.openapi.from_url(f"{site.hub.url}/openapi.json").exclude(path=STREAM)
         self.operations: list[Any] = [operation(found) for found in document.get_all_operations()]
 
-    def ask(self, data: st.DataObject, mode: GenerationMode) -> tuple[Any, Any]:
+    def send_request(self, data: st.DataObject, mode: GenerationMode) -> tuple[Any, Any]:
         """One request to one operation, which gets an answer that is as described."""
         chosen = data.draw(st.sampled_from(self.operations), label="operation")
         case = data.draw(chosen.as_strategy(generation_mode=mode))
@@ -63,7 +63,7 @@ class Described:
 
 
 def operation(found: Any) -> Any:
-    """Or an error, if the description of one is no description."""
+    """Return the operation, or raise if the document describes it incorrectly."""
     return found.ok()
 
 
@@ -76,8 +76,8 @@ def described(request: pytest.FixtureRequest, sites: Sites) -> Iterator[Describe
 
 @fuzzed
 @given(data=st.data())
-def test_what_is_described_is_answered_as_described(described: Described, data: st.DataObject) -> None:
-    case, answer = described.ask(data, GenerationMode.POSITIVE)
+def test_a_described_request_gets_a_described_response(described: Described, data: st.DataObject) -> None:
+    case, answer = described.send_request(data, GenerationMode.POSITIVE)
 
     if answer.status_code >= 400 and case.method.upper() != "HEAD":
         assert json.loads(answer.content)["status"] == answer.status_code
@@ -85,12 +85,12 @@ def test_what_is_described_is_answered_as_described(described: Described, data: 
 
 @fuzzed
 @given(data=st.data())
-def test_what_is_not_described_is_refused_as_described(described: Described, data: st.DataObject) -> None:
+def test_an_undescribed_request_gets_a_described_refusal(described: Described, data: st.DataObject) -> None:
     database = described.site.database
     until(lambda: at_rest(database), "turns of earlier requests never end")
     before = written(database)
 
-    _, answer = described.ask(data, GenerationMode.NEGATIVE)
+    _, answer = described.send_request(data, GenerationMode.NEGATIVE)
 
     if answer.status_code >= 400:
         assert written(database) == before

@@ -1,4 +1,4 @@
-"""Inserts under fire: a worker that is killed behind the commit, and the mode that is switched under load."""
+"""Inserts under faults: a worker killed after the commit, and mode switches under load."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INSERT = "/db/insert"
 EACH = 60
 
 
-def test_an_insert_whose_worker_was_killed_behind_the_commit_is_answered_as_inserted(killable: Killable) -> None:
+def test_an_insert_whose_worker_was_killed_after_the_commit_is_reported_as_inserted(killable: Killable) -> None:
     ask = Caller(killable.hub.port)
     requests: list[tuple[str, object, str]] = [
         (INSERT, thought(1), "one"),
@@ -28,7 +28,7 @@ def test_an_insert_whose_worker_was_killed_behind_the_commit_is_answered_as_inse
 
     killable.kill_at("committed", requests)
     stranded = written(killable.database)
-    one, plain, batch = (ask.until_answered("POST", path, sent, key=key) for path, sent, key in requests)
+    one, plain, batch = (ask.request_until_final("POST", path, sent, key=key) for path, sent, key in requests)
     replayed = ask.post(INSERT, PLAIN, key="plain")
 
     assert (one.json["action"], plain.json["action"]) == ("inserted", "inserted")
@@ -44,7 +44,7 @@ def test_an_insert_whose_worker_was_killed_behind_the_commit_is_answered_as_inse
 
 
 @pytest.mark.xdist_group("hub-fire")
-def test_while_the_mode_is_switched_under_load_every_entry_is_where_its_answer_says(site: Site) -> None:
+def test_during_mode_switches_every_entry_is_where_its_response_says(site: Site) -> None:
     boss, over = site.caller("boss", "admin"), threading.Event()
     before = {schema: {str(row["id"]) for row in rows(site.database, schema)} for schema in SCHEMAS}
 

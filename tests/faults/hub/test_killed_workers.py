@@ -1,4 +1,4 @@
-"""Workers killed (SIGKILL) at the moments that matter: nothing is written twice, and no event is lost or repeated."""
+"""Workers killed (SIGKILL) at critical points: nothing is written twice, and no event is lost or repeated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def follow_both_workers(hub: RunningHub, stack: ExitStack) -> dict[int, list[Fol
     raise AssertionError("all followers are at one worker")
 
 
-def test_what_was_committed_when_its_worker_was_killed_is_there_once_for_everyone(killable: Killable) -> None:
+def test_a_commit_of_a_killed_worker_is_there_once_for_everyone(killable: Killable) -> None:
     """Before anyone is told, and before the answer is recorded; then after that, and before it is sent."""
     hub, database = killable.hub, killable.database
     ask = Caller(hub.port)
@@ -50,7 +50,7 @@ def test_what_was_committed_when_its_worker_was_killed_is_there_once_for_everyon
             killed = killable.kill_at(point, requests)
             stranded = written(database)
             with ThreadPoolExecutor(3) as threads:
-                asked = [threads.submit(ask.until_answered, "POST", *one[:2], key=one[2]) for one in requests]
+                asked = [threads.submit(ask.request_until_final, "POST", *one[:2], key=one[2]) for one in requests]
                 answers = [one.result(SECONDS_MAX) for one in asked]
 
             _check_one_each(database, before, answers, topic)
@@ -79,6 +79,6 @@ def _check_one_each(database: Database, before: dict[str, int], answers: list[Hu
     assert entities(database, "topic.created", made["topic"]["id"]) == [made["topic"]["id"]]
     assert entities(database, "topic.message_added", topic)[-1] == message["message"]["id"]
     assert entities(database, "topic.attachment_added", topic)[-1] == attachment["attachment"]["id"]
-    # A number may be left out: it was drawn by a run that was killed or began anew.
+    # An id may be missing: it belonged to a run that was killed or restarted.
     events = {made["event_id"], message["event_id"], attachment["event_id"]}
     assert events == {number for number in event_ids(database) if number > before["last event"]}

@@ -52,7 +52,7 @@ def titles(hub: Client) -> list[str]:
     return [topic["title"] for topic in hub.get(TOPICS).json()["topics"]]
 
 
-def test_requests_after_dropped_connections_are_answered_at_the_first_try(
+def test_requests_after_dropped_connections_succeed_at_the_first_attempt(
     hub: Client, url: str, ledger_url: str
 ) -> None:
     key = {"Idempotency-Key": "once"}
@@ -75,7 +75,7 @@ def test_requests_after_dropped_connections_are_answered_at_the_first_try(
     assert sorted(titles(hub)) == ["after", "before", "unkeyed"]
 
 
-def test_a_commit_whose_answer_was_lost_is_not_done_twice(
+def test_a_commit_whose_result_was_lost_is_not_repeated(
     url: str, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
     """The row carries the key of its request: the retry finds it."""

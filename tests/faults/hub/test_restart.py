@@ -14,7 +14,7 @@ from typing import Self
 import pytest
 from tests.backends import Servers
 from tests.faults.hub.followers import KINDS, SocketFollower
-from tests.faults.hub_database import event_ids, looking_into, written
+from tests.faults.hub_database import connected_to, event_ids, written
 from tests.hub.hub_process import running_hub, started_hub
 from tests.hub.raw_client import Caller, HubResponse, workers_of
 from tests.waiting import SECONDS_MAX
@@ -26,7 +26,7 @@ START_CPU_SECONDS_MAX = 2.0
 
 
 class Clients:
-    """Post messages, each with a key of its own, until told to stop; whoever is cut off asks again with the same key."""
+    """Post messages, each with its own key, until stopped; a disconnected client retries with the same key."""
 
     def __init__(self, ask: Caller, path: str) -> None:
         self._ask = ask
@@ -80,7 +80,7 @@ def location(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -
         yield data_dir, url, ["--database", url]
 
 
-def test_it_is_ready_soon_stops_under_load_in_order_and_misses_nothing_when_it_is_started_again(
+def test_it_is_ready_soon_stops_cleanly_under_load_and_misses_nothing_after_a_restart(
     location: tuple[Path, str, list[str]], record_property: Callable[[str, object], None]
 ) -> None:
     data_dir, url, args = location
@@ -106,9 +106,9 @@ def test_it_is_ready_soon_stops_under_load_in_order_and_misses_nothing_when_it_i
         again = stack.enter_context(running_hub(data_dir=data_dir, args=[*args, "--port", port]))
         check_that_a_second_is_refused(data_dir.parent / "second", port)
         answers = {
-            key: ask.until_answered("POST", path, message(key), key=key) for key in [*clients.first, *clients.cut]
+            key: ask.request_until_final("POST", path, message(key), key=key) for key in [*clients.first, *clients.cut]
         }
-        database = stack.enter_context(looking_into(url))
+        database = stack.enter_context(connected_to(url))
         last = written(database)["last event"]
         given = [follower.wait_for(last) for follower in followers]
 
@@ -130,7 +130,7 @@ def test_it_is_ready_soon_stops_under_load_in_order_and_misses_nothing_when_it_i
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has worked so far."""
+    """Return the CPU time of a process so far."""
     user, system = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 

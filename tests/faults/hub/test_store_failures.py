@@ -1,4 +1,4 @@
-"""What a hub says of a store that fails: the cause in the log, once; 503 where a retry helps, 500 where it does not."""
+"""A failing store: the cause is logged once; 503 if a retry helps, 500 if it does not."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_missing_bucket_is_not_retryable_and_named_once_in_the_log(
     assert "'nowhere'" in line
 
 
-def test_a_wrong_key_of_s3_is_not_retryable_and_not_shown(
+def test_a_wrong_s3_key_is_not_retryable_and_not_shown(
     s3_server: S3Server,
     tmp_path: Path,
     sqlite_template: Path,
@@ -96,7 +96,7 @@ def test_a_wrong_key_of_s3_is_not_retryable_and_not_shown(
     assert "hush" not in caplog.text
 
 
-def test_a_server_of_bytes_that_is_down_is_retryable(
+def test_a_blob_server_that_is_down_is_retryable(
     s3_server: S3Server, tmp_path: Path, sqlite_template: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with hub_with(tmp_path, sqlite_template, blobs=s3_server.fresh_url("http://127.0.0.1:9")) as hub:
@@ -130,7 +130,7 @@ def as_role(database_pool: DatabasePool) -> Iterator[tuple[str, psycopg.Connecti
         owner.execute(f"DROP ROLE {role}")
 
 
-def test_too_many_clients_of_the_database_are_named_in_the_log(
+def test_too_many_database_clients_are_named_in_the_log(
     as_role: tuple[str, psycopg.Connection, str],
     tmp_path: Path,
     sqlite_template: Path,

@@ -1,4 +1,4 @@
-"""Stores that fail under a running hub and come back: it says so, writes nothing by halves, and recovers by itself."""
+"""Stores that fail under a running hub and come back: it reports it, leaves no half writes, and recovers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from tests.faults.hub.conftest import Sites
 from tests.faults.hub.followers import SocketFollower, StreamFollower
-from tests.faults.hub_database import event_ids, looking_into, written
+from tests.faults.hub_database import connected_to, event_ids, written
 from tests.hub.hub_process import RunningHub, running_hub
 from tests.hub.raw_client import Caller, HubResponse, connections_by_worker
 from tests.hub.tasks_hub import form, left_over
@@ -48,7 +48,7 @@ def assert_unavailable(*answers: HubResponse) -> None:
 
 
 def limit_files(pid: int, most_bytes: int | None) -> None:
-    """No file of the process may grow beyond so many bytes: what a full disk does, without a disk."""
+    """Limit the file size of the process, which acts like a full disk."""
     most = resource.prlimit(pid, resource.RLIMIT_FSIZE)[1]
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (most if most_bytes is None else most_bytes, most))
 
@@ -61,12 +61,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningHub
         yield hub, data_dir
 
 
-def test_a_full_disk_is_told_writes_nothing_by_halves_and_is_forgotten_when_there_is_room(
+def test_a_full_disk_is_reported_leaves_no_half_writes_and_is_forgotten_when_there_is_room(
     files: tuple[RunningHub, Path],
 ) -> None:
     hub, data_dir = files
     with ExitStack() as stack:
-        database = stack.enter_context(looking_into(f"sqlite:///{data_dir}/hub.db"))
+        database = stack.enter_context(connected_to(f"sqlite:///{data_dir}/hub.db"))
         ask = Caller(hub.port)
         topic = ask.topic()
         kept = ask.post(TOPICS, {"title": "kept"}, key="kept")
@@ -85,7 +85,7 @@ def test_a_full_disk_is_told_writes_nothing_by_halves_and_is_forgotten_when_ther
         meanwhile = written(database)
         health = integrity(data_dir / "hub.db"), integrity(data_dir / "ledger.db")
         limit_files(hub.process.pid, None)
-        late = ask.until_answered("POST", f"{TOPICS}/{topic}/messages", message, key="no-room")
+        late = ask.request_until_final("POST", f"{TOPICS}/{topic}/messages", message, key="no-room")
         again = ask.post(f"{TOPICS}/{topic}/messages", message, key="no-room")
 
         assert_unavailable(*refused)
@@ -99,7 +99,7 @@ def test_a_full_disk_is_told_writes_nothing_by_halves_and_is_forgotten_when_ther
             assert follower.sessions == 1, "it was never cut off"
 
 
-def test_an_upload_that_finds_no_room_is_told_so_leaves_nothing_and_works_when_there_is_some(
+def test_an_upload_on_a_full_disk_is_refused_leaves_nothing_and_works_when_there_is_room(
     files: tuple[RunningHub, Path],
 ) -> None:
     hub, data_dir = files
@@ -132,7 +132,7 @@ def integrity(file: Path) -> str:
         return str(db.execute("PRAGMA integrity_check").fetchone()[0])
 
 
-def test_a_database_and_a_ledger_that_stop_and_come_back(tmp_path: Path) -> None:
+def test_a_database_and_a_ledger_may_stop_and_come_back(tmp_path: Path) -> None:
     """First the ledger alone: only requests with a key need it. Then the database, too."""
     with ExitStack() as stack:
         postgres, redis = stack.enter_context(PostgresServer()), stack.enter_context(RedisServer())
@@ -168,7 +168,8 @@ def test_a_database_and_a_ledger_that_stop_and_come_back(tmp_path: Path) -> None
         redis.start()
         until(lambda: ask.get("/readyz").status == 200, "it never got ready again")
         answers = {
-            key: ask.until_answered("POST", path, {"sender": "a", "content": key}, key=key) for key in ("keyed", "down")
+            key: ask.request_until_final("POST", path, {"sender": "a", "content": key}, key=key)
+            for key in ("keyed", "down")
         }
 
         assert unkeyed.status == 201
@@ -179,7 +180,7 @@ def test_a_database_and_a_ledger_that_stop_and_come_back(tmp_path: Path) -> None
         assert_unavailable(*refused, *down)
         assert [answer.status for answer in answers.values()] == [201, 201]
         assert ask.post(TOPICS, {"title": "kept"}, key="kept").body == kept.body
-        with looking_into(url) as database:
+        with connected_to(url) as database:
             assert written(database)["messages"] == 3, "what was refused was not written"
             for follower in followers:
                 assert follower.wait_for(answers["down"].json["event_id"]) == event_ids(database)
@@ -188,7 +189,7 @@ def test_a_database_and_a_ledger_that_stop_and_come_back(tmp_path: Path) -> None
 
 
 def in_progress(ledger: Path) -> int:
-    """How many keys are being worked on."""
+    """Return the number of keys in progress."""
     with closing(sqlite3.connect(ledger)) as db:
         counted = "SELECT count(*) FROM platform_idempotency_keys WHERE status = 'in_progress'"
         return int(db.execute(counted).fetchone()[0])
@@ -203,7 +204,7 @@ def write_locked(file: Path) -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
-def test_while_somebody_else_holds_the_file_writers_wait_and_readers_do_not(files: tuple[RunningHub, Path]) -> None:
+def test_while_another_process_locks_the_file_writers_wait_and_readers_do_not(files: tuple[RunningHub, Path]) -> None:
     hub, data_dir = files
     with ExitStack() as stack:
         ask = Caller(hub.port)
@@ -232,7 +233,7 @@ def test_while_somebody_else_holds_the_file_writers_wait_and_readers_do_not(file
 
 
 @pytest.mark.xdist_group("hub-fire")
-def test_while_somebody_else_holds_the_lock_of_the_log_writers_wait_and_readers_do_not(sites: Sites) -> None:
+def test_while_another_process_locks_the_event_log_writers_wait_and_readers_do_not(sites: Sites) -> None:
     """A process that stands still in the middle of a commit holds up all who write, and nobody else."""
     site = sites["postgresql"]
     path = f"{TOPICS}/{site.ada.topic()}/messages"
@@ -261,7 +262,7 @@ def test_while_somebody_else_holds_the_lock_of_the_log_writers_wait_and_readers_
 
 
 @pytest.mark.xdist_group("hub-fire")
-def test_no_worker_has_files_of_the_data_folder_mapped_that_a_full_disk_could_end_it_by(sites: Sites) -> None:
+def test_no_worker_maps_files_of_the_data_folder_that_a_full_disk_could_crash_it_with(sites: Sites) -> None:
     """A page of a mapped file that finds no room on the disk is not an error but the end of the process (SIGBUS).
     SQLite makes sure of the room of its own before it touches it.
     """

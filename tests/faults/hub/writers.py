@@ -28,7 +28,7 @@ Append = Callable[[Transaction, NewEvent], int]
 
 
 def append_in_turn(tx: Transaction, event: NewEvent) -> int:
-    """As the hub appends."""
+    """Append in order, as the hub does."""
     (event_id,) = append(tx, [event])
     return event_id
 
@@ -53,7 +53,7 @@ def append_out_of_turn(tx: Transaction, event: NewEvent) -> int:
 def write_all(
     url: str, topic: str, each: int, how: Append = append_in_turn, seed: int = 0, over: threading.Event | None = None
 ) -> list[int]:
-    """Let the writers write so many messages each, or until it is over; gives the ids of the events, in no order."""
+    """Run the writers for this many messages each, or until stopped; return the ids of the events, unordered."""
     over = over or threading.Event()
     with ThreadPoolExecutor(WRITERS) as threads:
         done = threads.map(

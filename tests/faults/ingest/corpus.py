@@ -15,7 +15,7 @@ _SHARES = (("thread", 30), ("newsletter", 25), ("thought", 30), ("edited", 5), (
 
 
 def messages(count: int) -> list[dict[str, Any]]:
-    """So many messages, each in a form that the hub takes, as lines of JSON. The same for every call."""
+    """Return this many messages in forms that the hub accepts, as JSON lines; the same ones in every call."""
     chance = random.Random(count)
     kinds = [kind for kind, share in _SHARES for _ in range(share)]
     return [_message(number, chance.choice(kinds), chance) for number in range(count)]

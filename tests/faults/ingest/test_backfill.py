@@ -69,8 +69,9 @@ class BackfillDatabase:
             return int(tx.execute(text("SELECT count(*) FROM events")).scalar_one())
 
     def state(self) -> dict[tuple[object, ...], Any]:
-        """What does not depend on the order of arrival: of what is skipped, the first that came is kept, whichever it
-        was; and of entries with the same text only one has it as a hint.
+        """Return the part of the table that does not depend on the order of arrival.
+
+        Of skipped duplicates, the first to arrive is stored; of entries with the same text, only one has it as a hint.
         """
         with self.database.read() as tx:
             everything = text(f"SELECT {', '.join(COLUMNS)} FROM {self._table}")  # noqa: S608  # ours
@@ -102,7 +103,7 @@ def target(database_url: str, tmp_path: Path) -> Iterator[BackfillDatabase]:
 
 @pytest.fixture(scope="module")
 def once(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[object, ...], Any]:
-    """What one run makes of the archive."""
+    """The state after a single run over the archive."""
     folder = tmp_path_factory.mktemp("once")
     url = f"sqlite:///{folder}/hub.db"
     with closing(open_database(url)) as database:
@@ -112,7 +113,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[object, ...], A
         return target.state()
 
 
-def test_two_backfills_at_once_in_other_orders_end_as_one(
+def test_two_concurrent_backfills_in_other_orders_give_the_same_result_as_one(
     target: BackfillDatabase, once: dict[tuple[object, ...], Any], tmp_path: Path
 ) -> None:
     sent = messages(COUNT)
@@ -131,7 +132,7 @@ def test_two_backfills_at_once_in_other_orders_end_as_one(
     assert target.state() == once
 
 
-def test_a_backfill_that_is_killed_goes_on_and_ends_as_one(
+def test_a_killed_backfill_continues_and_gives_the_same_result_as_one(
     target: BackfillDatabase, once: dict[tuple[object, ...], Any], tmp_path: Path
 ) -> None:
     archive = write(tmp_path / "a.jsonl", messages(COUNT), 4)

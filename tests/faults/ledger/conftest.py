@@ -3,7 +3,7 @@
 killed after the effect, before the record   tests/faults/processes/test_killed_holder.py, and every boundary below
 eight processes race for one key             tests/faults/processes/test_races.py, and threads and tasks in test_races.py
 holder frozen past its lease                 tests/faults/processes/test_frozen_holder.py, and by pinned time in test_late_holder.py
-same key, other arguments                    test_other_arguments.py
+same key, other arguments                    test_key_reuse.py
 raises after its work, interrupted           test_interrupted_effects.py, test_cancelled_callers.py
 result cannot be kept                        test_unstorable_results.py
 result types                                 test_result_types.py

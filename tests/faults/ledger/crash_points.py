@@ -52,7 +52,7 @@ def life(store: Store, boundaries: Boundaries, *, others_are_dead: bool, wait_se
 
 @dataclass
 class History:
-    """What became of one key, as the world outside sees it."""
+    """The history of one key, as seen from outside."""
 
     events: list[str] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
@@ -67,7 +67,7 @@ class History:
 
     @contextmanager
     def recording(self, boundaries: Boundaries) -> Iterator[None]:
-        """Note how a call ended. What a crashed life was about to return, nobody hears."""
+        """Record how a call ended. The result of a crashed life is not seen by any caller."""
         try:
             yield
         except errors.OncewardError as error:
@@ -88,7 +88,7 @@ def every_crash(live: Callable[[str, list[Boundaries]], None]) -> None:
 
 
 def every_two_crashes(live: Callable[[str, list[Boundaries]], None]) -> None:
-    """As `every_crash`, with the recovery ended at each of its own boundaries as well."""
+    """Like `every_crash`, but the recovery also ends at each of its own boundaries."""
     for first in itertools.count():
         for second in itertools.count():
             lives = [Boundaries(first), Boundaries(second), Boundaries(), Boundaries()]

@@ -1,4 +1,4 @@
-"""A store that tells a test each time it is about to be asked and each time it was."""
+"""A store that calls a hook before and after every call."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ObservedStore:
         return self._inner.purge(limit)
 
     def bind(self, connection: object) -> BoundConnection:
-        """Not watched: what is bound is asked by the caller's own connection."""
+        """Bind without observation: a bound transaction uses the caller's own connection."""
         if not isinstance(self._inner, Bindable):
             raise TypeError(f"{self._inner!r} cannot be bound to a transaction")
         return self._inner.bind(connection)

@@ -1,5 +1,5 @@
-"""A task is cancelled, or a thread interrupted, at each point on its way. What was not run stays free; what was run is
-recorded or in doubt; nothing runs twice unasked.
+"""A task is cancelled, or a thread interrupted, at every point. An effect that did not run leaves its key free; one
+that ran is recorded or in doubt; none runs twice by accident.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ effects = pytest.mark.parametrize("effect", ["idempotent", "irreversible"])
 
 @effects
 @pytest.mark.parametrize("point", ["before begin", "after begin"])
-def test_a_caller_cancelled_while_it_asks_for_the_key_leaves_it_free(
+def test_a_caller_cancelled_during_its_begin_leaves_the_key_free(
     open_blocked: Callable[[str], tuple[Ledger, BlockedPoint]], effect: EffectClass, point: str
 ) -> None:
     (ledger, blocked), work = open_blocked(point), Work()
@@ -90,7 +90,7 @@ def test_a_caller_cancelled_while_it_asks_for_the_key_leaves_it_free(
 
 
 @effects
-def test_a_caller_cancelled_between_the_answer_and_its_own_next_step_leaves_the_key_free(
+def test_a_caller_cancelled_after_the_result_of_its_begin_leaves_the_key_free(
     open_blocked: Callable[[str], tuple[Ledger, BlockedPoint]], effect: EffectClass
 ) -> None:
     (ledger, _), work = open_blocked("never"), Work()
@@ -110,7 +110,7 @@ def test_a_caller_cancelled_between_the_answer_and_its_own_next_step_leaves_the_
 
 
 @effects
-def test_a_caller_cancelled_while_its_large_result_is_kept_leaves_the_key_settled(
+def test_a_caller_cancelled_while_its_large_result_is_stored_leaves_the_key_settled(
     open_blocked: Callable[[str], tuple[Ledger, BlockedPoint]], effect: EffectClass
 ) -> None:
     """The effect happened, and that is recorded; only its value is lost."""
@@ -156,7 +156,7 @@ def test_an_irreversible_effect_cancelled_in_the_middle_is_in_doubt(ledger: Ledg
 
 @effects
 @pytest.mark.parametrize("point", ["before settle", "after settle"])
-def test_what_was_done_is_recorded_even_if_the_caller_is_cancelled_meanwhile(
+def test_a_finished_effect_is_recorded_even_if_the_caller_is_cancelled(
     open_blocked: Callable[[str], tuple[Ledger, BlockedPoint]], effect: EffectClass, point: str
 ) -> None:
     (ledger, blocked), work = open_blocked(point), Work()
@@ -188,7 +188,7 @@ def test_a_caller_cancelled_while_it_records_a_doubt_has_recorded_it(
     assert work.runs == 1
 
 
-def test_a_caller_cancelled_while_it_waits_for_another_changes_nothing(ledger: Ledger) -> None:
+def test_cancelling_a_waiting_caller_changes_nothing(ledger: Ledger) -> None:
     started, go_on = asyncio.Event(), asyncio.Event()
 
     async def work() -> str:
@@ -226,7 +226,7 @@ class Interrupt:
 
 @pytest.fixture(autouse=True)
 def ctrl_c() -> Iterator[None]:
-    """As an ordinary program has it; a worker of the test runner may not."""
+    """Restore the default handler of an ordinary program; a worker of the test runner may have another."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -248,7 +248,7 @@ def open_interrupted(make_store: Opener, clock: PinnedClock) -> Iterator[Callabl
 
 @effects
 @pytest.mark.parametrize("point", ["before begin", "after begin"])
-def test_a_thread_interrupted_while_it_asks_for_the_key_leaves_it_free(
+def test_a_thread_interrupted_during_its_begin_leaves_the_key_free(
     open_interrupted: Callable[[str], Ledger], effect: EffectClass, point: str
 ) -> None:
     ledger, runs = open_interrupted(point), []
@@ -262,7 +262,7 @@ def test_a_thread_interrupted_while_it_asks_for_the_key_leaves_it_free(
 
 @effects
 @pytest.mark.parametrize("point", ["before settle", "after settle"])
-def test_what_was_done_is_recorded_even_if_its_thread_is_interrupted_meanwhile(
+def test_a_finished_effect_is_recorded_even_if_its_thread_is_interrupted(
     open_interrupted: Callable[[str], Ledger], effect: EffectClass, point: str
 ) -> None:
     ledger, runs = open_interrupted(point), []

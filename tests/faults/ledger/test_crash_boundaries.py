@@ -21,7 +21,7 @@ LARGE = "x" * 100_000
 
 @dataclass(frozen=True)
 class Scenario:
-    """What kind of effect it is and how it ends when nothing crashes."""
+    """The class of an effect, and its result if nothing crashes."""
 
     effect: EffectClass
     large: bool = False
@@ -30,7 +30,7 @@ class Scenario:
     def __str__(self) -> str:
         return f"{self.effect}{', large result' * self.large}{', raises' * self.raises}"
 
-    def ask(self, ledger: Ledger, key: str, boundaries: Boundaries, history: History) -> None:
+    def call(self, ledger: Ledger, key: str, boundaries: Boundaries, history: History) -> None:
         def effect() -> str:
             boundaries("before effect")
             history.events.append("effect")
@@ -66,7 +66,7 @@ deaths = pytest.mark.parametrize("others_are_dead", [True, False], ids=["proved 
 
 @deaths
 @scenarios
-def test_no_crash_breaks_the_promises(
+def test_no_crash_breaks_the_guarantees(
     make_store: Opener, clock: PinnedClock, scenario: Scenario, others_are_dead: bool
 ) -> None:
     every_crash(lives_of(scenario, make_store(clock), clock, others_are_dead=others_are_dead))
@@ -74,7 +74,7 @@ def test_no_crash_breaks_the_promises(
 
 @deaths
 @scenarios
-def test_no_crash_of_the_recovery_breaks_the_promises(scenario: Scenario, others_are_dead: bool) -> None:
+def test_no_crash_of_the_recovery_breaks_the_guarantees(scenario: Scenario, others_are_dead: bool) -> None:
     """In memory alone: the contract holds the others equal to it, and there are many pairs of boundaries."""
     clock = PinnedClock()
 
@@ -88,7 +88,7 @@ def lives_of(
         history = History()
         for boundaries in lives:
             with life(store, boundaries, others_are_dead=others_are_dead) as ledger:
-                scenario.ask(ledger, key, boundaries, history)
+                scenario.call(ledger, key, boundaries, history)
             if not others_are_dead:
                 clock.advance(ledger.lease_seconds)
         check(scenario, key, lives, history)
@@ -137,12 +137,12 @@ UNDO = [*CLAIM, "before undo", "after undo", *SETTLE]
         )
     ],
 )
-def test_the_boundaries_of_an_undisturbed_run_are_all_there_are(
+def test_an_undisturbed_run_passes_exactly_these_boundaries(
     make_store: Opener, clock: PinnedClock, scenario: Scenario, expected: list[str]
 ) -> None:
     boundaries = Boundaries()
 
     with life(make_store(clock), boundaries, others_are_dead=False) as ledger:
-        scenario.ask(ledger, "order 1", boundaries, History())
+        scenario.call(ledger, "order 1", boundaries, History())
 
     assert boundaries.passed == expected

@@ -87,16 +87,14 @@ def test_a_late_result_that_is_large_ends_the_doubt_without_its_value(
         other.blocking.run("order 1", lambda: "second", effect="irreversible")
 
 
-def test_a_late_holder_whom_nobody_missed_settles_as_if_nothing_had_been(
-    open_ledger: OpenLedger, clock: PinnedClock
-) -> None:
+def test_a_late_holder_that_was_not_replaced_settles_normally(open_ledger: OpenLedger, clock: PinnedClock) -> None:
     with late_holder(open_ledger(), clock, "irreversible") as finish:
         assert finish().result() == "late"
 
     assert open_ledger().blocking.run("order 1", lambda: "second", effect="irreversible") == "late"
 
 
-def test_a_late_holder_waits_for_the_one_who_took_over(open_ledger: OpenLedger, clock: PinnedClock) -> None:
+def test_a_late_holder_waits_for_the_caller_that_took_over(open_ledger: OpenLedger, clock: PinnedClock) -> None:
     other = open_ledger()
 
     with late_holder(open_ledger(), clock, "idempotent") as finish:
@@ -111,7 +109,7 @@ def test_a_late_holder_waits_for_the_one_who_took_over(open_ledger: OpenLedger, 
     assert taken_over == late == "taken over"
 
 
-def test_a_late_holder_cannot_use_the_verdict_of_an_operator_for_its_own_result(
+def test_a_late_holder_does_not_take_an_operators_verdict_for_its_own_result(
     open_ledger: OpenLedger, clock: PinnedClock
 ) -> None:
     other = open_ledger()

@@ -1,4 +1,4 @@
-"""The store's answer is lost after the write was applied, or the request before it: no second effect, no false conflict."""
+"""A write, or its result, is lost: no second effect, no false conflict."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Shop:
         if options["effect"] == "compensatable":
             self._options["undo"] = self._undo
 
-    def ask(self, ledger: Ledger, key: str) -> str:
+    def call(self, ledger: Ledger, key: str) -> str:
         try:
             return str(ledger.blocking.run(key, self._work, **self._options))
         except ZeroDivisionError:
@@ -85,26 +85,26 @@ kinds = pytest.mark.parametrize("make_shop", KINDS.values(), ids=KINDS)
 
 
 @kinds
-def test_whatever_is_lost_the_caller_sees_what_an_undisturbed_one_sees(
+def test_losing_a_write_or_its_result_does_not_change_what_the_caller_sees(
     store: Store, make_shop: Callable[[], Shop]
 ) -> None:
     lose_each_in_turn(store, make_shop, times=1)
 
 
 @kinds
-def test_what_is_lost_again_when_it_is_repeated_changes_nothing_either(make_shop: Callable[[], Shop]) -> None:
+def test_losing_the_repeated_write_as_well_does_not_change_what_the_caller_sees(make_shop: Callable[[], Shop]) -> None:
     lose_each_in_turn(MemoryStore(), make_shop, times=3)
 
 
 def lose_each_in_turn(store: Store, make_shop: Callable[[], Shop], times: int) -> None:
     undisturbed = make_shop()
-    expected = [undisturbed.ask(Ledger(store), "undisturbed") for _ in range(2)]
+    expected = [undisturbed.call(Ledger(store), "undisturbed") for _ in range(2)]
     for number in itertools.count():
         losses, shop = Losses(number, times), make_shop()
         ledger = Ledger(ObservedStore(store, losses))
-        first, again = shop.ask(ledger, f"loss {number}"), shop.ask(ledger, f"loss {number}")
+        first, again = shop.call(ledger, f"loss {number}"), shop.call(ledger, f"loss {number}")
         while again == "store-unavailable" and losses.lost[0].endswith("chunks"):
-            again = shop.ask(ledger, f"loss {number}")  # a look is not repeated for the caller
+            again = shop.call(ledger, f"loss {number}")  # a look is not repeated for the caller
         ledger.close()
         if not losses.lost:
             break
@@ -115,7 +115,7 @@ def lose_each_in_turn(store: Store, make_shop: Callable[[], Shop], times: int) -
 
 
 @pytest.mark.parametrize("point", ["before", "after"])
-def test_a_store_that_never_answers_ends_in_unavailable_and_runs_nothing_it_did_not_grant(
+def test_a_store_that_never_responds_is_unavailable_and_no_unclaimed_effect_runs(
     store: Store, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
     monkeypatch.setattr("onceward.ledger.ledger.BEGIN_SECONDS", 0.1)
@@ -126,14 +126,14 @@ def test_a_store_that_never_answers_ends_in_unavailable_and_runs_nothing_it_did_
             raise errors.StoreUnavailable(f"lost {name}")
 
     ledger = Ledger(ObservedStore(store, hook))
-    result = shop.ask(ledger, "order 1")
+    result = shop.call(ledger, "order 1")
     ledger.close()
 
     assert result == "store-unavailable"
     assert shop.runs == 0
 
 
-def test_a_settle_whose_answers_are_all_lost_is_recorded_all_the_same(store: Store) -> None:
+def test_a_settle_whose_results_are_all_lost_is_still_recorded(store: Store) -> None:
     shop = Shop(effect="irreversible")
 
     def hook(name: str) -> None:
@@ -141,9 +141,9 @@ def test_a_settle_whose_answers_are_all_lost_is_recorded_all_the_same(store: Sto
             raise errors.StoreUnavailable(f"lost {name}")
 
     ledger = Ledger(ObservedStore(store, hook), lease_seconds=0.1)
-    first = shop.ask(ledger, "order 1")
+    first = shop.call(ledger, "order 1")
     ledger.close()
 
     assert first == "store-unavailable"
-    assert shop.ask(Ledger(store), "order 1") == "run 1"
+    assert shop.call(Ledger(store), "order 1") == "run 1"
     assert shop.runs == 1

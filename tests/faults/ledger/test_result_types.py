@@ -1,4 +1,4 @@
-"""What is replayed equals what was returned, with its type."""
+"""A replayed result equals the original, with its type."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_a_bound_effect_happens_exactly_once(make_store: Opener, clock: PinnedCl
     store, shop = make_store(clock), Shop(make_store.url)
     passed: list[str] = []
 
-    def ask(ledger: Ledger, key: str, boundaries: Boundaries, history: History) -> None:
+    def call(ledger: Ledger, key: str, boundaries: Boundaries, history: History) -> None:
         def effect() -> str:
             history.events.append("effect")
             return shop.pay(key, f"run {history.runs}", boundaries)
@@ -73,7 +73,7 @@ def test_a_bound_effect_happens_exactly_once(make_store: Opener, clock: PinnedCl
         for boundaries in lives:
             # The server notices a moment later that a connection is gone; until then its transaction is open.
             with life(store, boundaries, others_are_dead=others_are_dead, wait_seconds=10.0) as ledger:
-                ask(ledger, key, boundaries, history)
+                call(ledger, key, boundaries, history)
             assert len(shop.payments(key)) <= 1, f"{key}: {history}"
             if not others_are_dead:
                 clock.advance(ledger.lease_seconds)

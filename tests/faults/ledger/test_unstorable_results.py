@@ -1,4 +1,4 @@
-"""The effect happened and its result cannot be kept: it counts as done, is never stuck and never runs again."""
+"""Results that cannot be stored: the effect counts as done, is never stuck and never runs again."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_result_over_the_limit_settles_the_key_without_it(ledger: Ledger, effe
     assert runs == [1]
 
 
-def test_a_result_that_would_be_endless_when_it_is_written_settles_the_key_without_it(ledger: Ledger) -> None:
+def test_a_result_that_would_be_endless_when_written_settles_the_key_without_it(ledger: Ledger) -> None:
     value: list[object] = []
     for _ in range(60):
         value = [value, value]
@@ -78,7 +78,7 @@ def test_a_result_that_would_be_endless_when_it_is_written_settles_the_key_witho
         ledger.blocking.run("order 1", lambda: value, effect="irreversible")
 
 
-def test_a_result_that_holds_itself_settles_the_key_without_it(ledger: Ledger) -> None:
+def test_a_result_that_contains_itself_settles_the_key_without_it(ledger: Ledger) -> None:
     value: list[object] = []
     value.append(value)
 
@@ -89,7 +89,7 @@ def test_a_result_that_holds_itself_settles_the_key_without_it(ledger: Ledger) -
 
 
 @pytest.mark.parametrize("size", [64 * 1024 - 3, 64 * 1024 - 2, 64 * 1024 - 1, 200_000, 3 * 1024 * 1024])
-def test_a_large_result_is_kept_whole(ledger: Ledger, size: int) -> None:
+def test_a_large_result_is_stored_completely(ledger: Ledger, size: int) -> None:
     value = ("0123456789abcdef" * (size // 16 + 1))[:size]
 
     first = ledger.blocking.run("order 1", lambda: value, effect="irreversible")
@@ -98,7 +98,7 @@ def test_a_large_result_is_kept_whole(ledger: Ledger, size: int) -> None:
     assert first == second == value
 
 
-def test_racing_callers_of_an_effect_with_an_unkeepable_result_are_told_and_none_is_stuck(ledger: Ledger) -> None:
+def test_racing_callers_of_an_effect_with_an_unstorable_result_all_return(ledger: Ledger) -> None:
     started, go_on = threading.Event(), threading.Event()
     caught: list[str] = []
 

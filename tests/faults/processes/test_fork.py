@@ -22,7 +22,7 @@ def test_parent_and_children_share_the_store_after_a_fork(
     assert effects.counts() == {"before": 1, "shared": 1} | {f"child {number}": 1 for number in range(CHILDREN)}
 
 
-def test_a_parent_that_closes_its_ledger_takes_nothing_from_its_child(
+def test_a_parent_that_closes_its_ledger_does_not_affect_its_child(
     store_url: str, caller: Caller, effects: Effects, start_worker: StartWorker
 ) -> None:
     worker = start_worker()
@@ -37,7 +37,7 @@ def test_a_parent_that_closes_its_ledger_takes_nothing_from_its_child(
     assert effects.counts() == {"before": 1, "child, before": 1, "child, after": 1}
 
 
-def test_a_forked_child_starts_with_an_empty_memory_of_its_own(effects: Effects, start_worker: StartWorker) -> None:
+def test_a_forked_child_has_its_own_empty_memory_store(effects: Effects, start_worker: StartWorker) -> None:
     results, codes = fork(start_worker(), "memory:")
 
     assert codes == [0] * CHILDREN

@@ -12,7 +12,7 @@ from onceward import errors
 StartWorker = Callable[..., WorkerProcess]
 
 
-def test_a_thawed_holder_returns_the_outcome_of_the_one_who_took_over(
+def test_a_thawed_holder_returns_the_outcome_of_the_caller_that_took_over(
     store_url: str, caller: Caller, effects: Effects, start_worker: StartWorker
 ) -> None:
     worker = start_worker()
@@ -50,7 +50,7 @@ def test_the_late_receipt_of_a_thawed_holder_ends_the_doubt(
     assert effects.counts() == {"order 1": 1}
 
 
-def test_a_holder_that_wakes_before_anyone_asked_keeps_its_claim(
+def test_a_holder_that_wakes_before_another_caller_asks_keeps_its_claim(
     store_url: str, caller: Caller, effects: Effects, start_worker: StartWorker
 ) -> None:
     worker = start_worker()

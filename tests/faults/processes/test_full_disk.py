@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.faults.worker_process import Effects, WorkerProcess
 
 
-def test_a_full_disk_is_told_writes_nothing_by_halves_and_is_forgotten_when_there_is_room(
+def test_a_full_disk_is_reported_leaves_no_half_writes_and_is_forgotten_when_there_is_room(
     tmp_path: Path, effects: Effects, start_worker: Callable[..., WorkerProcess]
 ) -> None:
     worker, url = start_worker(), f"sqlite:///{tmp_path}/ledger.db"

@@ -1,4 +1,4 @@
-"""kill -9 after the effect, before its record: whoever asks next finds out what that means."""
+"""kill -9 between the effect and its record: the effect class decides what the next caller finds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_repeatable_effect_runs_again_once_and_has_one_outcome(
 
 
 @at_once_and_after_the_lease
-def test_an_irreversible_effect_is_in_doubt_every_time_and_never_repeated(
+def test_an_irreversible_effect_is_in_doubt_for_every_caller_and_never_repeated(
     store_url: str, effects: Effects, start_worker: StartWorker, machine: str, lease: float
 ) -> None:
     worker = start_worker(machine)

@@ -1,4 +1,4 @@
-"""Eight processes that want the same thing at the same moment."""
+"""Eight processes race for the same key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def eight(fork_server: ForkServer, effects: Effects) -> Iterator[list[WorkerProc
         worker.close()
 
 
-def test_one_effect_and_eight_equal_results(store_url: str, eight: list[WorkerProcess], effects: Effects) -> None:
+def test_eight_processes_share_one_effect_and_its_result(
+    store_url: str, eight: list[WorkerProcess], effects: Effects
+) -> None:
     keys = [(f"{store_url} {number}", "irreversible") for number in range(25)]
 
     with WorkerPool() as pool:
@@ -42,7 +44,7 @@ def test_one_effect_and_eight_equal_results(store_url: str, eight: list[WorkerPr
     assert [counts[key] for key, _ in keys] == [1] * len(keys)
 
 
-def test_eight_processes_may_open_an_empty_store_at_once(
+def test_eight_processes_may_open_an_empty_store_concurrently(
     new_url: Callable[[], str], eight: list[WorkerProcess], effects: Effects
 ) -> None:
     for _ in range(5):

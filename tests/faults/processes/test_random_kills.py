@@ -44,7 +44,7 @@ def test_killed_workers_leave_one_outcome_and_no_second_irreversible_effect(
 
 
 def _killer(after: int) -> Callable[[WorkerProcess], bool]:
-    """Kills a worker that has given so many answers; it is somewhere in the next ones by then."""
+    """Return a hook that kills a worker after this many results, while it works on the next ones."""
     left = after
 
     def then(worker: WorkerProcess) -> bool:

@@ -46,14 +46,14 @@ def check(pool: WorkerPool, effects: Effects) -> None:
     assert effects.counts() == {key: 1 for key, _ in KEYS}
 
 
-def test_a_restarted_postgresql_loses_and_repeats_nothing(effects: Effects, start_worker: StartWorker) -> None:
+def test_a_restarted_postgresql_loses_nothing_and_repeats_nothing(effects: Effects, start_worker: StartWorker) -> None:
     with PostgresServer() as server:
         pool = put_under_load_and_restart(server, server.create_database(), start_worker)
 
     check(pool, effects)
 
 
-def test_a_redis_that_was_killed_and_restarted_loses_and_repeats_nothing(
+def test_a_killed_and_restarted_redis_loses_nothing_and_repeats_nothing(
     effects: Effects, start_worker: StartWorker
 ) -> None:
     with RedisServer(durable=True) as server:
@@ -63,7 +63,7 @@ def test_a_redis_that_was_killed_and_restarted_loses_and_repeats_nothing(
 
 
 @pytest.mark.parametrize("through", ["once", "loop"])
-def test_a_server_that_is_away_while_the_effect_runs_is_told_of_it_afterwards(
+def test_a_server_that_is_down_during_the_effect_gets_its_outcome_afterwards(
     effects: Effects, start_worker: StartWorker, through: str
 ) -> None:
     worker = start_worker()

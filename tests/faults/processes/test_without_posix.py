@@ -9,7 +9,7 @@ from pathlib import Path
 PROGRAM = Path(__file__).parent / "without_posix.py"
 
 
-def test_ledger_middleware_client_and_tools_work_without_what_only_posix_has(tmp_path: Path) -> None:
+def test_ledger_middleware_client_and_tools_work_without_posix(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, PROGRAM, tmp_path], capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60
     )

@@ -46,7 +46,7 @@ def _without_proc(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _socketpair(*_: object) -> tuple[socket.socket, socket.socket]:
-    """As Python has it where there are no UNIX sockets."""
+    """`socketpair` as Python implements it without UNIX sockets."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         one = socket.create_connection(listener.getsockname())
         return one, listener.accept()[0]

@@ -1,4 +1,4 @@
-"""Several workers under load at once, and what they reported."""
+"""Several workers under load, and their reports."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WorkerPool:
             reader.result()
 
     def values(self) -> dict[str, set[str]]:
-        """What was answered, by key."""
+        """Return the results by key."""
         found: dict[str, set[str]] = {}
         for result in self.results:
             if "value" in result:

@@ -1,4 +1,4 @@
-"""Uploaders of the same contents, in processes of their own, against a collection that never rests."""
+"""Uploaders of the same contents in separate processes, against gc in a loop."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def collect(attachment_store: AttachmentStore, figures: Figures) -> None:
 
 
 def collect_bytes_first(attachment_store: AttachmentStore, figures: Figures) -> None:
-    """As it is often sketched: the bytes, then the row."""
+    """The naive order: first the bytes, then the row."""
     query = (
         "SELECT blobs.id, blob_key FROM blobs LEFT JOIN attachments ON blob_id = blobs.id WHERE attachments.id IS NULL"
     )
@@ -67,7 +67,7 @@ def run(
     seed: int,
     collection: Callable[[AttachmentStore, Figures], None] = collect,
 ) -> tuple[Figures, Audit]:
-    """What happened, until it broke, and what is left before any sweep."""
+    """Return the counts of a run until it broke, and the leftovers before any sweep."""
     figures = Figures()
     where = (attachment_store.database_url, attachment_store.blobs_url, str(attachment_store.temp_folder))
     command = [sys.executable, "-m", "tests.faults.tasks.uploader", *where]

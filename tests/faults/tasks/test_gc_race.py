@@ -10,14 +10,14 @@ SECONDS = 10.0
 BREAKING_SECONDS_MAX = 20.0
 
 
-def test_the_collection_never_takes_what_an_upload_needs(attachment_store: AttachmentStore) -> None:
+def test_gc_never_deletes_bytes_that_an_upload_needs(attachment_store: AttachmentStore) -> None:
     figures = prove(attachment_store, SECONDS, seed=1)
 
     assert figures.uploads > 10, figures.line()
     assert figures.collected > 0, figures.line()
 
 
-def test_the_other_way_round_it_does(attachment_store: AttachmentStore) -> None:
+def test_gc_in_the_wrong_order_does_delete_them(attachment_store: AttachmentStore) -> None:
     figures, _ = run(attachment_store, BREAKING_SECONDS_MAX, seed=1, collection=collect_bytes_first)
 
     assert figures.broken > 0, figures.line()

@@ -1,4 +1,4 @@
-"""Several processes with one place for rows and bytes, what is left of those that are killed, and a full disk."""
+"""Several processes on one database and one blob store: leftovers of killed ones, and a full disk."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(attachment_store: AttachmentStore, order: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_who_is_killed_at_any_point_leaves_no_row_without_bytes_and_garbage_is_swept(
+def test_a_process_killed_at_any_point_leaves_no_row_without_bytes_and_no_lasting_garbage(
     attachment_store: AttachmentStore,
 ) -> None:
     run(attachment_store, "die")
@@ -46,7 +46,7 @@ def test_who_is_killed_at_any_point_leaves_no_row_without_bytes_and_garbage_is_s
     assert attachment_store.audit() == SOUND
     assert len(attachment_store.keys()) == attachment_store.count("blobs") == attachment_store.count("attachments") == 1
     assert left_over(attachment_store) == []
-    # Whatever was left, the same uploads then work.
+    # Afterwards, the same uploads work.
     for point in POINTS:
         attachment_store.attach(content_of(point))
     assert attachment_store.count("blobs") == len(POINTS)
@@ -62,7 +62,7 @@ def test_after_each_of_these_kills_a_later_run_leaves_no_row_without_bytes_and_n
     assert size == len(content_of("committed"))
 
 
-def test_eight_processes_upload_the_same_bytes_at_once(attachment_store: AttachmentStore) -> None:
+def test_eight_processes_upload_the_same_bytes_concurrently(attachment_store: AttachmentStore) -> None:
     run(attachment_store, "same", str(SIZE), "8")
 
     assert (attachment_store.count("blobs"), attachment_store.count("attachments"), len(attachment_store.keys())) == (
@@ -75,7 +75,7 @@ def test_eight_processes_upload_the_same_bytes_at_once(attachment_store: Attachm
     assert left_over(attachment_store) == []
 
 
-def test_a_full_disk_is_told_leaves_nothing_and_is_forgotten_when_there_is_room(
+def test_a_full_disk_is_reported_leaves_nothing_and_is_forgotten_when_there_is_room(
     attachment_store: AttachmentStore,
 ) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1,6 +1,6 @@
-"""One who uploads the same few contents again and again: `python -m tests.faults.tasks.uploader DATABASE BLOBS SPOOLS SEED`.
+"""An uploader of the same few contents: `python -m tests.faults.tasks.uploader DATABASE BLOBS SPOOLS SEED`.
 
-It says a line when it is ready, waits for one, works until its input ends, and says what it did.
+It prints a line when it is ready, waits for one, works until its input ends, and prints what it did.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(database_url: str, blobs_url: str, temp_folder: str, seed: str) -> None
                 is_whole = False
             done["broken"] += not is_whole
             held.append(made.id)
-            # Most go at once, so that there is always something to collect and to bring back.
+            # Delete most attachments at once, so that gc always finds garbage, and uploads restore it.
             while len(held) > chance.choice((0, 0, 0, 1)):
                 attachment_store.delete(held.pop(0))
                 done["deletions"] += 1

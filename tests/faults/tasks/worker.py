@@ -1,8 +1,8 @@
-"""A process of its own that uploads and collects, to be raced and killed: `python -m tests.faults.tasks.worker ORDER …`.
+"""A process that uploads and collects, to be raced and killed: `python -m tests.faults.tasks.worker ORDER …`.
 
 die DATABASE BLOBS SPOOLS                   at each point of a collection and of an upload, a fork that is killed there
-die-and-collect DATABASE BLOBS SPOOLS       the same, with a whole collection after each, and a look at what it leaves
-same DATABASE BLOBS SPOOLS SIZE COUNT       so many forks upload the same SIZE bytes at once
+die-and-collect DATABASE BLOBS SPOOLS       the same, with a complete collection and an audit after each
+same DATABASE BLOBS SPOOLS SIZE COUNT       this many forks upload the same SIZE bytes concurrently
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from onceward.hub.tasks import NewTaskAttachment
 Point = Callable[[AttachmentStore, bytes], None]
 
 LONG_AGO = "2020-01-01T00:00:00.000000Z"
-# What only the sweep for orphans asks.
+# A query of the orphan sweep only.
 ORPHANS = "UNION SELECT blob_key FROM artifacts"
 
 
@@ -99,7 +99,7 @@ def _expire_until(words: str, moment: str) -> Point:
 
 
 def _sweep_until(moment: str) -> Point:
-    """Not before the sweep for orphans has looked for rows: what comes earlier takes the same steps."""
+    """Die after the orphan sweep has read the rows: earlier steps are the same."""
 
     def point(attachment_store: AttachmentStore, content: bytes) -> None:
         _orphan(attachment_store, content)

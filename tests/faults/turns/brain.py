@@ -30,7 +30,7 @@ _never = threading.Event()
 
 
 class WorldEntry(NamedTuple):
-    """What the world knows of one thing that was done: `sign` is - where it was taken back."""
+    """A recorded external effect; `sign` is `-` if it was undone."""
 
     at: int
     sign: str
@@ -45,7 +45,7 @@ def wanted(texts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def world_entries(world: Path, order_id: str) -> list[WorldEntry]:
-    """What was done for an order, in order."""
+    """Return the effects of an order, in order."""
     path = world / order_id
     return _read(path.read_text("utf-8")) if path.exists() else []
 
@@ -112,7 +112,7 @@ async def _pause() -> None:
 
 
 async def answer(context: Context) -> dict[str, object]:
-    """No two runs answer the same: whoever is told two answers can tell."""
+    """No two runs give the same answer, so that a caller can detect two answers."""
     todo = wanted([message.content for message in context.messages])
     for name, order_id in todo:
         await _pause()

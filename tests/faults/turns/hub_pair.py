@@ -1,4 +1,4 @@
-"""Two hubs on one database, one of which is killed now and then and started anew. One of them is always up."""
+"""Two hubs on one database; from time to time one is killed and started again. One of them is always up."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Hubs:
         self._env = {
             WORLD: str(self.world),
             THOUGHT_SECONDS_MAX: str(thought_seconds_max),
-            # Who is superseded from elsewhere has time to do something that it must not.
+            # A run that is superseded from another hub has time to do something it must not do.
             "ONCEWARD_TURNS__SWEEP_SECONDS": "1",
             "ONCEWARD_TURNS__WORKERS": "100",
         }
         self.up: dict[str, str] = {}
         self.kills = 0
-        # What they said that nobody should have to read.
+        # Unexpected lines in the logs.
         self.complaints: list[str] = []
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""What must hold when all is over, by the rows of the database, the claims, and the world outside."""
+"""Invariants at the end: rows of the database, claims, and external effects."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def unfinished(database: Database) -> int:
 
 
 def turns(database: Database) -> tuple[dict[str, int], int]:
-    """How many turns there are in each state, and how many of them took more than one attempt."""
+    """Return the number of turns in each state, and how many took more than one attempt."""
     with database.read() as tx:
         rows = tx.execute(_TURNS).all()
     return {state: count for state, count, _ in rows}, sum(again for _, _, again in rows)
@@ -102,7 +102,7 @@ def check_sessions(found: Sequence[Beat], sent: dict[str, list[str]]) -> None:
 
 
 def check_answers(found: Sequence[Beat], responses: dict[str, set[tuple[str, str]]]) -> None:
-    """Whoever was told the answer to a message, and how often, was told the one that is recorded."""
+    """Every answer that a caller received is the recorded one."""
     for beat in found:
         response: dict[str, Any] = json.loads(beat.response)
         assert response["orders"] == [order for _, order in wanted(beat.texts)], beat
@@ -112,7 +112,7 @@ def check_answers(found: Sequence[Beat], responses: dict[str, set[tuple[str, str
 
 
 def check_world(found: Sequence[Beat], world: Path) -> None:
-    """What was wanted happened once; what was not wanted any more happened never, or was taken back."""
+    """A wanted effect happened once; an unwanted one never happened, or was undone."""
     expected = set()
     for beat in found:
         wanted_orders = {order for _, order in wanted(beat.texts)}
@@ -139,8 +139,9 @@ def _check_order(world: Path, act: str, order: str, *, is_wanted: bool) -> None:
 
 
 async def check_claims(url: str) -> int:
-    """Nobody holds anything any more, and nothing is in doubt; gives how many claims were left by those who died, and
-    by those who took over from them and found that they were superseded.
+    """Check that no claim is held and none is in doubt.
+
+    Return the number of claims left by killed processes, and by those that took over and found themselves superseded.
     """
     with open_ledger(url, namespace="idempotency") as ledger:
 
@@ -155,7 +156,7 @@ async def check_claims(url: str) -> int:
         async def let_go() -> bool | None:
             return not any(map(_is_held, await entries(Status.IN_PROGRESS)))
 
-        # Who has just given its answer is about to settle the claim; who is superseded has yet to notice.
+        # A run that has just answered is about to settle its claim; a superseded run has yet to notice.
         is_free: bool = await soon(let_go, "all turns are over, and a claim is held")
         assert is_free
         doubts = await entries(Status.IN_DOUBT)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from tests.faults.hub_database import looking_into
+from tests.faults.hub_database import connected_to
 from tests.faults.turns import invariants
 from tests.faults.turns.hub_pair import Hubs
 from tests.waiting import soon
@@ -40,7 +40,7 @@ INSTEAD = 0.5
 ONCE_MORE = 0.2
 
 ACTS = ("refund", "provide", "reserve")
-# Those that make the running turn begin anew come more often; without any, it is as the default rule says.
+# Messages that restart the running turn are more frequent; without a decision the default rule applies.
 MOODS = ("SUPERSEDE", "ABSORB", "SUPERSEDE", "ABSORB", "QUEUE", "FORCE_COMPLETE", None, None)
 # Most have no window; the others gather for a moment.
 CHANNELS = ("api", "api", "web")
@@ -61,7 +61,7 @@ class SentMessage:
 
 @dataclass
 class Figures:
-    """What happened."""
+    """Counts of one load run."""
 
     sessions: int
     seconds: float = 0.0
@@ -145,7 +145,7 @@ class Load:
     def _check_invariants(self, world: Path) -> None:
         figures = self.figures
         figures.messages = sum(map(len, self._sent.values()))
-        with looking_into(self._url) as database:
+        with connected_to(self._url) as database:
             assert invariants.unfinished(database) == 0
             figures.turns, figures.taken_over = invariants.turns(database)
             figures.decisions = invariants.decisions(database)
@@ -234,7 +234,7 @@ class Session:
         return self._last_url
 
     async def _send(self, message: SentMessage, wait: int = 0, seconds: float = ANSWER_SECONDS_MAX) -> str | None:
-        """What the hub says of it; None when nobody can tell whether it has it."""
+        """Return the hub's response, or None if it is unknown whether the hub has the message."""
         figures = self._load.figures
         figures.sent += 1
         headers = {**message.headers, "Prefer": f"wait={wait}"} if wait else message.headers

@@ -1,4 +1,4 @@
-"""Two hubs on one PostgreSQL, and what becomes of turns when one of them is killed in the middle of an effect."""
+"""Two hubs on one PostgreSQL: turns whose hub is killed in the middle of an effect."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def turn(hub: RunningHub, turn_id: str) -> dict[str, Any]:
     return body
 
 
-def test_a_refund_whose_worker_is_killed_is_paid_once_and_both_callers_hear_the_same(site: Site) -> None:
-    """The provider has paid and its answer is lost. Whoever takes over asks under the same key."""
+def test_a_refund_whose_worker_is_killed_is_paid_once_and_both_callers_get_the_same_response(site: Site) -> None:
+    """The provider has paid and its response is lost. The next run asks under the same key."""
     fifo = site.fifo()
     with contextlib.ExitStack() as stack:
         one = stack.enter_context(site.hub("a"))
@@ -87,8 +87,8 @@ def test_a_refund_whose_worker_is_killed_is_paid_once_and_both_callers_hear_the_
     assert site.lines("outside") == ["12345"]
 
 
-def test_an_effect_that_may_not_be_repeated_is_left_in_doubt_when_its_worker_is_killed(site: Site) -> None:
-    """Nobody knows whether it was paid: it is not paid again, the brain is told so, and an operator sees it."""
+def test_an_irreversible_effect_is_left_in_doubt_when_its_worker_is_killed(site: Site) -> None:
+    """It is unknown whether it was paid: it is not paid again, the brain is told, and an operator sees it."""
     fifo = site.fifo()
     with contextlib.ExitStack() as stack:
         one = stack.enter_context(site.hub("a"))

@@ -96,7 +96,7 @@ def server(request: pytest.FixtureRequest, shared: Callable[[str, str], DemoServ
 
 
 EVERY = (*ASGI, *WSGI)
-# Whose responses are ASGI applications themselves, with tasks that follow them.
+# Frameworks whose responses are ASGI applications with background tasks.
 ASGI_RESPONSES = ("starlette", "fastapi", "litestar")
 # The stores whose transactions a user can share.
 SQL = ("sqlite", "postgres")

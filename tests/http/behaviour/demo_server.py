@@ -103,7 +103,7 @@ class DemoServer:
         os.killpg(self.pid, signal.SIGKILL)
         self.wait_for_end()
 
-    def ask_to_end(self) -> None:
+    def terminate(self) -> None:
         """SIGTERM, as a deploy sends it; `wait_for_end` waits until the server has ended by itself."""
         os.kill(self.pid, signal.SIGTERM)
 
@@ -128,7 +128,7 @@ class DemoServer:
         return self.log()
 
     def runs(self, name: str) -> int:
-        """How often the trial of this name ran."""
+        """Return how often the trial of this name ran."""
         return self.world.effects("trial", name)
 
     def send(self, method: str, path: str, key: str | None = None, *, user: str = "ada", **more: Any) -> httpx.Response:

@@ -1,4 +1,4 @@
-"""Bodies of every kind replay byte for byte, and requests are told apart by what they really say."""
+"""Bodies of every kind replay byte for byte, and requests are compared by their content."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_body_of_any_size_replays_byte_for_byte(server: DemoServer, plan: dict
 
 @on(few("starlette", "flask", "django-asgi", of=EVERY), few("sqlite", of=FOUR))
 @pytest.mark.parametrize("plan", EDGES.values(), ids=EDGES.keys())
-def test_a_body_at_an_edge_replays_byte_for_byte(server: DemoServer, plan: dict[str, Any]) -> None:
+def test_a_body_in_an_edge_case_replays_byte_for_byte(server: DemoServer, plan: dict[str, Any]) -> None:
     check_replay(server, plan)
 
 
@@ -74,7 +74,7 @@ def check_replay(server: DemoServer, plan: dict[str, Any]) -> None:
 
 
 @on_the_diagonal
-def test_headers_of_one_exchange_are_not_replayed(server: DemoServer) -> None:
+def test_per_exchange_headers_are_not_replayed(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     headers = {
         "Location": "/stories/1", "ETag": '"1"', "X-Colour": "blue", "Cache-Control": "no-store",
@@ -93,7 +93,7 @@ def test_headers_of_one_exchange_are_not_replayed(server: DemoServer) -> None:
 
 
 @for_each(ASGI_AND_WSGI, few("memory", of=FOUR))
-def test_the_headers_left_out_can_be_chosen(start_server: StartServer, framework: str, store: str) -> None:
+def test_the_headers_that_are_not_stored_can_be_chosen(start_server: StartServer, framework: str, store: str) -> None:
     server = start_server(framework, store, deny_headers=["X-Colour"])
     name, key = new_name(), new_name()
     plan = {"headers": {"X-Colour": "blue", "X-Shape": "round"}}
@@ -153,7 +153,7 @@ def test_a_body_of_unknown_length_over_the_limit_is_refused_too(server: DemoServ
 
 
 @on_both_sides
-def test_ten_mebibytes_are_the_limit_unless_said_otherwise(server: DemoServer) -> None:
+def test_the_default_body_limit_is_ten_mebibytes(server: DemoServer) -> None:
     name = new_name()
     most = 10 * 1024 * 1024
     body = b'{"text": "' + b"x" * (most - 12) + b'"}'
@@ -197,7 +197,7 @@ def test_a_response_over_the_limit_is_never_run_a_second_time(server: DemoServer
 
 # Django says nothing at all when the body of a request ends early.
 @on(few("starlette", "flask", "django-asgi", of=EVERY), few("sqlite", of=FOUR))
-def test_a_digest_stands_for_the_body_where_the_route_says_so(server: DemoServer) -> None:
+def test_a_content_digest_replaces_the_body_if_the_route_allows_it(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     body = b"{}"
     digest = base64.b64encode(hashlib.sha256(body).digest()).decode()

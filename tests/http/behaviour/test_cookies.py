@@ -85,7 +85,7 @@ def test_a_first_request_without_cookies_is_replayed_to_its_retry_with_cookies(s
 
 
 @on_the_diagonal
-def test_cookies_that_change_are_refused_and_never_a_second_effect(server: DemoServer) -> None:
+def test_changed_cookies_are_refused_and_never_cause_a_second_effect(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
     with behind_proxy(server) as (proxy, jar):
@@ -99,7 +99,9 @@ def test_cookies_that_change_are_refused_and_never_a_second_effect(server: DemoS
 
 
 @for_each(EVERY, few("sqlite", of=FOUR))
-def test_with_session_cookies_the_others_change_nothing(start_server: StartServer, framework: str, store: str) -> None:
+def test_with_session_cookies_other_cookies_change_nothing(
+    start_server: StartServer, framework: str, store: str
+) -> None:
     server = start_server(framework, store, session_cookies=["session"])
     name, key = new_name(), new_name()
 
@@ -121,7 +123,7 @@ def test_with_session_cookies_the_others_change_nothing(start_server: StartServe
 
 
 @on_both_sides
-def test_the_order_of_cookies_does_not_count(server: DemoServer) -> None:
+def test_the_order_of_cookies_does_not_matter(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
     first = with_cookies(server, name, key, "a=1; session=ada-token")
@@ -181,7 +183,7 @@ def test_after_a_failure_without_cookies_a_retry_with_cookies_runs(server: DemoS
 
 
 @on_both_sides
-def test_changed_cookies_are_decided_before_another_request(server: DemoServer) -> None:
+def test_changed_cookies_are_checked_before_the_request_fingerprint(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     with_cookies(server, name, key, "a=1")
 

@@ -1,4 +1,4 @@
-"""kill -9 in the handler, and the retry that follows. Nobody waits for the lease."""
+"""kill -9 in the handler, and the retry that follows. The retry does not wait for the lease."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_duplicate_waiting_in_another_process_takes_over_when_the_first_is_kil
 
 
 @for_each(ASGI_AND_WSGI, few("sqlite", of=SHARED))
-def test_the_answer_outlives_the_server(start_server: StartServer, framework: str, store: str) -> None:
+def test_the_response_outlives_the_server(start_server: StartServer, framework: str, store: str) -> None:
     server = start_server(framework, store)
     name, key = new_name(), new_name()
     first = server.trial(name, key, {"size": 200_000})

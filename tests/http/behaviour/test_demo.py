@@ -106,14 +106,14 @@ def test_bad_input_is_a_clear_400(server: DemoServer, case: str) -> None:
 
 
 @on_the_diagonal
-def test_nobody_acts_without_a_token(server: DemoServer) -> None:
+def test_requests_without_a_token_are_refused(server: DemoServer) -> None:
     answer = server.post("/api/dwellers/1/act", new_name(), json={"action": "dig"}, user="nobody")
 
     assert_problem(answer, 401, "unauthorized")
 
 
 @pytest.mark.parametrize("store", few("sqlite", of=FOUR))
-def test_quart_is_wrapped_like_the_others(start_server: StartServer, store: str) -> None:
+def test_quart_is_wrapped_like_the_other_frameworks(start_server: StartServer, store: str) -> None:
     server = start_server("quart", store)
 
     for route in SIX:

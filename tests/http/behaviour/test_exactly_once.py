@@ -1,4 +1,4 @@
-"""The handler's own transaction holds its effect and its answer: exactly once, wherever the process dies."""
+"""The handler's own transaction contains its effect and its response: exactly once, wherever the process dies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sold(server: DemoServer, name: str) -> int:
 
 
 @on(EVERY, SQL)
-def test_a_sale_and_its_answer_commit_together(server: DemoServer) -> None:
+def test_a_sale_and_its_response_commit_together(server: DemoServer) -> None:
     item, key = new_name(), new_name()
     sale = {"item": item, "amount": 7}
 
@@ -48,7 +48,7 @@ def test_the_client_gets_exactly_what_was_settled(server: DemoServer) -> None:
 
 
 @on(EVERY, SQL)
-def test_a_transaction_that_rolls_back_did_nothing_and_runs_again(server: DemoServer) -> None:
+def test_a_transaction_that_rolls_back_leaves_nothing_and_runs_again(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = {"turns": [{"before_commit": {"fail": True}}, {"before_settle": {"fail": True}}, {}]}
 
@@ -70,7 +70,7 @@ def test_without_a_key_binding_changes_nothing(server: DemoServer) -> None:
 
 
 @on(ASGI_AND_WSGI, SQL)
-def test_binding_without_settling_is_an_error_in_the_log_and_settles_as_usual(server: DemoServer) -> None:
+def test_binding_without_settling_is_logged_as_an_error_and_settles_as_usual(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
     answers = [bound(server, name, key, {"forget": True}) for _ in range(2)]
@@ -82,7 +82,7 @@ def test_binding_without_settling_is_an_error_in_the_log_and_settles_as_usual(se
 
 
 @on(ASGI_AND_WSGI, SQL)
-def test_an_exception_after_the_commit_does_not_undo_the_answer(server: DemoServer) -> None:
+def test_an_exception_after_the_commit_does_not_undo_the_response(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = {"after_commit": {"fail": True}}
 
@@ -112,7 +112,7 @@ def test_duplicates_are_busy_while_the_transaction_is_open(server: DemoServer) -
 
 @for_each(ASGI_AND_WSGI, SQL)
 @pytest.mark.parametrize("point", ["before_settle", "before_commit", "after_commit"])
-def test_kill_9_at_any_point_leaves_one_sale_and_one_answer(
+def test_kill_9_at_any_point_leaves_one_sale_and_one_response(
     start_server: StartServer, framework: str, store: str, point: str
 ) -> None:
     server = start_server(framework, store)

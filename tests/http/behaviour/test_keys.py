@@ -1,4 +1,4 @@
-"""The key as it travels: which headers, which characters, and what is refused before anything happens."""
+"""Idempotency keys over HTTP: their headers, their characters, and refusals before the handler runs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_malformed_key_is_refused_before_anything_runs(server: DemoServer, key
 
 
 @on_the_diagonal
-def test_the_longest_key_is_taken(server: DemoServer) -> None:
+def test_the_longest_key_is_accepted(server: DemoServer) -> None:
     name, key = new_name(), (new_name() + "~!" * 128).encode()[:255]
 
     answers = [send(server, name, ("Idempotency-Key", key)) for _ in range(2)]
@@ -86,7 +86,7 @@ def test_two_lines_of_one_header_are_refused_even_when_they_agree(server: DemoSe
 
 
 @on_both_sides
-def test_keys_that_differ_in_case_are_two(server: DemoServer) -> None:
+def test_keys_that_differ_in_case_are_two_keys(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
     send(server, name, ("Idempotency-Key", b"a" + key.encode()))
@@ -96,7 +96,7 @@ def test_keys_that_differ_in_case_are_two(server: DemoServer) -> None:
 
 
 @on_both_sides
-def test_a_key_is_logged_only_cut(server: DemoServer) -> None:
+def test_a_key_is_logged_only_in_part(server: DemoServer) -> None:
     key = "abcdefghijklmnopqrst" + new_name()
 
     send(server, new_name(), ("Idempotency-Key", key.encode()))

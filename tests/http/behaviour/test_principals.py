@@ -1,4 +1,4 @@
-"""Whose key it is: one user's key never reveals another's response."""
+"""Principals: the key of one user never reveals the response of another."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEW_TOKEN = {"Authorization": "Bearer ada-new-token"}
 
 
 @on_both_sides
-def test_a_refreshed_token_runs_again_with_the_default_digest(server: DemoServer) -> None:
+def test_with_the_default_digest_a_refreshed_token_runs_the_request_again(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
     first = server.trial(name, key)
@@ -29,7 +29,7 @@ def test_a_refreshed_token_runs_again_with_the_default_digest(server: DemoServer
 
 
 @for_each(ASGI_AND_WSGI, few("memory", of=FOUR))
-def test_that_the_default_digest_changes_with_the_token_is_logged_once(
+def test_the_log_says_once_that_the_default_digest_changes_with_the_token(
     start_server: StartServer, framework: str, store: str
 ) -> None:
     server = start_server(framework, store)
@@ -43,7 +43,9 @@ def test_that_the_default_digest_changes_with_the_token_is_logged_once(
 
 
 @for_each(EVERY, few("sqlite", of=FOUR))
-def test_a_refreshed_token_is_replayed_with_a_principal(start_server: StartServer, framework: str, store: str) -> None:
+def test_with_a_principal_a_refreshed_token_gets_the_replay(
+    start_server: StartServer, framework: str, store: str
+) -> None:
     server = start_server(framework, store, principal="user")
     name, key = new_name(), new_name()
 
@@ -58,7 +60,7 @@ def test_a_refreshed_token_is_replayed_with_a_principal(start_server: StartServe
 
 
 @for_each(few("starlette", of=EVERY), few("sqlite", of=FOUR))
-def test_a_refreshed_token_is_replayed_when_authentication_stands_outside(
+def test_with_outer_authentication_a_refreshed_token_gets_the_replay(
     start_server: StartServer, framework: str, store: str
 ) -> None:
     server = start_server(framework, store, authenticated=True)
@@ -84,7 +86,7 @@ def test_a_revoked_token_gets_401_and_never_a_replay(start_server: StartServer, 
 
 
 @on_the_diagonal
-def test_of_two_cookie_users_with_one_key_the_second_is_refused(server: DemoServer) -> None:
+def test_the_second_of_two_cookie_users_with_one_key_is_refused(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
     ada = server.trial(name, key, user="", headers={"Cookie": "session=ada-token"})
@@ -108,7 +110,7 @@ def test_an_api_key_is_a_credential_like_the_others(server: DemoServer) -> None:
 
 
 @on_the_diagonal
-def test_everybody_without_credentials_is_one_principal(server: DemoServer) -> None:
+def test_all_callers_without_credentials_are_one_principal(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
     answers = [server.trial(name, key, user="") for _ in range(2)]

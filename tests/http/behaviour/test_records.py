@@ -1,4 +1,4 @@
-"""What lies in the store: an operator can read it with SQL, and nobody can read what was sealed."""
+"""Records in the store: an operator can read them with SQL, except encrypted ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def stored(server: DemoServer) -> bytes:
 
 
 @on(ASGI_AND_WSGI, SQL)
-def test_an_operator_reads_in_sql_what_became_of_a_request(server: DemoServer) -> None:
+def test_an_operator_can_read_in_sql_how_a_request_ended(server: DemoServer) -> None:
     name, done, failed, doubtful = new_name(), new_name(), new_name(), new_name()
     server.trial(name, done, {"status": 201}, user="")
     server.trial(name, failed, {"status": 503}, user="")
@@ -78,7 +78,7 @@ def test_expired_keys_are_deleted_in_the_background(start_server: StartServer, f
 
 @for_each(ASGI_AND_WSGI, few("sqlite", of=SHARED))
 @pytest.mark.parametrize("plan", [{"text": "the secret"}, {"parts": ["the secret" * 100] * 90}], ids=["small", "large"])
-def test_a_sealed_response_replays_and_cannot_be_read_in_the_store(
+def test_an_encrypted_response_replays_and_cannot_be_read_in_the_store(
     start_server: StartServer, framework: str, store: str, plan: dict[str, Any]
 ) -> None:
     old, new = "11" * 32, "22" * 32

@@ -12,7 +12,7 @@ DUPLICATES = 20
 
 
 @everywhere
-def test_a_retry_replays_the_first_answer(server: DemoServer) -> None:
+def test_a_retry_replays_the_first_response(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
     first = server.trial(name, key, {"status": 201, "headers": {"X-Colour": "blue"}})
@@ -44,7 +44,7 @@ def test_twenty_concurrent_duplicates_run_once(server: DemoServer) -> None:
 
 
 @everywhere
-def test_another_user_with_the_same_key_gets_a_run_of_their_own(server: DemoServer) -> None:
+def test_another_user_with_the_same_key_gets_a_separate_run(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
     ada = server.trial(name, key, user="ada")
@@ -136,7 +136,7 @@ def test_put_and_patch_are_protected_like_post(server: DemoServer, method: str) 
 
 
 @on_the_diagonal
-def test_the_handler_knows_its_own_operation(server: DemoServer) -> None:
+def test_the_handler_can_read_its_own_operation(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = {"turns": [{"status": 503}, {}]}
 
@@ -149,7 +149,7 @@ def test_the_handler_knows_its_own_operation(server: DemoServer) -> None:
 
 
 @on_the_diagonal
-def test_headers_that_only_say_how_to_answer_do_not_make_another_request(server: DemoServer) -> None:
+def test_headers_that_only_choose_the_response_format_do_not_make_another_request(server: DemoServer) -> None:
     name, key = new_name(), new_name()
 
     first = server.trial(name, key, headers={"Accept-Encoding": "identity", "User-Agent": "one", "Accept": "*/*"})

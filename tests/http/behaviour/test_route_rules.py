@@ -1,4 +1,4 @@
-"""What is declared beside a route, said to the operation, or set for the whole application."""
+"""Rules declared beside a route, set through the operation, or set for the whole application."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_an_expired_key_runs_again(server: DemoServer) -> None:
 
 
 @on_the_diagonal
-def test_a_handler_may_say_how_long_its_answer_is_kept(server: DemoServer) -> None:
+def test_a_handler_may_say_how_long_its_response_is_stored(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     first = server.trial(name, key, {"keep_for": 0.2})
 
@@ -43,7 +43,7 @@ def test_a_handler_may_say_how_long_its_answer_is_kept(server: DemoServer) -> No
 
 
 @on(ASGI_AND_WSGI)
-def test_a_handler_may_keep_its_answer_longer_than_its_route(server: DemoServer) -> None:
+def test_a_handler_may_store_its_response_longer_than_its_route(server: DemoServer) -> None:
     brief, name, key = new_name(), new_name(), new_name()
     first = server.trial(name, key, {"keep_for": 600}, rule="brief")
     other = server.trial(brief, brief, rule="brief")
@@ -54,7 +54,7 @@ def test_a_handler_may_keep_its_answer_longer_than_its_route(server: DemoServer)
 
 
 @on_the_diagonal
-def test_chosen_fields_tell_requests_apart(server: DemoServer) -> None:
+def test_the_chosen_fields_identify_a_request(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     order = {"order_id": "42", "buyer": {"name": "ada", "mood": "good"}, "sent_at": 1}
 
@@ -72,7 +72,7 @@ def test_chosen_fields_tell_requests_apart(server: DemoServer) -> None:
 
 
 @on_the_diagonal
-def test_a_handler_may_keep_nothing_of_its_answer(server: DemoServer) -> None:
+def test_a_handler_may_choose_not_to_store_its_response(server: DemoServer) -> None:
     for rule, plan in (("plain", {"no_store": True}), ("unkept", {})):
         name, key = new_name(), new_name()
 
@@ -85,7 +85,7 @@ def test_a_handler_may_keep_nothing_of_its_answer(server: DemoServer) -> None:
 
 
 @on_the_diagonal
-def test_a_hold_route_replays_its_answer_like_any_other(server: DemoServer) -> None:
+def test_a_hold_route_replays_its_response_like_any_other_route(server: DemoServer) -> None:
     key, letter = new_name(), {"to": new_name(), "text": "Come home."}
 
     without = server.post("/api/letters", json=letter)
@@ -141,9 +141,7 @@ def test_the_middleware_can_be_switched_off(start_server: StartServer, framework
 
 
 @each
-def test_a_crash_policy_for_all_routes_is_the_default_of_each(
-    start_server: StartServer, framework: str, store: str
-) -> None:
+def test_a_crash_policy_for_all_routes_is_their_default(start_server: StartServer, framework: str, store: str) -> None:
     server = start_server(framework, store, on_crash="hold")
     name, key = new_name(), new_name()
 
@@ -153,7 +151,7 @@ def test_a_crash_policy_for_all_routes_is_the_default_of_each(
 
 
 @for_each(ASGI_AND_WSGI, few("sqlite", of=SHARED))
-def test_applications_with_namespaces_of_their_own_can_share_a_store(
+def test_applications_with_separate_namespaces_can_share_a_store(
     start_server: StartServer, framework: str, store: str
 ) -> None:
     one = start_server(framework, store, namespace="one")

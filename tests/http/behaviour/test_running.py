@@ -1,4 +1,4 @@
-"""While the first request runs: duplicates wait or are told to, clients go away, leases are renewed."""
+"""During the first request: duplicates wait or are told to, clients disconnect, leases are renewed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def finished(server: DemoServer, name: str, key: str, plan: object, rule: str = 
 
 
 @on_the_diagonal
-def test_duplicates_that_prefer_to_wait_all_get_the_one_answer(server: DemoServer) -> None:
+def test_duplicates_that_prefer_to_wait_all_get_the_same_response(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     with ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(server.trial, name, key, {"gate": name}, headers=PREFER) for _ in range(8)]
@@ -55,7 +55,7 @@ def test_duplicates_that_prefer_to_wait_all_get_the_one_answer(server: DemoServe
 
 
 @on_both_sides
-def test_a_wait_that_is_over_ends_with_409(server: DemoServer) -> None:
+def test_a_wait_that_times_out_ends_with_409(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(server.trial, name, key, {"gate": name})
@@ -71,7 +71,7 @@ def test_a_wait_that_is_over_ends_with_409(server: DemoServer) -> None:
 
 
 @on(few("starlette", "flask", "litestar", of=EVERY))
-def test_a_waiting_duplicate_takes_over_the_moment_the_first_fails(server: DemoServer) -> None:
+def test_a_waiting_duplicate_takes_over_as_soon_as_the_first_fails(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = {"turns": [{"gate": name, "fail": True}, {"status": 201}]}
     with ThreadPoolExecutor(2) as pool:
@@ -127,7 +127,7 @@ def test_a_stream_longer_than_its_lease_is_not_taken_over(server: DemoServer) ->
 
 
 @on_the_diagonal
-def test_a_client_that_goes_away_finds_its_answer_on_retry(server: DemoServer) -> None:
+def test_a_client_that_disconnects_gets_the_response_on_retry(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = {"gate": name, "status": 201}
     server.raw(f"/api/trials/plain/{name}", key, plan).close()
@@ -144,7 +144,7 @@ def test_a_client_that_goes_away_finds_its_answer_on_retry(server: DemoServer) -
 
 
 @on_the_diagonal
-def test_a_client_that_goes_away_in_the_middle_of_a_stream_finds_all_of_it_on_retry(server: DemoServer) -> None:
+def test_a_client_that_disconnects_during_a_stream_gets_all_of_it_on_retry(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = {"parts": ["first ", {"gate": name}, "second ", "x" * 100_000, " last"]}
     connection = server.raw(f"/api/trials/plain/{name}", key, plan)
@@ -162,7 +162,7 @@ def test_a_client_that_goes_away_in_the_middle_of_a_stream_finds_all_of_it_on_re
 
 
 @on(ASGI_RESPONSES, few("sqlite", of=FOUR))
-def test_a_slow_background_task_keeps_nobody_waiting(server: DemoServer) -> None:
+def test_a_slow_background_task_does_not_delay_duplicates(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = {"background": {"gate": name}}
     first = server.trial(name, key, plan)
@@ -191,7 +191,7 @@ def test_a_failing_background_task_does_not_free_the_key(server: DemoServer) -> 
 
 @on(few("starlette", of=ASGI_RESPONSES), few("sqlite", "redis", of=FOUR))
 @pytest.mark.parametrize("end", ["cancelled", "silent"])
-def test_a_handler_that_is_cancelled_or_says_nothing_may_run_again_where_that_is_allowed(
+def test_a_handler_that_is_cancelled_or_sends_no_response_runs_again_if_repeatable(
     server: DemoServer, end: str
 ) -> None:
     name, key = new_name(), new_name()
@@ -206,7 +206,9 @@ def test_a_handler_that_is_cancelled_or_says_nothing_may_run_again_where_that_is
 
 @on(few("starlette", of=ASGI_RESPONSES), few("sqlite", "redis", of=FOUR))
 @pytest.mark.parametrize("end", ["cancelled", "silent"])
-def test_a_handler_that_is_cancelled_or_says_nothing_is_in_doubt_on_a_hold_route(server: DemoServer, end: str) -> None:
+def test_a_handler_that_is_cancelled_or_sends_no_response_is_in_doubt_on_a_hold_route(
+    server: DemoServer, end: str
+) -> None:
     name, key = new_name(), new_name()
 
     first = server.post(f"/api/{end}/hold/{name}", key)
@@ -218,7 +220,7 @@ def test_a_handler_that_is_cancelled_or_says_nothing_is_in_doubt_on_a_hold_route
 
 
 @for_each(ASGI_AND_WSGI, few("sqlite", of=SHARED))
-def test_sigterm_lets_the_running_request_end_and_keeps_its_answer(
+def test_sigterm_lets_the_running_request_finish_and_stores_its_response(
     start_server: StartServer, framework: str, store: str
 ) -> None:
     server = start_server(framework, store)
@@ -226,7 +228,7 @@ def test_sigterm_lets_the_running_request_end_and_keeps_its_answer(
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(server.trial, name, key, {"gate": name})
         server.gates.wait_until_reached(name)
-        server.ask_to_end()
+        server.terminate()
         server.gates.open(name)
         first = running.result()
     server.wait_for_end()

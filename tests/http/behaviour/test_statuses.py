@@ -1,4 +1,4 @@
-"""Which answers are outcomes, and which only say "try again"."""
+"""Statuses that are outcomes, and statuses that mean "try again"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOT_KEPT = (401, 403, 408, 409, 425, 429, 500, 502, 503, 504)
 
 
 @on_the_diagonal
-def test_an_answer_that_is_an_outcome_is_kept(server: DemoServer) -> None:
+def test_a_response_that_is_an_outcome_is_stored(server: DemoServer) -> None:
     for status in KEPT:
         name, key = new_name(), new_name()
 
@@ -26,7 +26,7 @@ def test_an_answer_that_is_an_outcome_is_kept(server: DemoServer) -> None:
 
 
 @on_the_diagonal
-def test_an_answer_that_says_try_again_is_not_kept(server: DemoServer) -> None:
+def test_a_response_that_means_try_again_is_not_stored(server: DemoServer) -> None:
     for status in NOT_KEPT:
         name, key = new_name(), new_name()
 
@@ -50,7 +50,7 @@ def test_a_storm_of_server_errors_ends_with_one_outcome(server: DemoServer) -> N
 
 
 @for_each(ASGI_AND_WSGI, few("memory", of=FOUR))
-def test_what_is_kept_can_be_chosen(start_server: StartServer, framework: str, store: str) -> None:
+def test_the_stored_statuses_can_be_chosen(start_server: StartServer, framework: str, store: str) -> None:
     server = start_server(framework, store, keep_status=[503])
 
     kept, not_kept = new_name(), new_name()
@@ -62,7 +62,7 @@ def test_what_is_kept_can_be_chosen(start_server: StartServer, framework: str, s
 
 
 @on_the_diagonal
-def test_an_exception_after_the_response_started_is_no_outcome(server: DemoServer) -> None:
+def test_an_exception_after_the_response_started_is_not_an_outcome(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = {"turns": [{"parts": ["begun", {"fail": True}]}, {"parts": ["begun", " and done"]}]}
 

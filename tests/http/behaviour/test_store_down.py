@@ -1,4 +1,4 @@
-"""The store goes away before, during and after the handler: no store, no effect, and never a false answer."""
+"""The store goes down before, during and after the handler: no store, no effect, and never a false response."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_before_the_handler_nothing_runs(start_server: StartServer, down: StoreS
 
 
 @frameworks
-def test_during_the_handler_the_client_is_never_told_of_success(
+def test_during_the_handler_the_client_never_sees_success(
     start_server: StartServer, down: StoreServer, framework: str
 ) -> None:
     server = start_server(framework, down.url(), store_seconds=STORE_SECONDS, lease_seconds=2.0)
@@ -87,7 +87,7 @@ def test_during_the_handler_the_client_is_never_told_of_success(
 
 
 @frameworks
-def test_after_the_handler_the_answer_waits_for_the_store(
+def test_after_the_handler_the_response_waits_for_the_store(
     start_server: StartServer, down: StoreServer, framework: str
 ) -> None:
     server = start_server(framework, down.url(), store_seconds=STORE_SECONDS)
@@ -106,7 +106,9 @@ def test_after_the_handler_the_answer_waits_for_the_store(
 
 
 @frameworks
-def test_proceeding_without_the_store_is_a_choice(start_server: StartServer, down: StoreServer, framework: str) -> None:
+def test_proceeding_without_the_store_is_an_option(
+    start_server: StartServer, down: StoreServer, framework: str
+) -> None:
     server = start_server(framework, down.url(), store_seconds=STORE_SECONDS, on_store_error="proceed")
     name, key = new_name(), new_name()
     down.stop()

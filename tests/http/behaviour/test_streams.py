@@ -1,4 +1,4 @@
-"""Recorded streams: a duplicate joins, a reconnect resumes, a finished stream replays, a dead producer is told."""
+"""Recorded streams: a duplicate joins, a reconnect resumes, a finished stream replays, a dead producer is reported."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_duplicate_joins_the_running_stream_from_its_beginning(server: DemoSer
 
 
 @everywhere
-def test_a_reconnect_resumes_behind_the_last_event(server: DemoServer) -> None:
+def test_a_reconnect_resumes_after_the_last_event(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = two_events(name)
     with streaming(server, name, key, plan) as first:
@@ -161,7 +161,7 @@ def test_a_finished_stream_replays(server: DemoServer) -> None:
 
 
 @on_both_sides
-def test_events_with_ids_of_their_own_resume_by_them(server: DemoServer) -> None:
+def test_events_with_their_own_ids_resume_by_those_ids(server: DemoServer) -> None:
     name, key = new_name(), new_name()
     plan = {"media_type": EVENTS, "parts": ["id: a\ndata: one\n\n", "id: b\ndata: two\n\n", "id: c\ndata: three\n\n"]}
 
@@ -175,7 +175,7 @@ def test_events_with_ids_of_their_own_resume_by_them(server: DemoServer) -> None
 
 
 @for_each(ASGI_AND_WSGI, SHARED)
-def test_a_dead_producer_ends_the_stream_with_interrupted(
+def test_the_stream_of_a_dead_producer_ends_with_an_interrupted_event(
     start_server: StartServer, framework: str, store: str
 ) -> None:
     producer = start_server(framework, store)
@@ -223,7 +223,7 @@ def test_a_retry_of_an_interrupted_stream_runs_again_and_says_so(
 
 
 @on_the_diagonal
-def test_the_demos_tale_is_told_once(server: DemoServer) -> None:
+def test_the_story_stream_of_the_demo_runs_once(server: DemoServer) -> None:
     dweller, key = new_name(), new_name()
 
     tales = [server.post(f"/api/dwellers/{dweller}/tell", key) for _ in range(2)]

@@ -1,5 +1,5 @@
-"""How each framework serves the trials: `/api/trials/<rule>/<name>` for every rule, and `/api/bound/<name>`; where
-responses are ASGI applications also `/api/cancelled/<rule>/<name>` and `/api/silent/<rule>/<name>`.
+"""The trials as routes of each framework: `/api/trials/<rule>/<name>` for every rule, and `/api/bound/<name>`; also
+`/api/cancelled/<rule>/<name>` and `/api/silent/<rule>/<name>` if responses are ASGI applications.
 """
 
 from __future__ import annotations

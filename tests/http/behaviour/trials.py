@@ -79,7 +79,7 @@ def _wait_for(file: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TrialResponse:
-    """What a trial answers; a framework turns it into its own response."""
+    """The response of a trial; a framework turns it into its own response."""
 
     status: int
     headers: dict[str, str]

@@ -19,5 +19,5 @@ def test_every_option_is_in_the_guide_with_its_default() -> None:
         assert rows[field.name] == written
 
 
-def test_the_guide_says_how_much_of_an_answer_is_read() -> None:
+def test_the_guide_says_how_much_of_a_response_is_read() -> None:
     assert f"{WHOLE_BYTES_MAX // 1024 // 1024} MiB" in GUIDE.read_text("utf-8")

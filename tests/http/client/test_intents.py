@@ -58,7 +58,7 @@ def test_an_intent_keeps_its_key_until_it_is_done(tmp_path: Path) -> None:
     assert len({first, other, anew}) == 3
 
 
-def test_an_intent_is_done_when_its_block_ends_well(tmp_path: Path) -> None:
+def test_an_intent_is_done_when_its_block_ends_without_an_exception(tmp_path: Path) -> None:
     intents = Intents(tmp_path / "intents.db")
     with pytest.raises(TimeoutError), intents.until_done("charge order 42") as first:
         raise TimeoutError
@@ -69,7 +69,7 @@ def test_an_intent_is_done_when_its_block_ends_well(tmp_path: Path) -> None:
     assert intents.unfinished() == []
 
 
-def test_a_late_caller_does_not_end_what_another_began_anew(tmp_path: Path) -> None:
+def test_a_late_caller_does_not_finish_an_intent_that_another_started_again(tmp_path: Path) -> None:
     intents = Intents(tmp_path / "intents.db")
     with intents.until_done("charge order 42"):
         intents.done("charge order 42")
@@ -78,7 +78,7 @@ def test_a_late_caller_does_not_end_what_another_began_anew(tmp_path: Path) -> N
     assert intents.key_for("charge order 42") == anew
 
 
-def test_done_may_be_told_twice_and_for_nothing(tmp_path: Path) -> None:
+def test_done_may_be_called_twice_and_for_unknown_intents(tmp_path: Path) -> None:
     intents = Intents(tmp_path / "intents.db")
     intents.done("never begun")
     intents.key_for("begun")
@@ -88,7 +88,7 @@ def test_done_may_be_told_twice_and_for_nothing(tmp_path: Path) -> None:
     assert intents.unfinished() == []
 
 
-def test_threads_that_ask_at_once_get_one_key(tmp_path: Path) -> None:
+def test_concurrent_threads_get_one_key(tmp_path: Path) -> None:
     intents = Intents(tmp_path / "intents.db")
     with ThreadPoolExecutor(8) as pool:
         keys = set(pool.map(lambda _: intents.key_for("charge order 42"), range(32)))
@@ -96,7 +96,7 @@ def test_threads_that_ask_at_once_get_one_key(tmp_path: Path) -> None:
     assert len(keys) == 1
 
 
-def test_processes_that_ask_at_once_get_one_key(tmp_path: Path) -> None:
+def test_concurrent_processes_get_one_key(tmp_path: Path) -> None:
     with ExitStack() as stack:
         processes = [stack.enter_context(client_process(tmp_path / "intents.db")) for _ in range(4)]
         for process in processes:
@@ -107,7 +107,7 @@ def test_processes_that_ask_at_once_get_one_key(tmp_path: Path) -> None:
     assert uuid.UUID(keys.pop())
 
 
-def test_a_client_that_was_killed_in_its_request_goes_on_with_the_same_key(tmp_path: Path) -> None:
+def test_a_client_killed_during_its_request_continues_with_the_same_key(tmp_path: Path) -> None:
     file = tmp_path / "intents.db"
     with scripted(Hold(), ScriptedResponse(503), ScriptedResponse(201), ScriptedResponse(201)) as server:
         with client_process(file, server.url) as killed:
@@ -146,7 +146,7 @@ def test_an_intent_that_the_server_may_have_forgotten_is_in_doubt_until_it_is_do
     assert at_the_end == key != anew
 
 
-def test_what_is_unfinished_is_listed_oldest_first(tmp_path: Path) -> None:
+def test_unfinished_intents_are_listed_oldest_first(tmp_path: Path) -> None:
     clock = PinnedClock()
     intents = Intents(tmp_path / "intents.db", clock=clock)
     keys = []
@@ -163,7 +163,7 @@ def test_what_is_unfinished_is_listed_oldest_first(tmp_path: Path) -> None:
     assert moments[1] - moments[0] == timedelta(seconds=1)
 
 
-def test_purge_forgets_by_age(tmp_path: Path) -> None:
+def test_purge_deletes_intents_by_age(tmp_path: Path) -> None:
     clock = PinnedClock()
     intents = Intents(tmp_path / "intents.db", clock=clock)
     intents.key_for("old")
@@ -176,7 +176,7 @@ def test_purge_forgets_by_age(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("intent", ["", "x" * 1025, "nul\x00", "\ud800", 42, None])
-def test_an_intent_is_text(tmp_path: Path, intent: str) -> None:
+def test_an_intent_must_be_text(tmp_path: Path, intent: str) -> None:
     with pytest.raises(errors.InvalidKey):
         Intents(tmp_path / "intents.db").key_for(intent)
 
@@ -187,7 +187,7 @@ def test_intents_are_not_kept_in_memory(path: str) -> None:
         Intents(path)
 
 
-def test_a_file_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_used_raises_store_unavailable(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no database, but long enough to look at " * 20)
 
     with pytest.raises(errors.StoreUnavailable, match="no-folder"):

@@ -37,11 +37,11 @@ NOW = datetime(2030, 1, 1, 12, 0, tzinfo=UTC)
         ("Tue, 99 Jan 2030 11:00:00 GMT", None),
     ],
 )
-def test_retry_after_is_seconds_or_a_moment(text: str | None, seconds: float | None) -> None:
+def test_retry_after_is_seconds_or_a_date(text: str | None, seconds: float | None) -> None:
     assert retry_after_seconds(text, None, NOW) == seconds
 
 
-def test_a_moment_is_counted_from_the_servers_clock() -> None:
+def test_a_retry_after_date_is_counted_from_the_servers_clock() -> None:
     """So that a client whose clock is an hour late does not wait for an hour."""
     server = NOW + timedelta(hours=1)
     retry_after = format_datetime(server + timedelta(seconds=5), usegmt=True)
@@ -51,7 +51,7 @@ def test_a_moment_is_counted_from_the_servers_clock() -> None:
 
 
 @given(st.text(), st.none() | st.text())
-def test_no_header_breaks_the_reading(text: str, date: str | None) -> None:
+def test_no_header_value_breaks_the_parser(text: str, date: str | None) -> None:
     assert (retry_after_seconds(text, date, NOW) or 0.0) >= 0
 
 
@@ -61,7 +61,7 @@ def test_no_header_breaks_the_reading(text: str, date: str | None) -> None:
     left=st.floats(-10, 200),
     jitter=st.floats(0, 1, exclude_max=True),
 )
-def test_a_pause_is_never_shorter_than_asked_and_never_beyond_the_deadline(
+def test_a_pause_is_never_shorter_than_requested_and_never_beyond_the_deadline(
     tries: int, retry_after: float, left: float, jitter: float
 ) -> None:
     policy = RetryPolicy(tries=4000)
@@ -75,13 +75,13 @@ def test_a_pause_is_never_shorter_than_asked_and_never_beyond_the_deadline(
         assert pause <= retry_after + policy.longest_pause_seconds
 
 
-def test_the_last_moment_that_was_asked_for_is_not_missed_for_the_jitter() -> None:
+def test_jitter_does_not_push_a_requested_pause_beyond_the_deadline() -> None:
     assert RetryPolicy().pause(9, retry_after=10.0, left=10.5, jitter=0.9) == 10.0
     assert RetryPolicy().pause(9, retry_after=10.0, left=10.0, jitter=0.0) is None
 
 
 @pytest.mark.parametrize("status", [100, 200, 302, 404, 422, 499, 600])
-def test_an_answer_that_will_not_change_is_final_whatever_it_asks_for(status: int) -> None:
+def test_a_permanent_response_is_final_even_with_retry_after(status: int) -> None:
     assert not worth_another_try(status, None, None)
     assert not worth_another_try(status, 1.0, None)
 
@@ -101,7 +101,7 @@ def test_an_answer_that_will_not_change_is_final_whatever_it_asks_for(status: in
         (None, None, False),
     ],
 )
-def test_short_and_json_answers_are_read_before_they_are_handed_on(
+def test_short_and_json_responses_are_read_before_they_are_returned(
     length: str | None, media_type: str | None, whole: bool
 ) -> None:
     assert read_whole(length, media_type) == whole

@@ -22,7 +22,7 @@ from tests.servers.scripted_http import Cut, ScriptedResponse, bind, scripted, u
 from onceward import errors
 
 
-def test_a_streamed_body_is_sent_again_whole(call: RetryingClient) -> None:
+def test_a_streamed_body_is_sent_again_completely(call: RetryingClient) -> None:
     with scripted(Cut(), ScriptedResponse(503), ScriptedResponse()) as server:
         response = call("POST", server.url, content=call.streamed([b"a", b"b" * 100_000]))
 
@@ -40,7 +40,7 @@ def test_a_multipart_body_is_sent_again_with_the_same_boundary(call: RetryingCli
     assert b"text" in (server.seen[2].body or b"")
 
 
-def test_a_body_that_is_too_long_to_keep_is_sent_once_and_whole(call: RetryingClient) -> None:
+def test_a_body_that_is_too_long_to_buffer_is_sent_once_and_completely(call: RetryingClient) -> None:
     with scripted(ScriptedResponse(503)) as server:
         response = call("POST", server.url, content=call.streamed([b"1234"] * 5), retry={"max_body_bytes": 10})
 
@@ -49,7 +49,7 @@ def test_a_body_that_is_too_long_to_keep_is_sent_once_and_whole(call: RetryingCl
     assert server.keys != [None]
 
 
-def test_an_error_says_that_the_body_was_too_long_to_keep(call: RetryingClient) -> None:
+def test_an_error_says_that_the_body_was_too_long_to_buffer(call: RetryingClient) -> None:
     with scripted(Cut()) as server, pytest.raises(httpx.RemoteProtocolError) as caught:
         call("POST", server.url, content=call.streamed([b"1234"] * 5), retry={"max_body_bytes": 10})
 
@@ -83,7 +83,7 @@ def test_a_long_body_that_is_gone_does_not_follow_a_redirect(call: RetryingClien
 
 @pytest.mark.parametrize("with_length", [True, False])
 @pytest.mark.parametrize("size", [0, 5, 1024 * 1024, 1024 * 1024 + 1, 3_000_000])
-def test_an_answer_of_any_length_arrives_whole(call: RetryingClient, size: int, with_length: bool) -> None:
+def test_a_response_of_any_length_arrives_completely(call: RetryingClient, size: int, with_length: bool) -> None:
     body = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     with scripted(ScriptedResponse(200, {"Content-Type": "application/json"}, body, with_length)) as server:
         response = call("POST", server.url)
@@ -91,7 +91,7 @@ def test_an_answer_of_any_length_arrives_whole(call: RetryingClient, size: int, 
     assert response.content == body
 
 
-def test_a_compressed_answer_is_unpacked(call: RetryingClient) -> None:
+def test_a_compressed_response_is_decompressed(call: RetryingClient) -> None:
     packed = ScriptedResponse(
         200, {"Content-Type": "application/json", "Content-Encoding": "gzip"}, gzip.compress(b"[1]"), False
     )
@@ -101,7 +101,7 @@ def test_a_compressed_answer_is_unpacked(call: RetryingClient) -> None:
     assert response.json() == [1]
 
 
-def test_a_certificate_that_does_not_hold_is_not_tried_again(call: RetryingClient, tmp_path: Path) -> None:
+def test_an_invalid_certificate_is_not_retried(call: RetryingClient, tmp_path: Path) -> None:
     tls = self_signed(tmp_path)
     with closing(bind()) as listening, ThreadPoolExecutor() as pool:
         listening.listen()
@@ -113,7 +113,7 @@ def test_a_certificate_that_does_not_hold_is_not_tried_again(call: RetryingClien
     assert call.pauses == []
 
 
-def test_what_this_side_did_wrong_is_not_tried_again(call: RetryingClient) -> None:
+def test_a_local_protocol_error_is_not_retried(call: RetryingClient) -> None:
     with scripted() as server, pytest.raises(httpx.LocalProtocolError):
         call("POST", server.url, headers={"Bad Name": "x"})
 
@@ -136,7 +136,7 @@ def test_what_this_side_did_wrong_is_not_tried_again(call: RetryingClient) -> No
     ],
     ids=str,
 )
-def test_an_option_that_cannot_work_is_refused(call: RetryingClient, options: dict[str, Any]) -> None:
+def test_an_invalid_option_is_refused(call: RetryingClient, options: dict[str, Any]) -> None:
     with pytest.raises(errors.InvalidOption):
         call.transport(**options)
 

@@ -26,7 +26,7 @@ def test_a_retry_after_beyond_the_deadline_is_not_waited_for(call: RetryingClien
 
 def test_a_retry_after_just_before_the_deadline_is_waited_for(call: RetryingClient) -> None:
     with scripted(ScriptedResponse(503, {"Retry-After": "59"}), ScriptedResponse()) as server:
-        # So long that what is added to it by chance would be too long.
+        # So close to the deadline that added jitter would exceed it.
         own = {"first_pause_seconds": 1000.0, "longest_pause_seconds": 1000.0}
         response = call("POST", server.url, retry={"deadline_seconds": 60, **own})
 
@@ -41,7 +41,7 @@ def test_no_pause_ends_after_the_deadline(call: RetryingClient) -> None:
     assert f"Gave up after {len(call.pauses) + 1} tries." in caught.value.__notes__[0]
 
 
-def test_the_last_answer_is_returned_at_the_deadline(call: RetryingClient) -> None:
+def test_the_last_response_is_returned_at_the_deadline(call: RetryingClient) -> None:
     with scripted(*[ScriptedResponse(409, {"Retry-After": "1"}, b"running")] * 100) as server:
         response = call("POST", server.url, retry={"deadline_seconds": 20})
 
@@ -50,7 +50,7 @@ def test_the_last_answer_is_returned_at_the_deadline(call: RetryingClient) -> No
     assert 10 < sum(call.pauses) < 20
 
 
-def test_a_silent_server_is_left_at_the_deadline(call: RetryingClient) -> None:
+def test_a_silent_server_is_abandoned_at_the_deadline(call: RetryingClient) -> None:
     call.real_time = True
     started = time.monotonic()
     with scripted(Hold()) as server, pytest.raises(httpx.ReadTimeout):
@@ -67,7 +67,7 @@ def test_a_silent_server_is_left_at_the_deadline(call: RetryingClient) -> None:
     ],
     ids=["with a length", "in chunks"],
 )
-def test_an_answer_that_trickles_in_is_left_at_the_deadline(call: RetryingClient, step: Trickle) -> None:
+def test_a_response_that_trickles_in_is_abandoned_at_the_deadline(call: RetryingClient, step: Trickle) -> None:
     call.real_time = True
     started = time.monotonic()
     with scripted(step) as server, pytest.raises(httpx.ReadTimeout, match="deadline"):
@@ -76,7 +76,7 @@ def test_an_answer_that_trickles_in_is_left_at_the_deadline(call: RetryingClient
     assert 0.29 < time.monotonic() - started < SOON_SECONDS
 
 
-def test_an_answer_that_is_thrown_away_is_not_read_for_long(call: RetryingClient) -> None:
+def test_a_discarded_response_is_not_read_for_long(call: RetryingClient) -> None:
     call.real_time = True
     started = time.monotonic()
     busy = Hold(head("HTTP/1.1 503 Busy", "Content-Type: text/html", "Transfer-Encoding: chunked") + b"1\r\nx\r\n")
@@ -101,7 +101,7 @@ class Watched(httpx.HTTPTransport):
         return super().handle_request(request)
 
 
-def test_no_timeout_of_a_try_is_longer_than_what_is_left() -> None:
+def test_no_timeout_of_an_attempt_is_longer_than_the_time_left() -> None:
     call = RetryingClient("blocking")
     inner = Watched()
     timeout = httpx.Timeout(15, read=None, connect=1)
@@ -145,14 +145,14 @@ def test_a_stream_reaches_its_reader_before_it_ends(call: RetryingClient) -> Non
     assert chunk == b"data:1"
 
 
-def test_a_stream_that_breaks_off_is_its_readers_business(call: RetryingClient) -> None:
+def test_a_stream_that_breaks_is_left_to_its_reader(call: RetryingClient) -> None:
     with scripted(Cut(EVENTS)) as server, pytest.raises(httpx.RemoteProtocolError):
         call("POST", server.url)
 
     assert len(server.seen) == 1
 
 
-def test_a_call_that_is_cancelled_in_a_pause_is_not_sent_again() -> None:
+def test_a_call_cancelled_during_a_pause_is_not_sent_again() -> None:
     call = RetryingClient("awaited")
     call.real_time = True
 

@@ -22,14 +22,14 @@ def test_the_callers_own_key_is_kept(call: RetryingClient, name: str) -> None:
     assert carried == [{name.lower(): "mine"}] * 2
 
 
-def test_the_key_can_be_read_off_the_answer(call: RetryingClient) -> None:
+def test_the_key_can_be_read_from_the_response(call: RetryingClient) -> None:
     with scripted(ScriptedResponse()) as server:
         response = call("POST", server.url)
 
     assert [response.request.headers["Idempotency-Key"]] == server.keys
 
 
-def test_a_request_that_is_sent_again_by_hand_keeps_its_key(call: RetryingClient) -> None:
+def test_a_request_resent_by_hand_keeps_its_key(call: RetryingClient) -> None:
     request = httpx.Request("POST", "http://127.0.0.1/", content=b"x")
     with scripted(ScriptedResponse(500), ScriptedResponse()) as server:
         request.url = httpx.URL(server.url)
@@ -57,7 +57,7 @@ def test_a_redirect_that_keeps_the_method_keeps_the_key(call: RetryingClient, st
 
 
 @pytest.mark.parametrize("status", [301, 302, 303])
-def test_a_redirect_that_becomes_a_get_leaves_the_key_behind(call: RetryingClient, status: int) -> None:
+def test_a_redirect_that_becomes_a_get_drops_the_key(call: RetryingClient, status: int) -> None:
     steps = [ScriptedResponse(status, {"Location": "/order/42"}), ScriptedResponse(500), ScriptedResponse(200)]
     with scripted(*steps) as server:
         response = call("POST", server.url, content=b"order", client={"follow_redirects": True})
@@ -67,7 +67,7 @@ def test_a_redirect_that_becomes_a_get_leaves_the_key_behind(call: RetryingClien
     assert [key is not None for key in server.keys] == [True, False, False]
 
 
-def test_an_authentication_that_asks_again_keeps_the_key(call: RetryingClient) -> None:
+def test_an_authentication_flow_that_repeats_the_request_keeps_the_key(call: RetryingClient) -> None:
     challenge = {"WWW-Authenticate": 'Digest realm="r", nonce="n", algorithm=SHA-256, qop="auth"'}
     with scripted(ScriptedResponse(401, challenge), ScriptedResponse(503), ScriptedResponse(201)) as server:
         auth = httpx.DigestAuth("ada", "secret")
@@ -92,7 +92,7 @@ class Renewing(httpx.Auth):
         yield request
 
 
-def test_a_request_for_a_token_has_a_key_of_its_own(call: RetryingClient) -> None:
+def test_a_request_for_a_token_has_its_own_key(call: RetryingClient) -> None:
     with scripted(
         ScriptedResponse(503), ScriptedResponse(200, body=b"t1"), ScriptedResponse(503), ScriptedResponse(201)
     ) as server:
@@ -106,7 +106,7 @@ def test_a_request_for_a_token_has_a_key_of_its_own(call: RetryingClient) -> Non
     assert keys[0] != keys[2]
 
 
-def test_keys_are_cut_in_the_log(call: RetryingClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_keys_are_shortened_in_the_log(call: RetryingClient, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "onceward"), scripted(ScriptedResponse(503), ScriptedResponse()) as server:
         call("POST", f"{server.url}/orders?token=secret")
 
@@ -118,7 +118,7 @@ def test_keys_are_cut_in_the_log(call: RetryingClient, caplog: pytest.LogCapture
     assert "/orders" in record
 
 
-def test_a_client_that_is_closed_lets_go_of_its_connections() -> None:
+def test_a_closed_client_closes_its_connections() -> None:
     with scripted(ScriptedResponse()) as server:
         client = httpx.Client(transport=RetryTransport())
         client.post(server.url)

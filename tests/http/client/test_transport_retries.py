@@ -29,7 +29,9 @@ NO_ANSWER = {
 
 
 @pytest.mark.parametrize("step", NO_ANSWER.values(), ids=NO_ANSWER)
-def test_a_request_without_an_answer_is_sent_again_with_the_same_key_and_body(call: RetryingClient, step: Step) -> None:
+def test_a_request_without_a_response_is_sent_again_with_the_same_key_and_body(
+    call: RetryingClient, step: Step
+) -> None:
     with scripted(step, step, OK) as server:
         response = call("POST", f"{server.url}/orders?of=ada", content=b'{"order":42}')
 
@@ -41,7 +43,7 @@ def test_a_request_without_an_answer_is_sent_again_with_the_same_key_and_body(ca
     assert {(seen.method, seen.path) for seen in server.seen} == {("POST", "/orders?of=ada")}
 
 
-def test_a_server_that_is_not_there_yet_gets_the_request_when_it_is(call: RetryingClient) -> None:
+def test_a_server_that_starts_late_gets_the_request(call: RetryingClient) -> None:
     with closing(bind()) as bound, ExitStack() as later:
         call.on_pause = lambda: call.pauses[1:] or later.enter_context(scripted(OK, bound=bound))
         response = call("PUT", url_of(bound), content=b"x")
@@ -50,7 +52,7 @@ def test_a_server_that_is_not_there_yet_gets_the_request_when_it_is(call: Retryi
     assert response.extensions["tries"] == 2
 
 
-def test_a_proxy_that_does_not_lead_on_is_asked_again(call: RetryingClient) -> None:
+def test_a_proxy_that_cannot_reach_the_server_is_retried(call: RetryingClient) -> None:
     with scripted(ScriptedResponse(503), ScriptedResponse(503)) as proxy:
         if call.kind == "blocking":
             inner: object = httpx.HTTPTransport(proxy=proxy.url, verify=TLS)
@@ -62,7 +64,7 @@ def test_a_proxy_that_does_not_lead_on_is_asked_again(call: RetryingClient) -> N
     assert [(seen.method, seen.path) for seen in proxy.seen] == [("CONNECT", "127.0.0.1:1")] * 2
 
 
-def test_a_silent_server_is_asked_again_when_the_callers_timeout_is_over(call: RetryingClient) -> None:
+def test_a_silent_server_is_retried_after_the_callers_timeout(call: RetryingClient) -> None:
     with scripted(Hold(), OK) as server:
         response = call("POST", server.url, timeout=0.2)
 
@@ -75,9 +77,7 @@ AGAIN += [(409, {"Retry-After": "1"}), (409, {"Retry-After": "0"}), (503, {"Retr
 
 
 @pytest.mark.parametrize(("status", "headers"), AGAIN)
-def test_an_answer_that_may_change_is_asked_for_again(
-    call: RetryingClient, status: int, headers: dict[str, str]
-) -> None:
+def test_a_temporary_response_is_retried(call: RetryingClient, status: int, headers: dict[str, str]) -> None:
     with scripted(ScriptedResponse(status, headers), ScriptedResponse(status, headers), OK) as server:
         response = call("PATCH", server.url)
 
@@ -94,7 +94,7 @@ FINAL += [(500, {"Idempotent-Replayed": "true"}), (409, {"Idempotent-Replayed": 
 
 
 @pytest.mark.parametrize(("status", "headers"), FINAL)
-def test_every_other_answer_is_the_answer(call: RetryingClient, status: int, headers: dict[str, str]) -> None:
+def test_every_other_response_is_returned(call: RetryingClient, status: int, headers: dict[str, str]) -> None:
     with scripted(ScriptedResponse(status, headers, b"")) as server:
         response = call("POST", server.url)
 
@@ -103,7 +103,7 @@ def test_every_other_answer_is_the_answer(call: RetryingClient, status: int, hea
     assert call.pauses == []
 
 
-def test_the_server_says_when(call: RetryingClient) -> None:
+def test_retry_after_sets_the_pause(call: RetryingClient) -> None:
     now = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
     date = {
         "Date": format_datetime(now, usegmt=True),
@@ -117,7 +117,7 @@ def test_the_server_says_when(call: RetryingClient) -> None:
     assert 9 <= call.pauses[1] <= 9.4
 
 
-def test_pauses_grow_and_are_drawn(call: RetryingClient) -> None:
+def test_pauses_grow_and_are_random(call: RetryingClient) -> None:
     with scripted(*[Cut()] * 8) as server:
         call("POST", server.url)
         call("POST", server.url)
@@ -128,7 +128,7 @@ def test_pauses_grow_and_are_drawn(call: RetryingClient) -> None:
     assert len(set(first)) == 8
 
 
-def test_after_the_last_try_the_last_answer_is_returned(call: RetryingClient) -> None:
+def test_after_the_last_attempt_the_last_response_is_returned(call: RetryingClient) -> None:
     with scripted(Cut(), ScriptedResponse(500), ScriptedResponse(503, body=b"busy")) as server:
         response = call("POST", server.url, retry={"tries": 3})
 
@@ -136,7 +136,9 @@ def test_after_the_last_try_the_last_answer_is_returned(call: RetryingClient) ->
     assert len(server.seen) == 3
 
 
-def test_after_the_last_try_the_last_error_is_raised_and_its_request_can_be_sent_again(call: RetryingClient) -> None:
+def test_after_the_last_attempt_the_last_error_is_raised_and_its_request_can_be_sent_again(
+    call: RetryingClient,
+) -> None:
     with scripted(ScriptedResponse(503), Cut(), OK) as server:
         with pytest.raises(httpx.RemoteProtocolError) as caught:
             call("POST", server.url, content=b"x", retry={"tries": 2})
@@ -181,9 +183,7 @@ def test_the_methods_that_get_keys_can_be_chosen(call: RetryingClient) -> None:
 
 
 @pytest.mark.parametrize("with_length", [True, False])
-def test_a_connection_is_used_again_after_an_answer_that_is_thrown_away(
-    call: RetryingClient, with_length: bool
-) -> None:
+def test_a_connection_is_reused_after_a_discarded_response(call: RetryingClient, with_length: bool) -> None:
     busy = ScriptedResponse(503, {"Content-Type": "text/html"}, b"busy" * 1000, with_length)
     with scripted(busy, busy, OK) as server:
         call("POST", server.url)
@@ -191,7 +191,7 @@ def test_a_connection_is_used_again_after_an_answer_that_is_thrown_away(
     assert [seen.connection for seen in server.seen] == [1, 1, 1]
 
 
-def test_a_long_answer_that_is_thrown_away_is_not_read_to_its_end(call: RetryingClient) -> None:
+def test_a_long_discarded_response_is_not_read_to_its_end(call: RetryingClient) -> None:
     with scripted(ScriptedResponse(503, body=b"x" * 3_000_000), OK) as server:
         response = call("POST", server.url)
 
@@ -199,7 +199,7 @@ def test_a_long_answer_that_is_thrown_away_is_not_read_to_its_end(call: Retrying
     assert [seen.connection for seen in server.seen] == [1, 2]
 
 
-def test_requests_of_one_client_have_keys_of_their_own(call: RetryingClient) -> None:
+def test_requests_of_one_client_have_separate_keys(call: RetryingClient) -> None:
     answers = itertools.chain.from_iterable((ScriptedResponse(503), OK) for _ in range(5))
     with scripted(*answers) as server:
         for _ in range(5):

@@ -1,4 +1,4 @@
-"""The two transports behind one face, so that every test is told of both."""
+"""Both transports behind one interface, so that every test runs on both."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class RetryingClient:
         return self.during(lambda one: one.request(method, url, **request), client=client, **retry)
 
     def during(self, use: Callable[[Any], Any], *, client: dict[str, Any] | None = None, **retry: Any) -> Any:
-        """What `use` makes of a client. It gives back what the client's methods give back, awaitable or not."""
+        """Return the result of `use` with a client, whose methods may be awaitable or not."""
         options = {"timeout": TIMEOUT_SECONDS, **(client or {})}
         if self.kind == "blocking":
             with httpx.Client(transport=self.transport(**retry), **options) as blocking:

@@ -1,4 +1,4 @@
-"""Admitting a request: what the ledger says, what a store that fails means, and when the purge begins."""
+"""Admission of a request: results of the ledger, store errors, and the start of the purge."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def admit(admission: Admission, request: KeyedRequest) -> AdmissionResult | None
     return asyncio.run(admission.admit(request))
 
 
-def test_a_key_runs_once_and_what_follows_is_busy_refused_or_replayed() -> None:
+def test_a_key_runs_once_and_later_requests_are_busy_refused_or_replayed() -> None:
     admission = Admission(MemoryStore(), {})
     with closing(admission.ledger):
         first = admit(admission, keyed_request(admission))
@@ -69,7 +69,7 @@ def test_a_key_runs_once_and_what_follows_is_busy_refused_or_replayed() -> None:
 
 
 @pytest.mark.parametrize(("on_crash", "kind"), [("repeat", Claim), ("hold", InDoubt)])
-def test_what_nobody_knows_is_repeated_or_in_doubt_as_the_rule_says(on_crash: str, kind: type[Found]) -> None:
+def test_an_unknown_outcome_is_repeated_or_in_doubt_by_the_rule(on_crash: str, kind: type[Found]) -> None:
     admission = Admission(MemoryStore(), {})
     with closing(admission.ledger):
         for verb in (admission.unknown, admission.failed):
@@ -83,7 +83,7 @@ def test_what_nobody_knows_is_repeated_or_in_doubt_as_the_rule_says(on_crash: st
             assert isinstance(admit(admission, request), kind)
 
 
-def test_a_duplicate_that_waits_gets_the_outcome_when_it_is_there() -> None:
+def test_a_waiting_duplicate_gets_the_outcome() -> None:
     admission = Admission(MemoryStore(), {})
 
     async def main() -> AdmissionResult | None:
@@ -98,7 +98,7 @@ def test_a_duplicate_that_waits_gets_the_outcome_when_it_is_there() -> None:
         assert isinstance(asyncio.run(main()), Replay)
 
 
-def test_a_duplicate_that_waits_takes_over_when_the_first_one_fails() -> None:
+def test_a_waiting_duplicate_takes_over_when_the_first_one_fails() -> None:
     admission = Admission(MemoryStore(), {})
 
     async def main() -> AdmissionResult | None:
@@ -113,7 +113,7 @@ def test_a_duplicate_that_waits_takes_over_when_the_first_one_fails() -> None:
         assert isinstance(asyncio.run(main()), Claim)
 
 
-def test_a_duplicate_waits_no_longer_than_it_said() -> None:
+def test_a_duplicate_waits_no_longer_than_requested() -> None:
     admission = Admission(MemoryStore(), {})
     with closing(admission.ledger):
         admit(admission, keyed_request(admission))
@@ -121,7 +121,7 @@ def test_a_duplicate_waits_no_longer_than_it_said() -> None:
         assert isinstance(admit(admission, keyed_request(admission, wait=0.02)), Busy)
 
 
-def test_a_store_that_fails_refuses_or_proceeds_as_it_was_told() -> None:
+def test_on_a_store_error_the_request_is_refused_or_proceeds_as_configured() -> None:
     store = FaultyStore(MemoryStore())
     closed, opened = (
         Admission(store, {"store_seconds": 0}),
@@ -144,7 +144,7 @@ def test_the_purge_begins_with_the_first_request(admissions: list[Admission]) ->
     assert store.swept.wait(10)
 
 
-def test_there_is_no_purge_where_none_is_wanted(admissions: list[Admission]) -> None:
+def test_a_purge_that_is_switched_off_does_not_start(admissions: list[Admission]) -> None:
     store = PurgeCountingStore()
     admission = Admission(store, {"purge_seconds": 0})
     admissions.append(admission)
@@ -155,7 +155,7 @@ def test_there_is_no_purge_where_none_is_wanted(admissions: list[Admission]) -> 
     assert not store.swept.is_set()
 
 
-def test_that_keys_change_with_each_login_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_says_once_that_keys_change_with_each_login(caplog: pytest.LogCaptureFixture) -> None:
     admission = Admission(MemoryStore(), {})
     admission.warn_fleeting()
     admission.warn_fleeting()
@@ -167,7 +167,7 @@ def test_that_keys_change_with_each_login_is_said_once(caplog: pytest.LogCapture
 @pytest.mark.parametrize("verb", ["failed", "unknown"])
 @pytest.mark.parametrize("on_crash", ["repeat", "hold"])
 @pytest.mark.parametrize(("keys", "kept"), [([], "ValueError: card 4111 refused"), ([bytes(32)], "ValueError")])
-def test_beside_sealed_responses_no_text_of_an_exception_stays_readable(
+def test_with_encryption_no_exception_text_stays_readable(
     admissions: list[Admission], verb: str, on_crash: str, keys: list[bytes], kept: str
 ) -> None:
     admission = Admission(MemoryStore(), {"encryption_keys": keys})
@@ -182,7 +182,7 @@ def test_beside_sealed_responses_no_text_of_an_exception_stays_readable(
     assert entry.note == ("" if (verb, on_crash) == ("unknown", "repeat") else kept)
 
 
-def test_what_the_middleware_itself_says_of_a_failure_is_kept_beside_sealed_responses(
+def test_with_encryption_the_middlewares_own_failure_notes_stay_readable(
     admissions: list[Admission],
 ) -> None:
     admission = Admission(MemoryStore(), {"encryption_keys": [bytes(32)]})

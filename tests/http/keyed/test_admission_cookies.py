@@ -1,4 +1,4 @@
-"""Admitting a caller with cookies: an entry that changes between two questions never becomes everybody's."""
+"""Admission of a caller with cookies: an entry that changes between two reads never matches all cookies by accident."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def case() -> Iterator[Case]:
     case.admission.ledger.close()
 
 
-def test_no_second_question_is_asked_where_the_first_has_its_answer(case: Case) -> None:
+def test_no_second_begin_is_sent_if_the_first_one_decides(case: Case) -> None:
     for request, kind in (
         (case.request("c1"), Claim),
         (case.request("c1"), Busy),
@@ -89,7 +89,7 @@ def test_no_second_question_is_asked_where_the_first_has_its_answer(case: Case) 
         assert case.store.begins == 1
 
 
-def test_an_entry_claimed_without_cookies_is_for_all_cookies(case: Case) -> None:
+def test_an_entry_claimed_without_cookies_matches_all_cookies(case: Case) -> None:
     claim = case.claim(case.request(""))
     assert isinstance(case.admit(case.request("c1")), Busy)
     case.settle(claim)
@@ -99,7 +99,7 @@ def test_an_entry_claimed_without_cookies_is_for_all_cookies(case: Case) -> None
     assert isinstance(case.admit(case.request("c1", "b" * 64)), Mismatch)
 
 
-def test_where_cookies_do_not_count_an_entry_with_cookies_is_another_request(case: Case) -> None:
+def test_without_cookie_matching_an_entry_with_cookies_is_another_request(case: Case) -> None:
     case.claim(case.request("c1"))
 
     assert isinstance(case.admit(keyed_request(case.admission, ANONYMOUS)), Mismatch)
@@ -119,7 +119,7 @@ def test_an_entry_that_vanishes_is_claimed_with_the_callers_own_cookies(case: Ca
 
 
 @pytest.mark.parametrize(("claimed_by", "kind"), [("c2", PrincipalChanged), ("c1", Busy)], ids=["another", "own"])
-def test_an_entry_that_is_replaced_meanwhile_is_judged_by_its_new_cookies(
+def test_an_entry_that_is_replaced_concurrently_is_judged_by_its_new_cookies(
     case: Case, claimed_by: str, kind: type[AdmissionResult]
 ) -> None:
     case.settle(case.claim(case.request("")))
@@ -135,7 +135,7 @@ def test_an_entry_that_is_replaced_meanwhile_is_judged_by_its_new_cookies(
     assert isinstance(case.admit(case.request("c1")), kind)
 
 
-def test_a_failed_entry_without_cookies_is_taken_over_as_it_is(case: Case) -> None:
+def test_a_failed_entry_without_cookies_is_taken_over_unchanged(case: Case) -> None:
     request = case.request("")
     asyncio.run(case.admission.failed(request, case.claim(request), "why"))
 

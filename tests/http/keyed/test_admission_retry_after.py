@@ -1,13 +1,13 @@
-"""When a duplicate is asked to come back: as long as the first has run, never later than its lease ends."""
+"""`Retry-After` for a duplicate: as long as the first has run, and never beyond the end of its lease."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from tests.http.asgi_server import Call, ask, protected, reply, run
+from tests.http.asgi_server import Call, protected, reply, run, send_request
 from tests.http.wsgi_server import OpenRequest, app_sending
-from tests.http.wsgi_server import ask as ask_wsgi
+from tests.http.wsgi_server import send_request as ask_wsgi
 
 from onceward.core.claim import Busy, Claim
 from onceward.http import WSGIIdempotencyMiddleware
@@ -37,7 +37,7 @@ def test_retry_after_grows_with_the_time_held_and_shrinks_with_the_lease(seconds
             await started.wait()
             clock.advance(seconds)
 
-            duplicate = await ask(middleware)
+            duplicate = await send_request(middleware)
 
             assert (duplicate.status, duplicate.headers["retry-after"]) == (409, str(retry_after))
             over.set()
@@ -62,7 +62,7 @@ def test_the_time_held_is_that_of_this_attempt_not_of_the_first_one() -> None:
     assert retry_seconds(found) == 2
 
 
-def test_under_wsgi_it_is_the_same() -> None:
+def test_retry_after_is_the_same_under_wsgi() -> None:
     clock = PinnedClock()
     middleware = WSGIIdempotencyMiddleware(
         app_sending([b"a", b"b"], kind="stream"), MemoryStore(clock=clock), metrics=False
@@ -78,7 +78,7 @@ def test_under_wsgi_it_is_the_same() -> None:
 
 
 @pytest.mark.parametrize("jitter", [0.0, 0.5, 1.0])
-def test_a_client_as_it_comes_outlives_the_lease_of_a_server_that_died(jitter: float) -> None:
+def test_a_client_with_default_options_outlasts_the_lease_of_a_dead_server(jitter: float) -> None:
     policy, seconds, tries = RetryPolicy(), 0.0, 1
     while seconds < LEASE_SECONDS:
         retry_after = max(1, -(-min(seconds, LEASE_SECONDS - seconds) // 1))

@@ -22,7 +22,7 @@ GONE: dict[str, object] = {"type": "http.disconnect"}
 
 
 class ScriptedReceive:
-    """What a server hands over, message by message."""
+    """A server's `receive`, message by message."""
 
     def __init__(self, pieces: Iterable[bytes], *, gone: bool = False) -> None:
         *first, last = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces] or [GONE]
@@ -61,7 +61,7 @@ def as_body(found: AsgiBody | Response | None) -> AsgiBody:
 
 
 @given(st.lists(st.binary(max_size=3), min_size=1, max_size=3))
-def test_however_a_body_comes_the_handler_gets_it_and_its_digest_is_the_same(pieces: list[bytes]) -> None:
+def test_a_body_in_any_pieces_reaches_the_handler_and_has_the_same_digest(pieces: list[bytes]) -> None:
     received = as_body(read_all(ScriptedReceive(pieces)))
 
     assert received.digest == hashlib.sha256(b"".join(pieces)).digest()
@@ -71,7 +71,7 @@ def test_however_a_body_comes_the_handler_gets_it_and_its_digest_is_the_same(pie
     received.close()
 
 
-def test_a_large_body_is_given_again_from_its_file() -> None:
+def test_a_large_body_is_read_again_from_its_file() -> None:
     body = bytes(range(256)) * (MEMORY_BYTES_MAX // 128)
     pieces = [body[start : start + 50_000] for start in range(0, len(body), 50_000)]
     received = as_body(read_all(ScriptedReceive(pieces), Rule(max_body_bytes=len(body))))
@@ -89,7 +89,7 @@ def test_a_body_over_the_limit_is_refused(pieces: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("length", ["11", "9" * 5000])
-def test_a_body_that_announces_too_much_is_refused_before_it_comes(length: str) -> None:
+def test_a_body_with_a_content_length_over_the_limit_is_refused_unread(length: str) -> None:
     wire = ScriptedReceive([b"x"])
     found = read_all(wire, lines=headers(content_length=length))
 
@@ -99,16 +99,16 @@ def test_a_body_that_announces_too_much_is_refused_before_it_comes(length: str) 
 
 
 @pytest.mark.parametrize("length", ["10", "x", "-5", "\u00b2", ""])
-def test_a_length_that_says_nothing_bad_decides_nothing(length: str) -> None:
+def test_a_content_length_within_the_limit_decides_nothing(length: str) -> None:
     as_body(read_all(ScriptedReceive([b"x" * 10]), lines=headers(content_length=length))).close()
 
 
 @pytest.mark.parametrize("pieces", [[], [b"x"], [b"x", b"y"]])
-def test_a_client_that_goes_away_before_the_end_has_asked_nothing(pieces: list[bytes]) -> None:
+def test_a_request_whose_client_disconnects_before_the_end_does_not_run(pieces: list[bytes]) -> None:
     assert read_all(ScriptedReceive(pieces, gone=True)) is None
 
 
-def test_fields_and_forms_count_even_in_one_message() -> None:
+def test_fields_and_forms_are_read_even_from_a_single_message() -> None:
     rule = Rule(fields=("id",), max_body_bytes=1000)
     one = as_body(read_all(ScriptedReceive([b'{"id": 1, "at": 1}']), rule))
     two = as_body(read_all(ScriptedReceive([b'{"id": 1, "at": 2}']), rule))
@@ -122,7 +122,7 @@ def test_fields_and_forms_count_even_in_one_message() -> None:
     assert form("one").digest == form("two").digest
 
 
-def test_a_request_without_protection_gets_its_body_and_then_what_the_server_says() -> None:
+def test_an_unprotected_request_gets_its_body_and_then_the_servers_messages() -> None:
     async def main() -> list[Any]:
         wire = ScriptedReceive([b"a", b"b"])
         received = as_body(await read(headers(), RULE, wire))
@@ -147,7 +147,7 @@ def verified(*pieces: bytes) -> VerifiedBody:
     return found
 
 
-def test_a_promised_body_is_passed_on_unread_and_is_the_same_request_as_one_without_the_promise() -> None:
+def test_a_body_with_a_digest_is_passed_on_unread_and_is_the_same_request_as_one_without() -> None:
     received = verified(b"bo", b"dy")
 
     assert received.digest == as_body(read_all(ScriptedReceive([b"body"]))).digest
@@ -166,7 +166,7 @@ def test_a_promised_body_is_passed_on_unread_and_is_the_same_request_as_one_with
         ([b"x" * 6, b"x" * 6], 413),
     ],
 )
-def test_a_broken_promise_ends_before_the_handler_has_all_of_it(pieces: list[bytes], status: int) -> None:
+def test_a_body_that_breaks_its_digest_fails_before_the_handler_has_all_of_it(pieces: list[bytes], status: int) -> None:
     received = verified(*pieces)
 
     async def main() -> list[Any]:
@@ -177,7 +177,7 @@ def test_a_broken_promise_ends_before_the_handler_has_all_of_it(pieces: list[byt
     assert received.broken.status == status
 
 
-def test_a_digest_counts_only_where_the_route_says_so() -> None:
+def test_a_digest_counts_only_if_the_route_allows_it() -> None:
     wrong = headers(content_digest=PROMISE)
 
     received = as_body(read_all(ScriptedReceive([b"other"]), RULE, wrong))
@@ -188,7 +188,7 @@ def test_a_digest_counts_only_where_the_route_says_so() -> None:
 # Header lines.
 
 
-def test_lines_of_one_name_stay_apart() -> None:
+def test_header_lines_with_the_same_name_stay_separate() -> None:
     lines = AsgiHeaders([(b"prefer", b"a"), (b"idempotency-key", b"1"), (b"prefer", b""), (b"prefer", b"b, c")])
 
     assert lines.all(b"prefer") == ["a", "", "b, c"]
@@ -200,7 +200,7 @@ def test_lines_of_one_name_stay_apart() -> None:
     assert AsgiHeaders([(b"idempotency-key", b""), (b"idempotency-key", b"")]).all(b"idempotency-key") == ["", ""]
 
 
-def test_credentials_are_all_that_say_who_asks() -> None:
+def test_only_credential_headers_identify_the_caller() -> None:
     lines = AsgiHeaders([(b"cookie", b"a=1"), (b"accept", b"x"), (b"authorization", b"t"), (b"x-api-key", b"\xff")])
 
     assert sorted(lines.credentials) == [("authorization", b"t"), ("cookie", b"a=1"), ("x-api-key", b"\xff")]

@@ -1,4 +1,4 @@
-"""A handler whose body is still on its way: a digest stands for it, and every message of the server is the handler's."""
+"""Handlers that run before their body has arrived: a digest replaces it, and they get every message of the server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import hashlib
 from typing import Any
 
 import pytest
-from tests.http.asgi_server import Call, ask, give, protected, read, reply, run, start
+from tests.http.asgi_server import Call, give, protected, read, reply, run, send_request, start
 from tests.waiting import soon
 
 from onceward.http import Rule
@@ -21,7 +21,7 @@ RULES = {"/*": Rule(digest=True)}
 
 
 @pytest.mark.parametrize("kind", [b"text/plain", b"text/event-stream"])
-def test_a_handler_that_answers_before_it_has_read_its_body_gets_all_of_it(kind: bytes) -> None:
+def test_a_handler_that_responds_before_it_reads_its_body_gets_all_of_it(kind: bytes) -> None:
     async def app(_scope: Any, receive: Receive, send: Send) -> None:
         await start(send, (b"content-type", kind))
         await give(send, b"data: here\n\n")
@@ -31,8 +31,8 @@ def test_a_handler_that_answers_before_it_has_read_its_body_gets_all_of_it(kind:
 
     async def main() -> None:
         with protected(app, rules=RULES) as middleware:
-            first = await ask(middleware, "/", *PIECES, headers=HEADERS)
-            retry = await ask(middleware, "/", *PIECES, headers=HEADERS)
+            first = await send_request(middleware, "/", *PIECES, headers=HEADERS)
+            retry = await send_request(middleware, "/", *PIECES, headers=HEADERS)
 
             assert (first.whole, first.replayed) == (True, False)
             assert b"data: 8000\n\n" in first.body
@@ -41,7 +41,7 @@ def test_a_handler_that_answers_before_it_has_read_its_body_gets_all_of_it(kind:
     run(main())
 
 
-def test_a_handler_that_ends_without_a_word_when_its_body_is_broken_leaves_the_refusal_to_us() -> None:
+def test_a_handler_that_ends_silently_on_a_broken_body_leaves_the_refusal_to_the_middleware() -> None:
     """Django does: it sees a client that went away, and has nobody to answer."""
     seen: list[str] = []
 
@@ -54,8 +54,8 @@ def test_a_handler_that_ends_without_a_word_when_its_body_is_broken_leaves_the_r
 
     async def main() -> None:
         with protected(app, rules=RULES) as middleware:
-            lie = await ask(middleware, "/", b"something else", headers=HEADERS)
-            retry = await ask(middleware, "/", *PIECES, headers=HEADERS)
+            lie = await send_request(middleware, "/", b"something else", headers=HEADERS)
+            retry = await send_request(middleware, "/", *PIECES, headers=HEADERS)
 
             assert (lie.status, lie.whole) == (400, True)
             assert (retry.status, retry.body, retry.replayed) == (201, b"done", False)
@@ -64,7 +64,7 @@ def test_a_handler_that_ends_without_a_word_when_its_body_is_broken_leaves_the_r
     run(main())
 
 
-def test_a_client_that_leaves_when_its_body_has_been_read_is_noticed() -> None:
+def test_a_client_that_disconnects_after_its_body_was_read_is_noticed() -> None:
     async def main() -> None:
         ended: list[str] = []
 
@@ -90,7 +90,7 @@ def test_a_client_that_leaves_when_its_body_has_been_read_is_noticed() -> None:
     run(main())
 
 
-def test_a_handler_whose_call_is_cancelled_in_the_middle_of_its_body_ends() -> None:
+def test_a_handler_cancelled_while_it_reads_its_body_ends() -> None:
     """Half a body is not the request. Some servers say only once that their client went away."""
 
     async def main() -> None:

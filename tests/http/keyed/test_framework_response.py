@@ -1,4 +1,4 @@
-"""Status, headers and body of a response, whichever framework made it; and what is not there as a whole is refused."""
+"""Status, headers and body of a response of any framework; an incomplete one is refused."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def litestar_one() -> Any:
 
 
 @pytest.mark.parametrize("make", [starlette_one, flask_one, django_one, litestar_one])
-def test_every_frameworks_response_comes_apart_alike(make: Any) -> None:
+def test_every_frameworks_response_is_converted_alike(make: Any) -> None:
     answer = from_framework(make())
 
     assert (answer.status, answer.body) == (201, b'{"a":1}')
@@ -114,7 +114,7 @@ def test_bodies_and_types_are_the_frameworks_own(make: Any, status: int, body: b
     ],
     ids=["starlette", "flask", "django", "litestar"],
 )
-def test_a_redirect_says_where(make: Any) -> None:
+def test_a_redirect_keeps_its_location(make: Any) -> None:
     answer = from_framework(make())
 
     assert answer.status == 303
@@ -132,7 +132,7 @@ def test_a_redirect_says_where(make: Any) -> None:
     ],
     ids=["starlette", "flask", "litestar", "tuple", "bytes"],
 )
-def test_no_content_has_none_and_does_not_measure_it(make: Any) -> None:
+def test_a_no_content_response_has_no_body_and_no_content_length(make: Any) -> None:
     answer = from_framework(make())
 
     assert (answer.status, answer.body) == (204, b"")
@@ -155,7 +155,7 @@ def test_no_content_has_none_and_does_not_measure_it(make: Any) -> None:
     ],
     ids=repr,
 )
-def test_a_value_is_sent_as_what_it_is(body: object, data: bytes, kind: bytes) -> None:
+def test_a_plain_value_is_sent_with_its_own_media_type(body: object, data: bytes, kind: bytes) -> None:
     expected = [(b"content-length", str(len(data)).encode()), (b"content-type", kind)]
 
     bare, told = from_framework(body), from_framework((201, {}, body))
@@ -173,25 +173,25 @@ def test_a_value_is_sent_as_what_it_is(body: object, data: bytes, kind: bytes) -
     ],
     ids=["dict", "pairs", "lists"],
 )
-def test_headers_may_come_in_any_form(headers: Any) -> None:
+def test_headers_may_be_given_in_any_form(headers: Any) -> None:
     answer = from_framework((200, headers, "a,b"))
 
     assert lines(answer) == [(b"content-length", b"3"), (b"content-type", b"text/csv"), (b"x-a", b"1")]
     assert hash(answer.headers), "it is remembered by its headers"
 
 
-def test_a_header_may_come_twice() -> None:
+def test_a_header_may_occur_twice() -> None:
     answer = from_framework((200, [("link", "</a>"), ("link", "</b>")], b""))
 
     assert [value for name, value in answer.headers if name == b"link"] == [b"</a>", b"</b>"]
 
 
-def test_a_list_of_three_is_a_value() -> None:
+def test_a_list_of_three_is_a_value_and_not_a_response_tuple() -> None:
     assert json.loads(from_framework(["a", "b", "c"]).body) == ["a", "b", "c"]
     assert json.loads(from_framework(("a", "b", "c")).body) == ["a", "b", "c"]
 
 
-# What cannot be kept as it is.
+# Bodies that cannot be stored.
 
 
 @dataclass
@@ -226,7 +226,7 @@ def passing_through() -> Any:
         "litestar-template",
     ],
 )
-def test_a_body_that_is_not_there_as_a_whole_is_refused(make: Any) -> None:
+def test_a_body_that_is_not_complete_in_memory_is_refused(make: Any) -> None:
     with pytest.raises(InvalidOption, match=r"bound.settle\(\) cannot take a \w+"):
         from_framework(make())
 
@@ -236,7 +236,7 @@ def test_a_django_file_is_refused() -> None:
         from_framework(DjangoFile(file))
 
 
-def test_a_litestar_response_has_to_say_its_status() -> None:
+def test_a_litestar_response_must_have_a_status() -> None:
     """Litestar fills it in later, by the method; what is kept could then be another one than what is sent."""
     with pytest.raises(InvalidOption, match="status_code"):
         from_framework(litestar.Response({"a": 1}))

@@ -1,4 +1,4 @@
-"""What a handler knows and says of its own operation, on every framework's request."""
+"""The operation of a handler, found through every framework's request."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_wsgi_request_leads_to_its_operation(make: Any) -> None:
         idempotency(make(environ()))
 
 
-def test_the_request_that_flask_keeps_for_everybody_leads_to_the_operation() -> None:
+def test_flasks_global_request_leads_to_the_operation() -> None:
     with flask.Flask("shop").request_context(environ(**{ENVIRON_KEY: OURS})):
         assert idempotency(flask.request) is OURS
 
@@ -83,7 +83,7 @@ def test_a_quart_request_leads_to_its_operation() -> None:
 
 
 @pytest.mark.parametrize("thing", [None, {}, object(), "request"])
-def test_what_no_middleware_passed_on_has_no_operation(thing: object) -> None:
+def test_a_request_without_a_middleware_has_no_operation(thing: object) -> None:
     with pytest.raises(NotGuarded, match=r"default=None.*onceward\.testing\.guarded"):
         idempotency(thing)
 
@@ -126,7 +126,7 @@ def test_without_a_key_binding_and_settling_may_be_awaited_too() -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), "5", None, True])
-def test_a_response_is_kept_for_a_number_of_seconds(seconds: Any) -> None:
+def test_a_response_is_stored_for_a_number_of_seconds(seconds: Any) -> None:
     with pytest.raises(InvalidOption, match="keep_for"):
         OURS.keep_for(seconds)
 
@@ -190,7 +190,7 @@ def settle_bound(operation: Operation, path: Path, response: object, *, say_no: 
 
 
 @pytest.mark.parametrize("say_no", ["before", "after"])
-def test_a_bound_response_is_not_kept_where_the_handler_says_so(ledger: Ledger, path: Path, say_no: str) -> None:
+def test_a_bound_response_is_not_stored_if_the_handler_says_so(ledger: Ledger, path: Path, say_no: str) -> None:
     settle_bound(begun(ledger, Rule()), path, "secret", say_no=say_no)
 
     assert not settled(ledger).outcome.kept
@@ -207,7 +207,7 @@ def test_a_bound_response_is_not_kept_where_the_handler_says_so(ledger: Ledger, 
     ],
     ids=["rule", "large", "nothing", "headers"],
 )
-def test_a_bound_response_that_cannot_be_kept_has_still_happened(
+def test_a_bound_response_that_cannot_be_stored_still_counts_as_done(
     ledger: Ledger, path: Path, rule: Rule, response: object
 ) -> None:
     settle_bound(begun(ledger, rule), path, response)
@@ -217,7 +217,7 @@ def test_a_bound_response_that_cannot_be_kept_has_still_happened(
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_bound_response_is_kept_for_as_long_as_the_handler_says(ledger: Ledger, path: Path, when: str) -> None:
+def test_a_bound_response_is_stored_for_as_long_as_the_handler_says(ledger: Ledger, path: Path, when: str) -> None:
     operation = begun(ledger, Rule(retain_seconds=50.0))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -244,7 +244,7 @@ def test_binding_needs_a_database(path: Path) -> None:
         begun(ledger, Rule()).bind(connection)
 
 
-def test_the_version_is_that_of_the_claim(ledger: Ledger) -> None:
+def test_the_operation_has_the_version_of_its_claim(ledger: Ledger) -> None:
     first = begun(ledger, Rule())
     assert (first.key, first.attempt) == ("k", 1)
     assert first.version > 0

@@ -1,4 +1,4 @@
-"""The settings of a middleware: what they mean, and that none that cannot work is taken."""
+"""Options of the middleware: their meaning, and the refusal of invalid ones."""
 
 from __future__ import annotations
 
@@ -87,19 +87,19 @@ def admission(**options: Any) -> Admission:
         ("reqired", True),
     ],
 )
-def test_an_option_that_cannot_work_is_refused_by_name(name: str, value: object) -> None:
+def test_an_invalid_option_is_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(InvalidOption, match=name):
         admission(**{name: value})
 
 
 @pytest.mark.parametrize("namespace", ["", "n" * 65, "a:b", 5])
-def test_a_namespace_is_refused_as_every_ledger_refuses_it(namespace: object) -> None:
+def test_an_invalid_namespace_is_refused_as_by_a_ledger(namespace: object) -> None:
     with pytest.raises(InvalidKey, match="namespace"):
         admission(namespace=namespace)
 
 
 @pytest.mark.parametrize("middleware", [IdempotencyMiddleware, WSGIIdempotencyMiddleware])
-def test_both_middlewares_refuse_alike(middleware: Any) -> None:
+def test_both_middlewares_refuse_the_same_options(middleware: Any) -> None:
     with pytest.raises(InvalidOption, match="unknown option 'lease'; the options are lease_seconds"):
         middleware(print, store="memory:", lease=5)
     with pytest.raises(InvalidOption, match="store= must be a URL, a store or a ledger, got 5"):
@@ -114,7 +114,7 @@ def test_a_refused_option_leaves_no_store_open() -> None:
         Admission("nowhere://", {"purge_seconds": -1})
 
 
-def test_the_defaults_are_those_of_the_documentation() -> None:
+def test_the_defaults_are_the_documented_ones() -> None:
     plain = admission()
 
     assert plain.default == Rule(
@@ -132,7 +132,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(MiddlewareOptions.__annotations__))
-def test_none_is_the_default(name: str) -> None:
+def test_none_means_the_default(name: str) -> None:
     """So that a setting which is not there can be passed on as it is."""
     left, plain = admission(**{name: None}), admission()
 
@@ -143,7 +143,7 @@ def test_none_is_the_default(name: str) -> None:
     assert left.keep_status is keeps_status
 
 
-def test_lists_may_come_in_any_form_and_case() -> None:
+def test_lists_may_be_given_in_any_form_and_case() -> None:
     said = admission(methods=iter(["post", "Delete"]), paths=iter(["/api/"]), deny_headers=iter(["X-Total"]))
 
     assert said.methods == {"POST", "DELETE"}
@@ -151,7 +151,7 @@ def test_lists_may_come_in_any_form_and_case() -> None:
     assert said.codec.deny == {b"x-total"}
 
 
-def test_which_paths_are_covered() -> None:
+def test_patterns_select_the_covered_paths() -> None:
     some = admission(paths=["/api/", "/v1"])
 
     assert admission().covers("/anything")
@@ -170,30 +170,30 @@ def test_a_given_ledger_keeps_its_own_terms(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("namespace", "shop"), ("store_seconds", 1.0)])
-def test_what_only_a_ledger_decides_is_refused_beside_a_ledger(ledger: Ledger, name: str, value: Any) -> None:
+def test_options_of_a_ledger_are_refused_beside_a_ledger(ledger: Ledger, name: str, value: Any) -> None:
     with pytest.raises(InvalidOption, match=f"{name}= .*that ledger"):
         Admission(ledger, {name: value})  # type: ignore[misc]  # the name of an option
     Admission(ledger, {name: None})  # type: ignore[misc]
 
 
-def test_only_the_middlewares_own_ledger_is_closed_with_it(ledger: Ledger) -> None:
+def test_only_a_ledger_opened_by_the_middleware_is_closed_with_it(ledger: Ledger) -> None:
     Admission(ledger, {}).close()
     ledger.blocking.begin("s", "k", repeatable=True)
 
     own = Admission("memory:", {})
     first = own.ledger
     own.close()
-    assert own.ledger is not first, "an application that starts again opens it anew"
+    assert own.ledger is not first, "an application that starts again opens it again"
     own.ledger.close()
 
 
-def test_keys_seal_and_an_empty_list_does_not() -> None:
+def test_keys_enable_encryption_and_an_empty_list_does_not() -> None:
     assert admission(encryption_keys=[KEY]).codec.encryption is not None
     assert admission(encryption_keys=[]).codec.encryption is None
     assert admission(encryption_keys=()).codec.encryption is None
 
 
-def test_counting_in_a_registry_of_ones_own() -> None:
+def test_a_custom_metrics_registry_is_accepted() -> None:
     admission(metrics=CollectorRegistry())
     admission(metrics=False)
 
@@ -201,7 +201,7 @@ def test_counting_in_a_registry_of_ones_own() -> None:
 # Which rule holds.
 
 
-def test_the_handlers_rule_comes_before_that_of_the_path_and_both_before_the_default() -> None:
+def test_the_rule_of_the_handler_comes_first_then_the_path_then_the_default() -> None:
     made = admission(rules={"/pay/{id}": Rule(required=True)}, wait_seconds=3.0)
 
     assert made.rule(None, "/other") == made.default
@@ -210,12 +210,12 @@ def test_the_handlers_rule_comes_before_that_of_the_path_and_both_before_the_def
     assert made.rule(Rule(store=False), "/pay/1") == Rule(store=False).over(made.default)
 
 
-def test_whether_a_key_may_be_required_is_known_without_looking_at_routes() -> None:
+def test_whether_a_key_may_be_required_is_known_without_the_routes() -> None:
     assert admission(required=True).may_require
     assert admission(rules={"/pay": Rule(required=True)}).may_require
 
 
-def test_a_store_of_ones_own_is_used_as_it_is() -> None:
+def test_a_custom_store_is_used_directly() -> None:
     store = MemoryStore()
 
     with closing(Admission(store, {"namespace": "shop", "store_seconds": 0}).ledger) as made:

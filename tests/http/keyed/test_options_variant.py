@@ -1,4 +1,4 @@
-"""`variant=`: what else tells requests apart, beyond what was sent."""
+"""`variant=`: an addition to the fingerprint of a request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.http import wsgi_server
-from tests.http.asgi_server import ask, protected, reply, run
+from tests.http.asgi_server import protected, reply, run, send_request
 
 from onceward.errors import InvalidOption
 from onceward.http import WSGIIdempotencyMiddleware
@@ -27,16 +27,16 @@ def coffee(_environ: wsgi_server.Environ, start_response: wsgi_server.Start) -> 
     return [b"coffee"]
 
 
-def test_the_same_request_elsewhere_is_another_one_under_the_same_key() -> None:
+def test_the_same_request_with_another_variant_is_refused_under_the_same_key() -> None:
     async def main() -> list[int]:
         with protected(tea, variant=lambda scope: scope["place"]) as app:
             places = ("shop", "garden", "shop")
-            return [(await ask(app, place=place)).status for place in places]
+            return [(await send_request(app, place=place)).status for place in places]
 
     assert run(main()) == [201, 422, 201]
 
 
-def test_a_variant_that_says_nothing_changes_nothing() -> None:
+def test_a_variant_of_none_changes_nothing() -> None:
     """Neither is nothing the same as the empty text."""
     request = ("POST", b"/", b"", "", b"")
     said: list[str | None] = []
@@ -46,38 +46,42 @@ def test_a_variant_that_says_nothing_changes_nothing() -> None:
     with Ledger(MemoryStore()) as ledger:
         app = WSGIIdempotencyMiddleware(coffee, ledger, variant=lambda _: said.pop())
         said += ["\ud800", "", None]
-        first = wsgi_server.ask(app)
-        plain = wsgi_server.ask(WSGIIdempotencyMiddleware(coffee, ledger))
-        statuses = [wsgi_server.ask(app).status for _ in range(2)]
+        first = wsgi_server.send_request(app)
+        plain = wsgi_server.send_request(WSGIIdempotencyMiddleware(coffee, ledger))
+        statuses = [wsgi_server.send_request(app).status for _ in range(2)]
 
     assert (first.status, plain.status, plain.replayed) == (201, 201, True)
     assert statuses == [422, 422]
 
 
-def test_under_wsgi_the_same_request_elsewhere_is_another_one() -> None:
+def test_under_wsgi_the_same_request_with_another_variant_is_refused() -> None:
     with Ledger(MemoryStore()) as ledger:
         app = WSGIIdempotencyMiddleware(coffee, ledger, variant=lambda environ: environ["HTTP_X_PLACE"])
         places = ("shop", "garden", "shop")
 
-        assert [wsgi_server.ask(app, environ={"HTTP_X_PLACE": place}).status for place in places] == [201, 422, 201]
+        assert [wsgi_server.send_request(app, environ={"HTTP_X_PLACE": place}).status for place in places] == [
+            201,
+            422,
+            201,
+        ]
 
 
-def test_a_request_without_a_key_is_not_asked_for_it() -> None:
+def test_the_variant_of_a_request_without_a_key_is_not_computed() -> None:
     def never(_scope: Any) -> str:
         raise AssertionError("nobody needs to know")
 
     async def main() -> int:
         with protected(tea, variant=never) as app:
-            return (await ask(app, key=None, place="shop")).status
+            return (await send_request(app, key=None, place="shop")).status
 
     assert run(main()) == 201
 
 
 @pytest.mark.parametrize("said", [5, b"shop", asyncio.Event()], ids=["number", "bytes", "object"])
-def test_what_is_no_text_is_refused(said: object) -> None:
+def test_a_variant_that_is_not_text_is_refused(said: object) -> None:
     async def main(variant: Callable[[Any], Any]) -> None:
         with protected(tea, variant=variant) as app:
-            await ask(app, place="shop")
+            await send_request(app, place="shop")
 
     with pytest.raises(InvalidOption, match="variant= must return a string or None"):
         run(main(lambda _: said))

@@ -1,4 +1,4 @@
-"""Whose key it is: two who are not the same never share a scope."""
+"""Principals: two different callers never share a scope."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ANN = UUID("5f0c1a39-0000-4000-8000-000000000001")
 names = st.text(min_size=1, max_size=200)
 
 
-# Whoever has a name.
+# Named principals.
 
 
 def test_a_name_is_readable_in_the_scope() -> None:
@@ -45,14 +45,14 @@ def test_a_name_is_readable_in_the_scope() -> None:
     assert not named("ann").fleeting
 
 
-def test_nobody_is_anonymous_but_a_user_of_that_name_is_somebody() -> None:
+def test_none_is_anonymous_and_a_user_named_anonymous_is_not() -> None:
     assert named(None) == ANONYMOUS
     assert named("anonymous") != ANONYMOUS
     assert of_user("anonymous") == named("anonymous")
 
 
 @pytest.mark.parametrize("name", ["", b"ann", True, False, 1.5, [], {}, object()])
-def test_what_names_nobody_is_refused(name: object) -> None:
+def test_an_invalid_principal_name_is_refused(name: object) -> None:
     with pytest.raises(InvalidOption, match="principal= must return the name of the caller as a string"):
         named(name)
 
@@ -74,7 +74,7 @@ def test_two_names_never_share_a_scope(one: str, other: str) -> None:
 @example("é" * 80)
 @example("line\nbreak")
 @example("/slashes/and:colons")
-def test_the_ledger_takes_every_name(name: str) -> None:
+def test_the_ledger_accepts_every_principal_name(name: str) -> None:
     with Ledger(MemoryStore(), namespace="n" * 64) as ledger:
         principal = named(name)
         found = asyncio.run(
@@ -90,7 +90,7 @@ def test_the_ledger_takes_every_name(name: str) -> None:
 
 
 class DjangoUser:
-    """As Django's users are: the primary key identifies, the name may change."""
+    """A user like Django's: the primary key identifies it, and the name may change."""
 
     is_authenticated = True
     pk = 7
@@ -99,7 +99,7 @@ class DjangoUser:
 
 
 class Unfinished:
-    """As Starlette's base user: what a subclass does not say raises."""
+    """A user like Starlette's base user: attributes that a subclass does not define raise."""
 
     is_authenticated = True
 
@@ -132,7 +132,7 @@ class Unfinished:
     ],
     ids=lambda value: repr(value)[:30],
 )
-def test_a_user_is_known_by_what_identifies_it(user: object, name: str) -> None:
+def test_a_user_is_named_by_its_identifying_attribute(user: object, name: str) -> None:
     assert of_user(user) == named(name)
 
 
@@ -153,11 +153,11 @@ def test_a_user_is_known_by_what_identifies_it(user: object, name: str) -> None:
     ],
     ids=lambda value: type(value).__name__ if type(value) is object else repr(value)[:30],
 )
-def test_what_identifies_nobody_is_no_user(user: object) -> None:
+def test_an_object_without_an_identifying_attribute_is_not_a_user(user: object) -> None:
     assert of_user(user) is None
 
 
-def test_an_address_identifies_better_than_a_name_that_two_may_have() -> None:
+def test_an_address_is_preferred_to_a_name_that_two_users_may_share() -> None:
     ann = SimpleNamespace(name="Ann", display_name="Ann", email="ann@example.com")
     namesake = SimpleNamespace(name="Ann", display_name="Ann", email="ann@example.org")
 
@@ -167,7 +167,7 @@ def test_an_address_identifies_better_than_a_name_that_two_may_have() -> None:
 # Credentials.
 
 
-def test_an_authorization_is_somebody_and_nothing_else_counts_beside_it() -> None:
+def test_an_authorization_header_alone_is_the_principal() -> None:
     bearer = ("authorization", b"Bearer secret")
     principal = of_request([bearer])
 
@@ -181,7 +181,7 @@ def test_an_authorization_is_somebody_and_nothing_else_counts_beside_it() -> Non
 
 
 @pytest.mark.parametrize("value", [b"Basic c2l0ZTpwYXNz", b"basic c2l0ZTpwYXNz", b"BASIC", b"Bearer", b"Bearer  "])
-def test_what_many_may_send_is_a_scope_in_which_cookies_count(value: bytes) -> None:
+def test_a_shareable_authorization_is_a_scope_in_which_cookies_count(value: bytes) -> None:
     plain = of_request([("authorization", value)])
     with_cookie = of_request([("authorization", value), ("cookie", b"a=1")])
 
@@ -194,18 +194,18 @@ def test_what_many_may_send_is_a_scope_in_which_cookies_count(value: bytes) -> N
 
 @pytest.mark.parametrize("name", CREDENTIAL_HEADERS)
 @pytest.mark.parametrize("value", [b"", b"  "])
-def test_an_empty_header_is_no_credential(name: str, value: bytes) -> None:
+def test_an_empty_header_is_not_a_credential(name: str, value: bytes) -> None:
     assert of_request([(name, value)]) == of_request([])
     assert of_request([(name, value), ("cookie", b"a=1")]) == of_request([("cookie", b"a=1")])
 
 
-def test_without_credentials_everybody_is_anonymous_and_cookies_count() -> None:
+def test_without_credentials_the_caller_is_anonymous_and_cookies_count() -> None:
     assert of_request([]) == replace(ANONYMOUS, cookies="")
     assert of_request([("cookie", b"a=1")]).scope == ANONYMOUS.scope
 
 
 @given(st.lists(st.tuples(st.sampled_from(["proxy-authorization", "x-api-key"]), st.binary(max_size=9)), max_size=4))
-def test_other_credentials_are_somebody_else(lines: list[tuple[str, bytes]]) -> None:
+def test_other_credentials_are_another_principal(lines: list[tuple[str, bytes]]) -> None:
     sent = sorted(line for line in lines if line[1].strip())
     scopes = {of_request(lines).scope, of_request(lines[::-1]).scope, of_request(sent).scope}
 
@@ -236,14 +236,14 @@ def test_any_order_of_many_cookies_is_the_same(cookies: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize("line", [b"a=1", b"a=1; b=3", b"a=2; b=1", b"a=1; b=2; c=3", b"a=1; b=2; a=2", b"a=1=b; 2"])
-def test_other_cookies_are_other_cookies(line: bytes) -> None:
+def test_different_cookies_are_told_apart(line: bytes) -> None:
     one, other = of_request([("cookie", b"a=1; b=2")]), of_request([("cookie", line)])
 
     assert one.scope == other.scope
     assert one.cookies != other.cookies
 
 
-def test_session_cookies_are_a_scope_of_their_own_in_which_others_do_not_count() -> None:
+def test_session_cookies_are_a_separate_scope_in_which_other_cookies_do_not_count() -> None:
     def of(cookies: bytes, *lines: tuple[str, bytes]) -> KeyPrincipal:
         return of_request([("cookie", cookies), *lines], [b"sid", b"tenant"])
 
@@ -265,7 +265,7 @@ def test_without_the_session_cookies_all_cookies_count(cookies: bytes) -> None:
     assert of_request([("cookie", cookies)], [b"sid"]) == of_request([("cookie", cookies)])
 
 
-def test_the_cookie_half_of_a_fingerprint_is_found_again() -> None:
+def test_the_cookie_part_of_a_fingerprint_can_be_read_back() -> None:
     fingerprint = Digest("a" * 64)
     cookies = of_request([("cookie", b"a=1")]).cookies
 
@@ -274,7 +274,7 @@ def test_the_cookie_half_of_a_fingerprint_is_found_again() -> None:
     assert cookies_in(fingerprint) == ""
 
 
-def test_the_kinds_never_meet() -> None:
+def test_the_kinds_of_principals_never_share_a_scope() -> None:
     digest = of_request([("authorization", b"Bearer a")])
 
     for name in (digest.name, digest.scope, ANONYMOUS.scope, "credentials:1", "session:1", "anonymous"):

@@ -1,4 +1,4 @@
-"""What holds for a route: declared beside its handler, filled from the defaults, or found by its path."""
+"""Rules of a route: declared beside its handler, filled from the defaults, or found by its path."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def fresh() -> Callable[[], str]:
         ("digest", 0),
     ],
 )
-def test_a_rule_that_cannot_work_is_refused_by_name(name: str, value: object) -> None:
+def test_an_invalid_rule_is_refused_by_name(name: str, value: object) -> None:
     options: dict[str, Any] = {name: value}
 
     with pytest.raises(InvalidOption, match=name):
@@ -75,28 +75,28 @@ def test_a_rule_that_cannot_work_is_refused_by_name(name: str, value: object) ->
 
 
 @pytest.mark.parametrize("fields", [("a",), (), ["a"]])
-def test_a_body_is_told_apart_by_its_digest_or_by_its_fields_and_not_by_both(fields: Any) -> None:
+def test_a_rule_uses_a_digest_or_fields_but_not_both(fields: Any) -> None:
     """A retry that adds or drops the header would be another request."""
     with pytest.raises(InvalidOption, match=r"digest=True .*fields="):
         Rule(digest=True, fields=fields)
     Rule(digest=False, fields=fields)
 
 
-def test_fields_may_come_as_any_sequence() -> None:
+def test_fields_may_be_given_as_any_sequence() -> None:
     assert Rule(fields=["a", "b.c"]).fields == ("a", "b.c")  # type: ignore[arg-type]  # as people write it
     assert hash(Rule(fields=["a"])) == hash(Rule(fields=("a",)))  # type: ignore[arg-type]
 
 
-def test_nothing_is_repeated_where_a_route_holds() -> None:
+def test_a_hold_rule_is_not_repeatable() -> None:
     assert Rule().repeatable
     assert Rule(on_crash="repeat").repeatable
     assert not Rule(on_crash="hold").repeatable
 
 
-# What a rule leaves open.
+# Options that a rule leaves open.
 
 
-def test_a_rule_without_words_is_the_default() -> None:
+def test_a_rule_without_options_is_the_default() -> None:
     assert Rule().over(DEFAULT) == DEFAULT
 
 
@@ -114,7 +114,7 @@ def test_a_rule_without_words_is_the_default() -> None:
     ],
     ids=str,
 )
-def test_what_a_rule_says_counts_even_if_it_says_nothing_or_no(rule: Rule) -> None:
+def test_an_explicit_option_overrides_even_if_it_is_false_or_empty(rule: Rule) -> None:
     loud = Rule(
         required=True, on_crash="repeat", lease_seconds=9.0, retain_seconds=9.0, wait_seconds=9.0, fields=("z",),
         store=True, max_body_bytes=9, max_response_bytes=9, digest=False,
@@ -129,7 +129,7 @@ def test_what_a_rule_says_counts_even_if_it_says_nothing_or_no(rule: Rule) -> No
 # Beside the handler.
 
 
-def test_declaring_a_rule_leaves_the_handler_as_it_is() -> None:
+def test_declaring_a_rule_leaves_the_handler_unchanged() -> None:
     handle = fresh()
 
     assert idempotent(required=True)(handle) is handle
@@ -137,11 +137,11 @@ def test_declaring_a_rule_leaves_the_handler_as_it_is() -> None:
     assert rule_on(handle) == Rule(required=True)
 
 
-def test_a_rule_is_found_through_wrappers_that_say_what_they_wrap() -> None:
+def test_a_rule_is_found_through_wrappers_with_a_wrapped_attribute() -> None:
     inner = idempotent(on_crash="hold")(fresh())
 
     class Callee:
-        """As `functools.singledispatch` and others: no copy of the attributes, only the way to what is wrapped."""
+        """A wrapper like `functools.singledispatch`: it does not copy attributes and has only `__wrapped__`."""
 
         def __init__(self, wrapped: object) -> None:
             self.__wrapped__ = wrapped
@@ -163,7 +163,7 @@ def test_a_rule_is_found_through_wrappers_that_say_what_they_wrap() -> None:
         assert rule_on(wrapped) == Rule(on_crash="hold")
 
 
-def test_the_outermost_rule_counts() -> None:
+def test_the_outermost_rule_wins() -> None:
     inner = idempotent(required=True)(fresh())
 
     @idempotent(required=False)
@@ -184,11 +184,11 @@ def test_a_method_has_the_rule_of_its_function() -> None:
 
 
 @pytest.mark.parametrize("thing", [None, handler, functools.partial(handler), object(), 5, "text"])
-def test_what_has_no_rule_has_none(thing: object) -> None:
+def test_a_handler_without_a_rule_has_none(thing: object) -> None:
     assert rule_on(thing) is None
 
 
-def test_a_wrapper_that_wraps_itself_is_given_up() -> None:
+def test_a_wrapper_that_wraps_itself_has_no_rule() -> None:
     class Loop:
         @property
         def __wrapped__(self) -> Loop:
@@ -235,13 +235,13 @@ def test_an_object_that_has_every_attribute_has_no_rule() -> None:
         ("/{}", "/x", False),
     ],
 )
-def test_which_paths_a_pattern_means(pattern: str, path: str, found: bool) -> None:
+def test_a_pattern_matches_these_paths(pattern: str, path: str, found: bool) -> None:
     rule = Rule(required=True)
 
     assert PathRules({pattern: rule}).find(path) == (rule if found else None)
 
 
-def test_the_first_path_that_matches_counts() -> None:
+def test_the_first_matching_path_wins() -> None:
     rules = PathRules({"/pay/special": Rule(store=False), "/pay/{id}": Rule(required=True), "/*": Rule()})
 
     assert rules.find("/pay/special") == Rule(store=False)
@@ -250,13 +250,13 @@ def test_the_first_path_that_matches_counts() -> None:
     assert PathRules({}).find("/") is None
 
 
-def test_whether_some_path_requires_a_key_is_known_beforehand() -> None:
+def test_whether_some_path_requires_a_key_is_known_in_advance() -> None:
     assert PathRules({"/a": Rule(), "/b": Rule(required=True)}).required
     assert not PathRules({"/a": Rule(required=False)}).required
 
 
 @given(st.text("/ab{}*.()[]\\+?^$|", max_size=10).map("/".__add__))
-def test_every_path_is_a_pattern_for_something_and_none_fails(pattern: str) -> None:
+def test_every_string_is_a_valid_pattern(pattern: str) -> None:
     rules = PathRules({pattern: Rule()})
 
     if "{" not in pattern:
@@ -267,6 +267,6 @@ def test_every_path_is_a_pattern_for_something_and_none_fails(pattern: str) -> N
 @pytest.mark.parametrize(
     "rules", [{"pay": Rule()}, {"": Rule()}, {5: Rule()}, {None: Rule()}, {"/pay": True}, {"/a": None}, [], "/"]
 )
-def test_rules_by_path_are_rules_by_path(rules: Any) -> None:
+def test_an_invalid_mapping_of_rules_is_refused(rules: Any) -> None:
     with pytest.raises(InvalidOption, match="rules="):
         PathRules(rules)

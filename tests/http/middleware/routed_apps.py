@@ -28,7 +28,7 @@ PAYING = [
     ("POST", "/plain", None),
     ("POST", "/nowhere", None),
 ]
-# What no test expects.
+# An unexpected response.
 _UNASKED = Rule(required=True)
 
 

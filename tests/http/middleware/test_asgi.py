@@ -1,4 +1,6 @@
-"""What the middleware leaves alone, what it takes out of a keyed request's scope, and how an application starts and stops."""
+"""Requests that the middleware passes on unchanged, extensions that it hides from keyed requests, and application start
+and stop.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from tests.http.asgi_server import Call, ask, give, protected, read, reply, run, start
+from tests.http.asgi_server import Call, give, protected, read, reply, run, send_request, start
 from tests.waiting import soon
 
 from onceward import open_ledger
@@ -85,11 +87,11 @@ def test_a_middleware_inside_another_leaves_the_request_to_it() -> None:
     async def main() -> None:
         app = Counter()
         with protected(app) as inner, protected(inner, inner._admission.ledger) as outer:
-            first, retry = await ask(outer), await ask(outer)
+            first, retry = await send_request(outer), await send_request(outer)
 
             assert (first.status, first.body, first.replayed) == (201, b"1", False)
             assert (retry.status, retry.body, retry.replayed) == (201, b"1", True)
-            assert (await ask(inner, key="other")).body == b"2"
+            assert (await send_request(inner, key="other")).body == b"2"
 
     run(main())
 
@@ -101,27 +103,27 @@ def test_paths_that_differ_only_in_their_encoding_are_different_requests() -> No
                 ("slash", "/a/b/c", b"/a/b%2Fc", b"/a/b/c"),
                 ("bytes", "/a/\N{REPLACEMENT CHARACTER}", b"/a/%ff", b"/a/%fe"),
             ):
-                first = await ask(middleware, path, key=key, raw_path=raw)
+                first = await send_request(middleware, path, key=key, raw_path=raw)
                 assert first.status == 201
-                assert (await ask(middleware, path, key=key, raw_path=other)).status == 422
-                assert (await ask(middleware, path, key=key, raw_path=raw)).replayed
+                assert (await send_request(middleware, path, key=key, raw_path=other)).status == 422
+                assert (await send_request(middleware, path, key=key, raw_path=raw)).replayed
 
     run(main())
 
 
 @pytest.mark.parametrize("raw", [{}, {"raw_path": None}, {"raw_path": b""}])
-def test_a_server_that_says_nothing_of_the_raw_path_is_taken_at_its_word(raw: dict[str, Any]) -> None:
+def test_without_a_raw_path_the_decoded_path_is_used(raw: dict[str, Any]) -> None:
     async def main() -> None:
         with protected(Counter()) as middleware:
-            assert (await ask(middleware, "/ä", **raw)).status == 201
-            assert (await ask(middleware, "/ö", **raw)).status == 422
-            assert (await ask(middleware, "/ä", **raw)).replayed
+            assert (await send_request(middleware, "/ä", **raw)).status == 201
+            assert (await send_request(middleware, "/ö", **raw)).status == 422
+            assert (await send_request(middleware, "/ä", **raw)).replayed
 
     run(main())
 
 
 @pytest.mark.parametrize("extension", SENT_PAST)
-def test_what_would_send_a_body_past_the_middleware_is_not_offered_to_a_keyed_handler(extension: str) -> None:
+def test_extensions_that_bypass_the_middleware_are_hidden_from_a_keyed_handler(extension: str) -> None:
     offered: list[dict[str, Any]] = []
 
     async def app(scope: Any, _receive: Receive, send: Send) -> None:
@@ -131,8 +133,8 @@ def test_what_would_send_a_body_past_the_middleware_is_not_offered_to_a_keyed_ha
     async def main() -> None:
         extensions: dict[str, Any] = {extension: {}, "tls": {"version": 772}}
         with protected(app) as middleware:
-            await ask(middleware, extensions=extensions)
-            await ask(middleware, key=None, extensions=extensions)
+            await send_request(middleware, extensions=extensions)
+            await send_request(middleware, key=None, extensions=extensions)
 
         assert offered == [{"tls": {"version": 772}}, {extension: {}, "tls": {"version": 772}}]
         assert extension in extensions, "the server's own is not touched"
@@ -140,20 +142,20 @@ def test_what_would_send_a_body_past_the_middleware_is_not_offered_to_a_keyed_ha
     run(main())
 
 
-def test_a_scope_without_extensions_stays_without() -> None:
+def test_a_scope_without_extensions_stays_without_them() -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         assert "extensions" not in scope
         await reply(send, await read(receive))
 
     async def main() -> None:
         with protected(app) as middleware:
-            assert (await ask(middleware, "/", b"x")).body == b"x"
+            assert (await send_request(middleware, "/", b"x")).body == b"x"
 
     run(main())
 
 
 @pytest.mark.parametrize("kind", ["websocket", "lifespan", "something new"])
-def test_what_is_no_request_passes_through_even_with_a_key(kind: str) -> None:
+def test_a_scope_that_is_not_http_passes_through_even_with_a_key(kind: str) -> None:
     async def main() -> None:
         scope = {"type": kind, "path": "/", "method": "POST", "headers": [(b"idempotency-key", b"k")]}
         came: list[Message] = []
@@ -180,7 +182,7 @@ def test_what_is_no_request_passes_through_even_with_a_key(kind: str) -> None:
     run(main())
 
 
-def test_without_a_key_everything_is_the_servers_own() -> None:
+def test_without_a_key_the_application_gets_the_servers_own_objects() -> None:
     async def main() -> None:
         given: list[object] = []
 
@@ -198,7 +200,7 @@ def test_without_a_key_everything_is_the_servers_own() -> None:
     run(main())
 
 
-def test_a_ledger_made_from_a_url_is_closed_with_the_application_and_opened_when_it_starts_again(
+def test_a_ledger_opened_from_a_url_closes_with_the_application_and_reopens_when_it_starts_again(
     tmp_path: Path,
 ) -> None:
     async def main() -> None:
@@ -207,7 +209,7 @@ def test_a_ledger_made_from_a_url_is_closed_with_the_application_and_opened_when
         for life in range(3):
             ledger = middleware._admission.ledger
             async with LifespanServer(middleware) as served:
-                retry = await ask(middleware)
+                retry = await send_request(middleware)
                 assert (retry.status, retry.body, retry.replayed) == (201, b"1", life > 0)
             assert served.sent_types == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
             with pytest.raises(StoreClosed):
@@ -218,13 +220,13 @@ def test_a_ledger_made_from_a_url_is_closed_with_the_application_and_opened_when
     run(main())
 
 
-def test_a_ledger_of_the_applications_own_stays_open_when_it_stops() -> None:
+def test_a_ledger_of_the_application_stays_open_when_it_stops() -> None:
     async def main() -> None:
         with protected(Counter()) as middleware:
             async with LifespanServer(middleware):
-                assert (await ask(middleware)).status == 201
+                assert (await send_request(middleware)).status == 201
 
-            assert (await ask(middleware)).replayed
+            assert (await send_request(middleware)).replayed
 
     run(main())
 
@@ -246,12 +248,12 @@ def test_an_application_that_stops_waits_for_requests_without_a_client() -> None
                 await soon(lambda: len(served.sent_types) == 2)
 
             assert app.ended == ["well"]
-            assert (await ask(middleware, "/stream")).replayed
+            assert (await send_request(middleware, "/stream")).replayed
 
     run(main())
 
 
-def test_an_application_that_stops_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopping_application_does_not_wait_forever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asgi, "GRACE_SECONDS", 0.02)
 
     async def main() -> None:
@@ -265,7 +267,7 @@ def test_an_application_that_stops_does_not_wait_for_ever(monkeypatch: pytest.Mo
 
             assert app.ended == ["CancelledError"]
             app.go_on.set()
-            assert (await ask(middleware, "/stream")).body == b"1"
+            assert (await send_request(middleware, "/stream")).body == b"1"
             assert app.runs == 2, "nobody knew what the first one did"
 
     run(main())

@@ -1,4 +1,4 @@
-"""Every answer of the middleware's own says of its last message that it is the last; some clients rely on it."""
+"""The middleware's own responses mark their last message as the last; some clients rely on it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def messages(middleware: IdempotencyMiddleware, key: bytes) -> list[Any]:
 
 
 @pytest.mark.parametrize("key", [b"good", b"not good"], ids=["replay", "problem"])
-def test_the_last_message_says_that_it_is(key: bytes) -> None:
+def test_the_last_message_has_more_body_false(key: bytes) -> None:
     async def main() -> list[Any]:
         middleware = IdempotencyMiddleware(app, store="memory:", metrics=False)
         await messages(middleware, key)

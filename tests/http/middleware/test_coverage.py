@@ -29,9 +29,9 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route, Router
-from tests.http.asgi_server import ask, reply, run
+from tests.http.asgi_server import reply, run, send_request
 from tests.http.wsgi_server import app_sending
-from tests.http.wsgi_server import ask as ask_wsgi
+from tests.http.wsgi_server import send_request as ask_wsgi
 
 from onceward.errors import InvalidOption, NotGuarded
 from onceward.http import (
@@ -130,7 +130,7 @@ def named(why: str, *handlers: str) -> set[str]:
     return {f"{handler}: {why}" for handler in handlers}
 
 
-def test_every_handler_without_a_middleware_is_named() -> None:
+def test_every_handler_without_a_middleware_is_listed() -> None:
     assert unguarded(Starlette(routes=routes())) == named("no middleware", *ALL)
     with pytest.raises(NotGuarded, match=r"tests\.http\.middleware\.test_coverage\.pay\)") as raised:
         check_guarded(Starlette(routes=routes()))
@@ -157,11 +157,11 @@ def test_every_handler_without_a_middleware_is_named() -> None:
     ],
     ids=["added", "off", "two", "wrapped", "between", "mount", "mounted", "route", "router"],
 )
-def test_a_middleware_anywhere_around_a_handler_is_seen(make: Callable[[], Any]) -> None:
+def test_a_middleware_anywhere_around_a_handler_is_found(make: Callable[[], Any]) -> None:
     assert unguarded(make()) == set()
 
 
-def test_a_handler_outside_of_its_paths_or_methods_is_named() -> None:
+def test_a_handler_outside_the_covered_paths_or_methods_is_listed() -> None:
     assert unguarded(around(Starlette(routes=routes()), paths=["/api/"])) == named("outside paths=", "PUT /sub/pay")
     assert unguarded(around(Starlette(routes=routes()), methods=["POST"])) == named(
         "not among methods=", "PUT /sub/pay"
@@ -170,13 +170,13 @@ def test_a_handler_outside_of_its_paths_or_methods_is_named() -> None:
     assert unguarded(reading) == named("not among methods=", "GET/HEAD /pay")
 
 
-def test_one_middleware_in_a_mount_does_not_guard_the_others() -> None:
+def test_one_middleware_in_a_mount_does_not_guard_the_other_mounts() -> None:
     app = Starlette(routes=[Mount("/in", around(Starlette(routes=routes()))), *routes()])
 
     assert unguarded(app) == named("no middleware", *ALL)
 
 
-def test_fastapi_routers_are_seen_through() -> None:
+def test_handlers_in_fastapi_routers_are_found() -> None:
     def make() -> fastapi.FastAPI:
         app, router = fastapi.FastAPI(), fastapi.APIRouter(prefix="/v1")
 
@@ -218,7 +218,7 @@ async def litestar_plain() -> None: ...
     ],
     ids=["none", "wrapped", "elsewhere", "added", "factory"],
 )
-def test_litestar_handlers_are_seen(make: Callable[[Any], Any], expected: set[str]) -> None:
+def test_litestar_handlers_are_found(make: Callable[[Any], Any], expected: set[str]) -> None:
     def app(middleware: Any = ()) -> litestar.Litestar:
         return litestar.Litestar([litestar_pay, litestar_plain], middleware=middleware, openapi_config=None)
 
@@ -239,7 +239,7 @@ class FlaskRefunds(MethodView):
 
 
 @pytest.mark.parametrize("framework", ["flask", "quart"])
-def test_flask_and_quart_handlers_are_seen(framework: str) -> None:
+def test_flask_and_quart_handlers_are_found(framework: str) -> None:
     def make() -> Any:
         app: Any = flask.Flask("shop") if framework == "flask" else quart.Quart("shop")
         app.add_url_rule("/api/pay/<int:order>", "pay", HOLD(_flask_pay), methods=["POST"])
@@ -286,13 +286,13 @@ def django_urls() -> Iterator[None]:
 
 @pytest.mark.usefixtures("django_urls")
 @pytest.mark.parametrize(("make", "wrap"), [(get_asgi_application, around), (get_wsgi_application, around_wsgi)])
-def test_django_views_are_seen(make: Callable[[], Any], wrap: Callable[..., Any]) -> None:
+def test_django_views_are_found(make: Callable[[], Any], wrap: Callable[..., Any]) -> None:
     assert unguarded(make()) == named("no middleware", "POST /api/pay", "PUT /api/v1/refunds")
     assert unguarded(wrap(make())) == set()
     assert unguarded(wrap(make(), paths=["/api/v1/"])) == named("outside paths=", "POST /api/pay")
 
 
-def test_an_application_whose_routes_cannot_be_seen_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_application_without_readable_routes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "django.urls")
 
     with pytest.raises(InvalidOption, match="cannot find the routes"):
@@ -303,7 +303,7 @@ def test_an_application_whose_routes_cannot_be_seen_is_refused(monkeypatch: pyte
 
 
 def started(app: Any) -> list[Message]:
-    """What a server is told when it starts and stops the application."""
+    """Start and stop the application, and return the messages to the server."""
     messages: list[Message] = [{"type": "lifespan.shutdown"}, {"type": "lifespan.startup"}]
     told: list[Message] = []
 
@@ -361,7 +361,7 @@ def test_an_application_whose_handlers_are_guarded_starts_as_before() -> None:
     assert lived_inside == lived_outside == ["started", "stopped"]
 
 
-def test_a_middleware_around_it_that_leaves_the_handler_out_does_not_count() -> None:
+def test_an_outer_middleware_that_excludes_the_handler_does_not_count() -> None:
     app, _ = documented()
 
     (told,) = started(around(app, paths=["/other"]))
@@ -369,7 +369,7 @@ def test_a_middleware_around_it_that_leaves_the_handler_out_does_not_count() -> 
     assert "outside paths=" in told["message"]
 
 
-# What the middleware passes on is marked.
+# Requests that the middleware passes on are marked.
 
 
 class Looking:
@@ -402,19 +402,19 @@ class Looking:
 def test_every_request_that_is_passed_on_is_guarded(options: dict[str, Any], request_of: dict[str, Any]) -> None:
     looking = Looking()
     middleware = around(looking.asgi, **options)
-    run(ask(middleware, **request_of))
+    run(send_request(middleware, **request_of))
     environ = {"REQUEST_METHOD": request_of.get("method", "POST")}
     ask_wsgi(around_wsgi(looking.wsgi, **options), key=request_of["key"], environ=environ)
 
     assert looking.found == [request_of["key"] if request_of == {"key": "k"} and not options else None] * 2
 
 
-def test_a_request_that_runs_unprotected_because_its_store_is_down_is_guarded_all_the_same() -> None:
+def test_a_request_that_runs_unprotected_because_its_store_is_down_still_counts_as_guarded() -> None:
     store = FaultyStore(MemoryStore())
     looking = Looking()
     options: dict[str, Any] = {"on_store_error": "proceed", "store_seconds": 0, "metrics": False}
     with store.unavailable():
-        run(ask(IdempotencyMiddleware(looking.asgi, store, **options)))
+        run(send_request(IdempotencyMiddleware(looking.asgi, store, **options)))
         ask_wsgi(WSGIIdempotencyMiddleware(looking.wsgi, store, **options))
 
     assert looking.found == [None, None]

@@ -1,4 +1,4 @@
-"""Which rule holds for a request, asked of each framework's own router: the one on the handler that will run."""
+"""The rule of a request, found through each framework's own router: the one on the handler that will run."""
 
 from __future__ import annotations
 
@@ -106,17 +106,17 @@ def test_a_starlette_request_has_the_rule_of_its_handler(
     assert rule_of(starlette, path, method, root_path="/behind/a/proxy") == rule
 
 
-def test_a_shadowed_starlette_route_lends_nobody_its_rule(starlette: Starlette) -> None:
+def test_the_rule_of_a_shadowed_starlette_route_is_not_used(starlette: Starlette) -> None:
     assert rule_of(starlette, "/items/special") is None
     assert rule_of(starlette, "/api/late") is None, "the first mount takes it, and has no such route"
 
 
-def test_a_starlette_host_counts(starlette: Starlette) -> None:
+def test_the_host_of_a_starlette_route_matters(starlette: Starlette) -> None:
     assert rule_of(starlette, "/", host="shop.example") == ONE
     assert rule_of(starlette, "/", host="other.example") is None
 
 
-def test_a_starlette_route_that_is_added_later_is_known_at_once(starlette: Starlette) -> None:
+def test_a_starlette_route_added_later_is_found_at_once(starlette: Starlette) -> None:
     assert rule_of(starlette, "/late") is None
 
     starlette.router.routes.append(Route("/late", endpoint(ONE), methods=["POST"]))
@@ -228,9 +228,9 @@ def test_a_flask_request_has_the_rule_of_its_view(
 
 
 @pytest.mark.parametrize("scope", [{}, {"app": None}, {"app": object()}, {"route_handler": None, "path": "/"}])
-def test_an_application_that_cannot_be_asked_has_no_rules(scope: dict[str, Any]) -> None:
+def test_an_application_without_readable_routes_has_no_rules(scope: dict[str, Any]) -> None:
     assert asgi_rule(scope) is None
 
 
-def test_a_wsgi_application_that_cannot_be_asked_has_no_rules() -> None:
+def test_a_wsgi_application_without_readable_routes_has_no_rules() -> None:
     assert wsgi_rule(lambda environ, start: [], EnvironBuilder("/pay").get_environ()) is None  # noqa: ARG005

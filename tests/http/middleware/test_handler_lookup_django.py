@@ -1,4 +1,4 @@
-"""Django's views are asked for their rules through its own resolver, under ASGI and WSGI."""
+"""The rules of Django's views, found through its own resolver, under ASGI and WSGI."""
 
 from __future__ import annotations
 

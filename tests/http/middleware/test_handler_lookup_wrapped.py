@@ -1,4 +1,4 @@
-"""The rule on a handler counts as well where the middleware is wrapped around the application, which it then asks."""
+"""The rule of a handler is found if the middleware is wrapped around the application, too."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def spied(app: Any, path: str) -> Rule | None:
 
 
 def found(app: Any, path: str, method: str = "POST") -> Rule | None:
-    """What is found outside of the application, at its own address and behind a proxy's prefix."""
+    """Return the rule found outside of the application, at its own path and behind a proxy's prefix."""
     behind = asgi_rule(scope_of(path, method, root_path="/behind/a/proxy"), app)
     direct = asgi_rule(scope_of(path, method), app)
     assert direct == behind
@@ -80,7 +80,7 @@ def starlette() -> Starlette:
         ("POST", "/zipped/pay/x", None),
     ],
 )
-def test_a_wrapped_starlette_is_asked_through_other_middlewares_too(
+def test_the_rules_of_starlette_are_found_through_other_middlewares(
     starlette: Starlette, method: str, path: str, rule: Rule | None
 ) -> None:
     assert found(starlette, path, method) == rule
@@ -88,7 +88,7 @@ def test_a_wrapped_starlette_is_asked_through_other_middlewares_too(
     assert found(GZipMiddleware(GZipMiddleware(starlette)), path, method) == rule
 
 
-def test_a_wrapped_fastapi_is_asked_with_its_own_root_path() -> None:
+def test_the_rules_of_fastapi_are_found_with_its_own_root_path() -> None:
     app = fastapi_app()
     app.root_path = "/shop"
 
@@ -98,7 +98,7 @@ def test_a_wrapped_fastapi_is_asked_with_its_own_root_path() -> None:
     assert asgi_rule(scope_of("/v1/pay/5"), app) is None
 
 
-def test_behind_a_middleware_that_hides_what_it_wraps_starlette_is_asked_by_the_scope(starlette: Starlette) -> None:
+def test_behind_an_opaque_middleware_the_rules_of_starlette_are_found_through_the_scope(starlette: Starlette) -> None:
     starlette.add_middleware(Opaque)
     starlette.add_middleware(Spy)
 
@@ -106,7 +106,7 @@ def test_behind_a_middleware_that_hides_what_it_wraps_starlette_is_asked_by_the_
     assert spied(starlette, "/deep/pay/5") == TWO
 
 
-def test_a_middleware_around_a_mounted_application_has_the_rules_of_that_one() -> None:
+def test_a_middleware_around_a_mounted_application_has_the_rules_of_that_application() -> None:
     """The outer application has a route of the same name, which is another."""
     inner = Router([Route("/pay", two, methods=["POST"])])
     routes = [Route("/pay", one, methods=["POST"]), Mount("/inner", Spy(inner)), Mount("/foreign", Spy(Opaque(inner)))]
@@ -122,7 +122,7 @@ def test_a_middleware_of_a_single_route_has_the_rule_of_its_endpoint() -> None:
     assert spied(app, "/pay") == ONE
 
 
-def test_a_method_of_an_object_that_has_the_application_is_a_handler_like_any_other() -> None:
+def test_a_bound_method_of_an_object_with_an_application_is_a_handler() -> None:
     class Shop:
         def __init__(self) -> None:
             self.app = Starlette(routes=[Route("/pay", self.pay, methods=["POST"])])
@@ -151,7 +151,7 @@ def test_a_method_of_an_object_that_has_the_application_is_a_handler_like_any_ot
         ("POST", "/api/refunds/5", TWO),
     ],
 )
-def test_a_wrapped_litestar_is_asked(method: str, path: str, rule: Rule | None) -> None:
+def test_the_rules_of_litestar_are_found(method: str, path: str, rule: Rule | None) -> None:
     app = litestar_app()
 
     assert found(app, path, method) == rule
@@ -203,13 +203,13 @@ def quart_app() -> quart.Quart:
         ("PUT", "/api/pay/x", None),
     ],
 )
-def test_a_wrapped_quart_is_asked(quart_app: quart.Quart, method: str, path: str, rule: Rule | None) -> None:
+def test_the_rules_of_quart_are_found(quart_app: quart.Quart, method: str, path: str, rule: Rule | None) -> None:
     assert found(quart_app, path, method) == rule
     assert found(quart_app.asgi_app, path, method) == rule
     assert found(Spy(quart_app.asgi_app), path, method) == rule
 
 
-def test_a_quart_that_tells_hosts_apart_is_asked_for_the_one_of_the_request() -> None:
+def test_the_rules_of_quart_are_found_for_the_host_of_the_request() -> None:
     app = quart.Quart("shop", host_matching=True, static_folder=None)
     app.add_url_rule("/pay", "here", ONE(lambda: "here"), methods=["POST"], host="shop.example")
     app.add_url_rule("/pay", "there", TWO(lambda: "there"), methods=["POST"], host="other.example")
@@ -217,7 +217,7 @@ def test_a_quart_that_tells_hosts_apart_is_asked_for_the_one_of_the_request() ->
     assert found(app, "/pay") == ONE
 
 
-def test_a_flask_is_asked_through_other_middlewares_too() -> None:
+def test_the_rules_of_flask_are_found_through_other_middlewares() -> None:
     app = flask.Flask("shop")
     app.add_url_rule("/payments", view_func=FlaskPayments.as_view("payments"))
     environ = EnvironBuilder("/payments", method="POST").get_environ()
@@ -228,7 +228,7 @@ def test_a_flask_is_asked_through_other_middlewares_too() -> None:
 # All of it.
 
 
-def test_a_key_that_a_handler_requires_is_required_by_a_middleware_around_its_application() -> None:
+def test_a_middleware_around_an_application_requires_the_key_that_a_handler_requires() -> None:
     required = idempotent(required=True)
 
     @litestar.post("/required")
@@ -290,11 +290,11 @@ class Strange:
         Strange(url_map=5),
     ],
 )
-def test_an_application_that_cannot_be_asked_has_no_rules(app: Any) -> None:
+def test_an_application_without_readable_routes_has_no_rules(app: Any) -> None:
     assert asgi_rule(scope_of("/pay"), app) is None
     assert asgi_rule({**scope_of("/pay"), "app": app}, Opaque(app)) is None
     assert wsgi_rule(app, EnvironBuilder("/pay", method="POST").get_environ()) is None
 
 
-def test_a_middleware_with_routes_of_another_kind_hides_nothing(starlette: Starlette) -> None:
+def test_a_middleware_with_unrelated_routes_hides_nothing(starlette: Starlette) -> None:
     assert found(Strange(routes=["/metrics"], app=starlette), "/pay") == ONE

@@ -1,4 +1,4 @@
-"""Whatever goes wrong with a keyed request, no log and no traceback shows its whole key."""
+"""No log and no traceback of a keyed request shows its whole key."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def lose(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("size", [10, 200_000])
 @pytest.mark.parametrize("streamed", [True, False])
-def test_of_a_request_that_lost_its_claim(
+def test_the_key_of_a_request_that_lost_its_claim_is_redacted(
     ledger: Ledger, caplog: pytest.LogCaptureFixture, size: int, *, streamed: bool
 ) -> None:
     async def handle(request: Request) -> Response:
@@ -89,7 +89,7 @@ def test_of_a_request_that_lost_its_claim(
     assert KEY[:21] not in shown
 
 
-def test_of_a_request_whose_transaction_is_bound_to_a_lost_claim(
+def test_the_key_of_a_transaction_bound_to_a_lost_claim_is_redacted(
     ledger: Ledger, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handle(request: Request) -> Response:

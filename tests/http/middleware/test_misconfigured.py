@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.asgi_server import ask, run
+from tests.http.asgi_server import run, send_request
 from tests.servers.postgres import PostgresServer
 
 from onceward.http import IdempotencyMiddleware, WSGIIdempotencyMiddleware
@@ -41,7 +41,7 @@ class App:
 
 
 def lifespan(app: IdempotencyMiddleware) -> list[Message]:
-    """What a server is told that starts the application and stops it again."""
+    """Start and stop the application, and return the messages to the server."""
     sent: list[Message] = []
     messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
 
@@ -81,7 +81,7 @@ def test_a_wrong_url_keeps_an_asgi_application_from_starting_and_is_in_the_log(
     assert 'database "no_such_database" does not exist' in line.getMessage()
 
 
-def test_a_folder_that_is_not_there_keeps_an_application_from_starting(tmp_path: Path) -> None:
+def test_a_missing_folder_keeps_an_application_from_starting(tmp_path: Path) -> None:
     (said,) = lifespan(IdempotencyMiddleware(App(), store=f"sqlite:///{tmp_path}/none/keys.db"))
 
     assert said["type"] == "lifespan.startup.failed"
@@ -100,7 +100,7 @@ def test_an_application_starts_although_its_store_is_down_and_the_log_says_why(
     assert "onnection refused" in line.getMessage()
 
 
-def test_a_middleware_that_is_switched_off_does_not_look() -> None:
+def test_a_middleware_that_is_switched_off_does_not_check_its_store() -> None:
     app = App()
 
     lifespan(IdempotencyMiddleware(app, store="postgresql://postgres@127.0.0.1:9/none", enabled=False))
@@ -114,7 +114,7 @@ def test_a_keyed_request_gets_500_without_retry_after_and_one_line_in_the_log(
     app = App()
     guarded = IdempotencyMiddleware(app, store=postgres_server.url("no_such_database"))
 
-    answers = [run(ask(guarded)) for _ in range(3)]
+    answers = [run(send_request(guarded)) for _ in range(3)]
 
     for got in answers:
         assert_misconfigured(got.status, got.headers, got.body)
@@ -122,7 +122,9 @@ def test_a_keyed_request_gets_500_without_retry_after_and_one_line_in_the_log(
     assert len([one for one in caplog.records if one.getMessage().startswith("store_misconfigured")]) == 1
 
 
-def test_a_wsgi_request_gets_the_same(postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_keyed_wsgi_request_gets_500_without_retry_after_and_one_line_in_the_log(
+    postgres_server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
     ran: list[object] = []
     guarded = WSGIIdempotencyMiddleware(lambda *_: ran.append(1) or [], store=postgres_server.url("no_such_database"))  # type: ignore[func-returns-value]
     started: list[Any] = []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.http import wsgi_server
-from tests.http.asgi_server import ask, protected, read, reply, run
+from tests.http.asgi_server import protected, read, reply, run, send_request
 from tests.http.wsgi_server import TEXT, Environ, Start
 from tests.waiting import soon
 
@@ -40,7 +40,7 @@ class NotifyingStore(MemoryStore):
 
 
 class Unavailable(Exception):
-    """What the shop needs does not answer."""
+    """A dependency of the shop is down."""
 
 
 class Shop:
@@ -127,7 +127,10 @@ def test_an_application_called_again_with_one_scope_is_protected_again(failure: 
     async def main() -> None:
         shop = Shop(failure)
         with protected(shop.asgi) as middleware:
-            first, retry = await ask(again(middleware), "/", b"tea"), await ask(again(middleware), "/", b"tea")
+            first, retry = (
+                await send_request(again(middleware), "/", b"tea"),
+                await send_request(again(middleware), "/", b"tea"),
+            )
 
             assert (first.status, first.body, first.replayed) == (201, b"run 2 of tea", False)
             assert (retry.status, retry.body, retry.replayed) == (201, b"run 2 of tea", True)
@@ -139,13 +142,13 @@ def test_an_application_called_again_with_one_scope_is_protected_again(failure: 
 def test_a_wsgi_application_called_again_with_one_environ_is_protected_again(failure: str) -> None:
     with Ledger(MemoryStore()) as ledger:
         app = wsgi_again(WSGIIdempotencyMiddleware(Shop(failure).wsgi, ledger))
-        first, retry = wsgi_server.ask(app, body=b"tea"), wsgi_server.ask(app, body=b"tea")
+        first, retry = wsgi_server.send_request(app, body=b"tea"), wsgi_server.send_request(app, body=b"tea")
 
         assert (first.status, first.body, first.replayed) == (201, b"run 2 of tea", False)
         assert (retry.status, retry.body, retry.replayed) == (201, b"run 2 of tea", True)
 
 
-def test_what_could_not_be_recorded_does_not_run_again_when_it_is_called_again() -> None:
+def test_an_unrecorded_response_is_not_run_again_by_a_second_call() -> None:
     async def main() -> None:
         shop, store = Shop(), FaultyStore(MemoryStore())
 
@@ -155,7 +158,7 @@ def test_what_could_not_be_recorded_does_not_run_again_when_it_is_called_again()
 
         with protected(app, store, store_seconds=0) as middleware:
             waits = [(b"idempotency-key", b"k"), (b"prefer", b"wait=5")]
-            got = await ask(again(middleware), "/", b"tea", headers=waits)
+            got = await send_request(again(middleware), "/", b"tea", headers=waits)
             await soon(lambda: not middleware._tasks)
 
             assert (got.status, got.body, got.replayed) == (201, b"run 1 of tea", True)
@@ -163,7 +166,7 @@ def test_what_could_not_be_recorded_does_not_run_again_when_it_is_called_again()
     run(main())
 
 
-def test_under_wsgi_what_could_not_be_recorded_does_not_run_again_when_it_is_called_again(
+def test_under_wsgi_an_unrecorded_response_is_not_run_again_by_a_second_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is recorded in the background, and here not before the second call has asked for the key."""
@@ -184,12 +187,12 @@ def test_under_wsgi_what_could_not_be_recorded_does_not_run_again_when_it_is_cal
 
     with Ledger(store, patience_seconds=0) as ledger:
         outer = wsgi_again(WSGIIdempotencyMiddleware(app, ledger))
-        got = wsgi_server.ask(outer, body=b"tea", environ={"HTTP_PREFER": "wait=5"})
+        got = wsgi_server.send_request(outer, body=b"tea", environ={"HTTP_PREFER": "wait=5"})
 
         assert (got.status, got.body, got.replayed) == (201, b"run 1 of tea", True)
 
 
-def test_of_two_applications_that_are_asked_in_turn_each_is_protected() -> None:
+def test_two_applications_called_in_turn_are_both_protected() -> None:
     async def nothing_here(_scope: Any, _receive: Receive, send: Send) -> None:
         await reply(send, status=404)
 
@@ -207,8 +210,8 @@ def test_of_two_applications_that_are_asked_in_turn_each_is_protected() -> None:
                 await one(scope, given, unheard)
                 await other(scope, given, send)
 
-            assert not (await ask(in_turn)).replayed
-            assert (await ask(in_turn)).replayed
+            assert not (await send_request(in_turn)).replayed
+            assert (await send_request(in_turn)).replayed
 
     run(main())
 
@@ -216,7 +219,11 @@ def test_of_two_applications_that_are_asked_in_turn_each_is_protected() -> None:
 def test_a_middleware_inside_another_sees_the_key_that_it_requires() -> None:
     async def main() -> None:
         with protected(Shop().asgi, required=True) as inner, protected(inner) as outer:
-            first, retry, without = await ask(outer), await ask(outer), await ask(outer, key=None)
+            first, retry, without = (
+                await send_request(outer),
+                await send_request(outer),
+                await send_request(outer, key=None),
+            )
 
             assert (first.status, first.replayed) == (201, False)
             assert (retry.status, retry.replayed) == (201, True)
@@ -229,14 +236,18 @@ def test_a_wsgi_middleware_inside_another_sees_the_key_that_it_requires() -> Non
     with Ledger(MemoryStore()) as ledger, Ledger(MemoryStore()) as around:
         inner = WSGIIdempotencyMiddleware(Shop().wsgi, ledger, required=True)
         outer = WSGIIdempotencyMiddleware(inner, around)
-        first, retry, without = wsgi_server.ask(outer), wsgi_server.ask(outer), wsgi_server.ask(outer, key=None)
+        first, retry, without = (
+            wsgi_server.send_request(outer),
+            wsgi_server.send_request(outer),
+            wsgi_server.send_request(outer, key=None),
+        )
 
         assert (first.status, first.replayed) == (201, False)
         assert (retry.status, retry.replayed) == (201, True)
         assert without.status == 400
 
 
-def test_who_is_around_the_middleware_sees_what_the_application_leaves_in_the_scope() -> None:
+def test_an_outer_middleware_sees_what_the_application_puts_into_the_scope() -> None:
     """A session that is replaced, the route that was found: frameworks hand such things outwards in the scope."""
 
     async def app(scope: Any, _receive: Receive, send: Send) -> None:
@@ -255,7 +266,7 @@ def test_who_is_around_the_middleware_sees_what_the_application_leaves_in_the_sc
                 scope["session"] = "old"
                 await middleware(scope, receive, looking)
 
-            await ask(around)
+            await send_request(around)
 
         assert set(seen) == {"new"}
 

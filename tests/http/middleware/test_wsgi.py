@@ -1,4 +1,4 @@
-"""The WSGI middleware around an application: what it lets through, what it refuses, and what a duplicate gets."""
+"""The WSGI middleware around an application: accepted requests, refused requests, and duplicates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
-from tests.http.wsgi_server import EVENTS, TEXT, App, Environ, OpenRequest, Start, ask
+from tests.http.wsgi_server import EVENTS, TEXT, App, Environ, OpenRequest, Start, send_request
 
 from onceward.errors import ClaimLost, InvalidOption
 from onceward.http import Rule, WSGIIdempotencyMiddleware, idempotency
@@ -43,10 +43,10 @@ def ledger() -> Iterator[Ledger]:
         yield ledger
 
 
-def test_a_retry_gets_the_first_answer_and_nothing_runs_again(ledger: Ledger) -> None:
+def test_a_retry_gets_the_first_response_and_nothing_runs_again(ledger: Ledger) -> None:
     orders = Orders()
     app = WSGIIdempotencyMiddleware(orders, ledger)
-    first, second = ask(app, body=b"tea"), ask(app, body=b"tea")
+    first, second = send_request(app, body=b"tea"), send_request(app, body=b"tea")
 
     assert (first.status, first.body, first.replayed) == (201, b"run 1 of tea", False)
     assert (second.line, second.body, second.replayed) == (first.line, first.body, True)
@@ -55,14 +55,14 @@ def test_a_retry_gets_the_first_answer_and_nothing_runs_again(ledger: Ledger) ->
 def test_the_middleware_twice_around_one_application_claims_once(ledger: Ledger) -> None:
     orders = Orders()
     app = WSGIIdempotencyMiddleware(WSGIIdempotencyMiddleware(orders, ledger), ledger)
-    first, second = ask(app, body=b"tea"), ask(app, body=b"tea")
+    first, second = send_request(app, body=b"tea"), send_request(app, body=b"tea")
 
     assert (first.status, first.body) == (201, b"run 1 of tea")
     assert (second.body, second.replayed) == (b"run 1 of tea", True)
     assert idempotency(orders.environ).key == "k"
 
 
-def test_a_request_made_out_of_another_has_a_key_of_its_own(ledger: Ledger) -> None:
+def test_a_request_derived_from_another_has_its_own_key(ledger: Ledger) -> None:
     orders = Orders()
     inner = WSGIIdempotencyMiddleware(orders, ledger)
 
@@ -70,20 +70,20 @@ def test_a_request_made_out_of_another_has_a_key_of_its_own(ledger: Ledger) -> N
         return inner({**environ, "HTTP_IDEMPOTENCY_KEY": "another"}, start_response)
 
     app = WSGIIdempotencyMiddleware(outer, ledger)
-    ask(app)
+    send_request(app)
 
-    assert ask(inner, key="another").replayed
+    assert send_request(inner, key="another").replayed
     assert orders.runs == 1
 
 
 @pytest.mark.parametrize(("one", "other"), [("/a/\xff", "/a/\xfe"), ("/a/\xc3\xa4", "/a/\xe4")])
-def test_paths_of_other_bytes_are_other_requests(ledger: Ledger, one: str, other: str) -> None:
+def test_paths_with_different_bytes_are_different_requests(ledger: Ledger, one: str, other: str) -> None:
     app = WSGIIdempotencyMiddleware(Orders(), ledger)
-    ask(app, one)
+    send_request(app, one)
 
-    assert ask(app, other).status == 422
-    assert ask(app, one).replayed
-    assert ask(app, one[2:], environ={"SCRIPT_NAME": one[:2]}).replayed, (
+    assert send_request(app, other).status == 422
+    assert send_request(app, one).replayed
+    assert send_request(app, one[2:], environ={"SCRIPT_NAME": one[:2]}).replayed, (
         "where the application is mounted changes nothing"
     )
 
@@ -101,11 +101,11 @@ class Broken(io.BytesIO):
         return data
 
 
-def test_a_body_that_breaks_off_leaves_no_file_open(ledger: Ledger) -> None:
+def test_a_truncated_body_leaves_no_file_open(ledger: Ledger) -> None:
     app = WSGIIdempotencyMiddleware(Orders(), ledger)
     size = 2 * MEMORY_BYTES_MAX
     with pytest.raises(ConnectionResetError):
-        ask(app, environ={"CONTENT_LENGTH": str(2 * size), "wsgi.input": Broken(bytes(size))})
+        send_request(app, environ={"CONTENT_LENGTH": str(2 * size), "wsgi.input": Broken(bytes(size))})
 
 
 def test_a_request_that_runs_unprotected_leaves_no_file_open() -> None:
@@ -113,7 +113,7 @@ def test_a_request_that_runs_unprotected_leaves_no_file_open() -> None:
     app = WSGIIdempotencyMiddleware(orders, store, on_store_error="proceed", store_seconds=0)
     body = bytes(2 * MEMORY_BYTES_MAX)
     with closing(app._admission.ledger), store.unavailable():
-        got = ask(app, body=body)
+        got = send_request(app, body=body)
 
         assert (got.status, got.body) == (201, b"run 1 of " + body)
         assert orders.environ["wsgi.input"].closed
@@ -123,13 +123,13 @@ def test_a_body_of_unknown_length_is_refused_where_its_end_cannot_be_seen(ledger
     orders = Orders()
     app = WSGIIdempotencyMiddleware(orders, ledger)
     chunked = {"CONTENT_LENGTH": "", "HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input": io.BytesIO(b"tea")}
-    got = ask(app, environ=chunked)
+    got = send_request(app, environ=chunked)
 
     assert got.status == 400
     assert b"Send Content-Length." in got.body
     assert orders.runs == 0
-    assert ask(app, environ={**chunked, "wsgi.input_terminated": True}).body == b"run 1 of tea"
-    assert ask(app, key="none", environ={"CONTENT_LENGTH": ""}).body == b"run 2 of ", "there is none"
+    assert send_request(app, environ={**chunked, "wsgi.input_terminated": True}).body == b"run 1 of tea"
+    assert send_request(app, key="none", environ={"CONTENT_LENGTH": ""}).body == b"run 2 of ", "there is none"
 
 
 # Duplicates that join a running stream.
@@ -162,12 +162,12 @@ def started(app: App, stream: Paced) -> threading.Thread:
     return thread
 
 
-def test_a_duplicate_of_a_silent_event_stream_is_told_to_come_again(ledger: Ledger) -> None:
+def test_a_duplicate_of_a_silent_event_stream_is_told_to_retry(ledger: Ledger) -> None:
     stream = Paced(EVENTS, [b"data: 1\n\n", b"data: 2\n\n"])
     app = WSGIIdempotencyMiddleware(stream, ledger, max_stream_seconds=0.05)
     first = started(app, stream)
     try:
-        got = ask(app)
+        got = send_request(app)
     finally:
         stream.go.set()
         first.join(30)
@@ -175,7 +175,7 @@ def test_a_duplicate_of_a_silent_event_stream_is_told_to_come_again(ledger: Ledg
     assert b"data: 1\n\n" in got.body
     assert b"event: interrupted\n" in got.body
     assert b"sent no data for too long" in got.body
-    assert b"data: 2\n\n" in ask(app).body, "the stream itself goes on"
+    assert b"data: 2\n\n" in send_request(app).body, "the stream itself goes on"
 
 
 def test_a_duplicate_of_a_silent_download_is_cut(ledger: Ledger) -> None:
@@ -191,11 +191,11 @@ def test_a_duplicate_of_a_silent_download_is_cut(ledger: Ledger) -> None:
         first.join(30)
 
     assert duplicate.got.body == b"1"
-    assert ask(app).body == b"12"
+    assert send_request(app).body == b"12"
 
 
 @pytest.mark.parametrize("how", ["prefer", "option"])
-def test_a_duplicate_that_would_wait_gets_the_answer_when_it_is_there(ledger: Ledger, how: str) -> None:
+def test_a_waiting_duplicate_gets_the_response(ledger: Ledger, how: str) -> None:
     entered, go = threading.Event(), threading.Event()
 
     def slow(_: Environ, start_response: Start) -> Iterable[bytes]:
@@ -207,10 +207,10 @@ def test_a_duplicate_that_would_wait_gets_the_answer_when_it_is_there(ledger: Le
     app = WSGIIdempotencyMiddleware(slow, ledger, wait_seconds=30 if how == "option" else 0)
     asking = {"HTTP_PREFER": "respond-async, wait=30"} if how == "prefer" else {}
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(ask, app)
+        first = pool.submit(send_request, app)
         assert entered.wait(30)
-        busy = ask(app, environ={"HTTP_PREFER": "wait=0"})
-        second = pool.submit(ask, app, environ=asking)
+        busy = send_request(app, environ={"HTTP_PREFER": "wait=0"})
+        second = pool.submit(send_request, app, environ=asking)
         go.set()
 
         assert (busy.status, busy.headers["retry-after"]) == (409, "1")
@@ -218,7 +218,7 @@ def test_a_duplicate_that_would_wait_gets_the_answer_when_it_is_there(ledger: Le
         assert second.result(30).replayed
 
 
-# What is let through, and what is refused.
+# Accepted and refused requests.
 
 
 @pytest.mark.parametrize(
@@ -230,12 +230,12 @@ def test_a_duplicate_that_would_wait_gets_the_answer_when_it_is_there(ledger: Le
     ],
     ids=["no-key", "method", "path"],
 )
-def test_what_is_not_checked_is_not_touched(ledger: Ledger, key: str | None, environ: Environ) -> None:
+def test_an_unchecked_request_is_passed_on_untouched(ledger: Ledger, key: str | None, environ: Environ) -> None:
     orders = Orders()
     app = WSGIIdempotencyMiddleware(orders, ledger, paths=["/api/"])
     path = {"PATH_INFO": "/api/orders", **environ}
-    ask(app, key=key, environ=path)
-    ask(app, key=key, environ=path)
+    send_request(app, key=key, environ=path)
+    send_request(app, key=key, environ=path)
 
     assert orders.runs == 2
     assert idempotency(orders.environ).key is None
@@ -244,20 +244,20 @@ def test_what_is_not_checked_is_not_touched(ledger: Ledger, key: str | None, env
 def test_a_middleware_that_is_switched_off_does_nothing(ledger: Ledger) -> None:
     orders = Orders()
     app = WSGIIdempotencyMiddleware(orders, ledger, enabled=False, required=True)
-    ask(app)
-    ask(app)
+    send_request(app)
+    send_request(app)
 
     assert orders.runs == 2
 
 
-def test_a_key_that_is_required_or_malformed_is_asked_for(ledger: Ledger) -> None:
+def test_a_missing_or_malformed_key_is_refused(ledger: Ledger) -> None:
     orders = Orders()
     app = WSGIIdempotencyMiddleware(orders, ledger, rules={"/pay": Rule(required=True)})
     refused = [
-        ask(app, "/pay", key=None),
-        ask(app, "/pay", key="two words"),
-        ask(app, "/pay", key="a,b"),
-        ask(app, "/pay", key="a", environ={"HTTP_X_IDEMPOTENCY_KEY": "b"}),
+        send_request(app, "/pay", key=None),
+        send_request(app, "/pay", key="two words"),
+        send_request(app, "/pay", key="a,b"),
+        send_request(app, "/pay", key="a", environ={"HTTP_X_IDEMPOTENCY_KEY": "b"}),
     ]
 
     assert [got.status for got in refused] == [400] * 4
@@ -265,8 +265,8 @@ def test_a_key_that_is_required_or_malformed_is_asked_for(ledger: Ledger) -> Non
         ["Idempotency-Key"]
     ] * 4
     assert orders.runs == 0
-    assert ask(app, "/", key=None).status == 201
-    assert ask(app, "/pay", key='"a,b"').status == 201
+    assert send_request(app, "/", key=None).status == 201
+    assert send_request(app, "/pay", key='"a,b"').status == 201
 
 
 @pytest.mark.parametrize(
@@ -279,50 +279,48 @@ def test_a_key_that_is_required_or_malformed_is_asked_for(ledger: Ledger) -> Non
     ],
     ids=["too-large", "too-large-without-length", "short", "wrong-digest"],
 )
-def test_a_body_that_is_not_as_it_should_be_is_refused(
-    ledger: Ledger, body: bytes, environ: Environ, status: int
-) -> None:
+def test_an_invalid_body_is_refused(ledger: Ledger, body: bytes, environ: Environ, status: int) -> None:
     orders = Orders()
     app = WSGIIdempotencyMiddleware(orders, ledger, rules={"/": Rule(max_body_bytes=6, digest=True)})
 
-    assert ask(app, body=body, environ=environ).status == status
+    assert send_request(app, body=body, environ=environ).status == status
     assert orders.runs == 0
 
 
-def test_a_digest_that_is_right_stands_for_the_body(ledger: Ledger) -> None:
+def test_a_correct_digest_replaces_the_body(ledger: Ledger) -> None:
     app = WSGIIdempotencyMiddleware(Orders(), ledger, rules={"/": Rule(digest=True)})
     digest = base64.b64encode(hashlib.sha256(b"tea").digest()).decode()
     environ = {"HTTP_REPR_DIGEST": f"sha-256=:{digest}:"}
-    ask(app, body=b"tea", environ=environ)
+    send_request(app, body=b"tea", environ=environ)
 
-    assert ask(app, body=b"tea", environ=environ).replayed
+    assert send_request(app, body=b"tea", environ=environ).replayed
 
 
 def test_another_request_under_the_same_key_is_refused(ledger: Ledger) -> None:
     app = WSGIIdempotencyMiddleware(Orders(), ledger)
-    ask(app, body=b"tea")
+    send_request(app, body=b"tea")
 
-    assert ask(app, body=b"coffee").status == 422
-    assert ask(app, body=b"tea", environ={"QUERY_STRING": "sugar=1"}).status == 422
-    assert ask(app, body=b"tea", environ={"CONTENT_TYPE": "application/json"}).status == 422
+    assert send_request(app, body=b"coffee").status == 422
+    assert send_request(app, body=b"tea", environ={"QUERY_STRING": "sugar=1"}).status == 422
+    assert send_request(app, body=b"tea", environ={"CONTENT_TYPE": "application/json"}).status == 422
 
 
-def test_each_user_has_keys_of_its_own(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_user_has_separate_keys(ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
     orders = Orders()
     app = WSGIIdempotencyMiddleware(orders, ledger)
     users = [{"REMOTE_USER": "ann"}, {"REMOTE_USER": "bob"}, {"HTTP_AUTHORIZATION": "Bearer x"}, {}]
-    bodies = [ask(app, environ=user).body for user in users]
+    bodies = [send_request(app, environ=user).body for user in users]
 
-    assert [ask(app, environ=user).body for user in users] == bodies
+    assert [send_request(app, environ=user).body for user in users] == bodies
     assert orders.runs == 4
     assert caplog.text.count("give the middleware principal=") == 1
 
 
-def test_the_principal_is_who_the_option_says(ledger: Ledger) -> None:
+def test_the_principal_option_names_the_principal(ledger: Ledger) -> None:
     orders = Orders()
     app = WSGIIdempotencyMiddleware(orders, ledger, principal=lambda environ: environ["HTTP_X_USER"])
     for user in ("ann", "bob", "ann"):
-        ask(app, environ={"HTTP_X_USER": user, "HTTP_AUTHORIZATION": str(orders.runs)})
+        send_request(app, environ={"HTTP_X_USER": user, "HTTP_AUTHORIZATION": str(orders.runs)})
 
     assert orders.runs == 2
 
@@ -334,7 +332,7 @@ def test_a_principal_that_must_be_awaited_is_refused(ledger: Ledger) -> None:
 
     app = WSGIIdempotencyMiddleware(Orders(), ledger, principal=lambda _: Later())
     with pytest.raises(InvalidOption, match="must not be an async function under WSGI"):
-        ask(app)
+        send_request(app)
 
 
 def test_a_store_that_does_not_answer_is_503_and_nothing_runs() -> None:
@@ -342,32 +340,32 @@ def test_a_store_that_does_not_answer_is_503_and_nothing_runs() -> None:
     with Ledger(store, patience_seconds=0) as ledger:
         app = WSGIIdempotencyMiddleware(orders, ledger)
         with store.unavailable():
-            assert ask(app).status == 503
+            assert send_request(app).status == 503
         assert orders.runs == 0
 
         body = bytes(2 * MEMORY_BYTES_MAX)
-        ask(app, body=body)
+        send_request(app, body=body)
         store.lose_request("chunks")
-        assert ask(app, body=body).status == 503
-        assert ask(app, body=body).replayed
+        assert send_request(app, body=body).status == 503
+        assert send_request(app, body=body).replayed
 
 
-def test_a_response_that_cannot_be_opened_any_more_was_not_kept(ledger: Ledger) -> None:
+def test_a_response_that_can_no_longer_be_decrypted_counts_as_not_kept(ledger: Ledger) -> None:
     body = bytes(2 * MEMORY_BYTES_MAX)
-    ask(WSGIIdempotencyMiddleware(Orders(), ledger, encryption_keys=[bytes(32)]), body=body)
+    send_request(WSGIIdempotencyMiddleware(Orders(), ledger, encryption_keys=[bytes(32)]), body=body)
     orders = Orders()
     app = WSGIIdempotencyMiddleware(orders, ledger, encryption_keys=[b"1" * 32])
-    got = ask(app, body=body)
+    got = send_request(app, body=body)
 
     assert got.status == 409
     assert b"outcome-not-kept" in got.body
     assert orders.runs == 0
 
 
-def test_closing_lets_go_of_a_ledger_of_ones_own() -> None:
+def test_closing_the_middleware_closes_its_own_ledger() -> None:
     app = WSGIIdempotencyMiddleware(Orders(), "memory:")
-    ask(app)
+    send_request(app)
     app.close()
 
-    assert ask(app).status == 201, "an application that starts again opens it anew"
+    assert send_request(app).status == 201, "an application that starts again opens it again"
     app.close()

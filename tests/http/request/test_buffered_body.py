@@ -26,7 +26,7 @@ def filled(pieces: Sequence[bytes], content_type: str = JSON, bytes_max: int = M
 
 
 @given(st.lists(st.binary(max_size=20), max_size=6))
-def test_a_body_is_given_again_as_it_was_as_often_as_asked(pieces: list[bytes]) -> None:
+def test_a_body_can_be_read_any_number_of_times(pieces: list[bytes]) -> None:
     whole = b"".join(pieces)
     with closing(filled(pieces)) as body:
         assert b"".join(body.pieces()) == b"".join(body.pieces()) == whole
@@ -39,7 +39,7 @@ def test_a_body_is_given_again_as_it_was_as_often_as_asked(pieces: list[bytes]) 
     "size", [MEMORY_BYTES_MAX - 1, MEMORY_BYTES_MAX, MEMORY_BYTES_MAX + 1, 3 * MEMORY_BYTES_MAX + 7]
 )
 @pytest.mark.parametrize("piece", [7919, 65536, 10**9])
-def test_a_large_body_goes_to_a_file_and_comes_back_whole(size: int, piece: int) -> None:
+def test_a_large_body_goes_to_a_file_and_is_read_back_completely(size: int, piece: int) -> None:
     whole = (bytes(range(251)) * (size // 251 + 1))[:size]
     with closing(filled([whole[start : start + piece] for start in range(0, size, piece)])) as body:
         assert (body._file is not None) == (size > MEMORY_BYTES_MAX)
@@ -50,12 +50,12 @@ def test_a_large_body_goes_to_a_file_and_comes_back_whole(size: int, piece: int)
         assert body.digest() == hashlib.sha256(whole).digest()
 
 
-def test_a_spooled_body_is_given_in_bounded_pieces() -> None:
+def test_a_body_in_a_file_is_read_in_bounded_pieces() -> None:
     with closing(filled([b"x" * (2 * MEMORY_BYTES_MAX)])) as body:
         assert max(len(piece) for piece in body.pieces()) <= CHUNK_BYTES_MAX
 
 
-def test_the_file_of_a_body_goes_with_it() -> None:
+def test_the_file_of_a_body_is_deleted_with_it() -> None:
     body = filled([b"x" * (MEMORY_BYTES_MAX + 1)])
     file = body._file
     assert file is not None
@@ -73,10 +73,10 @@ def test_a_body_may_be_as_large_as_its_limit_and_not_a_byte_larger(limit: int) -
         body.feed(b"x" * (limit + 1))
 
 
-# What of it makes two requests the same.
+# The fingerprint of a body.
 
 
-def test_chosen_fields_stand_for_the_body() -> None:
+def test_the_chosen_fields_replace_the_body() -> None:
     with (
         closing(filled([b'{"id": 1, "at": 1}'])) as one,
         closing(filled([b'{"at": 2,', b' "id": 1}'])) as retry,
@@ -86,19 +86,19 @@ def test_chosen_fields_stand_for_the_body() -> None:
         assert one.digest() != retry.digest()
 
 
-def test_chosen_fields_of_a_body_in_a_file_count_too() -> None:
+def test_the_chosen_fields_of_a_body_in_a_file_are_read_too() -> None:
     padding = b" " * MEMORY_BYTES_MAX
     with closing(filled([b'{"id": 1,', padding, b'"at": 1}'])) as one, closing(filled([b'{"id": 1}'])) as other:
         assert one.digest(("id",)) == other.digest(("id",))
 
 
 @pytest.mark.parametrize("text", [b"[1]", b"no json", b"", b'{"id": NaN}'])
-def test_every_byte_counts_where_the_fields_cannot_be_had(text: bytes) -> None:
+def test_the_whole_body_counts_if_the_fields_cannot_be_read(text: bytes) -> None:
     with closing(filled([text])) as body:
         assert body.digest(("id",)) == hashlib.sha256(text).digest()
 
 
-def test_a_form_counts_by_its_parts_and_a_broken_one_by_its_bytes() -> None:
+def test_a_form_is_identified_by_its_parts_and_a_broken_one_by_its_bytes() -> None:
     def form(boundary: str) -> bytes:
         return f'--{boundary}\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--{boundary}--\r\n'.encode()
 
@@ -148,7 +148,9 @@ GOOD = f"sha-256={field(DIGEST)}"
         (f"sha-256={field(DIGEST + b'x')}", "", None),
     ],
 )
-def test_which_digest_a_request_promises(content_digest: str, repr_digest: str, promised: bytes | None) -> None:
+def test_the_digest_headers_of_a_request_are_parsed(
+    content_digest: str, repr_digest: str, promised: bytes | None
+) -> None:
     assert promised_digest(content_digest, repr_digest) == promised
 
 

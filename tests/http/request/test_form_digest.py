@@ -83,7 +83,7 @@ def test_the_same_parts_with_another_boundary_are_the_same_form(parts: tuple[Par
 @example((Part("ab", b"", "c"),), (Part("a", b"", "bc"),))
 @example((Part("a", b"", "b"),), (Part("a", b"", None, "b"),))
 @example((), (Part("", b""),))
-def test_different_parts_are_another_form(one: tuple[Part, ...], other: tuple[Part, ...]) -> None:
+def test_different_parts_make_a_different_form(one: tuple[Part, ...], other: tuple[Part, ...]) -> None:
     assert (of(one) == of(other)) == (stripped(one) == stripped(other))
 
 
@@ -107,11 +107,11 @@ def stripped(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     ],
     ids=str,
 )
-def test_each_change_of_a_part_is_another_form(changed: Part) -> None:
+def test_each_change_of_a_part_makes_a_different_form(changed: Part) -> None:
     assert of((UPLOAD[0], changed, UPLOAD[2])) != of(UPLOAD)
 
 
-def test_order_and_number_of_parts_count() -> None:
+def test_the_order_and_number_of_parts_count() -> None:
     whole = {of(UPLOAD), of(UPLOAD[::-1]), of(UPLOAD[:2]), of(UPLOAD[1:]), of((*UPLOAD, UPLOAD[0])), of(())}
 
     assert None not in whole
@@ -132,14 +132,14 @@ def test_an_extended_file_name_counts_too() -> None:
 # However it arrives.
 
 
-def test_a_form_cut_in_two_anywhere_is_the_same_form() -> None:
+def test_a_form_split_in_two_anywhere_is_the_same_form() -> None:
     body, whole = form(UPLOAD, "-----one"), of(UPLOAD)
 
     for place in range(len(body) + 1):
         assert taken("-----one", body[:place], body[place:]) == whole, place
 
 
-def test_a_form_that_comes_byte_by_byte_is_the_same_form() -> None:
+def test_a_form_that_arrives_byte_by_byte_is_the_same_form() -> None:
     body = form(UPLOAD, "-----one")
 
     assert taken("-----one", *(body[place : place + 1] for place in range(len(body)))) == of(UPLOAD)
@@ -148,7 +148,7 @@ def test_a_form_that_comes_byte_by_byte_is_the_same_form() -> None:
 @given(forms, st.lists(st.integers(0, 400), max_size=6))
 @example(UPLOAD, [0])
 @example(UPLOAD, [50, 50])
-def test_pieces_of_any_size_even_empty_ones_are_the_same_form(parts: tuple[Part, ...], places: list[int]) -> None:
+def test_a_form_in_pieces_of_any_size_is_the_same_form(parts: tuple[Part, ...], places: list[int]) -> None:
     body = form(parts, "-----one")
     cuts = sorted(min(place, len(body)) for place in places)
     pieces = [body[start:end] for start, end in zip([0, *cuts], [*cuts, len(body)], strict=True)]
@@ -160,7 +160,7 @@ def test_pieces_of_any_size_even_empty_ones_are_the_same_form(parts: tuple[Part,
 
 
 def digest_from(parts: list[tuple[str, str | None, str, bytes]]) -> bytes:
-    """As the module writes it down; the parts come from somebody else's parser."""
+    """The digest as documented in the module; the parts come from another parser."""
     each = [
         digest_of(
             b"field" if file_name is None else b"file",
@@ -221,7 +221,7 @@ def test_the_parts_are_those_that_the_mail_parser_finds() -> None:
     assert of(UPLOAD) == digest_from(found)
 
 
-# What is no readable form counts byte by byte.
+# An unreadable form is compared byte by byte.
 
 
 @pytest.mark.parametrize(
@@ -242,13 +242,13 @@ def test_the_parts_are_those_that_the_mail_parser_finds() -> None:
     ],
     ids=lambda body: repr(body[:40]),
 )
-def test_a_broken_form_has_no_fingerprint_of_its_parts(body: bytes) -> None:
+def test_a_broken_form_has_no_digest_of_its_parts(body: bytes) -> None:
     assert taken("b", body) is None
     assert taken("b", body[:3], body[3:], b"more") is None
 
 
 @given(st.binary(max_size=60).map(lambda rest: b"--b\r\n" + rest) | st.binary(max_size=60))
-def test_no_body_makes_the_fingerprint_fail(body: bytes) -> None:
+def test_no_body_makes_the_digest_fail(body: bytes) -> None:
     assert taken("b", body) is None or b"--b" in body
 
 
@@ -259,7 +259,7 @@ def test_no_body_makes_the_fingerprint_fail(body: bytes) -> None:
         'multipart/form-data; boundary=""', 'multipart/form-data; boundary="a\nb"', "multipart/form-data; boundary=\xe9",
     ],
 )  # fmt: skip
-def test_what_does_not_say_how_it_is_cut_is_no_form(content_type: str) -> None:
+def test_a_content_type_without_a_boundary_is_not_a_form(content_type: str) -> None:
     assert parts_digest(content_type) is None
 
 
@@ -271,18 +271,18 @@ def test_what_does_not_say_how_it_is_cut_is_no_form(content_type: str) -> None:
         " multipart/form-data;boundary=b",
     ],
 )
-def test_a_form_is_known_however_its_type_is_spelled(content_type: str) -> None:
+def test_a_form_is_recognised_in_any_spelling_of_its_type(content_type: str) -> None:
     assert parts_digest(content_type) is not None
 
 
 @given(st.text(st.characters(max_codepoint=0xFF), max_size=40))
-def test_no_content_type_fails(text: str) -> None:
+def test_no_content_type_raises(text: str) -> None:
     parts_digest(text)
     parts_digest(f"multipart/form-data; {text}")
     parts_digest(f"multipart/form-data; boundary={text}")
 
 
-def test_a_form_of_very_many_parts_is_not_taken_apart() -> None:
-    """Nothing reads such a form; its bytes count as they are, so that nobody keeps the loop busy with it."""
+def test_a_form_with_too_many_parts_is_not_parsed() -> None:
+    """Such a form is not parsed; its raw bytes count, so that it cannot keep the loop busy."""
     assert of(UPLOAD[:1] * 2_000) is not None
     assert of(UPLOAD[:1] * 2_001) is None

@@ -1,4 +1,4 @@
-"""What a request says of its own repetition: its key, its patience, and what makes it the same as another."""
+"""Headers of a keyed request: its key, its wait, and its fingerprint."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def quoted(key: str) -> str:
 @example("\\")
 @example('a"b')
 @example('\\"')
-def test_a_quoted_key_is_the_bare_key(key: str) -> None:
+def test_a_quoted_key_equals_the_bare_key(key: str) -> None:
     assert key_of([quoted(key)], []) == key
     if not key.startswith('"'):
         assert key_of([key], []) == key
 
 
 @given(keys)
-def test_both_headers_with_one_key_are_one_key(key: str) -> None:
+def test_both_headers_with_the_same_key_are_one_key(key: str) -> None:
     assert key_of([quoted(key)], [quoted(key)]) == key_of([], [quoted(key)]) == key
 
 
@@ -78,11 +78,11 @@ def test_a_header_sent_more_than_once_is_refused_even_with_the_same_key(lines: l
 
 
 @pytest.mark.parametrize("line", [" order-1", "order-1\t", " \t order-1 \t", ' "order-1" '])
-def test_white_space_around_a_key_does_not_count(line: str) -> None:
+def test_whitespace_around_a_key_is_ignored(line: str) -> None:
     assert key_of([line], []) == "order-1"
 
 
-def test_a_key_has_at_most_255_characters_behind_its_quotes() -> None:
+def test_a_key_has_at_most_255_characters_without_its_quotes() -> None:
     longest = '"' * KEY_CHARACTERS_MAX
 
     assert key_of([quoted(longest)], []) == longest
@@ -100,13 +100,13 @@ def test_a_key_is_visible_ascii(line: str) -> None:
 
 
 @pytest.mark.parametrize("line", ['"', '"a', '"a"b', '"a" "b"', '"a";p=1', '"a\\', '"a\\"', '"a\\n"', '""a"'])
-def test_what_begins_with_a_quote_is_one_quoted_text(line: str) -> None:
+def test_a_malformed_quoted_key_is_refused(line: str) -> None:
     with pytest.raises(InvalidKey, match="not a valid quoted string"):
         key_of([line], [])
 
 
 @given(header_values)
-def test_every_header_value_is_a_key_the_ledger_takes_or_is_refused(line: str) -> None:
+def test_every_header_value_is_refused_or_a_key_that_the_ledger_accepts(line: str) -> None:
     try:
         key = key_of([line], [])
     except InvalidKey:
@@ -152,7 +152,7 @@ def test_prefer_says_how_long_to_wait(lines: list[str], seconds: int | None) -> 
 
 
 @given(st.lists(header_values, max_size=3))
-def test_whatever_prefer_says_nobody_waits_for_more_than_a_minute(lines: list[str]) -> None:
+def test_prefer_never_waits_for_more_than_a_minute(lines: list[str]) -> None:
     seconds = wait_seconds_of(lines)
 
     assert seconds is None or 0 <= seconds <= PREFER_WAIT_SECONDS_MAX
@@ -168,11 +168,11 @@ def test_whatever_prefer_says_nobody_waits_for_more_than_a_minute(lines: list[st
         ("1_0", None), ("\u00b2", None), ("\u0663", None), ("9" * 18, 10**18 - 1), ("9" * 5000, 10**18),
     ],
 )  # fmt: skip
-def test_a_length_is_a_number_in_plain_digits(text: str, length: int | None) -> None:
+def test_a_content_length_is_a_number_in_plain_digits(text: str, length: int | None) -> None:
     assert length_of(text) == length
 
 
-# What it is the same as.
+# Fingerprints.
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_length_is_a_number_in_plain_digits(text: str, length: int | None) -> 
         (";", ""),
     ],
 )
-def test_a_media_type_is_compared_without_parameters_and_case(content_type: str, media_type: str) -> None:
+def test_media_types_are_compared_without_parameters_and_case(content_type: str, media_type: str) -> None:
     assert media_type_of(content_type) == media_type
 
 
@@ -206,7 +206,7 @@ def test_different_parts_have_different_digests(one: list[bytes], other: list[by
     assert (digest_of(*one) == digest_of(*other)) == (one == other)
 
 
-def test_no_part_can_pass_for_several() -> None:
+def test_one_part_cannot_imitate_several_parts() -> None:
     inside = b"".join(b"%d:%b" % (len(part), part) for part in (b"POST", b"/pay"))
 
     assert digest_of(inside) != digest_of(b"POST", b"/pay")
@@ -224,13 +224,13 @@ request_parts = st.tuples(
 
 @given(request_parts, request_parts)
 @example(("POST", b"/a", b"b", "", b""), ("POST", b"/", b"ab", "", b""))
-def test_a_request_is_the_same_only_if_all_of_it_is(
+def test_two_requests_are_the_same_only_if_all_parts_are(
     one: tuple[str, bytes, bytes, str, bytes], other: tuple[str, bytes, bytes, str, bytes]
 ) -> None:
     assert (fingerprint_of(*one) == fingerprint_of(*other)) == (one == other)
 
 
-def test_the_ledger_takes_the_fingerprint_as_it_is() -> None:
+def test_the_ledger_accepts_the_fingerprint() -> None:
     taken = fingerprint_of("POST", b"/pay/%ff", b"a=1", "application/json", b"body")
 
     assert type(taken) is Digest
@@ -248,13 +248,13 @@ def test_only_the_chosen_fields_count() -> None:
     assert first == retry == b'{"amount":5,"order":1}'
 
 
-def test_a_field_of_a_field_has_a_dotted_name() -> None:
+def test_a_nested_field_has_a_dotted_name() -> None:
     assert fields_of(b'{"buyer": {"name": "ann", "mood": "good"}}', ("buyer.name",)) == b'{"buyer.name":"ann"}'
     assert fields_of(b'{"buyer": "ann"}', ("buyer.name",)) == b"{}"
     assert fields_of(b'{"buyer.name": "ann"}', ("buyer.name",)) == b"{}"
 
 
-def test_a_field_that_is_absent_differs_from_one_that_is_null() -> None:
+def test_a_missing_field_differs_from_a_null_field() -> None:
     assert fields_of(b"{}", ("a",)) != fields_of(b'{"a": null}', ("a",))
 
 
@@ -266,12 +266,12 @@ def test_a_field_that_is_absent_differs_from_one_that_is_null() -> None:
     ],
     ids=lambda body: repr(body[:12]),
 )  # fmt: skip
-def test_a_body_that_is_no_json_object_has_no_fields(body: bytes) -> None:
+def test_a_body_that_is_not_a_json_object_has_no_fields(body: bytes) -> None:
     assert fields_of(body, ("a",)) is None
 
 
 @pytest.mark.parametrize("value", [b"NaN", b"Infinity", b"1e999", b"9007199254740993", b'"\\ud800"', b'{"\\udc00": 1}'])
-def test_a_chosen_field_without_canonical_form_lets_every_byte_count(value: bytes) -> None:
+def test_with_a_chosen_field_without_a_canonical_form_the_whole_body_counts(value: bytes) -> None:
     assert fields_of(b'{"a": %b}' % value, ("a",)) is None
     assert fields_of(b'{"b": %b, "a": 1}' % value, ("a",)) == b'{"a":1}'
 
@@ -288,5 +288,5 @@ def test_chosen_fields_are_those_of_the_object_in_canonical_form(body: dict[str,
 
 
 @given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
-def test_no_body_makes_the_choice_of_fields_fail(body: bytes) -> None:
+def test_no_body_makes_the_selection_of_fields_fail(body: bytes) -> None:
     assert fields_of(body, ("a", "a.b")) is None or isinstance(json.loads(body), dict)

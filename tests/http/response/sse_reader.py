@@ -1,4 +1,4 @@
-"""What a client sees of an event stream: a reader of our own, written from the standard."""
+"""An event stream as a client sees it: an independent reader, written from the standard."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import anyio
 import pytest
-from tests.http.asgi_server import Call, ask, give, protected, read, reply, run, start
-from tests.store.gated_store import BlockableStore
+from tests.http.asgi_server import Call, give, protected, read, reply, run, send_request, start
+from tests.store.blockable_store import BlockableStore
 from tests.waiting import soon
 
 from onceward.core.claim import Append, Move, Verb, Write
@@ -67,7 +67,7 @@ class Timed:
 
 
 @pytest.mark.parametrize("body", [IN_MEMORY, IN_A_FILE], ids=["in memory", "in a file"])
-def test_a_handler_whose_call_was_cancelled_for_a_client_that_left_reads_its_whole_body(
+def test_a_handler_cancelled_because_its_client_left_still_reads_its_whole_body(
     body: tuple[bytes, ...],
 ) -> None:
     async def main() -> None:
@@ -80,7 +80,7 @@ def test_a_handler_whose_call_was_cancelled_for_a_client_that_left_reads_its_who
             app.go_on.set()
             await soon(lambda: not middleware._tasks)
 
-            retry = await ask(middleware, "/", *body)
+            retry = await send_request(middleware, "/", *body)
 
             assert app.ended == ["well"]
             assert (retry.status, retry.body, retry.replayed) == (201, b"%d" % sum(map(len, body)), True)
@@ -89,7 +89,7 @@ def test_a_handler_whose_call_was_cancelled_for_a_client_that_left_reads_its_who
     run(main())
 
 
-def test_a_handler_whose_call_is_cancelled_again_and_again_for_a_client_that_left_runs_on() -> None:
+def test_a_handler_cancelled_repeatedly_because_its_client_left_runs_on() -> None:
     async def main() -> None:
         app = Slow()
         with protected(app) as middleware:
@@ -103,7 +103,7 @@ def test_a_handler_whose_call_is_cancelled_again_and_again_for_a_client_that_lef
             app.go_on.set()
             await soon(lambda: not middleware._tasks)
 
-            retry = await ask(middleware, "/", *IN_MEMORY)
+            retry = await send_request(middleware, "/", *IN_MEMORY)
 
             assert (retry.status, retry.body, retry.replayed) == (201, b"%d" % sum(map(len, IN_MEMORY)), True)
             assert app.runs == 1
@@ -113,7 +113,7 @@ def test_a_handler_whose_call_is_cancelled_again_and_again_for_a_client_that_lef
 
 @pytest.mark.parametrize("kind", ["anyio", "asyncio"])
 @pytest.mark.parametrize(("on_crash", "status"), [("repeat", 201), ("hold", 409)])
-def test_a_timeout_around_the_application_ends_the_handler_and_nobody_knows_what_it_did(
+def test_a_timeout_around_the_application_ends_the_handler_with_an_unknown_outcome(
     kind: str, on_crash: str, status: int
 ) -> None:
     async def main() -> None:
@@ -129,7 +129,7 @@ def test_a_timeout_around_the_application_ends_the_handler_and_nobody_knows_what
             assert first.got.status == 0
             app.go_on.set()
 
-            retry = await ask(middleware)
+            retry = await send_request(middleware)
 
             assert retry.status == status
             assert (b"in-doubt" in retry.body) is (on_crash == "hold")
@@ -140,9 +140,7 @@ def test_a_timeout_around_the_application_ends_the_handler_and_nobody_knows_what
 
 @pytest.mark.parametrize("background", [3, 10**9], ids=["over", "not over"])
 @pytest.mark.parametrize("kind", ["sized", "streamed"])
-def test_a_response_that_is_being_settled_when_its_call_is_cancelled_is_settled_all_the_same(
-    kind: str, background: int
-) -> None:
+def test_a_response_being_settled_when_its_call_is_cancelled_is_still_settled(kind: str, background: int) -> None:
     async def main() -> None:
         store = BlockableStore()
         gate = threading.Event()
@@ -174,7 +172,7 @@ def test_a_response_that_is_being_settled_when_its_call_is_cancelled_is_settled_
             await asyncio.wait({first.task})
             assert first.task.cancelled()
 
-            retry = await ask(middleware)
+            retry = await send_request(middleware)
 
             assert (retry.status, retry.body, retry.replayed) == (201, b"piece", True)
 
@@ -211,7 +209,7 @@ def test_a_response_that_could_not_be_settled_when_its_call_was_cancelled_frees_
             await soon(lambda: _settlings(store.writes_of("k")))
             await first.cancelled()
 
-            retry = await ask(middleware)
+            retry = await send_request(middleware)
 
             assert (retry.status, runs) == (again, 2 if on_crash == "repeat" else 1)
             assert not retry.replayed
@@ -221,7 +219,7 @@ def test_a_response_that_could_not_be_settled_when_its_call_was_cancelled_frees_
 
 @pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize("streamed", [False, True])
-def test_whichever_step_a_cancellation_falls_on_the_key_is_free_or_its_answer_is_there(
+def test_after_a_cancellation_at_any_step_the_key_is_free_or_the_response_is_stored(
     streamed: bool, background: bool
 ) -> None:
     async def main() -> None:
@@ -253,7 +251,7 @@ def test_whichever_step_a_cancellation_falls_on_the_key_is_free_or_its_answer_is
                 await soon(lambda: not middleware._tasks)
 
                 headers = [(b"idempotency-key", f"k{steps}".encode()), WAITS]  # a claim may be on its way back
-                retry = await ask(middleware, "/", b"a", b"b", headers=headers)
+                retry = await send_request(middleware, "/", b"a", b"b", headers=headers)
 
                 assert retry.status == 201, f"cancelled after {steps} steps"
                 if first.got.whole:
@@ -262,8 +260,8 @@ def test_whichever_step_a_cancellation_falls_on_the_key_is_free_or_its_answer_is
     run(main())
 
 
-def test_a_handler_that_is_cancelled_before_its_first_step_gives_its_key_back() -> None:
-    """As a loop that ends, or an application that stops, cancels whatever there is."""
+def test_a_handler_cancelled_before_its_first_step_releases_its_key() -> None:
+    """A loop that ends, or an application that stops, cancels all its tasks."""
 
     def cancelling(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
         task = asyncio.Task(coroutine, loop=loop, **options)
@@ -286,12 +284,12 @@ def test_a_handler_that_is_cancelled_before_its_first_step_gives_its_key_back() 
             assert last.verb is Verb.RELEASE, "nothing happened, and nobody need doubt it"
             app.go_on.set()
 
-            assert (await ask(middleware, "/", *IN_A_FILE)).status == 201
+            assert (await send_request(middleware, "/", *IN_A_FILE)).status == 201
 
     run(main())
 
 
-def test_a_claim_is_renewed_no_more_when_it_is_let_go() -> None:
+def test_a_released_claim_is_no_longer_renewed() -> None:
     """A renewal behind it would bring the lease back, and nobody would hold it."""
 
     async def main() -> None:
@@ -313,7 +311,7 @@ def test_a_claim_is_renewed_no_more_when_it_is_let_go() -> None:
     run(main())
 
 
-def test_a_handler_that_is_cancelled_twice_lets_go_of_its_claim_all_the_same() -> None:
+def test_a_handler_that_is_cancelled_twice_still_releases_its_claim() -> None:
     async def main() -> None:
         app, store = Slow(), BlockableStore()
         with protected(app, store) as middleware:
@@ -331,7 +329,7 @@ def test_a_handler_that_is_cancelled_twice_lets_go_of_its_claim_all_the_same() -
             await other
             app.go_on.set()
 
-            retry = await ask(middleware, headers=[(b"idempotency-key", b"k"), WAITS])
+            retry = await send_request(middleware, headers=[(b"idempotency-key", b"k"), WAITS])
 
             assert (retry.status, app.runs) == (201, 2)
 

@@ -1,4 +1,4 @@
-"""Large bodies pass through: what of them lies in memory at once does not grow with them."""
+"""Large bodies pass through with bounded memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PIECE_BYTES = 256 * 1024
 
 @contextmanager
 def peak_under(megabytes: int) -> Iterator[None]:
-    """What is done in here holds less than that in memory at any moment."""
+    """Assert that the block needs less memory than this at any time."""
     gc.collect()
     tracemalloc.start()
     try:
@@ -33,7 +33,7 @@ def peak_under(megabytes: int) -> Iterator[None]:
 
 
 class Client:
-    """Sends so many bytes, and counts what it gets without keeping it."""
+    """Send this many bytes, and count the response without storing it."""
 
     def __init__(self, megabytes: int = 0) -> None:
         self._left = max(megabytes * MB // PIECE_BYTES, 1)
@@ -55,7 +55,7 @@ class Client:
         self.got += len(message.get("body", b""))
 
 
-async def ask(app: Any, megabytes: int = 0) -> Client:
+async def send_request(app: Any, megabytes: int = 0) -> Client:
     client = Client(megabytes)
     scope = {
         "type": "http",
@@ -78,12 +78,12 @@ def streaming(megabytes: int) -> Any:
     return app
 
 
-def test_a_response_that_is_too_large_to_keep_streams_through(tmp_path: Path) -> None:
+def test_a_response_that_is_too_large_to_store_streams_through(tmp_path: Path) -> None:
     async def main() -> None:
         with protected(streaming(64), SqliteStore(tmp_path / "keys.db"), max_response_bytes=8 * MB) as middleware:
             with peak_under(8):
-                first = await ask(middleware)
-            retry = await ask(middleware)
+                first = await send_request(middleware)
+            retry = await send_request(middleware)
 
             assert (first.status, first.got) == (201, 64 * MB)
             assert retry.status == 409
@@ -96,9 +96,9 @@ def test_a_large_response_is_recorded_and_replayed_piece_by_piece(tmp_path: Path
     async def main() -> None:
         with protected(streaming(15), SqliteStore(tmp_path / "keys.db")) as middleware:
             with peak_under(8):
-                first = await ask(middleware)
+                first = await send_request(middleware)
             with peak_under(8):
-                retry = await ask(middleware)
+                retry = await send_request(middleware)
 
             assert (first.status, first.got, first.replayed) == (201, 15 * MB, False)
             assert (retry.status, retry.got, retry.replayed) == (201, 15 * MB, True)
@@ -118,9 +118,9 @@ def test_a_large_request_goes_through_a_file() -> None:
     async def main() -> None:
         with protected(app) as middleware:
             with peak_under(2):
-                first = await ask(middleware, 9)
+                first = await send_request(middleware, 9)
 
             assert (first.status, first.got) == (201, len(str(9 * MB)))
-            assert (await ask(middleware, 9)).replayed
+            assert (await send_request(middleware, 9)).replayed
 
     run(main())

@@ -1,4 +1,4 @@
-"""A response on its way: when its head goes out, what is recorded of it, and what a client that left still costs."""
+"""A streamed response: when its head is sent, which part is recorded, and the cost of a client that left."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import zlib
 from typing import Any
 
 import pytest
-from tests.http.asgi_server import Call, ask, give, protected, reply, run, start
-from tests.store.gated_store import BlockableStore
+from tests.http.asgi_server import Call, give, protected, reply, run, send_request, start
+from tests.store.blockable_store import BlockableStore
 from tests.waiting import soon
 
 from onceward.http import IdempotencyMiddleware
@@ -21,7 +21,7 @@ EVENTS = (b"content-type", b"text/event-stream")
 
 
 class Silent:
-    """A stream that gives this much and then waits, for ever or until it is told to go on."""
+    """A stream that sends this much and then waits, forever or until it may continue."""
 
     def __init__(self, *headers: tuple[bytes, bytes], pieces: tuple[bytes, ...] = ()) -> None:
         self.runs = 0
@@ -58,7 +58,7 @@ SILENT = [
 
 @pytest.mark.parametrize(("headers", "pieces"), SILENT)
 @pytest.mark.parametrize(("on_crash", "status"), [("repeat", 201), ("hold", 409)])
-def test_a_stream_whose_client_left_goes_on_for_so_long_and_no_longer(
+def test_a_stream_whose_client_left_continues_for_a_limited_time(
     headers: tuple[tuple[bytes, bytes], ...], pieces: tuple[bytes, ...], on_crash: str, status: int
 ) -> None:
     async def main() -> None:
@@ -73,7 +73,7 @@ def test_a_stream_whose_client_left_goes_on_for_so_long_and_no_longer(
             await soon(lambda: not middleware._tasks)
             app.go_on.set()
 
-            retry = await ask(middleware)
+            retry = await send_request(middleware)
 
             assert (retry.status, retry.replayed) == (status, False)
             assert (b"in-doubt" in retry.body) is (on_crash == "hold")
@@ -82,7 +82,7 @@ def test_a_stream_whose_client_left_goes_on_for_so_long_and_no_longer(
     run(main())
 
 
-def test_a_stream_whose_client_left_is_recorded_to_its_end_if_that_comes_in_time() -> None:
+def test_a_stream_whose_client_left_is_recorded_completely_if_it_ends_in_time() -> None:
     async def main() -> None:
         app = Silent(pieces=(b"data: 1\n\n",))
         with protected(app) as middleware:
@@ -94,7 +94,7 @@ def test_a_stream_whose_client_left_is_recorded_to_its_end_if_that_comes_in_time
             app.go_on.set()
             await soon(lambda: not middleware._tasks)
 
-            retry = await ask(middleware)
+            retry = await send_request(middleware)
 
             assert (retry.status, retry.body, retry.replayed) == (201, b"data: 1\n\ndata: end\n\n", True)
             assert (app.runs, app.ended) == (1, ["well"])
@@ -134,7 +134,7 @@ def test_a_duplicate_that_joined_a_silent_stream_ends_when_its_client_leaves() -
     run(main())
 
 
-def test_a_compressed_event_stream_is_passed_on_and_replayed_as_it_is() -> None:
+def test_a_compressed_event_stream_is_passed_on_and_replayed_unchanged() -> None:
     events = [b"data: %d\n\n" % number for number in range(50)]
     packer = zlib.compressobj(wbits=31)
     packed = [packer.compress(event) + packer.flush(zlib.Z_SYNC_FLUSH) for event in events]
@@ -148,7 +148,7 @@ def test_a_compressed_event_stream_is_passed_on_and_replayed_as_it_is() -> None:
 
     async def main() -> None:
         with protected(app) as middleware:
-            first, retry = await ask(middleware), await ask(middleware)
+            first, retry = await send_request(middleware), await send_request(middleware)
 
         assert first.pieces[:-1] == packed, "each piece as it came"
         assert (retry.body, retry.replayed) == (first.body, True)
@@ -157,20 +157,20 @@ def test_a_compressed_event_stream_is_passed_on_and_replayed_as_it_is() -> None:
     run(main())
 
 
-def test_an_event_stream_that_says_it_is_not_compressed_has_ids() -> None:
+def test_an_event_stream_with_identity_encoding_has_ids() -> None:
     async def app(_scope: Any, _receive: Receive, send: Send) -> None:
         await start(send, EVENTS, (b"content-encoding", b" Identity"))
         await give(send, b"data: 1\n\n", more=False)
 
     async def main() -> None:
         with protected(app) as middleware:
-            assert b"id: " in (await ask(middleware)).body
+            assert b"id: " in (await send_request(middleware)).body
 
     run(main())
 
 
 @pytest.mark.parametrize("headers", [(), ((b"content-length", b"30"),)], ids=["chunked", "sized"])
-def test_a_handler_may_use_its_buffer_again(headers: tuple[tuple[bytes, bytes], ...]) -> None:
+def test_a_handler_may_reuse_its_buffer(headers: tuple[tuple[bytes, bytes], ...]) -> None:
     async def app(_scope: Any, _receive: Receive, send: Send) -> None:
         buffer = bytearray(10)
         await start(send, *headers)
@@ -181,7 +181,7 @@ def test_a_handler_may_use_its_buffer_again(headers: tuple[tuple[bytes, bytes], 
 
     async def main() -> None:
         with protected(app) as middleware:
-            first, retry = await ask(middleware), await ask(middleware)
+            first, retry = await send_request(middleware), await send_request(middleware)
 
         assert first.body == retry.body == b"0" * 10 + b"1" * 10 + b"2" * 10
         assert retry.replayed
@@ -201,7 +201,7 @@ def test_the_head_of_a_slow_response_does_not_wait_for_its_body(headers: tuple[t
             app.go_on.set()
             await first.task
 
-            retry = await ask(middleware)
+            retry = await send_request(middleware)
 
             assert first.got.whole
             assert (retry.body, retry.replayed) == (first.got.body, True)
@@ -209,7 +209,7 @@ def test_the_head_of_a_slow_response_does_not_wait_for_its_body(headers: tuple[t
     run(main())
 
 
-def test_the_head_of_a_small_response_waits_for_its_settling() -> None:
+def test_the_head_of_a_small_response_waits_until_it_is_settled() -> None:
     """It goes out with the body, or not at all: if nothing could be recorded, something else is said instead."""
 
     async def main() -> None:
@@ -260,12 +260,12 @@ def test_a_keyed_handler_never_sees_its_client_leave_before_its_response_is_comp
             await soon(lambda: not middleware._tasks)
 
             assert seen == ["http.request", "a piece", "http.disconnect", "http.disconnect"]
-            assert (await ask(middleware)).replayed
+            assert (await send_request(middleware)).replayed
 
     run(main())
 
 
-def test_the_start_of_a_response_that_failed_is_not_sent_behind_its_end() -> None:
+def test_the_start_of_a_failed_response_is_not_sent_after_its_end() -> None:
     """With the ledger closed nothing is waited for, so that the handler has ended before anybody has looked."""
     ledger = Ledger(MemoryStore())
     sent: list[Any] = []
@@ -295,7 +295,7 @@ def test_the_start_of_a_response_that_failed_is_not_sent_behind_its_end() -> Non
 
 
 @pytest.mark.parametrize("headers", [(), (EVENTS,), ((b"content-length", b"10"),)], ids=["chunked", "events", "sized"])
-def test_what_a_handler_does_behind_its_response_is_not_ended_when_the_server_is_through_with_its_client(
+def test_work_after_the_response_is_not_cancelled_when_the_server_has_finished_with_its_client(
     headers: tuple[tuple[bytes, bytes], ...],
 ) -> None:
     """A server says of a response that has come to its end what it says of a client that left."""

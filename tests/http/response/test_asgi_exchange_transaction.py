@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.http.asgi_server import Call, ReceivedResponse, ask, protected, reply, run
+from tests.http.asgi_server import Call, ReceivedResponse, protected, reply, run, send_request
 from tests.waiting import soon
 
 from onceward.http import idempotency
@@ -42,7 +42,7 @@ async def again(app: App) -> ReceivedResponse:
     """The retry of a client that comes back until it is not told that the first one is running."""
 
     async def retry() -> ReceivedResponse | None:
-        got = await ask(app)
+        got = await send_request(app)
         return got if got.status != 409 else None
 
     return await soon(retry, "the first one never ends")
@@ -90,14 +90,14 @@ class Payment:
 
 @pytest.mark.parametrize("status", [201, 400])
 @pytest.mark.parametrize(("end", "runs"), [("ROLLBACK", 2), ("COMMIT", 1)])
-def test_a_transaction_still_open_at_the_response_is_told_as_503_and_its_own_end_decides(
+def test_a_transaction_still_open_at_the_response_gives_503_and_its_own_end_decides(
     file: Path, store: Store, connection: sqlite3.Connection, end: str, runs: int, status: int
 ) -> None:
     async def main() -> None:
         app = Payment(file, connection, lambda: None)
         app.status = status
         with protected(app, store, store_seconds=0.05) as middleware:
-            first = await ask(middleware)
+            first = await send_request(middleware)
             assert (first.status, first.headers["retry-after"]) == (503, "1")
             connection.execute(end)
 
@@ -113,10 +113,10 @@ def test_a_transaction_still_open_at_the_response_is_told_as_503_and_its_own_end
     ("way", "settles"),
     [("returns", True), ("raises", True), ("raises", False), ("is cancelled", True), ("is cancelled", False)],
 )
-def test_a_rollback_frees_the_key_although_its_connection_is_in_another_transaction_by_now(
+def test_a_rollback_frees_the_key_although_its_connection_is_already_in_another_transaction(
     file: Path, store: Store, connection: sqlite3.Connection, way: str, settles: bool
 ) -> None:
-    """As in a pool: it is given back, and the next request begins on it before this one has ended."""
+    """Like a connection pool: the connection is returned, and the next request begins on it before this one has ended."""
 
     def leave() -> None:
         connection.execute("ROLLBACK")
@@ -144,7 +144,7 @@ def test_a_rollback_frees_the_key_although_its_connection_is_in_another_transact
 
 
 @pytest.mark.parametrize("settles", [True, False])
-def test_a_commit_counts_although_its_connection_is_in_another_transaction_by_now(
+def test_a_commit_counts_although_its_connection_is_already_in_another_transaction(
     file: Path, store: Store, connection: sqlite3.Connection, settles: bool
 ) -> None:
     """Bound and never settled in is a mistake; what it did is done all the same."""
@@ -157,7 +157,7 @@ def test_a_commit_counts_although_its_connection_is_in_another_transaction_by_no
         app = Payment(file, connection, leave)
         app.settles = settles
         with protected(app, store, store_seconds=0.05) as middleware:
-            first = await ask(middleware)
+            first = await send_request(middleware)
             connection.execute("ROLLBACK")
             retry = await again(middleware)
 

@@ -1,4 +1,4 @@
-"""A recorded stream read back: whole, and from behind each of its events, whoever gave them their ids."""
+"""A recorded stream is read back completely, and from after each event, with generated and custom ids."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def events_of(sizes: list[int], ids: str, end: str) -> bytes:
     [[1, 2, 3], [70_000, 5, 200_000, 5], [5] * 100, [5, EVENT_BYTES_MAX + 100_000, 5]],
     ids=["small", "large", "many", "oversized"],
 )
-def test_a_client_gets_all_of_it_and_from_each_event_what_follows_it(
+def test_a_client_gets_the_whole_stream_and_after_each_event_the_rest(
     ledger: Ledger, codec: ResponseCodec, end: str, ids: str, sizes: list[int]
 ) -> None:
     stream = events_of(sizes, ids, end)
@@ -107,7 +107,7 @@ def resumed(events: list[ReceivedEvent], ids: str) -> list[ReceivedEvent]:
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "ä", "x.y", "1.2.3", "id: 5", "00"]), st.integers(0, 30)), max_size=5))
-def test_own_ids_of_any_spelling_lead_behind_their_event(events: list[tuple[str, int]]) -> None:
+def test_custom_event_ids_in_any_spelling_resume_after_their_event(events: list[tuple[str, int]]) -> None:
     stream = "".join(f"id: {name}-{number}\ndata: {number}\n\n" for number, (name, _) in enumerate(events)).encode()
 
     async def main() -> None:
@@ -124,7 +124,7 @@ def test_own_ids_of_any_spelling_lead_behind_their_event(events: list[tuple[str,
 @pytest.mark.parametrize("codec", [PLAIN, ENCRYPTED], ids=["plain", "sealed"])
 @pytest.mark.parametrize("version", [1, 5], ids=["this attempt", "another"])
 @pytest.mark.parametrize("step", [0.5, 1, 2])
-def test_own_ids_that_look_like_ours_lead_behind_their_event(
+def test_custom_ids_that_look_like_generated_ones_resume_after_their_event(
     ledger: Ledger, codec: ResponseCodec, version: int, step: float
 ) -> None:
     stream = "".join(f"id: {version}.{int(n * step)}\ndata: {n}\n\n" for n in range(2, 41, 2)).encode()
@@ -139,7 +139,7 @@ def test_own_ids_that_look_like_ours_lead_behind_their_event(
     asyncio.run(main())
 
 
-def test_own_ids_that_look_like_ours_lead_behind_an_event_of_a_stream_that_goes_on(ledger: Ledger) -> None:
+def test_custom_ids_that_look_like_generated_ones_resume_in_a_running_stream(ledger: Ledger) -> None:
     stream = b"".join(b"id: 1.%d00\ndata: %d\n\n" % (number, number) for number in range(1, 4))
 
     async def main() -> None:
@@ -153,7 +153,7 @@ def test_own_ids_that_look_like_ours_lead_behind_an_event_of_a_stream_that_goes_
     asyncio.run(main())
 
 
-def test_an_event_that_is_not_written_down_yet_is_not_sent_again_to_who_has_it(ledger: Ledger) -> None:
+def test_an_event_that_is_not_recorded_yet_is_not_sent_again_to_a_client_that_has_it(ledger: Ledger) -> None:
     """It is on its way to its client before it is in the ledger."""
 
     async def main() -> None:
@@ -169,7 +169,7 @@ def test_an_event_that_is_not_written_down_yet_is_not_sent_again_to_who_has_it(l
 
 
 @pytest.mark.parametrize("wanted", ["own-7", "1.0", "1.2", "1.99"])
-def test_an_id_that_never_was_gets_everything(ledger: Ledger, wanted: str) -> None:
+def test_with_an_unknown_id_everything_is_sent(ledger: Ledger, wanted: str) -> None:
     async def main() -> None:
         _, sent = await record(ledger, PLAIN, events_of([1, 2], ids="last", end="\n"))
 
@@ -178,7 +178,7 @@ def test_an_id_that_never_was_gets_everything(ledger: Ledger, wanted: str) -> No
     asyncio.run(main())
 
 
-def test_an_id_of_an_earlier_attempt_starts_from_the_beginning(ledger: Ledger) -> None:
+def test_an_id_of_an_earlier_attempt_resumes_from_the_beginning(ledger: Ledger) -> None:
     async def main() -> None:
         claim, _ = await record(ledger, PLAIN, events_of([1], ids="", end="\n"))
         recorded = RecordedStream(ledger, PLAIN, claim.entry)
@@ -189,7 +189,7 @@ def test_an_id_of_an_earlier_attempt_starts_from_the_beginning(ledger: Ledger) -
     asyncio.run(main())
 
 
-def test_a_stream_whose_producer_let_go_is_interrupted(ledger: Ledger) -> None:
+def test_a_stream_whose_producer_gave_up_is_interrupted(ledger: Ledger) -> None:
     async def main() -> None:
         claim, sent = await record(ledger, PLAIN, events_of([1, 2], ids="", end="\n"), end=False)
         recorded = RecordedStream(ledger, PLAIN, claim.entry)
@@ -203,7 +203,7 @@ def test_a_stream_whose_producer_let_go_is_interrupted(ledger: Ledger) -> None:
     asyncio.run(main())
 
 
-def test_a_recording_that_is_gone_has_no_head(ledger: Ledger) -> None:
+def test_a_missing_recording_has_no_head(ledger: Ledger) -> None:
     async def main() -> None:
         claim = await ledger.begin("s", "k", repeatable=True)
         assert isinstance(claim, Claim)

@@ -1,4 +1,4 @@
-"""A response that cannot be settled: its client is told so at once, and what can still be recorded is."""
+"""A response that cannot be settled: its client gets an error at once, and the response is recorded later if possible."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from tests.http.asgi_server import Call, ask, give, protected, reply, run, start
+from tests.http.asgi_server import Call, give, protected, reply, run, send_request, start
 from tests.waiting import soon
 
 from onceward.core.outcome import CHUNK_BYTES_MAX
@@ -49,17 +49,17 @@ class FailingStore:
         self._down.__exit__(None, None, None)
 
 
-def test_a_response_that_could_not_be_recorded_is_recorded_when_the_store_is_back_and_its_retry_replays_it() -> None:
+def test_an_unrecorded_response_is_recorded_when_the_store_is_back_and_replayed() -> None:
     async def main() -> None:
         failing = FailingStore()
         with protected(failing.app, failing.store, store_seconds=0) as middleware:
-            first = await ask(middleware)
+            first = await send_request(middleware)
             assert (first.status, first.headers["retry-after"]) == (503, "5")
             assert middleware._tasks, "the call is over, and the recording is not"
             failing.is_back()
             await soon(lambda: not middleware._tasks)
 
-            retry = await ask(middleware)
+            retry = await send_request(middleware)
 
             assert (retry.status, retry.body, retry.replayed) == (201, b"1!", True)
             assert failing.runs == 1
@@ -67,7 +67,7 @@ def test_a_response_that_could_not_be_recorded_is_recorded_when_the_store_is_bac
     run(main())
 
 
-def test_a_response_that_could_not_be_recorded_for_long_is_given_up(
+def test_recording_a_response_is_given_up_after_a_long_outage(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(settlement, "LATE_SECONDS", 0.1)
@@ -75,30 +75,30 @@ def test_a_response_that_could_not_be_recorded_for_long_is_given_up(
     async def main() -> None:
         failing = FailingStore()
         with protected(failing.app, failing.store, store_seconds=0, lease_seconds=0.1) as middleware:
-            assert (await ask(middleware)).status == 503
+            assert (await send_request(middleware)).status == 503
             await soon(lambda: not middleware._tasks)
             assert "response_not_recorded tried_for_seconds=0.1" in caplog.text
             failing.is_back()
 
-            retry = await ask(middleware, headers=[(b"idempotency-key", b"k"), WAITS])
+            retry = await send_request(middleware, headers=[(b"idempotency-key", b"k"), WAITS])
 
             assert (retry.status, retry.body, failing.runs) == (201, b"2!", 2)
 
     run(main())
 
 
-def test_a_response_is_still_recorded_when_the_store_was_away_for_longer_than_the_lease() -> None:
+def test_a_response_is_still_recorded_after_an_outage_longer_than_the_lease() -> None:
     async def main() -> None:
         failing = FailingStore()
         with protected(failing.app, failing.store, store_seconds=0, lease_seconds=0.05) as middleware:
             tries: list[float] = []
             failing.store.at("before-settle", lambda: tries.append(time.monotonic()), times=1000)
-            assert (await ask(middleware)).status == 503
+            assert (await send_request(middleware)).status == 503
             await soon(lambda: tries[-1] - tries[0] > 0.1, "it was given up when the lease was over")
             failing.is_back()
             await soon(lambda: not middleware._tasks)
 
-            retry = await ask(middleware)
+            retry = await send_request(middleware)
 
             assert (retry.status, retry.body, retry.replayed) == (201, b"1!", True)
             assert failing.runs == 1
@@ -106,7 +106,7 @@ def test_a_response_is_still_recorded_when_the_store_was_away_for_longer_than_th
     run(main())
 
 
-def test_a_store_that_stays_away_is_asked_with_pauses() -> None:
+def test_a_store_that_stays_down_is_retried_with_pauses() -> None:
     """Also where no time is given to asking it again: that is for those who wait."""
 
     async def main() -> None:
@@ -114,7 +114,7 @@ def test_a_store_that_stays_away_is_asked_with_pauses() -> None:
         with protected(failing.app, failing.store, store_seconds=0) as middleware:
             asked: list[float] = []
             failing.store.at("before-settle", lambda: asked.append(time.monotonic()), times=1000)
-            await ask(middleware)
+            await send_request(middleware)
             tries = len(asked)
             await soon(lambda: len(asked) >= tries + 2, "it is never asked again")
             failing.is_back()
@@ -125,7 +125,7 @@ def test_a_store_that_stays_away_is_asked_with_pauses() -> None:
     run(main())
 
 
-def test_a_response_that_cannot_be_completed_is_cut_at_once_not_when_its_background_task_ends() -> None:
+def test_an_incomplete_response_is_cut_at_once_and_not_after_its_background_task() -> None:
     async def main() -> None:
         failing = FailingStore(streamed=True, background=True)
         with protected(failing.app, failing.store, store_seconds=0.05) as middleware:
@@ -138,14 +138,14 @@ def test_a_response_that_cannot_be_completed_is_cut_at_once_not_when_its_backgro
             failing.over.set()
             await soon(lambda: not middleware._tasks)
 
-            retry = await ask(middleware)
+            retry = await send_request(middleware)
 
             assert (retry.status, retry.body, failing.runs) == (201, b"2!", 2)
 
     run(main())
 
 
-def test_that_nothing_could_be_recorded_is_said_and_mended_at_once_not_when_the_background_task_ends() -> None:
+def test_an_unrecorded_response_is_reported_and_recorded_before_its_background_task_ends() -> None:
     async def main() -> None:
         failing = FailingStore(background=True)
         with protected(failing.app, failing.store, store_seconds=0) as middleware:
@@ -154,7 +154,7 @@ def test_that_nothing_could_be_recorded_is_said_and_mended_at_once_not_when_the_
             assert first.got.status == 503
             failing.is_back()
 
-            retry = await ask(middleware, headers=[(b"idempotency-key", b"k"), WAITS])
+            retry = await send_request(middleware, headers=[(b"idempotency-key", b"k"), WAITS])
 
             assert (retry.status, retry.body, retry.replayed) == (201, b"1!", True)
             failing.over.set()
@@ -164,13 +164,13 @@ def test_that_nothing_could_be_recorded_is_said_and_mended_at_once_not_when_the_
     run(main())
 
 
-def test_a_response_whose_ledger_is_closed_before_it_could_be_recorded_is_given_up_with_a_warning(
+def test_a_response_whose_ledger_closes_before_it_is_recorded_is_given_up_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def main() -> None:
         failing = FailingStore()
         with protected(failing.app, failing.store, store_seconds=0) as middleware:
-            assert (await ask(middleware)).status == 503
+            assert (await send_request(middleware)).status == 503
             await asyncio.to_thread(middleware._admission.ledger.close)
             await soon(lambda: not middleware._tasks)
 
@@ -180,7 +180,7 @@ def test_a_response_whose_ledger_is_closed_before_it_could_be_recorded_is_given_
     run(main())
 
 
-def test_a_kept_body_whose_later_pages_cannot_be_read_now_is_cut_and_comes_whole_later() -> None:
+def test_a_stored_body_whose_later_pages_cannot_be_read_now_is_cut_and_comes_whole_later() -> None:
     body = b"x" * (40 * CHUNK_BYTES_MAX)
 
     async def app(_scope: Any, _receive: Receive, send: Send) -> None:
@@ -189,14 +189,14 @@ def test_a_kept_body_whose_later_pages_cannot_be_read_now_is_cut_and_comes_whole
     async def main() -> None:
         store = FaultyStore(MemoryStore())
         with protected(app, store, store_seconds=0) as middleware:
-            await ask(middleware)
+            await send_request(middleware)
             store.at("before-chunks", lambda: None)
             store.lose_request("chunks")
             cut = Call(middleware)
             with pytest.raises(StoreUnavailable):
                 await cut.task
 
-            later = await ask(middleware)
+            later = await send_request(middleware)
 
             assert (cut.got.status, cut.got.whole) == (201, False)
             assert (later.body, later.replayed) == (body, True)

@@ -53,14 +53,14 @@ any_streams = st.lists(st.tuples(lines | own_ids | st.just(b""), line_ends).map(
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
-def test_each_event_comes_with_the_blank_line_that_ends_it(end: bytes) -> None:
+def test_each_event_includes_the_blank_line_that_ends_it(end: bytes) -> None:
     one, two = b"event: a" + end + b"data: 1" + end * 2, b"data: 2" + end * 2
 
     assert cut(one + two + b"data: half") == [one, two, b"data: half"]
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_an_event_is_given_out_with_its_last_byte_not_later(end: bytes) -> None:
+def test_an_event_is_passed_on_with_its_last_byte_and_not_later(end: bytes) -> None:
     events = EventSplitter()
     event = b"data: 1" + end * 2
 
@@ -71,7 +71,7 @@ def test_an_event_is_given_out_with_its_last_byte_not_later(end: bytes) -> None:
 @given(any_streams, st.lists(st.integers(0, 120), max_size=6))
 @example(b"data: a\r\n\r\ndata: b\r\n\r\n", [10])
 @example(b"data: a\r\rdata: b\r\r", [8, 9])
-def test_where_a_stream_is_cut_on_its_way_does_not_matter(stream: bytes, places: list[int]) -> None:
+def test_the_boundaries_of_network_packets_do_not_matter(stream: bytes, places: list[int]) -> None:
     cuts = sorted(min(place, len(stream)) for place in places)
     pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
 
@@ -79,7 +79,7 @@ def test_where_a_stream_is_cut_on_its_way_does_not_matter(stream: bytes, places:
     assert b"".join(cut(stream)) == stream
 
 
-def test_a_stream_that_comes_in_two_pieces_cut_anywhere_has_the_same_events() -> None:
+def test_a_stream_split_in_two_anywhere_has_the_same_events() -> None:
     stream = b": hello\n\nid: 4\r\ndata: 1\r\n\r\nevent: b\rdata: 2\r\rdata: 3\n\n\n\r\ndata: 4\n\r\ndata: 5"
 
     for place in range(len(stream) + 1):
@@ -96,12 +96,12 @@ def test_a_block_is_never_more_than_one_event(stream: bytes) -> None:
 # Ids.
 
 
-def test_an_event_without_an_id_gets_one_that_says_where_it_ends() -> None:
+def test_an_event_without_an_id_gets_one_with_its_end_position() -> None:
     assert with_id(b"data: x\n\n", 3, 0, PIECE) == (b"id: 3.1\ndata: x\n\n", 1)
     assert with_id(b"data: x\n\n", 3, 4, PIECE) == (b"id: 3.5\ndata: x\n\n", 1)
 
 
-def test_an_event_in_several_pieces_has_the_number_of_the_last() -> None:
+def test_an_event_in_several_pieces_has_the_number_of_the_last_piece() -> None:
     block = b"data: " + b"x" * (2 * PIECE) + b"\n\n"
 
     whole, pieces = with_id(block, 3, 10, PIECE)
@@ -111,7 +111,7 @@ def test_an_event_in_several_pieces_has_the_number_of_the_last() -> None:
 
 
 @given(st.integers(1, 200), st.integers(1, 2**40), st.integers(0, 10**8), st.integers(16, 40))
-def test_the_number_of_pieces_counts_the_id_itself(size: int, version: int, before: int, piece: int) -> None:
+def test_the_number_of_pieces_includes_the_id_itself(size: int, version: int, before: int, piece: int) -> None:
     whole, pieces = with_id(b"data: " + b"x" * size + b"\n\n", version, before, piece)
 
     assert -(-len(whole) // piece) == pieces
@@ -132,28 +132,28 @@ def test_the_number_of_pieces_counts_the_id_itself(size: int, version: int, befo
         b"data: half an event",
     ],
 )
-def test_own_ids_comments_and_halves_stay_as_they_are(block: bytes) -> None:
+def test_custom_ids_comments_and_partial_events_are_unchanged(block: bytes) -> None:
     assert with_id(block, 3, 0, PIECE) == (block, 1)
 
 
 @pytest.mark.parametrize(
     "block", [b"data: id: 5\n\n", b"identity: 5\n\n", b": c\ndata: x\n\n", b"retry: 5\n\n", b"data\n\n"]
 )
-def test_what_only_looks_like_an_id_or_a_comment_gets_an_id(block: bytes) -> None:
+def test_an_event_that_only_seems_to_have_an_id_or_a_comment_gets_an_id(block: bytes) -> None:
     assert with_id(block, 3, 0, PIECE)[0] == b"id: 3.1\n" + block
 
 
 @given(plain_streams)
 @example(b"data: a\n\n\ndata: b\n\n")
 @example(b"\r\ndata: a\r\n\r\n")
-def test_ids_change_nothing_else_of_what_a_client_sees(stream: bytes) -> None:
+def test_adding_ids_changes_nothing_else_for_a_client(stream: bytes) -> None:
     before, after = read(stream), read(numbered(cut(stream)))
 
     assert [(event.kind, event.data) for event in after] == [(event.kind, event.data) for event in before]
 
 
 @given(any_streams)
-def test_an_event_with_its_own_id_keeps_it(stream: bytes) -> None:
+def test_an_event_with_a_custom_id_keeps_it(stream: bytes) -> None:
     for block in cut(stream):
         own = re.search(rb"(?:^|[\r\n])id(?::|[\r\n])", block) is not None
         assert not own or with_id(block, 3, 0, PIECE)[0] == block
@@ -161,8 +161,8 @@ def test_an_event_with_its_own_id_keeps_it(stream: bytes) -> None:
 
 @given(plain_streams)
 @example(b"data: a\n\n\ndata: b\n\n")
-def test_every_event_leads_behind_itself_and_to_nothing_else(stream: bytes) -> None:
-    """Whoever reconnects with an event's id gets what follows that event: all of it, and only it."""
+def test_resuming_after_an_event_gives_exactly_the_events_that_follow(stream: bytes) -> None:
+    """A client that reconnects with an event's id gets all later events, and only those."""
     given_out: list[bytes] = []
     for block in cut(stream):
         given_out.append(with_id(block, 7, len(given_out), PIECE)[0])
@@ -174,14 +174,14 @@ def test_every_event_leads_behind_itself_and_to_nothing_else(stream: bytes) -> N
         assert read(b"".join(given_out[place[1] :])) == all_seen[number + 1 :]
 
 
-def test_a_byte_order_mark_stays_in_front() -> None:
+def test_a_byte_order_mark_stays_first() -> None:
     stream = BOM + b"data: a\n\ndata: b\n\n"
 
     assert numbered(cut(stream)) == BOM + b"id: 7.1\ndata: a\n\nid: 7.2\ndata: b\n\n"
     assert with_id(BOM + b"id: 5\ndata: a\n\n", 7, 0, PIECE)[0] == BOM + b"id: 5\ndata: a\n\n"
 
 
-def test_an_id_stands_behind_blank_lines_that_end_nothing() -> None:
+def test_an_id_comes_after_leading_blank_lines() -> None:
     """In front of them it would count as received before its event came."""
     assert with_id(b"\n\r\ndata: x\n\n", 3, 0, PIECE) == (b"\n\r\nid: 3.1\ndata: x\n\n", 1)
 
@@ -201,11 +201,13 @@ def test_an_oversized_event_is_passed_on_in_parts_and_stays_one_event(end: bytes
     after = read(numbered(cut(*pieces)))
 
     assert [event.data for event in after] == ["a", "x" * (EVENT_BYTES_MAX - 6 + place) + "\ny", "b"]
-    assert [event.last_id for event in after][0:2] == ["7.1", "7.1"], "a part of an event is no place to resume from"
+    assert [event.last_id for event in after][0:2] == ["7.1", "7.1"], (
+        "a part of an event is not a position to resume from"
+    )
     assert after[2].last_id != "7.1"
 
 
-def test_a_stream_without_end_is_never_held() -> None:
+def test_an_endless_stream_is_never_buffered() -> None:
     events = EventSplitter()
     piece = b"x" * PIECE
     given_out = sum(len(block) for _ in range(100) for block in events.feed(piece))
@@ -232,12 +234,12 @@ def test_a_stream_without_end_is_never_held() -> None:
         ("9" * 20 + ".1", None),
     ],
 )
-def test_only_our_own_ids_are_places(text: str, place: tuple[int, int] | None) -> None:
+def test_only_generated_ids_are_positions(text: str, place: tuple[int, int] | None) -> None:
     assert place_of(text) == place
 
 
 @given(st.integers(0, 10**19 - 1), st.integers(0, 10**9 - 1))
-def test_every_id_we_give_is_a_place(version: int, number: int) -> None:
+def test_every_generated_id_is_a_position(version: int, number: int) -> None:
     assert place_of(f"{version}.{number}") == (version, number)
 
 
@@ -257,11 +259,11 @@ def test_every_id_we_give_is_a_place(version: int, number: int) -> None:
         (b"data: 5\n\n", False),
     ],
 )
-def test_an_event_is_found_by_its_own_id(block: bytes, found: bool) -> None:
+def test_an_event_is_found_by_its_custom_id(block: bytes, found: bool) -> None:
     assert has_id(block, b"5") is found
 
 
-def test_an_own_id_is_no_pattern() -> None:
+def test_a_custom_id_is_not_a_pattern() -> None:
     assert not has_id(b"id: abc\n\n", b"a.c")
     assert has_id(b"id: a.c(\n\n", b"a.c(")
 
@@ -270,7 +272,7 @@ def test_an_own_id_is_no_pattern() -> None:
 
 
 @pytest.mark.parametrize("kind", [b"text/event-stream", b"Text/Event-Stream; charset=utf-8", b" text/event-stream"])
-def test_an_event_stream_is_known_by_its_type(kind: bytes) -> None:
+def test_an_event_stream_is_recognised_by_its_type(kind: bytes) -> None:
     assert is_event_stream(kind)
     assert not is_event_stream(b"application/json")
     assert not is_event_stream(b"")

@@ -18,8 +18,8 @@ from tests.http.wsgi_server import (
     OpenRequest,
     Start,
     app_sending,
-    ask,
     length,
+    send_request,
 )
 
 from onceward.errors import InvalidOption
@@ -48,16 +48,16 @@ def test_a_body_of_any_kind_is_replayed(
 ) -> None:
     shop = app_sending(pieces, headers, kind)
     app = WSGIIdempotencyMiddleware(shop, ledger)
-    first, second = ask(app), ask(app)
+    first, second = send_request(app), send_request(app)
 
     assert (first.body, first.replayed) == (b"coffee", False)
     assert (second.body, second.replayed) == (b"coffee", True)
     assert shop.runs == shop.closed == 1
 
 
-def test_an_answer_without_a_body_is_replayed(ledger: Ledger) -> None:
+def test_a_response_without_a_body_is_replayed(ledger: Ledger) -> None:
     app = WSGIIdempotencyMiddleware(app_sending([], [], status="204 No Content"), ledger)
-    first, second = ask(app), ask(app)
+    first, second = send_request(app), send_request(app)
 
     assert (first.line, first.body) == (second.line, second.body) == ("204 No Content", b"")
     assert second.replayed
@@ -67,12 +67,12 @@ def test_an_answer_without_a_body_is_replayed(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     "pieces", [[b"cof"], [b"coffees"], [b"cof", b"fees"], []], ids=["short", "long", "long-in-two", "empty"]
 )
-def test_a_body_that_is_not_as_long_as_it_says_is_passed_on_and_never_kept(
+def test_a_body_with_a_wrong_content_length_is_passed_on_and_never_stored(
     ledger: Ledger, kind: str, pieces: list[bytes]
 ) -> None:
     shop = app_sending(pieces, length(6), kind)
     app = WSGIIdempotencyMiddleware(shop, ledger)
-    first, second = ask(app), ask(app)
+    first, second = send_request(app), send_request(app)
 
     assert first.body == second.body == b"".join(pieces)
     assert not second.replayed
@@ -80,25 +80,25 @@ def test_a_body_that_is_not_as_long_as_it_says_is_passed_on_and_never_kept(
 
 
 @pytest.mark.parametrize("kind", ["list", "tuple", "django"])
-def test_a_whole_body_is_measured_before_any_of_it_counts(ledger: Ledger, kind: str) -> None:
+def test_a_complete_body_is_measured_before_it_is_stored(ledger: Ledger, kind: str) -> None:
     shop = app_sending([b"coffee", b"!"], length(6), kind)
     app = WSGIIdempotencyMiddleware(shop, ledger)
 
-    assert ask(app).body == b"coffee!"
-    assert not ask(app).replayed
+    assert send_request(app).body == b"coffee!"
+    assert not send_request(app).replayed
 
 
-def test_what_comes_after_the_said_length_is_left_to_the_server(ledger: Ledger) -> None:
+def test_bytes_beyond_the_content_length_are_left_to_the_server(ledger: Ledger) -> None:
     app = WSGIIdempotencyMiddleware(app_sending([b"coffee", b"!"], length(6), "stream"), ledger)
 
-    assert ask(app).pieces == [b"coffee", b"!"]
-    assert ask(app).body == b"coffee"
+    assert send_request(app).pieces == [b"coffee", b"!"]
+    assert send_request(app).body == b"coffee"
 
 
-# What is written with `write()`, and said with `exc_info`.
+# Bytes written with `write()`, and calls with `exc_info`.
 
 
-def test_what_is_written_comes_before_what_is_returned(ledger: Ledger) -> None:
+def test_written_bytes_come_before_returned_bytes(ledger: Ledger) -> None:
     def handler(_: int, __: Environ, start_response: Start) -> Iterable[bytes]:
         write = start_response("200 OK", list(TEXT))
         write(b"a")
@@ -113,13 +113,13 @@ def test_what_is_written_comes_before_what_is_returned(ledger: Ledger) -> None:
 
     app = WSGIIdempotencyMiddleware(CountingApp(handler), ledger)
 
-    assert ask(app).body == b"abcde"
-    assert ask(app).body == b"abcde"
-    assert ask(app).replayed
+    assert send_request(app).body == b"abcde"
+    assert send_request(app).body == b"abcde"
+    assert send_request(app).replayed
 
 
 @pytest.mark.parametrize("headers", [TEXT, length(10), EVENTS], ids=["unsaid", "said", "events"])
-def test_an_error_page_replaces_what_was_not_sent(ledger: Ledger, headers: list[tuple[str, str]]) -> None:
+def test_an_error_page_replaces_a_response_that_was_not_sent(ledger: Ledger, headers: list[tuple[str, str]]) -> None:
     def handler(_: int, __: Environ, start_response: Start) -> Iterator[bytes]:
         start_response("200 OK", list(headers))
         try:
@@ -131,13 +131,13 @@ def test_an_error_page_replaces_what_was_not_sent(ledger: Ledger, headers: list[
         yield b"no tea!"
 
     app = WSGIIdempotencyMiddleware(CountingApp(handler), ledger)
-    first, second = ask(app), ask(app)
+    first, second = send_request(app), send_request(app)
 
     assert (first.status, first.body) == (second.status, second.body) == (404, b"no tea!")
     assert second.replayed
 
 
-def test_an_error_page_after_something_was_sent_raises_the_error(ledger: Ledger) -> None:
+def test_an_error_page_after_bytes_were_sent_raises_the_error(ledger: Ledger) -> None:
     def handler(run: int, _: Environ, start_response: Start) -> Iterator[bytes]:
         start_response("200 OK", list(TEXT))
         yield b"t"
@@ -154,10 +154,10 @@ def test_an_error_page_after_something_was_sent_raises_the_error(ledger: Ledger)
         first.take_all()
 
     assert (first.got.status, first.got.body) == (200, b"t")
-    assert ask(app).body == b"tea"
+    assert send_request(app).body == b"tea"
 
 
-# What the application raises.
+# Exceptions of the application.
 
 
 def in_call(run: int, _: Environ, start_response: Start) -> Iterable[bytes]:
@@ -188,19 +188,19 @@ def after_a_piece(run: int, _: Environ, start_response: Start) -> Iterator[bytes
 
 @pytest.mark.parametrize("handler", [in_call, in_call_after_start, before_a_piece, after_a_piece])
 @pytest.mark.parametrize(("on_crash", "status"), [("repeat", 200), ("hold", 409)])
-def test_what_raised_runs_again_or_is_in_doubt(
+def test_a_handler_that_raised_runs_again_or_is_in_doubt(
     ledger: Ledger, handler: Callable[[int, Environ, Start], Iterable[bytes]], on_crash: str, status: int
 ) -> None:
     app = WSGIIdempotencyMiddleware(CountingApp(handler), ledger, on_crash=on_crash)
     with pytest.raises(LookupError):
-        ask(app)
-    second = ask(app)
+        send_request(app)
+    second = send_request(app)
 
     assert second.status == status
     assert (second.body == b"tea") is (status == 200)
 
 
-def test_what_raises_after_its_response_was_settled_keeps_it(ledger: Ledger) -> None:
+def test_a_handler_that_raises_after_its_response_was_settled_keeps_it(ledger: Ledger) -> None:
     def handler(_: int, __: Environ, start_response: Start) -> Iterator[bytes]:
         start_response("200 OK", length(3))
         yield b"tea"
@@ -212,7 +212,7 @@ def test_what_raises_after_its_response_was_settled_keeps_it(ledger: Ledger) -> 
         first.take_all()
 
     assert first.got.body == b"tea"
-    assert ask(app).replayed
+    assert send_request(app).replayed
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt()])
@@ -225,15 +225,15 @@ def test_a_worker_that_is_stopped_leaves_the_key_free(ledger: Ledger, error: Bas
 
     app = WSGIIdempotencyMiddleware(CountingApp(handler), ledger)
     with pytest.raises(type(error)):
-        ask(app)
+        send_request(app)
 
-    assert ask(app).body == b"tea"
+    assert send_request(app).body == b"tea"
 
 
 def test_a_body_without_a_start_is_an_error(ledger: Ledger) -> None:
     app = WSGIIdempotencyMiddleware(CountingApp(lambda _, __, ___: [b"tea"]), ledger)
     with pytest.raises(InvalidOption, match="before it called start_response"):
-        ask(app)
+        send_request(app)
 
 
 # The client goes away.
@@ -241,9 +241,7 @@ def test_a_body_without_a_start_is_an_error(ledger: Ledger) -> None:
 
 @pytest.mark.parametrize("taken", [0, 1, 2, 3])
 @pytest.mark.parametrize("headers", [TEXT, length(27), EVENTS], ids=["unsaid", "said", "events"])
-def test_what_its_client_did_not_stay_for_is_recorded(
-    ledger: Ledger, headers: list[tuple[str, str]], taken: int
-) -> None:
+def test_a_response_whose_client_left_is_recorded(ledger: Ledger, headers: list[tuple[str, str]], taken: int) -> None:
     shop = app_sending([b"data: 1\n\n", b"data: 2\n\n", b"data: 3\n\n"], headers, "stream")
     app = WSGIIdempotencyMiddleware(shop, ledger)
     first = OpenRequest(app)
@@ -252,7 +250,7 @@ def test_what_its_client_did_not_stay_for_is_recorded(
     first.close()
 
     assert shop.runs == shop.closed == 1
-    second = ask(app)
+    second = send_request(app)
     assert re.findall(rb"data: (.)\n\n", second.body) == [b"1", b"2", b"3"]
     assert second.body.startswith(first.got.body)
     assert second.replayed
@@ -274,10 +272,10 @@ def test_a_stream_without_a_client_ends_in_time_and_quietly(ledger: Ledger, take
     first.close()
 
     assert shop.closed == 1
-    assert ask(app).body == b"tea", "nobody knows what became of it: it runs again"
+    assert send_request(app).body == b"tea", "nobody knows what became of it: it runs again"
 
 
-def test_a_settled_response_that_never_ends_is_not_followed_for_ever(ledger: Ledger) -> None:
+def test_a_settled_response_that_never_ends_is_not_followed_forever(ledger: Ledger) -> None:
     def handler(_: int, __: Environ, start_response: Start) -> Iterator[bytes]:
         start_response("200 OK", length(3))
         while True:
@@ -288,10 +286,10 @@ def test_a_settled_response_that_never_ends_is_not_followed_for_ever(ledger: Led
     first.take()
     first.close()
 
-    assert ask(app).body == b"tea"
+    assert send_request(app).body == b"tea"
 
 
-def test_a_clean_up_that_fails_leaves_nothing_behind(ledger: Ledger) -> None:
+def test_a_failing_close_leaves_nothing_behind(ledger: Ledger) -> None:
     class Failing(DjangoLikeBody):
         def close(self) -> None:
             raise LookupError("no such tea")
@@ -307,62 +305,66 @@ def test_a_clean_up_that_fails_leaves_nothing_behind(ledger: Ledger) -> None:
         first.take_all()
 
     assert first.environ["wsgi.input"].closed
-    assert ask(guarded, body=body).replayed
+    assert send_request(guarded, body=body).replayed
 
 
-# What is streamed, and what of it is kept.
+# Streams, and the stored part of them.
 
 
-def test_a_compressed_event_stream_is_not_taken_apart(ledger: Ledger) -> None:
+def test_a_compressed_event_stream_is_not_parsed(ledger: Ledger) -> None:
     packed = gzip.compress(b"data: 1\n\n" * 3) + b"\n\n" + gzip.compress(b"data: 2\n\n")
     headers = [*EVENTS, ("Content-Encoding", "gzip")]
     app = WSGIIdempotencyMiddleware(app_sending([packed[:30], packed[30:]], headers, "stream"), ledger)
 
-    assert ask(app).pieces == [packed[:30], packed[30:]]
-    assert ask(app).body == packed
+    assert send_request(app).pieces == [packed[:30], packed[30:]]
+    assert send_request(app).body == packed
 
 
-def test_events_get_ids_to_resume_from_and_lose_their_length(ledger: Ledger) -> None:
+def test_events_get_ids_to_resume_from_and_the_response_loses_its_length(ledger: Ledger) -> None:
     headers = [*EVENTS, ("Content-Length", "25")]
     app = WSGIIdempotencyMiddleware(app_sending([b"data: 1\n", b"\ndata: 2\n\ndata: 3"], headers, "stream"), ledger)
-    first = ask(app)
+    first = send_request(app)
 
     assert first.body == b"id: 1.1\ndata: 1\n\nid: 1.2\ndata: 2\n\ndata: 3"
     assert "content-length" not in first.headers
-    assert ask(app).body == first.body
-    assert ask(app, environ={"HTTP_LAST_EVENT_ID": "1.1"}).body == b"id: 1.2\ndata: 2\n\ndata: 3"
+    assert send_request(app).body == first.body
+    assert send_request(app, environ={"HTTP_LAST_EVENT_ID": "1.1"}).body == b"id: 1.2\ndata: 2\n\ndata: 3"
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_who_resumes_what_runs_anew_is_told_so_first(ledger: Ledger, kind: str) -> None:
+def test_a_client_that_resumes_a_stream_that_runs_again_gets_an_interrupted_event_first(
+    ledger: Ledger, kind: str
+) -> None:
     app = WSGIIdempotencyMiddleware(app_sending([b"data: 1\n\n"], EVENTS, kind), ledger)
-    first = ask(app, environ={"HTTP_LAST_EVENT_ID": "7.3"})
-    second = ask(app, environ={"HTTP_LAST_EVENT_ID": "7.3"})
+    first = send_request(app, environ={"HTTP_LAST_EVENT_ID": "7.3"})
+    second = send_request(app, environ={"HTTP_LAST_EVENT_ID": "7.3"})
 
     assert first.body.startswith(b"event: interrupted\n")
     assert first.body.endswith(b"\n\nid: 1.1\ndata: 1\n\n")
     assert second.body == first.body
-    assert ask(app).body == b"id: 1.1\ndata: 1\n\n", "what was said to one is not recorded for others"
+    assert send_request(app).body == b"id: 1.1\ndata: 1\n\n", "what was said to one is not recorded for others"
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_a_response_that_is_too_large_is_not_kept_and_not_run_again(ledger: Ledger, kind: str) -> None:
+def test_a_response_that_is_too_large_is_not_stored_and_not_run_again(ledger: Ledger, kind: str) -> None:
     shop = app_sending([b"cof", b"fee"], TEXT, kind)
     app = WSGIIdempotencyMiddleware(shop, ledger, max_response_bytes=5)
 
-    assert ask(app).body == b"coffee"
-    second = ask(app)
+    assert send_request(app).body == b"coffee"
+    second = send_request(app)
     assert second.status == 409
     assert b"outcome-not-kept" in second.body
     assert shop.runs == 1
 
 
 @pytest.mark.parametrize("sealed", [False, True])
-def test_headers_that_are_too_large_are_passed_on_and_the_response_is_not_kept(ledger: Ledger, *, sealed: bool) -> None:
+def test_headers_that_are_too_large_are_passed_on_and_the_response_is_not_stored(
+    ledger: Ledger, *, sealed: bool
+) -> None:
     shop = app_sending([b"coffee"], [*TEXT, ("X-Long", "x" * 100_000)], "list")
     app = WSGIIdempotencyMiddleware(shop, ledger, encryption_keys=[bytes(32)] if sealed else ())
 
-    first, second = ask(app), ask(app)
+    first, second = send_request(app), send_request(app)
 
     assert (first.body, len(first.headers["x-long"])) == (b"coffee", 100_000)
     assert (second.status, b"outcome-not-kept" in second.body) == (409, True)
@@ -370,7 +372,7 @@ def test_headers_that_are_too_large_are_passed_on_and_the_response_is_not_kept(l
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_response_that_its_handler_does_not_store_is_not_kept(ledger: Ledger, *, late: bool) -> None:
+def test_a_response_that_its_handler_does_not_store_is_not_stored(ledger: Ledger, *, late: bool) -> None:
     def handler(_: int, environ: Environ, start_response: Start) -> Iterator[bytes]:
         if not late:
             idempotency(environ).no_store()
@@ -382,8 +384,8 @@ def test_a_response_that_its_handler_does_not_store_is_not_kept(ledger: Ledger, 
     shop = CountingApp(handler)
     app = WSGIIdempotencyMiddleware(shop, ledger)
 
-    assert ask(app).body == b"coffee"
-    assert b"outcome-not-kept" in ask(app).body
+    assert send_request(app).body == b"coffee"
+    assert b"outcome-not-kept" in send_request(app).body
     assert shop.runs == 1
 
 
@@ -391,6 +393,6 @@ def test_a_long_body_is_recorded_in_parts(ledger: Ledger) -> None:
     pieces = [bytes([number]) * 50_000 for number in range(8)]
     app = WSGIIdempotencyMiddleware(app_sending(pieces, length(400_000), "stream"), ledger)
 
-    assert ask(app).body == b"".join(pieces)
-    second = ask(app)
+    assert send_request(app).body == b"".join(pieces)
+    second = send_request(app)
     assert (second.body, second.headers["content-length"]) == (b"".join(pieces), "400000")

@@ -1,4 +1,4 @@
-"""A response under WSGI and its claim: taken over, bound to a transaction, or with a store that does not answer."""
+"""A WSGI response and its claim: taken over, bound to a transaction, or with a store that is down."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from tests.http.wsgi_server import TEXT, App, CountingApp, Environ, OpenRequest, ReceivedResponse, Start, ask
+from tests.http.wsgi_server import TEXT, App, CountingApp, Environ, OpenRequest, ReceivedResponse, Start, send_request
 from tests.waiting import until
 
 from onceward.errors import ClaimLost, StoreUnavailable
@@ -35,11 +35,11 @@ def ledger(store: FaultyStore) -> Iterator[Ledger]:
         yield ledger
 
 
-def ask_until(app: App, wanted: Callable[[ReceivedResponse], bool]) -> ReceivedResponse:
+def request_until(app: App, wanted: Callable[[ReceivedResponse], bool]) -> ReceivedResponse:
     """Ask until the answer is this; what is recorded in the background comes soon."""
 
     def retry() -> ReceivedResponse | None:
-        got = ask(app)
+        got = send_request(app)
         return got if wanted(got) else None
 
     return until(retry, "the answer never comes")
@@ -53,7 +53,7 @@ def overtaken(ledger: Ledger, environ: Environ, app: App) -> ReceivedResponse:
     binding = idempotency(environ)._binding
     assert binding is not None
     ledger.blocking.lapse(binding.claim)
-    return ask(app)
+    return send_request(app)
 
 
 def whole(ledger: Ledger, headers: list[tuple[str, str]], status: str = "200 OK") -> App:
@@ -70,47 +70,47 @@ def whole(ledger: Ledger, headers: list[tuple[str, str]], status: str = "200 OK"
 
 
 @pytest.mark.parametrize("headers", [TEXT, WITH_LENGTH], ids=["unsaid", "said"])
-def test_who_lost_the_claim_before_anything_was_sent_gets_what_counts(
+def test_a_handler_that_lost_its_claim_before_sending_sends_the_recorded_response(
     ledger: Ledger, headers: list[tuple[str, str]]
 ) -> None:
     app = whole(ledger, headers)
-    first, second = ask(app), ask(app)
+    first, second = send_request(app), send_request(app)
 
     assert (first.body, first.replayed) == (b"no2", True)
     assert second.body == b"no2"
 
 
-def test_who_lost_the_claim_to_one_that_failed_is_told_to_come_again(ledger: Ledger) -> None:
-    assert ask(whole(ledger, TEXT, "500 Oh")).status == 409
+def test_a_handler_that_lost_its_claim_to_a_failed_one_tells_its_client_to_retry(ledger: Ledger) -> None:
+    assert send_request(whole(ledger, TEXT, "500 Oh")).status == 409
 
 
-def test_who_lost_the_key_to_another_request_is_told_so(ledger: Ledger) -> None:
+def test_a_handler_that_lost_its_key_to_another_request_says_so(ledger: Ledger) -> None:
     def handler(run: int, environ: Environ, start_response: Start) -> Iterable[bytes]:
         if run == 1:
             binding = idempotency(environ)._binding
             assert binding is not None
             ledger.blocking.release(binding.claim)
-            assert ask(app, body=b"another").status == 200
+            assert send_request(app, body=b"another").status == 200
         start_response("200 OK", list(TEXT))
         return [b"no%d" % run]
 
     app = WSGIIdempotencyMiddleware(CountingApp(handler), ledger)
 
-    assert ask(app).status == 422
+    assert send_request(app).status == 422
 
 
-def test_who_lost_the_claim_and_its_client_says_nothing(ledger: Ledger) -> None:
+def test_a_handler_that_lost_its_claim_and_its_client_sends_nothing(ledger: Ledger) -> None:
     app = whole(ledger, TEXT)
     first = OpenRequest(app)
     first.close()
 
     assert not first.got.line
-    assert ask(app).body == b"no2"
+    assert send_request(app).body == b"no2"
 
 
 @pytest.mark.parametrize("after", [1, 2])
 @pytest.mark.parametrize("headers", [TEXT, WITH_LENGTH], ids=["unsaid", "said"])
-def test_who_lost_the_claim_after_something_was_sent_is_cut(
+def test_a_handler_that_lost_its_claim_after_sending_is_cut(
     ledger: Ledger, headers: list[tuple[str, str]], after: int
 ) -> None:
     def handler(run: int, environ: Environ, start_response: Start) -> Iterator[bytes]:
@@ -126,7 +126,7 @@ def test_who_lost_the_claim_after_something_was_sent_is_cut(
         first.take_all()
 
     assert set(first.got.body) == {ord("1")}
-    assert ask(app).body == b"222"
+    assert send_request(app).body == b"222"
 
 
 # The store does not answer.
@@ -147,15 +147,15 @@ def losing(
 def test_a_response_that_cannot_be_settled_is_503_and_recorded_later(store: FaultyStore, ledger: Ledger) -> None:
     shop = losing(store, WITH_LENGTH, [b"tea"])
     app = WSGIIdempotencyMiddleware(shop, ledger)
-    first = ask(app)
+    first = send_request(app)
 
     assert (first.status, first.headers["retry-after"]) == (503, "5")
-    assert ask_until(app, lambda got: got.replayed).body == b"tea"
+    assert request_until(app, lambda got: got.replayed).body == b"tea"
     assert shop.runs == shop.closed == 1
 
 
 @pytest.mark.parametrize("headers", [TEXT, WITH_LENGTH], ids=["unsaid", "said"])
-def test_a_response_under_way_that_cannot_be_settled_is_cut_before_its_end(
+def test_a_response_in_progress_that_cannot_be_settled_is_cut_before_its_end(
     store: FaultyStore, ledger: Ledger, headers: list[tuple[str, str]]
 ) -> None:
     app = WSGIIdempotencyMiddleware(losing(store, headers, [b"t", b"e", b"a"]), ledger)
@@ -165,10 +165,10 @@ def test_a_response_under_way_that_cannot_be_settled_is_cut_before_its_end(
 
     assert first.got.status == 200
     assert len(first.got.body) < 3 or headers is TEXT
-    assert ask(app).body == b"tea"
+    assert send_request(app).body == b"tea"
 
 
-def test_a_handler_that_raises_while_the_store_is_away_raises_its_own_error(
+def test_a_handler_that_raises_while_the_store_is_down_raises_its_own_error(
     store: FaultyStore, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     def handler(_: int, __: Environ, ___: Start) -> NoReturn:
@@ -177,7 +177,7 @@ def test_a_handler_that_raises_while_the_store_is_away_raises_its_own_error(
 
     app = WSGIIdempotencyMiddleware(CountingApp(handler), ledger)
     with pytest.raises(LookupError):
-        ask(app)
+        send_request(app)
 
     assert "request_outcome_not_recorded" in caplog.text
 
@@ -263,13 +263,13 @@ def and_raises_in_stream(harness: TransactionHarness, environ: Environ, start_re
 
 
 @pytest.mark.parametrize("run", [at_once, in_stream, when_closed, when_through, and_raises, and_raises_in_stream])
-def test_what_committed_is_sent(
+def test_a_committed_response_is_sent(
     tmp_path: Path,
     run: Callable[[TransactionHarness, Environ, Start], Iterable[bytes]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with closing(TransactionHarness(tmp_path / "till.db", run)) as harness:
-        first, second = ask(harness.app), ask(harness.app)
+        first, second = send_request(harness.app), send_request(harness.app)
 
         assert (first.status, first.body, first.replayed) == (201, b"bound", False)
         assert (second.status, second.body, second.replayed) == (201, b"bound", True)
@@ -278,16 +278,16 @@ def test_what_committed_is_sent(
     assert [record.exc_info is not None for record in said] == [True] * ("raises" in run.__name__)
 
 
-def test_what_committed_goes_to_nobody_when_the_client_is_gone(tmp_path: Path) -> None:
+def test_a_committed_response_without_a_client_is_stored_and_not_sent(tmp_path: Path) -> None:
     with closing(TransactionHarness(tmp_path / "till.db", and_raises)) as harness:
         first = OpenRequest(harness.app)
         first.close()
 
         assert not first.got.line
-        assert ask(harness.app).body == b"bound"
+        assert send_request(harness.app).body == b"bound"
 
 
-def test_what_commits_after_something_was_sent_ends_as_it_began(tmp_path: Path) -> None:
+def test_a_response_committed_after_sending_began_is_completed_as_it_began(tmp_path: Path) -> None:
     def late(harness: TransactionHarness, environ: Environ, start_response: Start) -> Iterator[bytes]:
         start_response("200 OK", list(WITH_LENGTH))
         yield b"t"
@@ -296,23 +296,23 @@ def test_what_commits_after_something_was_sent_ends_as_it_began(tmp_path: Path) 
         yield b"ea"
 
     with closing(TransactionHarness(tmp_path / "till.db", late)) as harness:
-        assert ask(harness.app).body == b"tea"
-        assert ask(harness.app).body == b"bound"
+        assert send_request(harness.app).body == b"tea"
+        assert send_request(harness.app).body == b"bound"
 
 
-def test_what_was_rolled_back_is_503_and_runs_again(tmp_path: Path) -> None:
+def test_a_rolled_back_response_is_503_and_runs_again(tmp_path: Path) -> None:
     def run(harness: TransactionHarness, environ: Environ, start_response: Start) -> Iterable[bytes]:
         harness.pay(environ)
         start_response("200 OK", list(WITH_LENGTH))
         return EndsTransaction(harness, "ROLLBACK" if harness.runs == 1 else "COMMIT")
 
     with closing(TransactionHarness(tmp_path / "till.db", run)) as harness:
-        assert ask(harness.app).status == 503
-        assert ask_until(harness.app, lambda got: got.status == 201).body == b"bound"
+        assert send_request(harness.app).status == 503
+        assert request_until(harness.app, lambda got: got.status == 201).body == b"bound"
         assert harness.runs == 2
 
 
-def test_what_is_left_open_is_503_and_its_own_end_decides(tmp_path: Path) -> None:
+def test_a_transaction_left_open_is_503_and_its_own_end_decides(tmp_path: Path) -> None:
     def run(harness: TransactionHarness, environ: Environ, start_response: Start) -> Iterable[bytes]:
         harness.pay(environ)
         if harness.runs > 1:
@@ -321,14 +321,14 @@ def test_what_is_left_open_is_503_and_its_own_end_decides(tmp_path: Path) -> Non
         return [b"tea"]
 
     with closing(TransactionHarness(tmp_path / "till.db", run)) as harness:
-        assert ask(harness.app).status == 503
+        assert send_request(harness.app).status == 503
         harness.connection.execute("ROLLBACK")
 
-        assert ask_until(harness.app, lambda got: got.status == 201).body == b"bound"
+        assert request_until(harness.app, lambda got: got.status == 201).body == b"bound"
         assert harness.runs == 2
 
 
-def test_what_was_bound_and_never_settled_in_is_settled_outside(
+def test_a_response_that_was_bound_but_not_settled_is_settled_outside_the_transaction(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def run(harness: TransactionHarness, environ: Environ, start_response: Start) -> Iterator[bytes]:
@@ -340,7 +340,7 @@ def test_what_was_bound_and_never_settled_in_is_settled_outside(
         harness.connection.execute("COMMIT")
 
     with closing(TransactionHarness(tmp_path / "till.db", run)) as harness:
-        first, second = ask(harness.app), ask(harness.app)
+        first, second = send_request(harness.app), send_request(harness.app)
 
         assert (first.status, first.body) == (second.status, second.body) == (200, b"tea")
         assert second.replayed

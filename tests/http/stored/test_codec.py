@@ -29,7 +29,7 @@ headers = st.lists(st.tuples(st.binary(max_size=8), st.binary(max_size=8)), max_
 def read(
     codec: ResponseCodec, entry: Entry, outcome: Outcome, chunks: tuple[bytes, ...]
 ) -> tuple[int | None, Headers, bytes]:
-    """What a retry is answered with."""
+    """Decode a stored response as for a retry."""
     status, lines = codec.decode_settled(replace(entry, outcome=outcome))
     if outcome.body is not None:
         return status, lines, codec.decode_body(entry, outcome.body)
@@ -49,7 +49,7 @@ def test_a_response_comes_back_as_it_was(codec: ResponseCodec, status: int, line
 
 @codecs
 @pytest.mark.parametrize("over", [-1, 0, 1])
-def test_a_body_lies_with_its_entry_up_to_64_kib_and_in_chunks_above(codec: ResponseCodec, over: int) -> None:
+def test_a_body_is_stored_in_its_entry_up_to_64_kib_and_in_chunks_above(codec: ResponseCodec, over: int) -> None:
     body = b"x" * (codec.inline_bytes_max + over)
 
     outcome, chunks = codec.encode_response(ENTRY, 200, KINDS, body)
@@ -60,7 +60,7 @@ def test_a_body_lies_with_its_entry_up_to_64_kib_and_in_chunks_above(codec: Resp
 
 
 @codecs
-def test_a_large_body_comes_back_whole_from_chunks_that_the_ledger_takes(codec: ResponseCodec) -> None:
+def test_a_large_body_comes_back_from_chunks_that_the_ledger_accepts(codec: ResponseCodec) -> None:
     body = bytes(range(256)) * 1200
 
     outcome, chunks = codec.encode_response(ENTRY, 201, KINDS, body)
@@ -71,7 +71,7 @@ def test_a_large_body_comes_back_whole_from_chunks_that_the_ledger_takes(codec: 
 
 
 @codecs
-def test_an_empty_body_is_kept_and_is_not_nothing(codec: ResponseCodec) -> None:
+def test_an_empty_body_is_stored_and_differs_from_no_body(codec: ResponseCodec) -> None:
     outcome, chunks = codec.encode_response(ENTRY, 204, (), b"")
 
     assert outcome.kept
@@ -80,18 +80,18 @@ def test_an_empty_body_is_kept_and_is_not_nothing(codec: ResponseCodec) -> None:
 
 @codecs
 @given(st.lists(st.binary(max_size=30), max_size=5), st.integers(2, 50))
-def test_a_stream_comes_back_in_its_own_pieces(codec: ResponseCodec, pieces: list[bytes], seq: int) -> None:
+def test_a_stream_comes_back_in_its_original_pieces(codec: ResponseCodec, pieces: list[bytes], seq: int) -> None:
     assert codec.decode_chunks(ENTRY, seq, codec.encode_chunks(ENTRY, seq, pieces)) == pieces
 
 
 @codecs
-def test_headers_are_denied_in_any_spelling(codec: ResponseCodec) -> None:
+def test_headers_are_excluded_in_any_spelling(codec: ResponseCodec) -> None:
     outcome, _ = codec.encode_response(ENTRY, 200, [(b"Set-Cookie", b"session=secret"), (b"X-A", b"1")], b"")
 
     assert codec.decode_settled(replace(ENTRY, outcome=outcome)) == (200, ((b"X-A", b"1"),))
 
 
-def test_the_seal_takes_its_room_from_the_body() -> None:
+def test_encryption_takes_its_overhead_from_the_body() -> None:
     assert PLAIN.inline_bytes_max - ENCRYPTED.inline_bytes_max == OVERHEAD_BYTES
     assert PLAIN.chunk_bytes_max - ENCRYPTED.chunk_bytes_max == OVERHEAD_BYTES
 
@@ -99,7 +99,7 @@ def test_the_seal_takes_its_room_from_the_body() -> None:
 # Sealed.
 
 
-def test_nothing_of_a_sealed_response_can_be_read_in_the_store() -> None:
+def test_no_part_of_an_encrypted_response_can_be_read_in_the_store() -> None:
     body = b"card 4242 " * 20_000
     outcome, chunks = ENCRYPTED.encode_response(ENTRY, 200, [(b"x-card", b"4242")], body)
     small, _ = ENCRYPTED.encode_response(ENTRY, 200, [], b"card 4242")
@@ -118,7 +118,7 @@ def test_nothing_of_a_sealed_response_can_be_read_in_the_store() -> None:
     ],
     ids=["scope", "key", "version", "shifted"],
 )
-def test_what_was_moved_to_another_entry_does_not_open(other: Entry) -> None:
+def test_a_response_moved_to_another_entry_does_not_decrypt(other: Entry) -> None:
     small, _ = ENCRYPTED.encode_response(ENTRY, 200, KINDS, b"hers")
     assert small.body is not None
     chunks = ENCRYPTED.encode_chunks(ENTRY, 2, [b"hers"])
@@ -133,7 +133,7 @@ def test_what_was_moved_to_another_entry_does_not_open(other: Entry) -> None:
         ENCRYPTED.decode_head(other, ENCRYPTED.encode_head(ENTRY, 200, KINDS))
 
 
-def test_chunks_in_another_order_do_not_open() -> None:
+def test_chunks_in_another_order_do_not_decrypt() -> None:
     one, two = ENCRYPTED.encode_chunks(ENTRY, 2, [b"one", b"two"])
 
     assert ENCRYPTED.decode_chunks(ENTRY, 2, [one, two]) == [b"one", b"two"]
@@ -142,7 +142,7 @@ def test_chunks_in_another_order_do_not_open() -> None:
             ENCRYPTED.decode_chunks(ENTRY, 2, wrong)
 
 
-def test_a_body_cannot_stand_for_headers_nor_a_chunk_for_a_body() -> None:
+def test_a_body_cannot_replace_headers_and_a_chunk_cannot_replace_a_body() -> None:
     outcome, _ = ENCRYPTED.encode_response(ENTRY, 200, KINDS, b"body")
     (chunk,) = ENCRYPTED.encode_chunks(ENTRY, 2, [b"chunk"])
 
@@ -152,7 +152,7 @@ def test_a_body_cannot_stand_for_headers_nor_a_chunk_for_a_body() -> None:
         ENCRYPTED.decode_chunks(ENTRY, 2, [outcome.body or b""])
 
 
-def test_what_was_kept_before_sealing_or_is_read_without_the_key_is_not_taken_for_a_response() -> None:
+def test_a_response_stored_without_the_key_or_read_without_it_is_not_kept() -> None:
     before, _ = PLAIN.encode_response(ENTRY, 200, KINDS, b"x" * 100)
     encrypted, _ = ENCRYPTED.encode_response(ENTRY, 200, KINDS, b"x" * 100)
 
@@ -171,14 +171,14 @@ def test_what_was_kept_before_sealing_or_is_read_without_the_key_is_not_taken_fo
     [{"code": 201}, {"code": None}, {"chunks": 1}, {"chunks": 99}, {"headers": None}, {"headers": "[]"}],
     ids=str,
 )
-def test_neither_status_nor_headers_nor_number_of_chunks_can_be_changed(size: int, change: dict[str, Any]) -> None:
+def test_status_headers_and_number_of_chunks_cannot_be_changed(size: int, change: dict[str, Any]) -> None:
     outcome, _ = ENCRYPTED.encode_response(ENTRY, 200, KINDS, b"x" * size)
 
     with pytest.raises(OutcomeNotKept):
         ENCRYPTED.decode_settled(replace(ENTRY, outcome=replace(outcome, **change)))
 
 
-def test_the_head_of_a_running_response_cannot_be_changed_nor_stand_for_settled_headers() -> None:
+def test_the_head_of_a_running_response_cannot_be_changed_or_replace_settled_headers() -> None:
     head = ENCRYPTED.encode_head(ENTRY, 200, KINDS)
     text = head.partition(b" ")[2].decode()
 
@@ -195,7 +195,7 @@ def test_the_head_of_a_running_response_cannot_be_changed_nor_stand_for_settled_
 
 
 @codecs
-def test_headers_that_no_chunk_holds_say_so(codec: ResponseCodec) -> None:
+def test_headers_that_are_too_large_for_a_chunk_are_not_kept(codec: ResponseCodec) -> None:
     lines = [(b"x-long", b"x" * CHUNK_BYTES_MAX)]
 
     with pytest.raises(OutcomeNotKept, match="too large"):

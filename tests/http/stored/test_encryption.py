@@ -1,4 +1,4 @@
-"""Encryption at rest: what is sealed opens with its key, in its place, unchanged, and in no other way."""
+"""Encryption at rest: ciphertext decrypts only with its key, at its place, and unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ keys = st.sampled_from([16, 24, 32]).flatmap(lambda size: st.binary(min_size=siz
 
 
 @given(data=st.binary(max_size=5000), bound_to=st.binary(max_size=100), key=keys)
-def test_what_is_sealed_opens_as_it_was(data: bytes, bound_to: bytes, key: bytes) -> None:
+def test_encrypted_bytes_decrypt_unchanged(data: bytes, bound_to: bytes, key: bytes) -> None:
     encrypted = Encryption([key]).encrypt(data, bound_to)
 
     assert Encryption([key]).decrypt(encrypted, bound_to) == data
@@ -29,7 +29,7 @@ def test_what_is_sealed_opens_as_it_was(data: bytes, bound_to: bytes, key: bytes
 
 
 @given(text=st.text(), bound_to=st.binary(max_size=100))
-def test_sealed_text_opens_as_it_was_and_is_plain_ascii(text: str, bound_to: bytes) -> None:
+def test_encrypted_text_decrypts_unchanged_and_is_plain_ascii(text: str, bound_to: bytes) -> None:
     encrypted = Encryption([NEW]).encrypt_text(text, bound_to)
 
     assert Encryption([NEW]).decrypt_text(encrypted, bound_to) == text
@@ -37,20 +37,20 @@ def test_sealed_text_opens_as_it_was_and_is_plain_ascii(text: str, bound_to: byt
     assert encrypted.startswith("sealed:")
 
 
-def test_a_long_body_opens_as_it_was() -> None:
+def test_a_long_body_decrypts_unchanged() -> None:
     body = os.urandom(3 * 1024 * 1024)
 
     assert Encryption([NEW]).decrypt(Encryption([NEW]).encrypt(body, PLACE), PLACE) == body
 
 
-def test_the_data_cannot_be_seen_in_what_is_sealed() -> None:
+def test_the_plaintext_does_not_occur_in_the_ciphertext() -> None:
     encryption = Encryption([NEW])
 
     assert b"card number" not in encryption.encrypt(b"card number 4242", PLACE)
     assert encryption.encrypt(b"card number 4242", PLACE) != encryption.encrypt(b"card number 4242", PLACE)
 
 
-def test_the_form_is_the_documented_one() -> None:
+def test_the_format_is_the_documented_one() -> None:
     encrypted = Encryption([NEW]).encrypt(b"data", PLACE)
     version, key_id, nonce, rest = encrypted[:1], encrypted[1:5], encrypted[5:17], encrypted[17:]
 
@@ -58,7 +58,7 @@ def test_the_form_is_the_documented_one() -> None:
     assert AESGCM(NEW).decrypt(nonce, rest, version + key_id + PLACE) == b"data"
 
 
-def test_what_was_sealed_in_version_1_is_refused_with_the_reason() -> None:
+def test_ciphertext_of_version_1_is_refused_with_the_reason() -> None:
     """It does not protect the status and the length, even with the right key and in its place."""
     prefix = b"\x01" + encryption_module._id_of(NEW)
     nonce = bytes(12)
@@ -71,7 +71,7 @@ def test_what_was_sealed_in_version_1_is_refused_with_the_reason() -> None:
 # Keys change.
 
 
-def test_after_a_rotation_the_old_key_opens_and_the_new_one_seals() -> None:
+def test_after_a_rotation_the_old_key_decrypts_and_the_new_one_encrypts() -> None:
     before = Encryption([OLD]).encrypt(b"kept before", PLACE)
     rotated = Encryption([NEW, OLD])
 
@@ -79,7 +79,7 @@ def test_after_a_rotation_the_old_key_opens_and_the_new_one_seals() -> None:
     assert Encryption([NEW]).decrypt(rotated.encrypt(b"kept after", PLACE), PLACE) == b"kept after"
 
 
-def test_a_key_taken_out_too_early_is_named_with_what_to_do() -> None:
+def test_a_key_removed_too_early_is_named_with_what_to_do() -> None:
     encrypted = Encryption([OLD]).encrypt(b"data", PLACE)
 
     with pytest.raises(OutcomeNotKept, match=f"id {encrypted[1:5].hex()}.*Put that key back") as raised:
@@ -87,7 +87,7 @@ def test_a_key_taken_out_too_early_is_named_with_what_to_do() -> None:
     assert OLD.hex() not in str(raised.value)
 
 
-def test_two_keys_that_share_an_id_both_open() -> None:
+def test_two_keys_that_share_an_id_both_decrypt() -> None:
     first, second = keys_with_one_id()
 
     for sealer in (Encryption([first]), Encryption([second])):
@@ -107,11 +107,11 @@ def keys_with_one_id() -> tuple[bytes, bytes]:
     raise AssertionError
 
 
-# What was changed or moved does not open.
+# Changed or moved ciphertext does not decrypt.
 
 
 @given(data=st.binary(max_size=200), bit=st.integers(min_value=0))
-def test_a_single_changed_bit_is_found(data: bytes, bit: int) -> None:
+def test_a_single_changed_bit_is_detected(data: bytes, bit: int) -> None:
     changed = bytearray(Encryption([NEW]).encrypt(data, PLACE))
     bit %= len(changed) * 8
     changed[bit // 8] ^= 1 << bit % 8
@@ -120,7 +120,7 @@ def test_a_single_changed_bit_is_found(data: bytes, bit: int) -> None:
         Encryption([NEW, OLD]).decrypt(bytes(changed), PLACE)
 
 
-def test_a_piece_that_was_cut_short_or_lengthened_is_found() -> None:
+def test_a_shortened_or_lengthened_ciphertext_is_detected() -> None:
     encryption = Encryption([NEW])
     encrypted = encryption.encrypt(b"some data", PLACE)
 
@@ -134,7 +134,7 @@ def test_a_piece_that_was_cut_short_or_lengthened_is_found() -> None:
 
 
 @given(place=st.binary(max_size=30), other=st.binary(max_size=30))
-def test_a_piece_moved_to_another_place_is_found(place: bytes, other: bytes) -> None:
+def test_a_ciphertext_moved_to_another_place_is_detected(place: bytes, other: bytes) -> None:
     encryption = Encryption([NEW])
 
     if place != other:
@@ -142,7 +142,7 @@ def test_a_piece_moved_to_another_place_is_found(place: bytes, other: bytes) -> 
             encryption.decrypt(encryption.encrypt(b"data", place), other)
 
 
-def test_a_piece_cannot_pass_for_one_of_another_key() -> None:
+def test_a_ciphertext_cannot_pass_for_one_of_another_key() -> None:
     """The id is covered by the tag, so an exchanged id opens nothing even where both keys are known."""
     old, new = Encryption([OLD]).encrypt(b"data", PLACE), Encryption([NEW]).encrypt(b"data", PLACE)
 
@@ -151,25 +151,25 @@ def test_a_piece_cannot_pass_for_one_of_another_key() -> None:
 
 
 @given(st.binary(max_size=100))
-def test_what_was_never_sealed_does_not_open(data: bytes) -> None:
+def test_bytes_that_were_never_encrypted_do_not_decrypt(data: bytes) -> None:
     with pytest.raises(OutcomeNotKept):
         Encryption([NEW]).decrypt(data, PLACE)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '[["content-type","text/plain"]]', "sealed:", "sealed:%%%", "sealed:Äö"])
-def test_text_that_was_never_sealed_does_not_open_and_says_why(text: str) -> None:
+def test_text_that_was_never_encrypted_does_not_decrypt_and_says_why(text: str) -> None:
     with pytest.raises(OutcomeNotKept, match="before encryption_keys= was set"):
         Encryption([NEW]).decrypt_text(text, PLACE)
 
 
-def test_sealed_text_without_its_mark_is_not_taken_for_sealed() -> None:
+def test_encrypted_text_without_its_prefix_is_not_taken_for_encrypted() -> None:
     encrypted = Encryption([NEW]).encrypt_text("text", PLACE)
 
     with pytest.raises(OutcomeNotKept, match="is not encrypted in a form"):
         Encryption([NEW]).decrypt_text(encrypted.removeprefix("sealed:"), PLACE)
 
 
-def test_sealed_text_that_was_changed_is_found() -> None:
+def test_changed_encrypted_text_is_detected() -> None:
     encrypted = Encryption([NEW]).encrypt_text("text", PLACE)
     changed = encrypted[:-6] + ("A" if encrypted[-6] != "A" else "B") + encrypted[-5:]
 
@@ -181,7 +181,7 @@ def test_sealed_text_that_was_changed_is_found() -> None:
 
 
 @pytest.mark.parametrize("wrong", [[], (), NEW, "text", None, 5, iter([NEW])])
-def test_keys_are_a_list_of_at_least_one(wrong: object) -> None:
+def test_keys_are_a_list_of_at_least_one_key(wrong: object) -> None:
     with pytest.raises(InvalidOption, match="a list of at least one key"):
         Encryption(wrong)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""Sealed responses that somebody changed in the store: refused on every store that has rows, and never run again."""
+"""Encrypted responses that were changed in the store: refused on every store with rows, and never run again."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import psycopg
 import pytest
 import redis
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from tests.http.asgi_server import Call, ReceivedResponse, ask, give, protected, reply, run, start
+from tests.http.asgi_server import Call, ReceivedResponse, give, protected, reply, run, send_request, start
 from tests.http.wsgi_server import CountingApp
-from tests.http.wsgi_server import ask as ask_wsgi
+from tests.http.wsgi_server import send_request as ask_wsgi
 
 from onceward.core.claim import Claim
 from onceward.core.outcome import CHUNK_BYTES_MAX, Outcome
@@ -87,7 +87,7 @@ class SqlRows:
         self._connection.close()
 
 
-# What Redis calls the columns.
+# Names of the columns in Redis.
 FIELDS = {
     "response_status": "code",
     "response_headers": "headers",
@@ -299,7 +299,7 @@ def test_a_long_response_that_lost_its_end_is_cut_and_not_completed() -> None:
     async def main() -> None:
         store = MemoryStore()
         with protected(app, store, encryption_keys=[KEY]) as middleware:
-            await ask(middleware)
+            await send_request(middleware)
             (chunks,) = store._chunks.values()
             del chunks[-1]
 

@@ -1,4 +1,4 @@
-"""What is kept of a response, and the text it is kept as."""
+"""The stored parts of a response, and their text form."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ DENY = frozenset(name.encode() for name in DENY_HEADERS)
 headers = st.lists(st.tuples(st.binary(max_size=12), st.binary(max_size=20)), max_size=6).map(tuple)
 
 
-def test_which_statuses_are_outcomes() -> None:
+def test_these_statuses_are_outcomes() -> None:
     kept = {status for status in range(100, 600) if keeps_status(status)}
 
     assert kept == set(range(200, 500)) - {401, 403, 408, 409, 425, 429}
 
 
 @pytest.mark.parametrize("status", sorted(RETRIABLE_STATUSES | {100, 199, 500, 502, 503, 599}))
-def test_not_now_and_not_you_are_no_outcomes(status: int) -> None:
+def test_temporary_and_unauthorized_statuses_are_not_outcomes(status: int) -> None:
     assert not keeps_status(status)
 
 
 @pytest.mark.parametrize(
     "name", ["Set-Cookie", "set-cookie", "DATE", "Server", "Transfer-Encoding", "X-Request-ID", "Idempotent-Replayed"]
 )
-def test_what_belongs_to_one_exchange_is_not_kept_however_it_is_spelled(name: str) -> None:
+def test_per_exchange_headers_are_not_stored_in_any_spelling(name: str) -> None:
     lines = [(b"Content-Type", b"text/plain"), (name.encode(), b"x"), (b"X-Total", b"3")]
 
     kept = headers_from_text(headers_to_text(tuple(lines), DENY))
@@ -53,19 +53,19 @@ def test_the_deny_list_is_lower_case() -> None:
 
 
 @given(headers)
-def test_headers_keep_order_spelling_and_repetition(lines: Headers) -> None:
+def test_headers_keep_their_order_spelling_and_repetition(lines: Headers) -> None:
     assert headers_from_text(headers_to_text(lines, NONE)) == lines
 
 
 @given(headers)
-def test_headers_are_kept_as_json_that_an_operator_can_read(lines: Headers) -> None:
+def test_headers_are_stored_as_json_that_an_operator_can_read(lines: Headers) -> None:
     text = headers_to_text(lines, NONE)
 
     assert text.isascii()
     assert [tuple(pair) for pair in json.loads(text)] == [(n.decode("latin-1"), v.decode("latin-1")) for n, v in lines]
 
 
-def test_no_headers_at_all_are_none() -> None:
+def test_missing_or_empty_headers_read_as_an_empty_tuple() -> None:
     assert headers_from_text(None) == headers_from_text("[]") == ()
 
 
@@ -73,7 +73,7 @@ def test_no_headers_at_all_are_none() -> None:
     "text",
     ["", "{", "1", "null", "[1]", "[[1, 2]]", '[["a"]]', '[["a", "b", "c"]]', '[["a", "\u20ac"]]', "sealed:AAAA"],
 )
-def test_headers_that_cannot_be_read_say_so(text: str) -> None:
+def test_unreadable_headers_raise_outcome_not_kept(text: str) -> None:
     with pytest.raises(OutcomeNotKept, match="headers"):
         headers_from_text(text)
 

@@ -1,4 +1,4 @@
-"""Archives, honest and otherwise, made here."""
+"""Valid and malicious archives, generated here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def zipped(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> by
 
 
 def streamed_zip(files: Mapping[str, bytes]) -> bytes:
-    """As tools write it that cannot go back: sizes follow the content."""
+    """A ZIP file from a tool that cannot seek: the sizes follow the content."""
 
     class Forward(io.BytesIO):
         def seekable(self) -> bool:

@@ -70,13 +70,13 @@ HONEST = {
 
 
 @pytest.mark.parametrize("name", HONEST)
-def test_an_honest_archive_is_described(inspect_bytes: InspectBytes, name: str) -> None:
+def test_a_valid_archive_is_described(inspect_bytes: InspectBytes, name: str) -> None:
     form, content = HONEST[name]
 
     assert inspect_bytes(content) == ArchiveSummary(form, len(FILES), TOTAL)
 
 
-def test_a_summary_goes_into_meta_without_zeros(inspect_bytes: InspectBytes) -> None:
+def test_a_summary_leaves_zeros_out_of_meta(inspect_bytes: InspectBytes) -> None:
     seen = inspect_bytes(zipped({"one": b"1", "inner.zip": zipped({"two": b"22"})}))
 
     assert seen is not None
@@ -85,7 +85,7 @@ def test_a_summary_goes_into_meta_without_zeros(inspect_bytes: InspectBytes) -> 
     assert meta == {"format": "zip", "entries": 2, "nested": 1, "nested_unpacked_bytes": 2}
 
 
-def test_a_gzip_file_is_one_entry_whatever_its_members(inspect_bytes: InspectBytes) -> None:
+def test_a_gzip_file_is_one_entry_with_any_number_of_members(inspect_bytes: InspectBytes) -> None:
     assert inspect_bytes(gzipped(b"x" * 1000)) == ArchiveSummary("gz", 1, 1000)
     assert inspect_bytes(gzipped(b"") + gzipped(b"x" * 1000) + gzipped(b"yz") + b"\0" * 700) == ArchiveSummary(
         "gz", 1, 1002
@@ -96,13 +96,13 @@ def test_a_zip_without_entries_is_an_archive(inspect_bytes: InspectBytes) -> Non
     assert inspect_bytes(zipped({})) == ArchiveSummary("zip", 0, 0)
 
 
-def test_what_is_no_archive_is_left_alone(inspect_bytes: InspectBytes) -> None:
+def test_a_file_that_is_not_an_archive_is_left_alone(inspect_bytes: InspectBytes) -> None:
     assert inspect_bytes(b"") is None
     assert inspect_bytes(b"plain text, and PK\3\4 in the middle", "text/plain") is None
     assert inspect_bytes(os.urandom(5000) + b"x") is None
 
 
-def test_a_zip_of_large_numbers_is_read(inspect_bytes: InspectBytes) -> None:
+def test_a_zip64_file_is_read(inspect_bytes: InspectBytes) -> None:
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as archive, archive.open("large", "w", force_zip64=True) as large:
         large.write(b"12345")
@@ -119,7 +119,7 @@ def refused(
 
 
 @pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 131_072, 196_700, 3 * 65_536 + 258])
-def test_the_last_bytes_are_counted_wherever_a_piece_ends(inspect_bytes: InspectBytes, size: int) -> None:
+def test_the_last_bytes_are_counted_at_any_piece_boundary(inspect_bytes: InspectBytes, size: int) -> None:
     assert inspect_bytes(zipped({"z": bytes(size)})) == ArchiveSummary("zip", 1, size)
     assert inspect_bytes(gzipped(bytes(size))) == ArchiveSummary("gz", 1, size)
 
@@ -138,7 +138,7 @@ def test_links_and_devices_are_counted(inspect_bytes: InspectBytes) -> None:
     assert inspect_bytes(one_entry(b"../../etc", mode=0o120777)) == ArchiveSummary("zip", 1, 9, links=1)
 
 
-def test_encrypted_and_unknown_entries_are_counted_with_what_they_declare(inspect_bytes: InspectBytes) -> None:
+def test_encrypted_and_unknown_entries_are_counted_by_their_declared_size(inspect_bytes: InspectBytes) -> None:
     assert inspect_bytes(one_entry(b"secret", flags=1)) == ArchiveSummary("zip", 1, 6, encrypted=1, unverified=1)
     assert inspect_bytes(one_entry(b"strange", method=93)) == ArchiveSummary("zip", 1, 7, unverified=1)
 
@@ -172,12 +172,12 @@ def test_too_many_bytes_are_refused(inspect_bytes: InspectBytes, form: str) -> N
 
 
 @pytest.mark.parametrize("content", [zipped({"z": bytes(11 * MIB)}), gzipped(bytes(11 * MIB))], ids=["zip", "gz"])
-def test_what_expands_as_bombs_do_is_refused(inspect_bytes: InspectBytes, content: bytes) -> None:
+def test_an_archive_that_expands_like_a_bomb_is_refused(inspect_bytes: InspectBytes, content: bytes) -> None:
     refused(inspect_bytes, content, "max_ratio")
     assert inspect_bytes(content, max_ratio=1100) is not None
 
 
-def test_a_small_file_may_expand_as_it_likes(inspect_bytes: InspectBytes) -> None:
+def test_a_small_file_may_expand_at_any_ratio(inspect_bytes: InspectBytes) -> None:
     assert inspect_bytes(gzipped(bytes(9 * MIB))) == ArchiveSummary("gz", 1, 9 * MIB)
 
 
@@ -201,7 +201,7 @@ def test_a_path_that_leaves_its_folder_is_refused(inspect_bytes: InspectBytes, f
     refused(inspect_bytes, gzipped(content) if form == "tar.gz" else content, "safe_paths")
 
 
-def test_a_second_name_must_be_safe_as_well(inspect_bytes: InspectBytes) -> None:
+def test_a_second_name_must_be_safe_too(inspect_bytes: InspectBytes) -> None:
     name = b"../up"
     extra = struct.pack("<HHBL", 0x7075, 5 + len(name), 1, zlib.crc32(b"a")) + name
 
@@ -209,14 +209,14 @@ def test_a_second_name_must_be_safe_as_well(inspect_bytes: InspectBytes) -> None
 
 
 @pytest.mark.parametrize("name", ["a..b", "...", "./a", "a/./b", "a//b", "folder/"])
-def test_an_odd_path_is_not_an_unsafe_one(inspect_bytes: InspectBytes, name: str) -> None:
+def test_an_odd_path_is_not_necessarily_unsafe(inspect_bytes: InspectBytes, name: str) -> None:
     assert inspect_bytes(zipped({name: b""})) is not None
 
 
 # Bombs.
 
 
-def test_the_bomb_that_quotes_headers_is_refused_by_its_overlap(inspect_bytes: InspectBytes) -> None:
+def test_a_bomb_with_quoted_headers_is_refused_for_its_overlap(inspect_bytes: InspectBytes) -> None:
     bomb = quoted_overlap(50, 100_000)
     start = bomb.index(b"0000") + 4
 
@@ -225,7 +225,7 @@ def test_the_bomb_that_quotes_headers_is_refused_by_its_overlap(inspect_bytes: I
     refused(inspect_bytes, bomb, "no_overlap")
 
 
-def test_the_bomb_whose_entries_are_all_the_same_is_refused(inspect_bytes: InspectBytes) -> None:
+def test_a_bomb_with_fully_overlapping_entries_is_refused(inspect_bytes: InspectBytes) -> None:
     refused(inspect_bytes, full_overlap(60, 100_000), "no_overlap")
     assert inspect_bytes(full_overlap(1, 100_000)) == ArchiveSummary("zip", 1, 100_000)
 
@@ -257,7 +257,7 @@ def test_a_zip_full_of_zips_full_of_bombs_is_refused(inspect_bytes: InspectBytes
     refused(inspect_bytes, bomb, "max_ratio")
 
 
-def test_archives_without_end_are_refused(inspect_bytes: InspectBytes) -> None:
+def test_endlessly_nested_archives_are_refused(inspect_bytes: InspectBytes) -> None:
     deep = b"core"
     for _ in range(6):
         deep = gzipped(deep)
@@ -266,7 +266,7 @@ def test_archives_without_end_are_refused(inspect_bytes: InspectBytes) -> None:
     assert inspect_bytes(deep, max_depth=6) is not None
 
 
-def test_a_size_that_lies_is_found_before_it_is_unpacked(inspect_bytes: InspectBytes) -> None:
+def test_a_wrong_declared_size_is_found_before_unpacking(inspect_bytes: InspectBytes) -> None:
     refused(inspect_bytes, one_entry(bytes(5 * MIB), size=10), "declared_sizes")
     refused(inspect_bytes, one_entry(b"short", size=1000), "readable")
 
@@ -284,7 +284,7 @@ def test_a_sparse_file_counts_with_its_holes(inspect_bytes: InspectBytes) -> Non
     refused(inspect_bytes, gzipped(target.getvalue()), "max_total_unpacked_bytes")
 
 
-def test_a_header_that_asks_for_memory_is_refused(inspect_bytes: InspectBytes) -> None:
+def test_a_header_that_needs_too_much_memory_is_refused(inspect_bytes: InspectBytes) -> None:
     described = tarfile.TarInfo("long")
     described.type, described.size = tarfile.GNUTYPE_LONGNAME, 2 * MIB
     content = described.tobuf(tarfile.GNU_FORMAT) + b"n" * 2 * MIB + tarred({"n": b""})
@@ -292,7 +292,7 @@ def test_a_header_that_asks_for_memory_is_refused(inspect_bytes: InspectBytes) -
     refused(inspect_bytes, content, "readable", "application/x-tar")
 
 
-def test_a_header_that_names_all_entries_is_refused(inspect_bytes: InspectBytes) -> None:
+def test_a_global_header_with_a_path_is_refused(inspect_bytes: InspectBytes) -> None:
     target = io.BytesIO()
     with tarfile.open(fileobj=target, mode="w", format=tarfile.PAX_FORMAT, pax_headers={"path": "../up"}):
         pass
@@ -300,11 +300,11 @@ def test_a_header_that_names_all_entries_is_refused(inspect_bytes: InspectBytes)
     refused(inspect_bytes, target.getvalue(), "readable", "application/x-tar")
 
 
-def test_what_declares_too_much_is_refused_before_it_is_read(inspect_bytes: InspectBytes) -> None:
+def test_an_archive_that_declares_too_much_is_refused_before_it_is_read(inspect_bytes: InspectBytes) -> None:
     refused(inspect_bytes, one_entry(b"x", size=2**31), "max_total_unpacked_bytes")
 
 
-def test_a_gzip_file_of_members_without_content_is_refused(inspect_bytes: InspectBytes) -> None:
+def test_a_gzip_file_of_empty_members_is_refused(inspect_bytes: InspectBytes) -> None:
     refused(inspect_bytes, gzipped(b"") * 100_001, "readable")
 
 
@@ -312,7 +312,7 @@ def test_a_gzip_file_of_members_without_content_is_refused(inspect_bytes: Inspec
 
 
 @pytest.mark.parametrize("name", [name for name in HONEST if "behind" not in name])
-def test_a_cut_archive_is_refused(inspect_bytes: InspectBytes, name: str) -> None:
+def test_a_truncated_archive_is_refused(inspect_bytes: InspectBytes, name: str) -> None:
     content = HONEST[name][1]
     # A tar may end anywhere after its last entry.
     for length in {10, 300, 600, len(content) // 2, 200_000}:
@@ -339,7 +339,7 @@ def test_a_header_and_the_directory_must_agree(inspect_bytes: InspectBytes) -> N
     refused(inspect_bytes, zipped(FILES) + b"more", "readable")
 
 
-def test_a_gzip_file_followed_by_something_else_is_refused(inspect_bytes: InspectBytes) -> None:
+def test_a_gzip_file_with_trailing_data_is_refused(inspect_bytes: InspectBytes) -> None:
     refused(inspect_bytes, gzipped(b"x") + b"garbage", "readable", "application/gzip")
     refused(inspect_bytes, gzip.compress(b"x")[:-4], "readable", "application/gzip")
 
@@ -354,7 +354,7 @@ def test_a_nested_archive_that_cannot_be_read_is_only_counted(inspect_bytes: Ins
     )  # fmt: skip
 
 
-def test_damage_outside_is_not_taken_for_damage_inside(inspect_bytes: InspectBytes) -> None:
+def test_damage_outside_a_nested_archive_is_not_taken_for_damage_inside(inspect_bytes: InspectBytes) -> None:
     """A cut gzip file in a whole one may be; a cut one around it may not."""
     inner = gzipped(random.Random(3).randbytes(300_000))
     outer = gzipped(inner)
@@ -362,7 +362,7 @@ def test_damage_outside_is_not_taken_for_damage_inside(inspect_bytes: InspectByt
     refused(inspect_bytes, outer[: len(outer) // 2], "readable", "application/gzip")
 
 
-def test_a_nested_zip_too_large_to_hold_is_only_counted(inspect_bytes: InspectBytes) -> None:
+def test_a_nested_zip_too_large_for_memory_is_only_counted(inspect_bytes: InspectBytes) -> None:
     inner = zipped({"a": random.Random(5).randbytes(17 * MIB)}, zipfile.ZIP_STORED)
     seen = inspect_bytes(zipped({"inner.zip": inner}, zipfile.ZIP_STORED))
 

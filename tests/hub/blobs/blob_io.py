@@ -27,12 +27,12 @@ def stored_sizes(blobs: BlobStore) -> dict[str, int]:
 
 
 def open_files() -> int:
-    """How many descriptors this process holds."""
+    """Return the number of open descriptors of this process."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def path_of(folder: Path, content: bytes) -> Path:
-    """Where a folder has this content."""
+    """Return the path of this content in the folder."""
     sha256 = hashlib.sha256(content).hexdigest()
     return folder / "sha256" / sha256[:2] / sha256[2:4] / sha256
 

@@ -1,4 +1,4 @@
-"""Every place for blobs keeps the same promises."""
+"""The contract of every blob store."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ LARGE = os.urandom(3 * CHUNK_BYTES + 17)
 
 
 @pytest.mark.parametrize("content", [b"", b"x", LARGE], ids=["nothing", "one byte", "several pieces"])
-def test_what_was_put_is_read_again_byte_for_byte(blobs: BlobStore, content: bytes) -> None:
+def test_a_stored_blob_is_read_back_byte_for_byte(blobs: BlobStore, content: bytes) -> None:
     key = put_bytes(blobs, content)
 
     assert read_all(blobs, key) == content
     assert blobs.size(key) == len(content)
 
 
-def test_a_place_that_is_there_can_be_looked_at(blobs: BlobStore) -> None:
+def test_a_ping_succeeds_on_a_working_store(blobs: BlobStore) -> None:
     blobs.ping()
     put_bytes(blobs, b"x")
     blobs.ping()
 
 
-def test_a_key_says_what_the_bytes_are(blobs: BlobStore) -> None:
+def test_a_key_is_derived_from_the_bytes(blobs: BlobStore) -> None:
     sha256 = hashlib.sha256(b"hello").hexdigest()
 
     key = put_bytes(blobs, b"hello", blob_id="bl-0000000a")
@@ -39,7 +39,7 @@ def test_a_key_says_what_the_bytes_are(blobs: BlobStore) -> None:
     assert key.startswith(f"sha256/{sha256[:2]}/{sha256[2:4]}/{sha256}")
 
 
-def test_a_spool_counts_and_hashes_whatever_the_pieces(blobs: BlobStore) -> None:
+def test_a_temp_file_counts_and_hashes_its_bytes_in_any_pieces(blobs: BlobStore) -> None:
     with blobs.temp_file() as temp_file:
         for start in range(0, len(LARGE), 100_003):
             temp_file.write(memoryview(LARGE)[start : start + 100_003])
@@ -52,7 +52,7 @@ def test_a_spool_counts_and_hashes_whatever_the_pieces(blobs: BlobStore) -> None
     assert not temp_file.path.exists()
 
 
-def test_an_unfinished_spool_is_not_put(blobs: BlobStore) -> None:
+def test_an_unfinished_temp_file_cannot_be_put(blobs: BlobStore) -> None:
     with blobs.temp_file() as temp_file:
         temp_file.write(b"half")
 
@@ -67,13 +67,13 @@ def test_an_unfinished_spool_is_not_put(blobs: BlobStore) -> None:
     [(0, 1), (5, 5), (CHUNK_BYTES - 1, CHUNK_BYTES + 1), (7, None), (len(LARGE) - 1, len(LARGE) + 50), (len(LARGE), None)],
     ids=["first", "empty", "across pieces", "to the end", "past the end", "behind the end"],
 )  # fmt: skip
-def test_a_range_is_read_as_far_as_there_are_bytes(blobs: BlobStore, start: int, end: int | None) -> None:
+def test_a_range_is_read_up_to_the_end_of_the_blob(blobs: BlobStore, start: int, end: int | None) -> None:
     key = put_bytes(blobs, LARGE)
 
     assert read_all(blobs, key, start, end) == LARGE[start:end]
 
 
-def test_no_piece_is_larger_than_promised(blobs: BlobStore) -> None:
+def test_no_piece_is_larger_than_the_limit(blobs: BlobStore) -> None:
     key = put_bytes(blobs, LARGE)
 
     assert max(len(piece) for piece in blobs.read(key)) <= CHUNK_BYTES
@@ -93,7 +93,7 @@ def test_a_reader_that_stops_early_leaves_nothing_open(blobs: BlobStore) -> None
     assert open_files() <= before + 8
 
 
-def test_missing_bytes_are_told_at_once(blobs: BlobStore) -> None:
+def test_missing_bytes_are_reported_at_once(blobs: BlobStore) -> None:
     key = put_bytes(blobs, b"there")
     missing = key.replace(hashlib.sha256(b"there").hexdigest(), "ab" * 32).replace(key[7:12], "ab/ab")
 
@@ -120,7 +120,7 @@ STRANGE_KEYS = [
 
 
 @pytest.mark.parametrize("method", ["size", "read", "discard", "quarantine"])
-def test_a_name_that_is_no_key_reaches_nothing(blobs: BlobStore, method: str) -> None:
+def test_an_invalid_key_reaches_no_file(blobs: BlobStore, method: str) -> None:
     for key in STRANGE_KEYS:
         with pytest.raises(InvalidInput):
             getattr(blobs, method)(key)
@@ -137,7 +137,7 @@ def test_a_put_may_be_repeated(blobs: BlobStore) -> None:
     assert stored_sizes(blobs) == {first: 5}
 
 
-def test_what_is_discarded_is_gone_and_may_come_again(blobs: BlobStore) -> None:
+def test_a_discarded_blob_is_gone_and_can_be_put_again(blobs: BlobStore) -> None:
     key = put_bytes(blobs, b"fleeting")
     blobs.discard(key)
     blobs.discard(key)
@@ -148,7 +148,7 @@ def test_what_is_discarded_is_gone_and_may_come_again(blobs: BlobStore) -> None:
     assert read_all(blobs, key) == b"fleeting"
 
 
-def test_what_is_in_quarantine_is_not_served_and_a_new_upload_repairs_it(blobs: BlobStore) -> None:
+def test_a_quarantined_blob_is_not_served_and_a_new_upload_repairs_it(blobs: BlobStore) -> None:
     key = put_bytes(blobs, b"damaged, says the check")
     blobs.quarantine(key)
 
@@ -158,7 +158,7 @@ def test_what_is_in_quarantine_is_not_served_and_a_new_upload_repairs_it(blobs: 
     assert blobs.size(key) == 23
 
 
-def test_ensure_brings_back_what_a_collector_took_after_the_put(blobs: BlobStore) -> None:
+def test_ensure_restores_a_blob_that_gc_deleted_after_the_put(blobs: BlobStore) -> None:
     with blobs.temp_file() as temp_file:
         temp_file.write(b"raced")
         temp_file.finish()
@@ -201,7 +201,7 @@ def test_ensure_refuses_other_bytes_under_a_key(blobs: BlobStore) -> None:
             blobs.ensure(temp_file, key)
 
 
-def test_everything_that_is_there_is_listed_with_size_and_time(blobs: BlobStore) -> None:
+def test_every_blob_is_listed_with_its_size_and_time(blobs: BlobStore) -> None:
     sizes = {put_bytes(blobs, b"n" * size, blob_id=f"bl-{size:08}"): size for size in range(20)}
 
     found = list(blobs.keys())
@@ -211,7 +211,7 @@ def test_everything_that_is_there_is_listed_with_size_and_time(blobs: BlobStore)
     assert all(abs(now - blob.modified) < timedelta(minutes=5) for blob in found)
 
 
-def test_a_living_spool_is_not_swept_and_nothing_of_a_put_stays_behind(blobs: BlobStore) -> None:
+def test_an_open_temp_file_is_not_swept_and_a_put_leaves_none(blobs: BlobStore) -> None:
     put_bytes(blobs, b"done")
     with blobs.temp_file() as temp_file:
         temp_file.write(b"slow")
@@ -221,7 +221,7 @@ def test_a_living_spool_is_not_swept_and_nothing_of_a_put_stays_behind(blobs: Bl
     assert blobs.sweep_temporary(0).removed_count == 0
 
 
-def test_threads_put_the_same_and_different_bytes_at_once(blobs: BlobStore) -> None:
+def test_threads_put_equal_and_different_bytes_concurrently(blobs: BlobStore) -> None:
     contents = [b"same"] * 12 + [b"%d" % number for number in range(12)]
 
     with ThreadPoolExecutor(8) as pool:

@@ -1,4 +1,4 @@
-"""What only a folder promises: its order on the disk, its lock, and that it follows nothing planted in it."""
+"""Guarantees of a folder only: its order of disk writes, its lock, and that it follows no planted link."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from onceward.hub.blobs.folder import FolderBlobs
 from onceward.hub.blobs.temp_file import TempFile
 
 
-def test_a_blob_is_its_owners_alone_and_read_only(in_folder: FolderBlobs, folder: Path) -> None:
+def test_a_blob_is_readable_only_by_its_owner_and_read_only(in_folder: FolderBlobs, folder: Path) -> None:
     put_bytes(in_folder, b"mine")
     path = path_of(folder, b"mine")
 
@@ -55,7 +55,7 @@ class Witness:
         monkeypatch.setattr(os, "link", noted_link)
 
 
-def test_bytes_are_on_the_disk_before_their_name_and_their_name_before_the_answer(
+def test_bytes_are_synced_before_their_name_and_their_name_before_the_result(
     in_folder: FolderBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     witness = Witness(monkeypatch, folder)
@@ -73,7 +73,7 @@ def test_bytes_are_on_the_disk_before_their_name_and_their_name_before_the_answe
     assert witness.seen == ["fsync temporary", inner]
 
 
-def test_folders_that_another_writer_has_just_made_are_brought_to_the_disk_too(
+def test_folders_created_by_another_writer_are_synced_too(
     in_folder: FolderBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path_of(folder, b"late").parent.mkdir(parents=True)
@@ -83,7 +83,7 @@ def test_folders_that_another_writer_has_just_made_are_brought_to_the_disk_too(
     assert len([line for line in witness.seen if line.startswith("fsync blobs/sha256")]) == 3
 
 
-def test_a_new_blob_folder_is_on_the_disk_with_all_its_parents(
+def test_a_new_blob_folder_is_synced_with_all_its_parents(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     witness = Witness(monkeypatch, folder)
@@ -92,7 +92,7 @@ def test_a_new_blob_folder_is_on_the_disk_with_all_its_parents(
     assert witness.seen == ["fsync .", "fsync one", "fsync one/two", *["fsync one/two/blobs"] * 4]
 
 
-def test_a_failing_fsync_is_no_success_and_a_second_try_is_not_believed(
+def test_a_failed_fsync_is_an_error_and_a_repeated_one_is_not_trusted(
     in_folder: FolderBlobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with in_folder.temp_file() as temp_file:
@@ -124,7 +124,7 @@ def test_a_folder_whose_fsync_fails_acknowledges_nothing(
         assert in_folder.put(temp_file, "bl-00000001")
 
 
-def test_a_spool_that_was_swept_before_it_was_locked_is_made_again(
+def test_a_temp_file_swept_before_it_was_locked_is_created_again(
     in_folder: FolderBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept: list[str] = []
@@ -186,7 +186,7 @@ def test_a_full_disk_leaves_the_blobs_without_an_owner(in_folder: FolderBlobs) -
     assert in_folder.owner("too late") == "later"
 
 
-def test_an_empty_file_is_nobodys_mark(in_folder: FolderBlobs, folder: Path) -> None:
+def test_an_empty_owner_file_has_no_owner(in_folder: FolderBlobs, folder: Path) -> None:
     """Earlier versions left one when they were killed, or found no room, between making and writing it."""
     (folder / "owner").touch()
 
@@ -194,7 +194,7 @@ def test_an_empty_file_is_nobodys_mark(in_folder: FolderBlobs, folder: Path) -> 
     assert in_folder.owner("two") == "one"
 
 
-def test_a_planted_pipe_is_not_waited_for(in_folder: FolderBlobs, folder: Path) -> None:
+def test_a_planted_pipe_does_not_block(in_folder: FolderBlobs, folder: Path) -> None:
     os.mkfifo(folder / "owner")
     ended: list[str] = []
 
@@ -206,7 +206,7 @@ def test_a_planted_pipe_is_not_waited_for(in_folder: FolderBlobs, folder: Path) 
 
 
 @pytest.mark.parametrize("emptied", [False, True], ids=["no file", "an empty file"])
-def test_of_many_who_ask_at_once_one_is_the_owner_and_all_hear_of_it(tmp_path: Path, emptied: bool) -> None:
+def test_of_concurrent_callers_one_becomes_the_owner_and_all_learn_of_it(tmp_path: Path, emptied: bool) -> None:
     for number in range(20):
         folder = tmp_path / str(number)
         asking = [FolderBlobs(folder) for _ in range(8)]
@@ -227,7 +227,7 @@ def test_of_many_who_ask_at_once_one_is_the_owner_and_all_hear_of_it(tmp_path: P
         assert list((folder / "tmp").iterdir()) == []
 
 
-def test_the_mark_of_the_owner_is_on_the_disk_before_the_answer(
+def test_the_owner_file_is_synced_before_the_result(
     in_folder: FolderBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     witness = Witness(monkeypatch, folder)
@@ -237,7 +237,7 @@ def test_the_mark_of_the_owner_is_on_the_disk_before_the_answer(
     in_folder.owner("two")
 
     assert (first[0], first[-1]) == ("fsync temporary", "fsync blobs")
-    # Whoever wrote it may not have come as far as that.
+    # Its writer may have been killed before that.
     assert witness.seen == ["fsync blobs"]
 
 
@@ -277,7 +277,7 @@ def test_a_planted_link_is_refused(folder: Path, tmp_path: Path, level: str) -> 
     assert elsewhere.is_file() or [path.name for path in elsewhere.iterdir()] == ["keep.part"]
 
 
-def test_a_pipe_in_place_of_a_blob_is_not_waited_for(in_folder: FolderBlobs, folder: Path) -> None:
+def test_a_pipe_in_place_of_a_blob_does_not_block(in_folder: FolderBlobs, folder: Path) -> None:
     key = put_bytes(in_folder, b"piped")
     path_of(folder, b"piped").unlink()
     os.mkfifo(path_of(folder, b"piped"))
@@ -287,7 +287,7 @@ def test_a_pipe_in_place_of_a_blob_is_not_waited_for(in_folder: FolderBlobs, fol
     assert stored_sizes(in_folder) == {}
 
 
-def test_a_name_that_is_taken_away_while_it_is_looked_at_is_linked_again(
+def test_a_name_deleted_during_the_check_is_linked_again(
     in_folder: FolderBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_bytes(in_folder, b"again")
@@ -318,7 +318,7 @@ def test_strange_names_in_the_folder_are_neither_listed_nor_touched(in_folder: F
     assert strange.exists()
 
 
-def test_where_there_are_no_links_a_copy_is_renamed(
+def test_without_hard_links_a_copy_is_renamed(
     in_folder: FolderBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "link", failing(errno.EPERM))
@@ -336,8 +336,8 @@ def test_where_there_are_no_links_a_copy_is_renamed(
     assert in_folder.sweep_temporary(0).removed_count == 0
 
 
-def test_a_copy_that_is_being_made_is_not_swept(in_folder: FolderBlobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there are no links the copy is a temporary file of its own, and needs a lock of its own."""
+def test_a_copy_in_progress_is_not_swept(in_folder: FolderBlobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without hard links the copy is a separate temporary file, and needs its own lock."""
     monkeypatch.setattr(os, "link", failing(errno.EPERM))
     rename, swept = os.rename, []
 
@@ -352,7 +352,7 @@ def test_a_copy_that_is_being_made_is_not_swept(in_folder: FolderBlobs, monkeypa
     assert read_all(in_folder, key) == b"on a memory stick"
 
 
-def test_keys_come_in_order(in_folder: FolderBlobs) -> None:
+def test_keys_are_listed_in_order(in_folder: FolderBlobs) -> None:
     for number in range(30):
         put_bytes(in_folder, b"%d" % number)
     keys = [blob.key for blob in in_folder.keys()]  # noqa: SIM118  # a method of ours, not a mapping's
@@ -361,7 +361,7 @@ def test_keys_come_in_order(in_folder: FolderBlobs) -> None:
     assert len(keys) == 30
 
 
-def test_the_guard_holds_against_other_threads_and_cannot_be_entered_twice(in_folder: FolderBlobs) -> None:
+def test_the_lock_excludes_other_threads_and_is_not_reentrant(in_folder: FolderBlobs) -> None:
     inside, most, lock = 0, 0, threading.Lock()
 
     def enter() -> None:
@@ -388,7 +388,7 @@ def test_the_guard_holds_against_other_threads_and_cannot_be_entered_twice(in_fo
         pass
 
 
-def test_a_place_that_cannot_be_a_folder_is_told(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_a_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
 
     with pytest.raises(OncewardError) as raised:
@@ -396,8 +396,8 @@ def test_a_place_that_cannot_be_a_folder_is_told(tmp_path: Path) -> None:
     assert raised.value.code == "store-unavailable"
 
 
-def test_bytes_need_flat_memory(blobs: BlobStore) -> None:
-    """Nothing of a temporary file or a reader grows with the blob: its largest piece is what it gathers."""
+def test_a_put_needs_constant_memory(blobs: BlobStore) -> None:
+    """Memory does not grow with the blob: it is bounded by the largest piece."""
     with blobs.temp_file() as temp_file:
         for _ in range(2_000):
             temp_file.write(b"z" * 999)

@@ -1,4 +1,4 @@
-"""What a folder has discarded lies in its trash for a while, and is told of when it cannot be removed."""
+"""Discarded blobs stay in the trash of a folder for a while, and are reported if they cannot be removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onceward.hub.blobs import Emptied
 from onceward.hub.blobs.folder import FolderBlobs
 
 
-def test_what_is_discarded_lies_in_the_trash_for_a_while(in_folder: FolderBlobs, folder: Path) -> None:
+def test_a_discarded_blob_stays_in_the_trash_for_a_while(in_folder: FolderBlobs, folder: Path) -> None:
     key = put_bytes(in_folder, b"thrown away")
     in_folder.discard(key)
 
@@ -23,7 +23,7 @@ def test_what_is_discarded_lies_in_the_trash_for_a_while(in_folder: FolderBlobs,
     assert list((folder / "trash").iterdir()) == []
 
 
-def test_what_cannot_be_removed_from_the_trash_keeps_nothing_else_there_and_is_told(
+def test_an_entry_that_cannot_be_removed_from_the_trash_is_reported_and_the_others_are_removed(
     in_folder: FolderBlobs, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     before, planted, after = (put_bytes(in_folder, content) for content in (b"before", b"planted", b"after"))
@@ -43,7 +43,7 @@ def test_what_cannot_be_removed_from_the_trash_keeps_nothing_else_there_and_is_t
     assert vars(said)["first_failure"] == f"{left}: {os.strerror(errno.EISDIR)}"
 
 
-def test_however_much_stays_in_the_trash_it_is_told_once_in_each_run(
+def test_entries_left_in_the_trash_are_logged_once_per_run(
     in_folder: FolderBlobs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(3):
@@ -54,7 +54,7 @@ def test_however_much_stays_in_the_trash_it_is_told_once_in_each_run(
     assert [(said.msg, vars(said)["failed_count"]) for said in caplog.records] == [("trash_removal_failed", 3)] * 2
 
 
-def test_what_another_has_just_removed_from_the_trash_did_not_fail(
+def test_an_entry_that_another_process_removed_from_the_trash_is_not_a_failure(
     in_folder: FolderBlobs, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_folder.discard(put_bytes(in_folder, b"raced"))

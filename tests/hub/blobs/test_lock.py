@@ -1,4 +1,4 @@
-"""The lock of a blob folder: one holder at a time, and nobody is passed over for long."""
+"""The lock of a blob folder: one holder at a time, and no starvation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_locked(path: Path) -> bool:
         os.close(descriptor)
 
 
-def test_a_process_that_waits_comes_before_one_that_wants_it_again(folder: Path) -> None:
+def test_a_waiting_process_comes_before_one_that_locks_again(folder: Path) -> None:
     busy, other = FolderLock(folder), FolderLock(folder)
     order: list[str] = []
 
@@ -58,9 +58,7 @@ def test_a_process_that_waits_comes_before_one_that_wants_it_again(folder: Path)
     assert not is_locked(folder / "lock")
 
 
-def test_where_a_folder_cannot_be_locked_the_guard_holds_all_the_same(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_lock_holds_even_if_the_folder_cannot_be_locked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     flock = fcntl.flock
 
     def without_folders(descriptor: int, operation: int) -> None:
@@ -81,15 +79,13 @@ def test_a_folder_that_cannot_be_locked_at_all_is_unavailable(folder: Path) -> N
         pass
 
 
-def test_what_fails_inside_is_not_taken_for_a_failing_lock(folder: Path) -> None:
+def test_an_exception_inside_the_lock_is_not_taken_for_a_failed_lock(folder: Path) -> None:
     with pytest.raises(ConnectionResetError), FolderLock(folder).hold():
         raise ConnectionResetError
 
 
 @pytest.mark.parametrize("who", ["another thread", "another process"])
-def test_who_cannot_have_the_folder_waits_but_not_for_ever(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, who: str
-) -> None:
+def test_waiting_for_the_folder_ends_with_a_timeout(folder: Path, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
     """Another process has a lock of its own, and so has the other one here."""
     monkeypatch.setattr(lock, "LOCK_SECONDS", 0.05)
     one = FolderLock(folder)
@@ -113,7 +109,7 @@ def test_who_cannot_have_the_folder_waits_but_not_for_ever(
     assert len(refused) == 1
 
 
-def test_a_child_forked_while_another_thread_is_inside_can_enter_when_that_is_over(folder: Path) -> None:
+def test_a_child_forked_while_another_thread_holds_the_lock_can_take_it_later(folder: Path) -> None:
     """It has neither that thread nor its lock; without a lock of its own it would wait for itself."""
     one = FolderLock(folder)
     entered, leave = threading.Event(), threading.Event()
@@ -139,9 +135,7 @@ def test_a_child_forked_while_another_thread_is_inside_can_enter_when_that_is_ov
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
-def test_bytes_that_were_put_are_seen_to_be_there_without_asking_the_disk_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bytes_that_were_put_are_found_without_another_fsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     blobs = FolderBlobs(tmp_path / "blobs")
     asked: list[int] = []
     fsync = os.fsync
@@ -171,7 +165,7 @@ def test_bytes_that_were_put_are_seen_to_be_there_without_asking_the_disk_again(
     assert b"".join(blobs.read(key)) == b"bytes"
 
 
-def test_a_name_that_did_not_come_to_the_disk_is_brought_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_was_not_synced_is_synced_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The name is there and leads to these bytes: only the disk does not know."""
     blobs = FolderBlobs(tmp_path / "blobs")
     fsync, asked = os.fsync, 0

@@ -1,4 +1,4 @@
-"""Several processes with one place for blobs, and what is left of those that are killed."""
+"""Several processes on one blob store, and the leftovers of killed ones."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def line_of(child: subprocess.Popen[str]) -> str:
     return child.stdout.readline().strip()
 
 
-def test_eight_processes_put_the_same_bytes_at_once(blobs: BlobStore, blobs_url: str, tmp_path: Path) -> None:
+def test_eight_processes_put_the_same_bytes_concurrently(blobs: BlobStore, blobs_url: str, tmp_path: Path) -> None:
     lines = run("race", blobs_url, str(tmp_path / "spool"), str(SIZE), "8")
 
     assert len(lines) == 8
@@ -49,7 +49,7 @@ def test_eight_processes_put_the_same_bytes_at_once(blobs: BlobStore, blobs_url:
     assert blobs.sweep_temporary(0).removed_count == 0
 
 
-def test_a_put_killed_after_any_step_leaves_all_of_a_blob_or_nothing(tmp_path: Path) -> None:
+def test_a_put_killed_after_any_step_leaves_a_complete_blob_or_nothing(tmp_path: Path) -> None:
     steps = run("die", str(tmp_path), str(SIZE))
     expected = worker.content(SIZE)[:SIZE]
 
@@ -62,11 +62,11 @@ def test_a_put_killed_after_any_step_leaves_all_of_a_blob_or_nothing(tmp_path: P
         assert blobs.sweep_temporary(3600).removed_count == 0
         assert blobs.sweep_temporary(0).removed_count == (step not in {"unlink", "done"}), step
         assert list((tmp_path / str(number) / "tmp").iterdir()) == []
-        # Whatever was left, the same upload then works.
+        # Afterwards, the same upload works.
         assert read_all(blobs, put_bytes(blobs, expected)) == expected
 
 
-def test_an_owner_killed_after_any_step_is_the_owner_or_leaves_room_for_another(tmp_path: Path) -> None:
+def test_an_owner_killed_after_any_step_is_the_owner_or_leaves_the_place_free(tmp_path: Path) -> None:
     steps = run("die-owning", str(tmp_path), "first")
 
     assert steps == ["write", "fchmod", "fsync", "link", "rename", "fsync", "unlink", "done"]
@@ -79,7 +79,7 @@ def test_an_owner_killed_after_any_step_is_the_owner_or_leaves_room_for_another(
         assert list((tmp_path / str(number) / "tmp").iterdir()) == [], step
 
 
-def test_the_guard_holds_against_other_processes_and_ends_with_them(in_folder: FolderBlobs, folder: Path) -> None:
+def test_the_lock_excludes_other_processes_and_ends_with_them(in_folder: FolderBlobs, folder: Path) -> None:
     with process("hold", folder.as_uri()) as child:
         assert line_of(child) == "held"
         with (folder / "lock").open("rb") as lock, pytest.raises(BlockingIOError):

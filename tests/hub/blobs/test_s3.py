@@ -1,4 +1,4 @@
-"""What only S3 has: servers that refuse, vanish or stall, large uploads in parts, and what a URL may say."""
+"""Specifics of S3: servers that refuse, vanish or stall, large uploads in parts, and options of the URL."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_here(s3_server: S3Server, tmp_path: Path) -> Callable[..., S3Blobs]:
     return opened
 
 
-def test_a_large_upload_goes_in_parts_and_comes_back_whole(open_here: Callable[..., S3Blobs]) -> None:
+def test_a_large_upload_is_sent_in_parts_and_read_back_completely(open_here: Callable[..., S3Blobs]) -> None:
     content = os.urandom(1024) * (2 * PART_BYTES // 1024 + 3)
     blobs = open_here()
     key = put_bytes(blobs, content)
@@ -44,7 +44,7 @@ def test_checksums_may_be_chosen(open_here: Callable[..., S3Blobs], checksum: st
 
 
 @pytest.mark.parametrize("copy_bytes_max", [0, 5 * 1024**3], ids=["through here", "by the server"])
-def test_what_is_in_quarantine_is_kept_aside(open_here: Callable[..., S3Blobs], copy_bytes_max: int) -> None:
+def test_a_quarantined_blob_is_kept_aside(open_here: Callable[..., S3Blobs], copy_bytes_max: int) -> None:
     opened = open_here()
     blobs = S3Blobs(opened._store, opened._temp_files, "here", copy_bytes_max)
     key = put_bytes(blobs, b"suspicious")
@@ -58,7 +58,7 @@ def test_what_is_in_quarantine_is_kept_aside(open_here: Callable[..., S3Blobs], 
     assert stored_sizes(blobs) == {}
 
 
-def test_every_put_has_an_object_of_its_own(open_here: Callable[..., S3Blobs]) -> None:
+def test_every_put_has_its_own_object(open_here: Callable[..., S3Blobs]) -> None:
     blobs = open_here()
     first, second = put_bytes(blobs, b"same", "bl-0000000a"), put_bytes(blobs, b"same", "bl-0000000b")
     blobs.discard(first)
@@ -82,7 +82,7 @@ def every_call(blobs: S3Blobs) -> list[Callable[[], object]]:
     ]
 
 
-def test_wrong_credentials_are_told_without_showing_them(
+def test_wrong_credentials_are_reported_without_showing_them(
     open_here: Callable[..., S3Blobs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-wrong-secret")
@@ -96,7 +96,7 @@ def test_wrong_credentials_are_told_without_showing_them(
         assert raised.value.__cause__ is None
 
 
-def test_a_missing_bucket_is_told(s3_server: S3Server, tmp_path: Path) -> None:
+def test_a_missing_bucket_is_reported(s3_server: S3Server, tmp_path: Path) -> None:
     blobs = open_s3(s3_server.fresh_url().replace("//blobs/", "//nowhere/"), tmp_path)
 
     with pytest.raises(StoreUnavailable, match="NoSuchBucket") as raised:
@@ -108,7 +108,7 @@ def test_a_missing_bucket_is_told(s3_server: S3Server, tmp_path: Path) -> None:
         blobs.ping()
 
 
-def test_a_server_that_is_not_there_is_told_soon(s3_server: S3Server, tmp_path: Path) -> None:
+def test_an_unreachable_server_is_reported_soon(s3_server: S3Server, tmp_path: Path) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         blobs = open_s3(s3_server.fresh_url(f"http://127.0.0.1:{nobody.getsockname()[1]}"), tmp_path)
@@ -129,7 +129,7 @@ def test_a_server_that_stalls_is_given_up(s3_server: S3Server, tmp_path: Path) -
             blobs.size(f"sha256/ab/ab/{'ab' * 32}/bl-00000001")
 
 
-def test_without_credentials_nobody_is_asked_for_them(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_refused_at_once(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
 
     with pytest.raises(InvalidStoreUrl, match="AWS_ACCESS_KEY_ID"):
@@ -155,14 +155,14 @@ def test_without_credentials_nobody_is_asked_for_them(s3_server: S3Server, monke
         "file:///path?option=1",
     ],
 )
-def test_a_url_that_cannot_work_is_refused_without_repeating_its_secrets(s3_server: S3Server, url: str) -> None:
+def test_an_invalid_url_is_refused_without_repeating_its_secrets(s3_server: S3Server, url: str) -> None:
     assert s3_server
     with pytest.raises(InvalidStoreUrl) as raised:
         open_blobs(url)
     assert "secret-word" not in str(raised.value)
 
 
-def test_a_url_says_bucket_prefix_and_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_has_bucket_prefix_and_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://of.the.environment")
     location = parse("s3://bucket/some/prefix/?endpoint=http://127.0.0.1:9000&region=us-east-1")
 
@@ -170,7 +170,7 @@ def test_a_url_says_bucket_prefix_and_endpoint(monkeypatch: pytest.MonkeyPatch) 
     assert parse("s3://bucket").endpoint == "http://of.the.environment"
 
 
-def test_the_folder_for_uploads_must_be_ones_own(
+def test_the_upload_folder_must_belong_to_the_user(
     s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Of two databases that ask for one bucket at the same moment, one at most is its owner, whatever the server keeps to."""
+"""Of two databases that claim one bucket concurrently, at most one becomes its owner, whatever the server supports."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def opened(s3_server: S3Server, tmp_path: Path) -> Callable[..., list[S3Blobs]]:
     return opened
 
 
-def test_one_who_is_alone_is_the_owner_and_leaves_nothing_else(
+def test_a_single_process_becomes_the_owner_and_leaves_nothing_else(
     relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
 ) -> None:
     (blobs,) = opened(relays[0])
@@ -90,7 +90,7 @@ def test_one_who_is_alone_is_the_owner_and_leaves_nothing_else(
     assert [found["path"] for page in obstore.list(blobs._store) for found in page] == ["owner"]
 
 
-def test_two_who_ask_at_the_same_moment_are_never_both_the_owner(
+def test_two_processes_that_ask_concurrently_never_both_become_the_owner(
     relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
 ) -> None:
     """The server passes over the condition. One makes some of its requests, then the other some, then both the rest."""
@@ -112,7 +112,7 @@ def test_two_who_ask_at_the_same_moment_are_never_both_the_owner(
         assert all("at the same time" in asker.refusal for asker in (one, two) if not asker.answer), where
 
 
-def test_who_gives_up_takes_nothing_away_from_another_with_the_same_mark(
+def test_a_process_that_gives_up_leaves_the_mark_of_a_sibling(
     relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]], servers: Servers
 ) -> None:
     """Two processes of one database, and one of another."""
@@ -135,7 +135,7 @@ def test_who_gives_up_takes_nothing_away_from_another_with_the_same_mark(
     assert (first.answer, other.answer, again.owner("two")) == ("one", "", "one")
 
 
-def test_one_that_was_killed_while_it_asked_is_in_the_way_of_others_only(
+def test_a_process_killed_while_asking_blocks_only_other_databases(
     relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
 ) -> None:
     one, two = opened(*relays)
@@ -150,7 +150,7 @@ def test_one_that_was_killed_while_it_asked_is_in_the_way_of_others_only(
     killed.finish()
 
 
-def test_a_server_that_keeps_conditions_keeps_the_mark_of_one_who_looks_for_nobody(
+def test_a_conditional_write_keeps_the_mark_of_a_process_that_does_not_ask(
     relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
 ) -> None:
     """An earlier version just writes its mark."""
@@ -168,7 +168,7 @@ def test_a_server_that_keeps_conditions_keeps_the_mark_of_one_who_looks_for_nobo
     assert old.owner("later") == "old"
 
 
-def test_a_server_that_knows_no_conditions_is_asked_without(
+def test_a_server_without_conditional_writes_is_used_without_them(
     relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
 ) -> None:
     blobs, other = opened(*relays)
@@ -180,7 +180,7 @@ def test_a_server_that_knows_no_conditions_is_asked_without(
     assert other.owner("two") == "one"
 
 
-def test_a_server_that_refuses_the_mark_is_no_owner(
+def test_a_server_that_refuses_the_mark_has_no_owner(
     relays: tuple[PartialRelay, PartialRelay], opened: Callable[..., list[S3Blobs]]
 ) -> None:
     blobs, other = opened(*relays)
@@ -189,7 +189,7 @@ def test_a_server_that_refuses_the_mark_is_no_owner(
     with pytest.raises(StoreUnavailable, match="cannot return or record its owner"):
         blobs.owner("one")
 
-    # Nobody knows whether it came through, so the other does not take it.
+    # It is unknown whether the write arrived, so the other does not become the owner.
     with pytest.raises(StoreUnavailable, match="at the same time"):
         other.owner("two")
     assert other.owner("one") == "one"

@@ -18,7 +18,7 @@ from onceward.hub.blobs import BlobStore
 from onceward.hub.blobs.folder import FolderBlobs
 from onceward.hub.blobs.open import open_blobs
 
-# What a put changes on the disk, it changes with one of these.
+# Every system call with which a put changes the disk.
 STEPS = ("write", "fchmod", "fsync", "mkdir", "link", "rename", "unlink")
 
 

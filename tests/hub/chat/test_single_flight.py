@@ -1,4 +1,4 @@
-"""Single-flight reads: few of them, never an old one, and a waiter that leaves cancels nobody else's."""
+"""Single-flight reads: few of them, never an old one, and a waiter that leaves cancels no other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BlockedRead:
         return value
 
 
-def test_who_wants_to_see_the_same_looks_together_unless_there_is_news() -> None:
+def test_concurrent_callers_share_one_read_until_it_is_invalidated() -> None:
     blocked, reads = BlockedRead(), SharedReads()
 
     async def main() -> list[int]:
@@ -45,7 +45,7 @@ def test_who_wants_to_see_the_same_looks_together_unless_there_is_news() -> None
     assert blocked.count == 3
 
 
-def test_a_look_that_is_over_is_not_shared() -> None:
+def test_a_finished_read_is_not_shared() -> None:
     blocked, reads = BlockedRead(), SharedReads()
     blocked.let_go.set()
 
@@ -57,7 +57,7 @@ def test_a_look_that_is_over_is_not_shared() -> None:
     assert asyncio.run(main()) == [0, 1]
 
 
-def test_who_leaves_takes_the_look_of_nobody_else_away_and_the_end_waits_for_it() -> None:
+def test_a_cancelled_caller_does_not_cancel_the_read_and_close_waits_for_it() -> None:
     blocked, reads = BlockedRead(), SharedReads()
 
     async def main() -> int:
@@ -75,7 +75,7 @@ def test_who_leaves_takes_the_look_of_nobody_else_away_and_the_end_waits_for_it(
     assert asyncio.run(main()) == 0
 
 
-def test_what_is_wrong_is_told_to_everybody_and_left_with_nobody() -> None:
+def test_an_exception_reaches_every_caller_and_is_never_unhandled() -> None:
     reads = SharedReads()
     unhandled: list[object] = []
 

@@ -73,7 +73,7 @@ def run_story(tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyP
     return lambda story: asyncio.run(with_hub(story))
 
 
-def test_a_stranger_never_shares_a_look_of_the_owner(run_story: Callable[[Story], None]) -> None:
+def test_a_stranger_never_shares_a_read_of_the_owner(run_story: Callable[[Story], None]) -> None:
     async def story(followed: Followed) -> None:
         owner = followed.follow("ada")
         await soon(lambda: followed.reads == 1)
@@ -85,7 +85,7 @@ def test_a_stranger_never_shares_a_look_of_the_owner(run_story: Callable[[Story]
     run_story(story)
 
 
-def test_who_comes_behind_the_news_looks_anew(run_story: Callable[[Story], None]) -> None:
+def test_a_caller_after_an_invalidation_reads_again(run_story: Callable[[Story], None]) -> None:
     async def story(followed: Followed) -> None:
         early = [followed.follow("ada") for _ in range(5)]
         await soon(lambda: followed.reads == 1)
@@ -98,7 +98,7 @@ def test_who_comes_behind_the_news_looks_anew(run_story: Callable[[Story], None]
     run_story(story)
 
 
-def test_a_hub_closes_when_the_last_look_is_over(run_story: Callable[[Story], None]) -> None:
+def test_a_hub_closes_when_the_last_read_has_ended(run_story: Callable[[Story], None]) -> None:
     async def story(followed: Followed) -> None:
         leaving = followed.follow("ada")
         await soon(lambda: followed.reads == 1)

@@ -1,4 +1,4 @@
-"""Requests that wait for turns: they cost next to nothing while nothing happens, and hear of what happens anywhere."""
+"""Requests that wait for turns: they cost next to nothing while nothing happens, and see changes of any process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from onceward.hub.state import HubState
 from onceward.turns import UserMessage
 
 WAITERS = 40
-# Longer than any test: whoever returns before was woken.
+# Longer than any test: a caller that returns earlier was woken.
 LONG_SECONDS = 10 * SECONDS_MAX
 
 
@@ -94,7 +94,7 @@ async def read_stream(hub: HubState, turn_id: str) -> bytes:
     return b"".join([part async for part in events_of(hub.turns, hub.database, "ada", turn_id, None)])
 
 
-def test_all_who_wait_share_one_read_of_where_their_turns_stand(config: Config, fifo: Path) -> None:
+def test_all_waiting_callers_share_one_read_of_their_turns(config: Config, fifo: Path) -> None:
     async def story() -> None:
         async with opened(config, fifo) as hub:
             turns = [await running(hub, f"hold {fifo}", f"{number}") for number in range(WAITERS // 2)]
@@ -120,13 +120,13 @@ def test_all_who_wait_share_one_read_of_where_their_turns_stand(config: Config, 
     asyncio.run(story())
 
 
-def test_what_happens_on_another_hub_is_heard_of_by_those_who_wait_here(config: Config, fifo: Path) -> None:
+def test_waiting_callers_learn_what_happens_on_another_hub(config: Config, fifo: Path) -> None:
     async def story() -> None:
         async with opened(config, fifo) as one, opened(config, fifo) as other:
             turn_id = await say(one, f"say hello\nhold {fifo}")
             waiting = asyncio.create_task(other.turns.finished("ada", turn_id, LONG_SECONDS))
             stream = asyncio.create_task(read_stream(other, turn_id))
-            # Another one's message takes its place, so that whoever waits has to follow.
+            # Another message supersedes the turn, so that the waiting caller has to follow.
             newer = await say(one, "more")
             release(fifo)
             view = await asyncio.wait_for(waiting, SECONDS_MAX)
@@ -138,7 +138,7 @@ def test_what_happens_on_another_hub_is_heard_of_by_those_who_wait_here(config: 
     asyncio.run(story())
 
 
-def test_who_is_woken_does_not_share_a_look_from_before(config: Config, fifo: Path) -> None:
+def test_a_woken_caller_does_not_share_an_earlier_read(config: Config, fifo: Path) -> None:
     """Else it would see nothing new, and nobody would wake it again."""
     let_go = threading.Event()
 
@@ -162,7 +162,7 @@ def test_who_is_woken_does_not_share_a_look_from_before(config: Config, fifo: Pa
     asyncio.run(story())
 
 
-def test_nothing_is_read_while_nobody_waits(config: Config, fifo: Path) -> None:
+def test_nothing_is_read_while_no_caller_waits(config: Config, fifo: Path) -> None:
     async def story() -> None:
         async with opened(config, fifo) as hub:
             watches = Watches(hub.database, SharedReads())

@@ -100,7 +100,7 @@ BODY = b"\x00paid \xff\r\n"
 HEADERS = {"Content-Type": "application/x-paid", "X-Charge": ["ch_1", "ch_2"], "Location": "/charges/1"}
 
 
-def test_a_retry_gets_the_response_that_was_given_byte_for_byte(client: Client, shop: Shop) -> None:
+def test_a_retry_gets_the_given_response_byte_for_byte(client: Client, shop: Shop) -> None:
     response = {"status": 201, "headers": HEADERS, "body_base64": base64.b64encode(BODY).decode()}
     done = client.post(RESOLVE, json=resolution(version=version(client), response=response))
     retried = shop.post()
@@ -127,7 +127,7 @@ def test_a_retry_gets_the_response_that_was_given_byte_for_byte(client: Client, 
     ],
     ids=["text", "file", "stdin", "no-content", "empty"],
 )
-def test_the_command_gives_a_response_straight_to_the_ledger(
+def test_the_command_can_write_a_response_directly_to_the_ledger(
     shop: Shop,
     keys: tuple[bytes, ...],
     tmp_path: Path,
@@ -171,7 +171,7 @@ def test_the_hub_keeps_its_own_responses_encrypted_too(client: Client, shop: Sho
     assert shown["outcome"] == {"code": 201, "bytes": len(first.content), "value": first.text}
 
 
-def test_a_large_kept_response_is_shown_without_the_record_of_its_head(
+def test_a_large_stored_response_is_shown_without_the_record_of_its_head(
     client: Client, shop: Shop, keys: tuple[bytes, ...]
 ) -> None:
     assert len(shop.post("/note?times=many", "large").content) == 100_000
@@ -219,7 +219,7 @@ def test_a_response_that_cannot_be_replayed_is_refused_and_nothing_is_written(cl
     assert version(client) == seen
 
 
-def test_without_a_response_the_retry_is_told_that_it_happened(client: Client, shop: Shop) -> None:
+def test_without_a_response_the_retry_learns_only_that_it_happened(client: Client, shop: Shop) -> None:
     done = client.post(RESOLVE, json=resolution(version=version(client)))
     retried = shop.post()
 
@@ -227,7 +227,7 @@ def test_without_a_response_the_retry_is_told_that_it_happened(client: Client, s
     assert (retried.status_code, retried.json()["code"], shop.charges) == (409, "outcome-not-kept", 1)
 
 
-def test_a_response_is_not_written_where_kept_responses_cannot_be_read(
+def test_a_response_is_not_written_if_stored_responses_cannot_be_read(
     shop: Shop,
     keys: tuple[bytes, ...],
     tmp_path: Path,
@@ -247,7 +247,7 @@ def test_a_response_is_not_written_where_kept_responses_cannot_be_read(
     assert shop.post().json()["code"] == "in-doubt"
 
 
-def test_a_cut_key_has_to_name_one_claim(client: Client, shop: Shop) -> None:
+def test_a_shortened_key_must_match_one_claim(client: Client, shop: Shop) -> None:
     seen = version(client)
     twin = f"{KEY}-twin"
     assert shop.post(key=twin).status_code == 502

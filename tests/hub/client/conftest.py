@@ -1,4 +1,4 @@
-"""A hub for these tests, in a process of its own."""
+"""A hub for these tests, in a separate process."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def many_events(url: str, data_dir: Path) -> tuple[str, int]:  # noqa: ARG001  #
     return topic_id, count
 
 
-class Using(Protocol):
+class RunWithHub(Protocol):
     def __call__(
         self, url: str, use: Callable[[Hub], Awaitable[T]], token: str | None = None, **options: Unpack[HubOptions]
     ) -> T: ...
 
 
 @pytest.fixture
-def using() -> Using:
-    """`using(url, use)` is what `use` makes of a client."""
+def run_with_hub() -> RunWithHub:
+    """`run_with_hub(url, use)` opens a client, and returns the result of `use(client)`."""
 
-    def using(
+    def run_with_hub(
         url: str, use: Callable[[Hub], Awaitable[T]], token: str | None = None, **options: Unpack[HubOptions]
     ) -> T:
         async def main() -> T:
@@ -63,4 +63,4 @@ def using() -> Using:
 
         return asyncio.run(main())
 
-    return using
+    return run_with_hub

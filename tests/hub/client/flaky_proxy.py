@@ -11,9 +11,9 @@ _READ_BYTES = 64 * 1024
 
 
 class FlakyProxy:
-    """Passes on what both sides say. `lose_answers` is how many answers it drops; it closes the connection instead.
+    """A proxy between client and hub. `lose_answers` is the number of responses it drops by closing the connection.
 
-    With `answer_bytes_max` each connection is cut after so many bytes of answers.
+    With `answer_bytes_max` it cuts each connection after this many bytes of responses.
     """
 
     def __init__(self, hub_url: str) -> None:

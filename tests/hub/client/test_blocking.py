@@ -1,4 +1,4 @@
-"""The hub for synchronous code, and what its import costs."""
+"""The blocking client, and the cost of its import."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from onceward import errors
 from onceward.hub.client import BlockingHub, Event, Hub, TopicMade
 
-# What the hub is made of, and a client is not. (httpx itself imports click, where it is there.)
+# Packages of the hub that a client does not import. (httpx itself imports click, if it is installed.)
 NOT_NEEDED = {"sqlalchemy", "alembic", "fastapi", "starlette", "pydantic", "uvicorn", "websockets", "structlog"}
 
 
-def test_every_method_waits_for_its_answer(url: str) -> None:
+def test_every_method_waits_for_its_response(url: str) -> None:
     with BlockingHub(url) as hub:
         made: TopicMade = hub.create_topic("Blocking")
         topic_id = made.topic.id
@@ -45,7 +45,7 @@ def test_every_method_waits_for_its_answer(url: str) -> None:
             assert next(following).event_id == last
 
 
-def test_it_has_every_method_of_the_hub_with_its_signature() -> None:
+def test_it_has_every_method_of_the_async_hub_with_its_signature() -> None:
     verbs = {name for name in vars(Hub) if not name.startswith("_")} - {"aclose"}
 
     assert verbs <= set(vars(BlockingHub))
@@ -54,7 +54,7 @@ def test_it_has_every_method_of_the_hub_with_its_signature() -> None:
         assert getattr(BlockingHub, name).__doc__ == getattr(Hub, name).__doc__
 
 
-def test_an_error_is_raised_where_it_was_asked_for(url: str) -> None:
+def test_an_error_is_raised_in_the_caller(url: str) -> None:
     with BlockingHub(url) as hub:
         with pytest.raises(errors.NotFound):
             hub.topic("top_none")
@@ -64,7 +64,7 @@ def test_an_error_is_raised_where_it_was_asked_for(url: str) -> None:
         BlockingHub("nowhere")
 
 
-def test_what_is_left_half_read_is_closed_with_the_hub(url: str) -> None:
+def test_half_read_streams_are_closed_with_the_hub(url: str) -> None:
     with BlockingHub(url) as hub:
         hub.create_topic("Half read")
         events = hub.all_events()
@@ -78,7 +78,7 @@ def test_what_is_left_half_read_is_closed_with_the_hub(url: str) -> None:
     following.close()
 
 
-def test_a_hub_that_was_closed_says_so_and_can_be_closed_again(url: str) -> None:
+def test_a_closed_hub_says_so_and_can_be_closed_again(url: str) -> None:
     hub = BlockingHub(url)
     hub.close()
     hub.close()
@@ -87,7 +87,7 @@ def test_a_hub_that_was_closed_says_so_and_can_be_closed_again(url: str) -> None
         hub.topics()
 
 
-def test_who_still_waits_when_it_is_closed_is_told(url: str) -> None:
+def test_a_caller_still_waiting_when_it_is_closed_gets_an_error(url: str) -> None:
     hub = BlockingHub(url)
     last = hub.create_topic("Waiting").event_id
     raised: list[BaseException] = []
@@ -119,7 +119,7 @@ def test_threads_may_share_it(url: str) -> None:
     assert len(set(made)) == 8
 
 
-def test_the_client_needs_nothing_of_what_the_hub_is_made_of() -> None:
+def test_the_client_does_not_import_the_server() -> None:
     code = "import sys, onceward.hub.client; print(*{name.split('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
 

@@ -1,4 +1,4 @@
-"""`hub.chat` against a hub: what is said is answered once, and followed over lines that break."""
+"""`hub.chat` against a hub: messages are answered once, and followed over connections that break."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from uuid import uuid4
 import httpx
 import pytest
 from tests.hub.chat_hub import Fifo
-from tests.hub.client.conftest import Using
+from tests.hub.client.conftest import RunWithHub
 from tests.hub.client.flaky_proxy import FlakyProxy
 from tests.hub.client.test_reference import public, words
 from tests.hub.hub_process import running_hub
@@ -64,7 +64,9 @@ def session() -> str:
     return uuid4().hex
 
 
-def test_something_is_said_and_answered_and_its_turn_seen(chat_hub: ChatHub, session: str, using: Using) -> None:
+def test_a_message_is_answered_and_its_turn_can_be_read(
+    chat_hub: ChatHub, session: str, run_with_hub: RunWithHub
+) -> None:
     async def use(hub: Hub) -> None:
         text = f"refund order-{session}"
         done = await hub.chat.say(text, wait_seconds=20, session_key=session, metadata={"from": "a test"})
@@ -82,10 +84,12 @@ def test_something_is_said_and_answered_and_its_turn_seen(chat_hub: ChatHub, ses
             await hub.chat.say("x", tenant_id="a b")
         assert refused.value.fields[0][0].endswith("tenant_id")
 
-    using(chat_hub.url, use)
+    run_with_hub(chat_hub.url, use)
 
 
-def test_the_same_words_are_two_messages_and_the_same_key_is_one(chat_hub: ChatHub, session: str, using: Using) -> None:
+def test_the_same_words_are_two_messages_and_the_same_key_is_one(
+    chat_hub: ChatHub, session: str, run_with_hub: RunWithHub
+) -> None:
     async def use(hub: Hub) -> None:
         answers = [await hub.chat.say("hello", wait_seconds=20, session_key=session) for _ in range(2)]
         keyed = [
@@ -101,11 +105,11 @@ def test_the_same_words_are_two_messages_and_the_same_key_is_one(chat_hub: ChatH
         with pytest.raises(errors.KeyReused):
             await hub.chat.say("something else", session_key=session, idempotency_key=session)
 
-    using(chat_hub.url, use)
+    run_with_hub(chat_hub.url, use)
 
 
-def test_without_waiting_it_is_processing_and_a_turn_that_took_its_place_answers(
-    chat_hub: ChatHub, session: str, using: Using
+def test_without_a_wait_it_is_processing_and_the_superseding_turn_answers(
+    chat_hub: ChatHub, session: str, run_with_hub: RunWithHub
 ) -> None:
     async def use(hub: Hub) -> None:
         fifo = chat_hub.fifo()
@@ -122,11 +126,11 @@ def test_without_waiting_it_is_processing_and_a_turn_that_took_its_place_answers
         old = await hub.chat.turn(first.turn_id)
         assert (old.status, old.superseded_by) == ("superseded", second.turn_id)
 
-    using(chat_hub.url, use)
+    run_with_hub(chat_hub.url, use)
 
 
-def test_a_lost_answer_is_asked_for_again_and_nothing_is_said_twice(
-    chat_hub: ChatHub, session: str, using: Using
+def test_a_lost_response_is_requested_again_and_no_message_is_sent_twice(
+    chat_hub: ChatHub, session: str, run_with_hub: RunWithHub
 ) -> None:
     async def use(hub: Hub) -> None:
         async with FlakyProxy(chat_hub.url) as proxy, Hub(proxy.url) as far:
@@ -137,11 +141,11 @@ def test_a_lost_answer_is_asked_for_again_and_nothing_is_said_twice(
         assert (done.status, chat_hub.paid().count(f"order-{session}")) == ("complete", 1)
         assert len((await hub.chat.turn(done.turn_id)).messages) == 1
 
-    using(chat_hub.url, use)
+    run_with_hub(chat_hub.url, use)
 
 
-def test_a_stream_gives_what_is_said_and_the_same_key_gives_it_again(
-    chat_hub: ChatHub, session: str, using: Using
+def test_a_stream_gives_the_answer_and_the_same_key_gives_it_again(
+    chat_hub: ChatHub, session: str, run_with_hub: RunWithHub
 ) -> None:
     async def use(hub: Hub) -> None:
         text = f"say one\nrefund order-{session}\nsay zw\u00f6lf"
@@ -161,10 +165,10 @@ def test_a_stream_gives_what_is_said_and_the_same_key_gives_it_again(
         with pytest.raises(errors.NotFound):
             await anext(hub.chat.follow("nobody"))
 
-    using(chat_hub.url, use)
+    run_with_hub(chat_hub.url, use)
 
 
-def test_a_stream_that_is_cut_goes_on_behind_what_was_heard(chat_hub: ChatHub, session: str, using: Using) -> None:
+def test_a_cut_stream_resumes_after_the_last_event(chat_hub: ChatHub, session: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         fifo = chat_hub.fifo()
         async with FlakyProxy(chat_hub.url) as proxy, Hub(proxy.url) as far:
@@ -181,15 +185,15 @@ def test_a_stream_that_is_cut_goes_on_behind_what_was_heard(chat_hub: ChatHub, s
         assert [event.text for event in received] == ["one", "two", "three", ""]
         assert received == [event async for event in hub.chat.follow(received[-1].data["turn_id"])]
 
-    using(chat_hub.url, use)
+    run_with_hub(chat_hub.url, use)
 
 
 async def _rest(stream: AsyncGenerator[ChatEvent, None]) -> list[ChatEvent]:
     return [event async for event in stream]
 
 
-def test_who_listens_while_an_answer_begins_anew_is_told_and_hears_the_new_one(
-    chat_hub: ChatHub, session: str, using: Using
+def test_a_follower_of_an_answer_that_restarts_gets_an_event_and_the_new_answer(
+    chat_hub: ChatHub, session: str, run_with_hub: RunWithHub
 ) -> None:
     async def use(hub: Hub) -> None:
         fifo, broken = chat_hub.fifo(), chat_hub.folder / "broken"
@@ -207,11 +211,11 @@ def test_who_listens_while_an_answer_begins_anew_is_told_and_hears_the_new_one(
         assert received[-1].data["error"] == "RuntimeError: told to fail"
         assert (failed.status, failed.error) == ("failed", "RuntimeError: told to fail")
 
-    using(chat_hub.url, use)
+    run_with_hub(chat_hub.url, use)
 
 
-def test_who_follows_behind_an_event_of_another_answer_hears_that_it_began_anew(
-    chat_hub: ChatHub, using: Using, session: str
+def test_following_after_an_event_of_another_answer_starts_with_an_interruption(
+    chat_hub: ChatHub, run_with_hub: RunWithHub, session: str
 ) -> None:
     async def use(hub: Hub) -> None:
         done = await hub.chat.say("say one", wait_seconds=20, session_key=session)
@@ -223,10 +227,10 @@ def test_who_follows_behind_an_event_of_another_answer_hears_that_it_began_anew(
             ("1.2", "done"),
         ]
 
-    using(chat_hub.url, use)
+    run_with_hub(chat_hub.url, use)
 
 
-def test_an_event_in_pieces_is_put_together_and_what_is_none_is_refused() -> None:
+def test_an_event_in_pieces_is_joined_and_an_invalid_one_is_refused() -> None:
     large = "\u2028" + "x" * (1024 * 1024)
     bodies = [
         b'retry: 1000\n\nid: 1.1\nevent: delta\ndata: {"text": "%s"}\n\n:\n\n' % large.encode(),
@@ -254,7 +258,7 @@ async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:
         yield body[start : start + 65_537]
 
 
-def test_all_of_it_is_there_waiting_instead_of_awaited(chat_hub: ChatHub, session: str) -> None:
+def test_everything_works_with_the_blocking_client_too(chat_hub: ChatHub, session: str) -> None:
     with BlockingHub(chat_hub.url) as hub:
         done = hub.chat.say("hello", wait_seconds=20, session_key=session)
         received = list(hub.chat.stream("say one", session_key=session))

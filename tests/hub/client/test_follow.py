@@ -1,4 +1,4 @@
-"""Following a hub: replay, then live, once and in order, and where one stands."""
+"""Following a hub: replay, then live, once and in order, with a cursor."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.hub.client.conftest import Using
+from tests.hub.client.conftest import RunWithHub
 from tests.hub.client.flaky_proxy import FlakyProxy
 from tests.waiting import soon
 
@@ -18,7 +18,7 @@ async def take(following: Following, count: int) -> list[Event]:
     return [await anext(following) for _ in range(count)]
 
 
-def test_what_was_and_what_comes_is_one_stream(url: str, many_events: tuple[str, int], using: Using) -> None:
+def test_old_and_new_events_are_one_stream(url: str, many_events: tuple[str, int], run_with_hub: RunWithHub) -> None:
     topic_id, count = many_events
 
     async def use(hub: Hub) -> None:
@@ -39,7 +39,7 @@ def test_what_was_and_what_comes_is_one_stream(url: str, many_events: tuple[str,
             assert (created.name, created.topic_id) == ("topic.created", topic.id)
             assert (await waiting).event_id == made.event_id == following.cursor
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
 async def until_cursor(following: Following, event_id: int | None) -> None:
@@ -48,7 +48,7 @@ async def until_cursor(following: Following, event_id: int | None) -> None:
     await soon(lambda: (following.cursor or 0) >= event_id, "the cursor does not move")
 
 
-def test_without_a_cursor_it_begins_now(url: str, using: Using) -> None:
+def test_without_a_cursor_it_starts_now(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         await hub.create_topic("Before")
         async with hub.follow() as following:
@@ -56,10 +56,10 @@ def test_without_a_cursor_it_begins_now(url: str, using: Using) -> None:
 
             assert [event.event_id for event in await take(following, 2)] == [one.event_id for one in made]
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_who_keeps_the_cursor_goes_on_from_there(url: str, many_events: tuple[str, int], using: Using) -> None:
+def test_a_follower_continues_from_its_cursor(url: str, many_events: tuple[str, int], run_with_hub: RunWithHub) -> None:
     topic_id, count = many_events
 
     async def use(hub: Hub) -> None:
@@ -70,10 +70,10 @@ def test_who_keeps_the_cursor_goes_on_from_there(url: str, many_events: tuple[st
 
         assert [event.entity_id for event in begun + rest] == [str(number) for number in range(count)]
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_a_wait_that_is_cancelled_loses_nothing_and_closes_the_line(url: str, using: Using) -> None:
+def test_a_cancelled_wait_loses_nothing_and_closes_the_connection(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         topic = (await hub.create_topic("Cancelled")).topic
         async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
@@ -88,10 +88,10 @@ def test_a_wait_that_is_cancelled_loses_nothing_and_closes_the_line(url: str, us
             assert [event.event_id for event in await take(following, 3)] == [one.event_id for one in made]
             assert waiting.cancelled()
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_an_end_ends_who_waits_and_closes_the_line(url: str, using: Using) -> None:
+def test_closing_ends_a_waiting_follower_and_its_connection(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> list[int]:
         topic = (await hub.create_topic("Ended")).topic
         async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
@@ -108,10 +108,10 @@ def test_an_end_ends_who_waits_and_closes_the_line(url: str, using: Using) -> No
                 await anext(following)
             return await listening
 
-    assert len(using(url, use)) <= 1
+    assert len(run_with_hub(url, use)) <= 1
 
 
-def test_who_still_waits_when_the_client_is_closed_is_told(url: str, using: Using) -> None:
+def test_a_follower_still_waiting_when_the_client_is_closed_gets_an_error(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         following = hub.follow(0)
         await anext(following)
@@ -121,7 +121,7 @@ def test_who_still_waits_when_the_client_is_closed_is_told(url: str, using: Usin
         await waiting
 
     with pytest.raises(errors.StoreClosed):
-        using(url, use)
+        run_with_hub(url, use)
 
 
 async def _listen(following: Following) -> None:
@@ -129,25 +129,25 @@ async def _listen(following: Following) -> None:
         pass
 
 
-def test_a_cursor_beyond_the_end_is_one_of_another_log(url: str, using: Using) -> None:
+def test_a_cursor_beyond_the_end_belongs_to_another_log(url: str, run_with_hub: RunWithHub) -> None:
     with pytest.raises(errors.OtherLog):
-        using(url, lambda hub: anext(hub.follow(10**12)))
+        run_with_hub(url, lambda hub: anext(hub.follow(10**12)))
 
 
-def test_a_log_that_is_not_the_one_of_the_cursor_is_refused(url: str, using: Using) -> None:
+def test_a_cursor_of_another_log_is_refused(url: str, run_with_hub: RunWithHub) -> None:
     with pytest.raises(errors.OtherLog):
-        using(url, lambda hub: anext(hub.follow(0, log_epoch="another")))
+        run_with_hub(url, lambda hub: anext(hub.follow(0, log_epoch="another")))
 
 
 @pytest.mark.parametrize("after", [-1, True, "1", 2**63])
-def test_what_is_no_cursor_is_refused(after: int, url: str, using: Using) -> None:
+def test_an_invalid_cursor_is_refused(after: int, url: str, run_with_hub: RunWithHub) -> None:
     with pytest.raises(errors.InvalidInput):
-        using(url, lambda hub: anext(hub.follow(after)))
+        run_with_hub(url, lambda hub: anext(hub.follow(after)))
 
 
 @pytest.mark.parametrize("options", [{"on_gap": "ignore"}, {"silence_seconds": 0}], ids=str)
-def test_options_that_cannot_work_are_refused(options: dict[str, Any], url: str, using: Using) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], url: str, run_with_hub: RunWithHub) -> None:
     with pytest.raises(errors.InvalidOption):
-        using(url, lambda hub: anext(hub.follow(**options)))
+        run_with_hub(url, lambda hub: anext(hub.follow(**options)))
     with pytest.raises(errors.InvalidOption):
-        using(url, lambda hub: anext(hub.all_events(on_gap="ignore")))  # type: ignore[arg-type]
+        run_with_hub(url, lambda hub: anext(hub.all_events(on_gap="ignore")))  # type: ignore[arg-type]

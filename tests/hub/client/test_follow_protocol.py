@@ -1,4 +1,4 @@
-"""What a stream may say, played by a server that says it word for word."""
+"""The stream protocol, played by a scripted server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from tests.hub.client.conftest import Using
+from tests.hub.client.conftest import RunWithHub
 from tests.servers.scripted_http import Cut, Hold, ScriptedResponse, Server, Step, head, scripted
 
 from onceward import errors
@@ -51,46 +51,51 @@ def cursors(server: Server) -> list[str | None]:
     return [seen.headers.get("last-event-id") for seen in server.seen]
 
 
-def follow(using: Using, steps: list[Step], count: int, **options: object) -> tuple[list[int], list[str | None]]:
-    """The ids of the first so many events, and the cursors with which they were asked for."""
+def follow(
+    run_with_hub: RunWithHub, steps: list[Step], count: int, **options: object
+) -> tuple[list[int], list[str | None]]:
+    """Return the ids of the first events, and the cursors of the requests."""
 
     async def use(hub: Hub) -> list[int]:
         async with hub.follow(**{"after": 0, **options}) as following:  # type: ignore[arg-type]
             return [(await anext(following)).event_id for _ in range(count)]
 
     with scripted(*steps) as server:
-        return using(server.url, use, deadline_seconds=20), cursors(server)
+        return run_with_hub(server.url, use, deadline_seconds=20), cursors(server)
 
 
-def test_half_an_event_is_none_and_comes_again(using: Using) -> None:
+def test_half_an_event_is_ignored_and_sent_again(run_with_hub: RunWithHub) -> None:
     steps: list[Step] = [
         cut(handshake(), event(1), event(2)[:-1]),
         cut(handshake(), event(2)[:20]),
         hold(handshake(), event(2), event(3)),
     ]
 
-    assert follow(using, steps, 3) == ([1, 2, 3], ["0", "1", "1"])
+    assert follow(run_with_hub, steps, 3) == ([1, 2, 3], ["0", "1", "1"])
 
 
-def test_an_event_that_comes_twice_is_given_once(using: Using) -> None:
-    assert follow(using, [hold(handshake(), event(1), event(1), event(2), event(1), event(3))], 3) == ([1, 2, 3], ["0"])
+def test_an_event_sent_twice_is_given_once(run_with_hub: RunWithHub) -> None:
+    assert follow(run_with_hub, [hold(handshake(), event(1), event(1), event(2), event(1), event(3))], 3) == (
+        [1, 2, 3],
+        ["0"],
+    )
 
 
-def test_an_event_arrives_whole_however_it_is_cut_into_pieces(using: Using) -> None:
+def test_an_event_arrives_whole_in_any_pieces(run_with_hub: RunWithHub) -> None:
     stream = (handshake() + event(1) + b": ping 1\n\n" + event(2)).replace(b"\n", b"\r\n")
     chunked = START.replace(b"Connection: close", b"Transfer-Encoding: chunked")
     pieces = b"".join(b"1\r\n%b\r\n" % stream[at : at + 1] for at in range(len(stream)))
 
-    assert follow(using, [Hold(chunked + pieces)], 2) == ([1, 2], ["0"])
+    assert follow(run_with_hub, [Hold(chunked + pieces)], 2) == ([1, 2], ["0"])
 
 
-def test_silence_is_a_broken_line(using: Using) -> None:
+def test_silence_is_a_broken_connection(run_with_hub: RunWithHub) -> None:
     steps: list[Step] = [hold(handshake(), event(1)), hold(), hold(handshake(), event(2))]
 
-    assert follow(using, steps, 2, silence_seconds=0.05) == ([1, 2], ["0", "1", "1"])
+    assert follow(run_with_hub, steps, 2, silence_seconds=0.05) == ([1, 2], ["0", "1", "1"])
 
 
-def test_progress_moves_the_cursor_and_nothing_else_does(using: Using) -> None:
+def test_only_events_and_progress_move_the_cursor(run_with_hub: RunWithHub) -> None:
     progress = mark("progress", after_event_id=7)
     news = mark("something-new", after_event_id=8)
     steps: list[Step] = [
@@ -98,26 +103,26 @@ def test_progress_moves_the_cursor_and_nothing_else_does(using: Using) -> None:
         hold(handshake(), mark("caught_up", after_event_id=8), event(9)),
     ]
 
-    assert follow(using, steps, 2, topic_id="top_x") == ([1, 9], ["0", "7"])
+    assert follow(run_with_hub, steps, 2, topic_id="top_x") == ([1, 9], ["0", "7"])
 
 
-def test_now_is_when_the_hub_first_answered(using: Using) -> None:
+def test_now_is_the_time_of_the_first_response(run_with_hub: RunWithHub) -> None:
     steps: list[Step] = [cut(handshake(last=5)), hold(handshake(last=7), event(6), event(7))]
 
-    assert follow(using, steps, 2, after=None) == ([6, 7], [None, "5"])
+    assert follow(run_with_hub, steps, 2, after=None) == ([6, 7], [None, "5"])
 
 
 @pytest.mark.parametrize("code", ["stopping", "stalled"])
-def test_a_hub_that_ends_the_stream_is_asked_again(code: str, using: Using) -> None:
+def test_a_stream_ended_by_the_hub_is_opened_again(code: str, run_with_hub: RunWithHub) -> None:
     steps: list[Step] = [
         cut(handshake(), event(1), mark("error", code=code, after_event_id=1)),
         hold(handshake(), event(2)),
     ]
 
-    assert follow(using, steps, 2) == ([1, 2], ["0", "1"])
+    assert follow(run_with_hub, steps, 2) == ([1, 2], ["0", "1"])
 
 
-def test_a_hub_that_cannot_now_is_asked_again(using: Using) -> None:
+def test_a_hub_that_is_temporarily_unavailable_is_retried(run_with_hub: RunWithHub) -> None:
     steps: list[Step] = [
         cut(handshake(), event(1)),
         ScriptedResponse(503),
@@ -126,17 +131,17 @@ def test_a_hub_that_cannot_now_is_asked_again(using: Using) -> None:
         hold(handshake(), event(2)),
     ]
 
-    assert follow(using, steps, 2) == ([1, 2], ["0", "1", "1", "1", "1"])
+    assert follow(run_with_hub, steps, 2) == ([1, 2], ["0", "1", "1", "1", "1"])
 
 
-def test_a_hub_that_is_away_longer_than_a_call_may_take_is_waited_for(using: Using) -> None:
+def test_a_hub_that_is_down_for_longer_than_a_call_may_take_is_waited_for(run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> list[int]:
         return [(await anext(following)).event_id for following in [hub.follow(0)] for _ in range(2)]
 
     # On a busy machine a try may last longer than that, too, and the next one comes before it was answered.
     back = [hold(handshake(), event(2)) for _ in range(50)]
     with scripted(cut(handshake(), event(1)), *[ScriptedResponse(503)] * 2, *back) as server:
-        assert using(server.url, use, deadline_seconds=0.01) == [1, 2]
+        assert run_with_hub(server.url, use, deadline_seconds=0.01) == [1, 2]
 
 
 REFUSED: dict[str, tuple[list[Step], type[errors.OncewardError]]] = {
@@ -152,12 +157,14 @@ REFUSED: dict[str, tuple[list[Step], type[errors.OncewardError]]] = {
 
 
 @pytest.mark.parametrize(("steps", "kind"), REFUSED.values(), ids=REFUSED.keys())
-def test_what_cannot_be_resumed_is_raised(steps: list[Step], kind: type[errors.OncewardError], using: Using) -> None:
+def test_an_error_that_cannot_be_resumed_is_raised(
+    steps: list[Step], kind: type[errors.OncewardError], run_with_hub: RunWithHub
+) -> None:
     with pytest.raises(kind):
-        follow(using, steps, 2, after=None)
+        follow(run_with_hub, steps, 2, after=None)
 
 
-def test_what_was_raised_is_raised_again_until_it_is_dealt_with(using: Using) -> None:
+def test_a_raised_gap_is_raised_again_until_it_is_handled(run_with_hub: RunWithHub) -> None:
     """Events behind a gap are not given out as if nothing had happened."""
     gap = hold(handshake(), event(1), mark("gap", after_event_id=1, oldest_event_id=5), event(5))
 
@@ -172,25 +179,28 @@ def test_what_was_raised_is_raised_again_until_it_is_dealt_with(using: Using) ->
         return found
 
     with scripted(gap, hold(handshake(), mark("gap", after_event_id=1, oldest_event_id=5), event(5))) as server:
-        assert using(server.url, use) == [1, 1]
+        assert run_with_hub(server.url, use) == [1, 1]
 
 
-def test_a_gap_can_be_passed_over_once_and_is_logged(using: Using, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_gap_can_be_skipped_once_and_is_logged(run_with_hub: RunWithHub, caplog: pytest.LogCaptureFixture) -> None:
     gap = mark("gap", after_event_id=1, oldest_event_id=5)
     steps: list[Step] = [cut(handshake(), event(1), gap), hold(handshake(), event(5))]
 
-    assert follow(using, steps, 2, on_gap="continue") == ([1, 5], ["0", "4"])
+    assert follow(run_with_hub, steps, 2, on_gap="continue") == ([1, 5], ["0", "4"])
     (lost,) = (record for record in caplog.records if record.msg == "events_lost")
     assert (vars(lost)["first_event_id"], vars(lost)["last_event_id"]) == (2, 4)
 
 
-def test_the_cursor_only_grows(using: Using) -> None:
+def test_the_cursor_only_grows(run_with_hub: RunWithHub) -> None:
     marks = [mark("progress", after_event_id=at) for at in (5, 3)]
 
-    assert follow(using, [cut(handshake(), event(1), *marks), hold(handshake(), event(6))], 2) == ([1, 6], ["0", "5"])
+    assert follow(run_with_hub, [cut(handshake(), event(1), *marks), hold(handshake(), event(6))], 2) == (
+        [1, 6],
+        ["0", "5"],
+    )
 
 
-def test_pauses_grow_while_streams_break_at_once_and_begin_anew_after_an_event() -> None:
+def test_pauses_grow_while_streams_break_at_once_and_reset_after_an_event() -> None:
     stream = [*[handshake()] * 7, handshake() + event(1), handshake(), handshake() + event(2)]
     pauses: list[float] = []
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.hub.client.conftest import Using
+from tests.hub.client.conftest import RunWithHub
 
 from onceward import errors
 from onceward.hub import topics
@@ -17,7 +17,7 @@ from onceward.hub.config.config import Config, HubSettings
 from onceward.hub.db.engine import open_database
 
 
-def test_topics_and_messages_are_made_listed_and_found(url: str, using: Using) -> None:
+def test_topics_and_messages_are_made_listed_and_found(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         made = await hub.create_topic("Release 2.0")
         first = await hub.post_message(made.topic.id, "ada", "Is it done?")
@@ -33,10 +33,10 @@ def test_topics_and_messages_are_made_listed_and_found(url: str, using: Using) -
         assert first.event_id is not None
         assert made.event_id < first.event_id
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_a_list_without_a_limit_is_all_of_it(url: str, using: Using, data_dir: Path) -> None:
+def test_a_list_without_a_limit_is_complete(url: str, run_with_hub: RunWithHub, data_dir: Path) -> None:
     with contextlib.closing(open_database(f"sqlite:///{data_dir}/hub.db")) as database, database.write() as tx:
         topic, _ = topics.create_topic(tx, "Long")
         messages = [topics.post_message(tx, topic.id, "ada", str(number))[0].id for number in range(101)]
@@ -55,10 +55,10 @@ def test_a_list_without_a_limit_is_all_of_it(url: str, using: Using, data_dir: P
         listed = [claim.key async for claim in hub.claims.all("many", oldest=True)]
         assert listed == keys
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_an_attachment_is_added_once_found_and_changed(url: str, using: Using) -> None:
+def test_an_attachment_is_added_once_found_and_changed(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         topic = (await hub.create_topic("Sources")).topic
         message = (await hub.post_message(topic.id, "ada", "See the paper")).message
@@ -88,10 +88,10 @@ def test_an_attachment_is_added_once_found_and_changed(url: str, using: Using) -
         assert changed.event_id is not None
         assert same.event_id is None
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_events_are_read_by_pages_and_to_the_end(url: str, using: Using) -> None:
+def test_events_are_read_by_pages_and_to_the_end(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         topic = (await hub.create_topic("Log")).topic
         made = [await hub.post_message(topic.id, "ada", str(number)) for number in range(3)]
@@ -109,19 +109,21 @@ def test_events_are_read_by_pages_and_to_the_end(url: str, using: Using) -> None
         )  # fmt: skip
         assert [event async for event in hub.all_events(everything[-2].event_id, topic_id=topic.id)] == everything[-1:]
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_all_events_go_on_over_as_many_pages_as_there_are(url: str, many_events: tuple[str, int], using: Using) -> None:
+def test_all_events_are_read_over_any_number_of_pages(
+    url: str, many_events: tuple[str, int], run_with_hub: RunWithHub
+) -> None:
     topic_id, count = many_events
 
     async def use(hub: Hub) -> list[str]:
         return [event.entity_id async for event in hub.all_events(topic_id=topic_id)]
 
-    assert using(url, use) == [str(number) for number in range(count)]
+    assert run_with_hub(url, use) == [str(number) for number in range(count)]
 
 
-def test_a_call_with_the_same_key_happens_once(url: str, using: Using) -> None:
+def test_a_call_with_the_same_key_happens_once(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         topic = (await hub.create_topic("Once")).topic
         first = await hub.post_message(topic.id, "ada", "hello", idempotency_key="ada-1")
@@ -132,10 +134,10 @@ def test_a_call_with_the_same_key_happens_once(url: str, using: Using) -> None:
         with pytest.raises(errors.KeyReused):
             await hub.post_message(topic.id, "ada", "something else", idempotency_key="ada-1")
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_calls_without_a_key_are_calls_of_their_own(url: str, using: Using) -> None:
+def test_calls_without_a_key_are_separate_calls(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         topic = (await hub.create_topic("Twice")).topic
         for _ in range(2):
@@ -143,10 +145,10 @@ def test_calls_without_a_key_are_calls_of_their_own(url: str, using: Using) -> N
 
         assert len(await hub.messages(topic.id)) == 2
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_the_hub_says_that_it_lives_and_can_work(url: str, using: Using) -> None:
+def test_the_hub_says_that_it_is_alive_and_ready(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         readiness = await hub.readyz()
 
@@ -154,10 +156,10 @@ def test_the_hub_says_that_it_lives_and_can_work(url: str, using: Using) -> None
         assert readiness.ready
         assert readiness.checks == {"database": "ok", "ledger": "ok", "blobs": "ok"}
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_names_with_every_kind_of_character_arrive_as_they_are(url: str, using: Using) -> None:
+def test_names_with_every_kind_of_character_arrive_as_they_are(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         topic = (await hub.create_topic("Ünïcode & more? #1 %20 «✓»")).topic
         key = "a/b?c=d&e=%2F ü+"
@@ -166,22 +168,22 @@ def test_names_with_every_kind_of_character_arrive_as_they_are(url: str, using: 
         assert topic.title == "Ünïcode & more? #1 %20 «✓»"
         assert await hub.find_attachment(topic.id, "note", key, key=key) == made.attachment
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
 @pytest.mark.parametrize("topic_id", ["", ".", "..", "x/messages", "top_none", "%", "a b", "ü", "\ud800", "?limit=1"])
-def test_there_is_no_topic_by_an_odd_id(topic_id: str, url: str, using: Using) -> None:
+def test_an_odd_id_is_not_found(topic_id: str, url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> Topic:
         return await hub.topic(topic_id)
 
     with pytest.raises(errors.NotFound):
-        using(url, use)
+        run_with_hub(url, use)
 
 
-def test_an_id_leads_to_no_other_address(url: str, using: Using) -> None:
+def test_an_id_cannot_lead_to_another_path(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         topic = (await hub.create_topic("Elsewhere")).topic
         with pytest.raises(errors.NotFound):
             await hub.topic(f"{topic.id}/messages")
 
-    using(url, use)
+    run_with_hub(url, use)

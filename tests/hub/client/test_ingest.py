@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from tests.hub.client.conftest import Using
+from tests.hub.client.conftest import RunWithHub
 from tests.hub.client.test_reference import public, words
 
 from onceward import errors
@@ -16,7 +16,7 @@ from onceward.hub.client import BlockingHub, BlockingIngest, Hub, Ingest
 MAIL = b"From: Ada <ada@example.com>\r\nSubject: Lunch?\r\nMessage-ID: <%s@example.com>\r\n\r\nAt noon?\r\n"
 
 
-def test_a_message_is_normalized_inserted_and_found_again(url: str, using: Using) -> None:
+def test_a_message_is_normalized_inserted_and_found_again(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         number = uuid4().int % 10**12
         message = {"text": "Buy milk", "source": {"chat_id": 7, "message_id": number}}
@@ -35,10 +35,10 @@ def test_a_message_is_normalized_inserted_and_found_again(url: str, using: Using
         assert again.entry.updated_at > first.entry.created_at
         assert first.event_id is not None
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_mail_is_normalized_by_its_parts_and_as_it_is(url: str, using: Using) -> None:
+def test_mail_is_normalized_from_its_parts_and_from_its_raw_form(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         raw = MAIL % uuid4().hex.encode()
         mail = await hub.ingest.normalize_email(raw)
@@ -54,10 +54,10 @@ def test_mail_is_normalized_by_its_parts_and_as_it_is(url: str, using: Using) ->
         with pytest.raises(errors.InvalidInput, match="content_type: only allowed with a mail as bytes"):
             await hub.ingest.normalize_email({}, content_type="newsletter")
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_a_batch_has_a_result_for_each_and_what_is_refused_is_raised(url: str, using: Using) -> None:
+def test_a_batch_has_a_result_for_each_item_and_a_refusal_is_raised(url: str, run_with_hub: RunWithHub) -> None:
     def newsletter(primary: str, secondary: str) -> dict[str, object]:
         return {
             "source": "email",
@@ -89,10 +89,10 @@ def test_a_batch_has_a_result_for_each_and_what_is_refused_is_raised(url: str, u
             await hub.ingest.insert_entry({"source": "email"})
         assert refused.value.fields[0][0] == "idempotency_policy_key"
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_policies_and_the_mode_are_seen_and_changed(url: str) -> None:
+def test_policies_and_the_mode_can_be_read_and_changed(url: str) -> None:
     with BlockingHub(url) as hub:
         policy_key = f"songs_{uuid4().hex}"
         made = hub.ingest.put_policy(
@@ -122,7 +122,7 @@ def test_policies_and_the_mode_are_seen_and_changed(url: str) -> None:
         assert not hub.ingest.test_mode()
 
 
-def test_both_faces_and_the_reference_have_every_method_and_argument() -> None:
+def test_both_clients_and_the_reference_have_every_method_and_argument() -> None:
     verbs = public(Ingest)
 
     assert verbs == public(BlockingIngest)

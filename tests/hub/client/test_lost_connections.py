@@ -9,7 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
-from tests.hub.client.conftest import Using
+from tests.hub.client.conftest import RunWithHub
 from tests.hub.client.flaky_proxy import FlakyProxy
 from tests.hub.hub_process import RunningHub, running_hub
 
@@ -20,7 +20,7 @@ from onceward.hub.db.timestamps import now_text
 from onceward.hub.events.log import retain
 
 
-def test_a_lost_answer_is_asked_for_again_and_is_the_first_one(url: str, using: Using) -> None:
+def test_a_lost_response_is_requested_again_and_is_the_first_one(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         topic = (await hub.create_topic("Lost")).topic
         async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
@@ -33,10 +33,10 @@ def test_a_lost_answer_is_asked_for_again_and_is_the_first_one(url: str, using: 
             events = [event async for event in hub.all_events(topic_id=topic.id)]
             assert [event.event_id for event in events[1:]] == [made.event_id]
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_a_stream_that_is_cut_again_and_again_misses_nothing(url: str, using: Using) -> None:
+def test_a_stream_that_is_cut_repeatedly_misses_nothing(url: str, run_with_hub: RunWithHub) -> None:
     choose = random.Random(4)
 
     async def use(hub: Hub) -> None:
@@ -57,7 +57,7 @@ def test_a_stream_that_is_cut_again_and_again_misses_nothing(url: str, using: Us
             assert proxy.connections > 4
             assert received == [event async for event in hub.all_events(topic_id=topic.id)]
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
 class Mortal:
@@ -89,7 +89,7 @@ def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mortal]:
         yield hub
 
 
-def test_a_hub_that_is_killed_and_started_again_costs_nothing(mortal: Mortal, using: Using) -> None:
+def test_a_killed_and_restarted_hub_loses_nothing(mortal: Mortal, run_with_hub: RunWithHub) -> None:
     """Neither the follower nor the writer is told of it."""
     count = 40
 
@@ -121,10 +121,10 @@ def test_a_hub_that_is_killed_and_started_again_costs_nothing(mortal: Mortal, us
         assert [_content(event) for event in received] == [str(number) for number in range(count)]
         assert [one.content for one in await hub.messages(made.topic.id)] == [_content(one) for one in received[::-1]]
 
-    using(mortal.url, use)
+    run_with_hub(mortal.url, use)
 
 
-def test_events_that_are_no_longer_kept_are_never_passed_over_in_silence(mortal: Mortal, using: Using) -> None:
+def test_events_that_are_no_longer_stored_are_never_skipped_silently(mortal: Mortal, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         topic = (await hub.create_topic("Old")).topic
         last = [(await hub.post_message(topic.id, "ada", str(number))).event_id or 0 for number in range(9)][-1]
@@ -143,7 +143,7 @@ def test_events_that_are_no_longer_kept_are_never_passed_over_in_silence(mortal:
         assert (await anext(hub.follow(oldest - 1))).event_id == oldest
         assert [event.event_id async for event in hub.all_events(on_gap="continue")] == [*range(oldest, last + 1)]
 
-    using(mortal.url, use)
+    run_with_hub(mortal.url, use)
 
 
 def _content(event: Event) -> object:

@@ -1,4 +1,4 @@
-"""The reference leaves nothing out of what the client has."""
+"""The reference has everything that the client has."""
 
 from __future__ import annotations
 

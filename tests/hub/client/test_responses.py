@@ -1,4 +1,4 @@
-"""What the hub refuses becomes an exception of the one tree; what cannot be sent is not sent."""
+"""Refusals of the hub become exceptions of one hierarchy; invalid requests are not sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.hub.client.conftest import Using
+from tests.hub.client.conftest import RunWithHub
 from tests.servers.scripted_http import ScriptedResponse, bind, scripted, url_of
 
 from onceward import errors
@@ -44,26 +44,28 @@ BAD_INPUT: dict[str, tuple[Use, type[errors.OncewardError]]] = {
 
 
 @pytest.mark.parametrize(("use", "kind"), BAD_INPUT.values(), ids=BAD_INPUT.keys())
-def test_bad_input_is_refused_by_its_name(use: Use, kind: type[errors.OncewardError], url: str, using: Using) -> None:
+def test_bad_input_is_refused_by_its_name(
+    use: Use, kind: type[errors.OncewardError], url: str, run_with_hub: RunWithHub
+) -> None:
     with pytest.raises(kind) as raised:
-        using(url, use)
+        run_with_hub(url, use)
 
     assert type(raised.value) is kind
 
 
-def test_a_refusal_says_which_fields_are_wrong(url: str, using: Using) -> None:
+def test_a_refusal_says_which_fields_are_wrong(url: str, run_with_hub: RunWithHub) -> None:
     with pytest.raises(errors.InvalidInput) as raised:
-        using(url, lambda hub: hub.create_topic(" "))
+        run_with_hub(url, lambda hub: hub.create_topic(" "))
 
     assert [name for name, _ in raised.value.fields] == ["title"]
     assert "title" in str(raised.value)
 
 
-def test_a_token_that_is_not_known_is_refused(url: str, using: Using) -> None:
+def test_a_token_that_is_not_known_is_refused(url: str, run_with_hub: RunWithHub) -> None:
     with pytest.raises(errors.Unauthorized, match="unknown or revoked"):
-        using(url, lambda hub: hub.topics(), UNKNOWN_TOKEN)
+        run_with_hub(url, lambda hub: hub.topics(), UNKNOWN_TOKEN)
     with pytest.raises(errors.Unauthorized):
-        using(url, lambda hub: anext(hub.follow()), UNKNOWN_TOKEN)
+        run_with_hub(url, lambda hub: anext(hub.follow()), UNKNOWN_TOKEN)
 
 
 @pytest.fixture
@@ -78,44 +80,50 @@ def reader_token(url: str, data_dir: Path) -> Iterator[str]:  # noqa: ARG001  # 
             tokens.open_local(tx)
 
 
-def test_a_token_reaches_as_far_as_its_scopes(url: str, reader_token: str, using: Using) -> None:
-    assert len(using(url, lambda hub: hub.topics(limit=1), reader_token)) <= 1
+def test_a_token_is_limited_to_its_scopes(url: str, reader_token: str, run_with_hub: RunWithHub) -> None:
+    assert len(run_with_hub(url, lambda hub: hub.topics(limit=1), reader_token)) <= 1
     with pytest.raises(errors.Forbidden, match="the scope write"):
-        using(url, lambda hub: hub.create_topic("x"), reader_token)
+        run_with_hub(url, lambda hub: hub.create_topic("x"), reader_token)
 
 
 @pytest.mark.usefixtures("reader_token")
-def test_a_hub_with_tokens_needs_one(url: str, using: Using) -> None:
+def test_a_hub_with_tokens_needs_one(url: str, run_with_hub: RunWithHub) -> None:
     with pytest.raises(errors.Unauthorized, match="requires a token"):
-        using(url, lambda hub: hub.topics())
-    assert using(url, lambda hub: hub.healthz())
+        run_with_hub(url, lambda hub: hub.topics())
+    assert run_with_hub(url, lambda hub: hub.healthz())
 
 
-def test_nobody_at_the_address_is_told_as_that_with_the_key_to_go_on(using: Using) -> None:
+def test_an_unreachable_hub_is_reported_with_the_key_to_continue_with(run_with_hub: RunWithHub) -> None:
     with closing(bind()) as nobody:
         with pytest.raises(errors.HubUnavailable, match="is a hub running there") as raised:
-            using(url_of(nobody), lambda hub: hub.create_topic("x", idempotency_key="mine"), deadline_seconds=0.05)
+            run_with_hub(
+                url_of(nobody), lambda hub: hub.create_topic("x", idempotency_key="mine"), deadline_seconds=0.05
+            )
         with pytest.raises(errors.HubUnavailable):
-            using(url_of(nobody), lambda hub: anext(hub.follow()), deadline_seconds=0.05)
+            run_with_hub(url_of(nobody), lambda hub: anext(hub.follow()), deadline_seconds=0.05)
 
         assert raised.value.key == "mine"
-        assert not using(url_of(nobody), lambda hub: hub.healthz())
-        assert using(url_of(nobody), lambda hub: hub.readyz()) == Readiness(ready=False, checks={"hub": "no answer"})
+        assert not run_with_hub(url_of(nobody), lambda hub: hub.healthz())
+        assert run_with_hub(url_of(nobody), lambda hub: hub.readyz()) == Readiness(
+            ready=False, checks={"hub": "no answer"}
+        )
 
 
-def test_the_key_that_the_client_made_is_told_too(using: Using) -> None:
+def test_the_error_has_the_key_that_the_client_generated(run_with_hub: RunWithHub) -> None:
     with scripted(*[ScriptedResponse(503)] * 9) as server:
         with pytest.raises(errors.HubUnavailable) as raised:
-            using(server.url, lambda hub: hub.create_topic("x"), deadline_seconds=0.3)
+            run_with_hub(server.url, lambda hub: hub.create_topic("x"), deadline_seconds=0.3)
 
         assert {raised.value.key} == set(server.keys)
         assert raised.value.key
 
 
-def test_a_probe_is_asked_once(using: Using) -> None:
+def test_a_probe_is_sent_once(run_with_hub: RunWithHub) -> None:
     body = b'{"status":"unavailable","checks":{"database":"no answer"}}'
     with scripted(ScriptedResponse(503, {"Content-Type": "application/json", "Retry-After": "9"}, body)) as server:
-        assert using(server.url, lambda hub: hub.readyz()) == Readiness(ready=False, checks={"database": "no answer"})
+        assert run_with_hub(server.url, lambda hub: hub.readyz()) == Readiness(
+            ready=False, checks={"database": "no answer"}
+        )
         assert len(server.seen) == 1
 
 
@@ -164,10 +172,10 @@ def test_every_problem_has_its_exception(answer: problem.Response, kind: type[er
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"topics":[{}]}', b'{"topics":[1]}', b"null"])
-def test_an_answer_that_is_no_hubs_is_said_to_be_none(body: bytes, using: Using) -> None:
+def test_a_response_that_is_not_from_a_hub_is_unexpected(body: bytes, run_with_hub: RunWithHub) -> None:
     with scripted(ScriptedResponse(200, {"Content-Type": "application/json"}, body)) as server:
         with pytest.raises(errors.UnexpectedAnswer) as raised:
-            using(server.url, lambda hub: hub.topics())
+            run_with_hub(server.url, lambda hub: hub.topics())
 
         assert raised.value.status == 200
 
@@ -187,7 +195,7 @@ BAD_OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("options", BAD_OPTIONS.values(), ids=BAD_OPTIONS.keys())
-def test_what_cannot_work_is_refused_at_once_and_secrets_are_not_repeated(options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused_at_once_without_repeating_secrets(options: dict[str, Any]) -> None:
     with pytest.raises(errors.InvalidOption) as raised:
         Hub(**options)
 
@@ -198,10 +206,10 @@ def test_a_client_does_not_show_its_token() -> None:
     assert "secret" not in repr(Hub("http://hub", "secret"))
 
 
-def test_a_client_that_was_closed_says_so(url: str, using: Using) -> None:
+def test_a_closed_client_says_so(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         await hub.aclose()
         await hub.topics()
 
     with pytest.raises(errors.StoreClosed):
-        using(url, use)
+        run_with_hub(url, use)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hub.client.conftest import Using
+from tests.hub.client.conftest import RunWithHub
 from tests.hub.client.flaky_proxy import FlakyProxy
 
 from onceward import errors
@@ -54,7 +54,7 @@ async def fetched(hub: Hub, attachment: TaskAttachment) -> bytes:
     return file.getvalue()
 
 
-def test_tasks_are_made_listed_and_deleted(url: str, using: Using) -> None:
+def test_tasks_are_made_listed_and_deleted(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         made = await hub.create_task("Paint it", spec_id="docs/paint.md")
         named = await hub.create_task("Named", task_id=f"{made.id}-named")
@@ -69,10 +69,12 @@ def test_tasks_are_made_listed_and_deleted(url: str, using: Using) -> None:
         with pytest.raises(errors.NotFound):
             await hub.delete_task(made.id)
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_more_tasks_than_a_page_has_come_page_by_page(url: str, using: Using, data_dir: Path) -> None:
+def test_more_tasks_than_a_page_holds_are_listed_page_by_page(
+    url: str, run_with_hub: RunWithHub, data_dir: Path
+) -> None:
     with contextlib.closing(open_database(f"sqlite:///{data_dir}/hub.db")) as database, database.write() as tx:
         made = [tasks.create_task(tx, "One of many").id for _ in range(1001)]
     newest = made[::-1]
@@ -86,10 +88,10 @@ def test_more_tasks_than_a_page_has_come_page_by_page(url: str, using: Using, da
         with pytest.raises(errors.InvalidInput):
             await hub.tasks(limit=0)
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_everything_that_is_said_of_a_file_comes_back_with_it(url: str, using: Using, tmp_path: Path) -> None:
+def test_all_fields_of_an_uploaded_file_come_back(url: str, run_with_hub: RunWithHub, tmp_path: Path) -> None:
     file = tmp_path / 'Ünï "quoted" (1).json'
     file.write_bytes(CONTENT)
 
@@ -113,7 +115,7 @@ def test_everything_that_is_said_of_a_file_comes_back_with_it(url: str, using: U
         assert await hub.task_attachments(task.id) == [made]
         assert await fetched(hub, made) == CONTENT
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,9 @@ def test_everything_that_is_said_of_a_file_comes_back_with_it(url: str, using: U
     ids=["empty", "line-end", "boundaries", "boundary-across-pieces", "random"],
 )
 @pytest.mark.parametrize("how", ["path", "file", "middle", "stdin", "pipe"])
-def test_the_same_bytes_come_back(content: bytes, how: str, url: str, using: Using, tmp_path: Path) -> None:
+def test_a_download_has_the_same_bytes(
+    content: bytes, how: str, url: str, run_with_hub: RunWithHub, tmp_path: Path
+) -> None:
     path = tmp_path / "content.bin"
     path.write_bytes(content)
     middle = io.BytesIO(b"before" + content)
@@ -149,10 +153,10 @@ def test_the_same_bytes_come_back(content: bytes, how: str, url: str, using: Usi
         assert made.filename == ("content.bin" if how in {"path", "file"} else None)
         assert await fetched(hub, made) == content
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_links_are_attached_and_have_no_content(url: str, using: Using) -> None:
+def test_links_are_attached_and_have_no_content(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Links")
         page = await hub.attach_link(task.id, "spec", external_url="https://example.com/a.pdf", labels=("x",))
@@ -171,10 +175,10 @@ def test_links_are_attached_and_have_no_content(url: str, using: Using) -> None:
         with pytest.raises(errors.InvalidInput):
             await hub.attach_link(task.id, "spec")
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_labels_are_replaced_and_attachments_removed(url: str, using: Using) -> None:
+def test_labels_are_replaced_and_attachments_removed(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Labels")
         made = await hub.attach_file(task.id, io.BytesIO(b"x"), "other", labels=["old"])
@@ -187,10 +191,12 @@ def test_labels_are_replaced_and_attachments_removed(url: str, using: Using) -> 
             with pytest.raises(errors.NotFound):
                 await asked
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_what_has_expired_is_listed_as_that_and_cannot_be_had(url: str, using: Using, data_dir: Path) -> None:
+def test_an_expired_attachment_is_listed_and_cannot_be_downloaded(
+    url: str, run_with_hub: RunWithHub, data_dir: Path
+) -> None:
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Expired")
         made = await hub.attach_file(task.id, io.BytesIO(b"x"), "other", expires_at="2999-01-01")
@@ -202,10 +208,10 @@ def test_what_has_expired_is_listed_as_that_and_cannot_be_had(url: str, using: U
         with pytest.raises(errors.Expired):
             await hub.download(made.id, io.BytesIO())
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_an_upload_with_the_same_key_happens_once(url: str, using: Using, tmp_path: Path) -> None:
+def test_an_upload_with_the_same_key_happens_once(url: str, run_with_hub: RunWithHub, tmp_path: Path) -> None:
     """Also by another client, and from another file: what was sent is the same."""
     path = tmp_path / "a.bin"
     path.write_bytes(os.urandom(300_000))
@@ -217,13 +223,13 @@ def test_an_upload_with_the_same_key_happens_once(url: str, using: Using, tmp_pa
     with BlockingHub(url) as blocking:
         task = blocking.create_task("Once")
         first = blocking.attach_file(task.id, path, "other", idempotency_key=f"{task.id}-1")
-        assert using(url, use) == first
+        assert run_with_hub(url, use) == first
         assert blocking.task_attachments(task.id) == [first]
         with pytest.raises(errors.KeyReused):
             blocking.attach_file(task.id, io.BytesIO(b"other"), "other", idempotency_key=f"{task.id}-1")
 
 
-def test_an_upload_that_was_cut_is_sent_again_from_its_beginning(url: str, using: Using) -> None:
+def test_a_cut_upload_is_sent_again_from_its_beginning(url: str, run_with_hub: RunWithHub) -> None:
     """Far more than a retrying transport would keep in memory."""
     content = os.urandom(12 * 1024 * 1024)
     reported: list[int] = []
@@ -246,10 +252,10 @@ def test_an_upload_that_was_cut_is_sent_again_from_its_beginning(url: str, using
         assert reported[-1] == len(content)
         assert sorted(reported) != reported
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_a_lost_answer_to_an_upload_is_asked_for_again(url: str, using: Using) -> None:
+def test_a_lost_response_to_an_upload_is_requested_again(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Lost")
         async with FlakyProxy(url) as proxy, Hub(proxy.url) as far:
@@ -259,10 +265,10 @@ def test_a_lost_answer_to_an_upload_is_asked_for_again(url: str, using: Using) -
             assert proxy.connections == 3
         assert await hub.task_attachments(task.id) == [made]
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_a_download_that_is_cut_again_and_again_is_resumed(url: str, using: Using, tmp_path: Path) -> None:
+def test_a_download_that_is_cut_repeatedly_is_resumed(url: str, run_with_hub: RunWithHub, tmp_path: Path) -> None:
     content = os.urandom(6 * 1024 * 1024)
     target = tmp_path / "got.bin"
 
@@ -277,10 +283,10 @@ def test_a_download_that_is_cut_again_and_again_is_resumed(url: str, using: Usin
         assert done.sha256 == made.sha256
         assert target.read_bytes() == content
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_a_download_that_cannot_be_had_leaves_no_file(url: str, using: Using, tmp_path: Path) -> None:
+def test_a_failed_download_leaves_no_file(url: str, run_with_hub: RunWithHub, tmp_path: Path) -> None:
     there = tmp_path / "there"
     there.write_bytes(b"mine")
 
@@ -297,10 +303,10 @@ def test_a_download_that_cannot_be_had_leaves_no_file(url: str, using: Using, tm
         await hub.download(made.id, there, overwrite=True)
         assert there.read_bytes() == b"theirs"
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_a_refused_upload_says_why(url: str, using: Using) -> None:
+def test_a_refused_upload_says_why(url: str, run_with_hub: RunWithHub) -> None:
     png = b"\x89PNG\r\n\x1a\n" + bytes(64)
 
     async def use(hub: Hub) -> None:
@@ -321,7 +327,7 @@ def test_a_refused_upload_says_why(url: str, using: Using) -> None:
         assert found.media_type == "image/png"
         assert await hub.task_attachments(task.id) == [found]
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
 class Zeros(io.BytesIO):
@@ -345,7 +351,7 @@ class Zeros(io.BytesIO):
         return bytes(count)
 
 
-def test_an_admin_collects_checks_and_backfills(url: str, using: Using, data_dir: Path) -> None:
+def test_an_admin_can_run_gc_fsck_and_the_backfill(url: str, run_with_hub: RunWithHub, data_dir: Path) -> None:
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Admin", spec_id="https://example.com/spec")
         made = await hub.attach_file(task.id, io.BytesIO(os.urandom(1000)), "other")
@@ -379,4 +385,4 @@ def test_an_admin_collects_checks_and_backfills(url: str, using: Using, data_dir
         assert (rerun.added_count, rerun.failed) == (0, ())
         assert [one.external_url for one in await hub.task_attachments(task.id)] == ["https://example.com/spec"]
 
-    using(url, use)
+    run_with_hub(url, use)

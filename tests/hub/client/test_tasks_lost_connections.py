@@ -1,4 +1,4 @@
-"""Uploads and downloads against answers that come late, broken or wrong."""
+"""Uploads and downloads with late, broken or wrong responses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.hub.client.conftest import Using
+from tests.hub.client.conftest import RunWithHub
 from tests.servers.scripted_http import Cut, ScriptedResponse, Step, head, scripted
 
 from onceward import errors
@@ -32,15 +32,15 @@ def part(start: int, etag: str = ETAG) -> bytes:
     return head("HTTP/1.1 206 Partial Content", *lines)
 
 
-def got(using: Using, *steps: Step, transfer_seconds: float = 60.0) -> tuple[bytes, list[str | None]]:
-    """What came, and the ranges that were asked for."""
+def got(run_with_hub: RunWithHub, *steps: Step, transfer_seconds: float = 60.0) -> tuple[bytes, list[str | None]]:
+    """Return the received bytes, and the requested ranges."""
     file = io.BytesIO()
 
     async def use(hub: Hub) -> Downloaded:
         return await hub.download("at-1", file)
 
     with scripted(*steps) as server:
-        done = using(server.url, use, transfer_seconds=transfer_seconds)
+        done = run_with_hub(server.url, use, transfer_seconds=transfer_seconds)
         assert done == Downloaded(len(CONTENT), ETAG[8:-1])
         assert {seen.headers.get("if-range") for seen in server.seen[1:]} <= {ETAG}
         return file.getvalue(), [seen.headers.get("range") for seen in server.seen]
@@ -55,14 +55,14 @@ def got(using: Using, *steps: Step, transfer_seconds: float = 60.0) -> tuple[byt
     ],
     ids=["from-there", "from-earlier", "from-the-beginning"],
 )
-def test_a_download_goes_on_where_it_broke_whatever_part_is_sent(rest: Cut, using: Using) -> None:
-    assert got(using, Cut(whole() + CONTENT[:HALF]), rest) == (CONTENT, [None, f"bytes={HALF}-"])
+def test_a_cut_download_continues_whatever_range_is_sent(rest: Cut, run_with_hub: RunWithHub) -> None:
+    assert got(run_with_hub, Cut(whole() + CONTENT[:HALF]), rest) == (CONTENT, [None, f"bytes={HALF}-"])
 
 
-def test_a_hub_that_is_away_in_the_middle_is_waited_for(using: Using) -> None:
+def test_a_hub_that_is_down_during_a_download_is_waited_for(run_with_hub: RunWithHub) -> None:
     steps: list[Step] = [Cut(whole() + CONTENT[:HALF]), ScriptedResponse(503), Cut(), Cut(part(HALF) + CONTENT[HALF:])]
 
-    assert got(using, *steps)[0] == CONTENT
+    assert got(run_with_hub, *steps)[0] == CONTENT
 
 
 WRONG: dict[str, list[Step]] = {
@@ -76,27 +76,29 @@ WRONG: dict[str, list[Step]] = {
 
 
 @pytest.mark.parametrize("steps", WRONG.values(), ids=WRONG.keys())
-def test_bytes_that_are_not_those_that_were_stored_are_no_file(steps: list[Step], using: Using, tmp_path: Path) -> None:
+def test_a_download_with_the_wrong_bytes_leaves_no_file(
+    steps: list[Step], run_with_hub: RunWithHub, tmp_path: Path
+) -> None:
     async def use(hub: Hub) -> Downloaded:
         return await hub.download("at-1", tmp_path / "got")
 
     with scripted(*steps) as server, pytest.raises(errors.UnexpectedAnswer):
-        using(server.url, use)
+        run_with_hub(server.url, use)
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_line_that_never_holds_is_given_up(using: Using, tmp_path: Path) -> None:
+def test_a_connection_that_keeps_breaking_is_given_up(run_with_hub: RunWithHub, tmp_path: Path) -> None:
     async def use(hub: Hub) -> Downloaded:
         return await hub.download("at-1", tmp_path / "got")
 
     with scripted(*[Cut(whole() + CONTENT[:HALF])] * 50) as server, pytest.raises(errors.HubUnavailable):
-        using(server.url, use, transfer_seconds=0.2)
+        run_with_hub(server.url, use, transfer_seconds=0.2)
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_try_of_an_upload_is_the_same_request(using: Using) -> None:
+def test_every_attempt_of_an_upload_is_the_same_request(run_with_hub: RunWithHub) -> None:
     made = b'{"id":"at-1","task_id":"t","kind":"other","source_type":"managed_blob","media_type_source":"sniffed",'
     made += b'"labels":[],"created_at":"2026-01-01T00:00:00Z","updated_at":"2026-01-01T00:00:00Z"}'
 
@@ -104,7 +106,7 @@ def test_every_try_of_an_upload_is_the_same_request(using: Using) -> None:
         return (await hub.attach_file("t", io.BytesIO(CONTENT), "other", labels=["a"])).id
 
     with scripted(ScriptedResponse(503), Cut(), Cut(read_body=False), ScriptedResponse(201, {}, made)) as server:
-        assert using(server.url, use) == "at-1"
+        assert run_with_hub(server.url, use) == "at-1"
 
         first, second, _, last = server.seen
         wanted = ("idempotency-key", "content-type", "content-digest", "content-length")
@@ -113,7 +115,7 @@ def test_every_try_of_an_upload_is_the_same_request(using: Using) -> None:
         assert CONTENT in (first.body or b"")
 
 
-def test_a_file_that_becomes_shorter_while_it_is_sent_is_not_stored(url: str, using: Using, tmp_path: Path) -> None:
+def test_a_file_that_shrinks_while_it_is_sent_is_not_stored(url: str, run_with_hub: RunWithHub, tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(CONTENT)
 
@@ -123,10 +125,10 @@ def test_a_file_that_becomes_shorter_while_it_is_sent_is_not_stored(url: str, us
             await hub.attach_file(task.id, path, "other", progress=lambda done, _total: os.truncate(path, done))
         assert await hub.task_attachments(task.id) == []
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_a_file_that_is_changed_while_it_is_sent_is_not_stored(url: str, using: Using, tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_is_sent_is_not_stored(url: str, run_with_hub: RunWithHub, tmp_path: Path) -> None:
     path = tmp_path / "a.bin"
     path.write_bytes(CONTENT)
 
@@ -138,10 +140,10 @@ def test_a_file_that_is_changed_while_it_is_sent_is_not_stored(url: str, using: 
             )
         assert await hub.task_attachments(task.id) == []
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
-def test_an_upload_that_is_cancelled_is_over(url: str, using: Using) -> None:
+def test_a_cancelled_upload_stops(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         task = await hub.create_task("Cancelled")
         begun = asyncio.Event()
@@ -155,7 +157,7 @@ def test_an_upload_that_is_cancelled_is_over(url: str, using: Using) -> None:
         assert await hub.task_attachments(task.id) == []
         assert (await hub.attach_file(task.id, io.BytesIO(CONTENT), "other")).size_bytes == len(CONTENT)
 
-    using(url, use)
+    run_with_hub(url, use)
 
 
 def test_a_closed_client_ends_a_transfer(tmp_path: Path) -> None:
@@ -181,10 +183,10 @@ def test_a_closed_client_ends_a_transfer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x/content", "%", "a b", "ü", "\ud800", "?limit=1"])
-def test_there_is_nothing_by_an_odd_id(name: str, url: str, using: Using) -> None:
+def test_an_odd_id_is_not_found(name: str, url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
         for asked in (hub.task(name), hub.attachment(name), hub.remove_attachment(name), hub.delete_task(name)):
             with pytest.raises(errors.NotFound):
                 await asked
 
-    using(url, use)
+    run_with_hub(url, use)

@@ -45,7 +45,7 @@ def refusal(text: str = "", environ: Mapping[str, str] | None = None, hub: Mappi
     return message
 
 
-def test_without_anything_the_defaults_hold() -> None:
+def test_without_settings_the_defaults_apply() -> None:
     config = load(None, {}, {})
 
     assert config == Config()
@@ -92,7 +92,7 @@ def test_a_duration_is_a_number_or_a_number_with_its_unit(text: str, seconds: fl
     assert by_environment.hub.grace_seconds == by_file.hub.grace_seconds == seconds
 
 
-def test_a_bare_number_is_in_the_unit_of_its_name() -> None:
+def test_a_bare_number_has_the_unit_in_the_name_of_its_setting() -> None:
     config = from_text('[idempotency]\ndefault_ttl_hours = 2\n[events]\nkeep_days = "12h"\nretention_interval = 90\n')
 
     assert config.idempotency.default_ttl_hours == 2
@@ -112,7 +112,7 @@ def test_yes_and_no_are_understood_in_the_environment(text: str, value: bool) ->
     assert load(None, {"ONCEWARD_IDEMPOTENCY__ENABLED": text}, {}).idempotency.enabled is value
 
 
-# What is refused, and what the message says.
+# Refused settings and their messages.
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_file_that_is_not_toml_is_refused_with_its_line() -> None:
     assert "line 2" in refusal("[hub]\nport 1\n")
 
 
-def test_a_file_that_is_not_there_or_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_or_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"the configuration file '.*missing\.toml' does not exist"):
         load(tmp_path / "missing.toml", {}, {})
     with pytest.raises(InvalidConfig, match=r"cannot be read: Is a directory"):
@@ -162,7 +162,7 @@ def test_a_wrong_variable_is_named_with_what_is_expected(name: str, value: str, 
     assert refusal(environ={name: value}) == message
 
 
-def test_other_variables_are_none_of_our_business() -> None:
+def test_other_variables_are_ignored() -> None:
     assert load(None, {"ONCEWARD_FAULT": "x", "HUB__PORT": "1", "PATH": "/"}, {}) == Config()
 
 
@@ -171,7 +171,7 @@ def test_a_wrong_flag_is_named_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("span", ["-1s", "1w", "1h30m", "nan", "inf", "1e3", "", "2h"])
-def test_what_is_no_duration_or_out_of_range_is_refused(span: str) -> None:
+def test_an_invalid_or_out_of_range_duration_is_refused(span: str) -> None:
     assert "a number of seconds from 0 to 3600, or a duration like" in refusal(
         environ={"ONCEWARD_HUB__GRACE_SECONDS": span}
     )
@@ -197,7 +197,7 @@ def test_what_is_no_duration_or_out_of_range_is_refused(span: str) -> None:
         ("host", "http://localhost"),
     ],
 )
-def test_a_url_of_another_kind_is_refused_without_its_password(key: str, url: str) -> None:
+def test_a_url_with_another_scheme_is_refused_without_its_password(key: str, url: str) -> None:
     message = refusal(hub={key: url})
 
     assert message.startswith(f"hub.{key} (flag --{key}): expected ")
@@ -207,7 +207,7 @@ def test_a_url_of_another_kind_is_refused_without_its_password(key: str, url: st
 @pytest.mark.parametrize(
     "origin", ["app.example", "https://app.example/", "https://a b", "ftp://a", "*", "https://u@h"]
 )
-def test_an_origin_is_what_a_browser_sends(origin: str) -> None:
+def test_an_invalid_origin_is_refused(origin: str) -> None:
     assert "allowed_origins" in refusal(environ={"ONCEWARD_AUTH__ALLOWED_ORIGINS": origin})
 
 
@@ -220,7 +220,7 @@ def test_a_memory_ledger_is_refused_for_several_workers() -> None:
     assert from_text("[hub]\nworkers = 1\nledger = 'memory:'\n").ledger_url == "memory:"
 
 
-# What follows from the settings.
+# Derived settings.
 
 
 def test_the_ledger_is_a_file_of_its_own_or_beside_the_rows_on_postgresql() -> None:
@@ -234,7 +234,7 @@ def test_the_ledger_is_a_file_of_its_own_or_beside_the_rows_on_postgresql() -> N
     assert file.ledger_url == "sqlite:///onceward-data/ledger.db"
 
 
-def test_the_effective_settings_are_toml_that_gives_them_again() -> None:
+def test_the_effective_settings_are_toml_that_loads_as_the_same_settings() -> None:
     environ = {
         "ONCEWARD_EVENTS__KEEP_DAYS": "36h",
         "ONCEWARD_AUTH__ALLOWED_ORIGINS": "https://a.example,http://[::1]:99",
@@ -294,7 +294,7 @@ def test_settings_travel_to_worker_processes() -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_default_is_a_value_that_its_own_setting_accepts(table: str) -> None:
+def test_every_default_is_valid_for_its_own_setting(table: str) -> None:
     for key, kind in setting_types(table).items():
         default = getattr(TABLES[table](), key)
 

@@ -14,11 +14,11 @@ FOLDER = Path(__file__).parent / "fixtures" / "schema_1.tar.gz"
 OLD_NAMESPACE = {"ONCEWARD_IDEMPOTENCY__KEY_PREFIX": "onceward"}
 
 
-def test_a_hub_serves_an_old_folder_and_shows_the_doubt_that_was_hidden_in_it(tmp_path: Path) -> None:
+def test_a_hub_serves_an_old_folder_and_shows_the_doubt_hidden_in_it(tmp_path: Path) -> None:
     with tarfile.open(FOLDER) as tar:
         tar.extractall(tmp_path, filter="data")
     with running_hub(data_dir=tmp_path / "onceward-data", env=OLD_NAMESPACE) as hub:
-        # Nobody asks for the claim: the hub finds it by itself.
+        # No request asks for the claim: the hub finds it by itself.
         event = json.loads(hub.wait_for_line('"claim_in_doubt"').string)
         with httpx.Client(base_url=hub.url) as client:
             keyed = {"Idempotency-Key": "topic-1"}

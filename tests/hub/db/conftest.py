@@ -1,4 +1,4 @@
-"""Databases here are empty: making their tables is what is tested."""
+"""Empty databases: these tests create the tables."""
 
 from __future__ import annotations
 

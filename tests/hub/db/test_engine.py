@@ -31,7 +31,7 @@ COUNT = text("SELECT count(*) FROM topics")
         "redis://x",
     ],
 )
-def test_a_url_that_cannot_be_a_database_is_refused_with_what_one_looks_like(url: str) -> None:
+def test_an_invalid_database_url_is_refused_with_an_example(url: str) -> None:
     with pytest.raises(InvalidStoreUrl, match=r"sqlite:///|folder"):
         open_database(url)
 
@@ -43,7 +43,7 @@ def test_a_refusal_does_not_show_the_password() -> None:
     assert "secret" not in str(refusal.value)
 
 
-def test_a_database_that_is_not_there_is_unavailable() -> None:
+def test_an_unreachable_database_is_unavailable() -> None:
     with closing(open_database("postgresql://postgres@127.0.0.1:9/none")) as database:
         with pytest.raises(StoreUnavailable), database.read():
             pass
@@ -66,7 +66,7 @@ def test_a_write_that_raises_leaves_nothing(database: Database) -> None:
         assert tx.execute(text("SELECT id FROM topics")).scalars().all() == ["b"]
 
 
-def test_a_read_sees_one_moment_from_beginning_to_end(database: Database) -> None:
+def test_a_read_sees_one_snapshot(database: Database) -> None:
     with database.read() as tx:
         before = tx.execute(COUNT).scalar()
         with database.write() as other:
@@ -77,7 +77,7 @@ def test_a_read_sees_one_moment_from_beginning_to_end(database: Database) -> Non
         assert tx.execute(COUNT).scalar() == 1
 
 
-def test_a_read_does_not_wait_for_a_writer_nor_a_writer_for_a_read(database: Database) -> None:
+def test_readers_and_writers_do_not_wait_for_each_other(database: Database) -> None:
     with database.write() as tx:
         tx.execute(INSERT, {"id": "a"})
         with database.read() as other:
@@ -93,7 +93,7 @@ def test_foreign_keys_are_enforced_on_every_connection(database: Database) -> No
             tx.execute(orphan)
 
 
-def test_sqlite_keeps_what_it_has_acknowledged(tmp_path: Path) -> None:
+def test_sqlite_keeps_every_acknowledged_commit(tmp_path: Path) -> None:
     with closing(open_database(f"sqlite:///{tmp_path}/x.db")) as database, database.read() as tx:
         assert tx.execute(text("PRAGMA journal_mode")).scalar() == "wal"
         assert tx.execute(text("PRAGMA synchronous")).scalar() == 2
@@ -102,7 +102,7 @@ def test_sqlite_keeps_what_it_has_acknowledged(tmp_path: Path) -> None:
         assert tx.execute(text("PRAGMA checkpoint_fullfsync")).scalar() == 1
 
 
-def test_many_writers_of_one_process_all_get_their_turn(database: Database) -> None:
+def test_many_concurrent_writers_of_one_process_all_succeed(database: Database) -> None:
     def write(name: str) -> None:
         for number in range(5):
             with database.write() as tx:
@@ -120,7 +120,7 @@ def test_many_writers_of_one_process_all_get_their_turn(database: Database) -> N
         assert tx.execute(COUNT).scalar() == 200
 
 
-def test_ids_and_times_sort_as_they_were_made() -> None:
+def test_ids_and_times_sort_in_the_order_of_creation() -> None:
     ids = [new_id("att") for _ in range(1000)]
     times = [now_text() for _ in range(10)]
 

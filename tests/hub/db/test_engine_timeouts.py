@@ -1,4 +1,4 @@
-"""Somebody is stuck, or the server is set otherwise: nobody waits for ever, and a write means the same everywhere."""
+"""A stuck transaction or other server settings: no caller waits forever, and a write means the same everywhere."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ def odd(postgres_server: PostgresServer) -> Iterator[Database]:
         yield database
 
 
-def test_the_settings_of_a_database_do_not_change_what_a_write_means(odd: Database) -> None:
-    """Who waits for the same attachment, and is refused by its index, finds it although it is younger than himself."""
+def test_the_settings_of_a_database_do_not_weaken_a_write(odd: Database) -> None:
+    """A writer that waited for the same attachment and is refused by its index finds it, although it is newer than its
+    snapshot.
+    """
     new = topics.NewAttachment("note", {"a": 1})
     found: list[Attached] = []
     with odd.write() as tx:
@@ -69,7 +71,7 @@ def wait_until_somebody_waits(database: Database) -> None:
     until(somebody_waits, "nobody waits for a lock")
 
 
-def test_who_stands_still_in_a_transaction_loses_it(odd: Database) -> None:
+def test_an_idle_transaction_is_ended(odd: Database) -> None:
     """Otherwise a process that is frozen while it appends would hold up everybody who appends, for as long as it is."""
     with odd.write() as tx:
         assert tx.execute(text("SHOW idle_in_transaction_session_timeout")).scalar() == f"{engine.IDLE_SECONDS}s"
@@ -108,9 +110,7 @@ def test_a_lock_that_is_held_for_too_long_is_not_waited_for(odd: Database) -> No
             tx.execute(text("SELECT set_config('lock_timeout', '50ms', true), pg_advisory_xact_lock(1)"))
 
 
-def test_who_has_waited_too_long_for_his_turn_to_write_is_told(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_writer_that_waited_too_long_gets_an_error(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BUSY_SECONDS", "POOL_SECONDS"):
         monkeypatch.setattr(engine, name, 0.05)
     taken = 0

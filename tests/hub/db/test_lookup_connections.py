@@ -31,7 +31,7 @@ def connections(database: Database) -> Iterator[ReadConnections]:
         yield connections
 
 
-def test_a_connection_is_lent_again_and_the_pool_keeps_its_own(
+def test_a_connection_is_reused_and_does_not_come_from_the_pool(
     connections: ReadConnections, database: Database
 ) -> None:
     with connections.borrow() as first:
@@ -44,13 +44,13 @@ def test_a_connection_is_lent_again_and_the_pool_keeps_its_own(
     assert database.engine.pool.checkedout() == 0
 
 
-def test_it_is_set_as_all_others_are(connections: ReadConnections) -> None:
+def test_it_has_the_same_pragmas_as_every_connection(connections: ReadConnections) -> None:
     with connections.borrow() as connection:
         assert connection.execute("PRAGMA foreign_keys").fetchone() == (1,)
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
-def test_one_with_which_something_went_wrong_is_not_lent_again(connections: ReadConnections) -> None:
+def test_a_connection_with_an_error_is_not_reused(connections: ReadConnections) -> None:
     with pytest.raises(sqlite3.OperationalError), connections.borrow() as first:
         first.execute("SELECT * FROM nothing")
     with connections.borrow() as next_one:
@@ -59,7 +59,7 @@ def test_one_with_which_something_went_wrong_is_not_lent_again(connections: Read
         first.execute("SELECT 1")
 
 
-def test_only_so_many_are_kept(connections: ReadConnections) -> None:
+def test_a_limited_number_of_idle_connections_is_kept(connections: ReadConnections) -> None:
     borrowing = [connections.borrow() for _ in range(IDLE_MAX + 5)]
     borrowed = [one.__enter__() for one in borrowing]
     for one in borrowing:
@@ -75,14 +75,14 @@ def test_only_so_many_are_kept(connections: ReadConnections) -> None:
     assert sum(is_open(connection) for connection in borrowed) == IDLE_MAX
 
 
-def test_one_that_comes_back_after_the_end_is_closed(connections: ReadConnections) -> None:
+def test_a_connection_returned_after_close_is_closed(connections: ReadConnections) -> None:
     with connections.borrow() as connection:
         connections.close()
     with pytest.raises(sqlite3.ProgrammingError):
         connection.execute("SELECT 1")
 
 
-def test_many_threads_ask_at_once(database: Database) -> None:
+def test_many_threads_borrow_concurrently(database: Database) -> None:
     answers: list[object] = []
 
     def ask(number: int) -> None:

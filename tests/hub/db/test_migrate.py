@@ -1,4 +1,4 @@
-"""Making the tables: once, whoever starts, and only forward."""
+"""Creating the tables: once, from any process, and only forward."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from onceward.hub.db.migrations import HEAD
 from onceward.hub.db.tables import metadata_on
 
 
-def test_the_head_is_the_last_step_and_steps_follow_each_other_in_the_order_of_their_names() -> None:
+def test_the_head_is_the_last_step_and_steps_are_ordered_by_name() -> None:
     config = Config()
     config.set_main_option("script_location", str(migrating._STEPS))
     config.set_main_option("path_separator", "os")
@@ -35,7 +35,7 @@ def test_the_head_is_the_last_step_and_steps_follow_each_other_in_the_order_of_t
     assert steps[-1] == HEAD
 
 
-def test_the_migrations_make_the_tables_that_the_code_knows(database: Database) -> None:
+def test_the_migrations_create_the_tables_that_the_code_defines(database: Database) -> None:
     with database.engine.connect() as connection, warnings.catch_warnings():
         # SQLite's expressions in indexes cannot be read back; its index is tested by what it refuses.
         warnings.simplefilter("ignore")
@@ -43,7 +43,7 @@ def test_the_migrations_make_the_tables_that_the_code_knows(database: Database) 
         assert compare_metadata(context, metadata_on(is_sqlite=database.is_sqlite)) == []
 
 
-def test_the_indexes_of_keys_are_about_the_rows_that_have_one(database: Database) -> None:
+def test_the_key_indexes_cover_only_rows_with_a_key(database: Database) -> None:
     """The comparison above does not look at this."""
     known = [
         (table, index)
@@ -62,7 +62,7 @@ def test_the_indexes_of_keys_are_about_the_rows_that_have_one(database: Database
     assert len(known) == 7
 
 
-def test_a_database_that_is_current_is_only_looked_at(database: Database) -> None:
+def test_a_current_database_is_not_migrated(database: Database) -> None:
     assert migrate(database) is False
 
 
@@ -78,7 +78,7 @@ assert "alembic" not in sys.modules
     subprocess.run([sys.executable, "-c", program, database_url], check=True)
 
 
-def test_a_database_of_a_newer_version_is_refused_and_left_alone(database: Database) -> None:
+def test_a_database_of_a_newer_version_is_refused_and_unchanged(database: Database) -> None:
     with database.write() as tx:
         tx.execute(text("UPDATE alembic_version SET version_num = '9999'"))
 
@@ -89,7 +89,7 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(database: Datab
         assert tx.execute(text("SELECT version_num FROM alembic_version")).scalar() == "9999"
 
 
-def test_a_step_that_fails_leaves_the_database_as_it_was(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_step_leaves_the_database_unchanged(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Oops(Exception):
         pass
 
@@ -118,7 +118,7 @@ def _start(url: str, gate: str, answers: multiprocessing.SimpleQueue[bool]) -> N
         answers.put(migrate(database))
 
 
-def test_processes_that_start_at_once_migrate_once(database_url: str, tmp_path: Path) -> None:
+def test_processes_that_start_concurrently_migrate_once(database_url: str, tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     answers = context.SimpleQueue()
     gate = tmp_path / "gate"

@@ -1,4 +1,4 @@
-"""The step that makes the schemas of ingest: on old databases, and where the role may not do everything."""
+"""The migration that creates the ingest schemas: on old databases, and with a restricted role."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def check(database: Database) -> None:
         assert active_schema(tx) is PKM
 
 
-def test_an_old_database_gets_the_schemas_and_keeps_what_it_has(database_url: str) -> None:
+def test_an_old_database_gets_the_schemas_and_keeps_its_rows(database_url: str) -> None:
     with closing(open_database(database_url)) as database:
         migrate_to(database, "0002")
         with database.write() as tx:
@@ -72,7 +72,7 @@ def refusal(url: str) -> str:
     return str(refused.value)
 
 
-def test_a_role_that_may_not_make_schemas_is_told_what_to_ask_for(owned: tuple[str, str]) -> None:
+def test_a_role_that_may_not_create_schemas_is_told_what_to_ask_for(owned: tuple[str, str]) -> None:
     owner_url, url = owned
     name = url.rpartition("/")[2]
 
@@ -91,7 +91,7 @@ def test_a_role_that_may_not_make_schemas_is_told_what_to_ask_for(owned: tuple[s
         check(database)
 
 
-def test_tables_of_somebody_else_are_not_touched(postgres_server: PostgresServer) -> None:
+def test_foreign_tables_are_not_touched(postgres_server: PostgresServer) -> None:
     url = postgres_server.create_database()
     with psycopg.connect(url, autocommit=True) as owner:
         owner.execute("CREATE SCHEMA pkm_test")

@@ -1,4 +1,4 @@
-"""The step that makes the indexes of the log smaller: the log itself stays as it was."""
+"""The migration to smaller indexes of the event log: the log itself is unchanged."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def request(digest: str) -> RequestKey:
     return RequestKey(digest, again=False)
 
 
-def test_the_log_is_as_it_was_and_goes_on(before: Database) -> None:
+def test_the_log_is_unchanged_and_can_be_appended_to(before: Database) -> None:
     with before.write() as tx:
         append(tx, [new("t1"), new(), new("t2")], request("r"))
     with before.read() as tx:
@@ -53,7 +53,7 @@ def test_the_log_is_as_it_was_and_goes_on(before: Database) -> None:
         tx.execute(text("UPDATE events SET name = 'other'"))
 
 
-def test_what_guards_the_log_is_the_same_before_and_after(before: Database) -> None:
+def test_the_triggers_of_the_log_are_the_same_before_and_after(before: Database) -> None:
     look = (
         "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY 1"
         if before.is_sqlite
@@ -68,7 +68,7 @@ def test_what_guards_the_log_is_the_same_before_and_after(before: Database) -> N
         assert tx.execute(text(look)).all() == was != []
 
 
-def test_ids_of_events_that_retention_deleted_are_not_given_again(before: Database) -> None:
+def test_ids_of_events_deleted_by_retention_are_not_reused(before: Database) -> None:
     with before.write() as tx:
         append(tx, [new(), new()])
     with before.write() as tx:
@@ -80,14 +80,14 @@ def test_ids_of_events_that_retention_deleted_are_not_given_again(before: Databa
         assert append(tx, [new()]) == [3]
 
 
-def test_a_log_that_never_had_an_event_begins_with_the_first(before: Database) -> None:
+def test_a_log_without_events_starts_with_id_1(before: Database) -> None:
     migrate(before)
 
     with before.write() as tx:
         assert append(tx, [new()]) == [1]
 
 
-def test_both_indexes_are_found_and_have_only_what_is_asked_for(database: Database) -> None:
+def test_both_indexes_are_used_and_are_partial(database: Database) -> None:
     explain = "EXPLAIN QUERY PLAN" if database.is_sqlite else "EXPLAIN"
     plans = []
     with database.read() as tx:

@@ -27,7 +27,7 @@ def database(database_url: str) -> Iterator[Database]:
         yield database
 
 
-def test_it_writes_in_its_transaction_and_reads_with_one_or_without(database: Database) -> None:
+def test_it_writes_in_its_transaction_and_reads_with_or_without_one(database: Database) -> None:
     with database.write() as tx:
         assert INSERT.count(tx, {"id": 1, "said": "a"}) == 1
         assert [tuple(row) for row in FIND.rows(tx, {"id": 1})] == [(1, "a")]
@@ -36,7 +36,7 @@ def test_it_writes_in_its_transaction_and_reads_with_one_or_without(database: Da
     assert [tuple(row) for row in database.rows(FIND, {"id": 2})] == [(2, None)]
 
 
-def test_what_is_rolled_back_was_never_there(database: Database) -> None:
+def test_a_rolled_back_row_is_not_there(database: Database) -> None:
     def write_and_fail() -> None:
         with database.write() as tx:
             INSERT.count(tx, {"id": 1, "said": "a"})
@@ -48,7 +48,7 @@ def test_what_is_rolled_back_was_never_there(database: Database) -> None:
     assert list(database.rows(FIND, {"id": 1})) == []
 
 
-def test_a_row_that_is_there_is_an_integrity_error(database: Database) -> None:
+def test_a_duplicate_row_is_an_integrity_error(database: Database) -> None:
     with database.write() as tx:
         INSERT.count(tx, {"id": 1, "said": "a"})
 
@@ -56,7 +56,7 @@ def test_a_row_that_is_there_is_an_integrity_error(database: Database) -> None:
         INSERT.count(tx, {"id": 1, "said": "b"})
 
 
-def test_on_sqlite_many_rows_and_new_ids(tmp_path: Path) -> None:
+def test_on_sqlite_it_inserts_many_rows_and_returns_new_ids(tmp_path: Path) -> None:
     with closing(open_database(f"sqlite:///{tmp_path}/notes.db")) as database:
         with database.write() as tx:
             tx.execute(text("CREATE TABLE notes (id INTEGER PRIMARY KEY, said TEXT UNIQUE)"))
@@ -69,7 +69,7 @@ def test_on_sqlite_many_rows_and_new_ids(tmp_path: Path) -> None:
         assert [row[1] for row in database.rows(FIND, {"id": 0})] == ["a", "b", "c"]
 
 
-def test_a_table_that_is_not_there_is_told_as_through_sqlalchemy(tmp_path: Path) -> None:
+def test_a_missing_table_raises_the_same_error_as_through_sqlalchemy(tmp_path: Path) -> None:
     with closing(open_database(f"sqlite:///{tmp_path}/empty.db")) as database:
         with pytest.raises(StoreUnavailable, match="no such table"):
             database.rows(FIND, {"id": 1})

@@ -18,17 +18,17 @@ def id_of(number: int, monkeypatch: pytest.MonkeyPatch) -> str:
     return next(short_ids("at"))
 
 
-def test_the_first_and_the_last_that_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_and_the_last_possible_id_are_valid(monkeypatch: pytest.MonkeyPatch) -> None:
     assert id_of(0, monkeypatch) == "at-00000000"
     assert id_of(POSSIBLE - 1, monkeypatch) == "at-zzzzzzzz"
 
 
-def test_each_number_is_another_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_number_gives_a_different_id(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = {*random.Random(1).sample(range(POSSIBLE), 2_000), *(36**place for place in range(8)), *range(1296)}
 
     assert len({id_of(number, monkeypatch) for number in drawn}) == len(drawn)
 
 
-def test_who_finds_every_id_taken_is_told_to_come_again() -> None:
+def test_if_every_id_is_taken_the_error_is_retryable() -> None:
     with pytest.raises(StoreUnavailable, match="try again"):
         list(short_ids("at"))

@@ -43,7 +43,7 @@ def checkpoint_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "onceward-checkpoint"]
 
 
-def test_many_changed_rows_are_copied_by_a_thread_of_its_own(database: Database, file: Path) -> None:
+def test_many_changed_rows_are_checkpointed_by_a_separate_thread(database: Database, file: Path) -> None:
     before = file.stat().st_size
     for _ in range(4):
         fill(database, ROWS // 4)
@@ -52,14 +52,14 @@ def test_many_changed_rows_are_copied_by_a_thread_of_its_own(database: Database,
     assert len(checkpoint_threads()) == 1
 
 
-def test_a_few_stay_in_the_log_and_need_no_thread(database: Database, file: Path) -> None:
+def test_a_few_changed_rows_stay_in_the_log_without_a_thread(database: Database, file: Path) -> None:
     before = file.stat().st_size
     fill(database, ROWS - 1)
 
     assert (file.stat().st_size, checkpoint_threads()) == (before, [])
 
 
-def test_a_transaction_that_is_undone_changes_nothing(database: Database) -> None:
+def test_a_rolled_back_transaction_does_not_count(database: Database) -> None:
     class Undone(Exception):
         pass
 
@@ -98,7 +98,7 @@ def test_an_idle_thread_ends_and_another_begins_when_there_is_more(
     until(lambda: file.stat().st_size > before, "another copy")
 
 
-def test_what_cannot_be_copied_is_told_to_nobody_and_tried_again(tmp_path: Path) -> None:
+def test_a_failed_checkpoint_is_silent_and_retried(tmp_path: Path) -> None:
     nowhere = tmp_path / "missing"
     checkpoint = WalCheckpoint(str(nowhere / "hub.db"))
     checkpoint.add(ROWS)
@@ -116,7 +116,7 @@ def test_what_cannot_be_copied_is_told_to_nobody_and_tried_again(tmp_path: Path)
     assert checkpoint_threads() == []
 
 
-def test_a_reader_does_not_hold_up_a_writer_while_a_copy_is_wanted(database: Database) -> None:
+def test_a_reader_does_not_block_a_writer_while_a_checkpoint_is_due(database: Database) -> None:
     with database.read() as tx:
         seen = tx.execute(text("SELECT count(*) FROM t")).scalar()
         for _ in range(3):

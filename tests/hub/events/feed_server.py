@@ -38,7 +38,7 @@ class Hub:
 
 
 class _Server(uvicorn.Server):
-    """As the hub's own server: the streams end first."""
+    """Like the hub's own server: the streams end first."""
 
     feed: Feed
     stopped: asyncio.Event
@@ -179,7 +179,7 @@ class Client:
     async def events(self, count: int) -> list[int]:
         """The ids of the next events, whatever else is said between them."""
         ids: list[int] = []
-        # Heartbeats are no reason to go on waiting.
+        # Heartbeats do not extend the wait.
         async with asyncio.timeout(TIMEOUT_SECONDS):
             while len(ids) < count:
                 message = await self.receive()

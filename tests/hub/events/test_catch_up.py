@@ -1,4 +1,4 @@
-"""Nothing is missed and nothing comes twice, however often the connection breaks and however far behind a client is."""
+"""No event is missed and none comes twice, however often the connection breaks and however far behind a client is."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def writers(database: Database, feed: Feed, count: int = 2) -> Iterator[None]:
             thread.join()
 
 
-def test_200_random_disconnects_and_the_union_is_the_log(database: Database) -> None:
+def test_after_200_random_disconnects_the_union_is_the_log(database: Database) -> None:
     seeded = random.Random(4)
 
     async def follow(server: FeedServer, breaks: int) -> list[int]:
@@ -96,7 +96,7 @@ def is_wanted(event: Event, subscriptions: object) -> bool:
     return subscriptions is None or (event.topic_id == "t1" if subscriptions == ["t1"] else event.name == "test.rare")
 
 
-def test_clients_at_every_distance_pass_from_the_log_to_the_ring_without_a_seam(
+def test_clients_at_every_distance_pass_from_the_log_to_the_ring_without_a_gap(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a ring so small that they fall out of it all the time."""
@@ -134,7 +134,7 @@ def test_a_page_for_a_client_that_is_behind_has_a_bounded_size(database: Databas
     assert max(pages[1:-1]) >= held_max // 4, "and it is not needlessly small"
 
 
-def test_the_bytes_of_an_event_are_made_once_for_all_clients(
+def test_the_bytes_of_an_event_are_encoded_once_for_all_clients(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live: list[int] = []
@@ -172,5 +172,5 @@ def test_the_bytes_of_an_event_are_made_once_for_all_clients(
         asyncio.run(follow_all())
 
     assert live == list(range(1, 101))
-    # Who is late on a busy machine has read some of them itself; were they made for each, it would be 2,000.
+    # A client that is late on a busy machine has read some itself; encoding them for each client would make it 2,000.
     assert len(replayed) < 1_000

@@ -1,4 +1,4 @@
-"""What happens at the very moment in which a client looks elsewhere: while a page of the log is read for it."""
+"""Events at the very moment in which a page of the log is read for a client."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NEVER = 600.0
 pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
-def test_what_arrives_while_the_log_is_read_is_not_waited_for(
+def test_events_that_arrive_while_the_log_is_read_are_sent_at_once(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = FeedServer(database, heartbeat_seconds=NEVER)
@@ -60,7 +60,7 @@ def test_what_arrives_while_the_log_is_read_is_not_waited_for(
         asyncio.run(follow())
 
 
-def test_a_session_that_is_ended_while_the_log_is_read_does_not_rest(
+def test_a_session_ended_while_the_log_is_read_does_not_wait(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = FeedServer(database, heartbeat_seconds=NEVER)
@@ -93,9 +93,7 @@ def test_a_session_that_is_ended_while_the_log_is_read_does_not_rest(
         asyncio.run(follow())
 
 
-def test_a_session_outlives_a_database_that_does_not_answer(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_survives_a_database_outage(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """And says meanwhile that it is there."""
     # More than a process reads ahead when it starts.
     written = write(database, new(600))

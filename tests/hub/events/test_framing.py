@@ -26,7 +26,7 @@ def parsed(data: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("size", [0, 1, 125, 126, 127, 65_535, 65_536, 200_000])
-def test_a_frame_of_any_length_is_read_by_others_and_by_ourselves(size: int) -> None:
+def test_a_frame_of_any_length_is_readable_by_other_libraries_and_by_ours(size: int) -> None:
     payload = b"x" * size
     several = frame(payload) + frame(b"{}") + frame(payload)
 
@@ -45,13 +45,13 @@ def test_an_event_is_the_same_object_in_a_frame_and_in_a_block() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 100, 70_000])
-def test_the_block_of_an_event_of_any_length_has_its_object(size: int) -> None:
+def test_the_block_of_an_event_of_any_length_contains_its_object(size: int) -> None:
     event = Event(1, "n", "t", "e", "i", json.dumps({"x": "y" * size}), "2026-01-01T00:00:00.000000Z")
 
     assert BLOCKS.event(EncodedEvent(event)) == b"id: 1\ndata: " + event.json.encode() + b"\n\n"
 
 
-def test_marks_are_objects_with_a_type_and_blocks_say_where_to_resume() -> None:
+def test_marks_are_typed_objects_and_blocks_have_the_id_to_resume_from() -> None:
     assert json.loads(parsed(FRAMES.mark("progress", 5, after_event_id=5))[0]) == {
         "type": "progress",
         "after_event_id": 5,

@@ -1,4 +1,4 @@
-"""What a client may say, and where it begins: decisions alone."""
+"""The messages of a client, and where a session begins: decisions only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HERE = Extent(oldest_event_id=5, last_event_id=9, log_epoch="e")
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
-def test_a_hello_says_what_is_wanted(said: dict[str, object], meant: Handshake) -> None:
+def test_a_hello_has_a_cursor_and_filters(said: dict[str, object], meant: Handshake) -> None:
     assert read_handshake(json.dumps({"type": "hello", **said})) == meant
 
 
@@ -66,7 +66,7 @@ def test_a_hello_says_what_is_wanted(said: dict[str, object], meant: Handshake) 
     ],
     ids=lambda text: repr(text)[:60],
 )
-def test_a_hello_that_cannot_be_understood_is_refused_with_the_reason(text: str | None) -> None:
+def test_an_invalid_hello_is_refused_with_the_reason(text: str | None) -> None:
     refused = read_handshake(text)
 
     assert isinstance(refused, CloseReason)
@@ -92,7 +92,7 @@ def test_after_the_hello_a_client_sends_only_ping_and_pong() -> None:
     ],
     ids=str,
 )
-def test_a_session_begins_behind_its_cursor_or_where_the_log_does(after: int | None, begins: Start) -> None:
+def test_a_session_starts_after_its_cursor_or_at_the_start_of_the_log(after: int | None, begins: Start) -> None:
     assert start(HERE, after, "e") == begins
 
 

@@ -44,7 +44,7 @@ def test_a_fresh_log_is_empty_and_has_an_epoch(database: Database) -> None:
     assert read(database) == []
 
 
-def test_events_are_read_as_they_were_appended_in_that_order(database: Database) -> None:
+def test_events_are_read_in_the_order_in_which_they_were_appended(database: Database) -> None:
     ids = write(database, new(1), new(2), new(3, topic=None)) + write(database, new(4))
 
     events = read(database)
@@ -62,7 +62,7 @@ def test_an_event_is_shown_as_one_json_object_with_its_data_inside(database: Dat
     shown = json.loads(event.json)
     assert list(shown) == ["event_id", "name", "topic_id", "entity_type", "entity_id", "data", "created_at"]
     assert (shown["name"], shown["topic_id"], shown["entity_id"]) == ('odd "name"', None, "id\n")
-    assert data in event.json, "pasted in as it is, not written anew"
+    assert data in event.json, "pasted in unchanged, not encoded again"
     assert event.json is event.json, "written once"
 
 
@@ -84,7 +84,7 @@ def test_a_page_has_bounds_a_limit_and_a_filter(database: Database) -> None:
     assert ids(0, 12, 500, Filter(topics=frozenset({"none"}))) == []
 
 
-def test_a_filter_in_python_takes_what_the_database_takes(database: Database) -> None:
+def test_the_python_filter_accepts_what_the_database_filter_accepts(database: Database) -> None:
     write(database, *(new(n, topic=f"top_{n % 3}" if n % 4 else None, name=f"name_{n % 2}") for n in range(24)))
     events = read(database)
 
@@ -117,7 +117,7 @@ def kinds_of_damage(database: Database) -> list[str]:
     return [*statements, "TRUNCATE events", "TRUNCATE event_log", "INSERT INTO events (event_id) VALUES (7)"]
 
 
-def test_nothing_in_the_log_can_be_changed_or_deleted(database: Database) -> None:
+def test_no_event_in_the_log_can_be_changed_or_deleted(database: Database) -> None:
     write(database, new(1), new(2))
     before, begins = read(database), extent_of(database)
 
@@ -129,7 +129,7 @@ def test_nothing_in_the_log_can_be_changed_or_deleted(database: Database) -> Non
     assert extent_of(database) == begins
 
 
-def test_ids_are_never_reused_even_when_all_events_are_gone(database: Database) -> None:
+def test_ids_are_never_reused_even_if_all_events_are_gone(database: Database) -> None:
     write(database, new(1), new(2))
     with database.write() as tx:
         assert retain(tx, "3000") == 2
@@ -139,7 +139,7 @@ def test_ids_are_never_reused_even_when_all_events_are_gone(database: Database) 
     assert write(database, new(3)) == [3]
 
 
-def test_a_transaction_that_is_rolled_back_leaves_no_event(database: Database) -> None:
+def test_a_rolled_back_transaction_leaves_no_event(database: Database) -> None:
     def half_done() -> None:
         with database.write() as tx:
             append(tx, [new(1)])
@@ -155,7 +155,7 @@ def test_a_transaction_that_is_rolled_back_leaves_no_event(database: Database) -
 # Retention.
 
 
-def test_retention_deletes_the_oldest_in_batches_and_says_where_the_log_begins(database: Database) -> None:
+def test_retention_deletes_the_oldest_in_batches_and_records_where_the_log_begins(database: Database) -> None:
     write(database, *(new(n) for n in range(1, 11)))
     middle = read(database)[-1].created_at
     write(database, *(new(n) for n in range(11, 14)))
@@ -189,7 +189,7 @@ def postgres(postgres_server: PostgresServer) -> Iterator[Database]:
         yield database
 
 
-def test_who_appends_later_waits_until_the_earlier_one_has_committed(postgres: Database) -> None:
+def test_a_later_append_waits_until_the_earlier_one_has_committed(postgres: Database) -> None:
     """With ids drawn before the lock, the second writer could commit a later id while the first is still to come."""
     appended, finished = threading.Event(), threading.Event()
 

@@ -29,7 +29,7 @@ async def caught_up(one: Client) -> None:
     await one.receive_until("caught_up")
 
 
-def test_a_hint_is_enough(database: Database) -> None:
+def test_a_notification_is_enough(database: Database) -> None:
     async def follow(server: FeedServer) -> None:
         async with client(server) as one:
             await caught_up(one)
@@ -42,7 +42,7 @@ def test_a_hint_is_enough(database: Database) -> None:
         asyncio.run(follow(server))
 
 
-def test_no_hint_is_needed(database: Database) -> None:
+def test_no_notification_is_needed(database: Database) -> None:
     async def follow(server: FeedServer) -> None:
         async with client(server) as one:
             await caught_up(one)
@@ -54,7 +54,7 @@ def test_no_hint_is_needed(database: Database) -> None:
         asyncio.run(follow(server))
 
 
-def test_what_another_process_commits_is_hinted_at_by_the_database(database: Database, database_url: str) -> None:
+def test_the_database_notifies_about_commits_of_other_processes(database: Database, database_url: str) -> None:
     async def follow(server: FeedServer, other: Database) -> None:
         async with client(server) as one:
             await caught_up(one)
@@ -66,7 +66,7 @@ def test_what_another_process_commits_is_hinted_at_by_the_database(database: Dat
         asyncio.run(follow(server, other))
 
 
-def test_when_everybody_has_left_and_somebody_comes_again_hints_are_back(database: Database) -> None:
+def test_notifications_start_again_with_the_next_follower(database: Database) -> None:
     async def follow(server: FeedServer) -> None:
         async with client(server) as one:
             await caught_up(one)
@@ -82,7 +82,7 @@ def test_when_everybody_has_left_and_somebody_comes_again_hints_are_back(databas
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_database_that_drops_every_connection_costs_only_time(
+def test_a_database_that_drops_every_connection_only_causes_delays(
     database: Database, database_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Those in the pool, and the one that listens."""
@@ -104,7 +104,7 @@ def test_a_database_that_drops_every_connection_costs_only_time(
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_process_whose_listening_connection_is_dropped_listens_again(database: Database) -> None:
+def test_a_dropped_listening_connection_is_opened_again(database: Database) -> None:
     def listening() -> list[int]:
         with database.read() as tx:
             return list(tx.execute(text(_LISTENING)).scalars())
@@ -134,7 +134,7 @@ _DROP_OTHERS = """
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_whatever_goes_wrong_in_reading_is_said_once_and_tried_again(
+def test_any_error_while_reading_is_logged_once_and_retried(
     database: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     failures = iter([ValueError("a bug"), ValueError("a bug")])
@@ -178,7 +178,7 @@ def test_a_process_with_thousands_of_files_is_still_woken(request: pytest.Fixtur
         assert high.fileno() >= 2_000
 
 
-def test_a_hint_from_any_thread_at_any_time_does_no_harm(database: Database) -> None:
+def test_a_notification_from_any_thread_at_any_time_is_harmless(database: Database) -> None:
     async def follow(server: FeedServer) -> None:
         async with client(server) as one:
             await caught_up(one)

@@ -52,7 +52,7 @@ def test_a_full_page_at_the_end_has_no_more(http: httpx.Client, database: Databa
     assert (len(page["events"]), page["has_more"], page["next_after"]) == (limit, False, written[-1])
 
 
-def test_a_page_of_one_topic_moves_past_the_others(http: httpx.Client, database: Database) -> None:
+def test_a_page_of_one_topic_skips_the_others(http: httpx.Client, database: Database) -> None:
     write(database, [*new(3, topic="t1"), *new(3, topic="t2"), *new(2, topic="t1"), *new(4, topic="t2")])
     first = http.get("/api/v1/events", params={"topic_id": "t1", "limit": 3}).json()
     second = http.get("/api/v1/events", params={"topic_id": "t1", "limit": 2, "after": 3}).json()
@@ -75,7 +75,7 @@ def test_an_empty_log_is_an_empty_page(http: httpx.Client) -> None:
     assert http.get("/api/v1/events").json() == {"events": [], "next_after": 0, "has_more": False}
 
 
-def test_a_cursor_older_than_the_log_is_answered_with_the_gap(http: httpx.Client, database: Database) -> None:
+def test_a_page_after_a_cursor_older_than_the_log_has_a_gap(http: httpx.Client, database: Database) -> None:
     write(database, new(10))
     with database.write() as tx:
         retain(tx, now_text(), limit=6)
@@ -88,7 +88,7 @@ def test_a_cursor_older_than_the_log_is_answered_with_the_gap(http: httpx.Client
 
 
 @pytest.mark.parametrize("path", ["/api/v1/events", "/api/v1/events/stream"])
-def test_a_wrong_parameter_is_400(http: httpx.Client, path: str) -> None:
+def test_an_invalid_parameter_is_400(http: httpx.Client, path: str) -> None:
     wrong = ["after=-1", "after=x", "after=1", f"after={10**30}", "topic_id=", "topic_id=a%00b"]
     if path == "/api/v1/events":
         wrong += ["limit=0", "limit=501"]
@@ -113,7 +113,7 @@ def blocks(response: httpx.Response) -> Iterator[dict[str, str]]:
             block = {}
 
 
-def test_a_stream_has_every_event_from_the_cursor_and_goes_on(
+def test_a_stream_has_every_event_from_the_cursor_and_stays_open(
     server: FeedServer, http: httpx.Client, database: Database
 ) -> None:
     written = write(database, new(600))
@@ -145,7 +145,7 @@ def test_the_last_event_id_wins_over_the_cursor(http: httpx.Client, database: Da
         assert next(received)["id"] == "4"
 
 
-def test_a_last_event_id_that_is_none_of_ours_is_400(http: httpx.Client, database: Database) -> None:
+def test_a_last_event_id_that_is_not_ours_is_400(http: httpx.Client, database: Database) -> None:
     write(database, new(5))
     for value in ("x", "-1", "1.0", "", "9" * 40, "6", "²"):
         answer = http.get("/api/v1/events/stream", headers=[(b"Last-Event-ID", value.encode())])
@@ -153,7 +153,7 @@ def test_a_last_event_id_that_is_none_of_ours_is_400(http: httpx.Client, databas
         assert answer.status_code == 400
 
 
-def test_a_filtered_stream_says_how_far_it_has_come(http: httpx.Client, database: Database) -> None:
+def test_a_filtered_stream_reports_its_progress(http: httpx.Client, database: Database) -> None:
     write(database, [*new(2, topic="t1"), *new(3, topic="t2")])
     with http.stream("GET", "/api/v1/events/stream?after=0&topic_id=t1") as response:
         received = blocks(response)
@@ -166,7 +166,7 @@ def test_a_filtered_stream_says_how_far_it_has_come(http: httpx.Client, database
         assert passed["id"] == "5"
 
 
-def test_a_stream_behind_the_log_begins_with_the_gap(http: httpx.Client, database: Database) -> None:
+def test_a_stream_behind_the_log_starts_with_a_gap(http: httpx.Client, database: Database) -> None:
     write(database, new(10))
     with database.write() as tx:
         retain(tx, now_text(), limit=6)
@@ -198,10 +198,10 @@ def test_a_silent_stream_has_heartbeats_and_a_stop_ends_it_with_the_id_to_resume
     assert json.loads(last["data"])["code"] == "stopping"
 
 
-def test_a_client_that_leaves_a_stream_is_forgotten(server: FeedServer, http: httpx.Client) -> None:
+def test_a_client_that_leaves_a_stream_is_removed(server: FeedServer, http: httpx.Client) -> None:
     with http.stream("GET", "/api/v1/events/stream") as response:
         received = blocks(response)
-        # The pause before a retry is named before the session enters; whoever was greeted has entered.
+        # The retry pause is sent before the session enters the feed; a greeted client has entered it.
         assert [set(next(received)) for _ in range(2)] == [{"retry"}, {"event", "id", "data"}]
         assert server.feed.followers == 1
 

@@ -35,7 +35,7 @@ def read(ring: Ring, cursor: int, wanted: Filter = ALL) -> tuple[list[int], int]
     return None
 
 
-def test_it_has_nothing_before_it_begins_and_then_what_follows() -> None:
+def test_it_has_nothing_before_it_begins_and_then_every_later_event() -> None:
     ring = Ring()
     assert ring.after(0, FRAMES, ALL) is None
     ring.begin(7)
@@ -60,21 +60,21 @@ def test_a_cursor_between_two_ids_is_a_cursor_like_any_other() -> None:
 
 
 @pytest.mark.parametrize("size", [10, 3_000])
-def test_it_forgets_the_oldest_and_says_so_at_the_very_edge(size: int) -> None:
+def test_it_drops_the_oldest_events_and_refuses_older_cursors(size: int) -> None:
     ring = Ring(events_max=100, bytes_max=50_000)
     ring.begin(0)
     for event_id in range(1, 300):
         ring.extend([encoded(event_id, size=size)])
         kept = [cursor for cursor in range(event_id + 1) if ring.after(cursor, FRAMES, ALL) is not None]
 
-        # What it still has is everything up to the end; the cursor before that is refused.
+        # The ring has everything up to the end; an older cursor is refused.
         assert kept == list(range(kept[0], event_id + 1))
         assert read(ring, kept[0]) == (list(range(kept[0] + 1, event_id + 1)), event_id)
         assert event_id - kept[0] <= 100
         assert sum(len(encoded(1, size=size).frame) for _ in range(event_id - kept[0])) <= 55_000
 
 
-def test_an_event_larger_than_everything_is_still_given() -> None:
+def test_an_event_larger_than_the_ring_is_still_given() -> None:
     ring = Ring(bytes_max=1_000)
     ring.begin(0)
     ring.extend([encoded(1), encoded(2, size=100_000)])
@@ -83,7 +83,7 @@ def test_an_event_larger_than_everything_is_still_given() -> None:
     assert read(ring, 0) is None
 
 
-def test_a_page_larger_than_the_ring_leaves_its_end() -> None:
+def test_a_page_larger_than_the_ring_leaves_its_last_events() -> None:
     ring = Ring(events_max=100)
     ring.begin(0)
     ring.extend([encoded(event_id) for event_id in range(1, 501)])
@@ -92,7 +92,7 @@ def test_a_page_larger_than_the_ring_leaves_its_end() -> None:
     assert read(ring, 424) is None
 
 
-def test_a_new_beginning_forgets_everything() -> None:
+def test_beginning_again_drops_everything() -> None:
     ring = Ring()
     ring.begin(0)
     ring.extend([encoded(1)])
@@ -104,7 +104,7 @@ def test_a_new_beginning_forgets_everything() -> None:
     assert read(ring, 5) == ([], 5)
 
 
-def test_the_bytes_of_clients_at_one_place_are_joined_once() -> None:
+def test_the_bytes_for_clients_at_one_position_are_joined_once() -> None:
     ring = Ring()
     ring.begin(0)
     ring.extend([encoded(1), encoded(2)])
@@ -117,7 +117,7 @@ def test_the_bytes_of_clients_at_one_place_are_joined_once() -> None:
     assert stream.data.startswith(b"id: 1\ndata: {")
 
 
-def test_what_was_joined_before_does_not_hide_what_came_later() -> None:
+def test_joined_bytes_do_not_hide_later_events() -> None:
     ring = Ring()
     ring.begin(0)
     ring.extend([encoded(1)])
@@ -127,7 +127,7 @@ def test_what_was_joined_before_does_not_hide_what_came_later() -> None:
     assert read(ring, 0) == ([1, 2], 2)
 
 
-def test_a_filter_passes_over_what_is_not_wanted_to_the_very_end() -> None:
+def test_a_filter_skips_other_events_up_to_the_end() -> None:
     ring = Ring()
     ring.begin(0)
     ring.extend([encoded(event_id, topic=f"t{event_id % 3}") for event_id in range(1, 11)])

@@ -52,7 +52,7 @@ async def stall(server: FeedServer, one: Client) -> FeedSession:
     return session
 
 
-def test_one_stalled_client_among_many_holds_up_nobody_and_costs_no_memory(database: Database) -> None:
+def test_one_stalled_client_delays_no_other_client_and_costs_no_memory(database: Database) -> None:
     """The next event is written when everybody else has had the last one."""
     latencies: list[float] = []
     everybody = asyncio.Event()
@@ -104,7 +104,9 @@ def _seconds(at: str) -> float:
 @pytest.mark.parametrize("source", ["ring", "log"])
 @pytest.mark.parametrize("moment", ["soon", "late"])
 def test_a_stalled_client_is_closed_with_the_id_to_resume_from(database: Database, moment: str, source: str) -> None:
-    """Whether it reads again while the hub still tries to say it, or when the connection is about to be cut."""
+    """The client reads again while the hub still tries to send the close frame, or when it is about to cut the
+    connection.
+    """
     # More than a process reads ahead when it starts.
     old = 600 if source == "log" else 0
 
@@ -143,7 +145,7 @@ def test_a_stalled_client_is_closed_with_the_id_to_resume_from(database: Databas
 
 @pytest.mark.parametrize("ours", [True, False], ids=["ready-frames", "any-server"])
 @pytest.mark.parametrize("kind", ["websocket", "stream"])
-def test_a_client_that_never_reads_again_is_gone_from_the_feed(
+def test_a_client_that_never_reads_again_is_removed_from_the_feed(
     database: Database, kind: str, ours: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for moment in ("events.websocket._CLOSE", "events.sse._CLOSE", "server.websocket_protocol._CUT"):
@@ -178,8 +180,8 @@ def _ask(connection: socket.socket, kind: str) -> None:
     connection.sendall(bytes((0x81, 0x80 | len(hello), 0, 0, 0, 0)) + hello)
 
 
-def test_a_slow_client_that_reads_on_is_never_closed(database: Database) -> None:
-    """What waits for it takes longer than the hub's patience, but it becomes less."""
+def test_a_slow_client_that_keeps_reading_is_never_closed(database: Database) -> None:
+    """Sending its backlog takes longer than the hub's timeout, but the backlog shrinks."""
 
     async def follow(server: FeedServer) -> None:
         with narrow() as connection:

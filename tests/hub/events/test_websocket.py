@@ -27,7 +27,7 @@ both_servers = pytest.mark.parametrize("server", [True, False], ids=["ready-fram
 
 
 @both_servers
-def test_a_client_gets_every_event_once_from_the_beginning_to_now_and_on(
+def test_a_client_gets_every_event_once_from_the_beginning_and_then_new_ones(
     server: FeedServer, database: Database
 ) -> None:
     written = write(database, new(1_200))
@@ -64,7 +64,7 @@ def test_an_event_frame_has_the_same_object_as_the_log(server: FeedServer, datab
     asyncio.run(follow())
 
 
-def test_without_a_cursor_events_come_from_now_on(server: FeedServer, database: Database) -> None:
+def test_without_a_cursor_only_new_events_are_sent(server: FeedServer, database: Database) -> None:
     write(database, new(5))
 
     async def follow() -> None:
@@ -81,7 +81,7 @@ def test_without_a_cursor_events_come_from_now_on(server: FeedServer, database: 
 
 
 @pytest.mark.parametrize("subscriptions", [["t1"], {"topics": ["t1", "t3"], "names": ["wanted"]}], ids=["one", "many"])
-def test_a_filtered_client_hears_only_what_it_wants_and_how_far_it_has_come(
+def test_a_filtered_client_gets_only_its_events_and_the_progress(
     server: FeedServer, database: Database, subscriptions: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("onceward.hub.events.session._PROGRESS_SECONDS", 0.05)
@@ -104,7 +104,7 @@ def test_a_filtered_client_hears_only_what_it_wants_and_how_far_it_has_come(
     asyncio.run(follow())
 
 
-def test_a_cursor_older_than_the_log_hears_of_the_gap(server: FeedServer, database: Database) -> None:
+def test_a_client_with_a_cursor_older_than_the_log_gets_a_gap(server: FeedServer, database: Database) -> None:
     write(database, new(10))
     with database.write() as tx:
         retain(tx, now_text(), limit=6)
@@ -121,7 +121,7 @@ def test_a_cursor_older_than_the_log_hears_of_the_gap(server: FeedServer, databa
     asyncio.run(follow())
 
 
-def test_events_that_retention_takes_before_they_were_read_are_a_gap_and_never_a_silent_hole(
+def test_events_deleted_by_retention_before_they_were_read_are_reported_as_a_gap(
     server: FeedServer, database: Database
 ) -> None:
     async def follow() -> None:
@@ -161,7 +161,7 @@ HELLO = {"type": "hello", "after_event_id": 0}
     [["{"], [b"{}"], [{"type": "hello", "subscriptions": ["x" * 70_000]}], [HELLO, HELLO], [HELLO, b"{}"]],
     ids=["no-json", "binary", "too-large", "two-hellos", "binary-later"],
 )
-def test_a_message_that_cannot_be_understood_is_4400_and_says_why(server: FeedServer, messages: list[object]) -> None:
+def test_an_invalid_message_is_4400_with_the_reason(server: FeedServer, messages: list[object]) -> None:
     frame, code, _ = asyncio.run(closing(server, *messages))
 
     assert (frame["type"], frame["code"], code) == ("error", "bad-message", 4400)
@@ -177,7 +177,7 @@ def test_a_cursor_beyond_the_log_is_4409(server: FeedServer, database: Database)
         assert (frame["type"], frame["code"], code) == ("error", "future-cursor", 4409)
 
 
-def test_another_log_is_4410_and_the_same_one_is_followed(server: FeedServer, database: Database) -> None:
+def test_another_log_is_4410_and_the_same_log_is_followed(server: FeedServer, database: Database) -> None:
     write(database, new(3))
 
     async def follow() -> None:
@@ -199,7 +199,7 @@ def test_no_hello_in_time_is_4408(server: FeedServer, monkeypatch: pytest.Monkey
     assert (frame["code"], code) == ("no-hello", 4408)
 
 
-def test_a_client_that_pings_hears_where_it_stands(server: FeedServer, database: Database) -> None:
+def test_a_ping_is_answered_with_the_position(server: FeedServer, database: Database) -> None:
     write(database, new(3))
 
     async def follow() -> None:

@@ -1,4 +1,4 @@
-"""How often the type is right, over the whole corpus, and the table that says so in the guide.
+"""Accuracy of media type detection over the whole corpus, and its table in the guide.
 
 python -m tests.hub.media.accuracy        prints the table as the guide has it
 """
@@ -44,7 +44,7 @@ def built_in(case: Case) -> str:
 
 
 def libmagic_alone(case: Case) -> str:
-    """What it says of the first kilobytes when nobody corrects it."""
+    """Detect from the first kilobytes with libmagic alone, without corrections."""
     return hierarchy.normal(libmagic.raw_type(case.data[:4096])) or hierarchy.UNKNOWN
 
 

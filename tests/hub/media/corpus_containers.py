@@ -37,7 +37,7 @@ def office(folder: str, main: str, *more: str) -> dict[str, bytes]:
     )
 
 
-# What makes each kind of ZIP file: (type, names, content of `mimetype`).
+# The characteristics of each kind of ZIP file: (type, names, content of `mimetype`).
 KINDS: tuple[tuple[str, dict[str, bytes], str], ...] = (
     ("application/zip", {"a.txt": b"a", "b/c.txt": b"c"}, ""),
     (f"{OOXML}.wordprocessingml.document", office("word", "document.xml"), ""),

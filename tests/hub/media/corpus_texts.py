@@ -17,7 +17,7 @@ _PROSE = {
     "arabic": "كان الوقت متأخرا ولم يشعل أحد المصباح.\nالرسالة على الطاولة.\n",
     "emoji": "Done ✅ and shipped 🚀; thanks to all 🎉.\nNext week: the rest.\n",
 }
-# Who writes what in which older encoding.
+# Texts in older encodings.
 _OLDER = {
     "german": ("latin-1", "cp1252"),
     "french": ("latin-1", "iso8859-15"),

@@ -1,4 +1,4 @@
-"""The corpus against the goals, and the guide against what is measured."""
+"""Accuracy over the corpus against the goals, and against the figures in the guide."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def test_types_are_nearly_always_exact_and_hardly_ever_wrong(look: accuracy.Dete
     assert measured.wrong_percent <= 2.5
 
 
-def test_the_guide_says_what_is_measured() -> None:
+def test_the_guide_has_the_measured_figures() -> None:
     assert accuracy.table() in GUIDE.read_text("utf-8")

@@ -1,4 +1,4 @@
-"""What is declared against what is found; links; the allow-list; what is shown in place."""
+"""Declared and detected types; links; the allow-list; inline display."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def sniffed(data: bytes, filename: str | None = None) -> Sniffed:
         (b'"use strict";\nalert(1)\n', "application/javascript"),
     ],
 )
-def test_the_same_type_another_spelling_and_a_kind_of_it_are_accepted(data: bytes, declared: str) -> None:
+def test_the_same_type_another_spelling_and_a_subtype_are_accepted(data: bytes, declared: str) -> None:
     found = settle(sniffed(data), declared, None, reject_mismatch=True)
 
     assert found.source == Source.DECLARED
@@ -89,7 +89,7 @@ def test_the_same_type_another_spelling_and_a_kind_of_it_are_accepted(data: byte
         (corpus_binaries.gif(), "text/javascript"),
     ],
 )
-def test_a_type_that_does_not_fit_is_refused_and_without_the_check_the_sniffed_one_is_kept(
+def test_a_mismatching_type_is_refused_or_without_the_check_replaced_by_the_sniffed_one(
     data: bytes, declared: str
 ) -> None:
     with pytest.raises(errors.InvalidInput) as caught:
@@ -103,7 +103,7 @@ def test_a_type_that_does_not_fit_is_refused_and_without_the_check_the_sniffed_o
 @pytest.mark.parametrize("reject_mismatch", [True, False], ids=["checked", "unchecked"])
 @pytest.mark.parametrize("declared", ["text/plain", "text/markdown", "image/png", "application/xml", "text/csv"])
 @pytest.mark.parametrize("data", [HTML, SVG, b'"use strict";\nalert(1)\n'], ids=["html", "svg", "js"])
-def test_active_content_that_is_declared_as_passive_is_always_refused(
+def test_active_content_declared_as_passive_is_always_refused(
     data: bytes, declared: str, reject_mismatch: bool
 ) -> None:
     with pytest.raises(errors.InvalidInput, match="which a browser would run"):
@@ -118,7 +118,7 @@ def test_active_content_that_is_declared_as_passive_is_always_refused(
     [b"words\n", b"let a = 1\n", b'{"a": 1}', b"a,b\n1,2\n3,4\n", b"# T\n\n* a\n", b"<note><a>1</a></note>"],
     ids=["words", "script", "json", "table", "markdown", "xml"],
 )
-def test_passive_text_that_is_declared_as_active_is_always_refused(
+def test_passive_text_declared_as_active_is_always_refused(
     data: bytes, declared: str, filename: str | None, reject_mismatch: bool
 ) -> None:
     with pytest.raises(errors.InvalidInput, match="omit media_type") as caught:
@@ -127,7 +127,7 @@ def test_passive_text_that_is_declared_as_active_is_always_refused(
     assert caught.value.fields[0][0] == "media_type"
 
 
-def test_a_script_that_only_its_name_gives_away_is_active_too() -> None:
+def test_a_script_recognised_only_by_its_name_is_active_too() -> None:
     with pytest.raises(errors.InvalidInput):
         settle(sniffed(b"let a = 1\n"), "text/plain", "app.js", reject_mismatch=True)
 
@@ -139,7 +139,7 @@ def test_without_a_declaration_the_sniffed_type_is_kept(declared: str | None) ->
     )
 
 
-def test_a_name_decides_among_kinds_of_text_and_nowhere_else() -> None:
+def test_a_name_decides_only_among_text_types() -> None:
     markdown = settle(sniffed(b"words\n"), None, "notes.md", reject_mismatch=True)
     picture = settle(sniffed(corpus_binaries.png()), None, "notes.md", reject_mismatch=True)
     text = settle(sniffed(b"words\n"), None, "words.png", reject_mismatch=True)
@@ -152,7 +152,7 @@ def test_a_name_decides_among_kinds_of_text_and_nowhere_else() -> None:
 
 
 @pytest.mark.parametrize("declared", ["image", "image/", "/png", "image/*", "a b/c", "text/plain\r\nX: y", "é/a"])
-def test_what_is_no_media_type_is_refused(declared: str) -> None:
+def test_an_invalid_media_type_is_refused(declared: str) -> None:
     with pytest.raises(errors.InvalidInput):
         settle(sniffed(b"words\n"), declared, None, reject_mismatch=False)
 
@@ -171,13 +171,13 @@ def test_what_is_no_media_type_is_refused(declared: str) -> None:
         (None, "https://[broken/a.md", MediaType(None, Source.UNKNOWN)),
     ],
 )
-def test_a_link_is_what_is_declared_or_what_its_name_says(
+def test_a_link_has_its_declared_type_or_the_type_of_its_name(
     declared: str | None, address: str, expected: MediaType
 ) -> None:
     assert settle_link(declared, address) == expected
 
 
-def test_the_allow_list_knows_families_and_spellings() -> None:
+def test_the_allow_list_supports_families_and_spellings() -> None:
     assert is_allowed("image/png", [])
     assert is_allowed("image/png", ["image/*"])
     assert is_allowed("application/zip", ["application/x-zip-compressed"])
@@ -188,7 +188,7 @@ def test_the_allow_list_knows_families_and_spellings() -> None:
     assert not is_allowed("text/markdown", ["text/plain"])
 
 
-def test_only_what_no_browser_runs_is_shown_in_place() -> None:
+def test_only_types_that_no_browser_runs_are_shown_inline() -> None:
     for passive in ("image/png", "image/jpg", "text/plain", "application/json", "video/mp4", "audio/x-wav"):
         assert is_inline_safe(passive)
     for other in ("text/html", "image/svg+xml", "application/xhtml+xml", "text/javascript", "application/xml",
@@ -196,7 +196,7 @@ def test_only_what_no_browser_runs_is_shown_in_place() -> None:
         assert not is_inline_safe(other)
 
 
-def test_what_is_served_as_active_is_not_shown_in_place_even_if_the_bytes_are_plain() -> None:
+def test_content_declared_as_active_is_not_shown_inline_even_if_the_bytes_are_plain() -> None:
     named = settle(sniffed(b"words <b onclick=x>\n"), None, "a.html", reject_mismatch=True)
 
     assert named == MediaType("text/html", Source.INFERRED, "text/plain")

@@ -1,4 +1,4 @@
-"""What is read, what is believed, what cannot be misused."""
+"""Detection: the bytes that are read, the types that result, and inputs that try to misuse it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Counting(io.BytesIO):
     ],
     ids=["data", "text", "json", "zip", "ole"],
 )
-def test_however_large_a_file_little_of_it_is_read(data: bytes) -> None:
+def test_only_a_small_part_of_a_large_file_is_read(data: bytes) -> None:
     file = Counting(data)
 
     of_sample(take(file))
@@ -88,7 +88,7 @@ def test_a_file_of_ten_gigabytes_is_sniffed_at_once(tmp_path: Path) -> None:
         (b"#!/bin/sh\nexit 0\n" + corpus_binaries.noise(5000), "text/x-shellscript"),
     ],
 )
-def test_a_file_that_is_two_things_is_what_it_begins_with_and_never_runs_in_place(data: bytes, media_type: str) -> None:
+def test_a_polyglot_file_has_the_type_of_its_beginning_and_is_never_shown_inline(data: bytes, media_type: str) -> None:
     found = sniffed(data)
 
     assert found.content_type == media_type
@@ -108,11 +108,11 @@ def test_a_text_that_begins_with_a_signature_is_text(text: str) -> None:
     "text",
     ["42", '"words"', "null", "[1, 2", '{"a": 1} trailing', "{'a': 1}", '{"a": NaN}', "[TODO] write", "[" * 100_000],
 )
-def test_what_is_not_a_whole_json_object_or_array_is_not_json(text: str) -> None:
+def test_an_incomplete_json_object_or_array_is_not_json(text: str) -> None:
     assert sniffed(text.encode()).media_type != "application/json"
 
 
-def test_a_large_json_file_needs_a_good_beginning_and_the_right_end() -> None:
+def test_a_large_json_file_needs_a_valid_beginning_and_the_right_end() -> None:
     rows = b",".join([b'{"a": [1.5e3, "\\u00e9", true]}'] * 60_000)
 
     assert sniffed(b"[" + rows + b"]\n").media_type == "application/json"
@@ -121,7 +121,7 @@ def test_a_large_json_file_needs_a_good_beginning_and_the_right_end() -> None:
     assert sniffed(b'{"a" "b",' + rows + b"}").media_type == "text/plain"
 
 
-def test_a_zip_file_with_something_in_front_of_its_directory_is_still_read() -> None:
+def test_a_zip_file_with_data_before_its_directory_is_still_read() -> None:
     names = {"media/first.bin": corpus_binaries.noise(100_000)} | corpus_containers.office("xl", "workbook.xml")
     data = corpus_containers.zipped(names)
     split = data.index(b"PK\x01\x02")
@@ -133,16 +133,16 @@ def test_a_zip_file_with_something_in_front_of_its_directory_is_still_read() -> 
 
 
 @pytest.mark.parametrize("case", corpus.cases()[::11], ids=lambda case: f"{case.name} {case.filename or ''}".strip())
-def test_a_file_that_is_cut_anywhere_is_looked_at_without_an_error(case: corpus.Case) -> None:
+def test_a_file_truncated_anywhere_is_sniffed_without_an_error(case: corpus.Case) -> None:
     for length in {*range(0, min(len(case.data), 600), 13), len(case.data) - 1, len(case.data) // 2}:
         sniffed(case.data[: max(0, length)])
 
 
-# What a pattern that is followed carelessly takes minutes or for ever for.
+# Inputs for which a careless pattern takes minutes or longer.
 @pytest.mark.parametrize(
     "part", ["\n", " ", "/*a*/", "//\n", "%\n", "<!--a-->", "<!DOCTYPE a [", "<a b='", "[", "[a", "**a", '{"a":', '"', "a,", "`", "| -", "a: b\n"]
 )  # fmt: skip
-def test_no_text_takes_long_to_look_at(part: str) -> None:
+def test_no_text_takes_long_to_sniff(part: str) -> None:
     for start in ("", "<?xml version='1.0'?><a ", "a\n", "\0"):
         data = (start + part * 65_536).encode()[:65_536]
         started = time.perf_counter()
@@ -152,7 +152,7 @@ def test_no_text_takes_long_to_look_at(part: str) -> None:
         assert time.perf_counter() - started < 1
 
 
-def test_many_threads_look_at_once_and_see_what_one_sees() -> None:
+def test_concurrent_threads_get_the_same_types_as_one() -> None:
     cases = corpus.cases()
     alone = [sniffed(case.data, case.filename) for case in cases]
 
@@ -165,7 +165,7 @@ def test_many_threads_look_at_once_and_see_what_one_sees() -> None:
     }
 
 
-def test_loading_libmagic_leaves_nothing_behind_that_a_child_process_would_inherit() -> None:
+def test_loading_libmagic_leaves_nothing_for_a_child_process_to_inherit() -> None:
     script = (
         "import ctypes, os\n"
         "before = (dict(os.environ), ctypes.CDLL.__init__)\n"
@@ -181,7 +181,7 @@ def test_loading_libmagic_leaves_nothing_behind_that_a_child_process_would_inher
     assert ctypes.CDLL.__init__.__name__ == "__init__"
 
 
-def test_without_libmagic_the_built_in_table_answers() -> None:
+def test_without_libmagic_the_built_in_table_is_used() -> None:
     script = (
         "import sys, io\n"
         "sys.modules['magic'] = None\n"
@@ -195,7 +195,7 @@ def test_without_libmagic_the_built_in_table_answers() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
-def test_a_libmagic_of_the_system_that_was_loaded_before_does_no_harm() -> None:
+def test_a_system_libmagic_that_was_loaded_before_does_no_harm() -> None:
     """It cannot read the table of the wheel; it has its own, or says nothing."""
     script = (
         "import sys, io\n"
@@ -209,7 +209,7 @@ def test_a_libmagic_of_the_system_that_was_loaded_before_does_no_harm() -> None:
     assert done.stderr == b""
 
 
-def test_libmagic_is_not_asked_about_blanks() -> None:
+def test_libmagic_is_not_used_for_whitespace() -> None:
     known = corpus_binaries.HEADERS["application/x-shockwave-flash"]
 
     assert libmagic.detect(known + b"\0" * 2000) == "application/x-shockwave-flash"

@@ -1,4 +1,4 @@
-"""Bytes that are made to keep a pattern busy are sniffed as quickly as all others."""
+"""Bytes built to slow a pattern down are sniffed as quickly as all others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SLOW: dict[str, Callable[[], object]] = {
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_text_that_is_made_to_be_slow_is_not(name: str) -> None:
+def test_text_built_to_be_slow_is_sniffed_quickly(name: str) -> None:
     began = time.perf_counter()
     SLOW[name]()
 
@@ -44,5 +44,5 @@ def test_text_that_is_made_to_be_slow_is_not(name: str) -> None:
         ('{"a": nothing', False),
     ],
 )
-def test_a_document_that_is_cut_is_still_known(text: str, is_begun: bool) -> None:
+def test_a_truncated_document_is_still_recognised(text: str, is_begun: bool) -> None:
     assert documents._begins_as_json(text) is is_begun

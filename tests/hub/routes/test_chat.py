@@ -1,4 +1,4 @@
-"""Chatting over HTTP: who asks again, comes too late, or asks for what is another's."""
+"""Chat over HTTP: retries, late messages, and requests for the turns of others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def session() -> str:
     return uuid.uuid4().hex
 
 
-def test_a_message_is_answered_at_once_and_its_turn_later(chat_hub: ChatHub, session: str) -> None:
+def test_a_message_is_accepted_at_once_and_answered_later(chat_hub: ChatHub, session: str) -> None:
     answer = chat_hub.chat("hello", session_key=session)
     body = answer.json()
 
@@ -49,13 +49,13 @@ def test_a_message_is_answered_at_once_and_its_turn_later(chat_hub: ChatHub, ses
     assert [one["content"] for one in turn["messages"]] == ["hello"]
 
 
-def test_what_is_left_out_is_filled_in(chat_hub: ChatHub) -> None:
+def test_omitted_fields_get_defaults(chat_hub: ChatHub) -> None:
     body = chat_hub.done(f"hello {uuid.uuid4()}")
 
     assert chat_hub.turn(body["turn_id"])["session_key"] == "local:default:local:api"
 
 
-def test_a_key_is_busy_then_answered_and_never_of_another_message(chat_hub: ChatHub, session: str) -> None:
+def test_a_key_is_busy_then_answered_and_never_matches_another_message(chat_hub: ChatHub, session: str) -> None:
     fifo, key = chat_hub.fifo(), f"k-{session}"
     first = chat_hub.chat(f"hold {fifo}", key, session_key=session).json()
     until(lambda: chat_hub.state(first["turn_id"]) == "processing", "it does not run")
@@ -74,7 +74,7 @@ def test_a_key_is_busy_then_answered_and_never_of_another_message(chat_hub: Chat
     assert [one["content"] for one in again.json()["messages"]] == [f"hold {fifo}"]
 
 
-def test_the_header_counts_more_than_the_field(chat_hub: ChatHub, session: str) -> None:
+def test_the_header_takes_precedence_over_the_field(chat_hub: ChatHub, session: str) -> None:
     one = chat_hub.done("hello", session_key=session, idempotency_key=f"a-{session}")
     by_header = chat_hub.chat("hello", f"b-{session}", session_key=session, idempotency_key=f"a-{session}", wait=20)
 
@@ -91,7 +91,7 @@ def test_a_key_is_free_some_time_after_its_turn_is_complete(chat_hub: ChatHub, s
     assert until(taken, "the key is never free")["turn_id"] != one["turn_id"]
 
 
-def test_the_same_words_without_a_key_are_found_to_be_the_same(chat_hub: ChatHub, session: str) -> None:
+def test_the_same_words_without_a_key_are_a_duplicate(chat_hub: ChatHub, session: str) -> None:
     one = chat_hub.done("hello", session_key=session)
     again = chat_hub.chat("hello", session_key=session)
     other_session = chat_hub.done("hello", session_key=f"{session}-2")
@@ -112,9 +112,7 @@ def test_a_message_id_is_a_duplicate_whatever_the_key(chat_hub: ChatHub, session
     assert len(chat_hub.turn(one["turn_id"])["messages"]) == 1
 
 
-def test_a_later_message_supersedes_and_the_first_key_answers_with_the_turn_that_took_over(
-    chat_hub: ChatHub, session: str
-) -> None:
+def test_after_a_supersede_the_first_key_answers_with_the_superseding_turn(chat_hub: ChatHub, session: str) -> None:
     fifo, key = chat_hub.fifo(), f"k-{session}"
     first = chat_hub.chat(f"hold {fifo}", key, session_key=session).json()
     until(lambda: chat_hub.state(first["turn_id"]) == "processing", "it does not run")
@@ -175,7 +173,7 @@ def test_a_failed_turn_frees_its_key_and_the_retry_keeps_the_group(chat_hub: Cha
 
 
 def _received(chat_hub: ChatHub) -> int:
-    """How many messages are stored."""
+    """Return the number of stored messages."""
     with contextlib.closing(sqlite3.connect(chat_hub.folder / "data" / "hub.db")) as database:
         return int(database.execute("SELECT count(*) FROM turn_messages").fetchone()[0])
 
@@ -199,7 +197,7 @@ def _received(chat_hub: ChatHub) -> int:
     ],
 )
 @pytest.mark.parametrize("path", ["/chat", "/chat/stream"])
-def test_what_makes_no_sense_is_refused(chat_hub: ChatHub, path: str, body: dict[str, Any], field: str) -> None:
+def test_an_invalid_message_is_refused(chat_hub: ChatHub, path: str, body: dict[str, Any], field: str) -> None:
     stored = _received(chat_hub)
 
     answer = chat_hub.client.post(path, json=body)
@@ -209,14 +207,14 @@ def test_what_makes_no_sense_is_refused(chat_hub: ChatHub, path: str, body: dict
     assert _received(chat_hub) == stored
 
 
-def test_what_is_null_is_filled_in_as_what_is_left_out(chat_hub: ChatHub) -> None:
+def test_null_fields_get_defaults_like_omitted_ones(chat_hub: ChatHub) -> None:
     names = ("tenant_id", "customer_id", "agent_id", "channel", "message_id", "session_key", "idempotency_key")
     body = chat_hub.done(f"hello {uuid.uuid4()}", metadata=None, **dict.fromkeys(names))
 
     assert chat_hub.turn(body["turn_id"])["session_key"] == "local:default:local:api"
 
 
-def test_a_key_or_an_id_that_makes_no_sense_is_refused(chat_hub: ChatHub, session: str) -> None:
+def test_an_invalid_key_or_id_is_refused(chat_hub: ChatHub, session: str) -> None:
     for field, headers, fields in (
         ("idempotency_key", {}, {"idempotency_key": "ü"}),
         ("idempotency_key", {}, {"idempotency_key": ""}),

@@ -1,4 +1,4 @@
-"""The limits of chatting, as a client meets them: what is refused, with what, and that nothing of it is kept."""
+"""Limits of the chat over HTTP: the refusals, and that nothing of a refused message is stored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 @pytest.fixture
 def fifo(tmp_path: Path) -> Iterator[Path]:
-    """Where the brain waits; everybody passes in the end."""
+    """The place where the brain waits; at the end it lets everyone pass."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
     opened = os.open(path, os.O_RDWR)
@@ -64,7 +64,7 @@ def test_a_message_over_its_limit_is_too_large_and_leaves_its_key_free(hub: Clie
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_session_that_has_enough_queued_is_asked_to_come_again(hub: Client, fifo: Path, path: str) -> None:
+def test_a_session_with_a_full_queue_is_told_to_retry(hub: Client, fifo: Path, path: str) -> None:
     session, key = uuid.uuid4().hex, uuid.uuid4().hex
     first = chat(hub, f"hold {fifo} ".ljust(1000), session).json()["turn_id"]
     supersedes = chat(hub, "a" * 900, session).json()["turn_id"]

@@ -1,4 +1,4 @@
-"""Streams of a chat over HTTP: who joins, resumes, comes too late, or listens to a turn that is superseded."""
+"""Chat streams over HTTP: joining, resuming, coming late, and following a turn that is superseded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def session() -> str:
     return uuid.uuid4().hex
 
 
-def test_a_stream_says_what_is_said_and_ends_with_what_chat_answers(chat_hub: ChatHub, session: str) -> None:
+def test_a_stream_has_the_deltas_and_ends_with_the_response_of_chat(chat_hub: ChatHub, session: str) -> None:
     message = f"say one\nrefund order-{session}\nsay two"
     fields: dict[str, Any] = {"session_key": session, "idempotency_key": f"k-{session}"}
     answer = stream(chat_hub, message, **fields)
@@ -38,7 +38,7 @@ def test_a_stream_says_what_is_said_and_ends_with_what_chat_answers(chat_hub: Ch
     assert events(chat_hub.client.get(f"/turns/{received[3][2]['turn_id']}/events").text) == received
 
 
-def test_a_finished_stream_is_refused_unless_it_is_asked_for(chat_hub: ChatHub, session: str) -> None:
+def test_a_finished_stream_is_refused_unless_requested(chat_hub: ChatHub, session: str) -> None:
     fields: dict[str, Any] = {"session_key": session, "idempotency_key": f"k-{session}"}
     first = events(stream(chat_hub, "say one\nsay two", **fields).text)
 
@@ -54,7 +54,7 @@ def test_a_finished_stream_is_refused_unless_it_is_asked_for(chat_hub: ChatHub, 
     assert chat_hub.chat("say one\nsay two", **fields).json() == first[-1][2]
 
 
-def test_who_asks_while_it_runs_joins_from_the_beginning(chat_hub: ChatHub, session: str) -> None:
+def test_a_request_during_the_turn_joins_the_stream_from_its_beginning(chat_hub: ChatHub, session: str) -> None:
     fifo = chat_hub.fifo()
     fields: dict[str, Any] = {"session_key": session, "idempotency_key": f"k-{session}"}
     message = f"say one\nhold {fifo}\nsay two"
@@ -71,7 +71,7 @@ def test_who_asks_while_it_runs_joins_from_the_beginning(chat_hub: ChatHub, sess
     assert followed == [recorded, recorded[1:]]
 
 
-def test_a_stream_of_a_superseded_turn_is_not_gone_on_with_in_the_turn_that_took_its_place(
+def test_a_stream_of_a_superseded_turn_does_not_continue_in_the_superseding_turn(
     chat_hub: ChatHub, session: str
 ) -> None:
     fifo = chat_hub.fifo()
@@ -88,9 +88,7 @@ def test_a_stream_of_a_superseded_turn_is_not_gone_on_with_in_the_turn_that_took
     assert [name for _, name, _ in events(resumed.text)] == ["interrupted", "delta", "delta", "done"]
 
 
-def test_who_listens_to_a_turn_that_is_superseded_hears_which_one_took_its_place(
-    chat_hub: ChatHub, session: str
-) -> None:
+def test_a_follower_of_a_superseded_turn_learns_which_turn_replaced_it(chat_hub: ChatHub, session: str) -> None:
     fifo = chat_hub.fifo()
     first = chat_hub.chat(f"say old\nhold {fifo}", session_key=session).json()
     path = f"/turns/{first['turn_id']}/events"
@@ -109,7 +107,7 @@ def test_who_listens_to_a_turn_that_is_superseded_hears_which_one_took_its_place
     assert events(chat_hub.client.get(path).text) == received[-1:]
 
 
-def test_an_id_of_an_earlier_attempt_is_interrupted_and_the_new_stream_follows(chat_hub: ChatHub, session: str) -> None:
+def test_an_id_of_an_earlier_attempt_gets_an_interruption_and_the_new_stream(chat_hub: ChatHub, session: str) -> None:
     received = chat_hub.done("say one", session_key=session)
     path = f"/turns/{received['turn_id']}/events"
     recorded = events(chat_hub.client.get(path).text)
@@ -122,9 +120,7 @@ def test_an_id_of_an_earlier_attempt_is_interrupted_and_the_new_stream_follows(c
 
 
 @pytest.mark.parametrize("last", ["1.2", "1.3", "1.99"])
-def test_who_has_come_to_the_end_gets_the_last_event_under_its_own_id(
-    chat_hub: ChatHub, session: str, last: str
-) -> None:
+def test_a_client_at_the_end_gets_the_last_event_under_its_own_id(chat_hub: ChatHub, session: str, last: str) -> None:
     received = chat_hub.done("say one\nsay two", session_key=session)
     path = f"/turns/{received['turn_id']}/events"
 
@@ -133,7 +129,7 @@ def test_who_has_come_to_the_end_gets_the_last_event_under_its_own_id(
     assert events(answer.text) == [("1.3", "done", received)]
 
 
-def test_a_new_message_is_followed_from_its_beginning_whatever_was_heard_before(
+def test_a_new_message_is_followed_from_its_beginning_whatever_the_last_event_id(
     chat_hub: ChatHub, session: str
 ) -> None:
     for last in ("1.2", "7.1"):
@@ -142,7 +138,7 @@ def test_a_new_message_is_followed_from_its_beginning_whatever_was_heard_before(
         assert [(number, name) for number, name, _ in received] == [("1.1", "delta"), ("1.2", "delta"), ("1.3", "done")]
 
 
-def test_a_message_that_is_tried_again_begins_anew_for_who_heard_it_fail(chat_hub: ChatHub, session: str) -> None:
+def test_a_client_that_saw_a_message_fail_gets_its_retry_from_the_beginning(chat_hub: ChatHub, session: str) -> None:
     broken = chat_hub.folder / "broken"
     broken.touch()
     fields: dict[str, Any] = {"session_key": session, "idempotency_key": f"k-{session}"}

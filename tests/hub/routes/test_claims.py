@@ -1,4 +1,4 @@
-"""Claims as an admin asks for them over HTTP."""
+"""Claims over HTTP, for an admin."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def client(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> 
             yield client
 
 
-def test_a_list_of_claims_goes_on_where_its_page_ended(client: Client) -> None:
+def test_a_list_of_claims_continues_where_its_page_ended(client: Client) -> None:
     found: list[str] = []
     asked: dict[str, str] = {}
     for _ in KEYS:
@@ -57,14 +57,14 @@ def test_a_list_of_claims_goes_on_where_its_page_ended(client: Client) -> None:
     ["call\u0001x", "%", "A", "====", "_w", base64.urlsafe_b64encode(b"a\0b\0c").decode()],
     ids=ascii,
 )
-def test_a_cursor_that_no_page_gave_is_refused_by_its_name(client: Client, after: str) -> None:
+def test_an_invalid_cursor_is_refused_by_its_name(client: Client, after: str) -> None:
     body = problem(client.get(CLAIMS, params={"after": after}), 400)
 
     assert [error["field"] for error in body["errors"]] == ["after"]
 
 
 @pytest.mark.parametrize("client", ["sqlite"], indirect=True)
-def test_a_name_that_no_claim_can_have_is_refused_by_its_field(client: Client) -> None:
+def test_an_invalid_claim_name_is_refused_by_its_field(client: Client) -> None:
     body = {"scope": SCOPE, "key": KEYS[0], "version": 1, "verdict": "committed", "reason": "I asked"}
     refusals = {
         "scope": [

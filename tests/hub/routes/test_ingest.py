@@ -1,4 +1,4 @@
-"""Messages normalized and inserted over HTTP, on both databases: what each answer says, and what is there then."""
+"""Messages normalized and inserted over HTTP, on both databases: the responses and the resulting entries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def client(database: Database, database_url: str, tmp_path: Path) -> Iterator[Cl
         yield client
 
 
-def test_a_link_goes_from_its_message_to_its_entry_and_comes_again(client: Client, database: Database) -> None:
+def test_a_link_becomes_an_entry_and_is_found_when_it_comes_again(client: Client, database: Database) -> None:
     payload = normalized(client, "telegram", LINK)
     first, again = inserted(client, payload), inserted(client, payload)
 
@@ -61,7 +61,7 @@ def test_a_link_goes_from_its_message_to_its_entry_and_comes_again(client: Clien
 
 
 @pytest.mark.parametrize("sort", ["telegram", "email"])
-def test_a_message_that_comes_again_leaves_what_was_added_to_its_entry(client: Client, sort: str) -> None:
+def test_a_redelivered_message_keeps_what_was_added_to_its_entry(client: Client, sort: str) -> None:
     sent = THOUGHT if sort == "telegram" else {"raw_text": "Yes.", "subject": "Re: Plan"}
     added = {"author": "Ada", "url": "https://example.com/1", "metadata": {"summary": "short"}}
     payload = normalized(client, sort, sent)
@@ -78,7 +78,7 @@ def test_a_message_that_comes_again_leaves_what_was_added_to_its_entry(client: C
     assert (cleared["author"], cleared["url"], cleared["metadata"]) == (None, "https://example.com/1", {})
 
 
-def test_a_link_that_differs_in_tracking_alone_is_found_by_its_secondary_key(client: Client) -> None:
+def test_a_link_that_differs_only_in_tracking_is_found_by_its_secondary_key(client: Client) -> None:
     first = inserted(client, normalized(client, "telegram", LINK))
     other = inserted(client, normalized(client, "telegram", {"text": "https://example.com/Path/?b=2&a=1"}))
 
@@ -86,7 +86,7 @@ def test_a_link_that_differs_in_tracking_alone_is_found_by_its_secondary_key(cli
     assert other["idempotency_key_primary"] == first["idempotency_key_primary"]
 
 
-def test_an_edited_thought_is_updated_and_an_edit_that_comes_late_is_stale(client: Client) -> None:
+def test_an_edited_thought_is_updated_and_a_late_older_edit_is_stale(client: Client) -> None:
     def edited(text: str, edit_date: int | None) -> dict[str, Any]:
         source = {"chat_id": "7", "message_id": 42, "date": 1000, "edit_date": edit_date}
         return inserted(client, normalized(client, "telegram", {"text": text, "source": source}))
@@ -124,7 +124,7 @@ def test_a_newsletter_is_keyed_as_the_contract_says_and_skipped_by_either_key(cl
     assert without_id["id"] == first["id"]
 
 
-def test_a_raw_mail_is_normalized_as_its_parts_are(client: Client) -> None:
+def test_a_raw_mail_is_normalized_like_its_parts(client: Client) -> None:
     raw = (
         b"From: Sender <Sender@example.com>\r\nSubject: Weekly update\r\nMessage-ID: <1@example.com>\r\n"
         b"Date: Tue, 17 Feb 2026 12:00:00 +0000\r\n\r\nAll the news\r\n"
@@ -155,7 +155,7 @@ def test_mails_of_one_thread_are_one_entry(client: Client) -> None:
     assert len({one["entity_id"] for one in events(client)}) == 1
 
 
-def test_what_has_no_keys_is_inserted_as_often_as_it_is_sent_unless_it_must_have_them(client: Client) -> None:
+def test_a_payload_without_keys_is_inserted_every_time_unless_its_source_needs_keys(client: Client) -> None:
     first, second = inserted(client, PLAIN), inserted(client, PLAIN)
 
     assert [first["action"], second["action"]] == ["inserted", "inserted"]
@@ -165,7 +165,7 @@ def test_what_has_no_keys_is_inserted_as_often_as_it_is_sent_unless_it_must_have
         assert body["errors"][0]["field"] == "idempotency_policy_key"
 
 
-def test_a_row_that_was_read_is_a_payload_again(client: Client) -> None:
+def test_a_row_that_was_read_is_a_valid_payload(client: Client) -> None:
     first = inserted(client, thought(1))
     row = {name: first[name] for name in COLUMNS}
     again = inserted(client, {**row, "idempotency_policy_key": "telegram_thought_v1", "entry_id": 999})
@@ -173,7 +173,7 @@ def test_a_row_that_was_read_is_a_payload_again(client: Client) -> None:
     assert (again["action"], again["changed"], again["entry_id"]) == ("updated", False, first["entry_id"])
 
 
-def test_keys_of_two_entries_are_told_and_with_strict_refused(client: Client, database: Database) -> None:
+def test_keys_of_two_entries_are_reported_and_refused_with_strict(client: Client, database: Database) -> None:
     one, other = inserted(client, newsletter("<1>", "s1")), inserted(client, newsletter("<2>", "s2"))
     there = row_counts(client, database)
     both = newsletter("<1>", "s2")
@@ -257,9 +257,7 @@ WRONG: dict[str, tuple[str, Any, str | None]] = {
 }
 
 
-def test_what_cannot_be_accepted_is_400_with_the_field_and_nothing_is_written(
-    client: Client, database: Database
-) -> None:
+def test_an_invalid_payload_is_400_with_the_field_and_nothing_is_written(client: Client, database: Database) -> None:
     inserted(client, PLAIN)
     there = row_counts(client, database)
     for name, (path, sent, field) in WRONG.items():
@@ -272,7 +270,7 @@ def test_what_cannot_be_accepted_is_400_with_the_field_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("path", ["/db/insert", "/normalize/telegram", "/normalize/email"])
-def test_what_is_no_json_is_told_apart_from_what_is_wrong(client: Client, path: str) -> None:
+def test_invalid_json_is_distinguished_from_an_invalid_payload(client: Client, path: str) -> None:
     as_form = client.post(path, content=b"source=notes", headers={"Content-Type": "application/x-www-form-urlencoded"})
     twice = client.post(path, content=b'{"a":1,"a":2}', headers={"Content-Type": "application/json"})
     empty = client.post(path)

@@ -63,7 +63,7 @@ def normalized(client: httpx.Client, sort: str, **sent: Any) -> dict[str, Any]:
     return found
 
 
-def test_a_message_in_a_shorter_form_erases_neither_what_was_said_nor_what_was_added(client: httpx.Client) -> None:
+def test_a_message_in_a_shorter_form_erases_nothing(client: httpx.Client) -> None:
     first = inserted(client, normalized(client, "telegram", json=UPDATE))
     short = normalized(client, "telegram", json=SHORT)
     inserted(client, {**short, "title": "Milk"})
@@ -89,7 +89,7 @@ def test_the_next_mail_of_a_thread_keeps_its_url(client: httpx.Client) -> None:
     assert (row["url"], row["author"], row["external_ref"]) == ("https://mail.example.com/1", "Ada", "<1@a>")
 
 
-def test_one_address_in_several_spellings_is_one_entry(client: httpx.Client) -> None:
+def test_one_url_in_several_spellings_is_one_entry(client: httpx.Client) -> None:
     spellings = [
         "https://example.com/~a/b%2Fc?q=1",
         "https://EXAMPLE.com./%7Ea/b%2fc?q=1",
@@ -104,7 +104,7 @@ def test_one_address_in_several_spellings_is_one_entry(client: httpx.Client) -> 
     assert rows[0]["url"] == spellings[0]
 
 
-def test_an_id_out_of_range_is_told_with_the_range(client: httpx.Client) -> None:
+def test_an_id_out_of_range_is_reported_with_the_range(client: httpx.Client) -> None:
     answer = client.post("/normalize/telegram", json={"text": "a", "source": {"chat_id": 2**63, "message_id": 1}})
 
     assert answer.status_code == 400
@@ -127,7 +127,7 @@ def test_an_id_out_of_range_is_told_with_the_range(client: httpx.Client) -> None
         (PNG, "a", "", 201),
     ],
 )
-def test_the_allow_list_holds_for_the_bytes(
+def test_the_allow_list_applies_to_the_bytes(
     client: httpx.Client, content: bytes, name: str, declared: str, status: int
 ) -> None:
     body, headers = form([("kind", "artifact"), ("content", content, name), ("media_type", declared)])
@@ -135,7 +135,7 @@ def test_the_allow_list_holds_for_the_bytes(
     assert client.post(UPLOADS, content=body, headers=headers).status_code == status
 
 
-def test_a_collection_leaves_an_upload_under_way_and_removes_what_a_killed_hub_left(tmp_path: Path) -> None:
+def test_gc_leaves_an_upload_in_progress_and_removes_what_a_killed_hub_left(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     with running_hub(data_dir=data_dir) as hub, httpx.Client(base_url=hub.url) as client:
         _make_task(client)

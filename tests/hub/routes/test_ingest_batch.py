@@ -61,7 +61,7 @@ def test_a_bad_item_does_not_spoil_the_others_and_the_order_is_kept(
 
 
 @made
-def test_a_batch_that_is_sent_again_inserts_nothing_and_tells_nothing(database_url: str, tmp_path: Path) -> None:
+def test_a_batch_sent_again_inserts_nothing_and_has_no_events(database_url: str, tmp_path: Path) -> None:
     items = [newsletter(f"<{number}>", f"s{number}") for number in range(50)]
     with ingest_hub(database_url, tmp_path) as client:
         first = inserted(client, {"items": items})["results"]
@@ -88,7 +88,7 @@ def test_strict_fails_an_item_and_not_the_batch(database_url: str, tmp_path: Pat
             assert results[2]["error"]["code"] == "conflict"
 
 
-def test_there_are_limits_and_nothing_is_written_beyond_them(
+def test_batches_over_the_limits_are_refused_and_nothing_is_written(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
     settings = IngestSettings(max_batch=3, max_batch_bytes=20_000, max_message_bytes=4096)
@@ -112,7 +112,7 @@ def test_there_are_limits_and_nothing_is_written_beyond_them(
         assert client.post("/normalize/email", content=mail[:4096], headers=headers).status_code == 200
 
 
-def test_no_setting_allows_more_than_one_transaction_takes() -> None:
+def test_no_setting_allows_more_than_one_transaction_can_hold() -> None:
     kind = setting_types("ingest")["max_batch"]
 
     assert isinstance(kind, WholeNumber)
@@ -120,7 +120,7 @@ def test_no_setting_allows_more_than_one_transaction_takes() -> None:
 
 
 @made
-def test_more_than_the_usual_limit_of_a_body_fits_with_and_without_a_key(database_url: str, tmp_path: Path) -> None:
+def test_a_body_over_the_usual_limit_is_accepted_with_and_without_a_key(database_url: str, tmp_path: Path) -> None:
     text = "x" * 900_000
     with ingest_hub(database_url, tmp_path) as client:
         items = [thought(number, text) for number in range(3)]

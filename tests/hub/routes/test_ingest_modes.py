@@ -1,4 +1,4 @@
-"""The two schemas, policies, keys of requests and who may do what, over HTTP, on both databases."""
+"""Both schemas, policies, keyed requests and scopes, over HTTP, on both databases."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def song(title: str) -> dict[str, Any]:
 # Schemas.
 
 
-def test_entries_go_to_the_active_schema_and_neither_knows_the_other(
+def test_entries_go_to_the_active_schema_and_the_schemas_are_separate(
     client: Client, database: Database, database_url: str, tmp_path: Path
 ) -> None:
     first = inserted(client, thought(1))
@@ -85,7 +85,7 @@ def test_entries_go_to_the_active_schema_and_neither_knows_the_other(
         assert inserted(restarted, thought(1))["id"] == first["id"]
 
 
-def test_while_the_mode_is_switched_every_entry_is_where_its_answer_says(client: Client, database: Database) -> None:
+def test_during_mode_switches_every_entry_is_where_its_response_says(client: Client, database: Database) -> None:
     count = 60
 
     async def ask() -> list[Any]:
@@ -100,7 +100,7 @@ def test_while_the_mode_is_switched_every_entry_is_where_its_answer_says(client:
             sent = thought(number) if number % 3 else {"items": [thought(number), thought(number + 1000)]}
             return await asked.post("/db/insert", json=sent, headers=headers)
 
-        # One in each mode at least, whoever is faster in between.
+        # At least one in each mode, whichever is faster in between.
         before = await inserting(count)
         _, *meanwhile = await asyncio.gather(switching(), *(inserting(number) for number in range(count)))
         await asked.put("/test-mode", json={"enabled": True})
@@ -120,7 +120,7 @@ def test_while_the_mode_is_switched_every_entry_is_where_its_answer_says(client:
 # Keys.
 
 
-def test_with_a_key_a_retry_gets_the_first_answer_again(client: Client, database: Database) -> None:
+def test_with_a_key_a_retry_gets_the_first_response(client: Client, database: Database) -> None:
     first, again, unkeyed = insert(client, thought(1), "k"), insert(client, thought(1), "k"), insert(client, thought(1))
 
     assert first.json()["action"] == "inserted"
@@ -129,7 +129,7 @@ def test_with_a_key_a_retry_gets_the_first_answer_again(client: Client, database
     assert len(rows(database, "pkm")) == len(events(client)) == 1
 
 
-def test_the_same_request_in_the_other_mode_is_another_one(client: Client, database: Database) -> None:
+def test_the_same_request_in_the_other_mode_is_another_request(client: Client, database: Database) -> None:
     first = insert(client, thought(1), "k")
     batch = insert(client, {"items": [thought(2)]}, "b")
     policy = client.put("/policies", json=SONGS, headers={"Idempotency-Key": "p"})
@@ -149,7 +149,7 @@ def test_the_same_request_in_the_other_mode_is_another_one(client: Client, datab
     assert insert(client, thought(1), "k").content == first.content
 
 
-def test_a_keyed_request_works_in_the_schema_that_it_was_told_apart_by(client: Client, database: Database) -> None:
+def test_a_keyed_request_runs_in_the_schema_of_its_fingerprint(client: Client, database: Database) -> None:
     """The mode is switched after its schema is known and before its handler runs: the handler keeps to it."""
 
     async def late() -> Any:
@@ -174,8 +174,10 @@ def test_a_keyed_request_works_in_the_schema_that_it_was_told_apart_by(client: C
     assert (len(rows(database, "pkm")), len(rows(database, "pkm_test"))) == (1, 0)
 
 
-def forget_answers(ledger: Path) -> None:
-    """As if their process had died after the commit, before the ledger heard of it, and their claims had run out."""
+def forget_responses(ledger: Path) -> None:
+    """Make it look as if their process had died after the commit, before the ledger was told, and their claims had
+    expired.
+    """
     with closing(sqlite3.connect(ledger)) as database, database:
         database.execute(
             """UPDATE platform_idempotency_keys SET status = 'in_progress', completed_at = NULL, lease_until = created_at,
@@ -183,7 +185,7 @@ def forget_answers(ledger: Path) -> None:
         )
 
 
-def test_a_retry_whose_first_answer_was_lost_is_answered_as_the_first_run_was(
+def test_a_retry_whose_first_response_was_lost_gets_the_results_of_the_first_run(
     client: Client, database: Database, tmp_path: Path
 ) -> None:
     """Entries are shown as they are by then: of two versions in one batch, both answers have the later one."""
@@ -192,7 +194,7 @@ def test_a_retry_whose_first_answer_was_lost_is_answered_as_the_first_run_was(
     sent: list[Any] = [thought(1), PLAIN, {"items": items}]
     first = [insert(client, one, f"key-{number}").json() for number, one in enumerate(sent)]
     count = len(rows(database, "pkm")), len(events(client))
-    forget_answers(tmp_path / "keys.db")
+    forget_responses(tmp_path / "keys.db")
     answers = [insert(client, one, f"key-{number}") for number, one in enumerate(sent)]
 
     assert ["idempotent-replayed" in answer.headers for answer in answers] == [False] * 3
@@ -209,7 +211,7 @@ def keys(client: Client, schema: str) -> list[str]:
     return [one["policy_key"] for one in client.get("/policies", params={"schema": schema}).json()["policies"]]
 
 
-def test_both_schemas_have_the_same_policies_to_begin_with(client: Client) -> None:
+def test_both_schemas_start_with_the_same_policies(client: Client) -> None:
     names = ("source", "content_type", "conflict_action", "secondary_role", "enabled")
     for schema in SCHEMAS:
         answered = client.get("/policies", params={"schema": schema}).json()
@@ -220,7 +222,7 @@ def test_both_schemas_have_the_same_policies_to_begin_with(client: Client) -> No
     assert client.get("/policies").json()["schema"] == "pkm"
 
 
-def test_a_policy_is_made_and_changed_in_the_active_schema_alone(client: Client) -> None:
+def test_a_policy_is_created_and_changed_only_in_the_active_schema(client: Client) -> None:
     made = client.put("/policies", json=SONGS)
     first, second = inserted(client, song("one")), inserted(client, song("two"))
     client.put("/policies", json={**SONGS, "update_fields": []})
@@ -238,7 +240,7 @@ def test_a_policy_is_made_and_changed_in_the_active_schema_alone(client: Client)
     assert ("songs_v1" in keys(client, "pkm"), "songs_v1" in keys(client, "pkm_test")) == (True, False)
 
 
-def test_a_field_that_is_left_out_stays_as_it_is(client: Client) -> None:
+def test_an_omitted_field_is_unchanged(client: Client) -> None:
     seeded = client.get("/policies").json()["policies"][0]
     plain = ("policy_key", "source", "content_type", "conflict_action", "update_fields", "enabled")
 
@@ -249,7 +251,7 @@ def test_a_field_that_is_left_out_stays_as_it_is(client: Client) -> None:
     assert (one["action"], other["action"], one["id"] != other["id"]) == ("inserted", "inserted", True)
 
 
-def test_null_is_not_the_same_as_left_out(client: Client) -> None:
+def test_null_differs_from_omitted(client: Client) -> None:
     client.put("/policies", json={**SONGS, "enabled": False})
     short = {name: value for name, value in SONGS.items() if name != "update_fields"}
 
@@ -274,14 +276,14 @@ WRONG: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("field", WRONG)
-def test_a_policy_that_cannot_be_is_refused(client: Client, field: str) -> None:
+def test_an_invalid_policy_is_refused(client: Client, field: str) -> None:
     answered = problem(client.put("/policies", json={**SONGS, **WRONG[field]}), 400)
 
     assert answered["errors"][0]["field"] == field
     assert keys(client, "pkm") == list(SEEDED)
 
 
-def test_other_mistakes_are_told(client: Client) -> None:
+def test_other_invalid_requests_are_refused(client: Client) -> None:
     inserted(client, thought(1))
     seeded = client.get("/policies").json()["policies"][0]
     other = {name: seeded[name] for name in seeded if name != "policy_id"}
@@ -293,10 +295,10 @@ def test_other_mistakes_are_told(client: Client) -> None:
     problem(client.get("/db/insert"), 405)
 
 
-# Who may.
+# Scopes.
 
 
-def test_what_each_scope_allows(database: Database, database_url: str, tmp_path: Path) -> None:
+def test_each_scope_allows_these_requests(database: Database, database_url: str, tmp_path: Path) -> None:
     allowed = {
         ("POST", "/normalize/telegram", "write"): THOUGHT,
         ("POST", "/normalize/email", "write"): LETTER,

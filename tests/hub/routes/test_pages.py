@@ -1,4 +1,4 @@
-"""What is asked about the hub itself."""
+"""Pages about the hub itself."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def client(tmp_path: Path) -> Iterator[Client]:
         yield client
 
 
-def test_a_hub_says_that_it_lives_and_that_its_stores_answer(client: Client) -> None:
+def test_a_hub_says_that_it_is_alive_and_that_its_stores_are_ready(client: Client) -> None:
     assert client.get("/healthz").json() == {"status": "ok"}
     assert client.get("/readyz").json() == {"status": "ok", "checks": {"database": "ok", "ledger": "ok", "blobs": "ok"}}
 
 
-def test_a_hub_whose_stores_are_gone_lives_and_is_not_ready(tmp_path: Path) -> None:
+def test_a_hub_whose_stores_are_gone_is_alive_and_not_ready(tmp_path: Path) -> None:
     with PostgresServer() as server:
         config = migrated(Config(HubSettings(data_dir=str(tmp_path), database=server.create_database())))
         with in_process_hub(config) as client:
@@ -67,7 +67,7 @@ def test_a_hub_whose_blob_folder_is_gone_is_not_ready_until_it_is_back(client: C
     assert gone.json()["checks"] == {"database": "ok", "ledger": "ok", "blobs": "store-unavailable"}
 
 
-def test_a_look_at_the_blobs_that_never_ends_keeps_neither_answers_nor_threads(
+def test_a_hanging_check_of_the_blobs_blocks_neither_responses_nor_threads(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
@@ -86,7 +86,7 @@ def test_a_look_at_the_blobs_that_never_ends_keeps_neither_answers_nor_threads(
     assert len(looks) == 1
 
 
-def test_the_rules_for_agents_and_the_pages_for_people_are_served(client: Client) -> None:
+def test_the_skill_file_and_the_pages_are_served(client: Client) -> None:
     skill = client.get("/skill.md")
 
     assert skill.headers["content-type"].startswith("text/markdown")
@@ -100,7 +100,7 @@ def test_no_page_loads_anything_from_elsewhere(client: Client) -> None:
         assert "://" not in client.get(path).text
 
 
-def test_the_document_shows_every_route_and_no_answer_that_is_never_sent(client: Client) -> None:
+def test_the_document_shows_every_route_and_only_responses_that_are_sent(client: Client) -> None:
     document = client.get("/openapi.json").json()
 
     assert {
@@ -131,7 +131,7 @@ def test_the_document_shows_every_route_and_no_answer_that_is_never_sent(client:
     assert "Idempotency-Key" in {parameter["name"] for parameter in post["parameters"]}
 
 
-def test_the_reference_has_every_endpoint_with_its_scope_and_no_others(client: Client) -> None:
+def test_the_reference_has_exactly_these_endpoints_with_their_scopes(client: Client) -> None:
     document = client.get("/openapi.json").json()
     scopes = {
         f"{method.upper()} {path}": [*{scope: 1 for one in operation["security"] for scope in one.get("token", ())}]
@@ -144,7 +144,7 @@ def test_the_reference_has_every_endpoint_with_its_scope_and_no_others(client: C
     assert {row: re.findall(r"`(\w+)`", scope) for row, scope in rows} == scopes
 
 
-def test_switched_off_the_key_is_not_looked_at(tmp_path: Path) -> None:
+def test_without_the_middleware_the_key_is_ignored(tmp_path: Path) -> None:
     config = Config(HubSettings(data_dir=str(tmp_path)), IdempotencySettings(enabled=False))
     with in_process_hub(migrated(config)) as client:
         made = [client.post("/api/v1/topics", json={"title": "T"}, headers={"Idempotency-Key": "k"}) for _ in "ab"]
@@ -152,14 +152,14 @@ def test_switched_off_the_key_is_not_looked_at(tmp_path: Path) -> None:
     assert made[0].json()["topic"] != made[1].json()["topic"]
 
 
-def test_an_address_with_a_slash_too_many_is_none_and_redirects_nobody(client: Client) -> None:
+def test_a_path_with_an_extra_slash_is_not_found_and_not_redirected(client: Client) -> None:
     # A client that followed would send the same key with another address, and be refused for that.
     answer = client.post("/api/v1/topics/", json={"title": "T"}, headers={"Idempotency-Key": "k"})
 
     assert (answer.status_code, answer.json()["code"]) == (404, "notFound")
 
 
-def test_a_job_that_the_database_refuses_runs_again_and_does_not_spoil_the_stop(
+def test_a_job_that_the_database_refuses_runs_again_and_does_not_break_the_stop(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = Config(HubSettings(data_dir=str(tmp_path)), events=EventsSettings(keep_days=1e-9, retention_interval=0.1))
@@ -181,7 +181,7 @@ def test_a_job_that_the_database_refuses_runs_again_and_does_not_spoil_the_stop(
             until(lambda: not client.get("/api/v1/events").json()["events"], "the job is not run again")
 
 
-def test_old_events_are_deleted_by_themselves(tmp_path: Path) -> None:
+def test_old_events_are_deleted_automatically(tmp_path: Path) -> None:
     config = Config(HubSettings(data_dir=str(tmp_path)), events=EventsSettings(keep_days=1e-9, retention_interval=1.0))
     with in_process_hub(migrated(config)) as client:
         client.post("/api/v1/topics", json={"title": "T"})
@@ -196,7 +196,7 @@ def test_old_events_are_deleted_by_themselves(tmp_path: Path) -> None:
     assert page["next_after"] == 1
 
 
-def test_head_is_answered_wherever_get_is_without_a_body(client: Client) -> None:
+def test_head_works_wherever_get_does_without_a_body(client: Client) -> None:
     for path in ("/healthz", "/readyz", "/", "/api/v1/topics", "/api/v1/events"):
         answer = client.request("HEAD", path)
 
@@ -205,14 +205,14 @@ def test_head_is_answered_wherever_get_is_without_a_body(client: Client) -> None
     assert client.request("HEAD", "/nowhere").status_code == 404
 
 
-def test_a_wrong_method_is_told_all_that_there_are(client: Client) -> None:
+def test_a_wrong_method_gets_the_allowed_ones(client: Client) -> None:
     answer = client.request("DELETE", "/api/v1/topics/top_1/attachments")
 
     assert answer.status_code == 405
     assert answer.headers["allow"] == "GET, HEAD, POST, PUT"
 
 
-def test_what_cannot_be_read_is_told_with_errors(client: Client) -> None:
+def test_an_unreadable_request_gets_errors(client: Client) -> None:
     answer = client.post("/api/v1/topics", content=b"{", headers={"Content-Type": "application/json"})
 
     assert answer.status_code == 400

@@ -1,4 +1,4 @@
-"""Tasks and attachments as they are asked for over HTTP, with SQLite and a folder, and with PostgreSQL and S3."""
+"""Tasks and attachments over HTTP, with SQLite and a folder, and with PostgreSQL and S3."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def events(client: Client) -> list[tuple[str, str]]:
     return [(event["name"], event["entity_id"]) for event in found]
 
 
-def test_a_task_is_made_looked_at_listed_and_deleted(client: Client) -> None:
+def test_a_task_is_created_read_listed_and_deleted(client: Client) -> None:
     made = client.post("/v1/tasks", json={"title": "Zwei", "spec_id": "docs/a.md"})
     task = made.json()
 
@@ -49,7 +49,7 @@ def test_a_task_is_made_looked_at_listed_and_deleted(client: Client) -> None:
     assert problem(client.get(f"/v1/tasks/{task['id']}"), 404)["code"] == "notFound"
 
 
-def test_a_list_of_tasks_goes_on_where_its_page_ended(client: Client) -> None:
+def test_a_list_of_tasks_continues_where_its_page_ended(client: Client) -> None:
     for number in range(4):
         assert client.post("/v1/tasks", json={"id": f"n{number}", "title": "N"}).status_code == 201
     first = client.get("/v1/tasks?limit=2").json()
@@ -62,7 +62,7 @@ def test_a_list_of_tasks_goes_on_where_its_page_ended(client: Client) -> None:
     assert problem(client.get("/v1/tasks?after=n3"), 400)["errors"][0]["field"] == "after"
 
 
-def test_what_cannot_be_a_task_is_refused(client: Client) -> None:
+def test_an_invalid_task_is_refused(client: Client) -> None:
     assert problem(client.post("/v1/tasks", json={"id": "t1", "title": "x"}), 409)["code"] == "conflict"
     for sent in ({}, {"title": " "}, {"title": 1}, {"title": "x", "id": "a/b"}, {"title": "x", "colour": "red"}):
         assert problem(client.post("/v1/tasks", json=sent), 400)["errors"]
@@ -70,7 +70,7 @@ def test_what_cannot_be_a_task_is_refused(client: Client) -> None:
         assert problem(client.get(f"/v1/tasks?limit={limit}"), 400)["errors"]
 
 
-def test_nothing_is_found_where_there_is_nothing(client: Client) -> None:
+def test_an_unknown_id_is_not_found(client: Client) -> None:
     link = {"kind": "spec", "repo_path": "a"}
     for method, path, body in (
         ("GET", "/v1/tasks/none", None),
@@ -112,7 +112,7 @@ def test_attachments_of_both_kinds_are_listed_shown_labelled_and_deleted(client:
     assert events(client) == [(added, file["id"]), (added, shown["id"]), (removed, file["id"]), (removed, shown["id"])]
 
 
-def test_so_many_attachments_are_listed_as_may_be_asked_for(client: Client) -> None:
+def test_an_invalid_limit_for_attachments_is_refused(client: Client) -> None:
     for limit in ("0", "501", "x"):
         assert problem(client.get(f"{UPLOADS}?limit={limit}"), 400)["errors"][0]["field"] == "limit"
     assert problem(client.get("/v1/tasks/none/attachments?limit=1"), 404)["code"] == "notFound"
@@ -132,7 +132,7 @@ def test_a_blank_label_is_refused_however_it_is_sent(client: Client, blank: str)
     assert client.get(UPLOADS).json()["attachments"] == [made]
 
 
-def test_a_deleted_task_tells_of_each_attachment(client: Client) -> None:
+def test_deleting_a_task_has_an_event_for_each_attachment(client: Client) -> None:
     made = {attach(client, b"%d" % number)["id"] for number in range(3)}
     client.request("DELETE", "/v1/tasks/t1")
 
@@ -140,7 +140,7 @@ def test_a_deleted_task_tells_of_each_attachment(client: Client) -> None:
     assert problem(client.get(UPLOADS), 404)
 
 
-def test_a_link_that_cannot_be_is_refused(client: Client) -> None:
+def test_an_invalid_link_is_refused(client: Client) -> None:
     for sent in (
         {"kind": "spec"},
         {"repo_path": "a"},
@@ -175,8 +175,10 @@ def test_a_keyed_request_is_replayed_for_tasks_links_and_uploads(client: Client)
     assert len(client.get("/v1/tasks").json()["tasks"]) == 3
 
 
-def forget_answers(ledger: Path) -> None:
-    """As if their process had died after the commit, before the ledger heard of it, and their claims had run out."""
+def forget_responses(ledger: Path) -> None:
+    """Make it look as if their process had died after the commit, before the ledger was told, and their claims had
+    expired.
+    """
     with closing(sqlite3.connect(ledger)) as database, database:
         database.execute(
             """UPDATE platform_idempotency_keys SET status = 'in_progress', completed_at = NULL, lease_until = created_at,
@@ -184,7 +186,7 @@ def forget_answers(ledger: Path) -> None:
         )
 
 
-def test_a_retry_whose_first_answer_was_lost_finds_what_was_made(client: Client, tmp_path: Path) -> None:
+def test_a_retry_whose_first_response_was_lost_finds_what_was_created(client: Client, tmp_path: Path) -> None:
     asked: list[Callable[[], httpx.Response]] = [
         lambda: client.post("/v1/tasks", json={"title": "x"}, headers={"Idempotency-Key": "task"}),
         lambda: client.post(
@@ -193,7 +195,7 @@ def test_a_retry_whose_first_answer_was_lost_finds_what_was_made(client: Client,
         lambda: upload(client, ("kind", "spec"), ("content", b"1", "a"), headers={"Idempotency-Key": "file"}),
     ]
     first = [ask() for ask in asked]
-    forget_answers(tmp_path / "keys.db")
+    forget_responses(tmp_path / "keys.db")
     again = [ask() for ask in asked]
 
     assert [(one.status_code, one.json()) for one in again] == [(201, one.json()) for one in first]
@@ -203,7 +205,7 @@ def test_a_retry_whose_first_answer_was_lost_finds_what_was_made(client: Client,
     assert len(events(client)) == 2
 
 
-def test_damage_is_told_put_aside_and_repaired(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_damage_is_reported_quarantined_and_repaired(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     with tasks_hub("sqlite-folder", request, tmp_path) as client:
         made = attach(client, b"what was sent")
         file = tmp_path / "blobs/sha256" / made["sha256"][:2] / made["sha256"][2:4] / made["sha256"]
@@ -220,7 +222,7 @@ def test_damage_is_told_put_aside_and_repaired(request: pytest.FixtureRequest, t
         assert client.get(f"/v1/attachments/{made['id']}/content").content == b"what was sent"
 
 
-def test_the_collection_only_counts_unless_it_is_confirmed(client: Client) -> None:
+def test_gc_only_counts_unless_it_is_confirmed(client: Client) -> None:
     made = attach(client, b"12345")
     client.request("DELETE", f"/v1/attachments/{made['id']}")
 
@@ -238,7 +240,7 @@ def test_the_collection_only_counts_unless_it_is_confirmed(client: Client) -> No
         assert problem(client.post(GC, json=sent), 400)["errors"], sent
 
 
-def test_the_check_and_the_backfill_answer(client: Client) -> None:
+def test_fsck_and_the_backfill_respond(client: Client) -> None:
     attach(client, b"1")
     client.post("/v1/tasks", json={"id": "t2", "title": "x", "spec_id": "docs/a.md"})
 
@@ -250,7 +252,7 @@ def test_the_check_and_the_backfill_answer(client: Client) -> None:
     assert (spec["kind"], spec["repo_path"], spec["title"]) == ("spec", "docs/a.md", "docs/a.md")
 
 
-def test_admin_needs_its_scope_and_reading_is_not_writing(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_admin_needs_its_scope_and_read_does_not_allow_writes(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     with tasks_hub("sqlite-folder", request, tmp_path) as client:
         database = open_database(f"sqlite:///{tmp_path}/hub.db")
         with database.write() as tx:
@@ -278,12 +280,12 @@ def test_admin_needs_its_scope_and_reading_is_not_writing(request: pytest.Fixtur
         assert problem(upload(client, *wrong, on, headers=sent["write"]), 400)
 
 
-def test_an_address_with_a_nul_in_it_leads_nowhere(client: Client) -> None:
+def test_a_path_with_a_nul_is_not_found(client: Client) -> None:
     for path in ("/v1/tasks/a%00b", "/v1/attachments/a%00b", "/v1/attachments/a%00b/content"):
         assert client.get(path).status_code in {400, 404}
 
 
-def test_the_document_tells_of_uploads(client: Client) -> None:
+def test_the_document_describes_uploads(client: Client) -> None:
     document = client.get("/openapi.json").json()
     body = document["paths"]["/v1/tasks/{task_id}/attachments"]["post"]["requestBody"]
 

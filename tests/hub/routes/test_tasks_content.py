@@ -1,4 +1,4 @@
-"""Downloads: every byte that was sent, the part that was asked for, and headers that a browser may trust."""
+"""Downloads: complete content, ranges, and headers that are safe for a browser."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def content_of(shown: dict[str, str]) -> str:
     return f"/v1/attachments/{shown['id']}/content"
 
 
-def test_everything_comes_back_and_says_what_it_is(client: Client) -> None:
+def test_content_comes_back_with_its_headers(client: Client) -> None:
     made = attach(client, CONTENT, name="a b.bin")
     answer = client.get(content_of(made))
 
@@ -56,7 +56,7 @@ def test_everything_comes_back_and_says_what_it_is(client: Client) -> None:
     assert answer.headers["cache-control"] == "private, no-cache"
 
 
-def test_a_part_is_the_part_byte_for_byte(client: Client) -> None:
+def test_a_range_is_served_byte_for_byte(client: Client) -> None:
     path, size = content_of(attach(client, CONTENT)), len(CONTENT)
     chance = random.Random(7)
     asked = [(0, 0), (0, size - 1), (size - 1, size - 1), (262_143, 262_144), (1, size + 500)]
@@ -72,7 +72,7 @@ def test_a_part_is_the_part_byte_for_byte(client: Client) -> None:
     assert client.get(path, headers={"Range": f"bytes={size - 5}-"}).content == CONTENT[-5:]
 
 
-def test_a_part_that_is_not_there_is_told_and_nonsense_gets_everything(client: Client) -> None:
+def test_an_unsatisfiable_range_is_416_and_an_invalid_one_gets_everything(client: Client) -> None:
     path, size = content_of(attach(client, b"0123456789")), 10
     for wrong in (f"bytes={size}-", "bytes=-0", "bytes=99-100"):
         answer = client.get(path, headers={"Range": wrong})
@@ -85,7 +85,7 @@ def test_a_part_that_is_not_there_is_told_and_nonsense_gets_everything(client: C
     assert (empty.status_code, empty.content, empty.headers["content-length"]) == (200, b"", "0")
 
 
-def test_what_the_client_has_already_is_not_sent_again(client: Client) -> None:
+def test_content_that_the_client_already_has_is_not_sent_again(client: Client) -> None:
     path = content_of(attach(client, b"0123456789"))
     etag = client.get(path).headers["etag"]
     for sent in (etag, f'"x", {etag}', f"W/{etag}", "*"):
@@ -100,7 +100,7 @@ def test_what_the_client_has_already_is_not_sent_again(client: Client) -> None:
     assert (other.status_code, other.content) == (weak.status_code, weak.content) == (200, b"0123456789")
 
 
-def test_head_says_what_get_would_and_sends_nothing(client: Client) -> None:
+def test_head_has_the_headers_of_get_and_no_body(client: Client) -> None:
     path = content_of(attach(client, b"0123456789"))
     for headers in ({}, {"Range": "bytes=2-3"}, {"If-None-Match": "*"}, {"Range": "bytes=10-"}):
         get, head = client.get(path, headers=headers), client.request("HEAD", path, headers=headers)
@@ -123,7 +123,7 @@ SHOWN = [
 ]
 
 
-def test_only_what_cannot_act_is_shown_in_place(here: Client) -> None:
+def test_only_passive_content_is_shown_inline(here: Client) -> None:
     for content, name, media_type, inline in SHOWN:
         made = attach(here, content, name=name)
         answer = here.get(content_of(made))
@@ -149,7 +149,7 @@ NAMES = {
 }
 
 
-def test_a_name_is_only_a_name_and_comes_back_as_it_was(here: Client) -> None:
+def test_a_file_name_is_never_interpreted_and_comes_back_unchanged(here: Client) -> None:
     for sent, kept in NAMES.items():
         made = attach(here, b"1", name=sent)
         disposition = here.get(content_of(made)).headers["content-disposition"]
@@ -162,7 +162,7 @@ def test_a_name_is_only_a_name_and_comes_back_as_it_was(here: Client) -> None:
             assert disposition.endswith(f'filename="{kept}"')
 
 
-def test_what_has_expired_is_listed_and_not_sent(client: Client) -> None:
+def test_expired_content_is_listed_and_not_sent(client: Client) -> None:
     far = attach(client, b"1", ("expires_at", "2999-01-01T00:00:00+01:00"))
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=0.2)
     made = attach(client, b"2", ("expires_at", soon.isoformat()))
@@ -183,7 +183,7 @@ def test_what_has_expired_is_listed_and_not_sent(client: Client) -> None:
     assert client.get(UPLOADS).json()["attachments"] == [far]
 
 
-def test_bytes_that_are_gone_or_elsewhere_are_told(here: Client, tmp_path: Path) -> None:
+def test_missing_bytes_and_bytes_in_another_store_are_reported(here: Client, tmp_path: Path) -> None:
     gone, elsewhere = attach(here, b"gone"), attach(here, b"elsewhere")
     file = tmp_path / "blobs/sha256" / gone["sha256"][:2] / gone["sha256"][2:4] / gone["sha256"]
     file.unlink()

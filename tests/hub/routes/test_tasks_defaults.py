@@ -1,4 +1,4 @@
-"""What is left out, said as nothing, or said where it does not count, when asking about tasks."""
+"""Omitted, null and ignored fields in requests about tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
         yield client
 
 
-def test_admin_work_needs_no_body(here: Client, tmp_path: Path) -> None:
+def test_admin_requests_need_no_body(here: Client, tmp_path: Path) -> None:
     made = attach(here, b"what was sent")
     file = tmp_path / "blobs/sha256" / made["sha256"][:2] / made["sha256"][2:4] / made["sha256"]
     file.chmod(0o600)
@@ -46,7 +46,7 @@ def test_null_counts_as_absent_for_every_field_of_a_link(here: Client) -> None:
     assert "meta" not in answer.json()
 
 
-def test_what_is_found_out_here_cannot_be_said_by_the_client(here: Client) -> None:
+def test_computed_fields_cannot_be_set_by_the_client(here: Client) -> None:
     meta = '{"sniffed_media_type": "image/png", "archive": {"entries": 1}, "mine": 1}'
 
     made = attach(here, b"plain text", ("meta", meta), name="a.txt")
@@ -55,7 +55,7 @@ def test_what_is_found_out_here_cannot_be_said_by_the_client(here: Client) -> No
 
 
 @pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "k"}], ids=["no key", "key"])
-def test_a_digest_of_the_file_is_as_good_as_one_of_the_whole_form(here: Client, key: dict[str, str]) -> None:
+def test_a_digest_of_the_file_is_accepted_like_one_of_the_whole_form(here: Client, key: dict[str, str]) -> None:
     def digest(data: bytes) -> dict[str, str]:
         return {"Repr-Digest": f"sha-256=:{base64.b64encode(hashlib.sha256(data).digest()).decode()}:"}
 
@@ -69,7 +69,7 @@ def test_a_digest_of_the_file_is_as_good_as_one_of_the_whole_form(here: Client, 
     assert [answer.status_code for answer in (of_file, of_form, wrong)] == [201, 201, 400]
 
 
-def test_uploads_that_wait_for_the_blob_folder_keep_nobody_else_waiting(tmp_path: Path) -> None:
+def test_uploads_that_wait_for_the_blob_folder_do_not_delay_other_requests(tmp_path: Path) -> None:
     with running_hub(data_dir=tmp_path / "data") as hub:
         ask = Caller(hub.port)
         assert ask.post("/v1/tasks", {"id": "t1", "title": "T"}).status == 201

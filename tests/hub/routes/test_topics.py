@@ -1,4 +1,4 @@
-"""Topics, messages and attachments as they are asked for over HTTP, on both databases."""
+"""Topics, messages and attachments over HTTP, on both databases."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CITATION: dict[str, Any] = {
 }
 
 
-def test_a_topic_is_made_listed_and_found(client: Client) -> None:
+def test_a_topic_is_created_listed_and_found(client: Client) -> None:
     first = client.post("/api/v1/topics", json={"title": "One"}).json()
     second = client.post("/api/v1/topics", json={"title": "Zwei ä"}).json()
 
@@ -62,7 +62,7 @@ def test_messages_are_posted_and_listed(client: Client, topic_id: str) -> None:
     assert client.get(path).json()["messages"] == [posted[1]["message"], posted[0]["message"]]
 
 
-def test_a_new_attachment_is_201_with_an_event_and_a_second_is_200_without(client: Client, topic_id: str) -> None:
+def test_a_new_attachment_is_201_with_an_event_and_a_duplicate_is_200_without(client: Client, topic_id: str) -> None:
     first = client.post(attachments(topic_id), json=CITATION)
     again = client.post(attachments(topic_id), json=CITATION)
     other = client.post(attachments(topic_id), json={**CITATION, "value_json": {"url": "https://example.com"}})
@@ -78,7 +78,7 @@ def test_a_new_attachment_is_201_with_an_event_and_a_second_is_200_without(clien
     assert client.get("/api/v1/events").json()["next_after"] == 2
 
 
-def test_with_a_key_a_retry_is_the_first_answer_as_it_was(client: Client, topic_id: str) -> None:
+def test_with_a_key_a_retry_gets_the_first_response_unchanged(client: Client, topic_id: str) -> None:
     headers = {"Idempotency-Key": "k"}
     first = client.post(attachments(topic_id), json=CITATION, headers=headers)
     again = client.post(attachments(topic_id), json=CITATION, headers=headers)
@@ -91,7 +91,7 @@ def test_with_a_key_a_retry_is_the_first_answer_as_it_was(client: Client, topic_
     assert reused.json()["detail"] == "Idempotency key already used with different request"
 
 
-def test_null_counts_as_absent_and_both_keys_without_text_are_one(client: Client, topic_id: str) -> None:
+def test_null_counts_as_absent_and_a_null_key_equals_an_empty_key(client: Client, topic_id: str) -> None:
     plain = client.post(attachments(topic_id), json={"kind": "note", "value_json": {"a": 1, "b": 2}})
     same = client.post(
         attachments(topic_id),
@@ -160,7 +160,7 @@ WRONG: dict[str, tuple[str, str, Any, int]] = {
 }
 
 
-def test_what_cannot_be_done_is_a_problem_and_nothing_is_written(client: Client, topic_id: str) -> None:
+def test_an_impossible_request_is_a_problem_and_nothing_is_written(client: Client, topic_id: str) -> None:
     for name, (method, path, body, status) in WRONG.items():
         where = path if path.startswith("/") else f"/api/v1/topics/{topic_id}/{path}"
 

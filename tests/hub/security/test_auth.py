@@ -1,4 +1,4 @@
-"""Who may ask for what: the rules as values, and the door with real tokens on both databases."""
+"""Access rules as values, and the middleware with real tokens on both databases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hub.asgi_client import LOCAL_CLIENT, REMOTE_CLIENT, AsgiResponse, Headers, ask, bearer, request, websocket
+from tests.hub.asgi_client import (
+    LOCAL_CLIENT,
+    REMOTE_CLIENT,
+    AsgiResponse,
+    Headers,
+    bearer,
+    request,
+    send_request,
+    websocket,
+)
 
 from onceward.http.asgi_types import Receive, Send
 from onceward.http.problem import Response
@@ -60,11 +69,11 @@ on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
         ("GET", "/v1/administrators", "read"),
     ],
 )
-def test_what_a_request_needs_follows_from_its_method_and_path(method: str, path: str, needed: str) -> None:
+def test_the_required_scope_follows_from_the_method_and_path(method: str, path: str, needed: str) -> None:
     assert scope_needed(method, path) == needed
 
 
-async def who(scope: Any, receive: Receive, send: Send) -> None:
+async def principal_app(scope: Any, receive: Receive, send: Send) -> None:
     """Answers with the principal."""
     if scope["type"] == "websocket":
         await receive()
@@ -74,10 +83,10 @@ async def who(scope: Any, receive: Receive, send: Send) -> None:
         await send_response(send, Response(200, (), principal_of(scope).encode()))
 
 
-def asked(
+def response_to(
     database: Database, method: str, path: str, headers: Headers = (), client: Any = LOCAL_CLIENT
 ) -> AsgiResponse:
-    return ask(AuthMiddleware(who, database), request(method, path, headers, client=client))
+    return send_request(AuthMiddleware(principal_app, database), request(method, path, headers, client=client))
 
 
 def made(database: Database, name: str, *scopes: str) -> str:
@@ -87,29 +96,29 @@ def made(database: Database, name: str, *scopes: str) -> str:
 
 @on_sqlite
 @pytest.mark.parametrize("client", [LOCAL_CLIENT, ("::1", 1), ("127.8.9.1", 1), ("::ffff:127.0.0.1", 1)], ids=str)
-def test_without_tokens_this_machine_may_do_everything_as_local(database: Database, client: Any) -> None:
+def test_without_tokens_the_local_machine_may_do_everything(database: Database, client: Any) -> None:
     for method, path in (("GET", "/api/v1/topics"), ("POST", "/api/v1/topics"), ("POST", "/v1/admin/gc-blobs")):
-        answer = asked(database, method, path, client=client)
+        answer = response_to(database, method, path, client=client)
         assert (answer.status, answer.body) == (200, b"local")
 
 
 @on_sqlite
 @pytest.mark.parametrize("client", [REMOTE_CLIENT, ("::2", 1), ("localhost", 1), ("testclient", 1), None], ids=str)
-def test_without_tokens_nobody_else_may_do_anything(database: Database, client: Any) -> None:
+def test_without_tokens_other_machines_may_do_nothing(database: Database, client: Any) -> None:
     forwarded = ((b"x-forwarded-for", b"127.0.0.1"), (b"forwarded", b"for=127.0.0.1"))
-    answer = asked(database, "GET", "/api/v1/topics", forwarded, client)
+    answer = response_to(database, "GET", "/api/v1/topics", forwarded, client)
 
     assert (answer.status, answer.code) == (401, "unauthorized")
     assert answer.headers["www-authenticate"] == "Bearer"
-    assert asked(database, "GET", "/healthz", client=client).body == b"anonymous"
+    assert response_to(database, "GET", "/healthz", client=client).body == b"anonymous"
 
 
-def test_with_a_token_everybody_needs_one(database: Database) -> None:
+def test_with_a_token_every_caller_needs_one(database: Database) -> None:
     text = made(database, "ci", "read", "write")
 
     for client in (LOCAL_CLIENT, REMOTE_CLIENT):
-        assert asked(database, "GET", "/api/v1/topics", client=client).status == 401
-        answer = asked(database, "POST", "/api/v1/topics", bearer(text), client)
+        assert response_to(database, "GET", "/api/v1/topics", client=client).status == 401
+        answer = response_to(database, "POST", "/api/v1/topics", bearer(text), client)
         assert (answer.status, answer.body) == (200, b"ci")
 
 
@@ -120,16 +129,17 @@ def test_a_scope_allows_itself_and_nothing_else(database: Database, scope: str) 
     requests = {"read": ("GET", "/x"), "write": ("POST", "/x"), "admin": ("PUT", "/policies")}
 
     for needed, (method, path) in requests.items():
-        answer = asked(database, method, path, bearer(text))
+        answer = response_to(database, method, path, bearer(text))
         assert answer.status == (200 if needed == scope else 403)
         assert needed == scope or (answer.code == "forbidden" and needed in answer.json["detail"])
 
 
 @on_sqlite
-def test_who_may_switch_the_test_mode_may_look_at_it_too(database: Database) -> None:
+def test_the_scope_that_switches_the_test_mode_may_also_read_it(database: Database) -> None:
     statuses = {
         scope: [
-            asked(database, method, "/test-mode", bearer(made(database, scope, scope))).status for method in METHODS
+            response_to(database, method, "/test-mode", bearer(made(database, scope, scope))).status
+            for method in METHODS
         ]
         for scope in tokens.SCOPES
     }
@@ -139,10 +149,10 @@ def test_who_may_switch_the_test_mode_may_look_at_it_too(database: Database) -> 
 
 def test_a_revoked_token_is_refused_from_the_next_request_on(database: Database) -> None:
     text, other = made(database, "ci", "read"), made(database, "other", "read")
-    app = AuthMiddleware(who, database)
+    app = AuthMiddleware(principal_app, database)
 
     def status(of: str) -> int:
-        return ask(app, request("GET", "/x", bearer(of))).status
+        return send_request(app, request("GET", "/x", bearer(of))).status
 
     assert (status(text), status(other)) == (200, 200)
     with database.write() as tx:
@@ -151,11 +161,11 @@ def test_a_revoked_token_is_refused_from_the_next_request_on(database: Database)
     with database.write() as tx:
         tokens.revoke(tx, "other")
     assert (status(text), status(other)) == (401, 401)
-    assert asked(database, "GET", "/x").status == 401, "the last one is gone, and nobody is let in for that"
+    assert response_to(database, "GET", "/x").status == 401, "the last one is gone, and nobody is let in for that"
     with database.write() as tx:
         tokens.open_local(tx)
-    assert asked(database, "GET", "/x").body == b"local"
-    assert asked(database, "GET", "/x", client=REMOTE_CLIENT).status == 401
+    assert response_to(database, "GET", "/x").body == b"local"
+    assert response_to(database, "GET", "/x", client=REMOTE_CLIENT).status == 401
     assert (status(text), status(other)) == (401, 401)
 
 
@@ -174,36 +184,38 @@ def test_a_revoked_token_is_refused_from_the_next_request_on(database: Database)
     ],
     ids=["unknown", "malformed", "empty", "bare", "blank", "basic", "bytes"],
 )
-def test_what_is_no_live_token_is_refused_even_where_none_is_needed(
+def test_an_invalid_token_is_refused_even_where_none_is_needed(
     database: Database, headers: Headers, guarded: bool
 ) -> None:
     if guarded:
         made(database, "ci", "read")
 
-    answer = asked(database, "GET", "/x", headers)
+    answer = response_to(database, "GET", "/x", headers)
 
     assert (answer.status, answer.code) == (401, "unauthorized")
     assert answer.headers["www-authenticate"] == "Bearer"
 
 
 @on_sqlite
-def test_the_word_bearer_is_written_in_any_case_and_stands_once(database: Database) -> None:
+def test_the_word_bearer_may_have_any_case_and_must_occur_once(database: Database) -> None:
     text = made(database, "ci", "read").encode()
 
-    assert asked(database, "GET", "/x", ((b"authorization", b"bEARER  " + text + b" "),)).status == 200
-    assert asked(database, "GET", "/x", ((b"authorization", b"Bearer " + text),) * 2).status == 401
-    assert asked(database, "GET", "/x", ((b"authorization", b"Basic " + text),)).status == 401
-    assert asked(database, "GET", "/x", ((b"authorization", text),)).status == 401
-    assert asked(database, "GET", f"/x?token={text.decode()}&access_token={text.decode()}").status == 401
+    assert response_to(database, "GET", "/x", ((b"authorization", b"bEARER  " + text + b" "),)).status == 200
+    assert response_to(database, "GET", "/x", ((b"authorization", b"Bearer " + text),) * 2).status == 401
+    assert response_to(database, "GET", "/x", ((b"authorization", b"Basic " + text),)).status == 401
+    assert response_to(database, "GET", "/x", ((b"authorization", text),)).status == 401
+    assert response_to(database, "GET", f"/x?token={text.decode()}&access_token={text.decode()}").status == 401
 
 
 # WebSockets.
 
 
 @on_sqlite
-def test_a_page_shows_its_token_as_a_subprotocol_which_is_not_repeated(database: Database) -> None:
+def test_a_page_sends_its_token_as_a_subprotocol_that_is_not_echoed(database: Database) -> None:
     text = made(database, "ci", "read")
-    answer = ask(AuthMiddleware(who, database), websocket("/ws", offered=["onceward", f"onceward.bearer.{text}"]))
+    answer = send_request(
+        AuthMiddleware(principal_app, database), websocket("/ws", offered=["onceward", f"onceward.bearer.{text}"])
+    )
 
     assert answer.messages[0]["subprotocol"] == "onceward"
     assert answer.messages[0]["headers"] == [(b"x-name", b"ci")]
@@ -211,9 +223,9 @@ def test_a_page_shows_its_token_as_a_subprotocol_which_is_not_repeated(database:
 
 
 @on_sqlite
-def test_a_program_shows_its_token_to_a_websocket_as_everywhere(database: Database) -> None:
+def test_a_program_sends_its_websocket_token_in_the_usual_header(database: Database) -> None:
     text = made(database, "ci", "read")
-    answer = ask(AuthMiddleware(who, database), websocket("/ws", bearer(text)))
+    answer = send_request(AuthMiddleware(principal_app, database), websocket("/ws", bearer(text)))
 
     assert answer.types == ["websocket.accept", "websocket.close"]
     assert "subprotocol" not in answer.messages[0]
@@ -235,7 +247,9 @@ def test_a_websocket_without_a_good_token_is_refused_before_it_is_accepted(
         (["onceward", f"onceward.bearer.{write_only}"], 403),
     ]
     for offered, status in refused:
-        answer = ask(AuthMiddleware(who, database), websocket("/ws", offered=offered, extensions=extensions))
+        answer = send_request(
+            AuthMiddleware(principal_app, database), websocket("/ws", offered=offered, extensions=extensions)
+        )
         if extensions:
             assert answer.status == status
             assert answer.code
@@ -247,12 +261,12 @@ def test_a_websocket_without_a_good_token_is_refused_before_it_is_accepted(
 
 
 @pytest.mark.parametrize("url", ["postgresql://postgres@127.0.0.1:9/none", "sqlite:///{folder}/hub.db"])
-def test_a_database_that_is_down_is_503_and_open_pages_work(url: str, tmp_path: Path) -> None:
-    """Nobody listens on that port, and that file has no tables."""
+def test_a_database_that_is_down_is_503_and_public_pages_work(url: str, tmp_path: Path) -> None:
+    """No server listens on that port, and that file has no tables."""
     with closing(open_database(url.format(folder=tmp_path))) as database:
-        answer = asked(database, "GET", "/x", bearer("ow_000000000000_" + "a" * 43))
+        answer = response_to(database, "GET", "/x", bearer("ow_000000000000_" + "a" * 43))
 
         assert (answer.status, answer.code) == (503, "unavailable")
         assert answer.headers["retry-after"] == "5"
-        assert ask(AuthMiddleware(who, database), websocket("/ws")).status == 503
-        assert asked(database, "GET", "/healthz").status == 200
+        assert send_request(AuthMiddleware(principal_app, database), websocket("/ws")).status == 503
+        assert response_to(database, "GET", "/healthz").status == 200

@@ -1,4 +1,4 @@
-"""The door of a hub that runs: real sockets, two workers, and what its log says afterwards."""
+"""Access checks of a running hub: real sockets, two workers, and its log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def refused(url: str, **options: Any) -> tuple[int, str]:
     return response.status_code, json.loads(response.body or b"{}")["code"]
 
 
-def test_everybody_is_judged_by_a_running_hub_and_no_token_is_in_its_log(tmp_path: Path) -> None:
+def test_a_running_hub_checks_every_caller_and_logs_no_token(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with running_hub(data_dir=folder, args=["--workers", "2"]) as hub, httpx.Client(base_url=hub.url) as client:
         url, socket = "/api/v1/topics", f"ws{hub.url.removeprefix('http')}/ws"

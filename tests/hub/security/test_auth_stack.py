@@ -1,4 +1,4 @@
-"""The whole way in, as the hub has it: observed, for this host, by somebody who may, once."""
+"""The whole middleware stack of the hub: log, hosts, access, idempotency."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel
-from tests.hub.asgi_client import HOST, JSON, AsgiResponse, Headers, ask, bearer, request
+from tests.hub.asgi_client import HOST, JSON, AsgiResponse, Headers, bearer, request, send_request
 
 from onceward.http.asgi_types import App
 from onceward.http.middleware.asgi import IdempotencyMiddleware
@@ -37,7 +37,7 @@ class GuardedApp:
     written: list[str]
 
     def post(self, headers: Headers, body: bytes = b'{"title":"a"}', host: Headers = HOST) -> AsgiResponse:
-        return ask(self.app, request("POST", "/notes", (*JSON, *headers), host=host), body)
+        return send_request(self.app, request("POST", "/notes", (*JSON, *headers), host=host), body)
 
     def token(self, name: str, *scopes: str) -> Headers:
         with self.database.write() as tx:
@@ -81,7 +81,7 @@ def test_a_revoked_token_gets_401_and_never_a_replay(app_behind_auth: GuardedApp
 
 
 @on_sqlite
-def test_one_principals_key_is_not_anothers_and_outlives_a_rotation(app_behind_auth: GuardedApp) -> None:
+def test_the_key_of_one_principal_is_not_anothers_and_survives_a_token_rotation(app_behind_auth: GuardedApp) -> None:
     old, new, other = (
         app_behind_auth.token("ci", "write"),
         app_behind_auth.token("ci", "write"),
@@ -115,7 +115,7 @@ def refusals(app_behind_auth: GuardedApp) -> Iterator[tuple[str, int, AsgiRespon
 
 
 @on_sqlite
-def test_whatever_is_refused_is_a_problem_with_an_id_and_nothing_is_written(app_behind_auth: GuardedApp) -> None:
+def test_every_refusal_is_a_problem_with_an_id_and_nothing_is_written(app_behind_auth: GuardedApp) -> None:
     for name, status, answer in refusals(app_behind_auth):
         assert (name, answer.status) == (name, status)
         assert answer.code

@@ -1,11 +1,11 @@
-"""Which hosts the hub answers to, and which pages may ask: decided on headers alone."""
+"""Accepted hosts and origins, decided on headers only."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from tests.hub.asgi_client import AsgiResponse, Headers, ask, request, websocket
+from tests.hub.asgi_client import AsgiResponse, Headers, request, send_request, websocket
 
 from onceward.http.asgi_types import Receive, Send
 from onceward.http.problem import Response
@@ -14,7 +14,7 @@ from onceward.hub.security import hosts
 from onceward.hub.security.hosts import HostsMiddleware
 
 
-async def welcome(scope: Any, receive: Receive, send: Send) -> None:
+async def ok_app(scope: Any, receive: Receive, send: Send) -> None:
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.accept"})
@@ -22,8 +22,10 @@ async def welcome(scope: Any, receive: Receive, send: Send) -> None:
         await send_response(send, Response(200, (), b"welcome"))
 
 
-def asked(method: str = "GET", *headers: tuple[bytes, bytes], scheme: str = "http", **options: Any) -> AsgiResponse:
-    return ask(HostsMiddleware(welcome, **options), request(method, "/x", headers, host=(), scheme=scheme))
+def response_to(
+    method: str = "GET", *headers: tuple[bytes, bytes], scheme: str = "http", **options: Any
+) -> AsgiResponse:
+    return send_request(HostsMiddleware(ok_app, **options), request(method, "/x", headers, host=(), scheme=scheme))
 
 
 def host(text: str) -> tuple[bytes, bytes]:
@@ -39,9 +41,9 @@ def site(text: str) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize(("path", "status"), [("/a\x00b", 400), ("/a?b=%00", 400), ("/a?b=%2500", 200), ("/%00", 200)])
-def test_an_address_with_nul_in_it_is_refused(path: str, status: int) -> None:
+def test_a_path_with_a_nul_is_refused(path: str, status: int) -> None:
     """The server has decoded the path, and not the query."""
-    assert ask(HostsMiddleware(welcome), request("GET", path)).status == status
+    assert send_request(HostsMiddleware(ok_app), request("GET", path)).status == status
 
 
 LOOPBACK = ["localhost", "localhost:8787", "LocalHost.", "127.0.0.1", "127.0.0.1:80", "127.9.9.9:1", "[::1]", "[::1]:9"]
@@ -65,42 +67,47 @@ NO_HOSTS = [
 
 
 @pytest.mark.parametrize("text", [*LOOPBACK, "[::ffff:127.0.0.1]"])
-def test_this_machine_is_always_answered_to(text: str) -> None:
-    assert asked("GET", host(text)).status == 200
+def test_the_local_host_is_always_accepted(text: str) -> None:
+    assert response_to("GET", host(text)).status == 200
 
 
 @pytest.mark.parametrize("text", STRANGE)
-def test_another_host_is_refused_and_told_what_to_set(text: str) -> None:
-    answer = asked("GET", host(text))
+def test_another_host_is_refused_with_the_setting_to_change(text: str) -> None:
+    answer = response_to("GET", host(text))
 
     assert (answer.status, answer.code) == (400, "badRequest")
     assert "auth.allowed_hosts" in answer.json["detail"]
     assert f"names {hosts.host_port_of(text).name!r}" in answer.json["detail"]  # type: ignore[union-attr]
 
 
-def test_a_refused_host_is_shown_what_the_hub_answers_to() -> None:
-    listening = ask(HostsMiddleware(welcome, bound="10.0.0.5"), request("GET", "/", host=(host("example.com"),)))
-    everywhere = ask(HostsMiddleware(welcome, bound="0.0.0.0"), request("GET", "/", host=(host("example.com"),)))  # noqa: S104
+def test_a_refused_host_is_shown_the_accepted_ones() -> None:
+    listening = send_request(
+        HostsMiddleware(ok_app, bound="10.0.0.5"), request("GET", "/", host=(host("example.com"),))
+    )
+    everywhere = send_request(
+        HostsMiddleware(ok_app, bound="0.0.0.0"),  # noqa: S104  # nothing is bound here
+        request("GET", "/", host=(host("example.com"),)),
+    )
 
     assert "the address it listens on" in listening.json["detail"]
     assert "any IP address" in everywhere.json["detail"]
 
 
 @pytest.mark.parametrize("text", NO_HOSTS)
-def test_what_is_no_host_is_refused(text: str) -> None:
-    assert (asked("GET", host(text)).status, asked("GET", host(text)).code) == (400, "badRequest")
+def test_an_invalid_host_is_refused(text: str) -> None:
+    assert (response_to("GET", host(text)).status, response_to("GET", host(text)).code) == (400, "badRequest")
 
 
 def test_no_host_and_two_hosts_are_refused() -> None:
-    assert asked("GET").status == 400
-    assert asked("GET", host("localhost"), host("localhost")).status == 400
-    assert asked("GET", host("localhost"), host("example.com")).status == 400
+    assert response_to("GET").status == 400
+    assert response_to("GET", host("localhost"), host("localhost")).status == 400
+    assert response_to("GET", host("localhost"), host("example.com")).status == 400
 
 
 def test_a_host_of_any_length_is_refused_and_not_remembered() -> None:
     kept = hosts._host_port_of.cache_info().currsize
 
-    assert asked("GET", host("a" * 100_000)).status == 400
+    assert response_to("GET", host("a" * 100_000)).status == 400
     assert hosts._host_port_of.cache_info().currsize == kept
 
 
@@ -127,24 +134,24 @@ def test_a_host_of_any_length_is_refused_and_not_remembered() -> None:
         ("[fd00::5]", "[fd00:0::5]:8787", 200),
     ],
 )
-def test_an_allowed_host_is_answered_to(allowed: str, text: str, status: int) -> None:
-    assert asked("GET", host(text), allowed_hosts=[allowed]).status == status
+def test_an_allowed_host_is_accepted(allowed: str, text: str, status: int) -> None:
+    assert response_to("GET", host(text), allowed_hosts=[allowed]).status == status
 
 
-def test_the_address_that_it_listens_on_is_a_host() -> None:
-    assert asked("GET", host("192.168.0.7:8787"), bound="192.168.0.7").status == 200
-    assert asked("GET", host("[fd00::5]"), bound="fd00::5").status == 200
-    assert asked("GET", host("hub.lan"), bound="hub.lan").status == 200
-    assert asked("GET", host("192.168.0.8"), bound="192.168.0.7").status == 400
+def test_the_address_it_listens_on_is_accepted() -> None:
+    assert response_to("GET", host("192.168.0.7:8787"), bound="192.168.0.7").status == 200
+    assert response_to("GET", host("[fd00::5]"), bound="fd00::5").status == 200
+    assert response_to("GET", host("hub.lan"), bound="hub.lan").status == 200
+    assert response_to("GET", host("192.168.0.8"), bound="192.168.0.7").status == 400
 
 
 @pytest.mark.parametrize("bound", ["0.0.0.0", "::"])  # noqa: S104  # nothing is bound here
-def test_listening_everywhere_takes_addresses_but_no_names(bound: str) -> None:
+def test_listening_on_all_addresses_accepts_addresses_but_no_names(bound: str) -> None:
     """Rebinding needs a name that its owner points somewhere else."""
-    assert asked("GET", host("192.168.0.7:8787"), bound=bound).status == 200
-    assert asked("GET", host("[fd00::5]"), bound=bound).status == 200
-    assert asked("GET", host("rebound.example.com"), bound=bound).status == 400
-    assert asked("GET", host("192.168.0.7"), bound=bound, allowed_hosts=["hub.example.com"]).status == 400
+    assert response_to("GET", host("192.168.0.7:8787"), bound=bound).status == 200
+    assert response_to("GET", host("[fd00::5]"), bound=bound).status == 200
+    assert response_to("GET", host("rebound.example.com"), bound=bound).status == 400
+    assert response_to("GET", host("192.168.0.7"), bound=bound, allowed_hosts=["hub.example.com"]).status == 400
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "MADEUP"])
@@ -171,45 +178,50 @@ def test_listening_everywhere_takes_addresses_but_no_names(bound: str) -> None:
     ],
     ids=str,
 )
-def test_only_the_hubs_own_pages_may_change_something(method: str, headers: Headers, status: int) -> None:
-    answer = asked(method, host("localhost:8787"), *headers)
+def test_only_the_hubs_own_pages_may_make_changes(method: str, headers: Headers, status: int) -> None:
+    answer = response_to(method, host("localhost:8787"), *headers)
 
     assert answer.status == status
     assert status == 200 or (answer.code == "forbidden" and "allowed_origins" in answer.json["detail"])
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-def test_looking_is_free_for_every_page_that_a_browser_lets_look(method: str) -> None:
+def test_any_page_may_send_reads_that_its_browser_allows(method: str) -> None:
     """Without CORS headers no page of another origin gets to see the answer."""
-    answer = asked(method, host("localhost"), origin("http://evil.example.com"), site("cross-site"))
+    answer = response_to(method, host("localhost"), origin("http://evil.example.com"), site("cross-site"))
 
     assert answer.status == 200
     assert "access-control-allow-origin" not in answer.headers
 
 
-def test_ports_that_a_scheme_implies_are_the_same_as_written() -> None:
-    assert asked("POST", host("localhost"), origin("http://localhost:80")).status == 200
-    assert asked("POST", host("localhost:80"), origin("http://localhost")).status == 200
-    assert asked("POST", host("localhost:443"), origin("https://localhost"), scheme="https").status == 200
+def test_implied_and_explicit_ports_are_the_same() -> None:
+    assert response_to("POST", host("localhost"), origin("http://localhost:80")).status == 200
+    assert response_to("POST", host("localhost:80"), origin("http://localhost")).status == 200
+    assert response_to("POST", host("localhost:443"), origin("https://localhost"), scheme="https").status == 200
 
 
 PAGE = "https://app.example.com"
 
 
-def test_a_page_of_an_allowed_origin_may_ask_and_read() -> None:
+def test_a_page_of_an_allowed_origin_may_send_and_read() -> None:
     headers = (host("localhost"), origin(PAGE), site("cross-site"))
-    answer = asked("POST", *headers, allowed_origins=[PAGE])
+    answer = response_to("POST", *headers, allowed_origins=[PAGE])
 
     assert answer.status == 200
     assert answer.headers["access-control-allow-origin"] == PAGE
     assert "Idempotent-Replayed" in answer.headers["access-control-expose-headers"]
-    assert asked("POST", host("localhost"), origin("https://app.example.com:444"), allowed_origins=[PAGE]).status == 403
-    assert asked("POST", host("localhost"), origin("http://app.example.com"), allowed_origins=[PAGE]).status == 403
+    assert (
+        response_to("POST", host("localhost"), origin("https://app.example.com:444"), allowed_origins=[PAGE]).status
+        == 403
+    )
+    assert (
+        response_to("POST", host("localhost"), origin("http://app.example.com"), allowed_origins=[PAGE]).status == 403
+    )
 
 
-def test_a_browsers_question_before_a_request_is_answered_for_allowed_origins() -> None:
+def test_a_cors_preflight_is_accepted_for_allowed_origins() -> None:
     wanted = ((b"access-control-request-method", b"POST"), (b"access-control-request-headers", b"idempotency-key"))
-    answer = asked("OPTIONS", host("localhost"), origin(PAGE), *wanted, allowed_origins=[PAGE])
+    answer = response_to("OPTIONS", host("localhost"), origin(PAGE), *wanted, allowed_origins=[PAGE])
 
     assert answer.status == 200
     assert answer.headers["access-control-allow-origin"] == PAGE
@@ -227,8 +239,8 @@ def test_a_browsers_question_before_a_request_is_answered_for_allowed_origins() 
     ],
     ids=["program", "own page", "allowed page", "other page", "null"],
 )
-def test_a_websocket_is_only_for_pages_that_may_change_something(headers: Headers, accepted: bool) -> None:
-    answer = ask(HostsMiddleware(welcome, allowed_origins=[PAGE]), websocket("/ws", headers))
+def test_a_websocket_is_only_for_pages_that_may_make_changes(headers: Headers, accepted: bool) -> None:
+    answer = send_request(HostsMiddleware(ok_app, allowed_origins=[PAGE]), websocket("/ws", headers))
 
     if accepted:
         assert answer.types == ["websocket.accept"]
@@ -237,6 +249,6 @@ def test_a_websocket_is_only_for_pages_that_may_change_something(headers: Header
 
 
 def test_a_websocket_for_another_host_is_refused() -> None:
-    answer = ask(HostsMiddleware(welcome), websocket("/ws", host=(host("example.com"),)))
+    answer = send_request(HostsMiddleware(ok_app), websocket("/ws", host=(host("example.com"),)))
 
     assert (answer.status, answer.code) == (400, "badRequest")

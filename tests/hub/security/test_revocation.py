@@ -1,4 +1,4 @@
-"""Who follows a stream is judged again and again, whatever goes wrong in between."""
+"""The credentials of open streams are checked repeatedly, whatever fails in between."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Follower:
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_nothing_but_a_refusal_ends_a_stream_and_nothing_ends_the_watch(
+def test_only_a_refusal_ends_a_stream_and_nothing_ends_the_watch(
     status: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     verdicts: list[Principal | Response | Exception] = [LOCAL, problem(503, "away"), ValueError("a bug"), LOCAL]
@@ -55,12 +55,14 @@ def test_nothing_but_a_refusal_ends_a_stream_and_nothing_ends_the_watch(
     async def watched() -> None:
         feed, one = Feed(database, ask_database=False), Follower()
 
-        async def authenticate(_database: object, asked: set[Credentials]) -> dict[Credentials, Principal | Response]:
+        async def authenticate(
+            _database: object, credentials: set[Credentials]
+        ) -> dict[Credentials, Principal | Response]:
             given.append(one.ended.done())
             verdict = verdicts.pop(0) if verdicts else problem(status, "no")
             if isinstance(verdict, Exception):
                 raise verdict
-            return dict.fromkeys(asked, verdict)
+            return dict.fromkeys(credentials, verdict)
 
         monkeypatch.setattr(revocation, "authenticate_all", authenticate)
         monkeypatch.setattr(revocation, "CHECK_SECONDS", 0)

@@ -80,7 +80,7 @@ def ended(one: ClientConnection) -> float:
     return time.monotonic()
 
 
-def test_all_that_is_open_ends_within_two_seconds_of_its_token_and_nothing_of_another(
+def test_all_open_streams_of_a_token_end_within_two_seconds_and_no_others(
     chat_hub: ChatHub, database: Database
 ) -> None:
     gone, other = make(database, "gone"), make(database, "other")
@@ -123,7 +123,7 @@ def test_all_that_is_open_ends_within_two_seconds_of_its_token_and_nothing_of_an
 
 
 def _events_of(chat_hub: ChatHub, headers: dict[str, str], message: str) -> str:
-    """Where the stream of the turn that has this message is."""
+    """Return the path of the stream of the turn with this message."""
     body = {"message": message, "session_key": "a"}
     with httpx.stream(
         "POST", f"{chat_hub.hub.url}/chat/stream", json=body, headers=headers, timeout=SECONDS
@@ -142,7 +142,9 @@ def stored(database: Database, content: str) -> bool:
         )
 
 
-def test_above_its_streams_a_principal_gets_429_and_nothing_is_stored(chat_hub: ChatHub, database: Database) -> None:
+def test_above_the_stream_limit_a_principal_gets_429_and_nothing_is_stored(
+    chat_hub: ChatHub, database: Database
+) -> None:
     many, other = make(database, "many"), make(database, "another")
     url = f"ws{chat_hub.hub.url.removeprefix('http')}/ws"
 

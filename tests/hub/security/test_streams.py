@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy
-from tests.hub.asgi_client import AsgiResponse, Headers, ask, request, websocket
+from tests.hub.asgi_client import AsgiResponse, Headers, request, send_request, websocket
 
 from onceward.http.asgi_types import Receive, Send
 from onceward.http.problem import Response
@@ -23,7 +23,7 @@ STATE = {"principal": LOCAL, "credentials": CREDENTIALS}
 
 
 def dismissed(scope: dict[str, Any], *sent: dict[str, Any], always_waits: bool = False) -> AsgiResponse | None:
-    """What a handler that sends this, and then waits for ever, ends with; None when its credentials have nothing open."""
+    """Return the end of a handler that sends this and then waits forever; None if its credentials have nothing open."""
     streams = OpenStreams(1)
 
     async def handler(_scope: Any, _receive: Receive, send: Send) -> None:
@@ -36,7 +36,7 @@ def dismissed(scope: dict[str, Any], *sent: dict[str, Any], always_waits: bool =
         await asyncio.Event().wait()
 
     try:
-        return ask(StreamsMiddleware(handler, streams, always_waits=always_waits), {**scope, "state": STATE})
+        return send_request(StreamsMiddleware(handler, streams, always_waits=always_waits), {**scope, "state": STATE})
     except LookupError:
         return None
 
@@ -53,7 +53,7 @@ def dismissed(scope: dict[str, Any], *sent: dict[str, Any], always_waits: bool =
         ("GET", "/api/v1/events/stream", ()),
     ],
 )
-def test_a_request_that_has_not_been_answered_gets_401(method: str, path: str, headers: Headers) -> None:
+def test_a_waiting_request_gets_401(method: str, path: str, headers: Headers) -> None:
     response = dismissed(request(method, path, headers))
 
     assert response is not None
@@ -72,7 +72,7 @@ def test_a_request_that_has_not_been_answered_gets_401(method: str, path: str, h
         ("GET", "/turns/t", ()),
     ],
 )
-def test_work_that_waits_for_nobody_is_left_to_its_end(method: str, path: str, headers: Headers) -> None:
+def test_a_request_that_does_not_wait_runs_to_its_end(method: str, path: str, headers: Headers) -> None:
     assert dismissed(request(method, path, headers)) is None
 
 
@@ -81,7 +81,7 @@ def test_with_a_configured_wait_every_request_with_a_key_waits() -> None:
     assert dismissed(request("POST", "/x"), always_waits=True) is None
 
 
-def test_a_stream_that_has_begun_ends_whole() -> None:
+def test_a_stream_that_has_begun_ends_cleanly() -> None:
     head = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]}
     response = dismissed(request("GET", "/turns/t/events"), head)
 
@@ -89,22 +89,22 @@ def test_a_stream_that_has_begun_ends_whole() -> None:
     assert response.messages[1:] == [{"type": "http.response.body", "body": b": unauthorized\n\n", "more_body": False}]
 
 
-def test_a_socket_that_has_not_said_hello_is_closed() -> None:
+def test_a_websocket_before_its_hello_is_closed() -> None:
     response = dismissed(websocket("/ws"), {"type": "websocket.accept"})
 
     assert response is not None
     assert response.messages[-1] == {"type": "websocket.close", "code": 4401, "reason": ""}
 
 
-def test_a_timeout_of_the_handler_is_its_own() -> None:
+def test_a_timeout_inside_the_handler_is_left_to_it() -> None:
     async def handler(_scope: Any, _receive: Receive, _send: Send) -> None:
         raise TimeoutError("mine")
 
     with pytest.raises(TimeoutError, match="mine"):
-        ask(StreamsMiddleware(handler, OpenStreams(1)), request("POST", "/chat/stream", state=STATE))
+        send_request(StreamsMiddleware(handler, OpenStreams(1)), request("POST", "/chat/stream", state=STATE))
 
 
-def test_a_place_is_free_again_however_its_stream_ends() -> None:
+def test_a_slot_is_free_again_however_its_stream_ends() -> None:
     streams = OpenStreams(1)
 
     async def fails(_scope: Any, _receive: Receive, _send: Send) -> None:
@@ -112,13 +112,13 @@ def test_a_place_is_free_again_however_its_stream_ends() -> None:
 
     for _ in range(3):
         with pytest.raises(ValueError, match="a bug"):
-            ask(StreamsMiddleware(fails, streams), request("POST", "/chat/stream", state=STATE))
+            send_request(StreamsMiddleware(fails, streams), request("POST", "/chat/stream", state=STATE))
     assert streams.enter(LOCAL.name)
     assert not streams.enter(LOCAL.name)
-    assert ask(StreamsMiddleware(fails, streams), request("POST", "/chat/stream", state=STATE)).status == 429
+    assert send_request(StreamsMiddleware(fails, streams), request("POST", "/chat/stream", state=STATE)).status == 429
 
 
-def test_many_visitors_are_checked_with_one_statement(database: Database) -> None:
+def test_many_open_streams_are_checked_with_one_statement(database: Database) -> None:
     with database.write() as tx:
         texts = {name: tokens.create(tx, name, ["read"])[1] for name in ("a", "b", "gone")}
         tokens.revoke(tx, "gone")
@@ -140,7 +140,7 @@ def test_many_visitors_are_checked_with_one_statement(database: Database) -> Non
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_while_the_database_does_not_answer_nobody_is_refused(database: Database) -> None:
+def test_while_the_database_is_down_no_stream_is_refused(database: Database) -> None:
     credentials = Credentials(None, is_local=True, needed="read")
     with database.write() as tx:
         tx.exec_driver_sql("ALTER TABLE tokens RENAME TO away")

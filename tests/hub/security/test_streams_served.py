@@ -1,5 +1,5 @@
-"""Connections to a hub that runs: its streams end with the token they were opened with, although nothing is asked on them;
-and what is no request is answered, too.
+"""Streams of a running hub end with the token that opened them, although no request is sent on them; invalid requests
+are answered too.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def ended(one: ClientConnection) -> tuple[str, int | None]:
     return body["code"], one.close_code
 
 
-def test_a_stream_ends_soon_after_its_token_and_no_other_does(hub: tuple[RunningHub, Database]) -> None:
+def test_a_stream_ends_soon_after_its_token_is_revoked_and_no_other_does(hub: tuple[RunningHub, Database]) -> None:
     running, database = hub
     first, first_text = make_token(database, "read")
     second, second_text = make_token(database, "read", "write")
@@ -102,7 +102,7 @@ def test_a_stream_ends_soon_after_its_token_and_no_other_does(hub: tuple[Running
     assert received["event"]["event_id"] == made.json()["event_id"]
 
 
-def test_who_followed_without_a_token_is_ended_when_the_hub_needs_one(hub: tuple[RunningHub, Database]) -> None:
+def test_a_follower_without_a_token_is_ended_when_the_hub_starts_to_need_one(hub: tuple[RunningHub, Database]) -> None:
     running, database = hub
     open_local(database)
     with following(running, None) as local:
@@ -113,7 +113,7 @@ def test_who_followed_without_a_token_is_ended_when_the_hub_needs_one(hub: tuple
     assert ending == ("unauthorized", 4401)
 
 
-def test_a_client_is_told_that_its_token_is_gone(hub: tuple[RunningHub, Database]) -> None:
+def test_a_client_learns_that_its_token_was_revoked(hub: tuple[RunningHub, Database]) -> None:
     running, database = hub
     keeper, _ = make_token(database, "read")
     token, text = make_token(database, "read")
@@ -124,7 +124,7 @@ def test_a_client_is_told_that_its_token_is_gone(hub: tuple[RunningHub, Database
     revoke(database, keeper)
 
 
-def test_a_message_longer_than_a_body_may_be_closes_the_socket_unread(hub: tuple[RunningHub, Database]) -> None:
+def test_a_websocket_message_over_the_body_limit_closes_the_socket_unread(hub: tuple[RunningHub, Database]) -> None:
     open_local(hub[1])
     with following(hub[0], None) as one:
         with contextlib.suppress(ConnectionClosed):  # perhaps before all of it is sent
@@ -132,7 +132,7 @@ def test_a_message_longer_than_a_body_may_be_closes_the_socket_unread(hub: tuple
         with pytest.raises(ConnectionClosed):
             one.recv(SECONDS_MAX)
 
-        # What the hub says of it is lost where the line breaks under what it left unread.
+        # The close message of the hub is lost if the connection breaks with unread data.
         assert one.close_code in (1009, 1006)
 
 
@@ -145,9 +145,7 @@ def test_a_message_longer_than_a_body_may_be_closes_the_socket_unread(hub: tuple
     ],
     ids=["method", "header", "tls"],
 )
-def test_what_is_no_request_is_answered_with_a_problem_and_closed(
-    hub: tuple[RunningHub, Database], sent: bytes
-) -> None:
+def test_an_invalid_request_gets_a_problem_and_is_closed(hub: tuple[RunningHub, Database], sent: bytes) -> None:
     with closing(socket.create_connection(("127.0.0.1", hub[0].port), SECONDS_MAX)) as connection:
         connection.sendall(sent)
         response = http.client.HTTPResponse(connection)

@@ -1,4 +1,4 @@
-"""Tokens: made, found, listed and ended, on both databases."""
+"""Tokens: created, found, listed and revoked, on both databases."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from onceward.hub.db.tables import tokens as table
 from onceward.hub.security import tokens
 
 
-def test_a_token_is_found_by_its_text_and_only_its_digest_is_kept(database: Database) -> None:
+def test_a_token_is_found_by_its_text_and_only_its_digest_is_stored(database: Database) -> None:
     with database.write() as tx:
         made, text = tokens.create(tx, "ci", ["write", "read"])
     with database.read() as tx:
@@ -31,7 +31,7 @@ def test_a_token_is_found_by_its_text_and_only_its_digest_is_kept(database: Data
     assert made.digest not in repr(made)
 
 
-def test_everything_that_is_not_exactly_the_text_is_no_token(database: Database) -> None:
+def test_anything_but_the_exact_text_is_not_a_token(database: Database) -> None:
     with database.write() as tx:
         made, text = tokens.create(tx, "ci", ["read"])
         tokens.create(tx, "other", ["read"])
@@ -57,7 +57,7 @@ def test_everything_that_is_not_exactly_the_text_is_no_token(database: Database)
     assert found == [None] * len(wrong)
 
 
-def test_a_revoked_token_is_gone_at_once_and_stays_listed(database: Database) -> None:
+def test_a_revoked_token_is_invalid_at_once_and_stays_listed(database: Database) -> None:
     with database.write() as tx:
         made, text = tokens.create(tx, "ci", ["read"])
         kept, kept_text = tokens.create(tx, "other", ["read"])
@@ -74,7 +74,7 @@ def test_a_revoked_token_is_gone_at_once_and_stays_listed(database: Database) ->
     assert second == kept
 
 
-def test_two_live_tokens_may_share_a_name_and_end_together(database: Database) -> None:
+def test_two_live_tokens_may_share_a_name_and_are_revoked_together(database: Database) -> None:
     with database.write() as tx:
         _, old = tokens.create(tx, "ci", ["read"])
         new_token, new = tokens.create(tx, "ci", ["read", "write"])
@@ -96,7 +96,7 @@ def test_once_a_token_was_made_the_hub_requires_one_until_it_is_opened_again(dat
         tokens.create(tx, "b", ["read"])
         assert tokens.is_required(tx)
         tokens.revoke(tx, "b")
-        assert tokens.is_required(tx), "it was opened for the time before that token, not for ever"
+        assert tokens.is_required(tx), "it was opened until the next token, not forever"
         assert [token.name for token in tokens.listed(tx)] == ["a", "b"], "an opening is not a token"
 
 
@@ -108,7 +108,7 @@ def test_a_hub_with_a_live_token_is_not_opened(database: Database) -> None:
         assert tokens.is_required(tx)
 
 
-def test_a_token_that_is_made_while_the_hub_is_opened_wins(database: Database) -> None:
+def test_a_token_created_while_the_hub_is_opened_wins(database: Database) -> None:
     """Two transactions of PostgreSQL may not see each other; this is what they leave behind."""
     with database.write() as tx:
         tokens.create(tx, "old", ["read"])
@@ -125,17 +125,17 @@ def test_a_token_that_is_made_while_the_hub_is_opened_wins(database: Database) -
 @pytest.mark.parametrize(
     "name", ["", " ", "a" * 129, "a\n", "\x1b[31m", "\u202eevil", " a", "a ", "local", "Anonymous", "\ud800"], ids=ascii
 )
-def test_a_name_that_cannot_be_read_or_means_somebody_else_is_refused(name: str) -> None:
+def test_an_unreadable_or_reserved_name_is_refused(name: str) -> None:
     with pytest.raises(InvalidInput):
         tokens.check_name(name)
 
 
 @pytest.mark.parametrize("name", ["a", "a" * 128, "Jürgen's laptop", "ci/main", "localhost"])
-def test_other_names_are_as_they_are(name: str) -> None:
+def test_other_names_are_stored_unchanged(name: str) -> None:
     assert tokens.check_name(name) == name
 
 
 @pytest.mark.parametrize("scopes", [[], ["all"], ["read", "Write"], [""], "read"], ids=str)
-def test_what_is_no_scope_is_refused(scopes: list[str]) -> None:
+def test_an_invalid_scope_is_refused(scopes: list[str]) -> None:
     with pytest.raises(InvalidInput):
         tokens.check_scopes(scopes)

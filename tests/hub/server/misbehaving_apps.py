@@ -24,7 +24,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class State:
-    """As much of a hub's state as the server knows: streams that end when they are asked to."""
+    """The part of a hub's state that the server uses: streams that end on request."""
 
     def __init__(self, name: str) -> None:
         self.name = name

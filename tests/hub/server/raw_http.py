@@ -1,4 +1,4 @@
-"""Serving the applications of `misbehaving_apps.py`, asking them, and reading answers that are not over yet."""
+"""A server for the applications of `misbehaving_apps.py`, and a client that reads unfinished responses."""
 
 from __future__ import annotations
 

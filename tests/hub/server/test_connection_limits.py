@@ -23,7 +23,7 @@ HEAD_SECONDS = 0.5
 HEAD_BYTES_MAX = 64 * 1024
 LINES_MAX = 100
 MB = 1024 * 1024
-# What 30 MB of head may cost: the parser's buffers and noise, not the head.
+# Allowed memory for a head of 30 MB: the parser's buffers and noise, not the head.
 GROWTH_BYTES_MAX = 16 * MB
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -63,8 +63,8 @@ def connect(hub: RunningHub) -> socket.socket:
     return socket.create_connection(("127.0.0.1", hub.port), timeout=30)
 
 
-def ask(hub: RunningHub, *pieces: bytes) -> RawResponse:
-    """What comes back for these bytes; a hub that has heard enough may stop listening."""
+def send_request(hub: RunningHub, *pieces: bytes) -> RawResponse:
+    """Send these bytes and return the response; a hub that has read enough may stop reading."""
     with closing(connect(hub)) as connection:
         with contextlib.suppress(OSError):
             for piece in pieces:
@@ -83,7 +83,7 @@ def resident(hub: RunningHub) -> int:
 
 
 def refusals(hub: RunningHub, reason: str) -> float:
-    text = ask(hub, b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").body.decode()
+    text = send_request(hub, b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").body.decode()
     found = re.search(rf'^onceward_refusals_total{{reason="{reason}"}} (\S+)$', text, re.MULTILINE)
     return float(found[1]) if found else 0.0
 
@@ -92,18 +92,18 @@ def refusals(hub: RunningHub, reason: str) -> float:
 
 
 def padded(size: int, start: bytes = GET) -> bytes:
-    """A head of exactly so many bytes."""
+    """Return a head of exactly this many bytes."""
     return start + b"X: ".ljust(size - len(start) - 4, b"x") + b"\r\n\r\n"
 
 
 def lines(count: int, start: bytes = GET) -> bytes:
-    """A head with so many header lines, Host among them."""
+    """Return a head with this many header lines, including Host."""
     return start + b"".join(b"X-%d: 1\r\n" % number for number in range(count - 1)) + b"\r\n"
 
 
 @pytest.mark.parametrize("head", [padded(HEAD_BYTES_MAX), lines(LINES_MAX)], ids=["bytes", "lines"])
-def test_a_head_of_just_the_limit_is_read(hub: RunningHub, head: bytes) -> None:
-    assert ask(hub, head).status == 200
+def test_a_head_at_the_limit_is_read(hub: RunningHub, head: bytes) -> None:
+    assert send_request(hub, head).status == 200
 
 
 UPGRADE = (
@@ -148,8 +148,8 @@ def test_a_head_over_the_limit_gets_431_and_the_connection_is_closed(hub: Runnin
 
 
 @pytest.mark.parametrize("kind", ["one-line", "many-lines", "trailer", "chunk-extension"])
-def test_thirty_megabytes_of_head_cost_no_memory(hub: RunningHub, kind: str) -> None:
-    ask(hub, padded(HEAD_BYTES_MAX + 1))
+def test_a_head_of_thirty_megabytes_costs_no_memory(hub: RunningHub, kind: str) -> None:
+    send_request(hub, padded(HEAD_BYTES_MAX + 1))
     before = resident(hub)
     start, piece = {
         "one-line": (GET + b"X: ", b"x" * MB),
@@ -158,20 +158,20 @@ def test_thirty_megabytes_of_head_cost_no_memory(hub: RunningHub, kind: str) -> 
         "chunk-extension": (CHUNKED + b"1;x=", b"x" * MB),
     }[kind]
     began = time.monotonic()
-    response = ask(hub, start, *[piece] * 30)
+    response = send_request(hub, start, *[piece] * 30)
 
     assert response.status == 431 or (kind in {"trailer", "chunk-extension"} and response.status in {400, 415})
     assert resident(hub) - before < GROWTH_BYTES_MAX
     assert time.monotonic() - began < 20
-    assert ask(hub, GET + b"\r\n").status == 200
+    assert send_request(hub, GET + b"\r\n").status == 200
 
 
-def test_a_trailer_is_no_header(hub: RunningHub) -> None:
-    """What comes behind a body cannot give the request a key or a token."""
+def test_a_trailer_is_not_a_header(hub: RunningHub) -> None:
+    """A trailer after the body cannot give the request a key or a token."""
     body = b'{"title":"trailing"}'
     head = CHUNKED.replace(b"\r\n\r\n", b"\r\nContent-Type: application/json\r\n\r\n")
     trailer = b"0\r\nIdempotency-Key: trailing\r\n\r\n"
-    answers = [ask(hub, head + b"%x\r\n%s\r\n" % (len(body), body) + trailer) for _ in range(2)]
+    answers = [send_request(hub, head + b"%x\r\n%s\r\n" % (len(body), body) + trailer) for _ in range(2)]
 
     assert [answer.status for answer in answers] == [201, 201]
     assert not any("idempotent-replayed" in answer.headers for answer in answers)
@@ -183,7 +183,7 @@ def test_a_trailer_is_no_header(hub: RunningHub) -> None:
 SLOW = (b"", b"GET /healthz HT", GET, b"\r\n", UPGRADE)
 
 
-def test_a_head_that_is_not_complete_in_time_ends_the_connection(hub: RunningHub) -> None:
+def test_a_head_that_is_incomplete_after_the_timeout_ends_the_connection(hub: RunningHub) -> None:
     """On a new connection, and on one that was kept open after an earlier request."""
     with ExitStack() as stack:
         fresh = [stack.enter_context(closing(connect(hub))) for _ in SLOW]
@@ -212,7 +212,7 @@ def drip(connection: socket.socket, piece: bytes) -> None:
             return
 
 
-def test_dripping_bytes_do_not_prolong_a_head(hub: RunningHub) -> None:
+def test_dripping_bytes_do_not_extend_the_time_for_a_head(hub: RunningHub) -> None:
     before = refusals(hub, "slow_head")
     began = time.monotonic()
     with closing(connect(hub)) as connection:
@@ -223,7 +223,7 @@ def test_dripping_bytes_do_not_prolong_a_head(hub: RunningHub) -> None:
     assert refusals(hub, "slow_head") == before + 1
 
 
-def test_a_body_that_drips_behind_its_answer_does_not_keep_the_connection(hub: RunningHub) -> None:
+def test_a_body_that_drips_after_its_response_does_not_keep_the_connection(hub: RunningHub) -> None:
     began = time.monotonic()
     with closing(connect(hub)) as connection:
         connection.sendall(b"POST /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000000\r\n\r\n")
@@ -244,7 +244,7 @@ def test_a_connection_that_is_idle_between_requests_is_kept(hub: RunningHub) -> 
         assert RawResponse(idle).status == 200
 
 
-# What the connection answers by itself, without the application.
+# Responses of the connection itself, without the application.
 
 
 def is_strict(response: RawResponse) -> bool:
@@ -257,14 +257,14 @@ def is_strict(response: RawResponse) -> bool:
 
 @pytest.mark.parametrize(("sent", "status"), [(b"nonsense\r\n\r\n", 400), (TOO_LARGE["lines"], 431)])
 def test_a_refused_request_forbids_sniffing_and_other_sites(hub: RunningHub, sent: bytes, status: int) -> None:
-    response = ask(hub, sent)
+    response = send_request(hub, sent)
 
     assert response.status == status
     assert is_strict(response), response.headers
 
 
-def test_a_refused_socket_forbids_sniffing_and_other_sites(hub: RunningHub) -> None:
-    response = ask(hub, UPGRADE.replace(b"127.0.0.1", b"evil.example") + b"\r\n")
+def test_a_refused_websocket_forbids_sniffing_and_other_sites(hub: RunningHub) -> None:
+    response = send_request(hub, UPGRADE.replace(b"127.0.0.1", b"evil.example") + b"\r\n")
 
     assert response.status >= 400
     assert is_strict(response), response.headers
@@ -274,7 +274,7 @@ H2C = b"Host: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n"
 
 
 @pytest.mark.parametrize("length", [b"Content-Length: %d\r\n", b"Transfer-Encoding: chunked\r\n"])
-def test_the_body_of_a_request_to_upgrade_is_not_run_as_the_next_request(hub: RunningHub, length: bytes) -> None:
+def test_the_body_of_an_upgrade_request_is_not_run_as_the_next_request(hub: RunningHub, length: bytes) -> None:
     body = GET + b"\r\n"
     if b"%d" in length:
         length %= len(body)
@@ -290,7 +290,7 @@ def test_the_body_of_a_request_to_upgrade_is_not_run_as_the_next_request(hub: Ru
             assert response.is_last()
 
 
-def test_a_request_to_upgrade_without_a_body_is_answered_as_usual(hub: RunningHub) -> None:
+def test_an_upgrade_request_without_a_body_is_answered_as_usual(hub: RunningHub) -> None:
     with closing(connect(hub)) as connection:
         for _ in range(2):
             connection.sendall(b"GET /healthz HTTP/1.1\r\n" + H2C + b"Content-Length: 0\r\n\r\n")
@@ -310,14 +310,14 @@ def crowd(hub: RunningHub, stack: ExitStack, count: int, sent: bytes) -> list[so
     return found
 
 
-def test_above_the_connections_it_has_room_for_the_hub_answers_503_and_still_says_that_it_lives(
+def test_above_the_connection_limit_the_hub_responds_503_and_is_still_alive(
     hub: RunningHub,
 ) -> None:
     before = refusals(hub, "too_many_connections")
     with ExitStack() as stack:
         kept = crowd(hub, stack, CONNECTIONS, GET + b"\r\n")
-        refused = [ask(hub, LIST + b"\r\n"), ask(hub, UPGRADE + b"\r\n")]
-        healthy = [ask(hub, GET + b"\r\n") for _ in range(10)]
+        refused = [send_request(hub, LIST + b"\r\n"), send_request(hub, UPGRADE + b"\r\n")]
+        healthy = [send_request(hub, GET + b"\r\n") for _ in range(10)]
         kept[0].sendall(LIST + b"\r\n")
         served = RawResponse(kept[0])
 
@@ -326,16 +326,16 @@ def test_above_the_connections_it_has_room_for_the_hub_answers_503_and_still_say
     assert all(is_strict(one) for one in refused)
     assert [(one.status, one.headers["connection"]) for one in healthy] == [(200, "close")] * 10
     assert served.status == 200, "a connection that was there before is served"
-    until(lambda: ask(hub, LIST + b"\r\n").status == 200, "there is room again")
+    until(lambda: send_request(hub, LIST + b"\r\n").status == 200, "there is room again")
     assert refusals(hub, "too_many_connections") >= before + 2
 
 
-def test_half_open_requests_lock_nobody_out(hub: RunningHub) -> None:
+def test_half_open_requests_do_not_block_other_clients(hub: RunningHub) -> None:
     with ExitStack() as stack:
         began = time.monotonic()
         crowd(hub, stack, DESCRIPTORS + 12, b"GET /healthz HTTP/1.1\r\n")
-        healthy = ask(hub, GET + b"\r\n")
-        while ask(hub, LIST + b"\r\n").status != 200:
+        healthy = send_request(hub, GET + b"\r\n")
+        while send_request(hub, LIST + b"\r\n").status != 200:
             assert time.monotonic() - began < HEAD_SECONDS + 20
         took = time.monotonic() - began
 
@@ -343,9 +343,9 @@ def test_half_open_requests_lock_nobody_out(hub: RunningHub) -> None:
     assert took < HEAD_SECONDS + 20
 
 
-def test_refusals_are_logged_with_the_address_and_not_one_by_one(hub: RunningHub) -> None:
+def test_refusals_are_logged_in_groups_with_the_address(hub: RunningHub) -> None:
     for _ in range(20):
-        assert ask(hub, lines(LINES_MAX + 1)).status == 431
+        assert send_request(hub, lines(LINES_MAX + 1)).status == 431
 
     refused_lines = [json.loads(line) for line in hub.log_lines() if '"connection_refused"' in line]
     large = [line for line in refused_lines if line["reason"] == "head_too_large"]

@@ -1,4 +1,4 @@
-"""What a hub does by itself, also when it stops in the middle of it."""
+"""Background jobs of a hub, also during its stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from onceward.ledger.open import open_ledger
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_a_job_hears_that_the_hub_stops_and_is_waited_for(
+def test_a_job_is_told_that_the_hub_stops_and_is_waited_for(
     database: Database, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its thread uses the database, which is closed after it."""
@@ -54,7 +54,7 @@ def test_a_job_hears_that_the_hub_stops_and_is_waited_for(
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
-def test_a_hub_says_that_it_does_not_see_the_entries_of_an_earlier_version(
+def test_a_hub_warns_that_it_does_not_see_the_entries_of_an_earlier_version(
     database: Database, database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert database is not None
@@ -72,7 +72,7 @@ def test_a_hub_says_that_it_does_not_see_the_entries_of_an_earlier_version(
     [("idempotency", {}), ("onceward", {("idempotency", "key_prefix"): "file onceward.toml"})],
     ids=["nothing", "set"],
 )
-def test_nobody_is_warned_of_entries_that_are_seen_or_not_wanted(
+def test_entries_that_are_seen_or_not_wanted_cause_no_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, there: str, sources: dict[tuple[str, str], str]
 ) -> None:
     config = Config(HubSettings(data_dir=str(tmp_path)), sources=sources)
@@ -84,7 +84,7 @@ def test_nobody_is_warned_of_entries_that_are_seen_or_not_wanted(
         assert (ledger.namespace, caplog.text) == ("idempotency", "")
 
 
-def test_a_hub_collects_what_nothing_needs_by_itself_and_again(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_a_hub_runs_gc_by_itself_and_repeatedly(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     def kept() -> set[str]:
         return {file.name for file in (tmp_path / "blobs" / "sha256").rglob("*") if file.is_file()}
 

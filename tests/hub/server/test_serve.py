@@ -1,4 +1,4 @@
-"""A served hub: when it says that it is ready, what it refuses to do, and how it stops."""
+"""A served hub: when it is ready, what it refuses to do, and how it stops."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def old_data(tmp_path: Path) -> Path:
     return filled(tmp_path / "old")
 
 
-def test_when_it_says_where_it_listens_it_answers(tmp_path: Path) -> None:
+def test_it_responds_as_soon_as_it_prints_its_address(tmp_path: Path) -> None:
     """Its folder may have any name."""
     data_dir = tmp_path / "a b%20c?d#e ü" / "data"
     with running_hub(data_dir=data_dir, command=odd("plain"), cwd=tmp_path) as hub:
@@ -48,7 +48,7 @@ def test_when_it_says_where_it_listens_it_answers(tmp_path: Path) -> None:
     assert stat.S_IMODE(data_dir.stat().st_mode) == 0o700, "it is its owner's alone"
 
 
-def test_where_it_listens_is_one_write_that_no_log_line_can_split(
+def test_its_address_is_printed_in_one_write_that_no_log_line_can_split(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data_dir.mkdir()
@@ -74,7 +74,7 @@ def test_it_listens_on_ipv6_too() -> None:
         assert is_loopback(listener)
 
 
-def test_a_client_whose_machine_is_gone_is_noticed_in_minutes() -> None:
+def test_a_client_whose_machine_is_gone_is_noticed_within_minutes() -> None:
     config = Config(hub=HubSettings(port=0))
     with bound(config) as listener:
         listen(config, listener)
@@ -82,7 +82,7 @@ def test_a_client_whose_machine_is_gone_is_noticed_in_minutes() -> None:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 120_000
 
 
-# What it refuses.
+# Refusals at the start.
 
 
 def never(config: Config) -> object:
@@ -98,7 +98,7 @@ def refusal(kind: type[Exception], data_dir: Path, **hub: str | int) -> str:
     return str(caught.value)
 
 
-def test_a_port_that_is_taken_is_refused_before_anything_is_made(data_dir: Path) -> None:
+def test_a_port_in_use_is_refused_before_anything_is_created(data_dir: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         message = refusal(InvalidConfig, data_dir, port=port)
@@ -109,7 +109,7 @@ def test_a_port_that_is_taken_is_refused_before_anything_is_made(data_dir: Path)
     assert not data_dir.exists()
 
 
-def test_of_two_that_start_at_once_on_one_port_the_later_is_refused(data_dir: Path) -> None:
+def test_of_two_concurrent_starts_on_one_port_the_later_is_refused(data_dir: Path) -> None:
     """Both may bind it as long as neither listens."""
     with bound(Config(hub=HubSettings(port=0))) as first:
         config = Config(hub=HubSettings(port=first.getsockname()[1], data_dir=str(data_dir)))
@@ -122,7 +122,7 @@ def test_of_two_that_start_at_once_on_one_port_the_later_is_refused(data_dir: Pa
 @pytest.mark.parametrize(
     ("name", "why"), [("file/data", "Not a directory"), ("file", "a file has this name")], ids=["within", "at"]
 )
-def test_a_data_folder_that_cannot_be_made_is_refused(tmp_path: Path, name: str, why: str) -> None:
+def test_a_data_folder_that_cannot_be_created_is_refused(tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "file").touch()
 
     message = refusal(InvalidConfig, tmp_path / name)
@@ -131,7 +131,7 @@ def test_a_data_folder_that_cannot_be_made_is_refused(tmp_path: Path, name: str,
     assert message.endswith(f": {why}; choose another with --data-dir")
 
 
-def test_an_address_that_others_can_reach_needs_a_hub_that_requires_a_token(data_dir: Path) -> None:
+def test_a_public_address_needs_a_hub_that_requires_a_token(data_dir: Path) -> None:
     """It is bound here and not listened on, so that nobody reaches it."""
     message = refusal(InvalidConfig, data_dir, host="0.0.0.0")  # noqa: S104
 
@@ -142,7 +142,7 @@ def test_an_address_that_others_can_reach_needs_a_hub_that_requires_a_token(data
         serving._check_tokens(config, listener, database)
         with database.write() as tx:
             revoke(tx, "ada")
-        # Nobody gets in without one, and the next can be made while it runs.
+        # No request is accepted without a token, and the next token can be created while it runs.
         serving._check_tokens(config, listener, database)
         with database.write() as tx:
             open_local(tx)
@@ -186,8 +186,8 @@ def test_a_signal_while_it_starts_ends_it_quietly(old_data: Path) -> None:
     assert "Traceback" not in "\n".join(hub.log_lines())
 
 
-def test_a_signal_that_is_swallowed_while_it_starts_ends_it_all_the_same(old_data: Path) -> None:
-    """As by an `except:` in a module that is being imported."""
+def test_a_signal_swallowed_during_the_start_still_ends_it(old_data: Path) -> None:
+    """Like an `except:` in a module during its import."""
     with started_hub(data_dir=old_data, command=odd("told-while-deaf")) as hub:
         assert hub.wait() == 0
 
@@ -200,7 +200,7 @@ def plain(old_data: Path) -> Iterator[RunningHub]:
         yield hub
 
 
-def test_it_stops_in_order(plain: RunningHub) -> None:
+def test_it_stops_cleanly(plain: RunningHub) -> None:
     """No new connections; streams end with their resume id; what is under way is finished; then it closes."""
     with closing(Reading(plain, "/stream")) as stream, closing(Reading(plain, "/slow")) as slow:
         plain.process.terminate()
@@ -216,7 +216,7 @@ def test_it_stops_in_order(plain: RunningHub) -> None:
     assert plain.log_lines()[1:] == ["app: streams are stopped", "app: the slow request is done", "app: closed"]
 
 
-def test_stopping_by_ctrl_c_takes_no_longer_than_the_grace(old_data: Path) -> None:
+def test_stopping_by_ctrl_c_takes_no_longer_than_the_grace_period(old_data: Path) -> None:
     """Streams that never end and a request that never ends share the one grace."""
     grace = {"ONCEWARD_HUB__GRACE_SECONDS": "0.5"}
     with (
@@ -234,7 +234,7 @@ def test_stopping_by_ctrl_c_takes_no_longer_than_the_grace(old_data: Path) -> No
 
 
 @pytest.mark.parametrize("waits_for", ["streams", "requests"])
-def test_a_second_ctrl_c_ends_the_grace_and_closes_in_order(old_data: Path, waits_for: str) -> None:
+def test_a_second_ctrl_c_ends_the_grace_period_and_closes_cleanly(old_data: Path, waits_for: str) -> None:
     env = {"ONCEWARD_HUB__GRACE_SECONDS": "60"}
     name = "endless-streams" if waits_for == "streams" else "plain"
     with running_hub(data_dir=old_data, env=env, command=odd(name)) as hub, closing(Reading(hub, "/slow")):
@@ -250,7 +250,7 @@ def test_a_second_ctrl_c_ends_the_grace_and_closes_in_order(old_data: Path, wait
     assert hub.log_lines()[-1] == "app: closed"
 
 
-def test_what_cannot_be_stopped_does_not_keep_the_process(old_data: Path) -> None:
+def test_tasks_that_cannot_be_stopped_do_not_keep_the_process(old_data: Path) -> None:
     env = {"ONCEWARD_HUB__GRACE_SECONDS": "0", "CLOSE_SECONDS": "0.5"}
     with running_hub(data_dir=old_data, env=env, command=odd("plain")) as hub:
         Reading(hub, "/thread").close()

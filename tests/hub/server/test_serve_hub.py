@@ -1,4 +1,4 @@
-"""The hub itself as a user runs it: it answers, logs, keeps its data, counts over all workers, and ends its streams."""
+"""The hub as a user runs it: it responds, logs, keeps its data, counts over all workers, and ends its streams."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def workers_of(hub: RunningHub) -> list[int]:
     return [int(child) for child in children if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
-def test_a_hub_on_an_empty_folder_answers_logs_and_keeps_its_data(tmp_path: Path) -> None:
+def test_a_hub_on_an_empty_folder_responds_logs_and_keeps_its_data(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
     with running_hub(data_dir=data_dir) as hub:
         first = post(hub, "/api/v1/topics", {"title": "kept"}, "one")

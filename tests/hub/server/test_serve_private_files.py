@@ -53,7 +53,7 @@ def test_files_and_folders_are_private_whatever_the_umask(tmp_path: Path, worker
     assert {"hub.db", "ledger.db" if workers == "1" else "elsewhere.db"} <= set(found)
 
 
-def test_a_folder_that_others_can_read_is_named_at_the_start(tmp_path: Path) -> None:
+def test_a_folder_that_others_can_read_is_reported_at_the_start(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir(mode=0o755)
     data.chmod(0o755)
@@ -80,7 +80,7 @@ def test_files_of_an_older_hub_become_private(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["module", "script"])
-def test_modules_in_the_current_folder_are_not_run(tmp_path: Path, command: str) -> None:
+def test_modules_in_the_current_folder_are_not_imported(tmp_path: Path, command: str) -> None:
     here = tmp_path / "here"
     here.mkdir()
     for name in PLANTED:
@@ -98,7 +98,7 @@ def test_modules_in_the_current_folder_are_not_run(tmp_path: Path, command: str)
     assert not (tmp_path / "ran").exists()
 
 
-def test_python_m_forgets_the_current_folder_before_anything_is_imported(tmp_path: Path) -> None:
+def test_python_m_removes_the_current_folder_before_any_import(tmp_path: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()
     for name in ("uvloop", "structlog", "alembic", "uvicorn", "click"):
@@ -127,7 +127,7 @@ def test_a_brain_in_the_current_folder_is_found_and_shadows_nothing(tmp_path: Pa
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_fifo_that_somebody_planted_does_not_stop_the_workers(tmp_path: Path) -> None:
+def test_a_planted_fifo_does_not_block_the_workers(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
     location, prefix = serve._metrics_location(data)

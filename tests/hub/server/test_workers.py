@@ -1,4 +1,4 @@
-"""Several worker processes behind one socket: they answer together, are replaced when they die, and stop together."""
+"""Several worker processes behind one socket: they serve together, are replaced when they die, and stop together."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def workers_hub(data_dir: Path) -> Iterator[RunningHub]:
 
 
 def answering(hub: RunningHub, count: int) -> set[int]:
-    """The processes that answer, once there are so many."""
+    """Return the worker processes, once there are this many."""
     found: set[int] = set()
 
     def has_them() -> bool:
@@ -60,9 +60,7 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def test_workers_answer_on_one_port_are_started_again_and_stop_together(
-    workers_hub: RunningHub, data_dir: Path
-) -> None:
+def test_workers_share_one_port_are_restarted_and_stop_together(workers_hub: RunningHub, data_dir: Path) -> None:
     before = answering(workers_hub, 2)
     (metrics,) = metrics_of(data_dir)  # and none of a hub that was killed
     with pytest.raises((http.client.HTTPException, ConnectionError)):
@@ -85,7 +83,7 @@ def test_workers_answer_on_one_port_are_started_again_and_stop_together(
     assert not any(is_alive(worker) for worker in after)
 
 
-def test_ctrl_c_in_a_terminal_reaches_every_process_and_ends_them_in_order(data_dir: Path) -> None:
+def test_ctrl_c_in_a_terminal_reaches_every_process_and_ends_them_cleanly(data_dir: Path) -> None:
     with running_hub(data_dir=data_dir, args=TWO, command=odd("plain")) as hub:
         answering(hub, 2)
         os.killpg(hub.process.pid, signal.SIGINT)
@@ -105,7 +103,7 @@ def test_workers_do_not_outlive_their_parent(workers_hub: RunningHub) -> None:
     assert workers_hub.log_lines().count("app: closed") == 2
 
 
-def test_a_signal_while_they_start_ends_them_quietly(data_dir: Path) -> None:
+def test_a_signal_during_the_start_ends_the_workers_quietly(data_dir: Path) -> None:
     with started_hub(data_dir=data_dir, args=TWO, command=odd("slow-start")) as hub:
         hub.wait_for_line("app: starting")
         assert hub.stop() == 0
@@ -114,7 +112,7 @@ def test_a_signal_while_they_start_ends_them_quietly(data_dir: Path) -> None:
     assert metrics_of(data_dir) == []
 
 
-def test_workers_that_never_start_end_the_whole(data_dir: Path) -> None:
+def test_workers_that_never_start_end_the_parent(data_dir: Path) -> None:
     with started_hub(data_dir=data_dir, args=TWO, command=odd("fails-to-start")) as hub:
         assert hub.wait() == 1
 

@@ -1,4 +1,4 @@
-"""Rows and bytes together, and the question that all tests ask in the end: does every row have its bytes?"""
+"""Rows and blobs together, with an audit: does every row have its bytes?"""
 
 from __future__ import annotations
 

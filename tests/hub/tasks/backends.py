@@ -1,6 +1,6 @@
-"""Where the tests keep rows and bytes: empty data on SQLite or PostgreSQL, and in a folder or in S3.
+"""Empty databases and blob stores for tests: SQLite or PostgreSQL, and a folder or S3.
 
-Databases are made once and copied or emptied for each test: making one costs more than most tests.
+Databases are created once and copied or emptied for each test: creating one costs more than most tests.
 """
 
 from __future__ import annotations

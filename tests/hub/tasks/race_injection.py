@@ -1,4 +1,4 @@
-"""A store in which something else happens at chosen moments: what a race does by chance, done on purpose."""
+"""A store that runs other code at chosen steps, to make races deterministic."""
 
 from __future__ import annotations
 

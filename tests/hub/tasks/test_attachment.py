@@ -1,4 +1,4 @@
-"""Attachments of both kinds: what is stored, shown, told and deleted."""
+"""Attachments of both kinds: stored, shown, announced and deleted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from onceward.hub.tasks.attachment import ADDED, REMOVED
 FUTURE = "2999-12-31"
 
 
-def test_an_upload_is_stored_shown_and_read_again(attachment_store: AttachmentStore) -> None:
+def test_an_upload_is_stored_shown_and_read_back(attachment_store: AttachmentStore) -> None:
     made = attachment_store.attach(
         b'{"a": 1}\n', kind=" Spec ", title=" A spec ", filename="../etc/a.json", labels=("B", "a", "b"),
         meta={"k": [1, None]}, expires_at=FUTURE, media_type="application/json",
@@ -42,7 +42,7 @@ def test_an_upload_is_stored_shown_and_read_again(attachment_store: AttachmentSt
     assert attachment_store.content(made.id) == b'{"a": 1}\n'
 
 
-def test_what_is_shown_leaves_out_what_is_empty_but_for_the_labels(attachment_store: AttachmentStore) -> None:
+def test_empty_fields_are_not_shown_except_the_labels(attachment_store: AttachmentStore) -> None:
     shown = attachment_store.link(repo_path="docs/a.md").shown()
 
     assert set(shown) == {
@@ -52,7 +52,7 @@ def test_what_is_shown_leaves_out_what_is_empty_but_for_the_labels(attachment_st
     assert shown["labels"] == []
 
 
-def test_links_are_stored_as_they_are_and_may_come_twice(attachment_store: AttachmentStore) -> None:
+def test_links_are_stored_unchanged_and_may_be_repeated(attachment_store: AttachmentStore) -> None:
     url = "https://example.com/a.pdf?x=1"
     first, second = attachment_store.link(external_url=url), attachment_store.link(external_url=url)
     path = attachment_store.link(repo_path="docs/a.md", media_type="Text/Markdown; charset=utf-8", expires_at=FUTURE)
@@ -66,7 +66,7 @@ def test_links_are_stored_as_they_are_and_may_come_twice(attachment_store: Attac
         assert tasks.list_attachments(tx, "t1").items == [unknown, path, second, first]
 
 
-def test_a_link_is_one_of_two_things_and_has_no_content(attachment_store: AttachmentStore) -> None:
+def test_a_link_is_a_url_or_a_path_and_has_no_content(attachment_store: AttachmentStore) -> None:
     with pytest.raises(InvalidInput, match="is required, but not both"):
         attachment_store.link(external_url="https://example.com", repo_path="a")
     with pytest.raises(InvalidInput, match="is required, but not both"):
@@ -85,7 +85,7 @@ def test_a_link_is_one_of_two_things_and_has_no_content(attachment_store: Attach
     assert attachment_store.count("attachments") == 1
 
 
-def test_what_is_found_out_of_bytes_is_not_for_a_link_to_say(attachment_store: AttachmentStore) -> None:
+def test_computed_metadata_cannot_be_set_on_a_link(attachment_store: AttachmentStore) -> None:
     link = attachment_store.link(
         repo_path="a", meta={"sniffed_media_type": "text/html", "archive": {"entries": 1}, "own": 1}
     )
@@ -93,7 +93,7 @@ def test_what_is_found_out_of_bytes_is_not_for_a_link_to_say(attachment_store: A
     assert link.meta == {"own": 1}
 
 
-def test_one_content_is_kept_once_however_often_it_is_attached(attachment_store: AttachmentStore) -> None:
+def test_equal_content_is_stored_once_however_often_it_is_attached(attachment_store: AttachmentStore) -> None:
     attachment_store.task("t2")
     made = [attachment_store.attach(b"same", task_id=task_id) for task_id in ("t1", "t2", "t1")]
     other = attachment_store.attach(b"other")
@@ -106,14 +106,14 @@ def test_one_content_is_kept_once_however_often_it_is_attached(attachment_store:
     assert attachment_store.audit() == SOUND
 
 
-def test_nothing_at_all_can_be_attached_too(attachment_store: AttachmentStore) -> None:
+def test_an_empty_file_can_be_attached(attachment_store: AttachmentStore) -> None:
     made = attachment_store.attach(b"", filename="empty.txt")
 
     assert made.size_bytes == 0
     assert attachment_store.content(made.id) == b""
 
 
-def test_the_event_comes_with_the_rows_or_not_at_all(attachment_store: AttachmentStore) -> None:
+def test_the_event_commits_with_the_rows_or_not_at_all(attachment_store: AttachmentStore) -> None:
     def taken_back() -> None:
         with attachment_store.database.write() as tx:
             tasks.create_link_attachment(tx, "t1", tasks.NewTaskAttachment("spec"), repo_path="a")
@@ -133,7 +133,7 @@ def test_the_event_comes_with_the_rows_or_not_at_all(attachment_store: Attachmen
     assert json.loads(added.data)["attachment"]["labels"] == ["a", "b"]
 
 
-def test_labels_are_replaced_and_the_rest_stays(attachment_store: AttachmentStore) -> None:
+def test_labels_are_replaced_and_the_rest_is_unchanged(attachment_store: AttachmentStore) -> None:
     made = attachment_store.attach(b"1", labels=("old", "kept"))
     with attachment_store.database.write() as tx:
         changed = tasks.replace_labels(tx, made.id, [" Kept ", "New", "new"])
@@ -150,7 +150,7 @@ def test_labels_are_replaced_and_the_rest_stays(attachment_store: AttachmentStor
         assert tasks.replace_labels(tx, made.id, []).labels == ()
 
 
-def test_deleting_an_attachment_leaves_its_blob_to_the_collection(attachment_store: AttachmentStore) -> None:
+def test_deleting_an_attachment_leaves_its_blob_to_gc(attachment_store: AttachmentStore) -> None:
     made = attachment_store.attach(b"1", labels=("x",))
     attachment_store.delete(made.id)
 
@@ -165,7 +165,7 @@ def test_deleting_an_attachment_leaves_its_blob_to_the_collection(attachment_sto
     ) == (0, 1, 1)
 
 
-def test_what_has_expired_is_listed_and_not_given_out(attachment_store: AttachmentStore) -> None:
+def test_an_expired_attachment_is_listed_and_not_served(attachment_store: AttachmentStore) -> None:
     made = attachment_store.attach(b"1", expires_at=FUTURE)
     with pytest.raises(InvalidInput, match="future"):
         attachment_store.attach(b"1", expires_at="2020-01-01")
@@ -191,7 +191,7 @@ def test_the_same_request_again_makes_no_second_attachment(attachment_store: Att
     assert (attachment_store.count("attachments"), len(attachment_store.events(ADDED))) == (3, 3)
 
 
-def test_the_same_request_at_once_makes_one_attachment(attachment_store: AttachmentStore) -> None:
+def test_the_same_request_concurrently_makes_one_attachment(attachment_store: AttachmentStore) -> None:
     """Its first run has died without its client knowing, and goes on all the same."""
     first = []
     store = intercepted(
@@ -227,7 +227,7 @@ def test_an_id_that_is_taken_is_drawn_again(attachment_store: AttachmentStore, m
     assert attachment_store.audit() == SOUND
 
 
-def test_what_is_refused_leaves_no_row_and_no_bytes(attachment_store: AttachmentStore) -> None:
+def test_a_refused_attachment_leaves_no_row_and_no_bytes(attachment_store: AttachmentStore) -> None:
     png = b"\x89PNG\r\n\x1a\n" + bytes(32)
     only_images = UploadRules(allowed_media_types=["image/*"])
     for content, rules, said in (
@@ -252,7 +252,7 @@ def test_what_is_refused_leaves_no_row_and_no_bytes(attachment_store: Attachment
     assert attachment_store.store.sweep_temporary(0).removed_count == 0
 
 
-def test_what_expires_while_it_waits_to_be_attached_is_refused(attachment_store: AttachmentStore) -> None:
+def test_an_attachment_that_expires_before_its_commit_is_refused(attachment_store: AttachmentStore) -> None:
     soon = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=0.5)
 
     def wait() -> None:

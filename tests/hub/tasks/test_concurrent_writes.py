@@ -1,4 +1,4 @@
-"""Writers that meet in PostgreSQL, where several write at once: each change is told once, and nobody stops the others."""
+"""Concurrent writers in PostgreSQL: each change has one event, and no writer stops the others."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def backend() -> str:
 
 
 @contextmanager
-def meanwhile(attachment_store: AttachmentStore, act: Callable[[], object]) -> Iterator[list[object]]:
+def running_concurrently(attachment_store: AttachmentStore, act: Callable[[], object]) -> Iterator[list[object]]:
     """Runs it in a thread until it waits for a lock; after the block, to its end. The list holds what came of it."""
     came: list[object] = []
 
@@ -63,22 +63,22 @@ def expire(attachment_store: AttachmentStore) -> None:
     attachment_store.write("UPDATE attachments SET created_at = :now, expires_at = :now", now=now_text())
 
 
-def test_a_task_and_its_attachment_deleted_at_once_are_told_once(attachment_store: AttachmentStore) -> None:
+def test_a_task_and_its_attachment_deleted_concurrently_have_one_event(attachment_store: AttachmentStore) -> None:
     made = [attachment_store.attach(b"1"), attachment_store.attach(b"2")]
     with ExitStack() as stack, attachment_store.database.write() as tx:
         tasks.delete_attachment(tx, made[0].id)
-        came = stack.enter_context(meanwhile(attachment_store, lambda: delete_task(attachment_store)))
+        came = stack.enter_context(running_concurrently(attachment_store, lambda: delete_task(attachment_store)))
 
     assert came == [1]
     assert removed_ids(attachment_store) == sorted(one.id for one in made)
 
 
-def test_an_expired_attachment_that_somebody_else_deletes_is_told_once(attachment_store: AttachmentStore) -> None:
+def test_an_expired_attachment_that_another_process_deletes_has_one_event(attachment_store: AttachmentStore) -> None:
     made = [attachment_store.attach(b"%d" % number) for number in range(3)]
     expire(attachment_store)
     with ExitStack() as stack, attachment_store.database.write() as tx:
         tasks.delete_attachment(tx, made[1].id)
-        came = stack.enter_context(meanwhile(attachment_store, attachment_store.collect))
+        came = stack.enter_context(running_concurrently(attachment_store, attachment_store.collect))
 
     (found,) = came
     assert isinstance(found, Collected)
@@ -86,12 +86,12 @@ def test_an_expired_attachment_that_somebody_else_deletes_is_told_once(attachmen
     assert removed_ids(attachment_store) == sorted(one.id for one in made)
 
 
-def test_a_task_deleted_while_its_attachments_expire_is_told_once(attachment_store: AttachmentStore) -> None:
+def test_a_task_deleted_while_its_attachments_expire_has_one_event_each(attachment_store: AttachmentStore) -> None:
     made = [attachment_store.attach(b"%d" % number) for number in range(3)]
     expire(attachment_store)
     with ExitStack() as stack, attachment_store.database.write() as tx:
         tasks.delete_task(tx, "t1")
-        came = stack.enter_context(meanwhile(attachment_store, lambda: attachment_store.attach(b"late")))
+        came = stack.enter_context(running_concurrently(attachment_store, lambda: attachment_store.attach(b"late")))
 
     assert isinstance(came[0], NotFound)
     assert attachment_store.collect().expired_count == 0
@@ -100,30 +100,30 @@ def test_a_task_deleted_while_its_attachments_expire_is_told_once(attachment_sto
     assert attachment_store.audit() == SOUND
 
 
-def test_an_attachment_that_is_deleted_twice_at_once_is_told_once(attachment_store: AttachmentStore) -> None:
+def test_an_attachment_deleted_twice_concurrently_has_one_event(attachment_store: AttachmentStore) -> None:
     made = attachment_store.attach(b"1")
     with ExitStack() as stack, attachment_store.database.write() as tx:
         tasks.delete_attachment(tx, made.id)
-        came = stack.enter_context(meanwhile(attachment_store, lambda: attachment_store.delete(made.id)))
+        came = stack.enter_context(running_concurrently(attachment_store, lambda: attachment_store.delete(made.id)))
 
     assert isinstance(came[0], NotFound)
     assert removed_ids(attachment_store) == [made.id]
 
 
-def test_a_row_that_is_used_again_while_it_is_collected_stays(attachment_store: AttachmentStore) -> None:
+def test_a_row_that_is_used_again_during_gc_stays(attachment_store: AttachmentStore) -> None:
     """The foreign key speaks last: the collection had looked before the attachment was there."""
     made = [attachment_store.attach(b"%d" % number) for number in range(3)]
     for one in made:
         attachment_store.delete(one.id)
     with ExitStack() as stack, attachment_store.database.write() as tx:
-        # What an upload of the same content does, by a clock that is late.
+        # An upload of the same content, with a clock that is slow.
         tx.execute(text("UPDATE blobs SET uploaded_at = uploaded_at WHERE id = :id"), {"id": made[1].blob_id})
         tx.execute(
             text("""INSERT INTO attachments (id, task_id, kind, source_type, blob_id, created_at, updated_at)
                     VALUES ('at-late', 't1', 'spec', 'managed_blob', :id, '2020', '2020')"""),
             {"id": made[1].blob_id},
         )
-        came = stack.enter_context(meanwhile(attachment_store, attachment_store.collect))
+        came = stack.enter_context(running_concurrently(attachment_store, attachment_store.collect))
 
     (found,) = came
     assert isinstance(found, Collected)
@@ -131,11 +131,11 @@ def test_a_row_that_is_used_again_while_it_is_collected_stays(attachment_store: 
     assert attachment_store.audit() == SOUND
 
 
-def test_an_upload_that_waits_for_the_end_of_its_row_begins_anew(attachment_store: AttachmentStore) -> None:
+def test_an_upload_that_waits_for_the_deletion_of_its_row_starts_again(attachment_store: AttachmentStore) -> None:
     attachment_store.delete(attachment_store.attach(b"1").id)
     with ExitStack() as stack, attachment_store.database.write() as tx:
         tx.execute(text("DELETE FROM blobs"))
-        came = stack.enter_context(meanwhile(attachment_store, lambda: attachment_store.attach(b"1")))
+        came = stack.enter_context(running_concurrently(attachment_store, lambda: attachment_store.attach(b"1")))
 
     assert isinstance(came[0], TaskAttachment)
     assert attachment_store.content(came[0].id) == b"1"

@@ -1,4 +1,4 @@
-"""What the tables themselves refuse, whoever writes to them, on both databases."""
+"""Constraints of the tables against any writer, on both databases."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ INDEXES = {
 }
 
 
-def test_the_tables_refuse_what_cannot_be(filled: Database) -> None:
+def test_the_tables_refuse_invalid_rows(filled: Database) -> None:
     accepted = []
     for name, (table, row) in REFUSED.items():
         with contextlib.suppress(sqlalchemy.exc.IntegrityError):
@@ -102,7 +102,7 @@ def test_the_tables_refuse_what_cannot_be(filled: Database) -> None:
     assert accepted == []
 
 
-def test_the_tables_take_what_can_be(filled: Database) -> None:
+def test_the_tables_accept_valid_rows(filled: Database) -> None:
     for number, row in enumerate([ATTACHMENT, LINK, PATH, {**ATTACHMENT, "expires_at": AT}]):
         put(filled, attachments, {**row, "id": f"at-{number}"})
     put(filled, blobs, {**BLOB, "id": "bl-2", "sha256": "0123456789abcdef" * 4})
@@ -112,14 +112,14 @@ def test_the_tables_take_what_can_be(filled: Database) -> None:
         assert tx.execute(text("SELECT media_type_source FROM attachments")).scalars().all() == ["unknown"] * 4
 
 
-def test_an_attachment_is_there_once(filled: Database) -> None:
+def test_an_attachment_id_is_unique(filled: Database) -> None:
     put(filled, attachments, ATTACHMENT)
 
     with pytest.raises(sqlalchemy.exc.IntegrityError):
         put(filled, attachments, LINK)
 
 
-def test_a_label_is_there_once(filled: Database) -> None:
+def test_a_label_is_unique_per_attachment(filled: Database) -> None:
     put(filled, attachments, ATTACHMENT)
     put(filled, attachment_labels, {"attachment_id": "at-1", "label": "x"})
 
@@ -127,7 +127,7 @@ def test_a_label_is_there_once(filled: Database) -> None:
         put(filled, attachment_labels, {"attachment_id": "at-1", "label": "x"})
 
 
-def test_a_blob_that_is_needed_cannot_be_deleted(filled: Database) -> None:
+def test_a_blob_in_use_cannot_be_deleted(filled: Database) -> None:
     put(filled, attachments, ATTACHMENT)
 
     with pytest.raises(sqlalchemy.exc.IntegrityError), filled.write() as tx:
@@ -138,7 +138,7 @@ def test_a_blob_that_is_needed_cannot_be_deleted(filled: Database) -> None:
         tx.execute(text("DELETE FROM blobs"))
 
 
-def test_deleting_an_attachment_takes_its_labels_along_and_no_others(filled: Database) -> None:
+def test_deleting_an_attachment_deletes_only_its_own_labels(filled: Database) -> None:
     for name in ("at-1", "at-2"):
         put(filled, attachments, {**ATTACHMENT, "id": name})
         put(filled, attachment_labels, {"attachment_id": name, "label": "x"})
@@ -150,7 +150,7 @@ def test_deleting_an_attachment_takes_its_labels_along_and_no_others(filled: Dat
         assert tx.execute(text("SELECT attachment_id FROM attachment_labels")).scalars().all() == ["at-2"]
 
 
-def test_deleting_a_task_takes_attachments_and_labels_along_and_leaves_the_blob(filled: Database) -> None:
+def test_deleting_a_task_deletes_attachments_and_labels_and_leaves_the_blob(filled: Database) -> None:
     put(filled, attachments, ATTACHMENT)
     put(filled, attachment_labels, {"attachment_id": "at-1", "label": "x"})
 
@@ -163,7 +163,7 @@ def test_deleting_a_task_takes_attachments_and_labels_along_and_leaves_the_blob(
         assert tx.execute(text("SELECT count(*) FROM blobs")).scalar() == 1
 
 
-def test_every_index_of_the_design_is_there(database: Database) -> None:
+def test_every_designed_index_exists(database: Database) -> None:
     found = {
         index["name"]: index["column_names"]
         for table in ("attachments", "attachment_labels")

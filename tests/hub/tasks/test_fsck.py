@@ -1,4 +1,4 @@
-"""The check of what is stored: it finds every kind of damage, puts it aside, and a new upload repairs it."""
+"""fsck: it finds every kind of damage and quarantines it, and a new upload repairs it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ DAMAGE: dict[str, tuple[Callable[[AttachmentStore, str], None], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damage_is_found_put_aside_and_repaired_by_a_new_upload(attachment_store: AttachmentStore, damage: str) -> None:
+def test_damage_is_found_quarantined_and_repaired_by_a_new_upload(
+    attachment_store: AttachmentStore, damage: str
+) -> None:
     harm, problem = DAMAGE[damage]
     hurt, fine = [attachment_store.attach(CONTENT), attachment_store.attach(CONTENT)], attachment_store.attach(OTHER)
     key = key_of(attachment_store, hurt[0].blob_id)
@@ -80,7 +82,7 @@ def test_damage_is_found_put_aside_and_repaired_by_a_new_upload(attachment_store
     assert attachment_store.audit() == SOUND
 
 
-def test_a_truncated_blob_is_repaired_by_a_new_upload_without_any_check(attachment_store: AttachmentStore) -> None:
+def test_a_truncated_blob_is_repaired_by_a_new_upload_without_fsck(attachment_store: AttachmentStore) -> None:
     hurt = attachment_store.attach(CONTENT)
     truncate(attachment_store, key_of(attachment_store, hurt.blob_id))
 
@@ -92,7 +94,7 @@ def test_a_truncated_blob_is_repaired_by_a_new_upload_without_any_check(attachme
 
 
 @pytest.mark.parametrize("backend", ["sqlite-folder", "postgresql-folder"])
-def test_a_file_whose_bytes_were_changed_is_repaired_by_a_new_upload_without_any_check(
+def test_a_blob_with_changed_bytes_is_repaired_by_a_new_upload_without_fsck(
     attachment_store: AttachmentStore,
 ) -> None:
     """Anybody may change a file; an object store keeps checksums of its own."""
@@ -107,7 +109,7 @@ def test_a_file_whose_bytes_were_changed_is_repaired_by_a_new_upload_without_any
     assert attachment_store.audit() == SOUND
 
 
-def test_what_lies_in_another_store_is_told_and_comes_here_with_a_new_upload(attachment_store: AttachmentStore) -> None:
+def test_a_blob_in_another_store_is_reported_and_copied_by_a_new_upload(attachment_store: AttachmentStore) -> None:
     old = attachment_store.attach(CONTENT)
     for key in sorted(attachment_store.keys()):
         attachment_store.store.discard(key)
@@ -120,7 +122,7 @@ def test_what_lies_in_another_store_is_told_and_comes_here_with_a_new_upload(att
     assert attachment_store.audit() == SOUND
 
 
-def test_the_check_does_not_take_away_what_an_upload_has_just_repaired(attachment_store: AttachmentStore) -> None:
+def test_fsck_does_not_quarantine_a_blob_that_an_upload_has_just_repaired(attachment_store: AttachmentStore) -> None:
     hurt = attachment_store.attach(CONTENT)
     truncate(attachment_store, key_of(attachment_store, hurt.blob_id))
     store = intercepted(attachment_store.store, after_size=lambda: attachment_store.attach(CONTENT))
@@ -131,7 +133,7 @@ def test_the_check_does_not_take_away_what_an_upload_has_just_repaired(attachmen
     assert attachment_store.content(hurt.id) == CONTENT
 
 
-def test_what_was_collected_meanwhile_is_not_missing(attachment_store: AttachmentStore) -> None:
+def test_a_blob_deleted_by_gc_during_fsck_is_not_missing(attachment_store: AttachmentStore) -> None:
     attachment_store.delete(attachment_store.attach(CONTENT).id)
 
     with at_statement(attachment_store.database, "FROM blobs WHERE id >", attachment_store.collect):
@@ -141,7 +143,7 @@ def test_what_was_collected_meanwhile_is_not_missing(attachment_store: Attachmen
 
 
 @pytest.mark.parametrize("backend", ["postgresql-s3"])
-def test_a_store_that_is_down_is_told_and_not_taken_for_damage(attachment_store: AttachmentStore) -> None:
+def test_a_store_that_is_down_is_reported_and_not_taken_for_damage(attachment_store: AttachmentStore) -> None:
     attachment_store.attach(CONTENT)
 
     def fail() -> None:
@@ -156,7 +158,7 @@ def test_a_store_that_is_down_is_told_and_not_taken_for_damage(attachment_store:
 
 
 @pytest.mark.parametrize("backend", ["sqlite-folder"])
-def test_a_planted_link_is_never_followed_and_does_not_stop_the_check(
+def test_a_planted_link_is_never_followed_and_does_not_stop_fsck(
     attachment_store: AttachmentStore, tmp_path: Path
 ) -> None:
     made = [attachment_store.attach(b"content %d" % number) for number in range(4)]
@@ -194,7 +196,7 @@ def test_a_planted_link_is_never_followed_and_does_not_stop_the_check(
     assert attachment_store.damage() == {}
 
 
-def test_the_check_tells_how_far_it_is(attachment_store: AttachmentStore) -> None:
+def test_fsck_reports_its_progress(attachment_store: AttachmentStore) -> None:
     attachment_store.attach(CONTENT)
     attachment_store.attach(OTHER)
     seen: list[int] = []
@@ -209,7 +211,7 @@ def test_the_check_tells_how_far_it_is(attachment_store: AttachmentStore) -> Non
 
 
 @pytest.mark.parametrize("backend", ["sqlite-folder", "postgresql-folder"])
-def test_a_changed_file_that_no_row_knows_is_not_taken_for_what_it_was(attachment_store: AttachmentStore) -> None:
+def test_a_changed_file_without_a_row_is_not_taken_for_its_original(attachment_store: AttachmentStore) -> None:
     with attachment_store.store.temp_file() as temp_file:
         temp_file.write(CONTENT)
         temp_file.finish()
@@ -223,7 +225,7 @@ def test_a_changed_file_that_no_row_knows_is_not_taken_for_what_it_was(attachmen
 
 
 @pytest.mark.parametrize("backend", ["sqlite-folder", "postgresql-folder"])
-def test_a_file_that_was_cut_short_is_told_before_any_of_it_is_given(attachment_store: AttachmentStore) -> None:
+def test_a_truncated_file_is_reported_before_any_of_it_is_sent(attachment_store: AttachmentStore) -> None:
     made = attachment_store.attach(CONTENT)
     truncate(attachment_store, key_of(attachment_store, made.blob_id))
 
@@ -235,7 +237,7 @@ def test_a_file_that_was_cut_short_is_told_before_any_of_it_is_given(attachment_
 
 
 @pytest.mark.parametrize("backend", ["sqlite-folder", "postgresql-folder"])
-def test_a_folder_that_is_put_elsewhere_between_bytes_and_row_costs_nothing(attachment_store: AttachmentStore) -> None:
+def test_moving_the_folder_between_bytes_and_row_loses_nothing(attachment_store: AttachmentStore) -> None:
     blobs = attachment_store.blobs_folder
 
     def move() -> None:

@@ -1,4 +1,4 @@
-"""The collection of garbage: what goes, what stays, what is counted, and what it does when something fails."""
+"""gc: the blobs that it deletes, keeps and counts, and its behaviour on failures."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def failing(store: BlobStore, fails: Callable[[str], bool]) -> BlobStore:
 
 
 @pytest.mark.parametrize("backend", backends.ALL)
-def test_what_nothing_needs_goes_and_the_rest_stays(attachment_store: AttachmentStore) -> None:
+def test_unused_blobs_are_deleted_and_the_rest_stays(attachment_store: AttachmentStore) -> None:
     kept, gone, twice = (
         attachment_store.attach(b"kept"),
         attachment_store.attach(b"gone"),
@@ -102,7 +102,7 @@ def test_a_dry_run_counts_what_a_run_then_deletes_and_deletes_nothing(attachment
     assert attachment_store.audit() == SOUND
 
 
-def test_grace_counts_from_the_last_upload(attachment_store: AttachmentStore) -> None:
+def test_the_grace_period_counts_from_the_last_upload(attachment_store: AttachmentStore) -> None:
     old, young = attachment_store.attach(b"old"), attachment_store.attach(b"young")
     attachment_store.write("UPDATE blobs SET uploaded_at = :then", then=LONG_AGO)
     attachment_store.delete(attachment_store.attach(b"young").id)
@@ -114,7 +114,7 @@ def test_grace_counts_from_the_last_upload(attachment_store: AttachmentStore) ->
     assert attachment_store.rows("SELECT size_bytes FROM blobs") == [(len(b"young"),)]
 
 
-def test_orphans_go_when_they_are_old_enough_and_their_bytes_are_counted(attachment_store: AttachmentStore) -> None:
+def test_orphans_are_deleted_when_old_enough_and_their_bytes_are_counted(attachment_store: AttachmentStore) -> None:
     orphan(attachment_store, b"orphan")
 
     young = attachment_store.collect(grace_seconds=3600, orphan_seconds=3600)
@@ -136,7 +136,7 @@ def abandoned(attachment_store: AttachmentStore, size: int) -> Path:
     return temp_file.path
 
 
-def test_temporary_files_of_the_dead_are_counted_and_removed_and_those_of_the_living_are_not(
+def test_temporary_files_of_dead_processes_are_removed_and_those_of_living_ones_are_not(
     attachment_store: AttachmentStore,
 ) -> None:
     dead = [abandoned(attachment_store, size) for size in (100, 20_000)]
@@ -158,7 +158,7 @@ def test_temporary_files_of_the_dead_are_counted_and_removed_and_those_of_the_li
     assert (again.orphan_count, again.reclaimed_bytes) == (0, 0)
 
 
-def test_temporary_files_stay_for_the_grace(attachment_store: AttachmentStore) -> None:
+def test_temporary_files_stay_for_the_grace_period(attachment_store: AttachmentStore) -> None:
     young, old = abandoned(attachment_store, 10), abandoned(attachment_store, 20)
     os.utime(old, (time.time() - 3700,) * 2)
 
@@ -169,7 +169,7 @@ def test_temporary_files_stay_for_the_grace(attachment_store: AttachmentStore) -
 
 
 @pytest.mark.parametrize("backend", ["sqlite-folder"])
-def test_a_second_name_of_bytes_that_are_kept_is_removed_and_reclaims_nothing(
+def test_a_second_link_to_stored_bytes_is_removed_and_reclaims_nothing(
     attachment_store: AttachmentStore,
 ) -> None:
     """An upload that was killed right before its end has linked its temporary file already."""
@@ -186,7 +186,7 @@ def test_a_second_name_of_bytes_that_are_kept_is_removed_and_reclaims_nothing(
 
 
 @pytest.mark.parametrize("backend", ["sqlite-folder"])
-def test_a_temporary_file_that_cannot_be_removed_is_counted_as_failed_and_keeps_no_other(
+def test_a_temporary_file_that_cannot_be_removed_counts_as_failed_and_the_others_are_removed(
     attachment_store: AttachmentStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     stuck, other = abandoned(attachment_store, 10), abandoned(attachment_store, 20)
@@ -206,7 +206,7 @@ def test_a_temporary_file_that_cannot_be_removed_is_counted_as_failed_and_keeps_
 
 
 @pytest.mark.parametrize("backend", ["sqlite-folder"])
-def test_what_was_discarded_lies_in_the_trash_until_the_grace_is_over(attachment_store: AttachmentStore) -> None:
+def test_a_discarded_blob_stays_in_the_trash_for_the_grace_period(attachment_store: AttachmentStore) -> None:
     trash = attachment_store.blobs_folder / "trash"
     attachment_store.delete(attachment_store.attach(b"1").id)
     attachment_store.write("UPDATE blobs SET uploaded_at = :then", then=LONG_AGO)
@@ -220,7 +220,7 @@ def test_what_was_discarded_lies_in_the_trash_until_the_grace_is_over(attachment
 
 
 @pytest.mark.parametrize("backend", ["sqlite-folder"])
-def test_a_folder_in_place_of_a_blob_ends_no_run(attachment_store: AttachmentStore) -> None:
+def test_a_folder_in_place_of_a_blob_does_not_end_the_run(attachment_store: AttachmentStore) -> None:
     planted, innocent = attachment_store.attach(b"planted"), attachment_store.attach(b"innocent")
     ((key,),) = attachment_store.rows("SELECT blob_key FROM blobs WHERE id = :id", id=planted.blob_id or "")
     (attachment_store.blobs_folder / key).unlink()
@@ -236,7 +236,7 @@ def test_a_folder_in_place_of_a_blob_ends_no_run(attachment_store: AttachmentSto
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 500], ids=str)
-def test_one_that_cannot_be_deleted_does_not_keep_the_others(
+def test_a_blob_that_cannot_be_deleted_does_not_keep_the_others(
     attachment_store: AttachmentStore, batch_size: int
 ) -> None:
     made = [attachment_store.attach(b"garbage %d" % number) for number in range(5)]
@@ -256,7 +256,7 @@ def test_one_that_cannot_be_deleted_does_not_keep_the_others(
     assert attachment_store.audit() == SOUND
 
 
-def test_one_orphan_that_cannot_be_swept_does_not_keep_the_others(attachment_store: AttachmentStore) -> None:
+def test_an_orphan_that_cannot_be_swept_does_not_keep_the_others(attachment_store: AttachmentStore) -> None:
     keys = sorted(orphan(attachment_store, b"orphan %d" % number, f"bl-orphan{number:02}") for number in range(5))
 
     found = attachment_store.collect(store=failing(attachment_store.store, lambda key: key == keys[1]))
@@ -265,7 +265,7 @@ def test_one_orphan_that_cannot_be_swept_does_not_keep_the_others(attachment_sto
     assert attachment_store.keys() == {keys[1]}
 
 
-def test_a_store_that_is_down_is_not_asked_for_ever(attachment_store: AttachmentStore) -> None:
+def test_a_store_that_is_down_is_not_retried_forever(attachment_store: AttachmentStore) -> None:
     asked: list[str] = []
 
     def fails(key: str) -> bool:
@@ -285,7 +285,7 @@ def test_a_store_that_is_down_is_not_asked_for_ever(attachment_store: Attachment
 
 
 @pytest.mark.parametrize("batch_size", [1, 500], ids=str)
-def test_a_blob_that_is_needed_again_is_no_garbage_and_no_failure(
+def test_a_blob_that_is_used_again_is_neither_garbage_nor_a_failure(
     attachment_store: AttachmentStore, batch_size: int
 ) -> None:
     for number in range(3):
@@ -340,7 +340,7 @@ def test_blobs_of_another_store_are_left_alone(attachment_store: AttachmentStore
 
 
 @pytest.mark.parametrize("backend", ["sqlite-folder"])
-def test_living_uploads_are_not_swept_however_old(attachment_store: AttachmentStore) -> None:
+def test_uploads_in_progress_are_not_swept_however_old(attachment_store: AttachmentStore) -> None:
     with attachment_store.store.temp_file() as temp_file:
         temp_file.write(b"slow" * 100_000)
         os.utime(temp_file.path, (0, 0))
@@ -352,7 +352,7 @@ def test_living_uploads_are_not_swept_however_old(attachment_store: AttachmentSt
 
 
 @pytest.mark.parametrize("backend", ["sqlite-folder", "postgresql-folder"])
-def test_the_time_for_each_collected_blob_does_not_grow(attachment_store: AttachmentStore) -> None:
+def test_the_time_for_each_deleted_blob_is_constant(attachment_store: AttachmentStore) -> None:
     def collected(count: int) -> float:
         rows = [{"id": f"bl-{n:08}", "sha256": f"{n:064x}", "key": f"sha256/{n:064x}"} for n in range(count)]
         with attachment_store.database.write() as tx:
@@ -360,7 +360,7 @@ def test_the_time_for_each_collected_blob_does_not_grow(attachment_store: Attach
             insert = "INSERT INTO blobs VALUES (:id, :sha256, 0, 'local_cas', :key, '2020', '2020')"
             tx.execute(text(insert), rows)
         started = time.perf_counter()
-        # There are no bytes.
+        # The bytes are missing.
         store = without(attachment_store.store, "discard")
         assert attachment_store.collect(store=store, batch_size=200).deleted_count == count
         return (time.perf_counter() - started) / count
@@ -385,7 +385,9 @@ def artifact(attachment_store: AttachmentStore, key: str, content: bytes) -> Non
         )
 
 
-def test_bytes_that_an_artifact_shares_with_an_attachment_stay_without_that(attachment_store: AttachmentStore) -> None:
+def test_bytes_shared_by_an_artifact_and_an_attachment_stay_without_the_attachment(
+    attachment_store: AttachmentStore,
+) -> None:
     attached = attachment_store.attach(b"used twice")
     ((key,),) = attachment_store.rows("SELECT blob_key FROM blobs")
     artifact(attachment_store, key, b"used twice")
@@ -401,7 +403,7 @@ def test_bytes_that_an_artifact_shares_with_an_attachment_stay_without_that(atta
     assert attachment_store.keys() == set()
 
 
-def test_the_bytes_of_an_artifact_are_no_garbage_while_its_row_is_there(attachment_store: AttachmentStore) -> None:
+def test_the_bytes_of_an_artifact_are_not_garbage_while_its_row_exists(attachment_store: AttachmentStore) -> None:
     artifact(attachment_store, orphan(attachment_store, b"a large artifact"), b"a large artifact")
 
     assert attachment_store.collect().orphan_count == 0

@@ -9,14 +9,14 @@ from onceward.errors import AlreadyThere
 from onceward.hub import tasks
 
 
-def test_the_first_who_asks_is_the_owner_for_good(attachment_store: AttachmentStore) -> None:
+def test_the_first_database_that_asks_is_the_owner_forever(attachment_store: AttachmentStore) -> None:
     owner = attachment_store.store.owner("one")
 
     assert attachment_store.store.owner("two") == owner
     assert [stored.key for stored in attachment_store.store.keys()] == []  # noqa: SIM118  # not a dictionary's
 
 
-def test_a_collection_for_another_database_deletes_nothing(attachment_store: AttachmentStore) -> None:
+def test_gc_for_another_database_deletes_nothing(attachment_store: AttachmentStore) -> None:
     attachment_store.add(b"precious")
     attachment_store.store.owner("another log")
 

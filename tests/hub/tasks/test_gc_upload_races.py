@@ -71,9 +71,7 @@ MOMENTS = ("before_size", "after_size", "before_put", "after_put", "inside_lock"
 
 
 @pytest.mark.parametrize("found", FOUND)
-def test_an_upload_that_meets_the_collection_at_any_moment_has_its_bytes(
-    attachment_store: AttachmentStore, found: str
-) -> None:
+def test_an_upload_that_meets_gc_at_any_step_keeps_its_bytes(attachment_store: AttachmentStore, found: str) -> None:
     for moment in MOMENTS:
         FOUND[found](attachment_store)
         beside = ConcurrentCollection(attachment_store)
@@ -95,7 +93,7 @@ def test_an_upload_that_meets_the_collection_at_any_moment_has_its_bytes(
         ), moment
 
 
-def test_a_collection_that_meets_an_upload_at_any_moment_takes_no_bytes_from_it(
+def test_gc_that_meets_an_upload_at_any_step_deletes_none_of_its_bytes(
     attachment_store: AttachmentStore,
 ) -> None:
     for words in ("FROM blobs WHERE id >", "SELECT blob_key FROM blobs"):
@@ -118,7 +116,7 @@ def test_a_collection_that_meets_an_upload_at_any_moment_takes_no_bytes_from_it(
         attachment_store.collect()
 
 
-def test_bytes_that_were_put_in_vain_are_not_taken_from_somebody_else(attachment_store: AttachmentStore) -> None:
+def test_bytes_that_an_upload_put_in_vain_are_not_taken_from_another_upload(attachment_store: AttachmentStore) -> None:
     """A blob without bytes, whose row is collected while its content is sent again, twice."""
     made = attachment_store.attach(CONTENT)
     for key in sorted(attachment_store.keys()):
@@ -143,7 +141,7 @@ def test_bytes_that_were_put_in_vain_are_not_taken_from_somebody_else(attachment
     assert attachment_store.audit() == SOUND
 
 
-def test_an_upload_that_cannot_clean_up_behind_itself_is_done_all_the_same(attachment_store: AttachmentStore) -> None:
+def test_an_upload_that_cannot_clean_up_is_still_complete(attachment_store: AttachmentStore) -> None:
     def fail() -> None:
         raise StoreUnavailable("later")
 
@@ -157,7 +155,7 @@ def test_an_upload_that_cannot_clean_up_behind_itself_is_done_all_the_same(attac
     assert len(attachment_store.keys()) == 1
 
 
-def test_an_upload_that_brought_back_what_was_just_collected_takes_it_away_again(
+def test_an_upload_that_restored_what_gc_just_deleted_removes_it_again(
     attachment_store: AttachmentStore,
 ) -> None:
     garbage(attachment_store)
@@ -170,7 +168,7 @@ def test_an_upload_that_brought_back_what_was_just_collected_takes_it_away_again
 
 
 @pytest.mark.parametrize("backend", ["postgresql-s3"])
-def test_an_upload_that_stood_still_for_an_hour_begins_anew(
+def test_an_upload_that_stalled_for_an_hour_starts_again(
     attachment_store: AttachmentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its bytes look like nobody's by then. In a folder they are guarded for as long as it takes."""
@@ -192,7 +190,7 @@ def test_an_upload_that_stood_still_for_an_hour_begins_anew(
 
 
 @pytest.mark.parametrize("backend", ["sqlite-folder", "postgresql-folder"])
-def test_without_making_sure_of_the_name_the_collection_takes_it(attachment_store: AttachmentStore) -> None:
+def test_without_ensure_gc_deletes_the_bytes(attachment_store: AttachmentStore) -> None:
     store = intercepted(without(attachment_store.store, "ensure"), after_put=attachment_store.collect)
 
     made = attachment_store.attach(CONTENT, store=store)
@@ -201,7 +199,7 @@ def test_without_making_sure_of_the_name_the_collection_takes_it(attachment_stor
 
 
 @pytest.mark.parametrize("backend", ["sqlite-folder", "postgresql-folder"])
-def test_without_the_guard_the_collection_takes_the_name_before_the_commit(attachment_store: AttachmentStore) -> None:
+def test_without_the_lock_gc_deletes_the_bytes_before_the_commit(attachment_store: AttachmentStore) -> None:
     store = without(attachment_store.store, "lock")
 
     made = attachment_store.attach(
@@ -211,7 +209,7 @@ def test_without_the_guard_the_collection_takes_the_name_before_the_commit(attac
     assert attachment_store.audit().broken == [made.id]
 
 
-def test_in_the_order_that_is_often_sketched_an_attachment_loses_its_bytes(attachment_store: AttachmentStore) -> None:
+def test_deleting_bytes_before_the_row_loses_the_bytes_of_an_attachment(attachment_store: AttachmentStore) -> None:
     """Bytes first, and then the row: which by then is needed again."""
     garbage(attachment_store)
     ((blob_id, key),) = attachment_store.rows("SELECT id, blob_key FROM blobs")

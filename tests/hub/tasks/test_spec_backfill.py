@@ -43,7 +43,7 @@ def test_each_spec_becomes_one_attachment_and_a_second_run_adds_nothing(attachme
     assert len(attachment_store.events(ADDED)) == 3
 
 
-def test_a_task_that_goes_meanwhile_does_not_stop_the_others(attachment_store: AttachmentStore) -> None:
+def test_a_task_deleted_during_the_backfill_does_not_stop_the_others(attachment_store: AttachmentStore) -> None:
     attachment_store.task("a", spec_id="docs/a.md")
     attachment_store.task("b", spec_id="docs/b.md")
     attachment_store.task("c", spec_id="docs/c.md")
@@ -59,9 +59,7 @@ def test_a_task_that_goes_meanwhile_does_not_stop_the_others(attachment_store: A
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_database_from_before_tasks_is_brought_up_with_what_it_holds(
-    kind: str, servers: Servers, tmp_path: Path
-) -> None:
+def test_a_database_without_tasks_is_upgraded_and_keeps_its_rows(kind: str, servers: Servers, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/old.db" if kind == "sqlite" else servers.postgres.create_database()
     with closing(open_database(url)) as database:
         config = Config()

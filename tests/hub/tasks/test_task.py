@@ -37,7 +37,7 @@ def statements(database: Database) -> Iterator[list[str]]:
         event.remove(database.engine, "before_cursor_execute", on_statement)
 
 
-def test_a_task_is_made_found_and_listed(attachment_store: AttachmentStore) -> None:
+def test_a_task_is_created_found_and_listed(attachment_store: AttachmentStore) -> None:
     second = attachment_store.task("t2", title="Zwei ä", spec_id="docs/a.md")
     with attachment_store.database.read() as tx:
         assert tasks.get_task(tx, "t2") == second
@@ -63,7 +63,7 @@ def pages(
     return found
 
 
-def test_pages_give_every_task_once_also_those_of_one_moment(attachment_store: AttachmentStore) -> None:
+def test_pages_give_every_task_once_even_with_equal_times(attachment_store: AttachmentStore) -> None:
     for number in range(6):
         attachment_store.task(f"n.{number}")
     attachment_store.write("UPDATE tasks SET created_at = :at WHERE id > 'n.1'", at="2026-01-01T00:00:00.000000Z")
@@ -77,7 +77,9 @@ def test_pages_give_every_task_once_also_those_of_one_moment(attachment_store: A
         assert found[-1]
 
 
-def test_a_page_goes_on_where_the_one_before_ended_whatever_came_and_went(attachment_store: AttachmentStore) -> None:
+def test_a_page_continues_where_the_last_one_ended_despite_inserts_and_deletes(
+    attachment_store: AttachmentStore,
+) -> None:
     for number in range(6):
         attachment_store.task(f"n{number}")
     gone = iter(["n4", "n0"])
@@ -92,7 +94,7 @@ def test_a_page_goes_on_where_the_one_before_ended_whatever_came_and_went(attach
 
 
 @pytest.mark.parametrize("after", ["t1", "2026-01-01~t1", "2026-01-01T00:00:00.000000Z~", "~t1", "\0"])
-def test_a_cursor_that_nobody_gave_is_refused(attachment_store: AttachmentStore, after: str) -> None:
+def test_an_unknown_cursor_is_refused(attachment_store: AttachmentStore, after: str) -> None:
     with attachment_store.database.read() as tx, pytest.raises(InvalidInput) as raised:
         tasks.list_tasks(tx, 10, after)
 
@@ -107,7 +109,7 @@ def test_a_task_without_an_id_gets_a_short_one(attachment_store: AttachmentStore
     assert all(one.startswith("tk-") and len(one) == 11 for one in made)
 
 
-def test_a_taken_id_is_refused_and_nothing_is_changed(attachment_store: AttachmentStore) -> None:
+def test_a_taken_id_is_refused_and_nothing_changes(attachment_store: AttachmentStore) -> None:
     with pytest.raises(AlreadyThere, match="t1"):
         attachment_store.task("t1", title="Another")
 
@@ -115,13 +117,13 @@ def test_a_taken_id_is_refused_and_nothing_is_changed(attachment_store: Attachme
         assert tasks.get_task(tx, "t1").title == "A task"
 
 
-def test_an_id_that_would_be_a_path_or_a_riddle_is_refused(attachment_store: AttachmentStore) -> None:
+def test_an_id_that_is_not_a_plain_name_is_refused(attachment_store: AttachmentStore) -> None:
     for task_id in ("", ".hidden", "a/b", "a b", "ä", "x" * 129, "a\n"):
         with pytest.raises(InvalidInput, match="id"):
             attachment_store.task(task_id)
 
 
-def test_an_unknown_task_is_told(attachment_store: AttachmentStore) -> None:
+def test_an_unknown_task_is_not_found(attachment_store: AttachmentStore) -> None:
     with attachment_store.database.write() as tx:
         for ask in (tasks.get_task, tasks.list_attachments, tasks.delete_task):
             with pytest.raises(NotFound, match="task 't9' does not exist"):
@@ -134,7 +136,7 @@ def test_an_unknown_task_is_told(attachment_store: AttachmentStore) -> None:
     assert attachment_store.keys() == set()
 
 
-def test_the_same_request_again_finds_the_task_that_its_first_run_made(attachment_store: AttachmentStore) -> None:
+def test_the_same_request_finds_the_task_of_its_first_run(attachment_store: AttachmentStore) -> None:
     made = []
     for _ in range(2):
         with attachment_store.database.write() as tx:
@@ -145,7 +147,7 @@ def test_the_same_request_again_finds_the_task_that_its_first_run_made(attachmen
     assert attachment_store.count("tasks") == 3
 
 
-def test_a_key_whose_time_is_over_makes_a_new_task(attachment_store: AttachmentStore) -> None:
+def test_an_expired_key_makes_a_new_task(attachment_store: AttachmentStore) -> None:
     with attachment_store.database.write() as tx:
         first = tasks.create_task(tx, "Keyed", request=keyed())
     with attachment_store.database.write() as tx:
@@ -155,7 +157,7 @@ def test_a_key_whose_time_is_over_makes_a_new_task(attachment_store: AttachmentS
     assert first.id != second.id == again.id
 
 
-def test_deleting_a_task_tells_of_each_attachment_and_takes_no_other_task_along(
+def test_deleting_a_task_has_an_event_for_each_attachment_and_affects_no_other_task(
     attachment_store: AttachmentStore,
 ) -> None:
     attachment_store.task("t2")
@@ -176,7 +178,7 @@ def test_deleting_a_task_tells_of_each_attachment_and_takes_no_other_task_along(
     assert attachment_store.content(other.id) == b"1"
 
 
-def test_a_deletion_that_is_taken_back_tells_nothing(attachment_store: AttachmentStore) -> None:
+def test_a_rolled_back_deletion_has_no_events(attachment_store: AttachmentStore) -> None:
     attachment_store.attach(b"1")
 
     def taken_back() -> None:
@@ -191,7 +193,7 @@ def test_a_deletion_that_is_taken_back_tells_nothing(attachment_store: Attachmen
     assert attachment_store.count("attachments") == 1
 
 
-def test_listing_tasks_asks_the_same_with_and_without_attachments(attachment_store: AttachmentStore) -> None:
+def test_listing_tasks_runs_the_same_query_with_and_without_attachments(attachment_store: AttachmentStore) -> None:
     def listed() -> list[str]:
         with statements(attachment_store.database) as said, attachment_store.database.read() as tx:
             tasks.list_tasks(tx, 50)
@@ -207,7 +209,7 @@ def test_listing_tasks_asks_the_same_with_and_without_attachments(attachment_sto
     assert "attachments" not in before[0]
 
 
-def test_listing_attachments_asks_two_questions_however_many_there_are(attachment_store: AttachmentStore) -> None:
+def test_listing_attachments_runs_two_queries_for_any_number_of_attachments(attachment_store: AttachmentStore) -> None:
     for number in range(20):
         attachment_store.link(repo_path=f"docs/{number}", labels=(f"l{number}",))
     with statements(attachment_store.database) as said, attachment_store.database.read() as tx:

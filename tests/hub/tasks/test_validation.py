@@ -1,4 +1,4 @@
-"""What may be said of an attachment: pure, without a database."""
+"""Valid fields of an attachment: pure, without a database."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ def test_a_kind_is_trimmed_and_lower_cased(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "specs", "file", "sp ec"])
-def test_an_unknown_kind_is_refused_with_those_there_are(kind: str) -> None:
+def test_an_unknown_kind_is_refused_with_the_valid_ones(kind: str) -> None:
     with pytest.raises(InvalidInput, match="spec, diagram, artifact, diagnostic, archive, other"):
         validation.normal_kind(kind)
 
 
-def test_labels_are_the_same_however_they_were_typed() -> None:
+def test_labels_are_normalized() -> None:
     assert normal_labels([" Urgent ", "urgent", "a\u0308", "ä", "Zoë", "x" * 64]) == ("urgent", "x" * 64, "zoë", "ä")
     assert normal_labels([]) == ()
 
 
 @pytest.mark.parametrize("label", ["", " ", "a b", "a\tb", "a\u00a0b", "a\nb", "x" * 65, "a\u200bb", "\ud800", "a\0"])
-def test_what_cannot_be_a_label_is_refused(label: str) -> None:
+def test_an_invalid_label_is_refused(label: str) -> None:
     with pytest.raises(InvalidInput, match="labels"):
         normal_labels([label])
 
 
-def test_there_are_not_too_many_labels() -> None:
+def test_the_number_of_labels_is_limited() -> None:
     assert len(normal_labels(f"l{n}" for n in range(100))) == 100
     with pytest.raises(InvalidInput, match="100"):
         normal_labels(f"l{n}" for n in range(101))
@@ -66,12 +66,12 @@ def test_an_expiry_is_stored_in_utc_with_a_fixed_width(text: str, stored: str) -
         "\uff12\uff10\uff12\uff16-12-31",
     ],
 )  # fmt: skip
-def test_an_expiry_that_is_past_or_cannot_be_read_is_refused(text: str) -> None:
+def test_an_expiry_that_is_past_or_invalid_is_refused(text: str) -> None:
     with pytest.raises(InvalidInput, match="expires_at"):
         validation.expiry(text, NOW)
 
 
-def test_no_expiry_is_none() -> None:
+def test_without_an_expiry_it_is_none() -> None:
     assert validation.expiry(None, NOW) is None
     assert validation.expiry("", NOW) is None
 
@@ -90,7 +90,7 @@ def test_no_expiry_is_none() -> None:
         (None, None),
     ],
 )
-def test_of_a_file_name_only_the_last_part_is_kept(sent: str | None, kept: str | None) -> None:
+def test_only_the_last_part_of_a_file_name_is_kept(sent: str | None, kept: str | None) -> None:
     assert validation.normal_filename(sent) == kept
 
 
@@ -102,7 +102,7 @@ def test_a_long_file_name_or_title_is_refused() -> None:
     assert validation.normal_title("  ") is None
 
 
-def test_meta_is_an_object_of_a_bounded_size() -> None:
+def test_meta_is_an_object_of_bounded_size() -> None:
     assert validation.meta_text({}) is None
     assert validation.meta_text({"a": "x" * (16 * 1024 - 8)}) is not None
     with pytest.raises(TooLarge):
@@ -116,7 +116,7 @@ def test_meta_is_an_object_of_a_bounded_size() -> None:
 
 
 @pytest.mark.parametrize("path", ["docs/spec.md", "a", "a/b c/d.txt", "..a/b", "a/.hidden", "./a", "ticket:42"])
-def test_a_path_in_a_repository_is_relative(path: str) -> None:
+def test_a_repository_path_is_relative(path: str) -> None:
     assert validation.repo_path(path) == path
 
 
@@ -127,7 +127,7 @@ def test_a_path_in_a_repository_is_relative(path: str) -> None:
         *("file:///x", "git+ssh://a/b", "HTTPS://a"),
     ],
 )
-def test_a_path_that_leads_elsewhere_is_refused(path: str) -> None:
+def test_a_path_that_leaves_the_repository_is_refused(path: str) -> None:
     with pytest.raises(InvalidInput, match="repo_path"):
         validation.repo_path(path)
 
@@ -151,7 +151,7 @@ def test_meta_that_is_nested_too_deeply_is_refused(levels: int) -> None:
         validation.meta_text(meta)
 
 
-def test_meta_of_64_levels_is_not() -> None:
+def test_meta_with_64_levels_is_accepted() -> None:
     meta: Any = {}
     for _ in range(63):
         meta = {"a": meta}

@@ -79,7 +79,7 @@ def test_the_same_attachment_again_is_the_same_row_and_no_event(database: Databa
     assert events_of(database) == before
 
 
-def test_another_value_under_the_same_dedupe_key_is_pointed_out_and_not_stored(database: Database, add: Add) -> None:
+def test_another_value_under_the_same_dedupe_key_is_reported_and_not_stored(database: Database, add: Add) -> None:
     first = add({"title": "old"}, dedupe_key="k")
 
     again = add({"title": "new"}, dedupe_key="k")
@@ -118,14 +118,14 @@ def test_another_value_without_a_dedupe_key_is_another_attachment(
     assert add(one).attachment.id != add(other).attachment.id
 
 
-def test_no_key_and_the_empty_key_are_the_same(add: Add) -> None:
+def test_no_key_and_an_empty_key_are_the_same(add: Add) -> None:
     first = add({"a": 1}, key=None)
 
     assert add({"a": 1}, key="").attachment == first.attachment
     assert add({"a": 1}, key="k").attachment != first.attachment
 
 
-def test_topic_kind_and_key_are_part_of_what_an_attachment_is(database: Database, add: Add) -> None:
+def test_topic_kind_and_key_identify_an_attachment(database: Database, add: Add) -> None:
     with database.write() as tx:
         other, _ = topics.create_topic(tx, "Another")
     ids = {
@@ -139,7 +139,7 @@ def test_topic_kind_and_key_are_part_of_what_an_attachment_is(database: Database
     assert len(ids) == 5
 
 
-def test_a_long_value_is_known_by_its_digest(add: Add) -> None:
+def test_a_long_value_is_identified_by_its_digest(add: Add) -> None:
     long: dict[str, Json] = {"text": "x" * 600}
 
     assert add(long).attachment.dedupe_key == value_key(long)
@@ -181,14 +181,14 @@ def test_an_unknown_topic_or_message_is_refused_and_nothing_is_written(
     assert topic.id != other.id
 
 
-def test_a_duplicate_that_names_a_foreign_message_is_refused_as_the_first_would_be(add: Add) -> None:
+def test_a_duplicate_with_a_foreign_message_is_refused_like_a_first_one(add: Add) -> None:
     add({"a": 1})
 
     with pytest.raises(InvalidInput, match="source_message_id"):
         add({"a": 1}, source_message_id="msg_none")
 
 
-def test_an_attachment_remembers_the_message_it_came_from(database: Database, topic: Topic, add: Add) -> None:
+def test_an_attachment_stores_the_message_it_came_from(database: Database, topic: Topic, add: Add) -> None:
     with database.write() as tx:
         message, _ = topics.post_message(tx, topic.id, "ada", "see example.com")
 
@@ -203,7 +203,7 @@ def update(database: Database, topic: Topic, value: Any, **fields: Any) -> Attac
         return topics.update_attachment(tx, topic.id, NewAttachment("citation", value, **fields))
 
 
-def test_an_update_changes_the_value_and_says_so_once(database: Database, topic: Topic, add: Add) -> None:
+def test_an_update_changes_the_value_and_has_one_event(database: Database, topic: Topic, add: Add) -> None:
     first = add({"title": "old"}, dedupe_key="k")
 
     changed = update(database, topic, {"title": "new"}, dedupe_key="k")
@@ -217,7 +217,7 @@ def test_an_update_changes_the_value_and_says_so_once(database: Database, topic:
     assert json.loads(events_of(database)[-1].data)["attachment"]["value_json"] == {"title": "new"}
 
 
-def test_an_update_of_nothing_is_not_found(database: Database, topic: Topic, add: Add) -> None:
+def test_an_update_of_a_missing_attachment_is_not_found(database: Database, topic: Topic, add: Add) -> None:
     add({"a": 1}, dedupe_key="k")
 
     with pytest.raises(NotFound):
@@ -265,7 +265,7 @@ INSERT = text("""
 
 
 @pytest.mark.parametrize("keys", [(None, None), (None, ""), ("", None), ("x", "x")], ids=str)
-def test_the_unique_index_refuses_a_second_row_whoever_writes_it(
+def test_the_unique_index_refuses_a_second_row_from_any_writer(
     database: Database, topic: Topic, keys: tuple[str | None, str | None]
 ) -> None:
     def insert(number: int, key: str | None, dedupe_key: str = "d") -> None:
@@ -282,7 +282,7 @@ def test_the_unique_index_refuses_a_second_row_whoever_writes_it(
 
 
 @pytest.mark.parametrize(("topic_id", "dedupe_key"), [("top_none", "d"), (None, "")], ids=["no topic", "empty key"])
-def test_the_tables_refuse_what_cannot_be(
+def test_the_tables_refuse_invalid_rows(
     database: Database, topic: Topic, topic_id: str | None, dedupe_key: str
 ) -> None:
     values = {"id": "att_1", "topic_id": topic_id or topic.id, "key": None, "dedupe_key": dedupe_key}
@@ -292,7 +292,7 @@ def test_the_tables_refuse_what_cannot_be(
     assert rows(database) == 0
 
 
-def test_deleting_a_topic_takes_its_messages_and_attachments_along(database: Database, topic: Topic, add: Add) -> None:
+def test_deleting_a_topic_deletes_its_messages_and_attachments(database: Database, topic: Topic, add: Add) -> None:
     with database.write() as tx:
         message, _ = topics.post_message(tx, topic.id, "ada", "hello")
     add({"a": 1}, source_message_id=message.id)
@@ -303,7 +303,7 @@ def test_deleting_a_topic_takes_its_messages_and_attachments_along(database: Dat
     assert rows(database) == 0
 
 
-def test_threads_that_add_the_same_attachment_at_once_all_get_the_one_row(database: Database, add: Add) -> None:
+def test_threads_that_add_the_same_attachment_concurrently_get_one_row(database: Database, add: Add) -> None:
     barrier = threading.Barrier(8)
     answers: list[Attached | OncewardError] = []
 

@@ -1,4 +1,4 @@
-"""What may be attached, and what makes two attachments the same: pure, without a database."""
+"""Valid attachments, and the identity of two attachments: pure, without a database."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_accepted_is_refused_with_its_reason(name: str) -> None:
+def test_an_invalid_attachment_is_refused_with_its_reason(name: str) -> None:
     fields, error = REFUSED[name]
 
     with pytest.raises(error) as refusal:
@@ -84,7 +84,7 @@ def test_what_cannot_be_accepted_is_refused_with_its_reason(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_what_is_within_the_limits_is_accepted(name: str) -> None:
+def test_an_attachment_within_the_limits_is_accepted(name: str) -> None:
     identity = Identity.of("top_1", NewAttachment(**{**GOOD, **ACCEPTED[name]}))
 
     assert identity.topic_id == "top_1"
@@ -98,7 +98,7 @@ def test_a_refusal_names_its_field() -> None:
     assert [name for name, _ in refusal.value.fields] == ["kind"]
 
 
-def test_values_are_compared_as_json_compares_them() -> None:
+def test_values_are_compared_as_json() -> None:
     huge = 2**60
 
     assert same_value({"a": [1, {"b": 2.0}]}, {"a": [1.0, {"b": 2}]})

@@ -1,4 +1,4 @@
-"""Topics and messages, and what a request that is carried out twice finds."""
+"""Topics and messages, and requests that run twice."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_lists_are_newest_first_and_limited(database: Database, topic: Topic) ->
         assert topics.get_topic(tx, topic.id) == topic
 
 
-def test_what_is_not_there_is_not_found(database: Database, topic: Topic) -> None:
+def test_an_unknown_id_is_not_found(database: Database, topic: Topic) -> None:
     with database.write() as tx:
         with pytest.raises(NotFound, match="top_none"):
             topics.get_topic(tx, "top_none")
@@ -60,7 +60,7 @@ def test_what_is_not_there_is_not_found(database: Database, topic: Topic) -> Non
         with pytest.raises(NotFound):
             topics.post_message(tx, "top_none", "ada", "hello")
         with pytest.raises(NotFound):
-            topics.post_message(tx, "top_none", "ada", "hello", asked("k"))
+            topics.post_message(tx, "top_none", "ada", "hello", request_key("k"))
 
     assert [event.entity_id for event in log_of(database)] == [topic.id]
 
@@ -82,47 +82,47 @@ def test_texts_have_limits(database: Database, topic: Topic) -> None:
 # A request that is carried out a second time: its process died between the commit and the record of its answer.
 
 
-def asked(key: str, *, who: str = "ada", began_at: int = 1, attempt: int = 2) -> RequestKey:
+def request_key(key: str, *, who: str = "ada", began_at: int = 1, attempt: int = 2) -> RequestKey:
     request = request_of(who, key, began_at, attempt)
     assert request is not None
     return request
 
 
-def test_a_request_that_runs_again_finds_the_topic_that_it_made(database: Database) -> None:
+def test_a_repeated_request_finds_the_topic_that_it_created(database: Database) -> None:
     with database.write() as tx:
-        first = topics.create_topic(tx, "One", asked("k", attempt=1))
+        first = topics.create_topic(tx, "One", request_key("k", attempt=1))
     with database.write() as tx:
-        again = topics.create_topic(tx, "One", asked("k"))
+        again = topics.create_topic(tx, "One", request_key("k"))
 
     assert again == first
     assert len(log_of(database)) == 1
 
 
-def test_a_request_that_runs_again_finds_the_message_that_it_posted(database: Database, topic: Topic) -> None:
+def test_a_repeated_request_finds_the_message_that_it_posted(database: Database, topic: Topic) -> None:
     with database.write() as tx:
-        first = topics.post_message(tx, topic.id, "ada", "hello", asked("k", attempt=1))
+        first = topics.post_message(tx, topic.id, "ada", "hello", request_key("k", attempt=1))
     with database.write() as tx:
         topics.post_message(tx, topic.id, "ada", "hello")
-        again = topics.post_message(tx, topic.id, "ada", "hello", asked("k"))
+        again = topics.post_message(tx, topic.id, "ada", "hello", request_key("k"))
 
     assert again == first
     assert len(log_of(database)) == 3
 
 
-def test_a_request_that_runs_again_is_answered_as_it_was_when_it_added_an_attachment(
+def test_a_repeated_request_gets_its_first_result_after_it_added_an_attachment(
     database: Database, topic: Topic
 ) -> None:
     new = NewAttachment("citation", {"title": "Ä"}, dedupe_key="d")
     with database.write() as tx:
-        first = topics.attach(tx, topic.id, new, asked("k", attempt=1))
+        first = topics.attach(tx, topic.id, new, request_key("k", attempt=1))
     with database.write() as tx:
-        again = topics.attach(tx, topic.id, new, asked("k"))
+        again = topics.attach(tx, topic.id, new, request_key("k"))
 
     assert first.event_id is not None
     assert again == first
 
 
-def test_an_update_that_runs_again_does_not_undo_what_others_did_since(database: Database, topic: Topic) -> None:
+def test_a_repeated_update_does_not_undo_later_changes(database: Database, topic: Topic) -> None:
     def update(value: str, request: RequestKey | None) -> Attached:
         with database.write() as tx:
             new = NewAttachment("citation", {"title": value}, dedupe_key="d")
@@ -130,10 +130,10 @@ def test_an_update_that_runs_again_does_not_undo_what_others_did_since(database:
 
     with database.write() as tx:
         topics.attach(tx, topic.id, NewAttachment("citation", {"title": "one"}, dedupe_key="d"))
-    first = update("two", asked("k", attempt=1))
+    first = update("two", request_key("k", attempt=1))
     update("three", None)
 
-    again = update("two", asked("k"))
+    again = update("two", request_key("k"))
 
     assert again == first
     with database.read() as tx:
@@ -141,31 +141,38 @@ def test_an_update_that_runs_again_does_not_undo_what_others_did_since(database:
     assert there.value_json == {"title": "three"}
 
 
-def test_a_second_run_at_the_same_time_is_refused_by_the_index(database: Database, topic: Topic) -> None:
+def test_a_concurrent_second_run_is_refused_by_the_index(database: Database, topic: Topic) -> None:
     """A worker that was frozen does not know that another has taken its request over, and does not look."""
     with database.write() as tx:
-        topics.post_message(tx, topic.id, "ada", "hello", asked("k", attempt=1))
+        topics.post_message(tx, topic.id, "ada", "hello", request_key("k", attempt=1))
 
     with pytest.raises(TransactionConflict), database.write() as tx:
-        topics.post_message(tx, topic.id, "ada", "hello", asked("k", attempt=1))
+        topics.post_message(tx, topic.id, "ada", "hello", request_key("k", attempt=1))
 
     with database.read() as tx:
         assert len(topics.list_messages(tx, topic.id, 10).items) == 1
 
 
-def test_another_key_principal_or_use_of_the_key_is_another_request(database: Database, topic: Topic) -> None:
-    requests = [asked("k"), asked("l"), asked("k", who="bob"), asked("k", began_at=2), None, None]
+def test_another_key_principal_or_operation_is_another_request(database: Database, topic: Topic) -> None:
+    requests = [
+        request_key("k"),
+        request_key("l"),
+        request_key("k", who="bob"),
+        request_key("k", began_at=2),
+        None,
+        None,
+    ]
     with database.write() as tx:
         made = {topics.post_message(tx, topic.id, "ada", "hello", request)[0].id for request in requests}
 
     assert len(made) == 6
 
 
-def test_a_request_that_did_nothing_runs_again(database: Database, topic: Topic) -> None:
+def test_a_request_that_changed_nothing_runs_again(database: Database, topic: Topic) -> None:
     new = NewAttachment("citation", {}, dedupe_key="d")
     with database.write() as tx:
         first = topics.attach(tx, topic.id, new)
-        nothing = topics.attach(tx, topic.id, new, asked("k", attempt=1))
-        again = topics.attach(tx, topic.id, new, asked("k"))
+        nothing = topics.attach(tx, topic.id, new, request_key("k", attempt=1))
+        again = topics.attach(tx, topic.id, new, request_key("k"))
 
     assert nothing == again == Attached(first.attachment, None)

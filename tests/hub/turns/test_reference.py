@@ -1,4 +1,4 @@
-"""The reference leaves nothing out of what turns have."""
+"""The reference has everything that turns have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schema of a request, found out before its key is looked at: for whom, and what if nobody can say."""
+"""The schema of a request, read before its key is checked: for which requests, and if the database is down."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hub.asgi_client import AsgiResponse, ask, request
+from tests.hub.asgi_client import AsgiResponse, request, send_request
 
 from onceward.http.asgi_types import Receive, Send
 from onceward.hub.db.engine import Database, open_database
@@ -29,33 +29,35 @@ class VariantApp:
         await send({"type": "http.response.body", "body": b""})
 
 
-def asked(database: Database, method: str, path: str, headers: Any = KEYED) -> tuple[AsgiResponse, list[str | None]]:
+def response_to(
+    database: Database, method: str, path: str, headers: Any = KEYED
+) -> tuple[AsgiResponse, list[str | None]]:
     app = VariantApp()
-    return ask(ActiveSchemaMiddleware(app, database), request(method, path, headers)), app.variants
+    return send_request(ActiveSchemaMiddleware(app, database), request(method, path, headers)), app.variants
 
 
 @pytest.mark.parametrize(("enabled", "schema"), [(False, "pkm"), (True, "pkm_test")])
-def test_a_keyed_request_that_changes_a_schema_is_told_apart_by_it(
+def test_a_keyed_request_that_changes_a_schema_has_it_in_its_fingerprint(
     database: Database, enabled: bool, schema: str
 ) -> None:
     with database.write() as tx:
         set_test_mode(tx, enabled)
 
     for key in KEYED, ((b"x-idempotency-key", b"k"),):
-        assert asked(database, "POST", "/db/insert", key)[1] == [schema]
-        assert asked(database, "PUT", "/policies", key)[1] == [schema]
+        assert response_to(database, "POST", "/db/insert", key)[1] == [schema]
+        assert response_to(database, "PUT", "/policies", key)[1] == [schema]
 
 
-def test_no_other_request_is_held_up_for_it(database: Database) -> None:
+def test_other_requests_do_not_read_the_active_schema(database: Database) -> None:
     others = [("POST", "/normalize/email"), ("PUT", "/test-mode"), ("GET", "/policies"), ("POST", "/api/v1/topics")]
 
-    assert [asked(database, *other)[1] for other in others] == [[None]] * len(others)
-    assert asked(database, "POST", "/db/insert", ())[1] == [None]
+    assert [response_to(database, *other)[1] for other in others] == [[None]] * len(others)
+    assert response_to(database, "POST", "/db/insert", ())[1] == [None]
 
 
-def test_when_the_database_does_not_say_it_is_503_and_nothing_runs(tmp_path: Path) -> None:
+def test_if_the_active_schema_cannot_be_read_it_is_503_and_nothing_runs(tmp_path: Path) -> None:
     with closing(open_database(f"sqlite:///{tmp_path}/empty.db")) as database:
-        answer, ran = asked(database, "POST", "/db/insert")
+        answer, ran = response_to(database, "POST", "/db/insert")
 
     assert (answer.status, answer.code, ran) == (503, "unavailable", [])
     assert "retry-after" in answer.headers

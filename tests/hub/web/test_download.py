@@ -1,4 +1,4 @@
-"""What of a content is sent, and under which name: decided from headers alone."""
+"""Ranges and file names of a download, decided from headers only."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ TAG = '"sha256-abc"'
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_one_range_is_answered_and_everything_else_gets_all(header: str | None, found: object) -> None:
+def test_a_single_range_is_served_and_any_other_gets_everything(header: str | None, found: object) -> None:
     assert wanted_part(header, None, TAG, 100) == found
 
 
-def test_a_range_of_another_content_gets_all() -> None:
+def test_a_range_of_another_version_gets_everything() -> None:
     assert wanted_part("bytes=0-9", TAG, TAG, 100) == BytePart(0, 10)
     assert wanted_part("bytes=0-9", '"other"', TAG, 100) == WholeContent()
     assert wanted_part("bytes=0-9", "Mon, 16 Nov 2026 12:00:00 GMT", TAG, 100) == WholeContent()
 
 
-def test_an_empty_content_has_no_ranges() -> None:
+def test_empty_content_has_no_ranges() -> None:
     assert wanted_part("bytes=0-", None, TAG, 0) == Unsatisfiable()
     assert wanted_part("bytes=-5", None, TAG, 0) == Unsatisfiable()
     assert wanted_part(None, None, TAG, 0) == WholeContent()
@@ -54,7 +54,7 @@ def test_an_empty_content_has_no_ranges() -> None:
     ("header", "unchanged"),
     [(None, False), (TAG, True), (f"W/{TAG}", True), (f'"x", {TAG}', True), ("*", True), ('"x"', False), ("", False)],
 )
-def test_a_client_that_has_it_is_told_so(header: str | None, unchanged: bool) -> None:
+def test_a_client_with_current_content_gets_304(header: str | None, unchanged: bool) -> None:
     assert is_unchanged(header, TAG) is unchanged
 
 
@@ -68,7 +68,7 @@ def test_a_client_that_has_it_is_told_so(header: str | None, unchanged: bool) ->
         ("a\r\nX: y", "attachment; filename=\"a__X: y\"; filename*=UTF-8''a%0D%0AX%3A%20y"),
     ],
 )
-def test_a_name_cannot_break_out_of_its_header(filename: str | None, header: str) -> None:
+def test_a_file_name_cannot_break_out_of_its_header(filename: str | None, header: str) -> None:
     assert disposition("attachment", filename) == header
 
 
@@ -81,7 +81,7 @@ def test_a_range_header_of_sixty_kilobytes_is_ignored_at_once(form: str, blanks:
     assert time.perf_counter() - began < 0.5
 
 
-def test_a_range_header_of_just_the_limit_is_read() -> None:
+def test_a_range_header_at_the_limit_is_read() -> None:
     header = "bytes=0-1".rjust(64)
 
     assert wanted_part(header, None, TAG, 100) == BytePart(0, 2)

@@ -1,4 +1,4 @@
-"""Strict JSON: what is refused, with which sentence, and that everything else means what it always did."""
+"""Strict JSON: the refusals and their messages, and that everything else parses as usual."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from onceward.hub.web.json_body import NESTING_MAX, parse
     ],
     ids=str,
 )
-def test_what_could_be_misunderstood_is_refused_with_its_reason(data: bytes, sentence: str) -> None:
+def test_ambiguous_json_is_refused_with_its_reason(data: bytes, sentence: str) -> None:
     with pytest.raises(InvalidInput, match=sentence):
         parse(data)
 
@@ -85,11 +85,11 @@ def test_what_could_be_misunderstood_is_refused_with_its_reason(data: bytes, sen
     ],
     ids=lambda data: str(data[:24]),
 )
-def test_everything_else_means_what_it_means_everywhere(data: bytes) -> None:
+def test_all_other_json_is_parsed_as_by_the_standard_library(data: bytes) -> None:
     assert parse(data) == json.loads(data)
 
 
-def test_a_hundred_thousand_keys_of_which_one_is_there_twice_do_not_take_for_ever() -> None:
+def test_one_duplicate_among_a_hundred_thousand_keys_is_found_quickly() -> None:
     """A search that compares each key with each other one would take minutes."""
     keys = [f'"{number}":0' for number in range(100_000)]
 
@@ -97,7 +97,7 @@ def test_a_hundred_thousand_keys_of_which_one_is_there_twice_do_not_take_for_eve
         parse(("{" + ",".join([*keys, keys[-1]]) + "}").encode())
 
 
-def test_a_long_key_is_not_repeated_whole() -> None:
+def test_a_long_key_is_not_repeated_in_full() -> None:
     with pytest.raises(InvalidInput) as caught:
         parse(b'{"%s":1,"%s":2}' % (b"k" * 5000, b"k" * 5000))
 
@@ -161,7 +161,7 @@ values = st.recursive(
 
 
 @given(values, st.integers(0, 66), st.booleans())
-def test_values_are_read_or_refused_as_by_the_reference(value: Any, levels: int, ensure_ascii: bool) -> None:
+def test_values_are_accepted_or_refused_as_by_the_reference_parser(value: Any, levels: int, ensure_ascii: bool) -> None:
     text = json.dumps(value, ensure_ascii=ensure_ascii)
     data = ("[" * levels + text + "]" * levels).encode("utf-8", "surrogatepass")
 
@@ -193,7 +193,7 @@ pieces = st.sampled_from(
 
 
 @given(st.lists(pieces, max_size=24).map("".join))
-def test_broken_texts_are_refused_as_by_the_reference(text: str) -> None:
+def test_broken_texts_are_refused_as_by_the_reference_parser(text: str) -> None:
     data = text.encode()
 
     assert outcome(parse, data) == outcome(reference, data)

@@ -19,7 +19,7 @@ class Note(StrictBody):
     title: str
 
 
-def test_a_client_that_is_gone_before_its_body_came_is_no_failure_for_the_log(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_that_disconnects_before_its_body_is_not_logged_as_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     router = APIRouter(route_class=StrictRoute)
     handled: list[Note] = []
 

@@ -1,4 +1,4 @@
-"""Strict JSON over a FastAPI application: limits, media types, and who answers."""
+"""Strict JSON over a FastAPI application: limits, media types, and responses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pytest
 from fastapi import APIRouter, Body, FastAPI, Form
 from pydantic import BaseModel, ConfigDict
-from tests.hub.asgi_client import JSON, AsgiResponse, Headers, ask, request
+from tests.hub.asgi_client import JSON, AsgiResponse, Headers, request, send_request
 
 from onceward.hub.web import problems
 from onceward.hub.web.json_body import StrictRoute
@@ -58,14 +58,14 @@ def post(app: FastAPI, path: str, body: bytes | Iterable[bytes], headers: Header
         yield from parts
         yield {"type": "http.request", "body": b"", "more_body": False}
 
-    return ask(app, request("POST", path, headers), messages())
+    return send_request(app, request("POST", path, headers), messages())
 
 
 def typed(media_type: str) -> Headers:
     return ((b"content-type", media_type.encode()),)
 
 
-def test_a_good_body_reaches_the_handler() -> None:
+def test_a_valid_body_reaches_the_handler() -> None:
     answer = post(application(), "/api/notes", '{"title": "é"}'.encode())
 
     assert (answer.status, answer.json) == (200, {"title": "é"})
@@ -76,7 +76,7 @@ def test_a_good_body_reaches_the_handler() -> None:
     [b'{"title":"a","title":"b"}', b'{"title":"\\u0000"}', b'{"title":"a","count":NaN}', b"", b"[" * 100 + b"]" * 100],
     ids=["twice", "nul", "nan", "empty", "deep"],
 )
-def test_a_bad_body_is_a_problem_and_the_handler_does_not_run(body: bytes) -> None:
+def test_an_invalid_body_is_a_problem_and_the_handler_does_not_run(body: bytes) -> None:
     app = application()
     answer = post(app, "/api/notes", body)
 
@@ -99,7 +99,7 @@ def test_a_bad_body_is_a_problem_and_the_handler_does_not_run(body: bytes) -> No
     ],
     ids=["text", "form", "multipart", "other+json", "jsonx", "blank", "none", "compressed"],
 )
-def test_what_is_not_json_by_its_type_is_415(headers: Headers) -> None:
+def test_a_body_whose_type_is_not_json_is_415(headers: Headers) -> None:
     """A page of another site can send a body without a type, or as text, without asking first."""
     app = application()
     answer = post(app, "/api/notes", b'{"title":"a"}', headers)
@@ -111,7 +111,7 @@ def test_what_is_not_json_by_its_type_is_415(headers: Headers) -> None:
 @pytest.mark.parametrize(
     "media_type", ["application/json; charset=utf-8", "Application/JSON", "application/merge-patch+json"]
 )
-def test_json_under_its_other_names_is_read(media_type: str) -> None:
+def test_json_under_its_other_type_names_is_read(media_type: str) -> None:
     assert post(application(), "/api/notes", b'{"title":"a"}', typed(media_type)).status == 200
 
 
@@ -128,7 +128,7 @@ def test_a_body_over_the_limit_is_413_and_one_at_the_limit_is_not() -> None:
     assert "20 bytes" in bad.json["detail"]
 
 
-def test_a_longer_body_is_taken_where_the_application_says_so_and_nowhere_else() -> None:
+def test_a_longer_body_is_accepted_only_where_the_application_allows_it() -> None:
     app = application(max_body_bytes=20, max_body_bytes_at={"/api/notes": 40})
     statuses = [
         post(app, path, b'{"title":"' + b"x" * size + b'"}').status
@@ -145,14 +145,14 @@ def test_a_body_that_is_too_large_is_not_read_to_its_end() -> None:
     assert answer.taken == 11
 
 
-def test_a_body_that_is_announced_too_large_is_not_read_at_all() -> None:
+def test_a_body_with_a_content_length_over_the_limit_is_not_read_at_all() -> None:
     answer = post(application(max_body_bytes=10), "/api/notes", b"{}", (*JSON, (b"content-length", b"11")))
 
     assert answer.status == 413
     assert answer.taken == 0
 
 
-def test_a_body_that_may_be_missing_may_be_missing() -> None:
+def test_an_optional_body_may_be_missing() -> None:
     app = application()
 
     assert post(app, "/api/maybe", b"", ()).json == {"given": None}
@@ -161,7 +161,7 @@ def test_a_body_that_may_be_missing_may_be_missing() -> None:
     assert post(app, "/api/maybe", b"{}", typed("text/plain")).status == 415
 
 
-def test_forms_and_routes_without_a_body_are_left_alone() -> None:
+def test_forms_and_routes_without_a_body_are_unaffected() -> None:
     app = application()
 
     assert post(app, "/api/nothing", b"not json", ()).status == 200

@@ -1,4 +1,4 @@
-"""What `/metrics` shows, of one process and of several."""
+"""`/metrics` of one process and of several."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from starlette.responses import StreamingResponse
 from starlette.websockets import WebSocket
-from tests.hub.asgi_client import JSON, ask, request, websocket
+from tests.hub.asgi_client import JSON, request, send_request, websocket
 
 from onceward.http.asgi_types import App
 from onceward.http.middleware.asgi import IdempotencyMiddleware
@@ -52,7 +52,7 @@ def _app() -> App:
 
 
 def shown(app: App) -> dict[str, float]:
-    answer = ask(app, request("GET", "/metrics"))
+    answer = send_request(app, request("GET", "/metrics"))
     assert answer.status == 200
     assert answer.headers["content-type"].startswith("text/plain")
     rows = [line.rpartition(" ") for line in answer.body.decode().splitlines() if not line.startswith("#")]
@@ -66,19 +66,19 @@ def requests(method: str, route: str, status: int) -> str:
 def added(app: App, *scopes: dict[str, Any]) -> dict[str, float]:
     before = shown(app)
     for scope in scopes:
-        ask(app, scope)
+        send_request(app, scope)
     after = shown(app)
     return {name: value - before.get(name, 0) for name, value in after.items() if value != before.get(name, 0)}
 
 
-def test_requests_are_counted_by_the_template_of_their_route(app: App) -> None:
+def test_requests_are_counted_by_their_route_template(app: App) -> None:
     counted = added(app, request("GET", "/api/notes/1"), request("GET", "/api/notes/2"))
 
     assert counted[requests("GET", "/api/notes/{note_id}", 200)] == 2
     assert counted['onceward_http_request_seconds_count{route="/api/notes/{note_id}"}'] == 2
 
 
-def test_a_replay_is_counted_under_the_route_it_never_reached(app: App) -> None:
+def test_a_replay_is_counted_under_the_route_that_it_did_not_reach(app: App) -> None:
     keyed = request("POST", "/api/notes", (*JSON, (b"idempotency-key", b"k1")))
     counted = added(app, dict(keyed), dict(keyed))
 
@@ -86,7 +86,7 @@ def test_a_replay_is_counted_under_the_route_it_never_reached(app: App) -> None:
     assert counted["idempotency_cache_hit_total"] == 1
 
 
-def test_what_clients_make_up_adds_no_names(app: App) -> None:
+def test_unknown_paths_and_methods_add_no_label_values(app: App) -> None:
     counted = added(
         app,
         *(request("GET", f"/made/up/{number}") for number in range(5)),

@@ -105,19 +105,19 @@ def _id(client: Client, path: str, field: str, number: int) -> str:
 def pages(client: Client, listed: Listed, limit: int, between: Callable[[], object] = lambda: None) -> list[list[str]]:
     """The names of the items of every page, with something happening between each and the next."""
     found: list[list[str]] = []
-    asked: dict[str, str] = {}
+    cursor: dict[str, str] = {}
     while True:
         path = listed.path + ("&" if "?" in listed.path else "?") + f"limit={limit}"
-        page = client.get(path + "".join(f"&after={after}" for after in asked.values())).json()
+        page = client.get(path + "".join(f"&after={after}" for after in cursor.values())).json()
         found.append([one[listed.name] for one in page[listed.field]])
         if not page["has_more"]:
             assert page["next_after"] is None
             return found
-        asked = {"after": page["next_after"]}
+        cursor = {"after": page["next_after"]}
         between()
 
 
-def test_pages_give_each_item_once_in_the_order_of_the_list_while_others_insert(client: Client, listed: Listed) -> None:
+def test_pages_give_each_item_once_in_order_while_others_insert(client: Client, listed: Listed) -> None:
     made = [listed.add(number) for number in range(7)]
     (whole,) = pages(client, listed, 500)
     more = iter(range(10, 60))
@@ -128,7 +128,7 @@ def test_pages_give_each_item_once_in_the_order_of_the_list_while_others_insert(
     assert [name for name in found if name in whole] == whole
 
 
-def test_a_page_is_full_unless_it_is_the_last_and_a_bad_limit_or_cursor_is_refused_by_its_name(
+def test_a_page_is_full_unless_it_is_the_last_and_an_invalid_limit_or_cursor_is_refused(
     client: Client, listed: Listed
 ) -> None:
     for number in range(4):
@@ -161,7 +161,7 @@ def test_without_a_limit_a_page_has_a_hundred_items(client: Client, config: Conf
     assert len(client.get("/api/v1/topics?limit=500").json()["topics"]) == 101
 
 
-def test_the_document_shows_the_parameters_and_the_fields_of_every_list(client: Client) -> None:
+def test_the_document_shows_the_parameters_and_fields_of_every_list(client: Client) -> None:
     document = client.get("/openapi.json").json()
     lists = {}
     for path, item in document["paths"].items():
@@ -194,20 +194,20 @@ READS: dict[str, Callable[[Transaction, str, str], object]] = {
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("name", READS)
-def test_a_page_is_read_from_an_index_in_its_order(database: Database, name: str) -> None:
+def test_a_page_is_read_from_an_index_in_order(database: Database, name: str) -> None:
     with database.write() as tx:
         topic, _ = topics.create_topic(tx, "T")
         tasks.create_task(tx, "T", task_id="t1")
-    asked: list[tuple[str, Any]] = []
+    statements: list[tuple[str, Any]] = []
 
     def record(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
-        asked.append((statement, parameters))
+        statements.append((statement, parameters))
 
     event.listen(database.engine, "before_cursor_execute", record)
     with database.read() as tx:
         for after in ("", topic.id):
             READS[name](tx, topic.id, after)
-        pages = [one for one in asked if "LIMIT" in one[0]]
+        pages = [one for one in statements if "LIMIT" in one[0]]
         plans = [tx.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", values).all() for text, values in pages]
     event.remove(database.engine, "before_cursor_execute", record)
 

@@ -1,4 +1,4 @@
-"""Problem answers: each exception its status, no trace for the client, one for the log."""
+"""Problem responses: a status for each exception, no traceback for the client, one in the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, field_validator
 from starlette.exceptions import HTTPException
 from starlette.websockets import WebSocket
-from tests.hub.asgi_client import JSON, ask, request, websocket
+from tests.hub.asgi_client import JSON, request, send_request, websocket
 
 from onceward import errors
 from onceward.http.asgi_types import Receive, Send
@@ -116,8 +116,8 @@ def _app() -> FastAPI:
         ("ours", 500, "internal", "Its log has the cause"),
     ],
 )
-def test_an_exception_is_the_answer_it_stands_for(app: FastAPI, name: str, status: int, code: str, detail: str) -> None:
-    answer = ask(app, request("GET", f"/api/raise/{name}"))
+def test_each_exception_has_its_response(app: FastAPI, name: str, status: int, code: str, detail: str) -> None:
+    answer = send_request(app, request("GET", f"/api/raise/{name}"))
 
     assert (answer.status, answer.code) == (status, code)
     assert detail in answer.json["detail"]
@@ -125,8 +125,8 @@ def test_an_exception_is_the_answer_it_stands_for(app: FastAPI, name: str, statu
     assert b"pg_hba" not in answer.body
 
 
-def test_an_answer_says_which_fields_are_wrong(app: FastAPI) -> None:
-    answer = ask(app, request("GET", "/api/raise/input"))
+def test_a_response_says_which_fields_are_wrong(app: FastAPI) -> None:
+    answer = send_request(app, request("GET", "/api/raise/input"))
 
     assert answer.json["errors"] == [
         {"field": "kind", "message": "is blank"},
@@ -134,15 +134,15 @@ def test_an_answer_says_which_fields_are_wrong(app: FastAPI) -> None:
     ]
 
 
-def test_a_database_that_is_down_says_when_to_retry(app: FastAPI) -> None:
-    answer = ask(app, request("GET", "/api/raise/down"))
+def test_a_database_that_is_down_gives_a_retry_after(app: FastAPI) -> None:
+    answer = send_request(app, request("GET", "/api/raise/down"))
 
     assert answer.headers["retry-after"] == str(answer.json["retry_after"]) == "5"
 
 
-def test_a_bug_is_in_the_log_with_its_trace(app: FastAPI, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_bug_is_logged_with_its_traceback(app: FastAPI, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR, "onceward.hub"):
-        ask(app, request("GET", "/api/raise/bug"))
+        send_request(app, request("GET", "/api/raise/bug"))
 
     (record,) = caplog.records
     assert record.exc_info is not None
@@ -150,9 +150,9 @@ def test_a_bug_is_in_the_log_with_its_trace(app: FastAPI, caplog: pytest.LogCapt
     assert record.exc_info[2] is not None
 
 
-def test_what_is_expected_is_not_in_the_log(app: FastAPI, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_expected_error_is_not_logged(app: FastAPI, caplog: pytest.LogCaptureFixture) -> None:
     for name in ("input", "missing", "large", "down", "http"):
-        ask(app, request("GET", f"/api/raise/{name}"))
+        send_request(app, request("GET", f"/api/raise/{name}"))
 
     # The cause of a 503 is in the store's log, once in a while: not if an earlier test has just had the same one.
     cause = "store_unavailable cause='StoreUnavailable: the database does not answer: FATAL: no pg_hba.conf"
@@ -173,10 +173,10 @@ def test_what_is_expected_is_not_in_the_log(app: FastAPI, caplog: pytest.LogCapt
     ],
     ids=["missing", "kind", "own check", "nested", "extra", "no object", "null"],
 )
-def test_a_body_that_is_not_valid_is_400_with_errors_and_never_422(
+def test_an_invalid_body_is_400_with_errors_and_never_422(
     app: FastAPI, body: bytes, fields: list[tuple[str, str]]
 ) -> None:
-    answer = ask(app, request("POST", "/api/notes", JSON), body)
+    answer = send_request(app, request("POST", "/api/notes", JSON), body)
 
     assert (answer.status, answer.code) == (400, "badRequest")
     assert [one["field"] for one in answer.json["errors"]] == [field for field, _ in fields]
@@ -185,44 +185,44 @@ def test_a_body_that_is_not_valid_is_400_with_errors_and_never_422(
         assert one["message"] in answer.json["detail"]
 
 
-def test_a_query_that_is_not_valid_is_400_with_errors(app: FastAPI) -> None:
-    answer = ask(app, request("GET", "/api/notes?limit=0"))
+def test_an_invalid_query_is_400_with_errors(app: FastAPI) -> None:
+    answer = send_request(app, request("GET", "/api/notes?limit=0"))
 
     assert (answer.status, answer.code) == (400, "badRequest")
     assert answer.json["errors"][0]["field"] == "limit"
 
 
 def test_errors_are_few_and_short_however_much_was_sent(app: FastAPI) -> None:
-    many = ask(app, request("POST", "/api/notes", JSON), b'{"title":"a","tags":[' + b"1," * 5000 + b"1]}")
-    long = ask(app, request("POST", "/api/notes", JSON), b'{"title":"a","%s":1}' % (b"k" * 100_000))
+    many = send_request(app, request("POST", "/api/notes", JSON), b'{"title":"a","tags":[' + b"1," * 5000 + b"1]}")
+    long = send_request(app, request("POST", "/api/notes", JSON), b'{"title":"a","%s":1}' % (b"k" * 100_000))
 
     assert len(many.json["errors"]) == problems.ERRORS_MAX
     assert len(long.body) < 2000
 
 
-def test_an_address_that_is_not_there_is_a_problem(app: FastAPI) -> None:
-    answer = ask(app, request("GET", "/nowhere"))
+def test_an_unknown_path_is_a_problem(app: FastAPI) -> None:
+    answer = send_request(app, request("GET", "/nowhere"))
 
     assert (answer.status, answer.code) == (404, "notFound")
     assert answer.json["detail"] == "This path does not exist."
 
 
-def test_a_method_that_is_not_there_says_which_are(app: FastAPI) -> None:
-    answer = ask(app, request("DELETE", "/api/raise/x"))
+def test_an_unsupported_method_gets_the_allowed_ones(app: FastAPI) -> None:
+    answer = send_request(app, request("DELETE", "/api/raise/x"))
 
     assert (answer.status, answer.code) == (405, "methodNotAllowed")
     assert "GET" in answer.headers["allow"]
 
 
-def test_half_an_answer_is_cut_and_not_finished(app: FastAPI) -> None:
+def test_an_incomplete_response_is_cut_and_not_finished(app: FastAPI) -> None:
     """An end would make the client take half of it for all of it."""
     with pytest.raises(KeyError):
-        ask(app, request("GET", "/api/half"))
+        send_request(app, request("GET", "/api/half"))
 
 
 @pytest.mark.parametrize("extensions", [{"websocket.http.response": {}}, {}, None], ids=["answered", "closed", "bare"])
 def test_a_websocket_that_fails_before_it_is_accepted_is_refused(app: FastAPI, extensions: Any) -> None:
-    answer = ask(app, websocket("/api/ws", extensions=extensions))
+    answer = send_request(app, websocket("/api/ws", extensions=extensions))
 
     if extensions:
         assert (answer.status, answer.code) == (500, "internal")
@@ -231,13 +231,13 @@ def test_a_websocket_that_fails_before_it_is_accepted_is_refused(app: FastAPI, e
 
 
 def test_a_websocket_that_fails_later_is_closed_with_1011(app: FastAPI) -> None:
-    answer = ask(app, websocket("/api/ws?late=1"))
+    answer = send_request(app, websocket("/api/ws?late=1"))
 
     assert answer.types == ["websocket.accept", "websocket.close"]
     assert answer.messages[-1]["code"] == problems.CLOSED_BY_FAILURE
 
 
-def test_a_websocket_that_fails_after_its_end_is_not_ended_again() -> None:
+def test_a_websocket_that_fails_after_its_end_is_not_closed_again() -> None:
     async def failing(_scope: Any, receive: Receive, send: Send) -> None:
         await receive()
         await send({"type": "websocket.close", "code": 1000})
@@ -253,15 +253,15 @@ def test_a_websocket_that_fails_after_its_end_is_not_ended_again() -> None:
         await problems.ProblemMiddleware(failing)(scope, receive, watched_send)
 
     with pytest.raises(RuntimeError):
-        ask(watched, websocket("/ws"))
+        send_request(watched, websocket("/ws"))
     assert answers == ["websocket.close"]
 
 
-def test_a_middleware_that_fails_is_guarded_as_well(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_exception_in_a_middleware_is_a_problem_too(caplog: pytest.LogCaptureFixture) -> None:
     async def failing(_scope: Any, _receive: Receive, _send: Send) -> None:
         raise RuntimeError("secret")
 
-    answer = ask(problems.ProblemMiddleware(failing), request("GET", "/"))
+    answer = send_request(problems.ProblemMiddleware(failing), request("GET", "/"))
 
     assert (answer.status, answer.code) == (500, "internal")
     assert b"secret" not in answer.body
@@ -271,7 +271,7 @@ def test_a_middleware_that_fails_is_guarded_as_well(caplog: pytest.LogCaptureFix
 # The document.
 
 
-def test_the_document_knows_no_validation_answers(app: FastAPI) -> None:
+def test_the_document_has_no_validation_responses(app: FastAPI) -> None:
     document = app.openapi()
 
     assert "ValidationError" not in str(document)
@@ -280,7 +280,7 @@ def test_the_document_knows_no_validation_answers(app: FastAPI) -> None:
     assert "400" in document["paths"]["/api/notes"]["get"]["responses"]
 
 
-def test_every_operation_of_the_document_may_end_in_a_problem(app: FastAPI) -> None:
+def test_every_operation_of_the_document_may_respond_with_a_problem(app: FastAPI) -> None:
     document = app.openapi()
 
     assert document["components"]["schemas"]["Problem"]["properties"]["errors"]
@@ -289,7 +289,7 @@ def test_every_operation_of_the_document_may_end_in_a_problem(app: FastAPI) -> N
             assert "application/problem+json" in operation["responses"]["default"]["content"]
 
 
-def test_the_document_is_made_once_and_again_when_routes_come() -> None:
+def test_the_document_is_built_once_and_again_after_new_routes() -> None:
     app = application()
     first = app.openapi()
 
@@ -298,7 +298,7 @@ def test_the_document_is_made_once_and_again_when_routes_come() -> None:
     assert "/more" in app.openapi()["paths"]
 
 
-def test_the_422_that_stays_is_that_of_the_idempotency_key() -> None:
+def test_the_only_422_is_that_of_the_idempotency_key() -> None:
     app = application()
     document_idempotency(app)
     document = app.openapi()

@@ -1,4 +1,4 @@
-"""One line for each request: what is in it, what is never in it, and that all loggers speak alike."""
+"""One log line for each request: its fields, what it never contains, and the same format for all loggers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
-from tests.hub.asgi_client import AsgiResponse, Headers, ask, bearer, request, websocket
+from tests.hub.asgi_client import AsgiResponse, Headers, bearer, request, send_request, websocket
 
 from onceward.http.asgi_types import App, Receive, Send
 from onceward.http.observer import HttpObserver
@@ -22,7 +22,7 @@ from onceward.hub.web.request_log import RequestLogMiddleware, configure
 
 @pytest.fixture(name="log")
 def _log() -> Iterator[io.StringIO]:
-    """What is logged, as JSON. Afterwards logging is as it was."""
+    """Collect the log as JSON. Restores logging afterwards."""
     root, access = logging.getLogger(), logging.getLogger("uvicorn.access")
     before = root.handlers[:], root.level
     stream = io.StringIO()
@@ -46,8 +46,8 @@ def answering(status: int = 200, headers: Headers = (), body: bytes = b"") -> Ap
     return app
 
 
-def asked(app: App, method: str, path: str, headers: Headers = (), **more: Any) -> AsgiResponse:
-    return ask(RequestLogMiddleware(app), request(method, path, headers, **more))
+def response_to(app: App, method: str, path: str, headers: Headers = (), **more: Any) -> AsgiResponse:
+    return send_request(RequestLogMiddleware(app), request(method, path, headers, **more))
 
 
 def test_a_check_of_a_key_is_an_event_with_a_plain_name_and_its_fields(log: io.StringIO) -> None:
@@ -58,8 +58,8 @@ def test_a_check_of_a_key_is_an_event_with_a_plain_name_and_its_fields(log: io.S
     assert (line["idempotency_key"], line["status"], line["cached"]) == ("order-1...", "processing_started", False)
 
 
-def test_a_request_is_one_line_that_says_all_of_it(log: io.StringIO) -> None:
-    answered = asked(answering(201, (REPLAYED,), b"12345"), "POST", "/api/v1/topics")
+def test_a_request_is_one_complete_log_line(log: io.StringIO) -> None:
+    answered = response_to(answering(201, (REPLAYED,), b"12345"), "POST", "/api/v1/topics")
     (line,) = lines(log)
 
     assert line.pop("time").endswith("Z")
@@ -78,11 +78,11 @@ def test_a_request_is_one_line_that_says_all_of_it(log: io.StringIO) -> None:
     }
 
 
-def test_a_line_never_has_a_token_a_key_or_a_query(log: io.StringIO) -> None:
+def test_a_log_line_never_has_a_token_a_key_or_a_query(log: io.StringIO) -> None:
     secret = "s3cret-that-must-not-be-seen"  # noqa: S105  # for this test
     headers = (*bearer(secret), (b"idempotency-key", secret.encode()), (b"cookie", secret.encode()))
-    asked(answering(body=secret.encode()), "POST", f"/x?token={secret}", headers)
-    ask(
+    response_to(answering(body=secret.encode()), "POST", f"/x?token={secret}", headers)
+    send_request(
         RequestLogMiddleware(refusing),
         websocket(f"/ws?token={secret}", headers, offered=["onceward", f"onceward.bearer.{secret}"]),
     )
@@ -91,8 +91,8 @@ def test_a_line_never_has_a_token_a_key_or_a_query(log: io.StringIO) -> None:
     assert secret not in log.getvalue()
 
 
-def test_a_path_cannot_draw_on_the_terminal(log: io.StringIO) -> None:
-    asked(answering(), "GET", "/x", raw_path=b"/\x1b[31m\xff\n" + b"y" * 5000)
+def test_a_path_cannot_send_control_characters_to_the_terminal(log: io.StringIO) -> None:
+    response_to(answering(), "GET", "/x", raw_path=b"/\x1b[31m\xff\n" + b"y" * 5000)
     (line,) = lines(log)
 
     assert line["path"].startswith("/\\x1b[31m\\xff\\ny")
@@ -100,21 +100,21 @@ def test_a_path_cannot_draw_on_the_terminal(log: io.StringIO) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"abc", b"A-1_b.c:d", b"x" * 64])
-def test_a_sensible_request_id_is_the_clients(log: io.StringIO, sent: bytes) -> None:
-    answered = asked(answering(), "GET", "/x", ((b"x-request-id", sent),))
+def test_a_valid_request_id_of_the_client_is_used(log: io.StringIO, sent: bytes) -> None:
+    answered = response_to(answering(), "GET", "/x", ((b"x-request-id", sent),))
 
     assert answered.headers["x-request-id"] == lines(log)[0]["request_id"] == sent.decode()
 
 
 @pytest.mark.parametrize("sent", [b"", b"a b", b"x" * 65, b"\x1b[31m", b"a\n", b"\xff"], ids=repr)
 def test_any_other_request_id_is_replaced(log: io.StringIO, sent: bytes) -> None:
-    answered = asked(answering(), "GET", "/x", ((b"x-request-id", sent),))
+    answered = response_to(answering(), "GET", "/x", ((b"x-request-id", sent),))
 
     assert answered.headers["x-request-id"] == lines(log)[0]["request_id"] != sent.decode("latin-1")
     assert len(answered.headers["x-request-id"]) == 16
 
 
-def test_what_is_logged_meanwhile_carries_the_request_id(log: io.StringIO) -> None:
+def test_log_lines_during_a_request_have_its_id(log: io.StringIO) -> None:
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         logging.getLogger("onceward.http").warning("idempotency_check", extra={"status": "in_doubt", "cached": False})
         await answering()(scope, receive, send)
@@ -123,7 +123,7 @@ def test_what_is_logged_meanwhile_carries_the_request_id(log: io.StringIO) -> No
         await RequestLogMiddleware(app)(scope, receive, send)
         logging.getLogger("onceward.http").warning("later")
 
-    ask(served, request("GET", "/x", ((b"x-request-id", b"abc"),)))
+    send_request(served, request("GET", "/x", ((b"x-request-id", b"abc"),)))
     check, _, later = lines(log)
 
     assert (check["event"], check["status"], check["cached"]) == ("idempotency_check", "in_doubt", False)
@@ -135,8 +135,8 @@ async def failing(_scope: Any, _receive: Receive, _send: Send) -> None:
     raise RuntimeError("secret")
 
 
-def test_what_raises_is_a_line_with_500_and_one_with_the_trace(log: io.StringIO) -> None:
-    answered = asked(failing, "GET", "/x", ((b"x-request-id", b"abc"),))
+def test_an_exception_is_a_line_with_500_and_one_with_the_traceback(log: io.StringIO) -> None:
+    answered = response_to(failing, "GET", "/x", ((b"x-request-id", b"abc"),))
     trace, line = lines(log)
 
     assert (answered.status, line["status"]) == (500, 500)
@@ -177,10 +177,10 @@ before = 0.0
     [(streaming, 101, 1001), (closing, 101, 4001), (refusing, 403, None), (failing, 500, None)],
     ids=["left", "closed", "refused", "failed"],
 )
-def test_a_websocket_is_one_line_at_its_end(log: io.StringIO, app: App, status: int, code: int | None) -> None:
+def test_a_websocket_is_one_log_line_at_its_end(log: io.StringIO, app: App, status: int, code: int | None) -> None:
     global before  # noqa: PLW0603  # the streams that other tests left open
     before = open_streams()
-    answered = ask(RequestLogMiddleware(app), websocket("/ws"))
+    answered = send_request(RequestLogMiddleware(app), websocket("/ws"))
     line = lines(log)[-1]
 
     assert (line["event"], line["path"]) == ("websocket", "/ws")
@@ -190,16 +190,16 @@ def test_a_websocket_is_one_line_at_its_end(log: io.StringIO, app: App, status: 
     assert open_streams() == before
 
 
-def test_a_client_that_leaves_without_an_answer_is_a_line_as_well(log: io.StringIO) -> None:
+def test_a_client_that_disconnects_before_the_response_is_logged_too(log: io.StringIO) -> None:
     async def silent(scope: Any, receive: Receive, send: Send) -> None:
         pass
 
-    asked(silent, "GET", "/x")
+    response_to(silent, "GET", "/x")
 
     assert lines(log)[0]["status"] == 499
 
 
-def test_uvicorn_speaks_like_everybody_and_its_access_lines_are_ours(log: io.StringIO) -> None:
+def test_uvicorn_uses_the_hubs_log_format_and_its_access_log_is_dropped(log: io.StringIO) -> None:
     logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
     logging.getLogger("uvicorn.error").warning('%s - "WebSocket %s" %d', "127.0.0.1:1", "/ws?secret", 403)
     logging.getLogger("uvicorn.access").info("GET / 200")
@@ -208,15 +208,15 @@ def test_uvicorn_speaks_like_everybody_and_its_access_lines_are_ours(log: io.Str
     assert (line["logger"], line["event"]) == ("uvicorn.error", "Invalid HTTP request received.")
 
 
-def test_the_level_is_the_one_that_was_asked_for(log: io.StringIO) -> None:
+def test_the_configured_level_is_used(log: io.StringIO) -> None:
     configure("json", "warning", log)
-    asked(answering(), "GET", "/x")
+    response_to(answering(), "GET", "/x")
 
     assert lines(log) == []
 
 
 @pytest.mark.parametrize(("log_format", "is_json"), [("auto", False), ("json", True), ("console", False)])
-def test_a_terminal_gets_text_and_everything_else_json(log: io.StringIO, log_format: str, is_json: bool) -> None:
+def test_a_terminal_gets_text_and_any_other_output_json(log: io.StringIO, log_format: str, is_json: bool) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True
@@ -224,7 +224,7 @@ def test_a_terminal_gets_text_and_everything_else_json(log: io.StringIO, log_for
     del log
     terminal = Terminal()
     configure(log_format, "info", terminal)
-    asked(answering(), "GET", "/x")
+    response_to(answering(), "GET", "/x")
 
     assert terminal.getvalue().startswith("{") == is_json
     assert "/x" in terminal.getvalue()

@@ -1,4 +1,4 @@
-"""Every response says what a browser may do with it; pages load nothing from other hosts."""
+"""Security headers of every response; pages load nothing from other hosts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_every_response_forbids_sniffing_and_other_sites(client: Client) -> None
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_allows_its_own_files_alone(client: Client, path: str) -> None:
+def test_a_page_allows_only_its_own_files(client: Client, path: str) -> None:
     answer = client.get(path)
     policy = dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))
 
@@ -66,7 +66,7 @@ def test_a_page_allows_its_own_files_alone(client: Client, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_what_a_page_loads_is_served_by_the_hub(client: Client, path: str) -> None:
+def test_everything_a_page_loads_is_served_by_the_hub(client: Client, path: str) -> None:
     loaded = re.findall(r'<(?:link|script)\b[^>]*?(?:href|src)="([^"]+)"', client.get(path).text)
 
     assert loaded

@@ -67,7 +67,7 @@ def test_fields_may_come_before_and_after_the_file(client: Client) -> None:
     assert first["meta"]["k"] == 1
 
 
-def test_an_upload_comes_in_pieces_of_any_size(client: Client) -> None:
+def test_an_upload_may_arrive_in_pieces_of_any_size(client: Client) -> None:
     content = bytes(range(256)) * 40
     body, headers = form([KIND, ("content", content, "a.bin"), ("title", "T")])
     for size in (1, 7, 64, 1000, len(body)):
@@ -103,7 +103,7 @@ WRONG: dict[str, list[Part]] = {
 }
 
 
-def test_what_cannot_be_taken_is_refused_by_name_and_leaves_nothing(client: Client, tmp_path: Path) -> None:
+def test_an_invalid_upload_is_refused_by_name_and_leaves_nothing(client: Client, tmp_path: Path) -> None:
     for wrong, parts in WRONG.items():
         body = problem(upload(client, *parts), 400)
         assert wrong.split()[0] in json.dumps(body), wrong
@@ -117,7 +117,7 @@ def test_what_cannot_be_taken_is_refused_by_name_and_leaves_nothing(client: Clie
     assert blob_files(tmp_path) == []
 
 
-def test_what_is_no_form_is_refused(client: Client, tmp_path: Path) -> None:
+def test_a_body_that_is_not_a_form_is_refused(client: Client, tmp_path: Path) -> None:
     body, headers = form([KIND, FILE])
     boundary = headers["content-type"].partition("boundary=")[2]
     for kind in ("application/json", "application/x-www-form-urlencoded", "multipart/mixed; boundary=x", ""):
@@ -142,7 +142,7 @@ def test_what_is_no_form_is_refused(client: Client, tmp_path: Path) -> None:
     assert left_over(tmp_path) == []
 
 
-def test_names_are_read_in_both_spellings(here: Client) -> None:
+def test_file_names_are_read_in_both_encodings(here: Client) -> None:
     head = b"--b\r\nContent-Disposition: form-data; name=kind\r\n\r\nspec\r\n--b\r\n"
     tail = b"\r\n\r\n12345\r\n--b--\r\n"
     for disposition, expected in (
@@ -158,14 +158,14 @@ def test_names_are_read_in_both_spellings(here: Client) -> None:
         assert answer.json().get("filename") == expected
 
 
-def test_nothing_at_all_is_an_upload_too(client: Client) -> None:
+def test_an_empty_file_is_a_valid_upload(client: Client) -> None:
     made = attach(client, b"", name="")
 
     assert (made["size_bytes"], made["sha256"]) == (0, hashlib.sha256().hexdigest())
     assert "filename" not in made
 
 
-def test_a_promised_digest_is_kept_or_the_upload_refused(client: Client, tmp_path: Path) -> None:
+def test_a_declared_digest_must_match(client: Client, tmp_path: Path) -> None:
     body, headers = form([KIND, FILE])
 
     def promise(data: bytes) -> str:
@@ -197,7 +197,7 @@ def test_a_promised_digest_is_kept_or_the_upload_refused(client: Client, tmp_pat
 
 @pytest.mark.parametrize("damage", [(b"12345", b"12x45"), (b"Content-Disposition", b"Content-Dispositiox")], ids=str)
 @pytest.mark.parametrize("name", ["Content-Digest", "Repr-Digest"])
-def test_a_keyed_upload_that_was_damaged_on_its_way_does_not_take_the_key(
+def test_a_keyed_upload_that_was_damaged_in_transit_does_not_use_the_key(
     client: Client, name: str, damage: tuple[bytes, bytes]
 ) -> None:
     body, headers = form([KIND, FILE])
@@ -214,7 +214,7 @@ def test_a_keyed_upload_that_was_damaged_on_its_way_does_not_take_the_key(
     assert len(attached(client)) == 1
 
 
-def test_a_keyed_retry_is_replayed_whatever_its_boundary(client: Client) -> None:
+def test_a_keyed_retry_is_replayed_with_any_boundary(client: Client) -> None:
     key = {"Idempotency-Key": "k1"}
     first = upload(client, KIND, FILE, headers=key, boundary="one")
     again = upload(client, KIND, FILE, headers=key, boundary="another")
@@ -229,7 +229,7 @@ SMALL = AttachmentsSettings(max_upload_bytes=1000)
 
 
 @pytest.mark.parametrize("key", [None, "k1"], ids=["without-key", "with-key"])
-def test_more_than_is_allowed_is_refused_while_it_comes(
+def test_an_upload_over_the_limit_is_refused_while_it_arrives(
     request: pytest.FixtureRequest, tmp_path: Path, key: str | None
 ) -> None:
     def keyed(number: int) -> dict[str, str]:
@@ -255,7 +255,7 @@ def test_more_than_is_allowed_is_refused_while_it_comes(
     assert len(blob_files(tmp_path)) == 1
 
 
-def test_what_follows_the_end_is_not_taken_for_ever(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_data_after_the_form_is_not_read_forever(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     """A message that never ends, after its end: it would keep a connection for as long as its sender likes."""
     with tasks_hub("sqlite-folder", request, tmp_path, SMALL) as client:
         body, headers = form([KIND, FILE])
@@ -286,7 +286,7 @@ DECLARED: list[tuple[bytes, str, str | None, tuple[str, str] | None]] = [
 ]
 
 
-def test_the_media_type_is_what_was_said_where_the_bytes_agree(here: Client) -> None:
+def test_the_declared_media_type_is_used_if_the_bytes_agree(here: Client) -> None:
     for content, name, declared, kept in DECLARED:
         parts: list[Part] = [KIND, ("content", content, name)]
         if declared is not None:
@@ -299,7 +299,7 @@ def test_the_media_type_is_what_was_said_where_the_bytes_agree(here: Client) -> 
         assert (answer.json()["media_type"], answer.json()["media_type_source"]) == kept
 
 
-def test_an_admin_may_let_the_bytes_decide(here: Client) -> None:
+def test_an_admin_may_let_the_sniffed_type_win(here: Client) -> None:
     answer = upload(
         here, KIND, ("content", PNG, "a"), ("media_type", "image/jpeg"), ("reject_media_type_mismatch", "false")
     )
@@ -307,7 +307,7 @@ def test_an_admin_may_let_the_bytes_decide(here: Client) -> None:
     assert (answer.json()["media_type"], answer.json()["media_type_source"]) == ("image/png", "sniffed")
 
 
-def test_only_what_is_on_the_list_is_taken(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_only_types_on_the_allow_list_are_accepted(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     settings = AttachmentsSettings(allowed_media_types=("image/*", "text/plain"))
     with tasks_hub("sqlite-folder", request, tmp_path, settings) as client:
         assert upload(client, KIND, ("content", PNG, "a")).status_code == 201
@@ -316,7 +316,7 @@ def test_only_what_is_on_the_list_is_taken(request: pytest.FixtureRequest, tmp_p
             assert problem(upload(client, KIND, ("content", content, "a")), 400)["errors"][0]["field"] == "media_type"
 
 
-def test_the_list_is_asked_about_the_bytes_and_about_the_name_of_their_type(
+def test_the_allow_list_is_checked_against_the_bytes_and_the_declared_type(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """Neither a declaration nor a file name takes bytes past the list, whatever the caller may switch off."""
@@ -348,8 +348,10 @@ def test_the_list_is_asked_about_the_bytes_and_about_the_name_of_their_type(
             assert upload(client, KIND, ("content", content, name), ("media_type", declared)).status_code == 201
 
 
-def test_what_is_declared_of_a_link_must_be_on_the_list_too(request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    """What only its name suggests is nobody's word, and nothing of it is kept here."""
+def test_the_declared_type_of_a_link_must_be_on_the_allow_list_too(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """A type that only the file name suggests is not a declaration, and nothing of it is stored."""
     settings = AttachmentsSettings(allowed_media_types=("image/*",))
     with tasks_hub("sqlite-folder", request, tmp_path, settings) as client:
 
@@ -386,7 +388,7 @@ def _tar() -> bytes:
     return packed.getvalue()
 
 
-def test_archives_are_looked_into_where_that_is_wanted(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_archives_are_inspected_if_configured(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     with tasks_hub("sqlite-folder", request, tmp_path, AttachmentsSettings(enable_archive_inspection=True)) as client:
         packed, tarred = attach(client, _zip(), name="a.zip"), attach(client, _tar(), name="a.tgz")
         assert packed["meta"]["archive"]["entries"] == 1
@@ -397,7 +399,7 @@ def test_archives_are_looked_into_where_that_is_wanted(request: pytest.FixtureRe
 
 
 @pytest.mark.parametrize("bomb", [quoted_overlap(20, 10_000), full_overlap(20, 10_000)], ids=["quoted", "full"])
-def test_a_zip_whose_entries_overlap_is_refused_and_leaves_nothing(
+def test_a_zip_with_overlapping_entries_is_refused_and_leaves_nothing(
     request: pytest.FixtureRequest, tmp_path: Path, bomb: bytes
 ) -> None:
     with tasks_hub("sqlite-folder", request, tmp_path, AttachmentsSettings(enable_archive_inspection=True)) as client:
@@ -409,12 +411,12 @@ def test_a_zip_whose_entries_overlap_is_refused_and_leaves_nothing(
     assert blob_files(tmp_path) == []
 
 
-def test_a_document_is_an_archive_and_is_looked_into(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_an_office_document_is_inspected_as_an_archive(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     with tasks_hub("sqlite-folder", request, tmp_path, AttachmentsSettings(enable_archive_inspection=True)) as client:
         made = attach(client, _DOCX, name="a.docx")
 
     assert (made["media_type"], made["meta"]["archive"]["entries"]) == (DOCX, 3)
 
 
-def test_archives_are_not_looked_into_unless_that_is_wanted(here: Client) -> None:
+def test_archives_are_not_inspected_by_default(here: Client) -> None:
     assert "archive" not in attach(here, _zip("../way/out"), name="a.zip").get("meta", {})

@@ -1,4 +1,4 @@
-"""Uploads and downloads over real connections, to a hub in a process of its own: memory, and clients that go away."""
+"""Uploads and downloads over real connections to a separate hub process: memory, and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def connected(hub: RunningHub) -> socket.socket:
     return connection
 
 
-def ask(*headers: str) -> bytes:
+def send_request(*headers: str) -> bytes:
     lines = [f"POST {UPLOADS} HTTP/1.1", "Host: 127.0.0.1", f"Content-Type: {KIND}", *headers]
     return "\r\n".join([*lines, "", ""]).encode()
 
@@ -79,7 +79,7 @@ def count(hub: RunningHub) -> int:
 
 
 @pytest.mark.parametrize("key", [None, "large"], ids=["without-key", "with-key"])
-def test_a_large_upload_and_its_download_need_flat_memory(hub: RunningHub, data_dir: Path, key: str | None) -> None:
+def test_a_large_upload_and_its_download_need_constant_memory(hub: RunningHub, data_dir: Path, key: str | None) -> None:
     before = high_water(hub)
     headers = {"content-type": KIND, **({} if key is None else {"Idempotency-Key": key})}
     answer = httpx.post(f"{hub.url}{UPLOADS}", content=pieces(LARGE // MEGABYTE), headers=headers, timeout=60)
@@ -94,10 +94,10 @@ def test_a_large_upload_and_its_download_need_flat_memory(hub: RunningHub, data_
 
 
 @pytest.mark.parametrize("key", ["", "Idempotency-Key: gone\r\n"], ids=["without-key", "with-key"])
-def test_a_client_that_goes_away_leaves_nothing(hub: RunningHub, data_dir: Path, key: str) -> None:
+def test_a_client_that_disconnects_leaves_nothing(hub: RunningHub, data_dir: Path, key: str) -> None:
     attached = count(hub)
     with connected(hub) as connection:
-        connection.sendall(ask(f"{key}Content-Length: {LARGE}") + HEAD)
+        connection.sendall(send_request(f"{key}Content-Length: {LARGE}") + HEAD)
         for _ in range(3):
             connection.sendall(b"x" * MEGABYTE)
         if not key:
@@ -108,17 +108,17 @@ def test_a_client_that_goes_away_leaves_nothing(hub: RunningHub, data_dir: Path,
     assert list((data_dir / "blobs" / "trash").iterdir()) == []
 
 
-def test_too_much_is_refused_before_it_has_come_and_the_connection_ends_cleanly(
+def test_an_upload_over_the_limit_is_refused_early_and_the_connection_ends_cleanly(
     hub: RunningHub, data_dir: Path
 ) -> None:
     attached = count(hub)
     with connected(hub) as connection:
         # Announced: nothing needs to be sent at all.
-        connection.sendall(ask(f"Content-Length: {2 * LIMIT}") + HEAD)
+        connection.sendall(send_request(f"Content-Length: {2 * LIMIT}") + HEAD)
         assert _answered(connection) == 413
     with connected(hub) as connection:
         # Not announced: it is told as soon as it is too much, to a client that goes on sending, too.
-        connection.sendall(ask("Transfer-Encoding: chunked"))
+        connection.sendall(send_request("Transfer-Encoding: chunked"))
         for data in (HEAD, *[b"x" * MEGABYTE] * (LIMIT // MEGABYTE + 10)):
             connection.sendall(b"%x\r\n%b\r\n" % (len(data), data))
         assert _answered(connection) == 413
@@ -129,7 +129,7 @@ def test_too_much_is_refused_before_it_has_come_and_the_connection_ends_cleanly(
     assert count(hub) == attached
 
 
-def test_an_answer_to_a_bad_upload_comes_before_its_end_and_the_next_request_is_answered(hub: RunningHub) -> None:
+def test_a_bad_upload_is_refused_before_its_end_and_the_next_request_works(hub: RunningHub) -> None:
     with httpx.Client(base_url=hub.url) as client:
         wrong = client.post(UPLOADS, content=b"x" * 300_000, headers={"content-type": KIND})
         fine = client.get("/v1/tasks/t1")
@@ -137,7 +137,7 @@ def test_an_answer_to_a_bad_upload_comes_before_its_end_and_the_next_request_is_
     assert (wrong.status_code, fine.status_code) == (400, 200)
 
 
-def test_a_download_that_is_broken_off_leaves_nothing_open(hub: RunningHub) -> None:
+def test_an_aborted_download_leaves_nothing_open(hub: RunningHub) -> None:
     made = httpx.post(f"{hub.url}{UPLOADS}", content=pieces(8), headers={"content-type": KIND}, timeout=60).json()
 
     def opened() -> int:

@@ -7,7 +7,7 @@ import socket
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 
-from tests.store.gated_store import BlockableStore
+from tests.store.blockable_store import BlockableStore
 
 from onceward.core.claim import Write, WriteResult
 from onceward.store.dispatch.batcher import Batcher
@@ -75,7 +75,7 @@ class RecordingEncodedBatch:
 
 
 class PipelinedMemoryStore(BlockableStore):
-    """As `BlockableStore`, for loops. A batch is completed at once unless `completes` is taken back."""
+    """Like `BlockableStore`, for loops. A batch is completed at once unless `completes` is false."""
 
     def __init__(self) -> None:
         super().__init__()

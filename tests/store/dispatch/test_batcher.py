@@ -1,4 +1,4 @@
-"""The batcher's own rules, on a store that the test holds up, spoils and counts."""
+"""The batcher's own rules, on a store that the test can block, break and count."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.store.blockable_store import BlockableStore, begin, block, refuse_key, settle
 from tests.store.dispatch.pipelined_store import result_of
-from tests.store.gated_store import BlockableStore, begin, block, refuse_key, settle
 from tests.waiting import soon, until
 
 from onceward import errors
@@ -29,7 +29,7 @@ def queued_together(batcher: Batcher, writes: Iterable[Write]) -> list[Awaitable
         return [result_of(batcher.write(write)) for write in writes]
 
 
-def test_writes_gather_while_a_batch_is_in_flight(store: BlockableStore, batcher: Batcher) -> None:
+def test_writes_queue_up_while_a_batch_is_in_flight(store: BlockableStore, batcher: Batcher) -> None:
     async def main() -> None:
         store.hold()
         first = asyncio.ensure_future(result_of(batcher.write(begin("first"))))
@@ -46,7 +46,7 @@ def test_writes_gather_while_a_batch_is_in_flight(store: BlockableStore, batcher
     assert [len(batch) for batch in store.batches] == [1, 50]
 
 
-def test_a_turn_of_the_loop_becomes_one_batch(store: BlockableStore, batcher: Batcher) -> None:
+def test_writes_of_one_loop_iteration_are_one_batch(store: BlockableStore, batcher: Batcher) -> None:
     async def main() -> None:
         await asyncio.gather(*(result_of(batcher.write(begin(f"k{n}"))) for n in range(64)))
 
@@ -55,7 +55,7 @@ def test_a_turn_of_the_loop_becomes_one_batch(store: BlockableStore, batcher: Ba
     assert [len(batch) for batch in store.batches] == [64]
 
 
-def test_a_flood_of_one_key_costs_one_write(store: BlockableStore, batcher: Batcher) -> None:
+def test_many_duplicates_of_one_key_cost_one_write(store: BlockableStore, batcher: Batcher) -> None:
     async def main() -> list[WriteResult]:
         return await asyncio.gather(*(result_of(batcher.write(begin("k", f"w{n}"))) for n in range(1000)))
 
@@ -82,7 +82,7 @@ def test_writes_of_one_key_keep_their_order(store: BlockableStore, batcher: Batc
     assert [write.write_id for write in store.writes_of("k")] == ["w", "a1", "a2", "a3", "settle"]
 
 
-def test_one_bad_write_does_not_spoil_its_batch(store: BlockableStore, batcher: Batcher) -> None:
+def test_one_bad_write_does_not_fail_its_batch(store: BlockableStore, batcher: Batcher) -> None:
     store.spoil = refuse_key("k13")
 
     async def main() -> list[WriteResult | BaseException]:
@@ -164,7 +164,7 @@ def test_a_cancelled_begin_that_was_already_sent_is_released(store: BlockableSto
     assert [type(write) for write in store.writes_of("k")][:2] == [Begin, Move]
 
 
-def test_a_cancelled_settle_is_carried_out_all_the_same(store: BlockableStore, batcher: Batcher) -> None:
+def test_a_cancelled_settle_is_still_sent(store: BlockableStore, batcher: Batcher) -> None:
     async def main() -> None:
         result = await batcher.write(begin("k"))
         assert result.entry is not None
@@ -202,7 +202,7 @@ def test_a_read_does_not_overtake_a_write_queued_before_it(store: BlockableStore
     asyncio.run(main())
 
 
-def test_a_read_does_not_overtake_what_was_queued_before_it_be_it_the_second_of_its_key(batcher: Batcher) -> None:
+def test_a_read_does_not_overtake_two_queued_writes_of_its_key(batcher: Batcher) -> None:
     async def main() -> Reading:
         held = (await result_of(batcher.write(begin("k")))).entry
         assert held is not None
@@ -219,7 +219,7 @@ def test_a_read_does_not_overtake_what_was_queued_before_it_be_it_the_second_of_
     assert reading.entries[0].status is Status.COMPLETED
 
 
-def test_no_answer_in_time_is_store_unavailable_and_the_write_can_be_waited_for_again(
+def test_a_write_that_times_out_is_store_unavailable_and_can_be_waited_for_again(
     store: BlockableStore, batcher: Batcher
 ) -> None:
     async def main() -> None:
@@ -259,7 +259,7 @@ def test_the_ledger_repeats_a_write_under_the_same_id_until_it_is_decided(
     assert claim.attempt == 1
 
 
-def test_a_row_locked_by_another_transaction_is_asked_for_again(store: BlockableStore, batcher: Batcher) -> None:
+def test_a_row_locked_by_another_transaction_is_retried(store: BlockableStore, batcher: Batcher) -> None:
     ledger = Ledger(store, dispatcher=batcher)
     claim = ledger.blocking.begin("s", "k", repeatable=True)
     assert isinstance(claim, Claim)
@@ -296,13 +296,13 @@ def test_threads_and_loops_share_batches(store: BlockableStore, batcher: Batcher
     assert [len(batch) for batch in store.batches] == [1, 8]
 
 
-def test_a_lone_thread_commits_its_own_batch_without_a_switch(store: BlockableStore, batcher: Batcher) -> None:
+def test_a_single_thread_commits_its_own_batch_without_a_thread_switch(store: BlockableStore, batcher: Batcher) -> None:
     block(batcher.write(begin("k")))
 
     assert store.threads == [threading.current_thread().name]
 
 
-def test_an_interrupted_helper_leaves_nobody_waiting(store: BlockableStore, batcher: Batcher) -> None:
+def test_an_interrupted_thread_leaves_no_caller_waiting(store: BlockableStore, batcher: Batcher) -> None:
     def interrupt(_: Sequence[Write]) -> None:
         store.spoil = lambda _: None
         raise KeyboardInterrupt
@@ -317,7 +317,7 @@ def test_an_interrupted_helper_leaves_nobody_waiting(store: BlockableStore, batc
     assert block(batcher.write(begin("k"))).applied
 
 
-def test_a_batch_is_bounded_in_writes_and_bytes(store: BlockableStore, batcher: Batcher) -> None:
+def test_a_batch_is_limited_in_writes_and_bytes(store: BlockableStore, batcher: Batcher) -> None:
     async def main() -> None:
         results = await asyncio.gather(
             *(result_of(batcher.write(begin(f"k{n}"))) for n in range(BATCH_WRITES_MAX + 10))
@@ -332,7 +332,7 @@ def test_a_batch_is_bounded_in_writes_and_bytes(store: BlockableStore, batcher: 
     assert [len(batch) for batch in store.batches] == [BATCH_WRITES_MAX, 10, 2, 2]
 
 
-def test_no_write_makes_a_batch_larger_than_it_may_be(store: BlockableStore, batcher: Batcher) -> None:
+def test_no_write_makes_a_batch_exceed_its_limit(store: BlockableStore, batcher: Batcher) -> None:
     async def main() -> None:
         results = await asyncio.gather(*(result_of(batcher.write(begin(f"k{n}"))) for n in range(3)))
         versions = [result.entry.version for result in results if result.entry]
@@ -396,7 +396,7 @@ def test_a_caller_on_a_closed_loop_does_not_disturb_the_others(store: BlockableS
     assert block(batcher.write(begin("k2"))).applied
 
 
-def test_the_answer_to_a_begin_is_read_once_for_all_states(batcher: Batcher) -> None:
+def test_the_result_of_a_begin_is_decoded_into_a_claim(batcher: Batcher) -> None:
     write = begin("k")
 
     assert isinstance(found(write, block(batcher.write(write))), Claim)

@@ -1,4 +1,4 @@
-"""The background purge: it deletes what is past its retention, a page at a time, and nothing makes it stop but close."""
+"""The background purge: it deletes expired entries page by page, until the ledger is closed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.store.gated_store import begin, block, settle
+from tests.store.blockable_store import begin, block, settle
 from tests.waiting import until
 
 from onceward import Ledger, open_ledger
@@ -78,7 +78,7 @@ def left(batcher: Batcher, refs: list[Ref]) -> int:
     return sum(entry is not None for entry in block(batcher.read(refs)).entries)
 
 
-def test_what_is_past_its_retention_is_deleted_at_once_and_the_rest_stays(
+def test_expired_entries_are_deleted_at_once_and_the_rest_stays(
     store: PurgedStore, batcher: Batcher, clock: PinnedClock
 ) -> None:
     old = settled(batcher, 3, "old")
@@ -92,7 +92,7 @@ def test_what_is_past_its_retention_is_deleted_at_once_and_the_rest_stays(
     assert left(batcher, new) == 2
 
 
-def test_it_comes_again_and_again(store: PurgedStore, batcher: Batcher, clock: PinnedClock) -> None:
+def test_the_purge_is_repeated(store: PurgedStore, batcher: Batcher, clock: PinnedClock) -> None:
     batcher.purge_every(SOON)
     store.wait(3)
     refs = settled(batcher, 2)
@@ -102,7 +102,7 @@ def test_it_comes_again_and_again(store: PurgedStore, batcher: Batcher, clock: P
     assert left(batcher, refs) == 0
 
 
-def test_a_long_backlog_goes_page_by_page_without_waiting_for_the_next_turn(
+def test_a_long_backlog_is_purged_page_by_page_without_pauses(
     store: PurgedStore, batcher: Batcher, clock: PinnedClock
 ) -> None:
     refs = settled(batcher, 2 * PAGE_MAX + 1)
@@ -115,7 +115,7 @@ def test_a_long_backlog_goes_page_by_page_without_waiting_for_the_next_turn(
     assert store.limits == [PAGE_MAX] * 3
 
 
-def test_nothing_is_purged_unless_it_was_asked_for(store: PurgedStore, batcher: Batcher, clock: PinnedClock) -> None:
+def test_nothing_is_purged_by_default(store: PurgedStore, batcher: Batcher, clock: PinnedClock) -> None:
     refs = settled(batcher, 1)
     clock.advance(61)
 
@@ -124,7 +124,7 @@ def test_nothing_is_purged_unless_it_was_asked_for(store: PurgedStore, batcher: 
 
 
 @pytest.mark.parametrize("failure", [StoreUnavailable("gone"), RuntimeError("a store's bug")], ids=["gone", "bug"])
-def test_a_purge_that_fails_is_said_and_tried_again(
+def test_a_failed_purge_is_logged_and_retried(
     store: PurgedStore, batcher: Batcher, clock: PinnedClock, caplog: pytest.LogCaptureFixture, failure: Exception
 ) -> None:
     refs = settled(batcher, 1)
@@ -143,7 +143,7 @@ def test_a_purge_that_fails_is_said_and_tried_again(
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
 
 
-def test_a_purge_that_fails_fails_nobody_else(store: PurgedStore, batcher: Batcher) -> None:
+def test_a_failed_purge_fails_no_other_call(store: PurgedStore, batcher: Batcher) -> None:
     store.failures = [StoreUnavailable("gone") for _ in range(1000)]
     batcher.purge_every(SOON)
     store.wait(2)
@@ -151,7 +151,7 @@ def test_a_purge_that_fails_fails_nobody_else(store: PurgedStore, batcher: Batch
     assert left(batcher, settled(batcher, 1)) == 1
 
 
-def test_it_ends_with_the_ledger(store: PurgedStore) -> None:
+def test_the_purge_ends_with_the_ledger(store: PurgedStore) -> None:
     batcher = Batcher(store, lambda _: False)
     batcher.purge_every(SOON)
     store.wait(2)
@@ -165,7 +165,7 @@ def test_it_ends_with_the_ledger(store: PurgedStore) -> None:
         batcher.purge_every(SOON)
 
 
-def test_claims_are_renewed_while_it_runs(batcher: Batcher, clock: PinnedClock) -> None:
+def test_claims_are_renewed_during_a_purge(batcher: Batcher, clock: PinnedClock) -> None:
     result = block(batcher.write(begin("held", lease=3_000)))
     assert result.entry is not None
     batcher.purge_every(SOON)
@@ -181,7 +181,7 @@ def test_claims_are_renewed_while_it_runs(batcher: Batcher, clock: PinnedClock) 
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), "60", None, True])
-def test_how_often_is_a_number_of_seconds(seconds: float) -> None:
+def test_the_interval_is_a_number_of_seconds(seconds: float) -> None:
     with Ledger(MemoryStore()) as ledger, pytest.raises(InvalidOption, match="purge_seconds"):
         ledger.purge_every(seconds)
 
@@ -201,7 +201,7 @@ def expired(ledger: Ledger, key: str) -> None:
     ledger.blocking.settle(claim, Outcome(body=b"x"), retain_seconds=0)
 
 
-def test_rows_disappear_from_sqlite(tmp_path: Path) -> None:
+def test_rows_are_deleted_from_sqlite(tmp_path: Path) -> None:
     path = tmp_path / "keys.db"
     with open_ledger(f"sqlite:///{path}") as ledger:
         for number in range(3):
@@ -218,7 +218,7 @@ def test_rows_disappear_from_sqlite(tmp_path: Path) -> None:
         assert ledger.blocking.read("s", "kept") is not None
 
 
-def test_a_forked_child_purges_with_its_first_call(tmp_path: Path) -> None:
+def test_a_forked_child_purges_after_its_first_call(tmp_path: Path) -> None:
     """The parent's thread is not there in the child. The parent ends before it, so that only the child can purge."""
     path = tmp_path / "keys.db"
     script = textwrap.dedent(

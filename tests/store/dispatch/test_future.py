@@ -1,4 +1,4 @@
-"""Nobody waits on a loop for ever: one timer ends every wait whose time is up, and no other."""
+"""No caller waits on a loop forever: one timer ends every wait that timed out, and no other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def outcome(one: StoreFuture[str]) -> str:
         return "given up"
 
 
-def test_a_wait_without_an_answer_is_given_up() -> None:
+def test_a_wait_without_a_result_times_out() -> None:
     async def main() -> str:
         async with asyncio.timeout(10):
             return await outcome(waiting())
@@ -42,7 +42,7 @@ def test_a_wait_without_an_answer_is_given_up() -> None:
     assert asyncio.run(main()) == "given up"
 
 
-def test_waits_that_began_later_are_given_up_too() -> None:
+def test_waits_that_began_later_time_out_too() -> None:
     async def main() -> list[str]:
         async with asyncio.timeout(10):
             first = asyncio.ensure_future(outcome(waiting()))
@@ -52,7 +52,7 @@ def test_waits_that_began_later_are_given_up_too() -> None:
     assert asyncio.run(main()) == ["given up"] * 4
 
 
-def test_an_answer_in_time_is_not_disturbed_by_one_that_never_comes() -> None:
+def test_a_timely_result_is_unaffected_by_one_that_never_comes() -> None:
     async def main() -> list[str]:
         answered = waiting()
         both = asyncio.gather(outcome(waiting()), outcome(answered))
@@ -64,8 +64,8 @@ def test_an_answer_in_time_is_not_disturbed_by_one_that_never_comes() -> None:
     assert asyncio.run(main()) == ["given up", "here"]
 
 
-def test_an_answer_is_complete_at_every_moment_in_which_it_is_called_done() -> None:
-    """Whoever waits on a thread looks without the mutex; between any two steps it may be his turn."""
+def test_a_result_is_complete_whenever_the_future_is_done() -> None:
+    """A waiting thread checks without the mutex; it may run between any two steps."""
     one = waiting()
     seen: list[str] = []
 
@@ -85,7 +85,7 @@ def test_an_answer_is_complete_at_every_moment_in_which_it_is_called_done() -> N
     assert set(seen) == {"the answer"}
 
 
-def test_a_driver_is_not_taken_for_the_loop_that_an_effect_starts_inside_it() -> None:
+def test_a_driver_is_not_mistaken_for_a_loop_that_an_effect_starts_inside_it() -> None:
     async def inside() -> bool:
         return driven()
 

@@ -1,4 +1,6 @@
-"""A task that waits for an answer is stepped by whoever brings it: once, however it ends, and whatever the others do."""
+"""A task that waits for a result is stepped by the thread or loop that delivers it: once, however it ends, whatever
+other tasks do.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def turn(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_until_complete(asyncio.sleep(0))
 
 
-def test_the_step_comes_in_the_turn_in_which_the_answer_does(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_task_continues_in_the_loop_iteration_of_its_result(loop: asyncio.AbstractEventLoop) -> None:
     one, other = future(), future()
     tasks = waiting(loop, one, other)
 
@@ -49,7 +51,7 @@ def test_the_step_comes_in_the_turn_in_which_the_answer_does(loop: asyncio.Abstr
     assert [task.done() and task.result() for task in tasks] == [1, 2]
 
 
-def test_a_task_that_is_cancelled_is_stepped_once_and_abandons_its_answer(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_cancelled_task_is_stepped_once_and_abandons_its_result(loop: asyncio.AbstractEventLoop) -> None:
     one = future()
     (task,) = waiting(loop, one)
 
@@ -61,7 +63,7 @@ def test_a_task_that_is_cancelled_is_stepped_once_and_abandons_its_answer(loop: 
     assert (task.cancelled(), one.abandoned, one.result()) == (True, True, 1)
 
 
-def test_a_task_that_was_told_is_not_cancelled_by_what_it_waited_for(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_task_that_has_its_result_is_not_cancelled_through_its_waiter(loop: asyncio.AbstractEventLoop) -> None:
     one = future()
 
     async def answer_and_rest() -> int:
@@ -81,7 +83,7 @@ def test_a_task_that_was_told_is_not_cancelled_by_what_it_waited_for(loop: async
     assert (task.cancelled(), one.abandoned) == (True, False)
 
 
-def test_an_interrupt_in_one_step_keeps_nobody_else_waiting(loop: asyncio.AbstractEventLoop) -> None:
+def test_an_interrupt_in_one_step_leaves_no_other_task_waiting(loop: asyncio.AbstractEventLoop) -> None:
     one, other = future(), future(SECONDS_MAX)
 
     async def interrupted() -> None:
@@ -119,8 +121,8 @@ def test_a_task_keeps_its_own_context(loop: asyncio.AbstractEventLoop) -> None:
     assert seen == ["ada", "bob"]
 
 
-def test_an_answer_that_comes_in_the_turn_in_which_patience_ends_is_taken(loop: asyncio.AbstractEventLoop) -> None:
-    """As after a long sleep of the machine, when everything is due at once."""
+def test_a_result_in_the_loop_iteration_of_the_timeout_is_used(loop: asyncio.AbstractEventLoop) -> None:
+    """Like the end of a machine's sleep, when everything is due at once."""
     one = future(timeout=0.001)
     (task,) = waiting(loop, one)
     loop.call_later(0.002, resolve_all, [(one, 1, None)])

@@ -1,4 +1,4 @@
-"""Batches that a loop sends itself: who sends, who completes them, and that nobody waits for a loop that is busy."""
+"""Batches that a loop sends itself: sending, completing, and not waiting for a busy loop."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 from contextlib import closing
 
 import pytest
+from tests.store.blockable_store import BlockableStore, begin, block, refuse_key
 from tests.store.dispatch.pipelined_store import PipelinedMemoryStore, run, write_on
-from tests.store.gated_store import BlockableStore, begin, block, refuse_key
 from tests.waiting import soon, until
 
 from onceward import errors
@@ -27,7 +27,7 @@ def store() -> PipelinedMemoryStore:
 
 @pytest.mark.usefixtures("patient")
 @pytest.mark.usefixtures("patient")
-def test_a_loop_sends_and_takes_in_without_a_thread(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+def test_a_loop_sends_and_receives_without_a_thread(store: PipelinedMemoryStore, batcher: Batcher) -> None:
     async def main() -> None:
         for number in range(3):
             assert (await write_on(batcher, begin(f"k{number}"))).applied
@@ -38,7 +38,9 @@ def test_a_loop_sends_and_takes_in_without_a_thread(store: PipelinedMemoryStore,
     assert store.batches == []
 
 
-def test_what_comes_in_pieces_is_taken_in_piece_by_piece(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+def test_a_result_that_arrives_in_pieces_is_received_piece_by_piece(
+    store: PipelinedMemoryStore, batcher: Batcher
+) -> None:
     store.pieces = 3
 
     async def main() -> None:
@@ -49,7 +51,7 @@ def test_what_comes_in_pieces_is_taken_in_piece_by_piece(store: PipelinedMemoryS
     assert store.sent_batches[0].polls == 3
 
 
-def test_a_flight_whose_loop_is_busy_is_brought_home_by_the_thread(
+def test_a_batch_in_flight_whose_loop_is_busy_is_completed_by_the_thread(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     store.completes = False
@@ -72,9 +74,7 @@ def test_a_flight_whose_loop_is_busy_is_brought_home_by_the_thread(
     assert store.finished[0] == "onceward-store"
 
 
-def test_a_claim_is_renewed_while_the_loop_that_sent_something_is_busy(
-    store: PipelinedMemoryStore, batcher: Batcher
-) -> None:
+def test_a_claim_is_renewed_while_the_sending_loop_is_busy(store: PipelinedMemoryStore, batcher: Batcher) -> None:
     async def main() -> None:
         held = await write_on(batcher, begin("held"))
         assert held.entry is not None
@@ -88,7 +88,7 @@ def test_a_claim_is_renewed_while_the_loop_that_sent_something_is_busy(
     run(main)
 
 
-def test_a_flight_whose_loop_was_closed_is_brought_home_before_the_next(
+def test_a_batch_in_flight_whose_loop_was_closed_is_completed_before_the_next(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     store.completes = False
@@ -112,7 +112,9 @@ def test_a_flight_whose_loop_was_closed_is_brought_home_before_the_next(
     assert entry is None or entry.status is not Status.IN_PROGRESS
 
 
-def test_what_spoils_a_flight_is_found_by_the_thread(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+def test_the_write_that_fails_a_batch_in_flight_is_found_by_the_thread(
+    store: PipelinedMemoryStore, batcher: Batcher
+) -> None:
     store.spoil = refuse_key("k3")
 
     async def main() -> list[object]:
@@ -134,7 +136,7 @@ def test_what_spoils_a_flight_is_found_by_the_thread(store: PipelinedMemoryStore
     assert store.batches, "the thread takes it apart"
 
 
-def test_a_lone_write_that_is_refused_in_flight_is_told(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+def test_a_single_write_that_is_refused_in_flight_gets_its_error(store: PipelinedMemoryStore, batcher: Batcher) -> None:
     store.spoil = refuse_key("bad")
 
     async def main() -> None:
@@ -146,7 +148,9 @@ def test_a_lone_write_that_is_refused_in_flight_is_told(store: PipelinedMemorySt
 
 
 @pytest.mark.parametrize("error", [errors.StoreUnavailable("gone"), ValueError("a bug")])
-def test_each_aboard_hears_what_went_wrong(store: PipelinedMemoryStore, batcher: Batcher, error: Exception) -> None:
+def test_every_write_of_a_batch_in_flight_gets_the_error(
+    store: PipelinedMemoryStore, batcher: Batcher, error: Exception
+) -> None:
     def spoil(_: object) -> None:
         raise error
 
@@ -164,7 +168,7 @@ def test_each_aboard_hears_what_went_wrong(store: PipelinedMemoryStore, batcher:
 
 
 @pytest.mark.parametrize("error", [errors.StoreUnavailable("gone"), ValueError("a bug")])
-def test_what_cannot_be_sent_is_told_and_the_store_is_free(
+def test_a_batch_that_cannot_be_sent_is_an_error_and_the_store_is_free(
     store: PipelinedMemoryStore, batcher: Batcher, error: Exception
 ) -> None:
     async def main() -> None:
@@ -192,7 +196,7 @@ def test_an_interrupt_while_sending_leaves_the_store_free(store: PipelinedMemory
     run(after)
 
 
-def test_what_has_to_wait_first_goes_through_the_thread(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+def test_a_batch_that_would_block_is_sent_by_the_thread(store: PipelinedMemoryStore, batcher: Batcher) -> None:
     store.connected = False
 
     async def main() -> None:
@@ -212,7 +216,7 @@ def test_what_has_to_wait_first_goes_through_the_thread(store: PipelinedMemorySt
     assert len(store.batches) < 50, "they do not share batches"
 
 
-def test_a_flight_that_has_to_wait_for_more_is_finished_by_the_thread(
+def test_a_batch_in_flight_that_would_block_is_completed_by_the_thread(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     store.blocks = True
@@ -226,7 +230,7 @@ def test_a_flight_that_has_to_wait_for_more_is_finished_by_the_thread(
     assert set(store.finished) == {"onceward-store"}
 
 
-def test_a_loop_without_readers_leaves_its_flights_to_the_thread(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+def test_a_loop_without_readers_leaves_its_batches_to_the_thread(store: PipelinedMemoryStore, batcher: Batcher) -> None:
     async def main() -> None:
         def no_readers(*_: object) -> None:
             raise NotImplementedError
@@ -239,7 +243,7 @@ def test_a_loop_without_readers_leaves_its_flights_to_the_thread(store: Pipeline
     assert store.finished == ["onceward-store"]
 
 
-def test_who_is_cancelled_in_the_air_gives_its_claim_back(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+def test_a_caller_cancelled_in_flight_releases_its_claim(store: PipelinedMemoryStore, batcher: Batcher) -> None:
     store.completes = False
 
     async def main() -> None:
@@ -255,7 +259,7 @@ def test_who_is_cancelled_in_the_air_gives_its_claim_back(store: PipelinedMemory
     run(main)
 
 
-def test_a_read_does_not_overtake_a_flight(batcher: Batcher) -> None:
+def test_a_read_does_not_overtake_a_batch_in_flight(batcher: Batcher) -> None:
     async def main() -> None:
         written = asyncio.ensure_future(write_on(batcher, begin("k")))
         await asyncio.sleep(0)
@@ -266,7 +270,7 @@ def test_a_read_does_not_overtake_a_flight(batcher: Batcher) -> None:
     run(main)
 
 
-def test_a_thread_gets_the_store_from_loops_that_never_rest(batcher: Batcher) -> None:
+def test_a_thread_gets_the_store_from_loops_that_are_always_busy(batcher: Batcher) -> None:
     over = threading.Event()
     waited: list[float] = []
 
@@ -295,7 +299,7 @@ def test_a_thread_gets_the_store_from_loops_that_never_rest(batcher: Batcher) ->
     assert sorted(waited)[10] < 1
 
 
-def test_closing_waits_for_what_is_in_the_air(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+def test_closing_waits_for_batches_in_flight(store: PipelinedMemoryStore, batcher: Batcher) -> None:
     store.completes = False
 
     async def main() -> None:
@@ -309,7 +313,7 @@ def test_closing_waits_for_what_is_in_the_air(store: PipelinedMemoryStore, batch
 
 @pytest.mark.parametrize("number", [1, EARLY_MIN - 1, EARLY_MIN, EARLY_MIN + 1])
 @pytest.mark.parametrize("readers", [True, False], ids=["", "no readers"])
-def test_as_many_as_are_sent_early_do_not_wait_when_the_thread_has_to_finish(
+def test_a_batch_of_the_early_size_does_not_wait_when_the_thread_has_to_complete_it(
     store: PipelinedMemoryStore, batcher: Batcher, number: int, readers: bool
 ) -> None:
     store.blocks = readers
@@ -328,7 +332,7 @@ def test_as_many_as_are_sent_early_do_not_wait_when_the_thread_has_to_finish(
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_thread_that_waits_for_the_store_comes_before_the_next_flight(
+def test_a_thread_that_waits_for_the_store_comes_before_the_next_batch(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     async def main() -> None:
@@ -351,7 +355,7 @@ def test_a_thread_that_waits_for_the_store_comes_before_the_next_flight(
     assert store.sizes == [1]
 
 
-def test_what_was_put_back_keeps_its_order(batcher: Batcher) -> None:
+def test_restored_writes_keep_their_order(batcher: Batcher) -> None:
     sent = [batcher.write(begin(f"k{number}")) for number in range(5)]
 
     batcher.queue.restore(batcher.queue.gather())
@@ -390,7 +394,7 @@ class EarlierFlight:
         return getattr(self._sent_batch, name) if name != "must_block" else None
 
 
-def test_a_store_with_the_earlier_names_is_sent_to_by_its_loop(store: PipelinedMemoryStore) -> None:
+def test_a_store_with_the_old_method_names_is_pipelined(store: PipelinedMemoryStore) -> None:
     earlier = EarlierNames(store)
     with closing(Batcher(earlier, lambda _: False)) as batcher:
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from tests.store.blockable_store import begin, refuse_key, settle
 from tests.store.dispatch.pipelined_store import PipelinedMemoryStore, run, write_on
-from tests.store.gated_store import begin, refuse_key, settle
 from tests.waiting import soon
 
 from onceward import errors
@@ -23,7 +23,7 @@ def store() -> PipelinedMemoryStore:
     return PipelinedMemoryStore()
 
 
-def test_a_crowd_is_sent_in_two_parts_so_that_server_and_callers_work_at_the_same_time(
+def test_a_large_queue_is_sent_in_two_batches_so_that_server_and_callers_work_concurrently(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     async def twice(number: int) -> None:
@@ -41,7 +41,7 @@ def test_a_crowd_is_sent_in_two_parts_so_that_server_and_callers_work_at_the_sam
     assert len(store.sizes) <= 7
 
 
-def test_what_is_queued_departs_before_the_answers_of_the_flight_before_it_are_worked_out(
+def test_queued_writes_are_sent_before_the_results_of_the_previous_batch_are_processed(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     sent_before = []
@@ -64,7 +64,7 @@ def test_what_is_queued_departs_before_the_answers_of_the_flight_before_it_are_w
     assert store.finished == ["MainThread"] * 2
 
 
-def test_nothing_departs_behind_a_flight_that_went_wrong_until_that_is_known(
+def test_nothing_is_sent_after_a_failed_batch_until_the_failure_is_known(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     sent_before = []
@@ -91,7 +91,7 @@ def test_nothing_departs_behind_a_flight_that_went_wrong_until_that_is_known(
     assert sent_before == [("first", 1)]
 
 
-def test_what_hangs_on_those_answers_waits_for_them(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+def test_writes_that_depend_on_results_in_flight_wait_for_them(store: PipelinedMemoryStore, batcher: Batcher) -> None:
     """A second `begin` of the same key is refused by the answer to the first: it is never sent."""
     store.completes = False
 
@@ -109,7 +109,7 @@ def test_what_hangs_on_those_answers_waits_for_them(store: PipelinedMemoryStore,
     assert store.sizes == [1]
 
 
-def test_a_batch_that_is_taken_apart_is_not_mixed_up_with_the_one_that_followed_it(
+def test_a_batch_that_is_split_is_not_mixed_up_with_the_next_batch(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     store.completes = False
@@ -131,8 +131,10 @@ def test_a_batch_that_is_taken_apart_is_not_mixed_up_with_the_one_that_followed_
     run(main)
 
 
-def test_an_unbalanced_pair_of_flights_is_balanced(store: PipelinedMemoryStore, batcher: Batcher) -> None:
-    """Otherwise few would be in flight and many wait, for ever: writes completed together are queued together again."""
+def test_two_batches_of_unequal_size_become_balanced(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+    """Otherwise few writes would be in flight and many wait, forever: writes completed together are queued together
+    again.
+    """
     store.completes = False
 
     async def main() -> None:

@@ -1,4 +1,4 @@
-"""Batches in flight whose loop is busy, closed or interrupted: somebody completes them, and nothing of them is left."""
+"""Batches in flight whose loop is busy, closed or interrupted are completed by another thread."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import weakref
 
 import pytest
 from tests.hub.blobs.blob_io import open_files
+from tests.store.blockable_store import begin, block, settle
 from tests.store.dispatch.pipelined_store import PipelinedMemoryStore, run, run_in_thread, start, write_on
-from tests.store.gated_store import begin, block, settle
 from tests.waiting import soon, until
 
 import onceward.store.dispatch.inflight
@@ -36,13 +36,15 @@ def status_of(store: PipelinedMemoryStore, key: str) -> Status | None:
 
 
 def occupy(has_it: threading.Event, let_go: threading.Event) -> bool:
-    """What a thread does that has the store for a while."""
+    """Hold the store for a while."""
     has_it.set()
     return let_go.wait(5)
 
 
 @pytest.mark.usefixtures("without_checks")
-def test_a_thread_aboard_the_flight_of_a_busy_loop_is_answered(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+def test_a_thread_with_a_write_in_the_batch_of_a_busy_loop_gets_its_result(
+    store: PipelinedMemoryStore, batcher: Batcher
+) -> None:
     async def main() -> None:
         sent = batcher.write(begin("of a thread"))  # queued, and about to wait
         own = asyncio.ensure_future(write_on(batcher, begin("of the loop")))
@@ -60,7 +62,7 @@ def test_a_thread_aboard_the_flight_of_a_busy_loop_is_answered(store: PipelinedM
 
 @pytest.mark.usefixtures("without_checks")
 @pytest.mark.parametrize("in_batch", [True, False])
-def test_another_loop_does_not_wait_for_one_that_is_busy(
+def test_another_loop_does_not_wait_for_a_busy_loop(
     store: PipelinedMemoryStore, batcher: Batcher, in_batch: bool
 ) -> None:
     sent, busy = threading.Event(), threading.Event()
@@ -92,7 +94,7 @@ def test_another_loop_does_not_wait_for_one_that_is_busy(
     run(main)
 
 
-def test_what_is_queued_behind_a_flight_is_written_when_its_loop_is_gone(
+def test_writes_queued_behind_a_batch_are_sent_when_its_loop_is_gone(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     async def main() -> None:
@@ -114,7 +116,7 @@ def test_what_is_queued_behind_a_flight_is_written_when_its_loop_is_gone(
     until(lambda: status_of(store, "other") is not Status.IN_PROGRESS)
 
 
-def test_closing_writes_what_is_queued_behind_a_flight(store: PipelinedMemoryStore) -> None:
+def test_closing_sends_writes_queued_behind_a_batch(store: PipelinedMemoryStore) -> None:
     batcher = Batcher(store, lambda _: False)
 
     async def main() -> None:
@@ -134,7 +136,7 @@ def test_closing_writes_what_is_queued_behind_a_flight(store: PipelinedMemorySto
     assert status_of(store, "k") is Status.COMPLETED
 
 
-def test_a_thread_that_wants_the_store_sleeps_while_a_loop_hands_out_answers(
+def test_a_thread_that_waits_for_the_store_sleeps_while_a_loop_delivers_results(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     attempts = 0
@@ -159,7 +161,7 @@ def test_a_thread_that_wants_the_store_sleeps_while_a_loop_hands_out_answers(
     assert 2 <= attempts < 30
 
 
-def test_a_thread_that_wants_the_store_sleeps_while_another_brings_a_flight_home(
+def test_a_thread_that_waits_for_the_store_sleeps_while_another_completes_a_batch(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     let_go = threading.Event()
@@ -197,7 +199,7 @@ def test_a_thread_that_wants_the_store_sleeps_while_another_brings_a_flight_home
 
 
 @pytest.mark.usefixtures("patient")
-def test_what_is_queued_while_a_thread_has_the_store_is_sent_by_its_loop(
+def test_writes_queued_while_a_thread_has_the_store_are_sent_by_their_loop(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     has_it, let_go = threading.Event(), threading.Event()
@@ -218,7 +220,7 @@ def test_what_is_queued_while_a_thread_has_the_store_is_sent_by_its_loop(
     assert (store.sizes, store.batches) == ([3], [])
 
 
-def test_a_loop_that_is_busy_when_it_is_to_send_keeps_no_renewal_waiting(
+def test_a_loop_that_is_busy_when_it_should_send_does_not_delay_renewals(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     has_it, let_go = threading.Event(), threading.Event()
@@ -240,7 +242,7 @@ def test_a_loop_that_is_busy_when_it_is_to_send_keeps_no_renewal_waiting(
     run(main)
 
 
-def test_nothing_is_left_open_whoever_brings_a_flight_home() -> None:
+def test_no_file_is_left_open_whichever_thread_completes_a_batch() -> None:
     gc.collect()
     before = open_files()
     for _ in range(3):
@@ -259,7 +261,7 @@ def test_nothing_is_left_open_whoever_brings_a_flight_home() -> None:
     assert open_files() == before
 
 
-def test_a_loop_lets_go_of_a_flight_that_a_thread_brought_home(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+def test_a_loop_drops_a_batch_that_a_thread_completed(store: PipelinedMemoryStore, batcher: Batcher) -> None:
     async def main() -> None:
         store.completes = False
         own = asyncio.ensure_future(write_on(batcher, begin("own")))
@@ -276,7 +278,7 @@ def test_a_loop_lets_go_of_a_flight_that_a_thread_brought_home(store: PipelinedM
     run(main)
 
 
-def test_a_flight_that_is_over_is_nobody_elses() -> None:
+def test_a_completed_batch_is_not_completed_again() -> None:
     store = PipelinedMemoryStore()
     batcher = Batcher(store, lambda _: False)
     sent_batch = start(store, begin("k"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.store.blockable_store import begin, block, refuse_key
 from tests.store.dispatch.pipelined_store import PipelinedMemoryStore, run, run_in_thread, write_on
-from tests.store.gated_store import begin, block, refuse_key
 from tests.waiting import soon
 
 from onceward import errors
@@ -48,7 +48,7 @@ async def complete_batches(store: PipelinedMemoryStore) -> None:
     store.sent_batches[0].complete()
 
 
-def test_what_is_queued_is_packed_while_a_flight_is_in_the_air_and_not_again(
+def test_queued_writes_are_encoded_once_while_a_batch_is_in_flight(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     async def main() -> None:
@@ -65,7 +65,7 @@ def test_what_is_queued_is_packed_while_a_flight_is_in_the_air_and_not_again(
     assert store.sizes == [1, 2]
 
 
-def test_what_follows_the_one_that_followed_is_packed_ahead_too(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+def test_the_batch_after_the_next_is_encoded_ahead_too(store: PipelinedMemoryStore, batcher: Batcher) -> None:
     async def main() -> None:
         first = await send_first(store, batcher)
         many = await queued(batcher, *(begin(f"k{number}") for number in range(8)))
@@ -83,7 +83,7 @@ def test_what_follows_the_one_that_followed_is_packed_ahead_too(store: Pipelined
     assert store.sizes == [1, 8, 1]
 
 
-def test_what_comes_later_is_added_to_what_is_packed(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+def test_later_writes_are_added_to_an_encoded_batch(store: PipelinedMemoryStore, batcher: Batcher) -> None:
     async def main() -> None:
         first = await send_first(store, batcher)
         behind = [*await queued(batcher, begin("a")), *await queued(batcher, begin("b"))]
@@ -96,9 +96,7 @@ def test_what_comes_later_is_added_to_what_is_packed(store: PipelinedMemoryStore
     assert store.sizes == [1, 2]
 
 
-def test_what_nobody_waits_for_any_more_is_not_sent_although_it_was_packed(
-    store: PipelinedMemoryStore, batcher: Batcher
-) -> None:
+def test_a_cancelled_write_is_not_sent_although_it_was_encoded(store: PipelinedMemoryStore, batcher: Batcher) -> None:
     async def main() -> None:
         first = await send_first(store, batcher)
         gone, stays = await queued(batcher, begin("gone"), begin("stays"))
@@ -114,7 +112,7 @@ def test_what_nobody_waits_for_any_more_is_not_sent_although_it_was_packed(
     assert store.read([Ref("s", "gone")]).entries == (None,)
 
 
-def test_what_was_packed_is_of_no_use_when_the_batch_begins_with_another(
+def test_an_encoded_batch_is_dropped_when_the_queue_begins_with_another_write(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     async def main() -> None:
@@ -132,7 +130,7 @@ def test_what_was_packed_is_of_no_use_when_the_batch_begins_with_another(
     assert store.read([Ref("s", "gone")]).entries == (None,)
 
 
-def test_a_batch_is_taken_only_while_it_is_the_next(batcher: Batcher) -> None:
+def test_a_batch_is_taken_only_while_it_is_the_head_of_the_queue(batcher: Batcher) -> None:
     sent = [batcher.write(begin(f"k{number}")) for number in range(3)]
     batch = batcher.queue.first(2)
     assert batch == sent[:2]
@@ -145,7 +143,7 @@ def test_a_batch_is_taken_only_while_it_is_the_next(batcher: Batcher) -> None:
     batcher.queue.gather()
 
 
-def test_what_hangs_on_the_answers_is_not_packed_before_they_come(
+def test_writes_that_depend_on_results_are_not_encoded_before_them(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     async def main() -> None:
@@ -159,9 +157,7 @@ def test_what_hangs_on_the_answers_is_not_packed_before_they_come(
     run(main)
 
 
-def test_a_write_that_cannot_be_packed_is_found_out_and_the_others_are_not(
-    store: PipelinedMemoryStore, batcher: Batcher
-) -> None:
+def test_a_write_that_cannot_be_encoded_fails_alone(store: PipelinedMemoryStore, batcher: Batcher) -> None:
     async def main() -> None:
         first = await send_first(store, batcher)
         store.raises = BatchFailed("not in this form")
@@ -178,7 +174,7 @@ def test_a_write_that_cannot_be_packed_is_found_out_and_the_others_are_not(
     assert store.sizes == [1], "the rest was the thread's to do"
 
 
-def test_what_goes_wrong_while_others_are_packed_does_not_reach_those_who_fly(
+def test_an_error_during_encoding_does_not_reach_the_batch_in_flight(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     async def main() -> None:
@@ -195,7 +191,7 @@ def test_what_goes_wrong_while_others_are_packed_does_not_reach_those_who_fly(
     run(main)
 
 
-def test_a_thread_that_wants_the_store_gets_what_was_packed_and_it_is_sent_once(
+def test_a_thread_that_waits_for_the_store_sends_the_encoded_batch_once(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     async def main() -> None:
@@ -214,7 +210,7 @@ def test_a_thread_that_wants_the_store_gets_what_was_packed_and_it_is_sent_once(
     assert len(store.writes_of("behind")) == 1
 
 
-def test_another_thread_may_be_served_with_what_was_packed(store: PipelinedMemoryStore, batcher: Batcher) -> None:
+def test_another_thread_may_send_the_encoded_batch(store: PipelinedMemoryStore, batcher: Batcher) -> None:
     async def main() -> None:
         first = await send_first(store, batcher)
         (behind,) = await queued(batcher, begin("behind"))
@@ -231,7 +227,7 @@ def test_another_thread_may_be_served_with_what_was_packed(store: PipelinedMemor
     assert store.encoded.count("behind") == 1
 
 
-def test_a_queue_that_grows_turn_by_turn_is_not_looked_through_at_each(
+def test_a_queue_that_grows_in_every_iteration_is_not_scanned_each_time(
     store: PipelinedMemoryStore, batcher: Batcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[int] = []
@@ -255,9 +251,7 @@ def test_a_queue_that_grows_turn_by_turn_is_not_looked_through_at_each(
 
 
 @pytest.mark.parametrize("by", ["the thread", "its loop"])
-def test_what_was_packed_and_is_of_no_use_any_more_is_let_go(
-    store: PipelinedMemoryStore, batcher: Batcher, by: str
-) -> None:
+def test_an_unusable_encoded_batch_is_released(store: PipelinedMemoryStore, batcher: Batcher, by: str) -> None:
     async def main() -> None:
         first = await send_first(store, batcher)
         (behind,) = await queued(batcher, begin("behind"))

@@ -1,4 +1,4 @@
-"""An interrupt while a batch is in flight: its writes get an error, and the store is left to others."""
+"""An interrupt while a batch is in flight: its writes get an error, and the store stays usable."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import sys
 from types import CodeType, FrameType
 
 import pytest
+from tests.store.blockable_store import begin, block
 from tests.store.dispatch.pipelined_store import PipelinedMemoryStore, result_of, run, run_in_thread, write_on
-from tests.store.gated_store import begin, block
 from tests.waiting import soon, until
 
 import onceward.store.dispatch.inflight
@@ -29,7 +29,7 @@ def store() -> PipelinedMemoryStore:
     return PipelinedMemoryStore()
 
 
-def test_a_thread_that_is_interrupted_while_it_brings_one_home_leaves_the_store_free(
+def test_a_thread_interrupted_while_completing_a_batch_leaves_the_store_free(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     def interrupt(_: object) -> None:
@@ -54,7 +54,7 @@ def test_a_thread_that_is_interrupted_while_it_brings_one_home_leaves_the_store_
 
 
 @pytest.mark.usefixtures("patient")
-def test_while_answers_are_worked_out_an_interrupt_does_not_harm_the_flight_behind(
+def test_an_interrupt_while_results_are_processed_does_not_harm_the_next_batch(
     store: PipelinedMemoryStore, batcher: Batcher
 ) -> None:
     def interrupt(_: object) -> None:
@@ -87,7 +87,7 @@ def test_while_answers_are_worked_out_an_interrupt_does_not_harm_the_flight_behi
 # One that comes while an object is freed is Python's own to tell.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("followed", [False, True])
-def test_an_interrupt_anywhere_leaves_the_store_to_others(followed: bool) -> None:
+def test_an_interrupt_anywhere_leaves_the_store_usable(followed: bool) -> None:
     """Raised where CPython looks for signals: when a function begins, and when one written in C returns.
 
     One place is left out: between taking a lock and knowing it nothing can be done, as with every lock.
@@ -121,7 +121,9 @@ def is_watched(code: CodeType) -> bool:
 
 
 def interrupted_at(point: int, *, followed: bool) -> str | None:
-    """Where it was interrupted, if there are so many points. A batch may be followed by another when it is completed."""
+    """Return where it was interrupted, or None if there are fewer points. A batch may be followed by another when it is
+    completed.
+    """
     store = PipelinedMemoryStore()
     batcher = Batcher(store, lambda _: False)
     passed = 0

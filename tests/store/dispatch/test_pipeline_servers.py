@@ -94,13 +94,13 @@ async def written(batcher: Batcher, write: Write) -> WriteResult:
     return await batcher.write(write)
 
 
-def test_nothing_flies_before_it_is_connected(url: str, servers: Servers) -> None:
+def test_nothing_is_pipelined_before_the_connection_is_open(url: str, servers: Servers) -> None:
     with closing(RedisStore(url)) as redis, closing(PostgresStore(servers.emptied_database())) as postgres:
         assert start(redis, begin()) is None
         assert start(postgres, begin()) is None
 
 
-def test_what_the_network_does_not_take_at_once_is_sent_by_one_who_can_wait(
+def test_a_batch_that_does_not_fit_the_send_buffer_is_sent_by_a_blocking_call(
     either: RedisStore | PostgresStore,
 ) -> None:
     held = either.commit([begin(f"k{n}") for n in range(BODIES)])
@@ -119,7 +119,7 @@ def test_what_the_network_does_not_take_at_once_is_sent_by_one_who_can_wait(
     assert [entry.outcome.body for entry in entries if entry is not None] == [BODY] * BODIES
 
 
-def test_large_batches_of_a_loop_arrive_whole(either: RedisStore | PostgresStore) -> None:
+def test_large_batches_of_a_loop_arrive_completely(either: RedisStore | PostgresStore) -> None:
     narrow(either)
 
     async def main(batcher: Batcher) -> None:
@@ -137,11 +137,11 @@ def test_large_batches_of_a_loop_arrive_whole(either: RedisStore | PostgresStore
     on_loop(either, main)
 
 
-def test_a_script_that_the_server_forgot_is_loaded_and_what_was_not_run_is_sent_again(
+def test_a_script_that_the_server_forgot_is_loaded_and_unprocessed_writes_are_sent_again(
     redis: RedisStore, redis_server: RedisServer
 ) -> None:
     redis.commit([begin("before")])
-    redis_server.ask("SCRIPT", "FLUSH")
+    redis_server.execute("SCRIPT", "FLUSH")
 
     sent_batch = require_sent(start(redis, begin("a"), begin("b")))
     while not sent_batch.poll():
@@ -155,25 +155,25 @@ def test_a_script_that_the_server_forgot_is_loaded_and_what_was_not_run_is_sent_
 def test_a_loop_does_not_notice_that_the_server_forgot_the_script(redis: RedisStore, redis_server: RedisServer) -> None:
     async def main(batcher: Batcher) -> None:
         assert (await written(batcher, begin("a"))).applied
-        redis_server.ask("SCRIPT", "FLUSH")
+        redis_server.execute("SCRIPT", "FLUSH")
         results = await asyncio.gather(*(written(batcher, begin(f"k{n}")) for n in range(20)))
         assert all(result.applied for result in results)
 
     on_loop(redis, main)
 
 
-def test_a_connection_that_the_server_closed_meanwhile_costs_no_caller_of_a_loop_anything(
+def test_a_connection_that_the_server_closed_while_idle_fails_no_caller_of_a_loop(
     redis: RedisStore, redis_server: RedisServer
 ) -> None:
     async def main(batcher: Batcher) -> None:
         assert (await written(batcher, begin("a"))).applied
-        redis_server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        redis_server.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         assert (await written(batcher, begin("b"))).applied
 
     on_loop(redis, main)
 
 
-def test_an_answer_that_is_lost_in_flight_is_told_and_the_repeated_write_knows_itself(
+def test_a_result_lost_in_flight_is_an_error_and_the_repeated_write_recognises_itself(
     proxied: RedisStore, proxy: TcpProxy
 ) -> None:
     async def main(batcher: Batcher) -> None:
@@ -194,7 +194,7 @@ def test_an_answer_that_is_lost_in_flight_is_told_and_the_repeated_write_knows_i
     on_loop(proxied, main)
 
 
-def test_a_frozen_server_is_given_up_by_the_thread_when_others_want_the_store() -> None:
+def test_a_frozen_server_is_given_up_by_the_thread_when_others_need_the_store() -> None:
     with RedisServer() as own_server:
 
         async def main(batcher: Batcher) -> None:
@@ -218,11 +218,11 @@ def test_a_frozen_server_is_given_up_by_the_thread_when_others_want_the_store() 
             on_loop(store, main)
 
 
-def test_a_refused_command_spoils_only_its_own_write(redis: RedisStore, redis_server: RedisServer) -> None:
+def test_a_refused_command_fails_only_its_own_write(redis: RedisStore, redis_server: RedisServer) -> None:
     async def main(batcher: Batcher) -> None:
         await written(batcher, begin("foreign"))
-        (name,) = redis_server.ask("KEYS", "*:e:*foreign*")[-1:]
-        redis_server.ask("SET", name, "something else")
+        (name,) = redis_server.execute("KEYS", "*:e:*foreign*")[-1:]
+        redis_server.execute("SET", name, "something else")
         results = await asyncio.gather(
             written(batcher, begin("foreign")), written(batcher, begin("neighbour")), return_exceptions=True
         )
@@ -234,7 +234,7 @@ def test_a_refused_command_spoils_only_its_own_write(redis: RedisStore, redis_se
 
 
 @pytest.mark.parametrize("key", ["lone \ud800 surrogate", "with \x00 in it"])
-def test_text_that_cannot_be_stored_spoils_only_its_own_write(either: Store, key: str) -> None:
+def test_unstorable_text_fails_only_its_own_write(either: Store, key: str) -> None:
     """Of the two stores each takes some of it; none takes it for another text."""
 
     async def main(batcher: Batcher) -> None:
@@ -250,7 +250,7 @@ def test_text_that_cannot_be_stored_spoils_only_its_own_write(either: Store, key
     on_loop(either, main)
 
 
-def test_a_session_that_is_ended_in_flight_is_told_and_the_next_write_opens_another(
+def test_a_session_that_ends_in_flight_is_an_error_and_the_next_write_opens_another(
     postgres: PostgresStore, servers: Servers
 ) -> None:
     assert postgres.connection.driver is not None
@@ -267,7 +267,7 @@ def test_a_session_that_is_ended_in_flight_is_told_and_the_next_write_opens_anot
     on_loop(postgres, main)
 
 
-def test_an_interrupt_behind_the_sending_leaves_no_answer_for_the_next_one(
+def test_an_interrupt_after_sending_leaves_no_result_for_the_next_batch(
     redis: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -282,13 +282,13 @@ def test_an_interrupt_behind_the_sending_leaves_no_answer_for_the_next_one(
     assert redis.commit([begin("interrupted")])[0].entry is not None
 
 
-def test_a_flight_that_is_given_up_leaves_no_answer_for_the_next_one(either: RedisStore | PostgresStore) -> None:
+def test_a_batch_that_is_given_up_leaves_no_result_for_the_next_batch(either: RedisStore | PostgresStore) -> None:
     require_sent(start(either, begin("given up"))).give_up()
 
     assert entry_of(either.commit([begin("next")])[0], applied=True).key == "next"
 
 
-def test_a_flight_that_fails_closes_its_connection(redis: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_batch_closes_its_connection(redis: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def lost(_: RedisPipeline) -> None:
         raise ConnectionResetError("gone")
 
@@ -300,7 +300,7 @@ def test_a_flight_that_fails_closes_its_connection(redis: RedisStore, monkeypatc
     assert redis._connection is None
 
 
-def test_irreversible_claims_do_not_fly_to_a_server_that_forgets() -> None:
+def test_irreversible_claims_are_not_pipelined_to_a_volatile_server() -> None:
     with RedisServer(durable=False) as forgetful, closing(RedisStore(forgetful.fresh_url())) as store:
         store.read([])
 
@@ -309,7 +309,7 @@ def test_irreversible_claims_do_not_fly_to_a_server_that_forgets() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss"])
-def test_only_a_plain_connection_to_one_server_that_says_so_is_flown_on(scheme: str) -> None:
+def test_only_a_plain_connection_to_a_single_server_is_pipelined(scheme: str) -> None:
     connection = RedisConnection(parse_target(f"{scheme}://localhost"), "", lambda _: None)
     connection._connections = {("localhost", 1): cast("DriverConnection", None)}
     assert not connection.can_pipeline(durable=False), "nobody said that it is alone"
@@ -319,7 +319,7 @@ def test_only_a_plain_connection_to_one_server_that_says_so_is_flown_on(scheme: 
     assert not connection.can_pipeline(durable=False)
 
 
-def test_what_goes_wrong_in_the_server_while_a_batch_flies_is_told_by_its_end(servers: Servers) -> None:
+def test_a_server_error_during_a_batch_is_raised_when_it_completes(servers: Servers) -> None:
     url = servers.postgres.create_database()
     with closing(PostgresStore(url)) as store:
         store.read([])
@@ -333,7 +333,7 @@ def test_what_goes_wrong_in_the_server_while_a_batch_flies_is_told_by_its_end(se
         assert store.connection.driver is None
 
 
-def test_what_postgres_cannot_be_sent_leaves_the_connection_as_it_was(postgres: PostgresStore) -> None:
+def test_a_batch_that_postgres_cannot_encode_leaves_the_connection_unchanged(postgres: PostgresStore) -> None:
     with pytest.raises(BatchFailed):
         start(postgres, begin("with \x00 in it"))
 
@@ -341,7 +341,7 @@ def test_what_postgres_cannot_be_sent_leaves_the_connection_as_it_was(postgres: 
     assert postgres.commit([begin("k")])[0].applied
 
 
-def test_a_begin_that_has_to_be_asked_again_is_left_to_one_who_can_wait(
+def test_a_begin_that_must_be_repeated_is_left_to_a_blocking_call(
     postgres: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = postgres.connection.rows
@@ -357,7 +357,7 @@ def test_a_begin_that_has_to_be_asked_again_is_left_to_one_who_can_wait(
     assert sent_batch.finish()[0].entry is not None
 
 
-def test_silence_is_counted_from_the_sending(postgres: PostgresStore) -> None:
+def test_the_timeout_counts_from_the_sending(postgres: PostgresStore) -> None:
     assert postgres.connection.driver is not None
     pid = postgres.connection.driver.info.backend_pid
     postgres.connection.driver.seconds = 0.2
@@ -374,8 +374,8 @@ def test_silence_is_counted_from_the_sending(postgres: PostgresStore) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_where_nobody_may_say_whether_there_are_more_servers_nothing_flies(redis_server: RedisServer) -> None:
-    redis_server.ask("ACL", "SETUSER", "shy", "on", ">secret", "~*", "+@all", "-info")
+def test_without_permission_to_ask_for_replicas_nothing_is_pipelined(redis_server: RedisServer) -> None:
+    redis_server.execute("ACL", "SETUSER", "shy", "on", ">secret", "~*", "+@all", "-info")
     try:
         url = redis_server.fresh_url().replace("redis://", "redis://shy:secret@")
         with closing(RedisStore(f"{url}&volatile=ok")) as store:
@@ -383,4 +383,4 @@ def test_where_nobody_may_say_whether_there_are_more_servers_nothing_flies(redis
             assert start(store, begin("k")) is None
             assert store.commit([begin("k")])[0].applied
     finally:
-        redis_server.ask("ACL", "DELUSER", "shy")
+        redis_server.execute("ACL", "DELUSER", "shy")

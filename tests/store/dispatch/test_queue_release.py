@@ -1,4 +1,4 @@
-"""What becomes of a claim whose caller is gone."""
+"""Claims whose caller is gone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def begin(write_id: str) -> Begin:
     )
 
 
-def test_a_claim_is_released_and_the_key_is_as_if_never_asked_for(store: MemoryStore) -> None:
+def test_a_released_claim_leaves_the_key_as_if_never_claimed(store: MemoryStore) -> None:
     give_back(store, begin("one"), *store.commit([begin("one")]))
 
     found = Ledger(store).blocking.begin("call", "key", repeatable=True)
@@ -42,7 +42,7 @@ def test_a_claim_is_released_and_the_key_is_as_if_never_asked_for(store: MemoryS
     assert (found.attempt, found.before) == (1, None)
 
 
-def test_a_claim_that_took_over_leaves_the_key_to_be_taken_over(store: MemoryStore, clock: PinnedClock) -> None:
+def test_a_released_takeover_leaves_the_key_to_be_taken_over(store: MemoryStore, clock: PinnedClock) -> None:
     """The silent holder may have done something that has to be undone first; nobody may forget that."""
     store.commit([begin("silent")])
     clock.advance(31)
@@ -54,7 +54,7 @@ def test_a_claim_that_took_over_leaves_the_key_to_be_taken_over(store: MemorySto
     assert found.took_over
 
 
-def test_a_claim_whose_answer_was_lost_is_released_when_the_repeated_write_shows_it(store: MemoryStore) -> None:
+def test_a_claim_whose_result_was_lost_is_released_when_the_repeated_write_shows_it(store: MemoryStore) -> None:
     store.commit([begin("one")])
     (again,) = store.commit([begin("one")])
 
@@ -67,7 +67,7 @@ def test_a_claim_whose_answer_was_lost_is_released_when_the_repeated_write_shows
     assert result.entry.status is Status.FAILED
 
 
-def test_a_claim_of_someone_else_is_left_alone(store: MemoryStore) -> None:
+def test_the_claim_of_another_caller_is_not_released(store: MemoryStore) -> None:
     store.commit([begin("theirs")])
     (refused,) = store.commit([begin("mine")])
 

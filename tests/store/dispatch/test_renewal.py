@@ -1,4 +1,4 @@
-"""What the I/O thread does beside batches: renewals that outlast a blocked loop, and waiting that costs one read."""
+"""Work of the I/O thread besides batches: renewals during a blocked loop, and waiting that costs one read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tests.store.gated_store import SECOND, BlockableStore, begin, block, settle
+from tests.store.blockable_store import SECOND, BlockableStore, begin, block, settle
 from tests.waiting import until
 
 from onceward import errors
@@ -29,7 +29,7 @@ def test_a_claim_is_renewed_while_its_callers_loop_is_blocked(store: BlockableSt
     assert all(isinstance(write, Move) and write.verb is Verb.RENEW for write in renewals)
 
 
-def test_a_claim_is_renewed_no_longer_than_it_may_run(store: BlockableStore, batcher: Batcher) -> None:
+def test_a_claim_is_renewed_no_longer_than_its_maximum_run_time(store: BlockableStore, batcher: Batcher) -> None:
     result = block(batcher.write(begin("k", lease=3_000)))
     assert result.entry is not None
 
@@ -39,7 +39,7 @@ def test_a_claim_is_renewed_no_longer_than_it_may_run(store: BlockableStore, bat
     assert len(store.writes_of("k")) == 1
 
 
-def test_a_lost_claim_is_not_renewed_for_ever(store: BlockableStore, batcher: Batcher) -> None:
+def test_a_lost_claim_is_not_renewed_forever(store: BlockableStore, batcher: Batcher) -> None:
     result = block(batcher.write(begin("k", lease=3_000)))
     assert result.entry is not None
     block(batcher.write(settle("k", result.entry.version)))
@@ -64,7 +64,7 @@ def test_a_settle_in_this_process_wakes_local_waiters_at_once(store: BlockableSt
     assert store.reads == []
 
 
-def test_everyone_who_waits_shares_one_read(store: BlockableStore, batcher: Batcher) -> None:
+def test_all_waiting_callers_share_one_read(store: BlockableStore, batcher: Batcher) -> None:
     for n in range(20):
         block(batcher.write(begin(f"k{n}", lease=20_000)))
     watches = [batcher.watch(Ref("s", f"k{n}"), 60) for n in range(20) for _ in range(5)]
@@ -76,7 +76,7 @@ def test_everyone_who_waits_shares_one_read(store: BlockableStore, batcher: Batc
     assert len(store.reads) < 20
 
 
-def test_a_watch_ends_when_its_time_is_up(batcher: Batcher) -> None:
+def test_a_watch_ends_with_its_timeout(batcher: Batcher) -> None:
     block(batcher.write(begin("k")))
 
     seen = block(batcher.watch(Ref("s", "k"), 0.01))
@@ -94,7 +94,7 @@ def test_a_watch_ends_when_the_holder_is_proved_dead(store: BlockableStore) -> N
     batcher.close()
 
 
-def test_a_watch_is_told_when_the_store_fails(store: BlockableStore, batcher: Batcher) -> None:
+def test_a_watch_gets_the_error_of_a_failing_store(store: BlockableStore, batcher: Batcher) -> None:
     block(batcher.write(begin("k")))
 
     def fail(refs: Sequence[Ref]) -> None:

@@ -1,4 +1,4 @@
-"""Holding a batch still in the middle of PostgreSQL's work on it."""
+"""Helpers that block a batch in the middle of its statement in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def submitted_until_it_waits(
 
 @contextmanager
 def held_up(url: str, key: str) -> Iterator[psycopg.Connection]:
-    """Whoever changes the row of this key waits in the middle of the statement, until 7 is unlocked here."""
+    """Block every change of this key's row in the middle of the statement, until advisory lock 7 is released here."""
     with psycopg.connect(url, autocommit=True) as gate:
         gate.execute("SELECT pg_advisory_lock(7)")
         gate.execute(

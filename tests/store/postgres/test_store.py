@@ -1,4 +1,4 @@
-"""What only PostgreSQL can get wrong: round trips, refused batches that write, opening, lost and frozen servers."""
+"""Specifics of PostgreSQL: round trips, refused batches that write, opening, lost and frozen servers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def value(connection: psycopg.Connection, query: str) -> object:
 
 
 def round_trips(connection: psycopg.Connection, step: Callable[[], object]) -> int:
-    """How often the client ended a message with a demand for an answer, in libpq's own record of the traffic."""
+    """Return how often the client asked for a response, according to libpq's trace."""
     with tempfile.TemporaryFile() as record:
         connection.pgconn.trace(record.fileno())
         step()
@@ -72,13 +72,13 @@ def round_trips(connection: psycopg.Connection, step: Callable[[], object]) -> i
 # The machine in SQL.
 
 
-def test_the_server_knows_which_verbs_end_an_entry(store: PostgresStore) -> None:
+def test_the_server_has_the_same_list_of_ending_verbs(store: PostgresStore) -> None:
     ends = {verb.value: MOVES[verb][1] in FINISHED for verb in Verb}
 
     assert {verb: value(session(store), f"SELECT onceward_ends_v4('{verb}')") for verb in ends} == ends
 
 
-def test_what_was_read_in_full_is_not_kept_by_the_connection(store: PostgresStore) -> None:
+def test_long_results_are_not_kept_by_the_connection(store: PostgresStore) -> None:
     session(store)
     store.commit([begin(key) for key in KEYS])
     assert store.connection._cursor is not None, "of short answers"
@@ -108,7 +108,7 @@ def test_a_batch_of_any_kind_is_one_round_trip(store: PostgresStore) -> None:
     assert round_trips(connection, lambda: store.read([Ref(SCOPE, key) for key in KEYS])) == 1
 
 
-def test_a_refused_batch_takes_no_transaction_number_no_lock_and_no_version(store: PostgresStore) -> None:
+def test_a_refused_batch_takes_no_transaction_id_no_lock_and_no_version(store: PostgresStore) -> None:
     versions = {a.entry.key: a.entry.version for a in store.commit([begin(key) for key in KEYS]) if a.entry}
     store.commit([move(Verb.SETTLE, versions[key], key) for key in KEYS[:10]])
     refused: list[Write] = [
@@ -163,7 +163,7 @@ def _flushed(store: PostgresStore, watcher: psycopg.Connection, query: str) -> o
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "\ud800"])
-def test_text_that_postgresql_cannot_store_fails_the_batch_whole_and_leaves_the_connection_sound(
+def test_text_that_postgresql_cannot_store_fails_the_whole_batch_and_keeps_the_connection(
     store: PostgresStore, text: str
 ) -> None:
     connection = session(store)
@@ -191,7 +191,7 @@ store.close()
 """
 
 
-def test_eight_processes_open_an_empty_database_at_once(postgres_server: PostgresServer) -> None:
+def test_eight_processes_open_an_empty_database_concurrently(postgres_server: PostgresServer) -> None:
     url = postgres_server.create_database()
     with ExitStack() as running:
         openers = [
@@ -217,7 +217,7 @@ def test_eight_processes_open_an_empty_database_at_once(postgres_server: Postgre
     assert sorted(told) == ["0 1\n"] * 7 + ["1 1\n"]
 
 
-def test_a_schema_of_a_newer_version_is_refused_and_left_alone(postgres_server: PostgresServer) -> None:
+def test_a_schema_of_a_newer_version_is_refused_and_unchanged(postgres_server: PostgresServer) -> None:
     url = postgres_server.create_database()
     with closing(PostgresStore(url)) as store, psycopg.connect(url, autocommit=True) as newer:
         store.commit([begin()])
@@ -229,7 +229,7 @@ def test_a_schema_of_a_newer_version_is_refused_and_left_alone(postgres_server: 
         assert value(newer, "SELECT count(*) FROM platform_idempotency_keys") == 1
 
 
-def test_a_database_of_an_earlier_version_gets_what_it_lacks_and_keeps_what_it_has(
+def test_a_database_of_an_earlier_version_is_upgraded_and_keeps_its_entries(
     postgres_server: PostgresServer,
 ) -> None:
     url = postgres_server.create_database()
@@ -247,7 +247,7 @@ def test_a_database_of_an_earlier_version_gets_what_it_lacks_and_keeps_what_it_h
     assert all(result.applied for result in settled)
 
 
-def test_text_arrives_as_it_was_sent_whatever_is_in_it(store: PostgresStore) -> None:
+def test_text_with_any_characters_arrives_unchanged(store: PostgresStore) -> None:
     for number, text in enumerate(
         ["\\", '"', '\\\\""', "a,b", "(a)", "{1,2}", "", " ", "NULL", "\n\t\x01", "\u00e4\U0001f600", "%s"]
     ):
@@ -264,7 +264,7 @@ def test_text_arrives_as_it_was_sent_whatever_is_in_it(store: PostgresStore) -> 
         assert entry.outcome == outcome
 
 
-def test_settings_of_the_database_that_would_break_a_promise_are_overruled(postgres_server: PostgresServer) -> None:
+def test_database_settings_that_would_break_a_guarantee_are_overridden(postgres_server: PostgresServer) -> None:
     url = postgres_server.create_database()
     name = url.rpartition("/")[2]
     with psycopg.connect(url, autocommit=True) as owner:
@@ -290,7 +290,7 @@ def test_settings_of_the_database_that_would_break_a_promise_are_overruled(postg
         "postgresql://user:hush@127.0.0.1/payments?connect_timeout=soon",
     ],
 )
-def test_a_malformed_url_is_refused_before_anything_is_opened_and_not_repeated(url: str) -> None:
+def test_a_malformed_url_is_refused_before_connecting_and_not_repeated(url: str) -> None:
     with pytest.raises(errors.InvalidStoreUrl) as failure:
         PostgresStore(url)
 
@@ -306,7 +306,7 @@ def test_without_psycopg_the_url_is_refused_with_the_name_of_the_extra() -> None
     assert "pip install 'onceward[postgres]'" in done.stderr
 
 
-def test_an_unknown_database_and_a_wrong_password_are_told_without_the_password(own_server: PostgresServer) -> None:
+def test_an_unknown_database_and_a_wrong_password_are_reported_without_the_password(own_server: PostgresServer) -> None:
     access = own_server.data / "pg_hba.conf"
     access.write_text("host all guarded 127.0.0.1/32 scram-sha-256\n" + access.read_text())
     with psycopg.connect(own_server.url(), autocommit=True) as owner:
@@ -326,7 +326,7 @@ def test_an_unknown_database_and_a_wrong_password_are_told_without_the_password(
 # Lost and frozen servers.
 
 
-def test_a_lost_connection_is_told_once_and_the_next_call_opens_anew(store: PostgresStore, url: str) -> None:
+def test_a_lost_connection_is_one_error_and_the_next_call_opens_another(store: PostgresStore, url: str) -> None:
     held = entry_of(store.commit([begin()])[0], applied=True)
     with psycopg.connect(url, autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(%s, 10000)", (session(store).info.backend_pid,))
@@ -337,7 +337,7 @@ def test_a_lost_connection_is_told_once_and_the_next_call_opens_anew(store: Post
     assert store.commit([move(Verb.SETTLE, held.version)])[0].applied
 
 
-def test_a_restarted_server_still_knows_what_it_acknowledged(own_server: PostgresServer) -> None:
+def test_a_restarted_server_still_has_everything_it_acknowledged(own_server: PostgresServer) -> None:
     with closing(PostgresStore(own_server.create_database())) as store:
         held = entry_of(store.commit([begin()])[0], applied=True)
         own_server.stop()
@@ -358,7 +358,7 @@ def frozen(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def test_a_frozen_server_is_given_up_and_the_write_id_tells_later_what_became_of_the_batch(
+def test_a_frozen_server_is_given_up_and_the_write_id_shows_later_what_became_of_the_batch(
     store: PostgresStore, url: str
 ) -> None:
     held = entry_of(store.commit([begin()])[0], applied=True)
@@ -379,7 +379,7 @@ def test_a_frozen_server_is_given_up_and_the_write_id_tells_later_what_became_of
     assert committed(settle, result)
 
 
-def test_a_frozen_server_cannot_keep_anyone_waiting_who_wants_to_connect(own_server: PostgresServer) -> None:
+def test_a_frozen_server_does_not_block_new_connections_forever(own_server: PostgresServer) -> None:
     url = own_server.url() + "?connect_timeout=2"  # the shortest that libpq takes
 
     with (

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL that the server drops while they are idle, and answers that are lost on their way."""
+"""Connections to PostgreSQL that the server drops while they are idle, and results that are lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def store(url: str, clock: PinnedClock) -> Iterator[PostgresStore]:
 
 def drop_connections(url: str) -> None:
     with psycopg.connect(url, autocommit=True) as other:
-        assert other.execute(_KILL).fetchall(), "there was no connection to drop"
+        assert other.execute(_KILL).fetchall(), "found no connection to drop"
 
 
 READS: dict[str, Callable[[PostgresStore, Entry], object]] = {
@@ -74,7 +74,7 @@ def test_a_ledger_reads_runs_and_replays_at_once_after_its_connection_was_droppe
     assert ran == ["first", "second"]
 
 
-def test_a_settle_whose_answer_was_lost_is_recognised_and_not_done_twice(
+def test_a_settle_whose_result_was_lost_is_recognised_and_not_repeated(
     url: str, postgres_server: PostgresServer
 ) -> None:
     ran: list[str] = []

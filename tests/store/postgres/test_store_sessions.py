@@ -76,7 +76,7 @@ def impatient(store: PostgresStore) -> None:
 # A locked row.
 
 
-def test_a_row_locked_by_a_callers_transaction_is_answered_at_once_and_its_neighbours_are_applied(
+def test_a_row_locked_by_another_transaction_is_reported_at_once_and_other_writes_are_applied(
     store: PostgresStore, other: psycopg.Connection, clock: PinnedClock
 ) -> None:
     held = {key: hold(store, key) for key in ("begun", "renewed", "settled", "free")}
@@ -101,7 +101,7 @@ def test_a_row_locked_by_a_callers_transaction_is_answered_at_once_and_its_neigh
     assert store.commit([begin("begun")])[0].applied
 
 
-def test_a_begin_that_a_locked_entry_refuses_anyway_is_plainly_refused(
+def test_a_begin_that_a_locked_entry_refuses_anyway_is_refused_normally(
     store: PostgresStore, other: psycopg.Connection
 ) -> None:
     held = hold(store, "busy")
@@ -112,7 +112,7 @@ def test_a_begin_that_a_locked_entry_refuses_anyway_is_plainly_refused(
     assert result == WriteResult(applied=False, entry=held, now=result.now)
 
 
-def test_purge_passes_over_a_locked_entry(store: PostgresStore, other: psycopg.Connection, clock: PinnedClock) -> None:
+def test_purge_skips_a_locked_entry(store: PostgresStore, other: psycopg.Connection, clock: PinnedClock) -> None:
     hold(store, "locked")
     hold(store, "free")
     clock.advance(LEASE_SECONDS + RETAIN_SECONDS)
@@ -123,7 +123,7 @@ def test_purge_passes_over_a_locked_entry(store: PostgresStore, other: psycopg.C
     assert [entry is None for entry in store.read([Ref(SCOPE, "free"), Ref(SCOPE, "locked")]).entries] == [True, False]
 
 
-# What changes between the first look of a batch and its locks. An insert that waits for `other` holds the batch there.
+# Changes between the first read of a batch and its locks. An insert that waits for `other` holds the batch there.
 
 
 def stopped_in_the_middle(
@@ -134,7 +134,7 @@ def stopped_in_the_middle(
     return submitted_until_it_waits(pool, store, other, [*writes, begin("rival")])
 
 
-def test_a_racing_insert_that_came_first_is_what_the_loser_is_shown(
+def test_the_loser_of_a_racing_insert_gets_the_entry_of_the_winner(
     pool: ThreadPoolExecutor, store: PostgresStore, other: psycopg.Connection
 ) -> None:
     batch = stopped_in_the_middle(pool, store, other, [])
@@ -146,7 +146,7 @@ def test_a_racing_insert_that_came_first_is_what_the_loser_is_shown(
     assert not rival.locked
 
 
-def test_the_neighbours_of_an_insert_that_lost_its_race_have_the_versions_that_they_are_told(
+def test_other_writes_beside_a_lost_insert_get_their_stored_versions(
     pool: ThreadPoolExecutor, store: PostgresStore, other: psycopg.Connection, make: Callable[[], PostgresStore]
 ) -> None:
     """One before and one behind it, in the order of the keys and in that of the batch."""
@@ -160,7 +160,7 @@ def test_the_neighbours_of_an_insert_that_lost_its_race_have_the_versions_that_t
     assert make().read([Ref(SCOPE, key) for key in ("sooner", "before", "rival")]).entries == told
 
 
-def test_a_racing_insert_that_is_rolled_back_leaves_the_key_to_the_one_who_waited(
+def test_a_rolled_back_racing_insert_leaves_the_key_to_the_waiting_one(
     pool: ThreadPoolExecutor, store: PostgresStore, other: psycopg.Connection
 ) -> None:
     batch = stopped_in_the_middle(pool, store, other, [])
@@ -169,7 +169,7 @@ def test_a_racing_insert_that_is_rolled_back_leaves_the_key_to_the_one_who_waite
     assert batch.result()[0].applied
 
 
-def test_a_lapsed_claim_renewed_after_the_first_look_is_not_taken(
+def test_a_lapsed_claim_renewed_after_the_first_read_is_not_taken_over(
     pool: ThreadPoolExecutor,
     store: PostgresStore,
     other: psycopg.Connection,
@@ -188,7 +188,7 @@ def test_a_lapsed_claim_renewed_after_the_first_look_is_not_taken(
     assert (result.applied, result.locked, result.entry) == (False, False, renewed.entry)
 
 
-def test_a_claim_settled_after_the_first_look_is_replayed_and_not_settled_again(
+def test_a_claim_settled_after_the_first_read_is_replayed_and_not_settled_again(
     pool: ThreadPoolExecutor, store: PostgresStore, other: psycopg.Connection, make: Callable[[], PostgresStore]
 ) -> None:
     held = hold(store, "twice")
@@ -201,7 +201,7 @@ def test_a_claim_settled_after_the_first_look_is_replayed_and_not_settled_again(
     assert (result.applied, result.locked, result.entry) == (False, False, settled.entry)
 
 
-def test_a_lapsed_claim_that_went_in_doubt_after_the_first_look_stays_in_doubt(
+def test_a_lapsed_claim_that_went_in_doubt_after_the_first_read_stays_in_doubt(
     pool: ThreadPoolExecutor,
     store: PostgresStore,
     other: psycopg.Connection,
@@ -220,7 +220,7 @@ def test_a_lapsed_claim_that_went_in_doubt_after_the_first_look_stays_in_doubt(
     assert (result.applied, result.entry) == (False, doubted.entry)
 
 
-def test_an_expired_entry_deleted_after_the_first_look_leaves_its_key_to_the_begin_that_saw_it(
+def test_an_expired_entry_deleted_after_the_first_read_is_claimed_by_the_begin(
     pool: ThreadPoolExecutor, store: PostgresStore, other: psycopg.Connection, url: str, clock: PinnedClock
 ) -> None:
     hold(store, "expired")
@@ -240,7 +240,7 @@ def test_an_expired_entry_deleted_after_the_first_look_leaves_its_key_to_the_beg
 # Versions across purge.
 
 
-def test_purge_waits_for_inserts_under_way_and_inserts_wait_for_purge(
+def test_purge_waits_for_inserts_in_progress_and_inserts_wait_for_purge(
     store: PostgresStore, other: psycopg.Connection, make: Callable[[], PostgresStore], clock: PinnedClock
 ) -> None:
     """A version drawn before the purge must not be inserted after it: the purged entry may have had a later one."""
@@ -270,7 +270,7 @@ def test_purge_waits_for_inserts_under_way_and_inserts_wait_for_purge(
     assert other.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone() == (0,)
 
 
-def test_a_purge_with_nothing_to_do_waits_for_nobody(store: PostgresStore, make: Callable[[], PostgresStore]) -> None:
+def test_a_purge_with_nothing_to_do_does_not_wait(store: PostgresStore, make: Callable[[], PostgresStore]) -> None:
     purging = make()
     impatient(purging)
     store.read([])
@@ -284,13 +284,13 @@ def test_a_purge_with_nothing_to_do_waits_for_nobody(store: PostgresStore, make:
 # Everything at once.
 
 
-def test_overlapping_batches_of_every_kind_never_deadlock_and_give_each_claim_to_one(
+def test_overlapping_batches_of_every_kind_never_deadlock_and_give_each_claim_once(
     make: Callable[[], PostgresStore], pool: ThreadPoolExecutor, url: str
 ) -> None:
-    """Each worker claims what it can of a few keys, in orders of its own, and lets go of it in one way or another, so
-    that entries are inserted, taken over and purged all the time. Whoever was given a claim can lose it to nobody: at
-    worst its entry is locked for a moment by one who looked before it was taken. And its version is greater than any
-    that anyone had seen of this key before it was asked for.
+    """Workers claim a few keys in different orders and end the claims in different ways.
+
+    So entries are inserted, taken over and purged all the time. A holder never loses its claim: at worst its entry is
+    locked for a moment by a batch that read it before. Its version is greater than any seen before the begin.
     """
     keys = [f"key-{number}" for number in range(12)]
     seen: dict[str, int] = defaultdict(int)
@@ -369,7 +369,7 @@ store.close()
 """
 
 
-def test_a_forked_child_opens_its_own_session_and_leaves_the_parents_alone(url: str) -> None:
+def test_a_forked_child_opens_its_own_session_and_leaves_the_parents_open(url: str) -> None:
     done = subprocess.run([sys.executable, "-c", _FORK, url], capture_output=True, text=True, check=False, timeout=60)
 
     assert (done.returncode, done.stderr) == (0, "")

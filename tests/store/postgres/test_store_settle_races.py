@@ -1,4 +1,4 @@
-"""Rows that change, or are set free, while PostgreSQL ends others of the same batch."""
+"""Rows that change, or are unlocked, while PostgreSQL settles others of the same batch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def once(key: str) -> Begin:
     return replace(begin(key), repeatable=False)
 
 
-def test_a_row_that_is_changed_while_a_batch_ends_others_is_judged_as_it_is_then(
+def test_a_row_changed_while_a_batch_settles_others_is_judged_by_its_new_state(
     store: PostgresStore, url: str, pool: ThreadPoolExecutor
 ) -> None:
     """Between the beginning of the statement and the lock: here while its first row is changed."""
@@ -57,7 +57,7 @@ def test_a_row_that_is_changed_while_a_batch_ends_others_is_judged_as_it_is_then
     ]
 
 
-def test_a_row_that_is_set_free_while_a_batch_ends_others_is_ended_too(
+def test_a_row_unlocked_while_a_batch_settles_others_is_settled_too(
     store: PostgresStore, url: str, pool: ThreadPoolExecutor
 ) -> None:
     """It is one that its caller remembers, and the only one."""

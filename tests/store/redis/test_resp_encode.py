@@ -1,4 +1,4 @@
-"""Commands as Redis reads them, however they are put together."""
+"""Encoding of Redis commands."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ moments = st.just("") | numbers.map(str)
 
 
 @pytest.mark.parametrize("data", [bytearray(b"hi"), memoryview(b"hi")], ids=["a bytearray", "a view"])
-def test_what_holds_bytes_is_sent_as_those_bytes(data: Any) -> None:
+def test_every_bytes_like_object_is_sent_as_its_bytes(data: Any) -> None:
     assert encode("SET", "k", data) == encode("SET", "k", b"hi") == b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$2\r\nhi\r\n"
 
 
 @given(words, words, words, words, st.booleans(), numbers, moments)
-def test_a_begin_is_the_words_of_the_script_in_their_order(
+def test_a_begin_is_encoded_as_the_arguments_of_its_script(
     key: str, fingerprint: str, holder: str, endpoint: str, repeatable: bool, lease: int, now: str
 ) -> None:
     write = replace(
@@ -71,7 +71,7 @@ def test_a_begin_is_the_words_of_the_script_in_their_order(
     ),
     moments,
 )
-def test_a_move_is_the_words_of_the_script_in_their_order(
+def test_a_move_is_encoded_as_the_arguments_of_its_script(
     key: str, verb: Verb, note: str, known: str, outcome: Outcome, now: str
 ) -> None:
     write = Move("scope", key, "w", verb, 7, lease=3, retain=4, outcome=outcome, note=note)
@@ -99,6 +99,6 @@ def test_a_move_is_the_words_of_the_script_in_their_order(
     )
 
 
-def test_half_a_character_is_refused() -> None:
+def test_a_lone_surrogate_is_refused() -> None:
     with pytest.raises(UnicodeEncodeError):
         encode_begin(BUCKET, "scope\x00key", "", replace(BEGIN, holder="\ud800"))

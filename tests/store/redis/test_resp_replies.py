@@ -1,4 +1,4 @@
-"""What Redis says, taken in as it comes: in pieces, in part, too much, or not at all."""
+"""Redis replies as they arrive: in pieces, in part, too many, or not at all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sent(here: socket.socket, count: int = len(REPLIES), seconds: float = 0.2) -
 
 
 @pytest.mark.parametrize("cut", range(1, len(SAID)))
-def test_a_reply_may_be_cut_anywhere(ends: tuple[socket.socket, socket.socket], cut: int) -> None:
+def test_a_reply_may_be_split_anywhere(ends: tuple[socket.socket, socket.socket], cut: int) -> None:
     here, there = ends
     pipeline = sent(here)
     there.send(SAID[:cut])
@@ -41,7 +41,7 @@ def test_a_reply_may_be_cut_anywhere(ends: tuple[socket.socket, socket.socket], 
     assert pipeline.must_block
 
 
-def test_a_reply_may_come_byte_by_byte(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_reply_may_arrive_byte_by_byte(ends: tuple[socket.socket, socket.socket]) -> None:
     here, there = ends
     pipeline = sent(here)
     for number in range(len(SAID)):
@@ -51,7 +51,7 @@ def test_a_reply_may_come_byte_by_byte(ends: tuple[socket.socket, socket.socket]
     assert pipeline.replies() == REPLIES
 
 
-def test_being_woken_for_nothing_is_nothing(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_spurious_wakeup_is_harmless(ends: tuple[socket.socket, socket.socket]) -> None:
     here, there = ends
     pipeline = sent(here, 1)
     assert not pipeline.poll()
@@ -63,7 +63,7 @@ def test_being_woken_for_nothing_is_nothing(ends: tuple[socket.socket, socket.so
 
 
 @pytest.mark.parametrize("said", [b":1\r\n", b"*0\r\n", b"+OK\r\n", b"$x\r\n", b"$-1\r\n", b"$2\r\nok\r\n$2\r\nno\r\n"])
-def test_what_nobody_asked_for_ends_the_connection(ends: tuple[socket.socket, socket.socket], said: bytes) -> None:
+def test_an_unexpected_reply_ends_the_connection(ends: tuple[socket.socket, socket.socket], said: bytes) -> None:
     here, there = ends
     pipeline = sent(here, 1)
     there.send(said)
@@ -73,7 +73,7 @@ def test_what_nobody_asked_for_ends_the_connection(ends: tuple[socket.socket, so
         pipeline.replies()
 
 
-def test_a_connection_that_ends_is_told(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_closed_connection_is_an_error(ends: tuple[socket.socket, socket.socket]) -> None:
     here, there = ends
     pipeline = sent(here, 1)
     there.send(b"$2\r\n")
@@ -83,7 +83,7 @@ def test_a_connection_that_ends_is_told(ends: tuple[socket.socket, socket.socket
         pipeline.replies()
 
 
-def test_silence_is_told_when_its_time_is_up_counted_from_the_sending(
+def test_a_silent_server_times_out_counted_from_the_sending(
     ends: tuple[socket.socket, socket.socket],
 ) -> None:
     here, _ = ends
@@ -95,7 +95,7 @@ def test_silence_is_told_when_its_time_is_up_counted_from_the_sending(
     assert time.monotonic() - began < 0.15
 
 
-def test_the_rest_is_sent_by_one_who_waits(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_the_rest_of_a_large_batch_is_sent_by_a_blocking_call(ends: tuple[socket.socket, socket.socket]) -> None:
     here, there = ends
     here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     data = bytes(100_000)
@@ -116,7 +116,7 @@ def test_the_rest_is_sent_by_one_who_waits(ends: tuple[socket.socket, socket.soc
     reader.join()
 
 
-def test_what_cannot_be_sent_at_all_was_not(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_failed_send_raises(ends: tuple[socket.socket, socket.socket]) -> None:
     here, there = ends
     there.close()
 
@@ -134,7 +134,7 @@ def test_what_cannot_be_sent_at_all_was_not(ends: tuple[socket.socket, socket.so
         (b"+OK\r\n", False),
     ],
 )
-def test_it_is_whole_when_everything_has_come_and_is_well(
+def test_it_is_whole_when_every_reply_has_arrived_without_an_error(
     ends: tuple[socket.socket, socket.socket], said: bytes, whole: bool
 ) -> None:
     here, there = ends

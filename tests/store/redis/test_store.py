@@ -1,4 +1,4 @@
-"""What only Redis can get wrong: round trips, forgotten scripts, indexes, counters."""
+"""Specifics of Redis: round trips, forgotten scripts, indexes, counters."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def store(url: str) -> Iterator[RedisStore]:
 
 
 def changes(server: RedisServer) -> tuple[int, int]:
-    """What the server counts of its own writing: changes of its data, and the size of its log."""
-    info = server.ask("INFO")
+    """Return the server's own counters of writes: changes of its data, and the size of its log."""
+    info = server.execute("INFO")
     return info["rdb_changes_since_last_save"], info["aof_current_size"]
 
 
 def scripts_run(server: RedisServer) -> int:
-    calls: int = server.ask("INFO", "commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
+    calls: int = server.execute("INFO", "commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
     return calls
 
 
@@ -74,7 +74,7 @@ def test_a_new_key_takes_two_round_trips_and_a_replay_one(proxied: RedisStore, p
     assert proxy.trips == 3
 
 
-def test_reading_many_entries_and_reading_chunks_is_one_round_trip_each(proxied: RedisStore, proxy: TcpProxy) -> None:
+def test_reading_many_entries_and_reading_chunks_take_one_round_trip_each(proxied: RedisStore, proxy: TcpProxy) -> None:
     held = entry_of(proxied.commit([begin()])[0], applied=True)
     proxied.commit([append(held.version, 1, b"a", b"b")])
     proxy.trips = 0
@@ -108,7 +108,7 @@ def test_a_refused_batch_writes_nothing(store: RedisStore, redis_server: RedisSe
 def test_a_forgotten_script_costs_one_more_round_trip(
     proxied: RedisStore, proxy: TcpProxy, redis_server: RedisServer
 ) -> None:
-    redis_server.ask("SCRIPT", "FLUSH")
+    redis_server.execute("SCRIPT", "FLUSH")
 
     results = proxied.commit([begin(key) for key in KEYS])
 
@@ -118,7 +118,7 @@ def test_a_forgotten_script_costs_one_more_round_trip(
     assert proxy.trips == 3
 
 
-def test_opening_an_empty_store_and_opening_it_again_show_the_same(url: str, store: RedisStore) -> None:
+def test_opening_an_empty_store_twice_shows_the_same(url: str, store: RedisStore) -> None:
     store.commit([begin(key) for key in KEYS])
 
     with closing(RedisStore(url)) as again:
@@ -128,10 +128,10 @@ def test_opening_an_empty_store_and_opening_it_again_show_the_same(url: str, sto
         )
 
 
-# What is kept, and how it goes.
+# Stored names, and their deletion.
 
 
-def test_every_name_carries_its_bucket_and_purge_leaves_the_counters_alone(
+def test_every_name_has_its_bucket_and_purge_keeps_the_counters(
     url: str, clock: PinnedClock, redis_server: RedisServer
 ) -> None:
     with closing(RedisStore(url, clock)) as store:
@@ -139,17 +139,17 @@ def test_every_name_carries_its_bucket_and_purge_leaves_the_counters_alone(
             held = entry_of(result, applied=True)
             store.commit([append(held.version, 1, b"chunk", key=held.key)])
             store.commit([move(Verb.SETTLE, held.version, held.key, outcome=Outcome(chunks=1))])
-        names = redis_server.ask("KEYS", f"{prefix_of(url)}:*")
+        names = redis_server.execute("KEYS", f"{prefix_of(url)}:*")
         clock.advance(10**6)
 
         assert all(re.match(rb"t\d+:\{[0-9a-f]{2}\}:", name) for name in names)
         assert store.purge(5) == 5
         assert store.purge(500) == len(KEYS) - 5
-        left = redis_server.ask("KEYS", f"{prefix_of(url)}:*")
+        left = redis_server.execute("KEYS", f"{prefix_of(url)}:*")
         assert {name.rpartition(b":")[2] for name in left} == {b"version", b"schema", b"readable_from", b"upgraded_to"}
 
 
-def test_versions_increase_across_purge_and_a_clock_set_back(url: str, clock: PinnedClock) -> None:
+def test_versions_increase_across_a_purge_and_a_clock_set_back(url: str, clock: PinnedClock) -> None:
     with closing(RedisStore(url, clock)) as store:
         first = entry_of(store.commit([begin()])[0], applied=True)
         store.commit([move(Verb.RELEASE, first.version)])
@@ -168,27 +168,29 @@ def test_versions_stay_above_the_entry_when_the_counter_is_lost(
     with closing(RedisStore(url, clock)) as store:
         first = entry_of(store.commit([begin()])[0], applied=True)
         store.commit([move(Verb.FAIL, first.version)])
-        redis_server.ask("DEL", *(name.decode() for name in redis_server.ask("KEYS", f"{prefix_of(url)}:*:version")))
+        redis_server.execute(
+            "DEL", *(name.decode() for name in redis_server.execute("KEYS", f"{prefix_of(url)}:*:version"))
+        )
         clock.advance(-3600)
 
         assert entry_of(store.commit([begin()])[0], applied=True).version > first.version
 
 
-def test_an_entry_that_someone_deleted_by_hand_leaves_nothing_behind_in_the_end(
+def test_an_entry_deleted_by_hand_leaves_nothing_behind_after_a_purge(
     url: str, clock: PinnedClock, redis_server: RedisServer
 ) -> None:
     with closing(RedisStore(url, clock)) as store:
         store.commit([begin("gone"), begin("kept")])
-        (name,) = redis_server.ask("KEYS", f"{prefix_of(url)}:*:e:*gone")
-        redis_server.ask("DEL", name)
+        (name,) = redis_server.execute("KEYS", f"{prefix_of(url)}:*:e:*gone")
+        redis_server.execute("DEL", name)
         assert [entry.key for entry in store.scan(None, None, "", 10).entries] == ["kept"]
         clock.advance(10**6)
 
         assert store.purge(10) == 1
-        assert redis_server.ask("KEYS", f"{prefix_of(url)}:*:all") == []
+        assert redis_server.execute("KEYS", f"{prefix_of(url)}:*:all") == []
 
 
-def test_asking_for_the_unfinished_reads_the_unfinished_alone(url: str, redis_server: RedisServer) -> None:
+def test_a_scan_for_unfinished_entries_reads_only_those(url: str, redis_server: RedisServer) -> None:
     with closing(RedisStore(url)) as store:
         done = [entry_of(a, applied=True) for a in store.commit([begin(f"done-{number}") for number in range(300)])]
         store.commit([move(Verb.SETTLE, entry.version, entry.key) for entry in done])
@@ -203,7 +205,7 @@ def test_asking_for_the_unfinished_reads_the_unfinished_alone(url: str, redis_se
         assert scripts_run(redis_server) - before == 2
 
 
-def test_a_scan_shows_what_stays_exactly_once_while_other_entries_come_and_go(url: str, clock: PinnedClock) -> None:
+def test_a_scan_shows_lasting_entries_exactly_once_while_others_come_and_go(url: str, clock: PinnedClock) -> None:
     with closing(RedisStore(url, clock)) as store:
         stays = {f"stays-{number}" for number in range(100)}
         store.commit([begin(key, repeatable=False) for key in stays])
@@ -223,6 +225,6 @@ def test_a_scan_shows_what_stays_exactly_once_while_other_entries_come_and_go(ur
 
 
 @pytest.mark.parametrize("cursor", ["nonsense!", "zz", "00*"])
-def test_a_cursor_of_another_kind_is_refused(store: RedisStore, cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(store: RedisStore, cursor: str) -> None:
     with pytest.raises(errors.InvalidOption):
         store.scan(None, None, cursor, 10)

@@ -1,4 +1,4 @@
-"""What only a Redis cluster can get wrong: batches over several nodes, slots that move, nodes that fall silent."""
+"""Specifics of a Redis cluster: batches over several nodes, slots that move, nodes that fall silent."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def own_cluster() -> Iterator[RedisCluster]:
 
 
 def entries_on(node: RedisServer, url: str) -> int:
-    return len(node.ask("KEYS", f"{prefix_of(url)}:*:e:*"))
+    return len(node.execute("KEYS", f"{prefix_of(url)}:*:e:*"))
 
 
 def scripts_run(cluster: RedisCluster) -> int:
-    stats = [node.ask("INFO", "commandstats").get("cmdstat_evalsha", {}) for node in cluster.nodes]
+    stats = [node.execute("INFO", "commandstats").get("cmdstat_evalsha", {}) for node in cluster.nodes]
     return sum(stat.get("calls", 0) for stat in stats)
 
 
@@ -41,29 +41,29 @@ class SlotMigration:
     def __init__(self, cluster: RedisCluster, key: str) -> None:
         bucket = hashlib.sha256(f"{SCOPE}\x00{key}".encode()).digest()[0]
         self._cluster = cluster
-        self.slot: int = cluster.nodes[0].ask("CLUSTER", "KEYSLOT", f"{bucket:02x}")
+        self.slot: int = cluster.nodes[0].execute("CLUSTER", "KEYSLOT", f"{bucket:02x}")
         ports = {
             port: node_id.decode()
-            for first, last, (_, port, node_id), *_ in cluster.nodes[0].ask("CLUSTER", "SLOTS")
+            for first, last, (_, port, node_id), *_ in cluster.nodes[0].execute("CLUSTER", "SLOTS")
             if first <= self.slot <= last
         }
         self.source = next(node for node in cluster.nodes if node.port in ports)
         self.target = next(node for node in cluster.nodes if node.port not in ports)
-        self._target_id = self.target.ask("CLUSTER", "MYID").decode()
-        self.target.ask("CLUSTER", "SETSLOT", self.slot, "IMPORTING", ports[self.source.port])
-        self.source.ask("CLUSTER", "SETSLOT", self.slot, "MIGRATING", self._target_id)
+        self._target_id = self.target.execute("CLUSTER", "MYID").decode()
+        self.target.execute("CLUSTER", "SETSLOT", self.slot, "IMPORTING", ports[self.source.port])
+        self.source.execute("CLUSTER", "SETSLOT", self.slot, "MIGRATING", self._target_id)
 
     def carry(self) -> None:
         """Bring over all that is stored in it."""
-        names = self.source.ask("CLUSTER", "GETKEYSINSLOT", self.slot, 1000)
-        self.source.ask("MIGRATE", "127.0.0.1", self.target.port, "", 0, 5000, "KEYS", *names)
+        names = self.source.execute("CLUSTER", "GETKEYSINSLOT", self.slot, 1000)
+        self.source.execute("MIGRATE", "127.0.0.1", self.target.port, "", 0, 5000, "KEYS", *names)
 
     def finish(self) -> None:
         for node in (self.target, self.source):
-            node.ask("CLUSTER", "SETSLOT", self.slot, "NODE", self._target_id)
+            node.execute("CLUSTER", "SETSLOT", self.slot, "NODE", self._target_id)
 
 
-def test_a_batch_over_many_buckets_is_right_on_all_three_nodes(redis_cluster: RedisCluster) -> None:
+def test_a_batch_over_many_buckets_is_applied_on_all_three_nodes(redis_cluster: RedisCluster) -> None:
     url = redis_cluster.fresh_url()
     with closing(RedisStore(url)) as store:
         held = [entry_of(result, applied=True) for result in store.commit([begin(key) for key in KEYS])]
@@ -83,10 +83,10 @@ def test_a_batch_over_many_buckets_is_right_on_all_three_nodes(redis_cluster: Re
         assert {entry.key for entry in another.scan(SCOPE, None, "", 500).entries} == set(KEYS)
 
 
-def test_a_script_that_one_node_forgot_is_brought_to_it_alone(redis_cluster: RedisCluster) -> None:
+def test_a_script_that_one_node_forgot_is_loaded_only_there(redis_cluster: RedisCluster) -> None:
     with closing(RedisStore(redis_cluster.fresh_url())) as store:
         store.commit([begin(key) for key in KEYS[:100]])
-        redis_cluster.nodes[1].ask("SCRIPT", "FLUSH")
+        redis_cluster.nodes[1].execute("SCRIPT", "FLUSH")
         before = scripts_run(redis_cluster)
 
         results = store.commit([begin(key) for key in KEYS[100:200]])
@@ -119,7 +119,7 @@ def test_a_frozen_node_makes_the_batch_unavailable_and_nothing_is_sent_twice(own
         ]
 
 
-def test_a_slot_that_moved_is_followed(own_cluster: RedisCluster) -> None:
+def test_a_moved_slot_is_followed(own_cluster: RedisCluster) -> None:
     url = own_cluster.fresh_url()
     with closing(RedisStore(url)) as store:
         held = [entry_of(result, applied=True) for result in store.commit([begin(key) for key in KEYS])]
@@ -135,7 +135,7 @@ def test_a_slot_that_moved_is_followed(own_cluster: RedisCluster) -> None:
         assert sum(entries_on(node, url) for node in own_cluster.nodes) == len(KEYS)
 
 
-def test_while_a_slot_moves_its_entries_are_read_on_either_side_and_nothing_is_lost(own_cluster: RedisCluster) -> None:
+def test_while_a_slot_moves_its_entries_are_read_on_either_node_and_nothing_is_lost(own_cluster: RedisCluster) -> None:
     url = own_cluster.fresh_url()
     with closing(RedisStore(url)) as store:
         held = entry_of(store.commit([begin()])[0], applied=True)
@@ -170,7 +170,7 @@ def test_a_cluster_that_lost_a_node_is_unavailable_until_it_is_back(own_cluster:
         assert store.read(REFS).entries == tuple(held)
 
 
-def test_any_node_of_the_url_may_be_gone(redis_cluster: RedisCluster) -> None:
+def test_any_node_of_the_url_may_be_down(redis_cluster: RedisCluster) -> None:
     with RedisServer() as gone:
         port = gone.port
     url = redis_cluster.fresh_url().replace("://", f"://127.0.0.1:{port},")
@@ -185,9 +185,9 @@ def test_a_cluster_url_of_a_single_server_is_refused(redis_server: RedisServer) 
         store.commit([begin()])
 
 
-def test_one_node_that_may_forget_makes_the_cluster_one_that_may(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_volatile_node_makes_the_whole_cluster_volatile(caplog: pytest.LogCaptureFixture) -> None:
     with RedisCluster() as cluster, closing(RedisStore(cluster.url())) as store:
-        cluster.nodes[2].ask("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        cluster.nodes[2].execute("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
         for _ in range(2):
             with pytest.raises(errors.WriteRefused):
                 store.commit([begin(key, repeatable=False) for key in KEYS])

@@ -1,4 +1,4 @@
-"""A Redis that loses answers, fills up, stops, freezes, or holds something else."""
+"""A Redis that loses results, fills up, stops, freezes, or contains foreign data."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def own_server() -> Iterator[RedisServer]:
 
 
 def scripts_run(server: RedisServer) -> int:
-    calls: int = server.ask("INFO", "commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
+    calls: int = server.execute("INFO", "commandstats").get("cmdstat_evalsha", {}).get("calls", 0)
     return calls
 
 
-def test_a_lost_answer_is_never_sent_again_and_a_repeated_write_knows_itself(
+def test_a_write_with_a_lost_result_is_not_resent_and_recognises_itself_when_repeated(
     proxied: RedisStore, proxy: TcpProxy, redis_server: RedisServer
 ) -> None:
     write = begin()
@@ -64,28 +64,28 @@ def test_a_lost_answer_is_never_sent_again_and_a_repeated_write_knows_itself(
     assert committed(settle, proxied.commit([settle])[0])
 
 
-def test_a_connection_that_the_server_closed_meanwhile_costs_no_call(
+def test_a_connection_that_the_server_closed_while_idle_fails_no_call(
     store: RedisStore, redis_server: RedisServer
 ) -> None:
     store.commit([begin()])
-    redis_server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    redis_server.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
     assert not store.commit([begin()])[0].applied
 
 
-def test_a_claim_is_settled_across_a_connection_that_the_server_closed_meanwhile(
+def test_a_claim_is_settled_after_the_server_closed_the_idle_connection(
     store: RedisStore, redis_server: RedisServer
 ) -> None:
-    """What was remembered of it is gone with the connection, and so is not what is asked for."""
+    """The claim cache is dropped with the connection, and the settle has to work without it."""
     held = entry_of(store.commit([begin()])[0], applied=True)
-    redis_server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    redis_server.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
     settled = store.commit([move(Verb.SETTLE, held.version)])[0]
 
     assert store.read([held.ref]).entries == (entry_of(settled, applied=True),)
 
 
-def test_an_interrupted_call_leaves_no_answer_for_the_next_one(own_server: RedisServer) -> None:
+def test_an_interrupted_call_leaves_no_result_for_the_next_one(own_server: RedisServer) -> None:
     with closing(RedisStore(own_server.fresh_url())) as store:
         store.read([])
         own_server.freeze()
@@ -101,12 +101,12 @@ def test_an_interrupted_call_leaves_no_answer_for_the_next_one(own_server: Redis
         assert entry_of(store.commit([begin("next")])[0], applied=True).key == "next"
 
 
-def test_foreign_data_under_a_name_of_ours_spoils_only_its_own_write(
+def test_foreign_data_under_one_of_our_names_fails_only_its_own_write(
     url: str, store: RedisStore, redis_server: RedisServer
 ) -> None:
     store.commit([begin("foreign")])
-    (name,) = redis_server.ask("KEYS", f"{prefix_of(url)}:*:e:*")
-    redis_server.ask("SET", name, "something else")
+    (name,) = redis_server.execute("KEYS", f"{prefix_of(url)}:*:e:*")
+    redis_server.execute("SET", name, "something else")
     neighbour = begin("neighbour")
 
     with pytest.raises(BatchFailed):
@@ -116,16 +116,16 @@ def test_foreign_data_under_a_name_of_ours_spoils_only_its_own_write(
     assert entry_of(store.commit([neighbour])[0], applied=False).write_id == neighbour.write_id
 
 
-def test_a_server_without_memory_refuses_whole_writes_and_still_answers_reads(own_server: RedisServer) -> None:
+def test_a_server_without_memory_refuses_whole_writes_and_still_serves_reads(own_server: RedisServer) -> None:
     with closing(RedisStore(own_server.fresh_url())) as store:
         held = entry_of(store.commit([begin()])[0], applied=True)
         settle, other = move(Verb.SETTLE, held.version, outcome=Outcome(body=b"x" * 60_000)), begin("other")
-        own_server.ask("CONFIG", "SET", "maxmemory", 1)
+        own_server.execute("CONFIG", "SET", "maxmemory", 1)
         with pytest.raises(errors.StoreUnavailable, match="maxmemory"):
             store.commit([other])
         assert store.read([held.ref, Ref(SCOPE, "other")]).entries == (held, None)
         assert store.scan(None, Status.COMPLETED, "", 10).entries == ()
-        own_server.ask("CONFIG", "SET", "maxmemory", 0)
+        own_server.execute("CONFIG", "SET", "maxmemory", 0)
 
         assert [result.applied for result in store.commit([settle, other])] == [True, True]
 

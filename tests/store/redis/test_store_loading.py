@@ -11,7 +11,7 @@ from onceward.core.claim import Ref
 from onceward.errors import StoreUnavailable
 from onceward.store.redis import RedisStore
 
-# What a durable Redis 6.2 answers to INFO while it reads its log after a restart: for that time it keeps none.
+# The INFO reply of a durable Redis 6.2 while it loads its log after a restart: during that time it reports none.
 INFO = b"# Persistence\r\nloading:1\r\naof_enabled:0\r\n# Memory\r\nmaxmemory_policy:noeviction\r\n"
 
 
@@ -32,7 +32,7 @@ def loading_port() -> Iterator[int]:
         thread.join()
 
 
-def test_a_redis_that_reads_its_log_after_a_restart_is_unavailable_and_not_forgetful(
+def test_a_redis_that_loads_its_log_after_a_restart_is_unavailable_and_not_volatile(
     loading_port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with closing(RedisStore(f"redis://127.0.0.1:{loading_port}")) as store, pytest.raises(StoreUnavailable):

@@ -1,4 +1,4 @@
-"""Opening a Redis store: what its URL may say, what the server may forget, who comes first."""
+"""Opening a Redis store: options of its URL, volatile servers, and concurrent openings."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def store(url: str) -> Iterator[RedisStore]:
         yield store
 
 
-# What a Redis may forget.
+# Volatile configurations.
 
 
 @pytest.mark.parametrize("options", [("--appendonly", "no"), ("--maxmemory-policy", "allkeys-lru")])
-def test_a_server_that_may_forget_warns_once_and_guards_no_irreversible_effect(
+def test_a_volatile_server_warns_once_and_refuses_irreversible_effects(
     options: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     with RedisServer(options=options) as server, closing(RedisStore(server.url())) as store:
@@ -44,7 +44,7 @@ def test_a_server_that_may_forget_warns_once_and_guards_no_irreversible_effect(
         with pytest.raises(BatchFailed):
             store.commit([begin("neighbour"), begin("irreversible", repeatable=False)])
         assert store.read([Ref(SCOPE, "irreversible"), Ref(SCOPE, "neighbour")]).entries == (None, None)
-        server.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        server.execute("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
         store.read([])
 
         assert [(record.name, record.levelno) for record in caplog.records] == [
@@ -54,7 +54,7 @@ def test_a_server_that_may_forget_warns_once_and_guards_no_irreversible_effect(
             assert accepting.commit([begin("irreversible", repeatable=False)])[0].applied
 
 
-def test_a_durable_server_is_not_warned_about(store: RedisStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_durable_server_causes_no_warning(store: RedisStore, caplog: pytest.LogCaptureFixture) -> None:
     assert store.commit([begin(repeatable=False)])[0].applied
     assert caplog.records == []
 
@@ -64,13 +64,13 @@ def test_a_durable_server_is_not_warned_about(store: RedisStore, caplog: pytest.
 
 def test_a_newer_schema_is_refused_and_nothing_is_written(url: str, redis_server: RedisServer) -> None:
     name = f"{prefix_of(url)}:{{00}}:schema"
-    redis_server.ask("SET", name, 2)
+    redis_server.execute("SET", name, 2)
     with closing(RedisStore(url)) as store:
         for _ in range(2):
             with pytest.raises(errors.SchemaTooNew):
                 store.commit([begin()])
 
-    assert redis_server.ask("KEYS", f"{prefix_of(url)}:*") == [name.encode()]
+    assert redis_server.execute("KEYS", f"{prefix_of(url)}:*") == [name.encode()]
 
 
 _OPEN_AND_CLAIM = """
@@ -82,7 +82,7 @@ print(RedisStore(sys.argv[1]).commit([begin()])[0].applied)
 """
 
 
-def test_eight_processes_open_an_empty_store_at_once_and_one_gets_the_key(url: str) -> None:
+def test_eight_processes_open_an_empty_store_concurrently_and_one_gets_the_key(url: str) -> None:
     openers = [
         subprocess.Popen(
             [sys.executable, "-c", _OPEN_AND_CLAIM, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -117,13 +117,13 @@ store.close()
 """
 
 
-def test_a_forked_child_opens_anew_and_the_parent_goes_on(url: str) -> None:
+def test_a_forked_child_opens_its_own_connection_and_the_parent_keeps_working(url: str) -> None:
     done = subprocess.run([sys.executable, "-c", _FORK, url], capture_output=True, text=True, check=False, timeout=60)
 
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_database_number_is_a_space_of_its_own(redis_server: RedisServer, url: str) -> None:
+def test_each_database_number_is_separate(redis_server: RedisServer, url: str) -> None:
     other = url.replace("/0?", "/3?")
     with closing(RedisStore(url)) as here, closing(RedisStore(other)) as there:
         assert here.commit([begin()])[0].applied
@@ -162,7 +162,7 @@ def test_a_wrong_password_is_a_misconfiguration_and_not_shown(redis_server: Redi
         "redis+sentinel://host",
     ],
 )
-def test_a_wrong_url_is_refused_before_anything_is_reached(url: str) -> None:
+def test_an_invalid_url_is_refused_before_connecting(url: str) -> None:
     with pytest.raises(errors.InvalidStoreUrl) as caught:
         RedisStore(url)
 

@@ -1,4 +1,4 @@
-"""A write by itself is one statement, and as careful as the transaction that it does without."""
+"""A single write is one statement, and as safe as the transaction that it replaces."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def other(store: SqliteStore, clock: PinnedClock) -> Iterator[SqliteStore]:
 
 
 def statements(store: SqliteStore) -> list[str]:
-    """What SQLite is told from now on, the first word of each."""
+    """Record the first word of every later SQLite statement."""
     told: list[str] = []
     assert store._db is not None
     store._db.set_trace_callback(lambda statement: told.append(statement.split(maxsplit=1)[0]))
     return told
 
 
-def test_a_claim_is_a_look_and_an_insert_and_its_end_is_one_update(store: SqliteStore) -> None:
+def test_a_claim_is_one_select_and_one_insert_and_its_end_is_one_update(store: SqliteStore) -> None:
     entry_of(store.commit([begin("warm")])[0], applied=True)
     told = statements(store)
 
@@ -53,7 +53,7 @@ def test_a_claim_is_a_look_and_an_insert_and_its_end_is_one_update(store: Sqlite
     assert entry_of(replayed, applied=False).outcome.body == b"1"
 
 
-def test_what_another_process_added_to_a_claim_is_not_overwritten(store: SqliteStore, other: SqliteStore) -> None:
+def test_changes_by_another_process_to_a_claim_are_not_overwritten(store: SqliteStore, other: SqliteStore) -> None:
     claimed = entry_of(store.commit([begin("k")])[0], applied=True)
     entry_of(other.commit([append(claimed.version, 1, b"chunk", key="k")])[0], applied=True)
 
@@ -63,7 +63,7 @@ def test_what_another_process_added_to_a_claim_is_not_overwritten(store: SqliteS
     assert other.read([claimed.ref]).entries == (renewed,)
 
 
-def test_a_key_that_another_process_takes_between_look_and_insert_stays_its(
+def test_a_key_that_another_process_takes_between_select_and_insert_stays_with_it(
     store: SqliteStore, other: SqliteStore, clock: PinnedClock
 ) -> None:
     store.commit([begin("warm")])
@@ -83,7 +83,7 @@ def test_a_key_that_another_process_takes_between_look_and_insert_stays_its(
     assert late.entry == taken[0].entry
 
 
-def test_a_version_is_above_what_another_process_has_purged(
+def test_a_version_is_above_those_that_another_process_has_purged(
     store: SqliteStore, other: SqliteStore, clock: PinnedClock
 ) -> None:
     versions = []
@@ -98,7 +98,7 @@ def test_a_version_is_above_what_another_process_has_purged(
 
 
 @pytest.mark.parametrize("together", [1, 2])
-def test_times_count_from_when_the_lock_was_got(tmp_path: Path, together: int) -> None:
+def test_times_count_from_when_the_lock_was_acquired(tmp_path: Path, together: int) -> None:
     moments: Iterator[int] = iter([])
     last = [1_000 * SECOND]
 
@@ -131,7 +131,7 @@ def test_times_count_from_when_the_lock_was_got(tmp_path: Path, together: int) -
 
 
 @pytest.mark.parametrize("verb", [None, Verb.RENEW])
-def test_nobody_ever_sees_a_decision_that_is_too_old(tmp_path: Path, verb: Verb | None) -> None:
+def test_a_decision_made_before_a_long_wait_for_the_lock_is_never_visible(tmp_path: Path, verb: Verb | None) -> None:
     """A claim that has lapsed before its holder knows of it would be taken for that of one who vanished."""
     now = [1_000 * SECOND]
     late = iter([False, True])

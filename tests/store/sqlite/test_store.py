@@ -1,4 +1,4 @@
-"""What is special about SQLite: a file that others write to as well, and a store that remembers what it claimed."""
+"""Specifics of SQLite: a file that other processes write too, and a cache of claims."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def move(verb: Verb, version: int, write_id: str, key: str = "k") -> Move:
     return Move("s", key, write_id, verb, version, lease=SECOND, retain=60 * SECOND, outcome=Outcome(body=b"1"))
 
 
-def test_a_remembered_claim_that_another_process_took_over_is_lost(
+def test_a_cached_claim_that_another_process_took_over_is_lost(
     stores: tuple[SqliteStore, SqliteStore], clock: PinnedClock
 ) -> None:
     one, other = stores
@@ -51,7 +51,7 @@ def test_a_remembered_claim_that_another_process_took_over_is_lost(
         assert late.entry == theirs.entry
 
 
-def test_what_another_process_wrote_makes_every_remembered_claim_doubtful(
+def test_a_write_by_another_process_invalidates_every_cached_claim(
     stores: tuple[SqliteStore, SqliteStore], clock: PinnedClock
 ) -> None:
     """The other process is noticed with the first key; the second must not be judged by what is remembered."""
@@ -65,7 +65,7 @@ def test_what_another_process_wrote_makes_every_remembered_claim_doubtful(
     assert not one.commit([move(Verb.SETTLE, versions[1], "w5", "second")])[0].applied
 
 
-def test_a_claim_settled_by_a_bound_transaction_is_not_remembered_as_held(
+def test_a_claim_settled_by_a_bound_transaction_is_not_cached_as_held(
     stores: tuple[SqliteStore, SqliteStore], tmp_path: Path
 ) -> None:
     one, _ = stores
@@ -80,7 +80,7 @@ def test_a_claim_settled_by_a_bound_transaction_is_not_remembered_as_held(
     assert again.entry.status is Status.COMPLETED
 
 
-def test_a_batch_of_remembered_and_unknown_keys_is_answered_in_order(stores: tuple[SqliteStore, SqliteStore]) -> None:
+def test_a_batch_of_cached_and_unknown_keys_gets_results_in_order(stores: tuple[SqliteStore, SqliteStore]) -> None:
     one, other = stores
     other.commit([begin("theirs", "w0")])
     first = one.commit([begin("a", "w1"), begin("b", "w2")])
@@ -116,7 +116,7 @@ def test_a_refused_batch_takes_no_lock_and_writes_nothing(
     assert log.stat().st_size == size
 
 
-def test_a_lease_counts_from_when_the_lock_was_got_not_from_when_it_was_wanted(tmp_path: Path) -> None:
+def test_a_lease_counts_from_when_the_lock_was_acquired_and_not_from_when_it_was_requested(tmp_path: Path) -> None:
     """The clock moves on between the decision and the lock, as it does behind another's long transaction."""
     moments = iter([1_000 * SECOND, 1_003 * SECOND])
     last = [0]
@@ -126,7 +126,7 @@ def test_a_lease_counts_from_when_the_lock_was_got_not_from_when_it_was_wanted(t
         return last[0]
 
     with closing(SqliteStore(tmp_path / "ledger.db", clock)) as store:
-        # A first commit would be decided anew in any case, because nothing is known yet of the file.
+        # A first commit would be decided again in any case, because the state of the file is unknown.
         store.commit([begin("other", "w0")])
         moments = iter([2_000 * SECOND, 2_003 * SECOND])
         result = store.commit([begin("k", "w1")])[0]
@@ -136,7 +136,7 @@ def test_a_lease_counts_from_when_the_lock_was_got_not_from_when_it_was_wanted(t
     assert result.entry.lease_until == 2_004 * SECOND
 
 
-def test_versions_grow_although_each_process_purges_what_the_other_wrote(
+def test_versions_increase_although_each_process_purges_entries_of_the_other(
     stores: tuple[SqliteStore, SqliteStore], clock: PinnedClock
 ) -> None:
     seen = []
@@ -152,7 +152,7 @@ def test_versions_grow_although_each_process_purges_what_the_other_wrote(
     assert seen == sorted(set(seen))
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not a database, but long enough to look like a file of some other kind" * 20)
 
     with pytest.raises(errors.InvalidStoreUrl, match="not an SQLite database"):
@@ -164,7 +164,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "missing" / "ledger.db").read([Ref("s", "k")])
 
 
-def test_the_seeds_columns_and_indexes_are_there_for_operators(tmp_path: Path) -> None:
+def test_the_columns_and_indexes_of_the_contract_exist_for_operators(tmp_path: Path) -> None:
     with closing(SqliteStore(tmp_path / "ledger.db")) as store:
         store.commit([begin("k", "w")])
     with closing(sqlite3.connect(tmp_path / "ledger.db")) as db:

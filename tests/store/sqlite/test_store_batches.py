@@ -1,4 +1,4 @@
-"""Batches on SQLite: many rows in few statements, and nothing of them where one is refused."""
+"""Batches on SQLite: many rows in few statements, and nothing is written if one row is refused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.store.gated_store import begin, settle
+from tests.store.blockable_store import begin, settle
 
 import onceward.store.sqlite.store
 from onceward.core.claim import Ref, Status
@@ -29,7 +29,7 @@ def store(path: Path) -> Iterator[SqliteStore]:
 
 
 def claimed(store: SqliteStore, number: int) -> list[int]:
-    """The versions of so many new claims."""
+    """Return the versions of this many new claims."""
     results = store.commit([begin(f"k{n}") for n in range(number)])
     return [result.entry.version for result in results if result.entry is not None and result.applied]
 
@@ -54,7 +54,7 @@ def test_every_row_of_a_batch_is_written(
     assert statuses(store, number) == [Status.COMPLETED] * number
 
 
-def test_a_batch_is_a_statement_for_each_kind_of_write(store: SqliteStore) -> None:
+def test_a_batch_takes_one_statement_for_each_kind_of_write(store: SqliteStore) -> None:
     """While a statement runs, the interpreter's lock is free; between any two it has to be won again."""
     versions = claimed(store, 20)
     said: list[str] = []
@@ -69,7 +69,7 @@ def test_a_batch_is_a_statement_for_each_kind_of_write(store: SqliteStore) -> No
 
 
 @pytest.mark.parametrize("what", ["INSERT", "UPDATE"])
-def test_of_a_batch_with_a_row_that_is_refused_nothing_is_written(store: SqliteStore, path: Path, what: str) -> None:
+def test_a_batch_with_a_refused_row_writes_nothing(store: SqliteStore, path: Path, what: str) -> None:
     versions = claimed(store, 3)
     with closing(sqlite3.connect(path)) as db:
         db.execute(

@@ -15,11 +15,11 @@ from onceward.testing.clock import PinnedClock
 
 
 class BatchRules:
-    def test_an_empty_batch_has_no_answers(self, store: Store) -> None:
+    def test_an_empty_batch_has_no_results(self, store: Store) -> None:
         """Rule 1."""
         assert store.commit([]) == []
 
-    def test_every_write_of_a_batch_is_decided_by_itself_and_answered_in_its_place(
+    def test_each_write_of_a_batch_is_decided_on_its_own_and_results_keep_their_order(
         self, caller: Caller, clock: PinnedClock
     ) -> None:
         """Rule 1."""
@@ -58,7 +58,7 @@ class BatchRules:
         assert entry_of(results[10], applied=False).version == doubtful
         assert caller.chunks(versions["grows"], key="grows") == [b"a", b"b"]
 
-    def test_a_full_batch_of_claims_gets_as_many_versions(self, caller: Caller) -> None:
+    def test_a_full_batch_of_claims_gets_one_version_per_claim(self, caller: Caller) -> None:
         """Rule 7."""
         results = caller.commit(*(begin(f"key-{number}") for number in range(BATCH_WRITES_MAX)))
 
@@ -70,7 +70,7 @@ class BatchRules:
         assert not any(result.applied for result in again)
         assert versions_of(again) == list(reversed(versions_of(results)))
 
-    def test_a_batch_of_the_largest_size_in_bytes_is_kept_whole(self, caller: Caller) -> None:
+    def test_a_batch_of_the_maximum_size_in_bytes_is_stored_completely(self, caller: Caller) -> None:
         """Rule 7."""
         count = BATCH_BYTES_MAX // INLINE_BYTES_MAX
         versions = versions_of(caller.commit(*(begin(f"key-{number}") for number in range(count))))
@@ -104,7 +104,7 @@ class BatchRules:
         assert not any(result.applied for result in results)
         assert caller.scan() == before
 
-    def test_of_many_callers_at_once_one_gets_each_key(self, open_store: OpenStore, clock: PinnedClock) -> None:
+    def test_of_concurrent_callers_exactly_one_gets_each_key(self, open_store: OpenStore, clock: PinnedClock) -> None:
         """Rule 1. The batches name the same keys in different orders, so a store that locks in batch order would deadlock."""
         keys = [f"key-{number}" for number in range(40)]
         batches = [
@@ -122,9 +122,7 @@ class BatchRules:
         there = open_store(clock).read([Ref(SCOPE, key) for key in keys]).entries
         assert [entry and entry.write_id for entry in there] == [claimed_by[key][0] for key in keys]
 
-    def test_of_many_settlements_at_once_the_one_that_was_accepted_stands(
-        self, open_store: OpenStore, clock: PinnedClock
-    ) -> None:
+    def test_of_concurrent_settles_the_accepted_one_stands(self, open_store: OpenStore, clock: PinnedClock) -> None:
         """Rule 2. Several callers settle the same claim, as can happen when a holder repeats its write."""
         keys = [f"key-{number}" for number in range(20)]
         held = list(zip(keys, versions_of(open_store(clock).commit([begin(key) for key in keys])), strict=True))

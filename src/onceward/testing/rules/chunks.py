@@ -14,7 +14,7 @@ from onceward.testing.clock import PinnedClock
 
 
 class ChunkRules:
-    def test_chunks_come_back_in_order_from_wherever_a_reader_left_off(self, caller: Caller) -> None:
+    def test_chunks_are_read_in_order_from_any_position(self, caller: Caller) -> None:
         """Rule 2."""
         version = caller.hold().version
         caller.append(version, 1, b"one")
@@ -37,7 +37,7 @@ class ChunkRules:
         assert caller.chunks(version) == chunks
 
     @pytest.mark.parametrize("seq", [0, 2, 3, 99])
-    def test_a_gap_or_a_repetition_is_refused(self, seq: int, caller: Caller) -> None:
+    def test_an_append_with_a_gap_or_a_repetition_is_refused(self, seq: int, caller: Caller) -> None:
         """Rule 2."""
         version = caller.hold().version
 
@@ -49,7 +49,7 @@ class ChunkRules:
         assert not caller.append(version, 2, b"x").applied
         assert caller.chunks(version) == [b"one", b"two"]
 
-    def test_only_the_holder_appends(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_only_the_holder_can_append(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 2."""
         first = caller.hold()
         caller.append(first.version, 1, b"old")
@@ -69,7 +69,7 @@ class ChunkRules:
 
         assert caller.append(version, 1, b"x").applied
 
-    def test_a_takeover_drops_what_the_last_holder_wrote(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_a_takeover_drops_the_chunks_of_the_previous_holder(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 2."""
         first = caller.hold()
         caller.append(first.version, 1, b"a", b"b", b"c")

@@ -99,7 +99,7 @@ FOUND: dict[State, tuple[type[Found], bool, int]] = {
 
 
 class ClaimRules:
-    def test_a_free_key_is_claimed_and_the_entry_says_by_whom(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_a_begin_on_a_free_key_claims_it_and_records_the_holder(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 2."""
         write = begin()
 
@@ -115,7 +115,7 @@ class ClaimRules:
         assert entry.version > 0
 
     @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
-    def test_a_begin_finds_what_the_table_says(self, state: State, caller: Caller, clock: PinnedClock) -> None:
+    def test_begin_follows_the_claim_table(self, state: State, caller: Caller, clock: PinnedClock) -> None:
         """Rule 2."""
         there = state(caller, clock, KEY)
         write = begin()
@@ -129,7 +129,7 @@ class ClaimRules:
         assert (entry.version > there.version) == (value is Claim)
 
     @pytest.mark.parametrize("verb", Verb)
-    def test_a_verb_does_what_the_table_says(self, verb: Verb, caller: Caller, clock: PinnedClock) -> None:
+    def test_every_verb_follows_the_claim_table(self, verb: Verb, caller: Caller, clock: PinnedClock) -> None:
         """Rule 2."""
         for state in STATES:
             key = state.__name__
@@ -143,7 +143,7 @@ class ClaimRules:
             assert entry.version == there.version
 
     @pytest.mark.parametrize("verb", Verb)
-    def test_no_verb_is_accepted_for_a_version_that_is_not_there(
+    def test_every_verb_with_an_unknown_version_is_refused(
         self, verb: Verb, caller: Caller, clock: PinnedClock
     ) -> None:
         """Rule 2."""
@@ -155,14 +155,14 @@ class ClaimRules:
                 assert entry_of(caller.move(verb, version, key), applied=False) == there
 
     @pytest.mark.parametrize("verb", Verb)
-    def test_no_verb_finds_anything_where_nothing_is(self, verb: Verb, caller: Caller) -> None:
+    def test_every_verb_on_a_missing_entry_is_refused(self, verb: Verb, caller: Caller) -> None:
         """Rule 2."""
         result = caller.move(verb, 1)
 
         assert (result.applied, result.entry) == (False, None)
 
     @pytest.mark.parametrize("state", STATES, ids=lambda state: state.__name__)
-    def test_another_fingerprint_is_a_mismatch_wherever_something_is(
+    def test_another_fingerprint_is_a_mismatch_in_every_state_but_absent(
         self, state: State, caller: Caller, clock: PinnedClock
     ) -> None:
         """Rule 2."""
@@ -194,14 +194,14 @@ class ClaimRules:
         assert (entry.status, entry.version, result.before) == (Status.IN_DOUBT, first.version, Status.IN_PROGRESS)
 
     @pytest.mark.parametrize("offset", [-1, 1])
-    def test_the_death_of_another_version_proves_nothing(self, offset: int, caller: Caller) -> None:
+    def test_a_proof_of_death_for_another_version_is_ignored(self, offset: int, caller: Caller) -> None:
         """Rule 2."""
         first = caller.hold()
 
         assert entry_of(caller.begin(dead=first.version + offset), applied=False) == first
 
     @pytest.mark.parametrize("state", [in_doubt, settled], ids=lambda state: state.__name__)
-    def test_death_changes_nothing_once_the_claim_is_over(
+    def test_a_proof_of_death_is_ignored_once_the_claim_has_ended(
         self, state: State, caller: Caller, clock: PinnedClock
     ) -> None:
         """Rule 2."""
@@ -255,7 +255,7 @@ class ClaimRules:
         assert caller.move(verb, first.version).applied
 
     @pytest.mark.parametrize("verb", Verb)
-    def test_a_holder_that_was_taken_over_can_do_nothing_more(
+    def test_a_holder_whose_claim_was_taken_over_can_no_longer_write(
         self, verb: Verb, caller: Caller, clock: PinnedClock
     ) -> None:
         """Rule 2."""
@@ -275,7 +275,7 @@ class ClaimRules:
         assert (entry.status, entry.outcome, entry.completed_at) == (Status.COMPLETED, DONE, clock())
         assert result.before is Status.IN_DOUBT
 
-    def test_an_outcome_is_the_same_for_everyone_who_asks_later(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_every_later_caller_gets_the_same_outcome(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 2."""
         there = settled(caller, clock)
         clock.advance(RETAIN_SECONDS - 1)
@@ -305,7 +305,7 @@ class ClaimRules:
 
         assert attempts == [1, 2, 3, 4, 5, 6]
 
-    def test_the_terms_of_a_claim_are_those_of_its_own_begin(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_a_claim_has_the_terms_of_its_own_begin(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 2."""
         caller.hold()
         clock.advance(LEASE_SECONDS)
@@ -316,7 +316,7 @@ class ClaimRules:
         assert (entry.holder, entry.user_id, entry.endpoint) == ("other", "someone", "PUT /y")
         assert (entry.lease_until, entry.expires_at) == (clock() + 5, clock() + 12)
 
-    def test_a_reason_stays_with_the_key_until_the_next_one(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_a_reason_stays_with_the_key_until_another_replaces_it(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 2."""
         caller.move(Verb.FAIL, caller.hold().version, note="the bank said no")
         second = caller.hold()

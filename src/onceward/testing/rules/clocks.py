@@ -34,7 +34,7 @@ class TickingClock:
 
 
 class TimeRules:
-    def test_answers_and_readings_carry_the_time_of_the_given_clock(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_results_and_reads_carry_the_time_of_the_given_clock(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 5."""
         for now in (START, START + 1, START + TEN_YEARS, 1, 2**31 * SECOND + 7):
             clock.set(now)
@@ -53,7 +53,7 @@ class TimeRules:
             entry = entry_of(result, applied=True)
             assert (entry.created_at, entry.lease_until) == (result.now, result.now + LEASE)
 
-    def test_times_are_kept_to_the_microsecond(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_times_are_stored_to_the_microsecond(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 5."""
         for number in range(10):
             clock.set(START + number * 111_111_111_111_111)
@@ -63,7 +63,7 @@ class TimeRules:
             assert (settled.created_at, settled.completed_at) == (clock(), clock())
             assert settled.expires_at == clock() + RETAIN
 
-    def test_a_retention_of_ten_years_is_kept_exactly(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_a_retention_of_ten_years_is_stored_exactly(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 6."""
         version = caller.hold().version
 
@@ -73,7 +73,9 @@ class TimeRules:
         clock.set(START + TEN_YEARS - 1)
         assert not caller.begin().applied
 
-    def test_retention_counts_from_the_end_and_not_from_the_beginning(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_retention_counts_from_the_end_of_the_claim_and_not_from_its_beginning(
+        self, caller: Caller, clock: PinnedClock
+    ) -> None:
         """Rule 6."""
         for verb in (Verb.SETTLE, Verb.FAIL):
             version = caller.hold(verb).version
@@ -125,7 +127,7 @@ class TimeRules:
         assert released.absent(clock())
         assert entry_of(caller.begin(fingerprint="0" * 64), applied=True).attempt == 1
 
-    def test_the_first_moment_is_kept_through_retries_and_forgotten_with_the_entry(
+    def test_the_time_of_the_first_claim_is_kept_through_retries_and_forgotten_with_the_entry(
         self, caller: Caller, clock: PinnedClock
     ) -> None:
         """Rule 6."""
@@ -143,7 +145,7 @@ class TimeRules:
         assert first.created_at == second.created_at == third.created_at == START
         assert fourth.created_at == clock()
 
-    def test_a_retry_forgets_when_and_how_the_last_attempt_ended(self, caller: Caller) -> None:
+    def test_a_retry_clears_the_end_time_and_the_outcome_of_the_last_attempt(self, caller: Caller) -> None:
         """Rule 6."""
         caller.move(Verb.FAIL, caller.hold().version)
 
@@ -167,7 +169,7 @@ class TimeRules:
         assert entry_of(caller.begin("doubtful"), applied=False).status is Status.IN_DOUBT
         assert entry_of(caller.begin("abandoned"), applied=True).attempt == 2
 
-    def test_reading_shows_an_expired_entry_and_lets_the_reader_judge(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_a_read_returns_expired_entries_too(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 6."""
         settled = entry_of(caller.move(Verb.SETTLE, caller.hold().version), applied=True)
         clock.advance(RETAIN_SECONDS * 2)
@@ -175,7 +177,7 @@ class TimeRules:
         assert caller.read() == settled
         assert settled.absent(clock())
 
-    def test_a_verb_on_an_expired_entry_is_lost(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_every_verb_on_an_expired_entry_is_refused(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 6."""
         settled = entry_of(caller.move(Verb.SETTLE, caller.hold().version), applied=True)
         clock.advance(RETAIN_SECONDS)

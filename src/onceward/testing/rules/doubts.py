@@ -52,9 +52,7 @@ def _keys(caller: Caller, limit: int = 10) -> list[str]:
 
 
 class DoubtRules:
-    def test_lapsed_claims_that_may_not_be_repeated_are_found_and_no_others(
-        self, caller: Caller, clock: PinnedClock
-    ) -> None:
+    def test_only_lapsed_claims_that_may_not_be_repeated_are_found(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 6."""
         entry = caller.hold("lapsed", repeatable=False)
         caller.hold("may be repeated")
@@ -68,7 +66,7 @@ class DoubtRules:
         clock.advance(0.000001)
         assert list(caller.store.lapsed(10)) == [entry]
 
-    def test_the_oldest_lease_is_found_first_and_no_more_than_asked_for(
+    def test_lapsed_claims_come_oldest_lease_first_and_up_to_the_limit(
         self, caller: Caller, clock: PinnedClock
     ) -> None:
         """Rule 7."""
@@ -132,7 +130,7 @@ class DoubtRules:
         clock.advance(0.000001)
         assert entry_of(caller.move(Verb.ABANDON, seen.version), applied=True).status is Status.IN_DOUBT
 
-    def test_what_was_abandoned_in_doubt_still_takes_a_late_receipt(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_a_claim_abandoned_in_doubt_still_accepts_a_late_receipt(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 2."""
         entry = caller.hold(repeatable=False)
         clock.advance(LEASE_SECONDS)
@@ -143,7 +141,7 @@ class DoubtRules:
 
         assert (late.status, late.outcome) == (Status.COMPLETED, DONE)
 
-    def test_what_was_abandoned_and_may_be_repeated_has_failed(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_an_abandoned_claim_that_may_be_repeated_has_failed(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 2."""
         entry = caller.hold()
         caller.append(entry.version, 1, b"half of it")
@@ -165,7 +163,7 @@ class DoubtRules:
         assert isinstance(third, Claim)
         assert (third.attempt, third.took_over) == (3, False)
 
-    def test_what_was_abandoned_is_left_in_doubt_by_a_stricter_caller(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_a_stricter_caller_leaves_an_abandoned_claim_in_doubt(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 2."""
         entry = caller.hold()
         clock.advance(LEASE_SECONDS)
@@ -186,7 +184,9 @@ class DoubtRules:
 
         assert ended.status is (Status.FAILED if repeatable else Status.IN_DOUBT)
 
-    def test_an_abandoned_claim_keeps_its_note_unless_it_is_given_one(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_an_abandoned_claim_keeps_its_note_unless_a_new_one_is_given(
+        self, caller: Caller, clock: PinnedClock
+    ) -> None:
         """Rule 2."""
         for key, note, expected in (("silent", "", "first try"), ("noted", "by hand", "by hand")):
             caller.move(Verb.FAIL, caller.hold(key).version, key, note="first try")
@@ -208,7 +208,7 @@ class DoubtRules:
 
         assert [result.applied for result in results] == [True, False, False, True, True, True]
 
-    def test_a_takeover_says_when_and_a_renewal_does_not(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_a_takeover_records_its_time_and_a_renewal_does_not(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 5."""
         first = caller.hold()
         began_at = clock()

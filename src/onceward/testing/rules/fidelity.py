@@ -33,7 +33,7 @@ TEXTS = ["", " ", "x", "user@example.org", "\N{SNOWMAN} \N{GRINNING FACE}", "a'b
 
 class FidelityRules:
     @pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES)
-    def test_an_outcome_is_kept_to_the_last_byte(self, outcome: Outcome, caller: Caller) -> None:
+    def test_an_outcome_is_stored_byte_for_byte(self, outcome: Outcome, caller: Caller) -> None:
         """Rule 1."""
         for verb in (Verb.SETTLE, Verb.FAIL, Verb.UPHOLD, Verb.OVERTURN):
             version = caller.hold(verb).version
@@ -59,7 +59,7 @@ class FidelityRules:
         assert none.outcome.body is None
 
     @pytest.mark.parametrize("text", [*TEXTS, "u" * LABEL_BYTES_MAX, "é" * (LABEL_BYTES_MAX // 2)])
-    def test_labels_are_kept_as_they_are(self, text: str, caller: Caller) -> None:
+    def test_labels_are_stored_unchanged(self, text: str, caller: Caller) -> None:
         """Rule 1."""
         entry = entry_of(caller.begin(user_id=text, endpoint=text, holder=text), applied=True)
 
@@ -67,7 +67,7 @@ class FidelityRules:
         assert (entry.user_id, entry.endpoint, entry.holder) == (text, text, text)
 
     @pytest.mark.parametrize("text", [*TEXTS, "n" * NOTE_BYTES_MAX])
-    def test_a_note_is_kept_as_it_is(self, text: str, caller: Caller) -> None:
+    def test_a_note_is_stored_unchanged(self, text: str, caller: Caller) -> None:
         """Rule 1."""
         for verb in (Verb.FAIL, Verb.DOUBT, Verb.SETTLE):
             entry = entry_of(caller.move(verb, caller.hold(verb).version, verb, note=text), applied=True)
@@ -76,7 +76,7 @@ class FidelityRules:
             assert entry.note == text
 
     @pytest.mark.parametrize("text", TEXTS[1:])
-    def test_a_fingerprint_is_compared_to_the_last_character(self, text: str, caller: Caller) -> None:
+    def test_fingerprints_are_compared_in_full(self, text: str, caller: Caller) -> None:
         """Rule 2."""
         caller.begin(fingerprint=text)
         first = entry_of(caller.begin(fingerprint=text), applied=False)

@@ -44,7 +44,7 @@ class LifecycleRules:
             store.close()
             store.close()
 
-    def test_a_closed_store_refuses_rather_than_pretends(self, open_store: OpenStore, clock: PinnedClock) -> None:
+    def test_a_closed_store_refuses_every_call(self, open_store: OpenStore, clock: PinnedClock) -> None:
         """Rule 9. The commit either raises an error, or reports correctly whether it stored the claim."""
         store = open_store(clock)
         store.commit([begin("before")])
@@ -59,7 +59,7 @@ class LifecycleRules:
         there = open_store(clock).read([Ref(SCOPE, "after")]).entries[0]
         assert applied == (there is not None and there.write_id == write.write_id)
 
-    def test_what_was_committed_is_there_when_the_data_is_opened_again(
+    def test_committed_entries_are_there_when_the_store_is_opened_again(
         self, caller: Caller, open_store: OpenStore, clock: PinnedClock
     ) -> None:
         """Rule 1."""
@@ -75,7 +75,7 @@ class LifecycleRules:
         assert again.chunks(version) == [b"chunk"]
         assert again.scan() == [settled]
 
-    def test_two_openings_of_the_same_data_see_each_other_at_once(
+    def test_two_stores_on_the_same_data_see_each_others_writes_at_once(
         self, caller: Caller, open_store: OpenStore, clock: PinnedClock
     ) -> None:
         """Rule 2."""
@@ -87,7 +87,7 @@ class LifecycleRules:
         settled = entry_of(other.move(Verb.SETTLE, first.version), applied=True)
         assert entry_of(caller.begin(), applied=False) == settled
 
-    def test_two_openings_take_turns_on_one_key(
+    def test_two_stores_on_the_same_data_take_turns_on_one_key(
         self, caller: Caller, open_store: OpenStore, clock: PinnedClock
     ) -> None:
         """Rule 4."""
@@ -99,7 +99,7 @@ class LifecycleRules:
 
         assert versions == sorted(set(versions))
 
-    def test_a_store_that_was_abandoned_opens_anew(self, store: Store) -> None:
+    def test_an_abandoned_store_can_be_opened_again(self, store: Store) -> None:
         """Rule 9. A forked child calls `abandon` before it uses the store that it inherited."""
         store.commit([begin("before")])
 

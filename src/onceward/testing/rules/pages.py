@@ -29,7 +29,7 @@ ALIKE = [("a", "b:c"), ("a:b", "c"), ("a:b:c", "d"), ("a", "b:c:d"), ("a ", "b")
 
 
 class PageRules:
-    def test_every_key_comes_back_as_it_was_and_is_like_no_other(self, caller: Caller) -> None:
+    def test_every_key_is_read_back_unchanged_and_stays_distinct(self, caller: Caller) -> None:
         """Rule 1."""
         results = caller.commit(*(begin(key) for key in ODD_KEYS))
 
@@ -49,7 +49,7 @@ class PageRules:
         for scope in {scope for scope, _ in ALIKE}:
             assert sorted(entry.ref for entry in caller.scan(scope)) == sorted(ref for ref in ALIKE if ref[0] == scope)
 
-    def test_the_longest_scope_and_key_work_throughout(self, caller: Caller) -> None:
+    def test_the_longest_scope_and_key_work_in_every_method(self, caller: Caller) -> None:
         """Rule 7."""
         scope, key = "s" * SCOPE_BYTES_MAX, "é" * (KEY_BYTES_MAX // 2)
         version = entry_of(caller.one(begin(key, scope)), applied=True).version
@@ -58,7 +58,7 @@ class PageRules:
 
         assert [entry.ref for entry in caller.scan(scope, limit=1)] == [(scope, key)]
 
-    def test_reading_answers_in_the_order_of_the_question(self, caller: Caller) -> None:
+    def test_a_read_returns_entries_in_the_order_of_its_keys(self, caller: Caller) -> None:
         """Rule 3."""
         caller.commit(*(begin(f"key-{number}") for number in range(5)))
         refs = [Ref(SCOPE, key) for key in ("key-3", "nothing", "key-0", "key-3", "key-4")]
@@ -77,7 +77,7 @@ class PageRules:
         assert [entry and entry.key for entry in entries] == [f"key-{number}" for number in range(PAGE_MAX)]
 
     @pytest.mark.parametrize("limit", [1, 2, 3, 11, 12, 13, PAGE_MAX])
-    def test_a_scan_shows_every_entry_once_whatever_the_size_of_its_pages(self, limit: int, caller: Caller) -> None:
+    def test_a_scan_shows_every_entry_once_with_any_page_size(self, limit: int, caller: Caller) -> None:
         """Rule 7."""
         results = caller.commit(*(begin(f"key-{number}", scope=f"scope-{number % 3}") for number in range(12)))
         entries = [entry_of(result, applied=True) for result in results]
@@ -85,7 +85,7 @@ class PageRules:
         assert by_ref(caller.scan(None, limit=limit)) == by_ref(entries)
         assert by_ref(caller.scan("scope-1", limit=limit)) == by_ref(entries[1::3])
 
-    def test_a_scan_of_more_than_a_page_goes_on(self, caller: Caller) -> None:
+    def test_a_scan_continues_over_several_pages(self, caller: Caller) -> None:
         """Rule 7."""
         keys = [f"key-{number}" for number in range(PAGE_MAX + 5)]
         caller.commit(*(begin(key) for key in keys[:PAGE_MAX]))
@@ -127,7 +127,7 @@ class PageRules:
         assert caller.scan(status=Status.COMPLETED) == []
 
     @pytest.mark.parametrize("others", ["come", "go"])
-    def test_what_is_there_throughout_a_scan_appears_once_though_others_come_or_go(
+    def test_a_scan_shows_a_lasting_entry_exactly_once_while_others_come_and_go(
         self, others: str, caller: Caller
     ) -> None:
         """Rule 7."""
@@ -151,7 +151,7 @@ class PageRules:
         assert sorted(key for key in seen if key.startswith("steady")) == sorted(steady)
         assert len(seen) == len(set(seen))
 
-    def test_a_status_that_changed_moves_to_its_new_filter(self, caller: Caller) -> None:
+    def test_an_entry_is_found_by_its_new_status_after_a_change(self, caller: Caller) -> None:
         """Rule 1."""
         version = caller.hold().version
         caller.move(Verb.DOUBT, version)

@@ -82,7 +82,7 @@ class PurgeRules:
         clock.advance(0.000001)
         assert caller.store.purge(10) == 1
 
-    def test_an_entry_that_came_back_to_life_is_not_purged_by_its_old_age(
+    def test_an_entry_that_was_claimed_again_is_not_purged_by_its_old_expiry(
         self, caller: Caller, clock: PinnedClock
     ) -> None:
         """Rule 6."""
@@ -94,7 +94,7 @@ class PurgeRules:
         assert caller.store.purge(10) == 0
         assert caller.read() == entry
 
-    def test_a_holder_whose_entry_was_purged_has_lost_it(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_a_holder_whose_entry_was_purged_has_lost_its_claim(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 6."""
         first = caller.hold()
         clock.advance(LEASE_SECONDS + RETAIN_SECONDS)
@@ -107,7 +107,7 @@ class PurgeRules:
         assert second.attempt == 1
         assert entry_of(caller.move(Verb.SETTLE, first.version), applied=False) == second
 
-    def test_a_purge_takes_no_more_than_it_was_told(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_a_purge_deletes_no_more_than_its_limit(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 7."""
         for number in range(7):
             caller.move(Verb.RELEASE, caller.hold(f"key-{number}").version, f"key-{number}")
@@ -117,7 +117,7 @@ class PurgeRules:
         assert [caller.store.purge(3) for _ in range(4)] == [3, 3, 1, 0]
         assert caller.scan() == [kept]
 
-    def test_a_purge_takes_the_chunks_too(self, caller: Caller) -> None:
+    def test_a_purge_deletes_the_chunks_too(self, caller: Caller) -> None:
         """Rule 6."""
         first = caller.hold()
         caller.append(first.version, 1, b"old", b"older")

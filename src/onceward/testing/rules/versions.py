@@ -26,7 +26,7 @@ from onceward.testing.clock import PinnedClock
 
 
 class VersionRules:
-    def test_versions_grow_with_every_claim_whatever_ended_the_last_one(
+    def test_versions_increase_with_every_claim_however_the_last_one_ended(
         self, caller: Caller, clock: PinnedClock
     ) -> None:
         """Rule 4."""
@@ -42,7 +42,7 @@ class VersionRules:
         assert versions == sorted(set(versions))
 
     @pytest.mark.parametrize("verb", [Verb.FAIL, Verb.RELEASE, Verb.SETTLE])
-    def test_versions_grow_across_purge(self, verb: Verb, caller: Caller, clock: PinnedClock) -> None:
+    def test_versions_increase_across_a_purge(self, verb: Verb, caller: Caller, clock: PinnedClock) -> None:
         """Rule 4."""
         versions = []
         for _ in range(3):
@@ -55,7 +55,7 @@ class VersionRules:
 
         assert versions == sorted(set(versions))
 
-    def test_versions_grow_across_reopening_and_purge(
+    def test_versions_increase_across_reopening_and_a_purge(
         self, caller: Caller, clock: PinnedClock, open_store: OpenStore
     ) -> None:
         """Rule 4."""
@@ -68,7 +68,7 @@ class VersionRules:
 
         assert second.version > first.version
 
-    def test_versions_grow_though_the_clock_is_set_back(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_versions_increase_although_the_clock_is_set_back(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 4."""
         versions = []
         for _ in range(3):
@@ -87,7 +87,7 @@ class VersionRules:
 
         assert entry_of(caller.begin(), applied=True).version == entry.version
 
-    def test_a_refused_write_uses_up_no_version(self, caller: Caller) -> None:
+    def test_a_refused_write_uses_no_version(self, caller: Caller) -> None:
         """Rule 3."""
 
         def gap(refused: int) -> int:
@@ -102,7 +102,7 @@ class VersionRules:
 
         assert gap(refused=5) == gap(refused=0)
 
-    def test_a_refused_write_changes_nothing_and_shows_what_refused_it(
+    def test_a_refused_write_changes_nothing_and_returns_the_entry_that_refused_it(
         self, caller: Caller, clock: PinnedClock
     ) -> None:
         """Rule 3."""
@@ -121,13 +121,13 @@ class VersionRules:
         assert caller.read() == there
         assert caller.chunks(there.version) == []
 
-    def test_a_settled_entry_outlives_any_number_of_duplicates_unchanged(self, caller: Caller) -> None:
+    def test_a_settled_entry_is_unchanged_by_any_number_of_duplicates(self, caller: Caller) -> None:
         """Rule 3."""
         there = entry_of(caller.move(Verb.SETTLE, caller.hold().version, outcome=Outcome(body=b"x")), applied=True)
 
         assert {caller.begin().entry for _ in range(5)} == {there}
 
-    def test_a_begin_whose_answer_was_lost_recognises_its_own_claim(self, caller: Caller) -> None:
+    def test_a_begin_whose_result_was_lost_recognises_its_own_claim(self, caller: Caller) -> None:
         """Rule 8."""
         write = begin()
         claimed = entry_of(caller.one(write), applied=True)
@@ -137,7 +137,7 @@ class VersionRules:
         assert not again.applied
         assert found(write, again) == Claim(claimed, None)
 
-    def test_a_retry_whose_answer_was_lost_assumes_that_it_took_over(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_a_retry_whose_result_was_lost_assumes_that_it_took_over(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 8."""
         caller.hold()
         clock.advance(LEASE_SECONDS)
@@ -156,7 +156,7 @@ class VersionRules:
         assert type(found(write, caller.one(write))) is InDoubt
 
     @pytest.mark.parametrize("verb", [Verb.RENEW, Verb.SETTLE, Verb.FAIL, Verb.RELEASE, Verb.DOUBT])
-    def test_a_move_whose_answer_was_lost_knows_itself(self, verb: Verb, caller: Caller) -> None:
+    def test_a_move_whose_result_was_lost_recognises_its_own_write(self, verb: Verb, caller: Caller) -> None:
         """Rule 8."""
         write = move(verb, caller.hold().version)
 
@@ -165,7 +165,7 @@ class VersionRules:
         assert not committed(replace(write, write_id=write_id(), verb=Verb.UPHOLD), caller.one(move(Verb.UPHOLD, 0)))
 
     @pytest.mark.parametrize("verb", [Verb.UPHOLD, Verb.OVERTURN])
-    def test_a_verdict_whose_answer_was_lost_knows_itself(self, verb: Verb, caller: Caller) -> None:
+    def test_a_verdict_whose_result_was_lost_recognises_its_own_write(self, verb: Verb, caller: Caller) -> None:
         """Rule 8."""
         version = caller.hold().version
         caller.move(Verb.DOUBT, version)
@@ -174,7 +174,7 @@ class VersionRules:
         assert committed(write, caller.one(write))
         assert committed(write, caller.one(write))
 
-    def test_a_repeated_settle_is_not_taken_for_the_outcome_of_another(
+    def test_a_repeated_late_settle_is_not_mistaken_for_the_outcome_of_another_holder(
         self, caller: Caller, clock: PinnedClock
     ) -> None:
         """Rule 8."""
@@ -188,7 +188,7 @@ class VersionRules:
         assert not committed(late, caller.one(late))
         assert not committed(late, caller.one(late))
 
-    def test_an_append_whose_answer_was_lost_knows_itself_after_a_renewal(self, caller: Caller) -> None:
+    def test_an_append_whose_result_was_lost_recognises_itself_after_a_renewal(self, caller: Caller) -> None:
         """Rule 8."""
         version = caller.hold().version
         write = append(version, 1, b"a", b"b")
@@ -198,7 +198,7 @@ class VersionRules:
         assert committed(write, caller.one(write))
         assert caller.chunks(version) == [b"a", b"b"]
 
-    def test_every_applied_write_leaves_its_id(self, caller: Caller) -> None:
+    def test_every_applied_write_stores_its_write_id(self, caller: Caller) -> None:
         """Rule 8."""
         version = caller.hold().version
 

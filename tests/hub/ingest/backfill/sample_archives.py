@@ -44,7 +44,9 @@ def items(source: MessageSource, after: Position | None = None) -> list[Item]:
 
 
 def refs(found: Iterable[Item]) -> list[Any]:
-    """What each message is known by outside; why, for one that cannot be an entry; None for one that is none."""
+    """Return the external reference of each message; the reason for one that cannot be an entry; None for an ignored
+    one.
+    """
     references: list[Any] = []
     for item in found:
         try:

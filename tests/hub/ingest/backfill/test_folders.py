@@ -16,7 +16,7 @@ def maildir(folder: Path) -> Path:
     return folder
 
 
-def test_the_mails_of_a_maildir_come_in_the_order_of_their_names(tmp_path: Path) -> None:
+def test_the_mails_of_a_maildir_are_read_in_the_order_of_their_names(tmp_path: Path) -> None:
     box = maildir(tmp_path)
     file(box, "new/1794798003.b.host", mail(3))
     file(box, "cur/1794798001.a.host:2,S", mail(1))
@@ -36,7 +36,7 @@ def test_the_mails_of_a_maildir_come_in_the_order_of_their_names(tmp_path: Path)
     assert found[-1].done == source.total
 
 
-def test_a_mail_that_is_read_meanwhile_is_found_where_it_is_then(tmp_path: Path) -> None:
+def test_a_mail_that_moves_to_cur_during_the_run_is_found(tmp_path: Path) -> None:
     box = maildir(tmp_path)
     new = file(box, "new/1794798001.[a].host", mail(1))
     found = items(Maildir(box, Normalizer()))
@@ -46,7 +46,7 @@ def test_a_mail_that_is_read_meanwhile_is_found_where_it_is_then(tmp_path: Path)
     assert refs(found) == ["<1@example.com>"]
 
 
-def test_a_mail_that_is_deleted_meanwhile_fails_alone(tmp_path: Path) -> None:
+def test_a_mail_that_is_deleted_during_the_run_fails_alone(tmp_path: Path) -> None:
     box = maildir(tmp_path)
     file(box, "cur/1794798001.a.host:2,S", mail(1)).unlink()
     gone = file(box, "cur/1794798002.a.host:2,S", mail(2))
@@ -60,7 +60,7 @@ def test_a_mail_that_is_deleted_meanwhile_fails_alone(tmp_path: Path) -> None:
     assert there == "<3@example.com>"
 
 
-def test_a_name_tells_when_a_mail_without_a_date_came(tmp_path: Path) -> None:
+def test_the_file_name_gives_the_time_of_a_mail_without_a_date(tmp_path: Path) -> None:
     box = maildir(tmp_path)
     file(box, "cur/1794798001.a.host:2,S", mail(1))
     (item,) = items(Maildir(box, Normalizer()))
@@ -71,7 +71,7 @@ def test_a_name_tells_when_a_mail_without_a_date_came(tmp_path: Path) -> None:
     assert payload["metadata"]["source_time"] == "2026-11-16T03:00:01.000000Z"
 
 
-def test_a_folder_of_mails_is_read_however_deep_and_goes_on_behind_any(tmp_path: Path) -> None:
+def test_a_folder_of_mails_is_read_at_any_depth_and_resumes_after_any_mail(tmp_path: Path) -> None:
     for number, name in enumerate(["a.eml", "a/b.eml", "b.eml", "b/a/x.eml", "c.eml"]):
         file(tmp_path, name, mail(number))
     file(tmp_path, "notes.txt", "no mail")
@@ -83,7 +83,7 @@ def test_a_folder_of_mails_is_read_however_deep_and_goes_on_behind_any(tmp_path:
         assert refs(items(source, item.position)) == refs(found[number:])
 
 
-def test_a_single_mail_is_an_archive_too(tmp_path: Path) -> None:
+def test_a_single_mail_is_a_valid_archive(tmp_path: Path) -> None:
     source = MailFiles(file(tmp_path, "letter.eml", mail(7)), Normalizer())
 
     (item,) = items(source)

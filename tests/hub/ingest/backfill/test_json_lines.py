@@ -35,7 +35,7 @@ def jsonl(*values: Any) -> str:
     return "".join(f"{json.dumps(value)}\n" for value in values)
 
 
-def test_each_line_is_known_by_its_fields(tmp_path: Path) -> None:
+def test_each_line_is_recognised_by_its_fields(tmp_path: Path) -> None:
     content = jsonl(PAYLOAD, TELEGRAM, UPDATE, EMAIL, RAW)
     source = JsonLines(file(tmp_path, "a.jsonl", content), Normalizer())
     found = items(source)
@@ -48,7 +48,7 @@ def test_each_line_is_known_by_its_fields(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_broken_lines_fail_alone_and_empty_ones_are_none(tmp_path: Path) -> None:
+def test_broken_lines_fail_alone_and_empty_ones_are_skipped(tmp_path: Path) -> None:
     content = '{"source": \n\n  \r\n[1]\n"x"\n{"a": NaN}\n\xff\n'.encode("latin-1") + jsonl(TELEGRAM).encode().rstrip()
     found = items(JsonLines(file(tmp_path, "a.jsonl", content), Normalizer()))
 
@@ -60,7 +60,7 @@ def test_broken_lines_fail_alone_and_empty_ones_are_none(tmp_path: Path) -> None
     assert content[int(found[-1].where.removeprefix("offset ")) :].startswith(b'{"text"')
 
 
-def test_a_line_without_end_fails_once_and_fills_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_line_fails_once_and_does_not_fill_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("lines", "json_lines"):
         monkeypatch.setattr(f"onceward.hub.ingest.backfill.{module}.MESSAGE_BYTES_MAX", 100)
     source = JsonLines(file(tmp_path, "a.jsonl", '"' + "x" * 1000 + '"\n' + jsonl(TELEGRAM)), Normalizer())
@@ -72,7 +72,7 @@ def test_a_line_without_end_fails_once_and_fills_no_memory(tmp_path: Path, monke
     assert lines.MESSAGE_BYTES_MAX == 100
 
 
-def test_a_form_and_a_type_may_be_said_for_all_of_them(tmp_path: Path) -> None:
+def test_a_form_and_a_type_may_be_set_for_all_lines(tmp_path: Path) -> None:
     path = file(tmp_path, "a.jsonl", jsonl({"source": "telegram", "text": "https://example.com/"}, TELEGRAM))
 
     refused, there = refs(items(JsonLines(path, Normalizer(form="telegram"))))
@@ -113,7 +113,9 @@ def test_a_pipe_is_read_once() -> None:
         ("photo.mbox", b"\x89PNG\r\n\x1a\n", None),
     ],
 )
-def test_a_file_is_known_by_how_it_begins(tmp_path: Path, name: str, content: str | bytes, kind: str | None) -> None:
+def test_a_file_is_recognised_by_its_first_bytes(
+    tmp_path: Path, name: str, content: str | bytes, kind: str | None
+) -> None:
     path = file(tmp_path, name, content)
 
     assert format_of(path) == kind
@@ -124,7 +126,7 @@ def test_a_file_is_known_by_how_it_begins(tmp_path: Path, name: str, content: st
             open_source(path, Normalizer())
 
 
-def test_a_folder_is_known_by_what_is_in_it(tmp_path: Path) -> None:
+def test_a_folder_is_recognised_by_its_files(tmp_path: Path) -> None:
     file(tmp_path, "mails/deep/a.eml", mail(1))
     file(tmp_path, "box/cur/1.a.b", mail(1))
     (tmp_path / "box/new").mkdir()

@@ -23,7 +23,7 @@ def reader(text: str, piece: int) -> JsonReader:
 
 @settings(max_examples=200)
 @given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), values), st.integers(1, 20), st.booleans())
-def test_an_object_is_read_field_by_field_whatever_the_pieces(value: dict[str, Json], piece: int, spread: bool) -> None:
+def test_an_object_is_read_field_by_field_in_any_pieces(value: dict[str, Json], piece: int, spread: bool) -> None:
     text = json.dumps(value, indent=1 if spread else None)
     source = reader(text, piece)
 
@@ -39,7 +39,7 @@ def test_an_array_is_read_element_by_element(value: list[Json], piece: int) -> N
     assert [source.value() for _ in source.elements()] == value
 
 
-def test_a_number_is_whole_even_where_a_piece_ends_within_it() -> None:
+def test_a_number_split_over_two_pieces_is_read_completely() -> None:
     source = reader("[12345, 1.5e3]", 3)
 
     assert [source.value() for _ in source.elements()] == [12345, 1500.0]
@@ -50,7 +50,7 @@ def test_a_number_is_whole_even_where_a_piece_ends_within_it() -> None:
     ["", "[1,2", "[1 2]", "[1,]", "[1,,2]", "[nope]", '["a', "[" + "[" * 100_000],
     ids=["nothing", "cut off", "no comma", "comma at the end", "two commas", "no JSON", "half a text", "very deep"],
 )
-def test_what_is_not_json_names_the_file(text: str) -> None:
+def test_invalid_json_is_reported_with_the_file(text: str) -> None:
     source = reader(text, 7)
 
     with pytest.raises(InvalidInput, match=r"a\.json is not valid JSON"):
@@ -58,7 +58,7 @@ def test_what_is_not_json_names_the_file(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ['{"a" 1}', "{1: 2}", '{"a": 1,}', '{"a": 1'])
-def test_a_broken_object_names_the_file(text: str) -> None:
+def test_a_broken_object_is_reported_with_the_file(text: str) -> None:
     source = reader(text, 7)
 
     with pytest.raises(InvalidInput, match=r"a\.json is not valid JSON"):

@@ -28,7 +28,7 @@ def test_each_mail_is_found_in_order(tmp_path: Path, ends: str) -> None:
     assert refs(items(opened(tmp_path, content))) == ["<1@example.com>", "<2@example.com>", "<3@example.com>"]
 
 
-def test_a_run_goes_on_behind_any_mail(tmp_path: Path) -> None:
+def test_a_run_resumes_after_any_mail(tmp_path: Path) -> None:
     source = opened(tmp_path, mbox(mail(1), mail(2), mail(3)))
     all_of_them = items(source)
 
@@ -37,14 +37,14 @@ def test_a_run_goes_on_behind_any_mail(tmp_path: Path) -> None:
     assert all_of_them[-1].position == source.total
 
 
-def test_where_a_mail_is_told_to_be_it_begins(tmp_path: Path) -> None:
+def test_the_reported_position_is_the_start_of_the_mail(tmp_path: Path) -> None:
     content = mbox(mail(1), mail(2))
     for item in items(opened(tmp_path, content)):
         offset = int(item.where.removeprefix("offset "))
         assert content[offset:].startswith(ENVELOPE.encode())
 
 
-def test_a_file_that_grows_goes_on_where_it_ended(tmp_path: Path) -> None:
+def test_a_file_that_grows_is_continued_where_it_ended(tmp_path: Path) -> None:
     source = opened(tmp_path, mbox(mail(1)))
     (first,) = items(source)
     mark = source.mark()
@@ -63,7 +63,7 @@ def test_a_body_may_have_lines_that_only_look_like_separators(tmp_path: Path, li
     assert text_of(tmp_path, mbox(mail(1, body=f"One.\n\n{line}\nTwo."))) == [f"One.\n\n{line}\nTwo.\n"]
 
 
-def test_a_separator_counts_only_behind_an_empty_line(tmp_path: Path) -> None:
+def test_a_separator_counts_only_after_an_empty_line(tmp_path: Path) -> None:
     body = f"One.\n{ENVELOPE}Two."
 
     assert text_of(tmp_path, mbox(mail(1, body=body))) == [f"{body}\n"]
@@ -87,11 +87,11 @@ def test_quoted_separators_are_unquoted_once(tmp_path: Path) -> None:
         (b"From ada@x\n", None),
     ],
 )
-def test_a_separator_tells_when_the_mail_came(line: bytes, time: str | None) -> None:
+def test_a_separator_has_the_arrival_time(line: bytes, time: str | None) -> None:
     assert envelope_time(line) == time
 
 
-def test_a_mail_without_a_date_has_that_of_its_separator(tmp_path: Path) -> None:
+def test_a_mail_without_a_date_gets_the_date_of_its_separator(tmp_path: Path) -> None:
     (item,) = items(opened(tmp_path, mbox(mail(1))))
     payload = item.payload()
 
@@ -100,7 +100,7 @@ def test_a_mail_without_a_date_has_that_of_its_separator(tmp_path: Path) -> None
     assert payload["metadata"]["source_time"] == "2026-11-16T03:26:00.000000Z"
 
 
-def test_what_does_not_begin_with_a_separator_is_no_mbox(tmp_path: Path) -> None:
+def test_a_file_that_does_not_begin_with_a_separator_is_not_an_mbox(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="is not an mbox file"):
         items(opened(tmp_path, mail(1)))
 

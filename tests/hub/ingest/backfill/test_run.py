@@ -58,7 +58,9 @@ def not_reported(_trouble: Trouble) -> None:
     raise AssertionError
 
 
-def test_messages_go_in_chunks_and_the_checkpoint_is_gone_at_the_end(source: Mbox, checkpoints: Checkpoints) -> None:
+def test_messages_are_inserted_in_chunks_and_the_checkpoint_is_deleted_at_the_end(
+    source: Mbox, checkpoints: Checkpoints
+) -> None:
     sink = Recorder()
     progress: list[tuple[int, int]] = []
 
@@ -76,9 +78,7 @@ def test_messages_go_in_chunks_and_the_checkpoint_is_gone_at_the_end(source: Mbo
 
 
 @pytest.mark.parametrize("fails_at", [0, 1, 2])
-def test_a_run_that_broke_goes_on_behind_what_was_committed(
-    source: Mbox, checkpoints: Checkpoints, fails_at: int
-) -> None:
+def test_a_failed_run_continues_after_the_last_commit(source: Mbox, checkpoints: Checkpoints, fails_at: int) -> None:
     first, second = Recorder(fails_at), Recorder()
 
     with pytest.raises(StoreUnavailable):
@@ -90,7 +90,7 @@ def test_a_run_that_broke_goes_on_behind_what_was_committed(
     assert second.got == ids(range(4 * fails_at, 10))
 
 
-def test_it_stops_between_chunks_when_it_is_told_to(source: Mbox, checkpoints: Checkpoints) -> None:
+def test_it_stops_between_chunks_on_request(source: Mbox, checkpoints: Checkpoints) -> None:
     sink = Recorder()
 
     summary = Backfill(
@@ -103,7 +103,7 @@ def test_it_stops_between_chunks_when_it_is_told_to(source: Mbox, checkpoints: C
     assert rest.got == ids(range(4, 10))
 
 
-def test_a_chunk_ends_at_its_size_too(source: Mbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chunk_also_ends_at_its_size_in_bytes(source: Mbox, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "CHUNK_BYTES", 1)
     sink = Recorder()
 
@@ -112,7 +112,7 @@ def test_a_chunk_ends_at_its_size_too(source: Mbox, monkeypatch: pytest.MonkeyPa
     assert [len(chunk) for chunk in sink.chunks] == [1] * 10
 
 
-def test_what_cannot_be_an_entry_is_told_with_its_place_and_keeps_nobody(tmp_path: Path) -> None:
+def test_a_message_that_cannot_be_an_entry_is_reported_with_its_position_and_skipped(tmp_path: Path) -> None:
     path = file(tmp_path, "a.json", exported(message(1), message(2, 7), message(3, type="service"), message(4)))
     sink = Recorder()
     reported: list[Trouble] = []
@@ -125,7 +125,7 @@ def test_what_cannot_be_an_entry_is_told_with_its_place_and_keeps_nobody(tmp_pat
     assert list(summary.reasons) == [reported[0].reason]
 
 
-def test_what_the_database_refuses_is_told_too(source: Mbox) -> None:
+def test_a_message_that_the_database_refuses_is_reported_too(source: Mbox) -> None:
     class Refusing(Recorder):
         def insert(self, payloads: Sequence[Payload]) -> list[Result]:
             return [Result("failed", "no") for _ in payloads]
@@ -138,7 +138,7 @@ def test_what_the_database_refuses_is_told_too(source: Mbox) -> None:
     assert reported[0].where == "offset 0"
 
 
-def test_an_archive_that_is_cut_off_keeps_what_came_before(tmp_path: Path, checkpoints: Checkpoints) -> None:
+def test_a_truncated_archive_keeps_the_messages_before_the_cut(tmp_path: Path, checkpoints: Checkpoints) -> None:
     whole = exported(*(message(number) for number in range(1, 8)))
     path = file(tmp_path, "a.json", whole[: whole.index('"id": 6')])
     source = TelegramExport(path, Normalizer())
@@ -154,7 +154,7 @@ def test_an_archive_that_is_cut_off_keeps_what_came_before(tmp_path: Path, check
     assert checkpoints.load(TelegramExport(path, Normalizer())) is None
 
 
-def test_an_empty_archive_is_done_at_once(tmp_path: Path, checkpoints: Checkpoints) -> None:
+def test_an_empty_archive_is_finished_at_once(tmp_path: Path, checkpoints: Checkpoints) -> None:
     sink = Recorder()
 
     summary = Backfill(
@@ -173,7 +173,7 @@ def saved(source: Mbox, checkpoints: Checkpoints) -> Iterator[Path]:
     assert checkpoints.load(source) is None
 
 
-def test_a_checkpoint_is_for_one_archive_at_one_place(source: Mbox, checkpoints: Checkpoints, saved: Path) -> None:
+def test_a_checkpoint_belongs_to_one_archive_at_one_path(source: Mbox, checkpoints: Checkpoints, saved: Path) -> None:
     assert Checkpoints(checkpoints.folder, "elsewhere").load(source) is None
     saved.unlink()
 
@@ -181,16 +181,16 @@ def test_a_checkpoint_is_for_one_archive_at_one_place(source: Mbox, checkpoints:
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'"x"', b'{"mark": "x"}', b'{"mark": 1, "position": 5}', b"\xff"]
 )
-def test_a_garbled_checkpoint_is_none(saved: Path, content: bytes) -> None:
+def test_a_garbled_checkpoint_is_ignored(saved: Path, content: bytes) -> None:
     saved.write_bytes(content)
 
 
 @pytest.mark.parametrize("position", [None, True, 1.5, [1], 10**9])
-def test_a_position_that_makes_no_sense_is_none(saved: Path, position: object) -> None:
+def test_an_invalid_position_is_ignored(saved: Path, position: object) -> None:
     kept = json.loads(saved.read_text())
     saved.write_text(json.dumps({**kept, "position": position}))
 
 
-def test_an_archive_that_was_replaced_is_begun_anew(tmp_path: Path, saved: Path) -> None:
+def test_a_replaced_archive_is_read_from_the_start(tmp_path: Path, saved: Path) -> None:
     assert saved.exists()
     file(tmp_path, "a.mbox", mbox(mail(1)).replace(b"ada@", b"eve@", 1) * 50)

@@ -19,7 +19,7 @@ def opened(folder: Path, content: str, normalizer: Normalizer | None = None) -> 
 
 
 @pytest.mark.parametrize("indent", [1, None], ids=["as exported", "in one line"])
-def test_the_messages_of_a_chat_come_in_order(tmp_path: Path, indent: int | None) -> None:
+def test_the_messages_of_a_chat_are_read_in_order(tmp_path: Path, indent: int | None) -> None:
     content = exported(message(1), message(2, type="service"), message(3, "Zürich 🌍"), indent=indent)
     source = opened(tmp_path, content)
 
@@ -31,7 +31,7 @@ def test_the_messages_of_a_chat_come_in_order(tmp_path: Path, indent: int | None
         assert refs(items(source, item.position)) == refs(found[number:])
 
 
-def test_all_chats_of_a_whole_export_are_read_each_with_its_own_id(tmp_path: Path) -> None:
+def test_every_chat_of_a_full_export_is_read_with_its_own_id(tmp_path: Path) -> None:
     chats = [
         {"name": "A", "type": "private_supergroup", "id": 7, "messages": [message(1), message(2)]},
         {"name": "B", "type": "private_group", "id": 8, "messages": []},
@@ -49,7 +49,7 @@ def test_all_chats_of_a_whole_export_are_read_each_with_its_own_id(tmp_path: Pat
     assert found == ["tg:-1000000000007:1", "tg:-1000000000007:2", "tg:9:1", "tg:-1000000000010:4"]
 
 
-def test_one_message_that_makes_no_sense_fails_alone(tmp_path: Path) -> None:
+def test_an_invalid_message_fails_alone(tmp_path: Path) -> None:
     content = exported(message(1), message(2, text=7), message(3))
     found = refs(items(opened(tmp_path, content.replace('"id": 3', '"id": true'))))
 
@@ -57,7 +57,7 @@ def test_one_message_that_makes_no_sense_fails_alone(tmp_path: Path) -> None:
     assert [str(one).startswith("refused:") for one in found] == [False, True, True]
 
 
-def test_what_comes_before_the_break_is_found(tmp_path: Path) -> None:
+def test_messages_before_a_cut_are_found(tmp_path: Path) -> None:
     content = exported(message(1), message(2), message(3))
     source = opened(tmp_path, content[: content.index('"id": 3') + 10])
     found: list[Item] = []
@@ -79,12 +79,14 @@ def test_what_comes_before_the_break_is_found(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_export_is_refused_and_not_read_as_an_empty_one(tmp_path: Path, content: object, why: str) -> None:
+def test_a_file_that_is_not_an_export_is_refused_and_not_read_as_empty(
+    tmp_path: Path, content: object, why: str
+) -> None:
     with pytest.raises(InvalidInput, match=why):
         items(opened(tmp_path, json.dumps(content)))
 
 
-def test_a_type_may_be_said_for_all_of_them(tmp_path: Path) -> None:
+def test_a_type_may_be_set_for_all_messages(tmp_path: Path) -> None:
     content = exported(message(1, "https://example.com/"))
     types = []
     for normalizer in (Normalizer(), Normalizer(content_type="note")):

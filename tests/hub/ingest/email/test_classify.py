@@ -40,7 +40,7 @@ LIST_HEADERS = (
 
 
 @pytest.mark.parametrize("line", LIST_HEADERS)
-def test_a_header_of_lists_makes_a_newsletter_also_of_a_reply(line: str) -> None:
+def test_a_list_header_makes_even_a_reply_a_newsletter(line: str) -> None:
     name = line.partition(":")[0]
 
     kind, reason = kind_and_reason("Subject: Weekly", line)
@@ -86,7 +86,7 @@ def test_a_reply_is_correspondence(lines: list[str], reason: str) -> None:
     ],
     ids=range(9),
 )
-def test_anything_else_is_a_newsletter(lines: list[str]) -> None:
+def test_any_other_mail_is_a_newsletter(lines: list[str]) -> None:
     assert kind_and_reason(*lines) == (
         "newsletter",
         "It is a newsletter because nothing marks it as a reply.",
@@ -103,12 +103,12 @@ def test_anything_else_is_a_newsletter(lines: list[str]) -> None:
     ],
 )
 @pytest.mark.parametrize("line", ["List-Id: <x.example.com>", "In-Reply-To: <a@b>"])
-def test_what_the_caller_says_counts_most(said: str, kind: str, line: str) -> None:
+def test_the_callers_content_type_takes_precedence(said: str, kind: str, line: str) -> None:
     assert kind_and_reason("Subject: Lunch", line, content_type=said)[0] == kind
 
 
 @pytest.mark.parametrize("said", ["", "link", "thread"])
-def test_the_caller_cannot_say_what_no_mail_is(said: str) -> None:
+def test_the_caller_cannot_choose_a_type_that_is_not_for_mail(said: str) -> None:
     with pytest.raises(InvalidInput, match="content_type must be one of newsletter, correspondence, "):
         normalize_mail(mail("Subject: x"), content_type=said)
 
@@ -116,7 +116,7 @@ def test_the_caller_cannot_say_what_no_mail_is(said: str) -> None:
 # Threads.
 
 
-def test_a_thread_is_known_by_its_subject_alone_whoever_takes_part() -> None:
+def test_a_thread_is_identified_by_its_subject_alone() -> None:
     asked = normalize_mail(mail("Subject: [Team] Lunch  today", "From: a@example.com"), content_type="correspondence")
     answered = normalize_mail(mail("Subject: Re: FW: lunch TODAY", "From: b@example.com", "Cc: c@example.com"))
 
@@ -143,14 +143,14 @@ def test_a_thread_without_a_subject_is_refused(subject: list[str]) -> None:
     ],
     ids=range(3),
 )
-def test_the_second_policy_for_threads_goes_by_the_first_mail_when_it_is_asked_for(lines: list[str], root: str) -> None:
+def test_on_request_the_second_thread_policy_uses_the_first_mail(lines: list[str], root: str) -> None:
     payload = normalize_mail(mail(*lines), content_type="correspondence", thread_policy=V2)
 
     assert payload["idempotency_policy_key"] == V2
     assert payload["idempotency_key_primary"] == sha256_hex(root)
 
 
-def test_the_second_policy_can_be_asked_for_in_every_form() -> None:
+def test_the_second_policy_can_be_requested_in_every_form() -> None:
     raw = mail("Subject: Re: Lunch", "References: <a@b>\n <c@d>", "In-Reply-To: <c@d>").decode()
     form: dict[str, Json] = {
         "raw_text": "text",
@@ -168,7 +168,7 @@ def test_the_second_policy_can_be_asked_for_in_every_form() -> None:
         assert (found["references"], found["in_reply_to"]) == (["<a@b>", "<c@d>"], "<c@d>")
 
 
-def test_the_policy_for_threads_says_nothing_of_newsletters() -> None:
+def test_the_thread_policy_does_not_apply_to_newsletters() -> None:
     payload = normalize_mail(mail("Subject: Weekly", "List-Id: <x>"), thread_policy=V2)
 
     assert payload["idempotency_policy_key"] == "email_newsletter_v1"

@@ -53,7 +53,7 @@ from onceward.hub.ingest.email.headers import (
     ],
     ids=range(27),
 )
-def test_encoded_words_are_read_as_they_are_sent(sent: str, text: str) -> None:
+def test_encoded_words_are_decoded(sent: str, text: str) -> None:
     assert words_decoded(sent) == text
 
 
@@ -79,7 +79,7 @@ def test_encoded_words_are_read_as_they_are_sent(sent: str, text: str) -> None:
         (b"\x82\xa0", "Shift_JIS", "あ"),
         (b"\xb0\xa1", "ks_c_5601-1987", "가"),
         (b"a\0b", "utf-8", "ab"),
-        # Codecs of Python that are no charsets, one of which takes time by the square of the length.
+        # Python codecs that are not charsets, one of which takes quadratic time.
         (b"abc-", "punycode", "abc-"),
         (b"616263", "hex", "616263"),
         (b"abc", "rot13", "abc"),
@@ -88,21 +88,21 @@ def test_encoded_words_are_read_as_they_are_sent(sent: str, text: str) -> None:
     ],
     ids=range(24),
 )
-def test_bytes_are_read_by_their_label_or_as_well_as_can_be(data: bytes, label: str | None, text: str) -> None:
+def test_bytes_are_decoded_by_their_charset_or_by_best_effort(data: bytes, label: str | None, text: str) -> None:
     assert decoded(data, label) == text
 
 
 @pytest.mark.parametrize(
     "label", ["utf8", "UTF-8", "utf_8", "cp1251", "windows-1251", "x-sjis", "EUC-KR", "Big5-HKSCS"]
 )
-def test_labels_are_known_by_their_letters_and_digits(label: str) -> None:
+def test_charsets_are_recognised_by_their_letters_and_digits(label: str) -> None:
     codec = codec_of(label)
 
     assert codec is not None
     assert b"A".decode(codec) == "A"
 
 
-def test_text_that_can_be_stored_has_no_nul_and_no_half_characters() -> None:
+def test_storable_text_has_no_nul_and_no_lone_surrogates() -> None:
     assert storable("a\0b\ud800c\udc80") == "ab\ufffdc\ufffd"
     assert storable("Grüße 🎉") == "Grüße 🎉"
 
@@ -130,7 +130,7 @@ def test_text_that_can_be_stored_has_no_nul_and_no_half_characters() -> None:
     ],
     ids=range(17),
 )
-def test_parameters_are_read_as_they_are_sent(value: str, name: str, text: str | None) -> None:
+def test_header_parameters_are_decoded(value: str, name: str, text: str | None) -> None:
     assert parameter(with_parameters(value)[1], name) == text
 
 
@@ -151,7 +151,7 @@ def test_parameters_are_read_as_they_are_sent(value: str, name: str, text: str |
     ],
     ids=range(11),
 )
-def test_lists_of_addresses_are_cut_where_they_end(value: str, found: list[str]) -> None:
+def test_address_lists_are_split(value: str, found: list[str]) -> None:
     assert mailboxes(value) == found
 
 
@@ -174,13 +174,13 @@ def test_an_author_is_a_name_or_else_an_address(mailbox: str, author: str) -> No
     assert author_of(mailbox) == author
 
 
-def test_of_very_long_lists_the_end_is_left_out() -> None:
+def test_the_end_of_a_very_long_list_is_left_out() -> None:
     assert len(mailboxes("a," * LIST_LENGTH_MAX)) == LIST_LENGTH_MAX // 2
     assert len(identifiers("<a>" * LIST_LENGTH_MAX)) == LIST_LENGTH_MAX // 3
     assert len(with_parameters("a/b" + "".join(f";{number}=x" for number in range(1000)))[1]) == PARAMETERS_MAX
 
 
-def test_ids_stand_in_brackets_or_between_blanks() -> None:
+def test_ids_are_in_brackets_or_separated_by_spaces() -> None:
     assert identifiers("your mail <a@b> (x) <c@d>") == ["<a@b>", "<c@d>"]
     assert identifiers("a@b c@d") == ["<a@b>", "<c@d>"]
     assert identifiers("") == identifiers(None) == []
@@ -209,7 +209,7 @@ def test_a_field_is_one_line_of_text(raw: bytes, subject: str | None) -> None:
     assert body == b"body"
 
 
-def test_of_very_many_fields_the_last_are_left_out() -> None:
+def test_the_last_of_too_many_fields_are_left_out() -> None:
     fields, body = split_head(b"a: b\n" * FIELDS_MAX + b"Subject: x\n\nbody")
 
     assert len(fields["a"]) == FIELDS_MAX

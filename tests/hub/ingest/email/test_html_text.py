@@ -41,7 +41,7 @@ from onceward.hub.ingest.email.html_text import text_of_html
     ],
     ids=range(24),
 )
-def test_the_words_of_a_page_are_read_as_a_reader_sees_them(page: str, text: str) -> None:
+def test_the_visible_text_of_a_page_is_extracted(page: str, text: str) -> None:
     assert text_of_html(page) == text
 
 
@@ -50,7 +50,7 @@ def test_the_words_of_a_page_are_read_as_a_reader_sees_them(page: str, text: str
         st.sampled_from(["<", ">", "<p ", "</", '"', "'", "<!--", "-->", "<script>", "</script", "&#1", "x", "\n"])
     )
 )
-def test_no_page_is_too_broken(pieces: list[str]) -> None:
+def test_no_page_is_too_broken_to_read(pieces: list[str]) -> None:
     text_of_html("".join(pieces))
 
 
@@ -73,7 +73,7 @@ def test_no_page_is_too_broken(pieces: list[str]) -> None:
         " <b>",
     ],
 )
-def test_the_time_grows_with_the_length_alone(unit: str) -> None:
+def test_the_time_is_linear_in_the_length(unit: str) -> None:
     """Twenty times as much takes twenty times as long; with the square of the length it would be minutes."""
     page = unit * (2_000_000 // len(unit))
     began = time.process_time()

@@ -59,7 +59,7 @@ def refusal(sent: Mapping[str, Json]) -> InvalidInput:
     return caught.value
 
 
-def test_a_newsletter_is_known_by_its_message_id_and_by_sender_subject_and_day() -> None:
+def test_a_newsletter_is_identified_by_its_message_id_and_by_sender_subject_and_day() -> None:
     payload = normalize_email(NEWSLETTER)
 
     assert keys(payload) == (
@@ -89,9 +89,7 @@ def test_a_newsletter_is_known_by_its_message_id_and_by_sender_subject_and_day()
         pytest.param({"raw_text": "", "subject": "re: x"}, "correspondence_thread", id="a subject alone"),
     ],
 )
-def test_every_payload_has_its_columns_in_one_order_and_so_has_its_metadata(
-    sent: Mapping[str, Json], kind: str
-) -> None:
+def test_payloads_and_metadata_have_their_fields_in_one_order(sent: Mapping[str, Json], kind: str) -> None:
     payload = normalize_email(sent)
 
     assert payload["content_type"] == kind
@@ -113,8 +111,8 @@ def test_all_forms_of_one_mail_give_the_same_entry() -> None:
     assert metadata(of_form)["source_time"] == metadata(of_bytes)["source_time"]
 
 
-def test_a_raw_mail_sent_as_text_is_read_as_the_text_it_is() -> None:
-    """Whoever read it as text has decoded it: what it says of its charset was true of the bytes."""
+def test_a_raw_mail_sent_as_text_is_read_as_text() -> None:
+    """Its reader has decoded it: the charset header was about the bytes."""
     sent = "Message-ID: <a@b>\nSubject: Grüße\nContent-Type: text/plain; charset=iso-8859-1\n\nschöne Grüße\n"
 
     payload = normalize_email({"raw_message": sent})
@@ -122,7 +120,7 @@ def test_a_raw_mail_sent_as_text_is_read_as_the_text_it_is() -> None:
     assert (payload["title"], payload["clean_text"]) == ("Grüße", "schöne Grüße")
 
 
-def test_what_is_encoded_in_a_mail_sent_as_text_is_read_by_its_own_charset() -> None:
+def test_encoded_parts_of_a_mail_sent_as_text_use_their_own_charset() -> None:
     head = "Message-ID: <a@b>\nContent-Type: text/plain; charset=iso-8859-1\nContent-Transfer-Encoding: "
 
     payload = normalize_email({"raw_message": f"{head}quoted-printable\n\nGr=FC=DFe"})
@@ -143,7 +141,7 @@ def test_the_sender_and_subject_in_source_are_not_used() -> None:
     assert normalize_email(form(source={**cast("dict[str, Json]", source), "system": "other"}))["source"] == "email"
 
 
-def test_what_else_stands_in_source_is_not_used_and_the_reasons_say_so() -> None:
+def test_other_fields_in_source_are_not_used_and_the_reasons_say_so() -> None:
     payload = normalize_email(form(source={"message_id": "a@b", "messageId": "c@d", "label": {"x": 1}}))
 
     assert payload["idempotency_key_primary"] == "<a@b>"
@@ -168,7 +166,7 @@ def test_a_newsletter_that_lacks_a_part_loses_only_its_secondary_key(changes: di
     assert cast("list[str]", payload["reasons"])[1].endswith(f"Missing or unreadable: {missing}.")
 
 
-def test_a_newsletter_that_cannot_be_known_is_told_all_that_it_lacks() -> None:
+def test_an_unidentifiable_newsletter_is_refused_with_everything_it_lacks() -> None:
     error = refusal({**form(subject="[x]", content_type="newsletter", source={"date": "soon"}), "from": "nobody"})
 
     assert error.fields == (
@@ -187,7 +185,7 @@ def test_a_newsletter_without_message_id_has_only_its_secondary_key() -> None:
     assert metadata(payload)["date"] == metadata(payload)["source_time"] == "2026-02-17T18:00:00.000000Z"
 
 
-def test_a_backfilled_form_has_always_a_reference_and_a_time_of_its_own() -> None:
+def test_a_backfilled_form_always_has_a_reference_and_its_own_time() -> None:
     bare: dict[str, Json] = {"raw_text": "one", "subject": "Re: Lunch"}
     raw: dict[str, Json] = {"raw_message": "Subject: Re: Lunch\n\none"}
 
@@ -200,7 +198,7 @@ def test_a_backfilled_form_has_always_a_reference_and_a_time_of_its_own() -> Non
     assert normalize_email(form(), backfill=True) == normalize_email(form())
 
 
-def test_headers_say_what_source_does_not() -> None:
+def test_headers_fill_in_what_source_lacks() -> None:
     headers: Json = {
         "Message-ID": "<h@example.com>",
         "DATE": ["Tue, 17 Feb 2026 12:00:00 -0600", "Wed, 18 Feb 2026 12:00:00 -0600"],
@@ -217,7 +215,7 @@ def test_headers_say_what_source_does_not() -> None:
     assert metadata(normalize_email(form(headers=headers)))["message_id"] == "<week-7@example.com>"
 
 
-def test_sender_and_subject_are_read_from_the_headers_where_the_form_has_none() -> None:
+def test_sender_and_subject_are_read_from_the_headers_if_the_form_has_none() -> None:
     headers: Json = {"From": "Ann <ann@example.com>", "Subject": "=?utf-8?q?Gr=C3=BC=C3=9Fe?="}
 
     payload = normalize_email(form(**{"from": None, "subject": None}, headers=headers))
@@ -227,7 +225,7 @@ def test_sender_and_subject_are_read_from_the_headers_where_the_form_has_none() 
     assert (said["title"], said["author"]) == ("Hello", "bob@example.com")
 
 
-def test_encoded_words_of_a_head_that_was_not_decoded_are_decoded() -> None:
+def test_encoded_words_of_an_undecoded_header_are_decoded() -> None:
     payload = normalize_email(form(subject="=?utf-8?q?Weekly?=\n =?utf-8?q?_update?=", **{"from": RAW_SENDER}))
 
     assert (payload["title"], payload["author"]) == ("Weekly update", "Müller, Ann")
@@ -237,7 +235,7 @@ def test_encoded_words_of_a_head_that_was_not_decoded_are_decoded() -> None:
 RAW_SENDER = "=?utf-8?q?M=C3=BCller=2C_Ann?= <sender@example.com>"
 
 
-def test_the_callers_title_and_metadata_count_more() -> None:
+def test_the_callers_title_and_metadata_take_precedence() -> None:
     said: Json = {"from": "me", "labels": {"a": [1, None]}, "source_time": "2026-01-01T00:00:00Z"}
 
     payload = normalize_email(form(title=" Mine ", metadata=said))
@@ -295,14 +293,14 @@ for _ in range(2000):
     ],
     ids=range(35),
 )
-def test_what_is_wrong_is_refused_by_its_name(sent: Mapping[str, Json], field: str, why: str) -> None:
+def test_an_invalid_field_is_refused_by_its_name(sent: Mapping[str, Json], field: str, why: str) -> None:
     error = refusal(sent)
 
     assert error.fields[0][0] == field
     assert error.fields[0][1].startswith(why)
 
 
-def test_unknown_fields_are_named_and_few_of_many() -> None:
+def test_unknown_fields_are_named_up_to_a_limit() -> None:
     error = refusal(form(zebra=1, apple=2))
     many = refusal({f"{number:04}{'x' * 1000}": 1 for number in range(1000)})
 

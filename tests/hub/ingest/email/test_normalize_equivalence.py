@@ -74,7 +74,7 @@ def keys(payload: Payload) -> list[Json]:
 
 
 @given(written(), POLICIES, st.sampled_from(["newsletter", "correspondence", None]))
-def test_a_raw_mail_and_what_was_read_of_it_have_the_same_keys(
+def test_a_raw_mail_and_its_parsed_form_have_the_same_keys(
     mail: tuple[EmailMessage, dict[str, Json]], policy: email.policy.EmailPolicy, content_type: str | None
 ) -> None:
     message, form = mail
@@ -92,7 +92,7 @@ def test_a_raw_mail_and_what_was_read_of_it_have_the_same_keys(
 
 
 @given(written(), POLICIES)
-def test_what_is_attached_is_what_the_library_reads(
+def test_attachments_are_those_that_the_standard_library_finds(
     mail: tuple[EmailMessage, dict[str, Json]], policy: email.policy.EmailPolicy
 ) -> None:
     raw = mail[0].as_bytes(policy=policy)

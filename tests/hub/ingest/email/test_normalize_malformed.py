@@ -1,4 +1,4 @@
-"""Whatever is sent: an entry that can be stored, or a refusal that says why. Never another exception, and never slow."""
+"""Any input gives a storable entry or a refusal with its reason. Never another exception, and never slow."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ MAILS = st.one_of(st.binary(max_size=300), st.lists(PIECES | st.binary(max_size=
 
 @given(MAILS, st.booleans(), st.sampled_from([None, "newsletter", "correspondence"]))
 @settings(max_examples=200)
-def test_no_bytes_raise_anything_else(raw: bytes, backfill: bool, content_type: str | None) -> None:
+def test_no_bytes_raise_another_exception(raw: bytes, backfill: bool, content_type: str | None) -> None:
     check(lambda: normalize_mail(raw, backfill=backfill, content_type=content_type))
     check(lambda: normalize_mail(HEAD + raw, backfill=backfill, content_type=content_type))
 
@@ -131,7 +131,7 @@ OBJECTS = st.dictionaries(st.sampled_from(FIELDS), VALUES | TEXTS | SOURCES) | s
 @example({"raw_text": "x", "source": {"message_id": "a", "\ud800\0": 1}})
 @example({"raw_text": "x", "\ud800\0": 1})
 @settings(max_examples=200)
-def test_no_object_raises_anything_else(sent: dict[str, Json]) -> None:
+def test_no_object_raises_another_exception(sent: dict[str, Json]) -> None:
     check(lambda: normalize_email(sent))
 
 
@@ -162,7 +162,7 @@ def test_no_object_raises_anything_else(sent: dict[str, Json]) -> None:
         pytest.param(bytes(10 * MEGABYTE), id="junk"),
     ],
 )
-def test_ten_megabytes_of_anything_are_read_in_a_moment(raw: bytes) -> None:
+def test_ten_megabytes_of_any_input_are_read_quickly(raw: bytes) -> None:
     began = time.process_time()
 
     payload = check(lambda: normalize_mail(raw, backfill=True))
@@ -174,7 +174,7 @@ def test_ten_megabytes_of_anything_are_read_in_a_moment(raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"\r\n \t\n"], ids=["nothing", "blank"])
-def test_an_empty_mail_is_called_so(raw: bytes) -> None:
+def test_an_empty_mail_is_reported_as_empty(raw: bytes) -> None:
     with pytest.raises(InvalidInput, match="the mail is empty"):
         normalize_mail(raw, backfill=True)
 
@@ -184,7 +184,7 @@ def test_a_mail_that_is_too_long_is_refused() -> None:
         normalize_mail(bytes([120]) * (MAIL_BYTES_MAX + 1))
 
 
-def test_of_very_many_parts_the_last_are_left_out() -> None:
+def test_the_last_of_too_many_parts_are_left_out() -> None:
     parts = b"--b\nContent-Type: image/png\n\nx\n" * (PARTS_MAX + 5)
 
     mail = read_mail(HEAD + b"Content-Type: multipart/mixed; boundary=b\n\n" + parts)

@@ -1,4 +1,4 @@
-"""What is read of a raw mail: its text, whatever it is packed in, what is attached, and its time."""
+"""The parts of a raw mail: its text in any structure, its attachments, and its time."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ ALTERNATIVE = [
 ]
 
 
-def test_plain_text_is_preferred_to_markup() -> None:
+def test_plain_text_is_preferred_to_html() -> None:
     payload = read(*ALTERNATIVE)
 
     assert payload["clean_text"] == "Guten Tag, schöne Grüße"
     assert (found_in(payload, "body_type"), found_in(payload, "attachments")) == ("text/plain", None)
 
 
-def test_markup_is_read_when_the_plain_text_is_blank() -> None:
+def test_html_is_read_if_the_plain_text_is_blank() -> None:
     lines = [line if "=C3" not in line else " =20" for line in ALTERNATIVE]
 
     payload = read(*lines)
@@ -60,7 +60,7 @@ def test_markup_is_read_when_the_plain_text_is_blank() -> None:
     assert found_in(payload, "body_type") == "text/html"
 
 
-def test_all_plain_parts_are_the_text_and_the_rest_is_attached() -> None:
+def test_all_plain_parts_are_the_text_and_the_rest_is_attachments() -> None:
     payload = read(
         'Content-Type: multipart/mixed; boundary="out side"',
         "",
@@ -140,12 +140,12 @@ def test_all_plain_parts_are_the_text_and_the_rest_is_attached() -> None:
         pytest.param(["", ">From here", "Hello"], ">From here\nHello", id="what a mailbox does to text"),
     ],
 )
-def test_the_text_is_found_however_it_is_packed(lines: list[str], text: str) -> None:
+def test_the_text_is_found_in_any_structure(lines: list[str], text: str) -> None:
     assert text_of(*lines) == text.strip()
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r", "\r\r\n"], ids=["LF", "CRLF", "CR", "CRCRLF"])
-def test_lines_end_as_they_may(end: str) -> None:
+def test_lines_may_end_in_any_style(end: str) -> None:
     lines = ["Message-ID: <a@example.com>", "Subject: two", "\tlines", *ALTERNATIVE, ""]
     wanted = normalize_mail("\n".join(lines).encode())
 
@@ -158,7 +158,7 @@ def test_lines_end_as_they_may(end: str) -> None:
 @pytest.mark.parametrize(
     "before", ["From ann@example.com Mon Nov 16 03:26:00 2026\n", ">From x\n>From y\n", "\n\n", "\ufeff", "\ufeff\n"]
 )
-def test_what_stands_before_a_head_is_no_part_of_it(before: str) -> None:
+def test_text_before_the_headers_is_ignored(before: str) -> None:
     raw = f"{before}Message-ID: <a@b>\n>From somebody\nSubject : Hello\n\nText"
 
     payload = normalize_mail(raw.encode())
@@ -166,14 +166,14 @@ def test_what_stands_before_a_head_is_no_part_of_it(before: str) -> None:
     assert (payload["title"], payload["capture_text"]) == ("Hello", "Text")
 
 
-def test_a_head_ends_at_the_first_line_that_is_none_of_it() -> None:
+def test_the_headers_end_at_the_first_line_that_is_not_one() -> None:
     payload = normalize_mail(b"Message-ID: <a@b>\nSubject: Hello\nThis is text.\nFrom: nobody\n\nMore.")
 
     assert payload["capture_text"] == "This is text.\nFrom: nobody\n\nMore."
     assert "author" not in payload
 
 
-def test_of_two_fields_the_first_counts_and_people_are_of_all() -> None:
+def test_the_first_of_two_fields_counts_and_recipients_are_collected_from_all() -> None:
     payload = read("From: a@b", "From: c@d", "Subject: one", "Subject: two", "To: e@f", "To: g@h, Team: i@j;", "", "")
 
     assert (payload["author"], payload["title"]) == ("a@b", "one")
@@ -192,15 +192,15 @@ def test_of_two_fields_the_first_counts_and_people_are_of_all() -> None:
     ],
     ids=range(4),
 )
-def test_the_sender_is_the_address_that_stands_there(sender: str) -> None:
+def test_the_sender_is_the_address_in_the_header(sender: str) -> None:
     assert found_in(read(f"From: {sender}", "", ""), "from_addr") == "ann@example.com"
 
 
-def test_a_name_with_a_comma_and_no_quotes_is_no_author_of_its_own() -> None:
+def test_the_part_before_a_comma_in_an_unquoted_name_is_not_an_author() -> None:
     assert read("From: Miller, Ann <ann@example.com>", "", "")["author"] == "Ann"
 
 
-def test_what_is_very_long_is_keyed_whole_and_shown_in_part() -> None:
+def test_very_long_values_are_keyed_completely_and_shown_in_part() -> None:
     long = "x" * 5000
     people = ", ".join(f"p{number}@example.com" for number in range(500))
     references = " ".join(f"<{number}{long[:600]}@b>" for number in range(101))
@@ -236,7 +236,7 @@ RECEIVED = ["Received: by b; Tue, 17 Feb 2026 12:00:09 -0600", "Received: by a; 
     ],
     ids=range(5),
 )
-def test_the_time_is_the_mails_own_else_the_last_servers_else_the_callers(lines: list[str], time: str) -> None:
+def test_the_time_comes_from_the_mail_or_the_last_server_or_the_caller(lines: list[str], time: str) -> None:
     raw = "\n".join(["Message-ID: <a@b>", *lines, "", "x"]).encode()
 
     payload = normalize_mail(raw, received_at="2026-03-01T00:00:00Z")
@@ -244,7 +244,7 @@ def test_the_time_is_the_mails_own_else_the_last_servers_else_the_callers(lines:
     assert found_in(payload, "source_time") == time
 
 
-def test_a_backfilled_mail_has_always_a_reference_and_a_time() -> None:
+def test_a_backfilled_mail_always_has_a_reference_and_a_time() -> None:
     raw = b"Subject: Re: Hello\n\nText"
 
     live, filled = normalize_mail(raw), normalize_mail(raw, backfill=True)

@@ -28,7 +28,7 @@ def duplicates(results: list[Inserted]) -> list[int | None]:
     return [result.duplicate_of_index for result in results]
 
 
-def test_results_have_the_order_of_the_items_and_a_bad_one_fails_alone(database: Database) -> None:
+def test_results_keep_the_order_of_the_items_and_a_bad_one_fails_alone(database: Database) -> None:
     results = insert_entries(
         database,
         PKM,
@@ -47,7 +47,7 @@ def test_results_have_the_order_of_the_items_and_a_bad_one_fails_alone(database:
     assert [row["external_ref"] for row in stored(database)] == ["tg:1:5", "tg:1:3", None, "tg:1:4"]
 
 
-def test_a_rerun_inserts_nothing_updates_nothing_and_tells_of_nothing(database: Database) -> None:
+def test_a_rerun_inserts_nothing_updates_nothing_and_has_no_events(database: Database) -> None:
     batch = [*(thought(n, f"text {n}") for n in range(20)), *(newsletter(f"<{n}@x>", f"day {n}") for n in range(20))]
     first = insert_entries(database, PKM, batch)
     before, log = stored(database), events(database)
@@ -61,7 +61,7 @@ def test_a_rerun_inserts_nothing_updates_nothing_and_tells_of_nothing(database: 
     assert (stored(database), events(database)) == (before, log)
 
 
-def test_what_is_there_in_the_middle_of_a_new_batch_is_found(database: Database) -> None:
+def test_an_existing_entry_in_the_middle_of_a_new_batch_is_found(database: Database) -> None:
     """The first few are looked for, and the rest is taken for new; some are not."""
     insert_entries(database, PKM, [newsletter("<25@x>", "a day"), newsletter(None, "day 30")])
 
@@ -92,7 +92,7 @@ def test_duplicates_in_one_batch_are_found_by_either_key(database: Database) -> 
     assert len(stored(database)) == 3
 
 
-def test_duplicates_of_what_is_there_already_are_duplicates_of_each_other(database: Database) -> None:
+def test_duplicates_of_an_existing_entry_are_duplicates_of_each_other(database: Database) -> None:
     insert_entry(database, PKM, newsletter("<1@x>", "monday"))
 
     results = insert_entries(
@@ -103,7 +103,7 @@ def test_duplicates_of_what_is_there_already_are_duplicates_of_each_other(databa
     assert duplicates(results) == [None, 0, 0]
 
 
-def test_later_ones_are_applied_on_top_of_earlier_ones_in_order(database: Database) -> None:
+def test_later_items_are_applied_on_top_of_earlier_ones_in_order(database: Database) -> None:
     batch = [thought(1, f"version {n}", metadata={f"v{n}": n}) for n in range(4)]
 
     results = insert_entries(database, PKM, [*batch, thought(1, "version 3")])
@@ -120,7 +120,7 @@ def test_later_ones_are_applied_on_top_of_earlier_ones_in_order(database: Databa
     assert [event.name for event in events(database)] == ["entry.inserted", *["entry.updated"] * 3]
 
 
-def test_the_same_hint_in_one_batch_makes_no_duplicates_and_the_first_one_has_it(database: Database) -> None:
+def test_the_same_hint_in_one_batch_makes_no_duplicates_and_stays_with_the_first(database: Database) -> None:
     insert_entry(database, PKM, thought(0, "there before"))
 
     results = insert_entries(database, PKM, [thought(n, "ok") for n in (4, 3, 2, 1)] + [thought(5, "there before")])
@@ -154,7 +154,7 @@ def test_a_batch_takes_few_statements_whatever_its_items_share(database: Databas
     assert len(statements) < 20, statements
 
 
-def test_the_first_one_of_a_batch_is_inserted_whatever_the_order_of_the_keys(database: Database) -> None:
+def test_the_first_item_of_a_batch_is_inserted_in_any_order_of_keys(database: Database) -> None:
     results = insert_entries(database, PKM, [newsletter("<1@x>", "zebra"), newsletter("<1@x>", "ant")])
 
     assert actions(results) == ["inserted", "skipped"]
@@ -180,7 +180,7 @@ def test_an_item_that_changes_nothing_yet_waits_for_one_that_will(
 
 
 @pytest.mark.parametrize("is_primary", [True, False], ids=["a primary key", "a secondary key"])
-def test_a_key_that_nobody_has_goes_to_the_first_who_asks_for_it(database: Database, is_primary: bool) -> None:
+def test_a_free_key_goes_to_the_first_item_that_has_it(database: Database, is_primary: bool) -> None:
     """Also if that one waits for its row, and the next one, whose row the batch has made itself, does not."""
 
     def item(own: str, free: str | None) -> Payload:
@@ -210,7 +210,7 @@ def test_entries_without_a_policy_are_all_new_and_need_no_hints(database: Databa
     assert len(stored(database)) == 5
 
 
-def test_who_is_strict_in_a_batch_fails_alone(database: Database) -> None:
+def test_a_strict_item_of_a_batch_fails_alone(database: Database) -> None:
     insert_entries(database, PKM, [newsletter("<1@x>", "monday"), newsletter("<2@x>", "tuesday")])
     split = newsletter("<1@x>", "tuesday")
 
@@ -221,14 +221,14 @@ def test_who_is_strict_in_a_batch_fails_alone(database: Database) -> None:
     assert results[0].split_with == [stored(database)[1]["id"]]
 
 
-def test_a_batch_has_its_limit(database: Database) -> None:
+def test_a_batch_has_a_maximum_size(database: Database) -> None:
     with pytest.raises(InvalidInput, match="at most 1000 items per batch, got 1001"):
         insert_entries(database, PKM, [thought(1)] * (ITEMS_MAX + 1))
     assert insert_entries(database, PKM, []) == []
     assert stored(database) == []
 
 
-def test_an_entry_that_the_database_itself_refuses_fails_alone(database: Database) -> None:
+def test_an_entry_that_the_database_refuses_fails_alone(database: Database) -> None:
     """By a rule that is not ours."""
     table = PKM.table("entries", is_sqlite=database.is_sqlite)
     with database.write() as tx:
@@ -284,7 +284,7 @@ batches = (
 
 
 def summary_of(result: Inserted) -> dict[str, Any]:
-    """What a result says, but for what the database assigns, and for its place."""
+    """Return the fields of a result, without those that the database assigns, and without its position."""
     shown = result.json()
     for name in ("id", "entry_id", "created_at", "updated_at", "event_id", "index", "duplicate_of_index", "split_with"):
         shown.pop(name, None)

@@ -40,7 +40,7 @@ def policy(action: Action = "update", role: Role = "identity", fields: tuple[str
         ("hint", A, B, "primary", None),
     ],
 )
-def test_an_entry_that_is_there_is_skipped_or_updated_and_its_primary_key_wins(
+def test_an_existing_entry_is_skipped_or_updated_and_its_primary_key_wins(
     action: Action,
     role: Role,
     by_primary: int | None,
@@ -54,7 +54,7 @@ def test_an_entry_that_is_there_is_skipped_or_updated_and_its_primary_key_wins(
 
 
 @pytest.mark.parametrize("action", ["skip", "update"])
-def test_an_entry_that_is_not_there_is_inserted_without_the_hint_that_another_has(action: Action) -> None:
+def test_a_new_entry_is_inserted_without_a_hint_that_another_entry_has(action: Action) -> None:
     assert decide(None, None, None) == INSERT
     for role in ("identity", "hint"):
         assert decide(policy(action, role), None, None) == INSERT
@@ -83,13 +83,13 @@ EARLY, LATE = "2026-11-16T03:26:00.000000Z", "2026-11-16T03:26:00.000001Z"
         ((20261116, "a"), (EARLY, "a"), False),
     ],
 )
-def test_what_is_older_than_what_is_stored_is_stale(
+def test_an_entry_older_than_the_stored_one_is_stale(
     stored: tuple[object, str | None], sent: tuple[object, str | None], stale: bool
 ) -> None:
     assert is_stale(*stored, *sent) is stale
 
 
-# What an update changes.
+# Changes of an update.
 
 
 def row(**columns: Any) -> tuple[Any, ...]:
@@ -106,7 +106,7 @@ def changed(stored: tuple[Any, ...], sent: Draft, *, free: bool = True) -> dict[
     return changes(stored, sent, primary_is_free=free, secondary_is_free=free)[0]
 
 
-def test_an_update_changes_the_columns_that_are_sent_and_differ_null_too() -> None:
+def test_an_update_changes_the_sent_columns_that_differ_including_null() -> None:
     there = row(title="old", author="same", url="kept", idempotency_key_primary="k")
 
     assert changed(there, draft(title="new", author="same", clean_text=None)) == {"title": "new"}
@@ -114,13 +114,13 @@ def test_an_update_changes_the_columns_that_are_sent_and_differ_null_too() -> No
     assert changed(there, draft()) == {}
 
 
-def test_what_the_database_assigns_is_never_changed() -> None:
+def test_columns_assigned_by_the_database_are_never_changed() -> None:
     there = row(idempotency_key_primary="k")
 
     assert changed(there, draft(id="x", entry_id=9, created_at="x", updated_at="x", idempotency_policy_id=7)) == {}
 
 
-def test_update_fields_are_all_that_may_be_null_or_just_these_or_none() -> None:
+def test_update_fields_may_be_all_some_or_none() -> None:
     there = row(idempotency_key_primary=None)
     sent = {"title": "new", "author": "new"}
 
@@ -129,7 +129,7 @@ def test_update_fields_are_all_that_may_be_null_or_just_these_or_none() -> None:
     assert changed(there, draft((), **sent)) == {}
 
 
-def test_a_key_is_filled_where_it_is_null_and_free_and_never_rewritten() -> None:
+def test_a_key_is_filled_if_it_is_null_and_free_and_is_never_rewritten() -> None:
     both = draft(idempotency_key_secondary="s")
 
     assert changed(row(), both) == {"idempotency_key_primary": "k", "idempotency_key_secondary": "s"}
@@ -137,7 +137,7 @@ def test_a_key_is_filled_where_it_is_null_and_free_and_never_rewritten() -> None
     assert changed(row(idempotency_key_primary="x", idempotency_key_secondary="y"), both) == {}
 
 
-def test_metadata_is_merged_and_what_is_the_same_json_is_no_change() -> None:
+def test_metadata_is_merged_and_equal_json_is_not_a_change() -> None:
     there = row(metadata='{"a":{"x":1,"y":2},"l":[1,2]}', idempotency_key_primary="k")
 
     assert changed(there, draft(metadata={"a": {"y": 3}, "l": [3], "n": None})) == {

@@ -20,33 +20,33 @@ objects: st.SearchStrategy[Json] = st.dictionaries(names, values, max_size=3)
 
 
 def paths(value: Json, at: tuple[str, ...] = ()) -> dict[tuple[str, ...], Json]:
-    """Where each value is that is no object, or an empty one."""
+    """Return the paths of all values that are not objects, and of empty objects."""
     if not isinstance(value, dict) or not value:
         return {at: value}
     return {path: leaf for name, inner in value.items() for path, leaf in paths(inner, (*at, name)).items()}
 
 
 @given(objects)
-def test_nothing_changes_nothing(value: Json) -> None:
+def test_an_empty_merge_changes_nothing(value: Json) -> None:
     assert merged(value, {}) == value
     assert merged({}, value) == value
     assert merged(value, value) == value
 
 
 @given(objects, objects)
-def test_a_merge_that_is_repeated_changes_nothing_more(stored: Json, sent: Json) -> None:
+def test_a_repeated_merge_changes_nothing_more(stored: Json, sent: Json) -> None:
     once = merged(stored, sent)
 
     assert merged(once, sent) == once
 
 
 @given(objects, st.dictionaries(st.just("a"), values), st.dictionaries(st.just("b"), values))
-def test_parts_that_have_nothing_in_common_may_come_in_any_order(stored: Json, first: Json, second: Json) -> None:
+def test_disjoint_parts_may_be_merged_in_any_order(stored: Json, first: Json, second: Json) -> None:
     assert merged(merged(stored, first), second) == merged(merged(stored, second), first)
 
 
 @given(objects, objects)
-def test_everything_that_was_sent_is_there_and_what_it_does_not_touch_has_stayed(stored: Json, sent: Json) -> None:
+def test_everything_sent_is_there_and_everything_else_is_unchanged(stored: Json, sent: Json) -> None:
     result = paths(merged(stored, sent))
 
     for path, leaf in paths(sent).items():
@@ -57,7 +57,7 @@ def test_everything_that_was_sent_is_there_and_what_it_does_not_touch_has_stayed
 
 
 @given(objects, objects)
-def test_neither_of_the_two_is_changed(stored: Json, sent: Json) -> None:
+def test_neither_input_is_modified(stored: Json, sent: Json) -> None:
     before = copy.deepcopy((stored, sent))
 
     merged(stored, sent)

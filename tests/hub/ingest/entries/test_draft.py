@@ -1,4 +1,4 @@
-"""What a payload may be: checked without a database."""
+"""Valid payloads, checked without a database."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def nested(levels: int) -> Json:
 # Columns.
 
 
-def test_a_column_that_an_entry_does_not_have_is_named() -> None:
+def test_an_unknown_column_is_named() -> None:
     error = refusal(PLAIN, colour="red", size=1)
 
     assert [name for name, _ in error.fields] == ["colour", "size"]
     assert "'colour', 'size'" in str(error)
 
 
-def test_everything_that_an_entry_has_is_written_in_the_order_of_its_columns() -> None:
+def test_an_entry_is_written_in_the_order_of_its_columns() -> None:
     sent: dict[str, Json] = {name: f"the {name}" for name in TEXT_BYTES_MAX}
     made = draft(PLAIN, **sent, metadata={"ä": [1, 2.5, None]})
 
@@ -62,7 +62,7 @@ def test_everything_that_an_entry_has_is_written_in_the_order_of_its_columns() -
     }
 
 
-def test_a_row_that_was_read_back_is_a_payload_and_what_the_database_assigns_counts_for_nothing() -> None:
+def test_a_row_that_was_read_back_is_a_valid_payload_and_assigned_columns_are_ignored() -> None:
     row: dict[str, Json] = dict.fromkeys(COLUMNS)
     row |= {**THOUGHT, "id": "whatever", "entry_id": "whatever", "created_at": 5, "updated_at": [], "metadata": {}}
     row |= {"idempotency_policy_id": 1, "reasons": {"any": "thing"}}
@@ -74,13 +74,13 @@ def test_a_row_that_was_read_back_is_a_payload_and_what_the_database_assigns_cou
 @pytest.mark.parametrize(
     "value", [5, 0, False, [], {}, ["x"], "a\0b", "\ud800"], ids=["5", "0", "no", "[]", "{}", "list", "nul", "half"]
 )
-def test_a_text_column_takes_only_text_that_can_be_stored(name: str, value: Json) -> None:
+def test_a_text_column_accepts_only_storable_text(name: str, value: Json) -> None:
     assert [field for field, _ in refusal(THOUGHT, **{name: value}).fields] == [name]
 
 
 @pytest.mark.parametrize("name", TEXT_BYTES_MAX)
 @pytest.mark.parametrize("letter", ["x", "ä", "🙂"])
-def test_a_text_has_its_limit_in_bytes(name: str, letter: str) -> None:
+def test_a_text_has_a_limit_in_bytes(name: str, letter: str) -> None:
     fits = letter * (TEXT_BYTES_MAX[name] // len(letter.encode()))
     base = {"source": "manual", "title": "ä"}
 
@@ -88,7 +88,7 @@ def test_a_text_has_its_limit_in_bytes(name: str, letter: str) -> None:
     assert [field for field, _ in refusal(base, **{name: fits + letter}).fields] == [name]
 
 
-def test_a_key_has_512_bytes_at_most_and_is_not_blank() -> None:
+def test_a_key_has_at_most_512_bytes_and_is_not_blank() -> None:
     assert draft(THOUGHT, idempotency_key_primary="k" * 512).primary == (1, "k" * 512)
     for bad in ("k" * 513, "ä" * 257, "", " \t\u2003"):
         assert refusal(THOUGHT, idempotency_key_primary=bad).fields[0][0] == "idempotency_key_primary"
@@ -122,26 +122,26 @@ def test_metadata_may_be_deep_and_large_within_its_limits() -> None:
     assert draft(PLAIN, metadata=None).values[10] == "{}"
 
 
-def test_metadata_without_an_end_is_refused() -> None:
+def test_endless_metadata_is_refused() -> None:
     endless: dict[str, Any] = {}
     endless["a"] = endless
 
     refusal(PLAIN, metadata=endless)
 
 
-def test_what_is_no_object_is_no_payload() -> None:
+def test_a_payload_that_is_not_an_object_is_refused() -> None:
     nonsense: list[Any] = [None, [], "text", 5]
     for one in nonsense:
         with pytest.raises(InvalidInput, match="object"):
             draft_of(one, POLICIES)
 
 
-def test_a_source_is_needed() -> None:
+def test_a_source_is_required() -> None:
     for source in (None, "", "  "):
         assert refusal({"source": source}).fields[0][0] == "source"
 
 
-def test_strict_is_yes_or_no() -> None:
+def test_strict_must_be_a_boolean() -> None:
     assert [draft(PLAIN, strict=value).is_strict for value in (True, False, None)] == [True, False, False]
     assert draft_of({**PLAIN, "strict": False}, POLICIES, strict=True).is_strict
     assert refusal(PLAIN, strict="yes").fields[0][0] == "strict"
@@ -162,14 +162,14 @@ def test_mail_and_telegram_without_a_policy_or_without_a_key_are_refused(source:
 
 
 @pytest.mark.parametrize("source", ["manual", "mail", "my email", "tele gram", "instagram"])
-def test_other_sources_without_keys_are_taken_as_they_are(source: str) -> None:
+def test_other_sources_without_keys_are_accepted(source: str) -> None:
     made = draft({"source": source})
 
     assert (made.policy, made.primary, made.secondary) == (None, None, None)
     assert made.values[0] == source
 
 
-def test_a_source_and_a_content_type_are_compared_trimmed_and_in_lower_case_and_stored_as_they_are() -> None:
+def test_source_and_content_type_are_compared_trimmed_in_lower_case_and_stored_unchanged() -> None:
     made = draft(THOUGHT, source=" Telegram ", content_type="NOTE")
 
     assert made.values[:2] == (" Telegram ", "NOTE")
@@ -195,7 +195,7 @@ def test_a_source_and_a_content_type_are_compared_trimmed_and_in_lower_case_and_
         ({"idempotency_key_primary": None, "idempotency_key_secondary": "h"}, "idempotency_key_primary"),
     ],
 )
-def test_a_policy_has_to_be_there_to_be_on_and_to_fit(columns: dict[str, Json], field: str) -> None:
+def test_a_policy_must_exist_be_enabled_and_match(columns: dict[str, Json], field: str) -> None:
     assert [name for name, _ in refusal(THOUGHT, **columns).fields] == [field]
 
 
@@ -206,7 +206,7 @@ def test_a_disabled_policy_is_refused() -> None:
     assert "disabled" in str(refusal(thread, idempotency_policy_key="email_correspondence_thread_v2"))
 
 
-def test_keys_need_a_policy_whatever_the_source() -> None:
+def test_keys_need_a_policy_for_every_source() -> None:
     for name in ("idempotency_key_primary", "idempotency_key_secondary"):
         assert refusal(PLAIN, **{name: "k"}).fields[0][0] == "idempotency_policy_key"
     assert refusal(PLAIN, idempotency_policy_id=1).fields[0][0] == "idempotency_policy_key"
@@ -218,7 +218,7 @@ def test_a_policy_needs_one_of_the_keys() -> None:
     assert refusal(news).fields[0][0] == "idempotency_key_primary"
 
 
-def test_the_secondary_key_alone_is_enough_where_it_is_an_identity() -> None:
+def test_the_secondary_key_alone_is_enough_if_it_is_an_identity() -> None:
     made = draft(
         {"source": "email", "content_type": "newsletter"},
         idempotency_policy_key="email_newsletter_v1",
@@ -228,7 +228,7 @@ def test_the_secondary_key_alone_is_enough_where_it_is_an_identity() -> None:
     assert (made.primary, made.secondary) == (None, (3, "day"))
 
 
-def test_of_many_payloads_each_has_its_own_error() -> None:
+def test_each_of_many_payloads_has_its_own_error() -> None:
     drafts = drafts_of([PLAIN, {"source": "email"}, {"colour": 1}, THOUGHT], SEEDS)
 
     assert [isinstance(one, Draft) for one in drafts] == [True, False, False, True]

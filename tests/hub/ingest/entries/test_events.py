@@ -19,7 +19,7 @@ from onceward.hub.ingest.payload import Payload
 ODD = 'a "quoted" \\ line\nand \u2028 ä 🙂'
 
 
-def test_an_event_says_which_entry_and_never_its_texts(database: Database) -> None:
+def test_an_event_names_the_entry_and_never_has_its_texts(database: Database) -> None:
     sent = thought(1, ODD, title=ODD, url="https://example.com/?a=b", metadata={"source_time": None, "large": "x"})
     result = insert_entry(database, PKM_TEST, sent)
     edited = insert_entry(database, PKM_TEST, {**sent, "title": "new", "metadata": {"large": "y"}})
@@ -60,7 +60,7 @@ def test_an_event_says_which_entry_and_never_its_texts(database: Database) -> No
     assert json.loads(inserted.json)["data"] == shown
 
 
-def test_an_entry_without_a_policy_has_its_event_too(database: Database) -> None:
+def test_an_entry_without_a_policy_has_an_event_too(database: Database) -> None:
     insert_entry(database, PKM, {"source": "manual"})
 
     (event,) = events(database)
@@ -78,7 +78,7 @@ def test_events_stay_small_however_large_the_entries_are(database: Database) -> 
     assert len(event.data) < 20_000
 
 
-def test_what_is_skipped_or_unchanged_has_no_event(database: Database) -> None:
+def test_a_skipped_or_unchanged_entry_has_no_event(database: Database) -> None:
     bad: Payload = {"source": "email"}
     batch = [thought(1), newsletter("<1@x>", "monday"), thought(1), newsletter("<1@x>", None), bad]
     results = insert_entries(database, PKM, batch)
@@ -87,7 +87,7 @@ def test_what_is_skipped_or_unchanged_has_no_event(database: Database) -> None:
     assert [event.event_id for event in events(database)] == [1, 2]
 
 
-def test_the_events_of_a_batch_follow_each_other_in_the_order_of_its_items(database: Database) -> None:
+def test_the_events_of_a_batch_are_consecutive_and_in_the_order_of_its_items(database: Database) -> None:
     results = insert_entries(database, PKM, [thought(n, "same") for n in (9, 3, 7, 1)])
 
     assert [result.event_id for result in results] == [1, 2, 3, 4]
@@ -124,7 +124,7 @@ def test_a_crash_between_two_statements_leaves_nothing(
     assert [result.action for result in results] == ["inserted", "updated"]
 
 
-def test_an_event_that_cannot_be_appended_takes_its_entry_with_it(database: Database) -> None:
+def test_an_event_that_cannot_be_appended_rolls_its_entry_back(database: Database) -> None:
     with database.write() as tx:
         if database.is_sqlite:
             tx.execute(text("CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'full'); END"))

@@ -1,4 +1,4 @@
-"""Several writers at once: one entry for each key, the same end whoever was first, and no deadlock that anyone sees."""
+"""Concurrent writers: one entry for each key, the same result in any order, and no visible deadlock."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def versions(number: int, version: int) -> Payload:
     return thought(number, f"{number} version {version}", metadata={"source_time": time, f"v{version % 2}": version})
 
 
-def test_two_batches_in_opposite_order_end_alike_and_no_deadlock_is_seen(postgres: Database) -> None:
+def test_two_batches_in_opposite_order_give_the_same_result_without_a_deadlock(postgres: Database) -> None:
     numbers = list(range(30))
     for turn in range(6):
         # New entries and old ones, in both batches, each with a later version of half of them.
@@ -127,7 +127,7 @@ def waiters(database: Database) -> int:
         return int(tx.execute(waiting).scalar_one())
 
 
-def test_a_deadlock_is_tried_again_and_nobody_hears_of_it(postgres: Database, database_of: str) -> None:
+def test_a_deadlock_is_retried_and_not_reported(postgres: Database, database_of: str) -> None:
     """Somebody who is not one of us takes the rows in the other order, and is more patient than we are."""
     insert_entries(postgres, PKM, [thought(1), thought(2)])
     ours = threading.Thread(target=_write, args=(postgres, [thought(1, "ours"), thought(2, "ours")]))
@@ -143,7 +143,7 @@ def test_a_deadlock_is_tried_again_and_nobody_hears_of_it(postgres: Database, da
     assert [(row["clean_text"], row["author"]) for row in stored(postgres)] == [("ours", "other"), ("ours", None)]
 
 
-def test_batches_go_one_after_the_other_and_single_entries_beside_them(postgres: Database) -> None:
+def test_batches_run_one_after_the_other_and_single_entries_run_beside_them(postgres: Database) -> None:
     late = threading.Thread(target=_write, args=(postgres, [thought(n) for n in range(10, 13)]))
     with postgres.write() as tx:
         table_of(tx, PKM, ()).take_turn()
@@ -157,9 +157,7 @@ def test_batches_go_one_after_the_other_and_single_entries_beside_them(postgres:
     assert len(stored(postgres)) == 4
 
 
-def test_who_always_meets_others_keeps_them_away_in_the_end(
-    postgres: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_repeated_conflicts_the_table_is_locked(postgres: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     meetings = 0
     attempt = insert._insert
 
@@ -183,7 +181,7 @@ class _deadlock(Exception):  # noqa: N801  # stands for SQLAlchemy's, which has 
     orig = psycopg.errors.DeadlockDetected()
 
 
-def test_an_entry_that_somebody_is_just_inserting_is_waited_for_and_found(postgres: Database) -> None:
+def test_an_entry_that_is_being_inserted_is_waited_for_and_found(postgres: Database) -> None:
     """Refused by the index and not seen by its own look, it is found by the next one."""
     found: list[Inserted] = []
     late = threading.Thread(target=lambda: found.extend(insert_entries(postgres, PKM, [newsletter("<1@x>", "d")])))
@@ -216,7 +214,7 @@ def test_an_entry_that_is_deleted_before_it_is_locked_is_inserted(
     assert [row["clean_text"] for row in stored(postgres)] == ["new"]
 
 
-def test_an_entry_that_always_slips_away_is_not_chased_for_ever(
+def test_an_entry_that_keeps_disappearing_is_not_retried_forever(
     postgres: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PostgresTable, "find_and_insert", lambda _self, _first, _others: LookupResult([], []))
@@ -225,7 +223,7 @@ def test_an_entry_that_always_slips_away_is_not_chased_for_ever(
         insert_entry(postgres, PKM, thought(1))
 
 
-def test_who_updates_sees_what_another_has_committed_meanwhile(postgres: Database) -> None:
+def test_an_update_sees_what_another_transaction_has_committed(postgres: Database) -> None:
     """Both merge into the same entry; the later one waits for the lock and merges into what is there then."""
     insert_entry(postgres, PKM, thought(1, metadata={}))
     late = threading.Thread(target=_write, args=(postgres, [thought(1, metadata={"b": 2})]))
@@ -238,7 +236,7 @@ def test_who_updates_sees_what_another_has_committed_meanwhile(postgres: Databas
     assert [row["metadata"] for row in stored(postgres)] == ['{"a":1,"b":2}']
 
 
-def test_a_key_that_somebody_else_is_just_taking_is_not_filled(postgres: Database) -> None:
+def test_a_key_that_another_transaction_is_taking_is_not_filled(postgres: Database) -> None:
     """The index refuses the update, which fills a null, when the other one commits. Another attempt sees the entry."""
     insert_entry(postgres, PKM, thought(1, "old", idempotency_key_secondary=None))
     late = threading.Thread(target=_write, args=(postgres, [thought(1, "same")]))
@@ -266,7 +264,7 @@ class Explained:
         return self._tx.exec_driver_sql(statement, values)
 
 
-def test_a_plan_that_is_made_while_the_table_is_empty_is_good_for_a_large_one(postgres: Database) -> None:
+def test_a_query_plan_made_for_an_empty_table_is_good_for_a_large_one(postgres: Database) -> None:
     """The driver has the server keep it, so that it would read the whole table for each batch."""
     with postgres.write() as tx:
         explained: Any = Explained(tx)

@@ -17,9 +17,9 @@ from onceward.hub.ingest.entries.schema import PKM
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What is there (the keys of A, and of B if there is one), what comes, and what it finds.
+    """Stored keys (of A, and of B if there is one), the keys that arrive, and what they find.
 
-    `hint` is what happens instead where the secondary key is a hint; None: there such an entry is refused.
+    `hint` is the result if the secondary key is a hint; None means that the entry is refused.
     """
 
     name: str
@@ -49,7 +49,7 @@ CASES = (
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_two_keys_find(database: Database, kind: str) -> None:
+def test_two_keys_find_these_entries(database: Database, kind: str) -> None:
     action, role = kind.split("_")
     make_policies(database)
     for number, case in enumerate(CASES):
@@ -110,7 +110,7 @@ def _check(result: Inserted, there: list[Inserted], expected: str, action: str, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_keys_of_one_policy_are_not_those_of_another(database: Database, kind: str) -> None:
+def test_the_keys_of_one_policy_do_not_match_those_of_another(database: Database, kind: str) -> None:
     make_policies(database)
 
     results = [insert_entry(database, PKM, note(other, "p", "s")) for other in KINDS]
@@ -121,7 +121,7 @@ def test_the_keys_of_one_policy_are_not_those_of_another(database: Database, kin
 
 
 @pytest.mark.parametrize("kind", ["skip_identity", "update_identity"])
-def test_who_is_strict_is_refused_when_his_keys_are_those_of_two_entries(database: Database, kind: str) -> None:
+def test_a_strict_insert_is_refused_if_its_keys_belong_to_two_entries(database: Database, kind: str) -> None:
     make_policies(database)
     for keys in (("p", "s0"), ("p0", "s")):
         insert_entry(database, PKM, note(kind, *keys, title="old"))
@@ -158,7 +158,7 @@ def test_a_null_key_is_filled_by_an_update_once_and_then_finds_the_entry(databas
     assert {result.row["id"] for result in (first, filled, other, found) if result.row} == {(first.row or {})["id"]}
 
 
-def test_a_null_key_is_not_filled_with_one_that_another_entry_has(database: Database) -> None:
+def test_a_null_key_is_not_filled_with_the_key_of_another_entry(database: Database) -> None:
     make_policies(database)
     insert_entry(database, PKM, note("update_hint", "p1", "h"))
     insert_entry(database, PKM, note("update_hint", "p2", None))

@@ -88,7 +88,7 @@ FORMS: dict[str, Delivery] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_normalizer_leaves_out_what_the_message_does_not_say(form: str) -> None:
+def test_a_normalizer_omits_fields_that_the_message_does_not_have(form: str) -> None:
     payload = FORMS[form](1)
 
     assert payload.keys() >= KEY_FIELDS | {"source", "content_type", "metadata", "reasons"}
@@ -99,7 +99,7 @@ def test_a_normalizer_leaves_out_what_the_message_does_not_say(form: str) -> Non
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("way", ["single", "batch"])
-def test_the_same_message_again_leaves_what_an_enrichment_added(database: Database, form: str, way: str) -> None:
+def test_a_redelivered_message_keeps_added_fields(database: Database, form: str, way: str) -> None:
     sent = FORMS[form](1)
     missing = {name: value for name, value in ENRICHED.items() if not sent.get(name)}
     added: Json = {"summary": "short", "chat_title": "Kitchen", "cc": ["x@example.com"]}
@@ -144,7 +144,7 @@ def test_the_next_mail_of_a_thread_keeps_the_url_of_the_thread(database: Databas
     assert metadata_of(database)["cc"] == ["cy@example.com"]
 
 
-def test_a_later_item_of_a_batch_that_says_less_erases_nothing(database: Database) -> None:
+def test_a_later_item_of_a_batch_with_fewer_fields_erases_nothing(database: Database) -> None:
     rich: Payload = {**plain(7), **ENRICHED, "metadata": {"a": {"b": 1}}}
 
     first, second = insert_entries(database, PKM, [rich, plain(7)])
@@ -159,7 +159,7 @@ def test_a_later_item_of_a_batch_that_says_less_erases_nothing(database: Databas
 
 
 @pytest.mark.parametrize("column", [*ENRICHED, "metadata"])
-def test_an_explicit_null_of_a_caller_clears_the_column(database: Database, column: str) -> None:
+def test_an_explicit_null_from_a_caller_clears_the_column(database: Database, column: str) -> None:
     insert_entry(database, PKM, {**thought(1), **ENRICHED, "metadata": {"a": 1}})
 
     result = insert_entry(database, PKM, {**bare(1), column: None})
@@ -171,7 +171,7 @@ def test_an_explicit_null_of_a_caller_clears_the_column(database: Database, colu
 
 
 @pytest.mark.parametrize("own", [{}, {"external_ref": None}], ids=["absent", "null"])
-def test_an_enrichment_of_the_stored_version_that_names_no_reference_is_not_stale(
+def test_an_update_of_the_stored_version_without_a_reference_is_not_stale(
     database: Database, own: dict[str, Json]
 ) -> None:
     """Programs send back the metadata that they read, with their own beside it."""
@@ -185,7 +185,7 @@ def test_an_enrichment_of_the_stored_version_that_names_no_reference_is_not_stal
     assert stored(database)[0]["external_ref"] == own.get("external_ref", made["external_ref"])
 
 
-def test_an_explicit_null_in_the_metadata_of_a_message_clears_only_that(database: Database) -> None:
+def test_an_explicit_null_in_the_metadata_of_a_message_clears_only_that_field(database: Database) -> None:
     insert_entry(database, PKM, plain(1, metadata={"a": 1, "b": {"c": 2, "d": 3}}))
 
     insert_entry(database, PKM, plain(1, metadata={"b": {"c": None}}))
@@ -305,7 +305,7 @@ def test_no_sequence_of_deliveries_turns_a_value_into_null(
 
 
 def lost(before: Mapping[str, Json], after: Mapping[str, Json]) -> set[str]:
-    """What had a value and has none: null, or an empty text or list."""
+    """Return the fields that had a value and lost it: null, or an empty text or list."""
     return {name for name, value in before.items() if value not in (None, "", []) and after.get(name) in (None, "", [])}
 
 

@@ -16,7 +16,7 @@ from onceward.hub.ingest.entries.schema import PKM
 EARLY, LATE = "2026-11-16T03:26:00.000000Z", "2026-11-16T03:27:00.000000Z"
 
 
-def test_an_update_changes_what_is_sent_and_nothing_of_the_deny_list(database: Database) -> None:
+def test_an_update_changes_what_is_sent_except_the_deny_list(database: Database) -> None:
     sent = thought(1, title="old", author="me", url="https://example.com/", metadata={"a": {"x": 1}, "l": [1]})
     before = insert_entry(database, PKM, sent).row or {}
     forged: dict[str, Json] = {"id": "0" * 8, "entry_id": 99, "created_at": "1970", "updated_at": "1970"}
@@ -43,7 +43,7 @@ def test_an_update_changes_what_is_sent_and_nothing_of_the_deny_list(database: D
     [(None, ["title", "author", "metadata"]), (["title"], ["title"]), (["metadata", "url"], ["metadata"]), ([], [])],
     ids=["null", "one", "two", "none"],
 )
-def test_update_fields_say_which_columns_change(
+def test_update_fields_select_the_columns_that_change(
     database: Database, fields: list[str] | None, changed: list[str]
 ) -> None:
     make_policies(database, update_fields=fields)
@@ -60,7 +60,7 @@ def test_update_fields_say_which_columns_change(
     assert len(events(database)) == 1 + bool(changed)
 
 
-def test_an_update_that_changes_nothing_leaves_no_trace(database: Database) -> None:
+def test_an_update_without_changes_leaves_no_trace(database: Database) -> None:
     sent = thought(1, metadata={"a": 1, "b": [1, {"c": 2}]})
     insert_entry(database, PKM, sent)
     before, log = stored(database), events(database)
@@ -89,7 +89,7 @@ def test_an_older_edit_does_not_overwrite_a_newer_one(database: Database) -> Non
     assert (stored(database), events(database)) == (before, log)
 
 
-def test_versions_end_alike_in_whatever_order_they_arrive(database: Database) -> None:
+def test_versions_give_the_same_result_in_any_order_of_arrival(database: Database) -> None:
     versions = [version(EARLY, "one"), version(LATE, "two", "a"), version(LATE, "three", "b")]
     for order in ([0, 1, 2], [2, 1, 0], [1, 2, 0], [2, 0, 1]):
         number = order[0] * 10 + order[1]
@@ -101,7 +101,7 @@ def test_versions_end_alike_in_whatever_order_they_arrive(database: Database) ->
     assert {row["clean_text"] for row in stored(database)} == {"three"}
 
 
-def test_without_a_time_the_one_that_arrives_wins(database: Database) -> None:
+def test_without_a_time_the_later_arrival_wins(database: Database) -> None:
     for time, said in ((LATE, "one"), (None, "two"), (EARLY, "three"), ("not a time", "four"), (EARLY, "five")):
         result = insert_entry(database, PKM, version(time, said))
         assert result.changed

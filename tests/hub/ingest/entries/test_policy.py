@@ -43,7 +43,7 @@ def test_a_new_database_has_the_same_policies_in_both_schemas(database: Database
     assert {policy.source for policy in SEEDS} == {"telegram", "email"}
 
 
-def test_a_policy_is_made_and_changed_in_its_schema_alone(database: Database) -> None:
+def test_a_policy_is_created_and_changed_only_in_its_schema(database: Database) -> None:
     made = put(database, "notes_v1", source=" Notes ", content_type="Note / Memo", update_fields=["title", "title"])
     changed = put(
         database, "notes_v1", conflict_action="update", update_fields=[], enabled=False, secondary_role="hint"
@@ -66,7 +66,7 @@ def test_a_policy_is_made_and_changed_in_its_schema_alone(database: Database) ->
     }
 
 
-def test_blanks_around_a_name_are_no_part_of_it(database: Database) -> None:
+def test_whitespace_around_a_name_is_ignored(database: Database) -> None:
     made = put(database, " notes_v1\n")
 
     assert (made.policy_key, put(database, "notes_v1").policy_id) == ("notes_v1", made.policy_id)
@@ -75,7 +75,7 @@ def test_blanks_around_a_name_are_no_part_of_it(database: Database) -> None:
         put(database, " notes_v1 ", source="memos")
 
 
-def test_what_is_left_out_stays_and_what_is_said_is_put(database: Database) -> None:
+def test_omitted_fields_stay_and_given_fields_are_set(database: Database) -> None:
     full = put(database, "notes_v1", update_fields=["title"], enabled=False, secondary_role="hint")
 
     assert put(database, "notes_v1") == full
@@ -103,7 +103,7 @@ REFUSED: tuple[dict[str, Any], ...] = (
 )
 
 
-def test_what_is_no_policy_is_refused(database: Database) -> None:
+def test_an_invalid_policy_is_refused(database: Database) -> None:
     for values in REFUSED:
         with pytest.raises(InvalidInput) as refused:
             put(database, **{"policy_key": "notes_v1", **values})
@@ -112,11 +112,11 @@ def test_what_is_no_policy_is_refused(database: Database) -> None:
     assert tuple(policies(database).values()) == SEEDS
 
 
-def test_every_column_that_may_be_updated_may_be_named(database: Database) -> None:
+def test_every_updatable_column_may_be_named(database: Database) -> None:
     assert put(database, "notes_v1", update_fields=list(UPDATABLE)).update_fields == UPDATABLE
 
 
-def test_the_source_and_the_content_type_of_a_policy_with_entries_stay(database: Database) -> None:
+def test_source_and_content_type_of_a_policy_with_entries_cannot_change(database: Database) -> None:
     put(database, "notes_v1")
     put(database, "notes_v1", source="memos")
     put(database, "notes_v1")
@@ -129,7 +129,7 @@ def test_the_source_and_the_content_type_of_a_policy_with_entries_stay(database:
     assert put(database, "notes_v1", enabled=False, conflict_action="update").source == "notes"
 
 
-def test_a_policy_that_is_switched_off_or_on_counts_from_the_next_insert(database: Database) -> None:
+def test_disabling_or_enabling_a_policy_applies_from_the_next_insert(database: Database) -> None:
     news = {"source": "email", "content_type": "newsletter", "conflict_action": "skip"}
     put(database, "email_newsletter_v1", enabled=False, **news)
 
@@ -149,7 +149,7 @@ def test_a_policy_that_has_entries_cannot_be_deleted(database: Database) -> None
         tx.execute(text(f"DELETE FROM {table} WHERE policy_id = 1"))  # noqa: S608  # our own name
 
 
-def test_who_changes_a_policy_waits_for_the_entries_that_are_under_way(database: Database) -> None:
+def test_changing_a_policy_waits_for_inserts_in_progress(database: Database) -> None:
     """An insert that is not committed yet counts: its foreign key holds the policy."""
     put(database, "notes_v1")
     refused: list[Exception] = []

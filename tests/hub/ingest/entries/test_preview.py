@@ -1,4 +1,4 @@
-"""What an insert would do, asked without doing it."""
+"""Previews: the result of an insert without the insert."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def would(database: Database, payload: Payload, *, strict: bool = False) -> Inse
         return preview(tx, PKM, payload, strict=strict)
 
 
-def test_a_preview_shows_the_entry_as_it_would_be_and_writes_nothing(database: Database) -> None:
+def test_a_preview_shows_the_resulting_entry_and_writes_nothing(database: Database) -> None:
     insert_entries(database, PKM, [thought(1, "old", metadata={"a": 1}), newsletter("<1@x>", "d")])
     before, log = stored(database), events(database)
 
@@ -66,7 +66,7 @@ def summary_of(result: Inserted) -> dict[str, Any]:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=25)
 @given(st.lists(payloads, min_size=1, max_size=10))
-def test_a_preview_of_a_batch_says_what_the_insert_then_does(database: Database, batch: list[Payload]) -> None:
+def test_a_preview_of_a_batch_reports_what_the_insert_then_does(database: Database, batch: list[Payload]) -> None:
     make_policies(database)
     with database.read() as tx:
         expected = preview_entries(tx, PKM_TEST, batch)

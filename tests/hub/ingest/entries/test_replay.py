@@ -26,7 +26,7 @@ def summary_of(results: list[Inserted]) -> list[dict[str, Any]]:
     return [result.json() for result in results]
 
 
-def test_what_was_inserted_stays_inserted(database: Database) -> None:
+def test_an_insert_is_replayed_as_inserted(database: Database) -> None:
     first = insert_entry(database, PKM, thought(1), request=FIRST)
     before, log = stored(database), events(database)
 
@@ -39,7 +39,7 @@ def test_what_was_inserted_stays_inserted(database: Database) -> None:
     assert (stored(database), events(database)) == (before, log)
 
 
-def test_what_was_updated_stays_updated_and_undoes_nobodys_later_change(database: Database) -> None:
+def test_an_update_is_replayed_as_updated_and_undoes_no_later_change(database: Database) -> None:
     insert_entry(database, PKM, thought(1, "original"))
     first = insert_entry(database, PKM, thought(1, "mine"), request=FIRST)
     insert_entry(database, PKM, thought(1, "somebody else's"))
@@ -80,7 +80,7 @@ def prepare(database: Database) -> None:
     insert_entries(database, PKM, there)
 
 
-def test_a_whole_batch_is_answered_as_at_first_and_writes_nothing(database: Database) -> None:
+def test_a_whole_batch_is_replayed_with_its_first_results_and_writes_nothing(database: Database) -> None:
     prepare(database)
     first = insert_entries(database, PKM, batch(), request=FIRST)
     before, log = stored(database), events(database)
@@ -100,7 +100,7 @@ def test_a_whole_batch_is_answered_as_at_first_and_writes_nothing(database: Data
     assert (stored(database), events(database)) == (before, log)
 
 
-def test_items_that_changed_nothing_then_change_nothing_now(database: Database) -> None:
+def test_items_that_changed_nothing_change_nothing_on_replay(database: Database) -> None:
     prepare(database)
     insert_entries(database, PKM, batch(), request=FIRST)
     insert_entries(database, PKM, [thought(2, "somebody else's"), thought(1, "and this")])
@@ -118,7 +118,7 @@ def test_items_that_changed_nothing_then_change_nothing_now(database: Database) 
     assert again[1].json()["error"]["code"] == "notFound"  # type: ignore[index, call-overload]
 
 
-def test_a_request_that_changed_nothing_runs_again_as_if_for_the_first_time(database: Database) -> None:
+def test_a_request_that_changed_nothing_runs_again_normally(database: Database) -> None:
     insert_entry(database, PKM, newsletter("<1@x>", None))
 
     for request in (FIRST, AGAIN):
@@ -126,7 +126,7 @@ def test_a_request_that_changed_nothing_runs_again_as_if_for_the_first_time(data
         assert (result.action, result.event_id) == ("skipped", None)
 
 
-def test_a_batch_with_more_events_than_a_page_is_read_back_whole(database: Database) -> None:
+def test_a_batch_with_more_events_than_a_page_is_replayed_completely(database: Database) -> None:
     first = insert_entries(database, PKM, [thought(n) for n in range(501)], request=FIRST)
 
     again = insert_entries(database, PKM, [thought(n) for n in range(501)], request=AGAIN)
@@ -134,7 +134,7 @@ def test_a_batch_with_more_events_than_a_page_is_read_back_whole(database: Datab
     assert summary_of(again) == summary_of(first)
 
 
-def test_the_key_of_one_request_is_not_that_of_another(database: Database) -> None:
+def test_the_key_of_one_request_does_not_match_another(database: Database) -> None:
     one = insert_entry(database, PKM, thought(1), request=RequestKey("one"))
     two = insert_entry(database, PKM_TEST, thought(1), request=RequestKey("two"))
 
@@ -142,7 +142,7 @@ def test_the_key_of_one_request_is_not_that_of_another(database: Database) -> No
 
 
 @pytest.mark.parametrize("payload", [thought(1), {"source": "manual"}], ids=["with a key", "without one"])
-def test_a_run_that_is_still_under_way_is_waited_for_and_its_answer_given(
+def test_a_run_in_progress_is_waited_for_and_its_results_returned(
     database: Database, monkeypatch: pytest.MonkeyPatch, payload: Payload
 ) -> None:
     """Its lease ran out, so the retry runs beside it. It waits for the row of the first, or for its turn to append."""

@@ -28,14 +28,14 @@ def switch(database: Database, enabled: bool) -> None:
         set_test_mode(tx, enabled)
 
 
-def test_a_schema_has_its_name() -> None:
+def test_a_schema_must_have_a_valid_name() -> None:
     assert (schema_named("pkm"), schema_named("pkm_test")) == (PKM, PKM_TEST)
     for name in ("", "PKM", "public", "pkm_"):
         with pytest.raises(InvalidInput, match="pkm_test"):
             schema_named(name)
 
 
-def test_the_test_mode_is_kept_and_others_see_it(database: Database, database_url: str) -> None:
+def test_the_test_mode_is_stored_and_visible_to_other_processes(database: Database, database_url: str) -> None:
     assert active(database) is PKM
     with closing(open_database(database_url)) as other:
         switch(database, enabled=True)
@@ -54,7 +54,7 @@ def test_the_same_entry_is_new_in_each_schema(database: Database) -> None:
     assert [row["clean_text"] for row in stored(database, PKM_TEST)] == ["for a test"]
 
 
-def test_a_batch_is_in_one_schema_whoever_switches_meanwhile(database: Database) -> None:
+def test_a_batch_stays_in_one_schema_during_a_switch(database: Database) -> None:
     """Each writer asks once, and inserts there what says where it belongs; somebody switches before it inserts."""
     asked: queue.Queue[threading.Event | None] = queue.Queue()
 

@@ -1,4 +1,4 @@
-"""Moments and days, however they are written, and never an exception."""
+"""Times and days in any spelling, and never an exception."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from onceward.hub.db.timestamps import time_text
 from onceward.hub.ingest.normalize.dates import date_bucket, moment, source_time
 
-# What was sent, the moment, and the day in Chicago.
+# The input, the time, and the day in Chicago.
 READ: dict[str, tuple[str | int, str, str]] = {
     "mail": ("Tue, 17 Feb 2026 10:00:00 -0600", "2026-02-17T16:00:00", "2026-02-17"),
     "mail with a comment": ("Tue, 17 Feb 2026 10:00:00 -0600 (Central (US) Time)", "2026-02-17T16:00:00", "2026-02-17"),
@@ -108,7 +108,7 @@ DATE_LIKE = "0123456789 -+:.,TZWzt/()JanFebTueMonGMT\u0660\u00b2\ud800"
 
 
 @pytest.mark.parametrize(("sent", "utc", "day"), READ.values(), ids=READ)
-def test_a_date_is_read(sent: str | int, utc: str, day: str) -> None:
+def test_these_dates_are_parsed(sent: str | int, utc: str, day: str) -> None:
     expected = datetime.datetime.fromisoformat(utc).replace(tzinfo=datetime.UTC)
 
     assert moment(sent) == expected
@@ -117,16 +117,16 @@ def test_a_date_is_read(sent: str | int, utc: str, day: str) -> None:
 
 
 @pytest.mark.parametrize("sent", UNREADABLE.values(), ids=UNREADABLE)
-def test_what_is_no_date_is_none(sent: Any) -> None:
+def test_an_invalid_date_is_none(sent: Any) -> None:
     assert (moment(sent), date_bucket(sent), source_time(sent)) == (None, None, None)
 
 
 @pytest.mark.parametrize(("sent", "day"), BORDERS.values(), ids=BORDERS)
-def test_a_day_begins_at_midnight_in_chicago_also_when_its_clocks_change(sent: str, day: str) -> None:
+def test_a_day_begins_at_midnight_in_chicago_even_when_its_clocks_change(sent: str, day: str) -> None:
     assert date_bucket(sent) == day
 
 
-def test_every_hour_of_a_year_is_in_the_day_that_the_rule_of_chicago_says() -> None:
+def test_every_hour_of_a_year_is_in_the_day_given_by_the_chicago_rule() -> None:
     """Told apart from any table of zones: six hours behind UTC in winter, five from March to November."""
     summer = range(1_772_956_800, 1_793_516_400)  # 2026-03-08T08:00Z to 2026-11-01T07:00Z
     first = 1_767_225_600  # 2026-01-01T00:00Z
@@ -138,7 +138,7 @@ def test_every_hour_of_a_year_is_in_the_day_that_the_rule_of_chicago_says() -> N
 
 
 @given(aware)
-def test_a_moment_is_itself_in_every_form(when: datetime.datetime) -> None:
+def test_a_time_is_the_same_in_every_form(when: datetime.datetime) -> None:
     whole = when.replace(microsecond=0)
 
     assert moment(when.isoformat()) == when
@@ -160,7 +160,7 @@ def test_the_order_of_the_texts_is_the_order_in_time(one: datetime.datetime, oth
 @example("Tue, 17 Feb 2026 10:00:00 +")
 @example("1 1 1 1:1:1:1")
 @example("- - -")
-def test_no_date_raises_and_all_three_answers_agree(sent: str | int | None) -> None:
+def test_no_date_raises_and_all_three_functions_agree(sent: str | int | None) -> None:
     found, day, text = moment(sent), date_bucket(sent), source_time(sent)
 
     assert (found is None) == (day is None) == (text is None)

@@ -1,4 +1,4 @@
-"""The keys of each policy, and what is refused because it could come twice."""
+"""The keys of each policy, and refusals of messages that cannot be identified."""
 
 from __future__ import annotations
 
@@ -123,23 +123,23 @@ def refusal(call: Any, *arguments: Any) -> InvalidInput:
 
 
 @pytest.mark.parametrize(("sent", "written"), IDS.values(), ids=IDS)
-def test_a_thought_is_known_by_its_chat_and_its_message(sent: int | str, written: str) -> None:
+def test_a_thought_is_identified_by_its_chat_and_its_message(sent: int | str, written: str) -> None:
     assert thought_keys(sent, 7, "x").primary == f"tg:{written}:7"
     assert thought_keys(-7, sent, "x").primary == f"tg:-7:{written}"
 
 
 @pytest.mark.parametrize("sent", NO_IDS.values(), ids=NO_IDS)
-def test_a_thought_without_both_ids_is_refused_by_the_name_of_the_missing_one(sent: Any) -> None:
+def test_a_thought_without_both_ids_is_refused_with_the_name_of_the_missing_one(sent: Any) -> None:
     assert refusal(thought_keys, sent, 1, "x").fields[0][0] == "source.chat_id"
     assert refusal(thought_keys, 1, sent, "x").fields[0][0] == "source.message_id"
 
 
-def test_a_thought_has_the_hash_of_its_text_beside_if_it_has_one() -> None:
+def test_a_thought_with_text_has_a_hash_of_it_as_the_secondary_key() -> None:
     assert thought_keys(1, 2, "a b") == keys.EntryKeys("telegram_thought_v1", "tg:1:2", sha256_hex("a b"))
     assert thought_keys(1, 2, "") == keys.EntryKeys("telegram_thought_v1", "tg:1:2", None)
 
 
-def test_a_link_is_known_by_its_address_and_by_that_without_tracking() -> None:
+def test_a_link_is_identified_by_its_url_and_by_its_url_without_tracking() -> None:
     known = link_keys("https://Example.com/Path/?utm_source=x&b=2&a=1#frag")
 
     assert known == keys.EntryKeys(
@@ -159,11 +159,11 @@ def test_links_that_differ_in_tracking_share_only_the_secondary_key() -> None:
 @pytest.mark.parametrize(
     "sent", ["", "example.com", "ftp://a.example/", "javascript:x", "https://", "https://\ud800"], ids=ascii
 )
-def test_what_is_no_address_of_the_web_is_refused(sent: str) -> None:
+def test_an_invalid_web_address_is_refused(sent: str) -> None:
     assert refusal(link_keys, sent).fields[0][0] == "url"
 
 
-def test_a_newsletter_is_known_by_its_id_and_by_sender_subject_and_day() -> None:
+def test_a_newsletter_is_identified_by_its_id_and_by_sender_subject_and_day() -> None:
     known = newsletter_keys(" a@b.example ", '"Doe, J" <Sender@Example.com>', "Re: [List]  Weekly Update", DATE)
 
     assert known == keys.EntryKeys("email_newsletter_v1", "<a@b.example>", NEWSLETTER_HASH)
@@ -221,12 +221,12 @@ def test_a_long_id_is_stored_as_its_hash() -> None:
     ],
     ids=["empty", "512 bytes", "513 bytes", "512 bytes of two", "513 bytes of two", "513 bytes of halves"],
 )
-def test_a_key_is_stored_as_it_is_up_to_512_bytes(key: str, kept: bool) -> None:
+def test_a_key_of_up_to_512_bytes_is_stored_unchanged(key: str, kept: bool) -> None:
     assert stored(key) == (key if kept else f"sha256:{sha256_hex(key)}")
     assert stored(stored(key)) == stored(key)
 
 
-def test_a_thread_is_known_by_the_base_of_its_subject() -> None:
+def test_a_thread_is_identified_by_the_base_of_its_subject() -> None:
     known = keys.EntryKeys("email_correspondence_thread_v1", sha256_hex("plan"), None)
 
     assert thread_keys("Plan") == thread_keys("RE: [x] fwd:  PLAN ") == known
@@ -247,11 +247,11 @@ def test_the_first_mail_of_a_thread_and_all_replies_share_its_key() -> None:
     assert thread_v2_keys(["", "<>", "<root@a.example>"], "<b@b.example>", "<c@b.example>", None) == root
 
 
-def test_two_threads_of_one_subject_are_two() -> None:
+def test_two_threads_with_one_subject_have_two_keys() -> None:
     assert thread_v2_keys([], None, "<a@a.example>", "Plan") != thread_v2_keys([], None, "<b@a.example>", "Plan")
 
 
-def test_a_mail_without_any_id_is_known_by_the_subject_of_its_thread() -> None:
+def test_a_mail_without_any_id_is_identified_by_the_subject_of_its_thread() -> None:
     known = thread_v2_keys([], None, None, "Plan")
 
     assert thread_v2_keys([" "], "<>", "", "AW: Re[2]: Plan (fwd)") == known
@@ -289,13 +289,13 @@ HUGE = {
 
 
 @pytest.mark.parametrize("name", HUGE)
-def test_a_huge_header_takes_no_longer_than_its_length(name: str) -> None:
+def test_a_huge_header_takes_linear_time(name: str) -> None:
     """Read again from each quote or bracket, one of these would take hours."""
     assert from_addr(HUGE[name]) is None
     assert message_id(HUGE[name]) is not None
 
 
-def test_keys_cannot_be_changed() -> None:
+def test_keys_are_immutable() -> None:
     known: Any = thread_keys("Plan")
 
     with pytest.raises(dataclasses.FrozenInstanceError):

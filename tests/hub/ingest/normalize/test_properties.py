@@ -1,4 +1,4 @@
-"""What holds for every input of the pure parts, tried with many."""
+"""Properties of the pure parts, tested with many generated inputs."""
 
 from __future__ import annotations
 
@@ -107,14 +107,14 @@ def test_cleaning_runs_of_marks_twice_changes_nothing(came: str) -> None:
 
 
 @given(st.text(max_size=30))
-def test_what_has_few_marks_is_in_nfc(came: str) -> None:
+def test_text_with_few_combining_marks_is_in_nfc(came: str) -> None:
     assert composed(came) == unicodedata.normalize("NFC", came)
 
 
 @given(st.one_of(urls, anything))
 @example("https://a.example/#!#")
 @example("https://a.example/?#!\t")
-def test_an_address_in_one_form_stays_in_it(came: str) -> None:
+def test_normalizing_a_url_twice_changes_nothing(came: str) -> None:
     written = canonical(came)
     if written is None:
         return
@@ -126,7 +126,7 @@ def test_an_address_in_one_form_stays_in_it(came: str) -> None:
 
 
 @given(urls)
-def test_taking_off_what_tracks_only_removes_parameters(came: str) -> None:
+def test_removing_tracking_only_removes_parameters(came: str) -> None:
     written = canonical(came)
     assume(written is not None and "#" not in written)
     assert written is not None
@@ -147,7 +147,7 @@ def test_taking_off_what_tracks_only_removes_parameters(came: str) -> None:
 
 
 @given(parameters, parameters)
-def test_addresses_that_differ_in_any_parameter_never_share_a_primary_key(
+def test_urls_that_differ_in_any_parameter_never_share_a_primary_key(
     one: list[tuple[str, str]], other: list[tuple[str, str]]
 ) -> None:
     assume(one != other)
@@ -172,7 +172,7 @@ def escaped(text: str, letters: str, written: str) -> str:
     st.sampled_from(["02x", "02X"]),
     st.sampled_from(["a.example", "A.EXAMPLE", "a.example.", "a.example.:443", "%61.example."]),
 )
-def test_addresses_that_say_the_same_have_the_same_keys(came: str, letters: str, written: str, host: str) -> None:
+def test_equivalent_urls_have_the_same_keys(came: str, letters: str, written: str, host: str) -> None:
     other = escaped(came, letters, written)
     tail, small, capital = "%e4/%2F", f"{came}%c3%a4%2f", f"{other}%C3%A4%2F"
 
@@ -183,7 +183,7 @@ def test_addresses_that_say_the_same_have_the_same_keys(came: str, letters: str,
 @given(
     st.text(SAME + OTHER, max_size=12), st.text(SAME + OTHER, max_size=12), st.sets(st.sampled_from(OTHER), min_size=1)
 )
-def test_addresses_that_differ_in_a_character_or_an_escape_that_matters_have_other_keys(
+def test_urls_that_differ_in_a_significant_character_or_escape_have_other_keys(
     one: str, other: str, letters: set[str]
 ) -> None:
     hidden = escaped(one, "".join(letters), "02X")
@@ -195,7 +195,7 @@ def test_addresses_that_differ_in_a_character_or_an_escape_that_matters_have_oth
 
 
 @given(parameters, parameters)
-def test_addresses_share_a_secondary_key_only_if_they_differ_in_listed_parameters(
+def test_urls_share_a_secondary_key_only_if_they_differ_in_listed_parameters(
     one: list[tuple[str, str]], other: list[tuple[str, str]]
 ) -> None:
     shared = link_keys(address(one)).secondary == link_keys(address(other)).secondary
@@ -205,7 +205,7 @@ def test_addresses_share_a_secondary_key_only_if_they_differ_in_listed_parameter
 
 @settings(max_examples=40)
 @given(st.lists(st.one_of(urls, anything, st.sampled_from("()[]{}.,;:!?'\"<>*_~| \n")), max_size=8).map("".join))
-def test_what_is_found_is_in_the_text_in_order_and_can_be_keyed(text: str) -> None:
+def test_found_urls_are_in_the_text_in_order_and_can_be_keyed(text: str) -> None:
     place = 0
     for found in find_urls(text):
         place = text.index(found, place) + len(found)
@@ -221,13 +221,13 @@ def test_what_is_found_is_in_the_text_in_order_and_can_be_keyed(text: str) -> No
     ).map("".join)
 )
 @example("_http://'_")
-def test_addresses_close_together_are_found_apart(text: str) -> None:
+def test_adjacent_urls_are_found_separately(text: str) -> None:
     assert all(canonical(found) is not None and find_urls(found) == [found] for found in find_urls(text))
 
 
 @given(anything)
 @example("<<>a>")
-def test_an_id_in_brackets_stays_as_it_is(came: str) -> None:
+def test_an_id_in_brackets_is_unchanged(came: str) -> None:
     written = message_id(came)
 
     assert message_id(written) == written
@@ -256,7 +256,7 @@ ids = st.one_of(
 
 @given(ids, ids, anything)
 @example("0\x1f", 1, "")
-def test_no_thought_raises_anything_but_a_refusal(chat: Any, message: Any, text: str) -> None:
+def test_a_thought_raises_nothing_but_a_refusal(chat: Any, message: Any, text: str) -> None:
     with contextlib.suppress(InvalidInput):
         known = thought_keys(chat, message, text)
 
@@ -267,7 +267,7 @@ maybe = st.one_of(st.none(), anything)
 
 
 @given(maybe, maybe, maybe, st.one_of(maybe, st.integers()), st.lists(anything))
-def test_no_mail_raises_anything_but_a_refusal(
+def test_a_mail_raises_nothing_but_a_refusal(
     own_id: str | None, sender: str | None, subject: str | None, date: str | int | None, references: list[str]
 ) -> None:
     calls: list[Callable[[], keys.EntryKeys]] = [
@@ -286,7 +286,7 @@ def test_no_mail_raises_anything_but_a_refusal(
 
 
 @given(anything)
-def test_a_thread_key_is_that_of_its_base(came: str) -> None:
+def test_a_thread_has_the_same_key_as_its_base(came: str) -> None:
     base, thread = subject_base(came), thread_subject(came)
     assume(base and thread)
 
@@ -295,13 +295,13 @@ def test_a_thread_key_is_that_of_its_base(came: str) -> None:
 
 
 @given(anything)
-def test_a_stored_key_is_stored_as_it_is(came: str) -> None:
+def test_storing_a_stored_key_changes_nothing(came: str) -> None:
     assert stored(stored(came)) == stored(came)
     assert len(stored(came).encode("utf-8", "surrogatepass")) <= keys.KEY_BYTES_MAX
 
 
 def _unlisted(parameters: list[tuple[str, str]]) -> list[str] | None:
-    """What is left of a query without the listed names; None for an empty one that was one before, which stays as it is."""
+    """The query without the listed names; None for an originally empty query, which stays."""
     left = [
         f"{name}={value}" for name, value in parameters if not (name.isascii() and name.lower() in tracking.EVERYWHERE)
     ]

@@ -1,4 +1,4 @@
-"""What is left of a subject when replies, forwards and lists have been taken off."""
+"""Subjects without the prefixes of replies, forwards and lists."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ V1 = {
     "only tags": ("[a] [b]", ""),
     "a tag at the end stays": ("Weekly Update [a]", "weekly update [a]"),
     "a reply in the middle stays": ("Weekly re: Update", "weekly re: update"),
-    "a tag inside a tag is no tag": ("[a [b] c] Weekly", "[a [b] c] weekly"),
-    "a tag without an end is no tag": ("[a Weekly", "[a weekly"),
+    "a tag inside a tag is not a tag": ("[a [b] c] Weekly", "[a [b] c] weekly"),
+    "a tag without an end is not a tag": ("[a Weekly", "[a weekly"),
     "a blank before the colon": ("Re : Weekly", "weekly"),
     "blanks of any kind before the colon": ("[a] Fwd\u00a0: FW\u202f\t:RE  :  Weekly", "weekly"),
     "a wide colon": ("RE\uff1aFwd \uff1a Weekly", "weekly"),
@@ -70,11 +70,11 @@ V2 = {
     "an open forward in brackets": ("[Fwd: Plan", "[fwd: plan"),
     "an empty forward in brackets": ("[Fwd: ]", ""),
     "counts of other kinds": ("Re(3): Re^4: Re*5: Re [6] : Plan", "plan"),
-    "a number behind a reply is no count": ("RE2: syntax", "re2: syntax"),
+    "a number behind a reply is not a count": ("RE2: syntax", "re2: syntax"),
     "a tag in the middle of a reply": ("Re [x]: Plan", "plan"),
     "a word that begins so": ("Trees: a plan", "trees: a plan"),
     "a word alone": ("Re", "re"),
-    "time is no reply": ("R2: D2", "r2: d2"),
+    "time is not a reply": ("R2: D2", "r2: d2"),
     "a capital of Turkish": ("İLT: Plan", "plan"),
     "capitals of Greek": ("ΑΠ: ΣΧΕΤ: Plan", "plan"),
     "marks of French": ("RE\u0301P : Plan", "plan"),
@@ -130,22 +130,22 @@ subjects = st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join), 
 
 
 @pytest.mark.parametrize(("came", "base"), V1.values(), ids=V1)
-def test_the_base_of_a_subject_is_what_the_first_version_says(came: str, base: str) -> None:
+def test_version_1_gives_these_base_subjects(came: str, base: str) -> None:
     assert subject_base(came) == base
 
 
 @pytest.mark.parametrize(("came", "first", "second"), DIFFER.values(), ids=DIFFER)
-def test_the_two_versions_differ_where_they_say_so(came: str, first: str, second: str) -> None:
+def test_the_two_versions_differ_only_as_documented(came: str, first: str, second: str) -> None:
     assert (subject_base(came), thread_subject(came)) == (first, second)
 
 
 @pytest.mark.parametrize(("came", "base"), V2.values(), ids=V2)
-def test_the_subject_of_a_thread_is_what_the_second_version_says(came: str, base: str) -> None:
+def test_version_2_gives_these_thread_subjects(came: str, base: str) -> None:
     assert thread_subject(came) == base
 
 
 @pytest.mark.parametrize("prefix", LANGUAGES, ids=ascii)
-def test_replies_and_forwards_of_many_languages_are_taken_off(prefix: str) -> None:
+def test_reply_and_forward_prefixes_of_many_languages_are_removed(prefix: str) -> None:
     colons = (":", " :", ": ", "\u00a0: ", "\uff1a", "[7]:")
     for word, colon in itertools.product((prefix, prefix.lower(), prefix.upper()), colons):
         assert thread_subject(f"{word}{colon}{word}{colon}Plan") == "plan"
@@ -166,7 +166,7 @@ def test_the_base_of_a_base_is_itself(came: str) -> None:
 @example("\u0345\u0301")
 @example("[fwd: [fwd:x]")
 @example("J\u030c")
-def test_the_subject_of_a_thread_is_its_own(came: str) -> None:
+def test_the_thread_subject_of_a_thread_subject_is_itself(came: str) -> None:
     assert thread_subject(thread_subject(came)) == thread_subject(came)
 
 
@@ -195,7 +195,7 @@ def by_the_letter_of_the_rfc(came: str) -> str:
 @example("[a][b]")
 @example("[fwd:x]]")
 @example("[fwd:[fwd: x]]]")
-def test_the_subject_of_a_thread_is_that_of_rfc_5256(came: str) -> None:
+def test_the_thread_subject_is_the_one_of_rfc_5256(came: str) -> None:
     assert thread_subject(came) == by_the_letter_of_the_rfc(came)
 
 
@@ -215,7 +215,7 @@ HUGE: dict[str, tuple[str, str, int, str, str | None, str | None]] = {
 
 
 @pytest.mark.parametrize(("begins", "again", "times", "ends", "first", "second"), HUGE.values(), ids=HUGE)
-def test_a_huge_subject_takes_no_longer_than_its_length(
+def test_a_huge_subject_takes_linear_time(
     begins: str, again: str, times: int, ends: str, first: str | None, second: str | None
 ) -> None:
     """With work that grew by the square of it, one of these would take hours."""

@@ -1,4 +1,4 @@
-"""One form for what readers take for the same text."""
+"""One normal form for text that looks the same to readers."""
 
 from __future__ import annotations
 
@@ -33,33 +33,33 @@ def test_text_is_cleaned_into_one_form(came: str, becomes: str) -> None:
     assert clean(becomes) == becomes
 
 
-def test_every_character_alone_is_composed_as_unicode_has_it() -> None:
+def test_every_single_character_is_composed_as_in_unicode() -> None:
     alone = "a".join(map(chr, range(0x30000)))
 
     assert composed(alone) == unicodedata.normalize("NFC", alone)
 
 
-def test_a_letter_with_thirty_marks_is_put_in_order() -> None:
+def test_thirty_combining_marks_are_put_in_canonical_order() -> None:
     marked = "a" + "\u0301\u0316" * 15
 
     assert composed(marked) == unicodedata.normalize("NFC", marked) != marked
 
 
 @pytest.mark.parametrize("mark", ["\u0301\u0316", "\u0f73", "\u0f75", "\u0f81"], ids=ascii)
-def test_a_letter_with_a_million_marks_takes_no_longer_than_its_length(mark: str) -> None:
+def test_a_letter_with_a_million_marks_takes_linear_time(mark: str) -> None:
     """Put into order one by one, they would take hours."""
     marked = "e\u0301 " + mark * 1_000_000 + " e\u0301"
 
     assert clean(marked) == "\u00e9 " + mark * 1_000_000 + " \u00e9"
 
 
-def test_frames_and_pictures_are_not_marks_and_what_is_around_them_is_composed() -> None:
+def test_box_drawings_and_emoji_are_not_marks_and_text_around_them_is_composed() -> None:
     framed = "\u2500" * 100 + "e\u0301" + "\U0001f600" * 100 + "\u20d0" * 10
 
     assert composed(framed) == unicodedata.normalize("NFC", framed)
 
 
-def test_all_characters_that_canonical_order_moves_are_known_as_marks() -> None:
+def test_all_characters_with_a_combining_class_are_known_as_marks() -> None:
     one = re.compile(text._too_many_marks().pattern.partition("]")[0] + "]")
     symbol = re.compile(text._SYMBOLS.pattern.partition("]")[0] + "]")
     moved = [
@@ -73,9 +73,9 @@ def test_all_characters_that_canonical_order_moves_are_known_as_marks() -> None:
 
 
 @pytest.mark.parametrize("hashed", ["", "abc", "\u00e9", "a\0b"], ids=ascii)
-def test_a_hash_is_that_of_the_bytes_of_utf_8(hashed: str) -> None:
+def test_a_hash_is_computed_from_the_utf_8_bytes(hashed: str) -> None:
     assert sha256_hex(hashed) == hashlib.sha256(hashed.encode()).hexdigest()
 
 
-def test_half_a_character_has_a_hash_of_its_own() -> None:
+def test_a_lone_surrogate_has_its_own_hash() -> None:
     assert len({sha256_hex("a\ud800"), sha256_hex("a\ud801"), sha256_hex("a"), sha256_hex("a?")}) == 4

@@ -1,4 +1,4 @@
-"""The list itself: what is on it, and that nobody changes it unseen."""
+"""The list of tracking parameters: its content, and its version."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def test_every_change_of_the_list_raises_its_version() -> None:
 @pytest.mark.parametrize(
     "name", ["ref", "source", "s", "t", "tag", "si", "id", "q", "v", "p", "page", "campaign", "cid"]
 )
-def test_names_with_a_meaning_are_not_listed_for_all_hosts(name: str) -> None:
+def test_meaningful_names_are_not_listed_for_all_hosts(name: str) -> None:
     assert name not in tracking.EVERYWHERE
 
 
-def test_a_rule_is_for_a_host_as_addresses_have_it_and_says_something() -> None:
+def test_a_rule_has_a_canonical_host_and_is_not_empty() -> None:
     for host, rule in tracking.HOSTS.items():
         assert canonical(f"https://{host}/") == f"https://{host}/"
         assert rule.adds or rule.keeps, host
@@ -43,7 +43,7 @@ def test_a_rule_is_for_a_host_as_addresses_have_it_and_says_something() -> None:
         assert rule.keeps <= tracking.EVERYWHERE, f"{host}: not listed for all hosts, so there is nothing to except"
 
 
-def test_names_are_such_as_a_query_can_have() -> None:
+def test_names_are_valid_query_parameters() -> None:
     names = tracking.EVERYWHERE.union(*(rule.adds for rule in tracking.HOSTS.values()))
 
     assert not [name for name in names if set(name) & set("&=#%+ ") or not name.isascii()]
@@ -60,7 +60,7 @@ def test_no_host_is_named_twice() -> None:
     ("host", "nearest"),
     [("youtube.com", "youtube.com"), ("a.b.youtube.com", "youtube.com"), ("x.aws.amazon.com", "aws.amazon.com")],
 )
-def test_the_rule_of_the_nearest_domain_counts(host: str, nearest: str) -> None:
+def test_the_rule_of_the_nearest_domain_applies(host: str, nearest: str) -> None:
     assert tracking.rule_for(host) is tracking.HOSTS[nearest]
 
 

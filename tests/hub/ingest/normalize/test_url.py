@@ -1,4 +1,4 @@
-"""Addresses in running text, in one form, and without what tracks their readers."""
+"""URLs in running text, in one form, and without tracking parameters."""
 
 from __future__ import annotations
 
@@ -147,8 +147,8 @@ CANONICAL: dict[str, tuple[str, str | None]] = {
     "the dot of the root goes": ("https://A.example./b", "https://a.example/b"),
     "the dot of the root goes before a port": ("https://u:p@a.example.:444/b", "https://u:p@a.example:444/b"),
     "a dot behind the host stays": ("https://a.example/b./c.?d.#/e.", "https://a.example/b./c.?d.#/e."),
-    "a dot alone is no root": ("https://./", "https://./"),
-    "two dots are no root": ("https://a.example../", "https://a.example../"),
+    "a dot alone is not a root": ("https://./", "https://./"),
+    "two dots are not a root": ("https://a.example../", "https://a.example../"),
     "a dot of the user stays": ("https://u.@a.example/", "https://u.@a.example/"),
     "what needs an escape gets one": ("https://a.example/ä b?c=d e", "https://a.example/%C3%A4%20b?c=d%20e"),
     "steps in the path are made": ("https://a.example/b/../c/./d", "https://a.example/c/d"),
@@ -189,7 +189,7 @@ WITHOUT: dict[str, tuple[str, str]] = {
         "https://a.example/?utm%5=x&%=1&%FF=2",
         "https://a.example/?utm%5=x&%=1&%FF=2",
     ),
-    "what stays is not encoded anew": (
+    "the rest is not encoded again": (
         "https://a.example/?b=%7e+%20%2F&utm_id=1&c=%C3%A4'|",
         "https://a.example/?b=%7e+%20%2F&c=%C3%A4'|",
     ),
@@ -235,35 +235,36 @@ WITHOUT: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("text", "urls"), FOUND.values(), ids=FOUND)
-def test_addresses_are_found_in_running_text(text: str, urls: list[str]) -> None:
+def test_urls_are_found_in_running_text(text: str, urls: list[str]) -> None:
     assert find_urls(text) == urls
 
 
 @pytest.mark.parametrize(("came", "written"), CANONICAL.values(), ids=CANONICAL)
-def test_an_address_is_written_as_a_browser_writes_it(came: str, written: str | None) -> None:
+def test_a_url_is_written_as_a_browser_writes_it(came: str, written: str | None) -> None:
     assert canonical(came) == written
     assert written is None or canonical(written) == written
 
 
 @pytest.mark.parametrize(("came", "rest"), WITHOUT.values(), ids=WITHOUT)
-def test_what_tracks_is_taken_off_and_nothing_else(came: str, rest: str) -> None:
+def test_only_tracking_parameters_are_removed(came: str, rest: str) -> None:
     assert without_tracking(came) == rest
     assert without_tracking(rest) == rest
 
 
-def test_every_listed_name_is_taken_off_everywhere() -> None:
+def test_every_listed_name_is_removed_everywhere() -> None:
     addresses = [canonical(f"https://a.example/b?c=1&{name}=2&d=3") for name in sorted(tracking.EVERYWHERE)]
 
     assert {without_tracking(address or "") for address in addresses} == {"https://a.example/b?c=1&d=3"}
 
 
-def test_no_address_that_is_too_long_is_found_and_those_behind_it_are() -> None:
+def test_a_url_that_is_too_long_is_skipped_and_later_ones_are_found() -> None:
     longest = "https://a.example/" + "b" * (url.FOUND_LENGTH_MAX - len("https://a.example/"))
 
     assert find_urls(f"{longest} {longest}b https://c.example") == [longest, "https://c.example"]
 
 
-# What is repeated, how often, and how many addresses are found. Each would take hours if it were read again and again.
+# The repeated text, the number of repetitions, and the number of URLs. Each would take hours with a quadratic
+# algorithm.
 HUGE = {
     "closing brackets": ("https://a)", 20_000, 20_000),
     "opening brackets": ("https://a(b", 200_000, 0),
@@ -277,11 +278,11 @@ HUGE = {
 
 
 @pytest.mark.parametrize(("again", "times", "found"), HUGE.values(), ids=HUGE)
-def test_a_huge_text_takes_no_longer_than_its_length(again: str, times: int, found: int) -> None:
+def test_a_huge_text_takes_linear_time(again: str, times: int, found: int) -> None:
     assert len(find_urls(again * times)) == found
 
 
-def test_a_huge_address_takes_no_longer_than_its_length() -> None:
+def test_a_huge_url_takes_linear_time() -> None:
     """A host of many names above each other, and a query of many parameters."""
     hosts, parameters = "a." * 2_000_000, "utm_id=1&b&" * 500_000
 

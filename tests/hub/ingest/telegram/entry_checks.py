@@ -1,4 +1,4 @@
-"""What every entry of a message has, and what is said of one that is refused."""
+"""Checks of an entry's keys, and of the fields that a refusal names."""
 
 from __future__ import annotations
 

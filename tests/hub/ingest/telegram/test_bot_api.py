@@ -42,7 +42,7 @@ def metadata(without: str = "", **fields: Any) -> dict[str, Any]:
         "guest_message",
     ],
 )
-def test_every_update_with_a_message_is_the_message(kind: str) -> None:
+def test_every_update_with_a_message_is_read_as_the_message(kind: str) -> None:
     update: dict[str, Json] = {"update_id": 1, kind: MESSAGE}
 
     payload = normalize_telegram(update)
@@ -53,7 +53,7 @@ def test_every_update_with_a_message_is_the_message(kind: str) -> None:
     assert keys(payload)[:2] == ("telegram_thought_v1", "tg:-1001234:7")
 
 
-def test_a_message_is_told_whole() -> None:
+def test_all_fields_of_a_message_are_kept() -> None:
     payload = message(message_thread_id=3, reply_to_message=MESSAGE | {"message_id": 6}, via_bot={"username": "gif"})
 
     assert payload["author"] == "Ada L"
@@ -84,7 +84,7 @@ def test_an_edit_is_the_same_message_in_a_later_version() -> None:
     assert edited["metadata"]["source_time"] == "2023-11-14T22:14:20.000000Z" > metadata()["source_time"]
 
 
-def test_what_the_caller_says_may_stand_beside_an_update_and_in_a_message() -> None:
+def test_the_callers_fields_may_be_beside_an_update_or_in_a_message() -> None:
     said: dict[str, Json] = {"content_type": "note", "title": "T", "author": "Me", "metadata": {"chat_type": "x"}}
     linked = MESSAGE | {"text": "https://a.example/"}
 
@@ -96,11 +96,11 @@ def test_what_the_caller_says_may_stand_beside_an_update_and_in_a_message() -> N
         assert (found["chat_type"], found["chat_title"]) == ("x", "Kitchen")
 
 
-def test_fields_that_are_not_known_are_passed_over() -> None:
+def test_unknown_fields_are_ignored() -> None:
     assert message(new_thing={"a": [1]}, chat=MESSAGE["chat"] | {"is_forum": True, "color": 5}) == message()
 
 
-def test_a_link_behind_words_counts() -> None:
+def test_a_link_behind_text_is_found() -> None:
     entities = [
         {"type": "bold", "offset": 0, "length": 7},
         {"type": "text_link", "offset": 0, "length": 7, "url": "https://a.example/?utm_source=t"},
@@ -112,7 +112,7 @@ def test_a_link_behind_words_counts() -> None:
     assert payload["url"] == "https://a.example/?utm_source=t"
 
 
-def test_a_link_without_a_scheme_is_kept_as_it_is_written_and_known_by_its_whole_address() -> None:
+def test_a_link_without_a_scheme_is_stored_as_written_and_identified_by_its_full_url() -> None:
     payload = message(text="See a.example/x", entities=[{"type": "url", "offset": 4, "length": 11}])
 
     assert payload["url"] == "a.example/x"
@@ -120,7 +120,7 @@ def test_a_link_without_a_scheme_is_kept_as_it_is_written_and_known_by_its_whole
     assert payload["metadata"]["urls"] == ["a.example/x"]
 
 
-def test_a_link_of_a_caption_counts() -> None:
+def test_a_link_in_a_caption_is_found() -> None:
     entities = [{"type": "text_link", "offset": 3, "length": 2, "url": "https://a.example/"}]
 
     payload = message("text", photo=[{"file_id": "a"}], caption="🙂 it", caption_entities=entities)
@@ -130,7 +130,7 @@ def test_a_link_of_a_caption_counts() -> None:
     assert metadata("text", photo=[], caption="https://a.example/")["urls"] == ["https://a.example/"]
 
 
-def test_a_message_without_words_is_kept_and_shares_no_hint_with_others() -> None:
+def test_a_message_without_text_is_stored_and_shares_no_hint() -> None:
     payload = message("text", photo=[{"file_id": "a"}], media_group_id="13")
     neighbour = message("text", photo=[{"file_id": "b"}], media_group_id="13", message_id=8)
 
@@ -141,7 +141,7 @@ def test_a_message_without_words_is_kept_and_shares_no_hint_with_others() -> Non
     assert (payload["metadata"]["media"], payload["metadata"]["media_group_id"]) == ("photo", "13")
 
 
-def test_a_message_of_a_kind_that_is_not_known_yet_is_kept() -> None:
+def test_a_message_of_an_unknown_kind_is_stored() -> None:
     assert "media" not in metadata("text", hologram={"file_id": "a"})
 
 
@@ -165,7 +165,7 @@ FORWARDS: dict[str, tuple[dict[str, Any], str | None]] = {
 
 
 @pytest.mark.parametrize("case", FORWARDS)
-def test_a_forward_names_whom_it_is_from(case: str) -> None:
+def test_a_forward_names_its_origin(case: str) -> None:
     fields, name = FORWARDS[case]
 
     assert metadata(**fields).get("forwarded_from") == name
@@ -191,14 +191,14 @@ AUTHORS: dict[str, tuple[dict[str, Any], str | None, int | None]] = {
 
 
 @pytest.mark.parametrize("case", AUTHORS)
-def test_the_author_is_who_wrote_it(case: str) -> None:
+def test_the_author_is_the_writer_of_the_message(case: str) -> None:
     fields, author, sender_id = AUTHORS[case]
 
     assert message(**fields).get("author") == author
     assert metadata(**fields).get("sender_id") == sender_id
 
 
-def test_a_private_chat_has_the_name_of_the_other() -> None:
+def test_a_private_chat_is_named_after_the_other_person() -> None:
     assert metadata(chat={"id": 5, "type": "private", "first_name": "Ada", "last_name": "L"})["chat_title"] == "Ada L"
 
 
@@ -234,7 +234,7 @@ def test_a_rich_message_that_is_nested_too_deeply_is_refused() -> None:
             message("text", rich_message={"blocks": blocks})
 
 
-def test_an_ephemeral_message_has_no_number_to_be_known_by() -> None:
+def test_an_ephemeral_message_has_no_id() -> None:
     ephemeral = MESSAGE | {"message_id": 0, "ephemeral_message_id": 12}
 
     assert wrong(ephemeral) == {"message_id"}
@@ -291,7 +291,7 @@ WRONG_TYPES: list[tuple[str, Json]] = [
 
 
 @pytest.mark.parametrize(("path", "value"), WRONG_TYPES, ids=[f"{path}={value!r}"[:50] for path, value in WRONG_TYPES])
-def test_a_value_of_another_type_is_named_by_its_path(path: str, value: Json) -> None:
+def test_a_value_of_the_wrong_type_is_named_by_its_path(path: str, value: Json) -> None:
     sent = changed(path, value)
     if path.startswith("message.location"):
         sent = changed("message.location", {"latitude": value, "longitude": 1})
@@ -299,7 +299,7 @@ def test_a_value_of_another_type_is_named_by_its_path(path: str, value: Json) ->
     assert wrong(sent) == {path}
 
 
-def test_a_place_that_is_in_a_list_is_named_by_its_number() -> None:
+def test_a_list_item_is_named_by_its_index() -> None:
     marks: list[Json] = [{"type": "bold", "offset": 0, "length": 1}, {"type": "url", "offset": "x", "length": 1}]
 
     assert wrong(changed("message.entities", marks)) == {"message.entities[1].offset"}
@@ -310,7 +310,7 @@ def test_a_place_that_is_in_a_list_is_named_by_its_number() -> None:
     }
 
 
-def test_a_thought_without_ids_is_refused_by_their_names() -> None:
+def test_a_thought_without_ids_is_refused_with_their_names() -> None:
     assert wrong(changed("message.chat.id", None)) == {"message.chat.id"}
     assert wrong(changed("message.message_id", None)) == {"message.message_id"}
     assert wrong({"update_id": 1, "message": {"text": "a"}}) == {"message.chat.id"}
@@ -324,7 +324,7 @@ def test_a_service_message_is_refused(event: str) -> None:
     assert wrong(sent) == {"message"}
 
 
-def test_a_message_with_content_is_kept_whatever_it_tells_besides() -> None:
+def test_a_message_with_content_is_stored_with_any_other_fields() -> None:
     assert message(gift={"gift": {}}) == message()
     assert metadata("text", gift={"gift": {}}, sticker={"emoji": "🙂"})["media"] == "sticker"
 

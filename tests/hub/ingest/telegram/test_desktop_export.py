@@ -41,7 +41,7 @@ def wrong(chat: Any, message: Any) -> set[str]:
     return {name for name, _ in refusal.value.fields}
 
 
-def test_an_exported_message_is_told_whole() -> None:
+def test_all_fields_of_an_exported_message_are_kept() -> None:
     payload = exported(reply_to_message_id=6, forwarded_from="Grace", via_bot="@gif", edited_unixtime="1700000060")
 
     assert list(payload) == [name for name in COLUMNS if name in payload]
@@ -78,18 +78,18 @@ def test_an_exported_message_is_told_whole() -> None:
         ("public_channel", "-1000000000005"),
     ],
 )
-def test_the_id_of_a_chat_is_the_one_that_a_bot_knows(kind: str, live_id: str) -> None:
+def test_a_chat_has_the_id_that_a_bot_sees(kind: str, live_id: str) -> None:
     assert keys(exported(chat={"type": kind, "id": 5}))[1] == f"tg:{live_id}:7"
 
 
-def test_an_id_of_more_than_32_bits_and_one_that_has_its_sign_are_right_too() -> None:
+def test_ids_over_32_bits_and_negative_ids_are_converted() -> None:
     assert keys(exported(chat={"type": "public_channel", "id": 2**40}))[1] == f"tg:{-(10**12 + 2**40)}:7"
     assert keys(exported(chat={"type": "public_channel", "id": -1_000_000_000_005}))[1] == "tg:-1000000000005:7"
     # A group's messages from before it became a supergroup are exported with numbers below zero.
     assert keys(exported(id=-999_999_990))[1] == "tg:-1001234567890:-999999990"
 
 
-def test_an_old_export_has_ids_with_a_bit_that_says_what_they_are_of() -> None:
+def test_ids_of_an_old_export_have_a_type_bit() -> None:
     group, user = {"type": "private_supergroup", "id": 2**33 + 5}, {"type": "personal_chat", "id": 2**32 + 5}
 
     assert keys(exported(chat=group, from_id=2**32 + 9))[1] == "tg:-1000000000005:7"
@@ -111,7 +111,7 @@ def test_an_old_export_has_ids_with_a_bit_that_says_what_they_are_of() -> None:
         ("nobody", None),
     ],
 )
-def test_the_sender_has_the_id_that_a_bot_knows(sent: Any, live_id: int | None) -> None:
+def test_the_sender_has_the_id_that_a_bot_sees(sent: Any, live_id: int | None) -> None:
     assert metadata(from_id=sent).get("sender_id") == live_id
 
 
@@ -123,13 +123,13 @@ def test_a_signature_is_the_author() -> None:
     assert "author" not in exported(**deleted)
 
 
-def test_the_exact_second_counts_and_the_local_time_only_without_it() -> None:
+def test_the_exact_second_is_used_and_the_local_time_only_without_it() -> None:
     assert metadata(date="1999-01-01T00:00:00")["sent_at"] == "2023-11-14T22:13:20.000000Z"
     assert metadata("date_unixtime")["sent_at"] == "2023-11-15T01:13:20.000000Z"
     assert "source_time" not in metadata("date_unixtime", date=None)
 
 
-def test_an_edit_in_1970_is_none() -> None:
+def test_an_edit_in_1970_is_ignored() -> None:
     assert metadata("date_unixtime", edited="1970-01-01T01:00:00")["source_time"] == "2023-11-15T01:13:20.000000Z"
 
 
@@ -143,7 +143,7 @@ PIECES = [
 
 
 @pytest.mark.parametrize("fields", [{"text": PIECES}, {"text": PIECES, "text_entities": []}], ids=["old", "empty"])
-def test_a_text_in_pieces_is_one_text_with_its_links(fields: dict[str, Any]) -> None:
+def test_a_text_in_pieces_is_joined_with_its_links(fields: dict[str, Any]) -> None:
     payload = exported("text_entities" if "text_entities" not in fields else "", **fields)
 
     assert payload["capture_text"] == "🙂 See this and b.example/x!"
@@ -151,28 +151,28 @@ def test_a_text_in_pieces_is_one_text_with_its_links(fields: dict[str, Any]) -> 
     assert payload["metadata"]["urls"] == ["https://a.example/", "b.example/x"]
 
 
-def test_a_link_behind_no_words_is_none() -> None:
+def test_a_link_behind_empty_text_is_ignored() -> None:
     assert "url" not in exported(text_entities=[{"type": "text_link", "text": "", "href": "https://a.example/"}])
 
 
-def test_text_entities_count_before_the_text() -> None:
+def test_text_entities_take_precedence_over_the_text() -> None:
     payload = exported(text="", text_entities=[{"type": "plain", "text": "All of "}, {"type": "italic", "text": "it"}])
 
     assert payload["capture_text"] == "All of it"
 
 
-def test_a_message_without_words_is_kept() -> None:
+def test_a_message_without_text_is_stored() -> None:
     payload = exported("text_entities", text="", photo="photos/photo_1.jpg")
 
     assert keys(payload) == ("telegram_thought_v1", "tg:-1001234567890:7", None)
     assert payload["metadata"]["media"] == "photo"
 
 
-def test_a_reply_to_a_message_of_another_chat_has_none_of_this_one() -> None:
+def test_a_reply_to_a_message_of_another_chat_has_no_reply_id() -> None:
     assert "reply_to_message_id" not in metadata(reply_to_message_id=6, reply_to_peer_id="channel9")
 
 
-def test_a_content_type_for_a_whole_archive_counts_more_than_the_message() -> None:
+def test_a_content_type_for_a_whole_archive_takes_precedence() -> None:
     chat, message = CHAT, MESSAGE | {"text": "https://a.example/", "text_entities": []}
 
     payload = normalize_exported(chat, message, "note")
@@ -185,7 +185,7 @@ def test_a_content_type_for_a_whole_archive_counts_more_than_the_message() -> No
 
 
 @pytest.mark.parametrize("kind", ["service", "unsupported"])
-def test_a_message_without_content_is_none(kind: str) -> None:
+def test_a_message_without_content_is_ignored(kind: str) -> None:
     assert normalize_exported(CHAT, {"id": 7, "type": kind}) is None
 
 
@@ -215,7 +215,7 @@ WRONG: dict[str, tuple[Any, Any, set[str]]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_named(case: str) -> None:
+def test_an_invalid_field_is_named(case: str) -> None:
     chat, message, places = WRONG[case]
 
     assert wrong(chat, message) == places

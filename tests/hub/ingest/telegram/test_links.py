@@ -1,4 +1,4 @@
-"""Where links stand in a text, and which addresses a message has."""
+"""Positions of links in a text, and the URLs of a message."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def written(text: str, *marks: dict[str, Json]) -> list[str]:
         ("🙂🙂cd🙂", mark(4, 2), "cd"),
         ("👩\u200d👩\u200d👧 cd", mark(9, 2), "cd"),
         ("ab", mark(0, 2), "ab"),
-        # Half of the face is no part of a mark.
+        # Half a surrogate pair is not part of an entity.
         ("🙂cd", mark(1, 3), "cd"),
         ("cd🙂", mark(0, 3), "cd"),
         ("a🙂b", mark(2, 1), None),
-        # What is not in the text is not marked.
+        # Entities outside of the text are ignored.
         ("abcd", mark(2, 99), "cd"),
         ("abcd", mark(4, 1), None),
         ("abcd", mark(99, 1), None),
@@ -53,13 +53,13 @@ def written(text: str, *marks: dict[str, Json]) -> list[str]:
         ("abcd", mark(2**62, 2**62), None),
     ],
 )
-def test_a_mark_counts_in_units_of_utf_16(text: str, entity: dict[str, Json], covered: str | None) -> None:
+def test_an_entity_is_measured_in_utf_16_units(text: str, entity: dict[str, Json], covered: str | None) -> None:
     links = passage(text, entity).links
 
     assert [text[link.start : link.end] for link in links] == ([] if covered is None else [covered])
 
 
-def test_only_links_are_kept_of_all_marks() -> None:
+def test_only_link_entities_are_kept() -> None:
     entities = [mark(0, 1, "bold"), mark(1, 1), mark(2, 1, "mention"), mark(3, 1, "text_link", url="x")]
 
     assert passage("abcd", *entities).links == (Link(1, 2, None), Link(3, 4, "x"))
@@ -69,7 +69,7 @@ HIDDEN = "https://hidden.example/"
 TEXTS: dict[str, tuple[str, list[dict[str, Json]], list[str]]] = {
     "written out": ("See https://a.example/x.", [], ["https://a.example/x"]),
     "written out and marked": ("See https://a.example/x.", [mark(4, 19)], ["https://a.example/x"]),
-    "marked with what is no part of it": ("See https://a.example/x.", [mark(4, 20)], ["https://a.example/x"]),
+    "marked with text around it": ("See https://a.example/x.", [mark(4, 20)], ["https://a.example/x"]),
     "behind words": ("See this", [mark(4, 4, "text_link", url=HIDDEN)], [HIDDEN]),
     "behind another address": ("https://a.example/", [mark(0, 18, "text_link", url=HIDDEN)], [HIDDEN]),
     "behind words, after one": ("https://a.example/ x", [mark(19, 1, "text_link", url=HIDDEN)], ["https://a.example/", HIDDEN]),
@@ -95,7 +95,7 @@ TEXTS: dict[str, tuple[str, list[dict[str, Json]], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", TEXTS)
-def test_the_addresses_of_a_text_are_found_in_order(case: str) -> None:
+def test_the_urls_of_a_text_are_found_in_order(case: str) -> None:
     text, marks, found = TEXTS[case]
 
     assert written(text, *marks) == found
@@ -117,7 +117,7 @@ def test_the_addresses_of_a_text_are_found_in_order(case: str) -> None:
         ("", None),
     ],
 )
-def test_an_address_may_lack_its_scheme(text: str, full: str | None) -> None:
+def test_a_url_may_lack_its_scheme(text: str, full: str | None) -> None:
     found = address_of(text)
 
     assert (None if found is None else found.full) == full
@@ -127,7 +127,7 @@ faces = st.text(st.sampled_from("ab \u00e4\u4e2d\u200d🙂👩🏽\U0001d4b3\n")
 
 
 @given(before=faces, words=faces.filter(bool), after=faces)
-def test_a_link_is_found_whatever_stands_before_it(before: str, words: str, after: str) -> None:
+def test_a_link_is_found_after_any_characters(before: str, words: str, after: str) -> None:
     entity = mark(units(before), units(words), "text_link", url=HIDDEN)
 
     found = passage(before + words + after, entity)
@@ -153,7 +153,7 @@ entities = st.lists(
     text=st.text(max_size=40) | faces | st.from_regex(r"(x |a\.example |https://b\.example/\S? |🙂){0,6}"),
     marks=entities,
 )
-def test_marks_of_every_place_and_length_are_read(text: str, marks: list[dict[str, Any]]) -> None:
+def test_entities_of_any_offset_and_length_are_read(text: str, marks: list[dict[str, Any]]) -> None:
     clamped = [
         entity | {name: max(-(2**63) + 1, min(entity[name], 2**63 - 1)) for name in ("offset", "length")}
         for entity in marks
@@ -166,7 +166,7 @@ def test_marks_of_every_place_and_length_are_read(text: str, marks: list[dict[st
 
 
 @pytest.mark.parametrize("words", ["🙂a.example/", "x"])
-def test_many_marks_over_a_long_text_take_no_long_time(words: str) -> None:
+def test_many_entities_over_a_long_text_are_fast(words: str) -> None:
     text = words * (400_000 // len(words)) + " "
     marks: list[Json] = [mark(offset, length) for offset in range(20_000) for length in (4_000, 10**6)]
 

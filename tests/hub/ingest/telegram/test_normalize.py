@@ -24,7 +24,7 @@ def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_a_text_without_a_url_is_a_thought_known_by_chat_and_message() -> None:
+def test_a_text_without_a_url_is_a_thought_identified_by_chat_and_message() -> None:
     payload = form("  Two\n\tlines of\u00a0it ")
 
     assert list(payload) == [name for name in COLUMNS if name in payload]
@@ -39,7 +39,7 @@ def test_a_text_without_a_url_is_a_thought_known_by_chat_and_message() -> None:
     assert payload.keys().isdisjoint({"title", "author", "url", "url_canonical"})
 
 
-def test_a_text_with_a_url_is_a_link_known_by_it() -> None:
+def test_a_text_with_a_url_is_a_link_identified_by_it() -> None:
     payload = form("Read https://Example.com/Path/?utm_source=x&b=2&a=1#frag, and https://b.example/")
 
     assert payload["content_type"] == "link"
@@ -54,7 +54,7 @@ def test_a_text_with_a_url_is_a_link_known_by_it() -> None:
     assert payload["metadata"]["urls"] == [payload["url"], "https://b.example/"]
 
 
-def test_the_url_of_the_source_counts_before_those_of_the_text() -> None:
+def test_the_url_of_the_source_takes_precedence_over_those_of_the_text() -> None:
     payload = form("See https://a.example/", {**IDS, "url": " https://b.example/x "})
 
     assert payload["url"] == "https://b.example/x"
@@ -63,14 +63,14 @@ def test_the_url_of_the_source_counts_before_those_of_the_text() -> None:
     assert any("source.url" in reason for reason in payload["reasons"])
 
 
-def test_a_url_is_kept_as_it_was_sent() -> None:
+def test_a_url_is_stored_as_sent() -> None:
     payload = form("Some words", {"url": "HTTPS://Example.com/a  b/%7e#c"})
 
     assert payload["url"] == "HTTPS://Example.com/a  b/%7e#c"
     assert payload["url_canonical"] == keys(payload)[1] == "https://example.com/a%20%20b/~"
 
 
-def test_a_link_needs_no_ids_and_no_words() -> None:
+def test_a_link_needs_no_ids_and_no_text() -> None:
     without_ids = form("https://a.example/", {})
     without_words = form("", {"url": "https://a.example/"})
 
@@ -80,7 +80,7 @@ def test_a_link_needs_no_ids_and_no_words() -> None:
 
 
 @pytest.mark.parametrize("asked", ["thought", "note", " Note "])
-def test_a_message_with_a_url_is_a_thought_or_a_note_if_that_is_asked_for(asked: str) -> None:
+def test_a_message_with_a_url_is_a_thought_or_a_note_on_request(asked: str) -> None:
     payload = form("Not the link https://a.example/ but the thought", content_type=asked)
 
     assert payload["content_type"] == asked.strip().lower()
@@ -89,7 +89,7 @@ def test_a_message_with_a_url_is_a_thought_or_a_note_if_that_is_asked_for(asked:
     assert "content_type" in payload["reasons"][0]
 
 
-def test_what_the_caller_says_counts_more_than_the_message() -> None:
+def test_the_callers_fields_take_precedence_over_the_message() -> None:
     payload = form(
         title=" T ",
         author="Ada",
@@ -109,13 +109,13 @@ def test_the_time_of_an_edit_is_the_version_of_the_content() -> None:
     assert payload["metadata"]["source_time"] == "2023-11-14T23:00:00.000000Z"
 
 
-def test_marks_on_the_text_may_be_sent_with_it() -> None:
+def test_entities_may_be_sent_with_the_text() -> None:
     marks: list[Json] = [{"type": "text_link", "offset": 2, "length": 4, "url": "https://a.example/"}]
 
     assert form("🙂here", entities=marks)["url"] == "https://a.example/"
 
 
-def test_ids_key_alike_as_numbers_and_as_text_and_may_be_0() -> None:
+def test_ids_give_the_same_key_as_numbers_and_as_text_and_may_be_0() -> None:
     large = 2**52 - 1
 
     assert keys(form(source={"chat_id": "5", "message_id": " 6 "})) == keys(
@@ -178,7 +178,7 @@ WRONG: dict[str, tuple[Any, set[str]]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_named(case: str) -> None:
+def test_an_invalid_field_is_named(case: str) -> None:
     sent, places = WRONG[case]
 
     assert wrong(sent) == places
@@ -203,7 +203,7 @@ def test_metadata_without_a_json_form_is_refused(value: float) -> None:
         form(metadata={"a": value})
 
 
-def test_a_text_full_of_links_has_metadata_that_can_be_stored() -> None:
+def test_a_text_full_of_links_has_storable_metadata() -> None:
     urls = [f"https://a.example/{number}" for number in range(10_000)]
 
     metadata = form(" ".join(urls))["metadata"]
@@ -213,7 +213,7 @@ def test_a_text_full_of_links_has_metadata_that_can_be_stored() -> None:
     assert len(compact(metadata)) < 16_384
 
 
-def test_unknown_names_are_shown_as_far_as_they_can_be() -> None:
+def test_unknown_names_are_shown_as_far_as_possible() -> None:
     many: dict[str, Json] = {f"a{number:02}": 1 for number in range(50)}
 
     assert wrong({**many, "text": "a"}) == {f"a{number:02}" for number in range(10)}
@@ -240,7 +240,7 @@ RANGE = "must be a whole number from -9223372036854775808 to 9223372036854775807
     ],
     ids=lambda value: str(value)[:20] if not isinstance(value, int) or value.bit_length() < 100 else "huge",
 )
-def test_an_id_that_is_none_is_told_with_the_range_and_what_was_found(sent: Any, found: str) -> None:
+def test_an_invalid_id_is_refused_with_the_range_and_the_value(sent: Any, found: str) -> None:
     for name in ("chat_id", "message_id"):
         with pytest.raises(InvalidInput) as refusal:
             form(source={**IDS, name: sent})
@@ -251,7 +251,7 @@ def test_an_id_that_is_none_is_told_with_the_range_and_what_was_found(sent: Any,
         form("https://a.example/", {"chat_id": sent})
 
 
-def test_the_first_and_the_last_id_are_ids() -> None:
+def test_the_smallest_and_the_largest_id_are_valid() -> None:
     for edge in (-(2**63), 2**63 - 1):
         assert keys(form(source={"chat_id": edge, "message_id": str(edge)}))[1] == f"tg:{edge}:{edge}"
 

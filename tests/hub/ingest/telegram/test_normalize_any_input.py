@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is an entry or a refusal that says why."""
+"""Any input gives an entry or a refusal with its reason."""
 
 from __future__ import annotations
 

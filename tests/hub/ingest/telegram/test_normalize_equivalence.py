@@ -73,7 +73,7 @@ def test_an_old_export_gives_the_same_keys_and_text(written: Written) -> None:
 
 
 @given(written=messages, plain=st.booleans())
-def test_our_own_form_of_it_gives_the_same_keys(written: Written, plain: bool) -> None:
+def test_the_plain_form_gives_the_same_keys(written: Written, plain: bool) -> None:
     """Without marks only where the message has no link that is not written out in the text."""
     message = live(written)
     text = message.get("text", message.get("caption", ""))
@@ -95,7 +95,7 @@ def test_our_own_form_of_it_gives_the_same_keys(written: Written, plain: bool) -
 
 
 @pytest.mark.parametrize("kind", MEDIA)
-def test_media_are_described_in_the_same_words(kind: str) -> None:
+def test_both_forms_describe_media_alike(kind: str) -> None:
     written = replace(THOUGHT, parts=(), media=kind)
 
     found: Any = normalize_telegram(live(written))["metadata"]
@@ -121,7 +121,7 @@ def test_media_are_described_in_the_same_words(kind: str) -> None:
         ("game", None, "Blocks"),
     ],
 )
-def test_media_say_what_a_reader_sees(kind: str, name: str | None, text: str | None) -> None:
+def test_media_are_described_as_a_reader_sees_them(kind: str, name: str | None, text: str | None) -> None:
     found: Any = normalize_telegram(live(replace(THOUGHT, media=kind)))["metadata"]
 
     assert (found.get("media_name"), found.get("media_text")) == (name, text)

@@ -83,7 +83,7 @@ def why(run: Artifacts) -> tuple[bool, str]:
 
 @embedded
 @pytest.mark.parametrize("name", ["parsing", "intents"])
-def test_the_next_run_uses_what_the_first_has_computed(session: Session, name: str) -> None:
+def test_the_next_run_uses_the_computed_artifact(session: Session, name: str) -> None:
     first = session.get(session.run(), name)
     second = session.run()
 
@@ -95,7 +95,7 @@ def test_the_next_run_uses_what_the_first_has_computed(session: Session, name: s
 
 @embedded
 @pytest.mark.parametrize("name", ["parsing", "intents"])
-def test_another_input_computes_anew(session: Session, name: str) -> None:
+def test_another_input_computes_it_again(session: Session, name: str) -> None:
     session.get(session.run("hello"), name)
     other = session.run("goodbye")
 
@@ -103,7 +103,7 @@ def test_another_input_computes_anew(session: Session, name: str) -> None:
     assert why(other) == (False, "the input is different: other messages, or other metadata")
 
 
-def test_another_version_of_a_dependency_computes_anew_what_depends_on_it(session: Session) -> None:
+def test_another_version_of_a_dependency_computes_dependent_artifacts_again(session: Session) -> None:
     for name in ("parsing", "intents"):
         session.get(session.run(), name)
     other = session.run(versions={"kb_version": 2})
@@ -115,7 +115,7 @@ def test_another_version_of_a_dependency_computes_anew_what_depends_on_it(sessio
 
 
 @embedded
-def test_both_versions_are_kept_beside_each_other(session: Session) -> None:
+def test_both_versions_are_stored_beside_each_other(session: Session) -> None:
     session.get(session.run(versions={"kb_version": 1}), "intents")
     session.get(session.run(versions={"kb_version": 2}), "intents")
 
@@ -127,7 +127,7 @@ def test_both_versions_are_kept_beside_each_other(session: Session) -> None:
     ("name", "reason"),
     [("scratch", "its scope is 'never'"), ("unheard", "its reuse is not declared, so it is always computed")],
 )
-def test_what_is_declared_never_or_not_at_all_is_not_even_kept(session: Session, name: str, reason: str) -> None:
+def test_an_artifact_declared_never_or_not_at_all_is_not_stored(session: Session, name: str, reason: str) -> None:
     run = session.run()
 
     assert [session.get(run, name) for _ in range(2)] == [1, 2]
@@ -145,7 +145,7 @@ def test_what_is_declared_never_or_not_at_all_is_not_even_kept(session: Session,
     ],
     ids=["no hook", "still holds", "no more"],
 )
-def test_what_has_to_be_revalidated_is_used_only_when_that_succeeds(
+def test_an_artifact_to_be_revalidated_is_used_only_if_that_succeeds(
     session: Session, hook: Callable[[Any], bool] | None, reused: bool, reason: str
 ) -> None:
     session.get(session.run(), "tool_plan")
@@ -178,7 +178,7 @@ def test_an_artifact_expires(session: Session) -> None:
     assert session.get(session.run(), "short") == 2
 
 
-def test_what_has_expired_is_purged_in_bounded_pages(session: Session) -> None:
+def test_expired_artifacts_are_purged_in_bounded_pages(session: Session) -> None:
     for message in ("a", "b", "c"):
         session.get(session.run(message), "short")
     session.get(session.run(), "parsing")
@@ -193,7 +193,7 @@ def test_what_has_expired_is_purged_in_bounded_pages(session: Session) -> None:
 
 @embedded
 @pytest.mark.parametrize("other", [{"principal": "bob"}, {"tenant_id": "other"}, {"session_key": "t"}], ids=str)
-def test_nobody_else_gets_an_artifact(session: Session, other: dict[str, Any]) -> None:
+def test_another_principal_does_not_get_an_artifact(session: Session, other: dict[str, Any]) -> None:
     session.get(session.run(), "parsing")
     run = session.run(**other)
 
@@ -209,7 +209,7 @@ class Intent:
 
 @embedded
 @pytest.mark.parametrize("value", [None, {}, "", "a\0b\ud800", 2**70, Intent("refund", (1, 2))], ids=range(6))
-def test_values_come_back_as_they_were(session: Session, value: object) -> None:
+def test_values_come_back_unchanged(session: Session, value: object) -> None:
     async def compute() -> object:
         session.computed += 1
         return value
@@ -221,7 +221,7 @@ def test_values_come_back_as_they_were(session: Session, value: object) -> None:
 
 
 @embedded
-def test_what_cannot_be_kept_is_computed_every_time_and_that_is_said(session: Session) -> None:
+def test_an_unstorable_value_is_computed_every_time_with_a_warning(session: Session) -> None:
     run = session.run()
     session.get(run, "parsing", object())
 
@@ -229,7 +229,7 @@ def test_what_cannot_be_kept_is_computed_every_time_and_that_is_said(session: Se
     assert "cannot be stored" in why(run)[1]
 
 
-def test_large_artifacts_lie_among_the_blobs(session: Session) -> None:
+def test_large_artifacts_are_stored_as_blobs(session: Session) -> None:
     session.get(session.run(), "parsing", LARGE)
 
     assert session.get(session.run(), "parsing") == LARGE
@@ -240,7 +240,7 @@ def test_large_artifacts_lie_among_the_blobs(session: Session) -> None:
 
 
 @embedded
-def test_bytes_that_are_gone_or_damaged_are_computed_again(session: Session, tmp_path: Path) -> None:
+def test_missing_or_damaged_bytes_are_computed_again(session: Session, tmp_path: Path) -> None:
     session.get(session.run(), "parsing", LARGE)
     (file,) = (path for path in (tmp_path / "blobs" / "sha256").rglob("*") if path.is_file())
     file.chmod(0o600)
@@ -256,7 +256,7 @@ def test_bytes_that_are_gone_or_damaged_are_computed_again(session: Session, tmp
 
 
 @embedded
-def test_a_place_that_is_full_does_not_stop_a_turn(session: Session, tmp_path: Path) -> None:
+def test_a_full_store_does_not_stop_a_turn(session: Session, tmp_path: Path) -> None:
     blobs = FolderBlobs(tmp_path / "other")
     run = session.run(blobs=blobs)
     for folder in sorted((tmp_path / "other").iterdir()):
@@ -272,7 +272,7 @@ def test_a_place_that_is_full_does_not_stop_a_turn(session: Session, tmp_path: P
 
 
 @embedded
-def test_bytes_that_a_collection_took_before_their_row_was_there_are_put_again(session: Session) -> None:
+def test_bytes_deleted_by_gc_before_their_row_existed_are_put_again(session: Session) -> None:
     class Collected:
         """A collection comes by right after the bytes were put."""
 
@@ -291,7 +291,7 @@ def test_bytes_that_a_collection_took_before_their_row_was_there_are_put_again(s
 
 
 @embedded
-def test_without_a_place_for_blobs_large_ones_stay_in_their_row(session: Session) -> None:
+def test_without_a_blob_store_large_artifacts_stay_in_their_row(session: Session) -> None:
     session.get(session.run(blobs=None), "parsing", LARGE)
 
     assert session.get(session.run(blobs=None), "parsing") == LARGE
@@ -311,12 +311,12 @@ def test_without_a_place_for_blobs_large_ones_stay_in_their_row(session: Session
     ],
     ids=["no scope", "no object", "scope", "unknown", "must", "hook", "ttl", "tool results"],
 )
-def test_a_declaration_that_cannot_work_is_refused(declared: dict[str, Any]) -> None:
+def test_an_invalid_declaration_is_refused(declared: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption):
         reuse_rules(declared)
 
 
-def test_the_declaration_of_the_seed_is_fine() -> None:
+def test_the_declaration_of_the_contract_is_valid() -> None:
     rules = reuse_rules({**DECLARED, "tool_results": {"scope": "never"}})
 
     assert rules["tool_plan"].requires_revalidate

@@ -1,4 +1,4 @@
-"""Beats: the messages of a burst have one answer, however often and in whichever order they come."""
+"""Beats: the messages of a burst have one response, however often and in whichever order they arrive."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_redelivered_beat_has_another_turn_and_the_same_answer(beats: BeatIdem
     assert (found.status, found.cached_response) == (IdempotencyStatus.DUPLICATE_COMPLETED, "the answer")
 
 
-def test_the_key_of_a_beat_is_that_of_the_contract(beats: BeatIdempotencyManager, ledger: Ledger) -> None:
+def test_a_beat_has_the_key_of_the_contract(beats: BeatIdempotencyManager, ledger: Ledger) -> None:
     check(beats, turn(), "acme")
 
     assert [one.key for one in ledger.blocking.scan().entries] == ["acme:beat:s:4899549e45f8be78"]
@@ -79,7 +79,7 @@ def test_other_messages_sessions_and_tenants_are_other_beats(
     assert check(beats, one, tenant).status is STARTED
 
 
-def test_a_finished_beat_answers_for_a_minute(beats: BeatIdempotencyManager, clock: PinnedClock) -> None:
+def test_a_finished_beat_is_answered_for_a_minute(beats: BeatIdempotencyManager, clock: PinnedClock) -> None:
     check(beats, turn())
     asyncio.run(beats.mark_beat_complete(turn(), TENANT, "the answer"))
     clock.advance(59)
@@ -89,26 +89,26 @@ def test_a_finished_beat_answers_for_a_minute(beats: BeatIdempotencyManager, clo
     assert check(beats, turn()).status is STARTED
 
 
-def test_a_failed_beat_may_be_tried_again(beats: BeatIdempotencyManager) -> None:
+def test_a_failed_beat_may_be_retried(beats: BeatIdempotencyManager) -> None:
     check(beats, turn())
     asyncio.run(beats.mark_beat_failed(turn(), TENANT))
 
     assert check(beats, turn()).status is STARTED
 
 
-def test_a_client_cannot_take_the_key_of_a_beat(beats: BeatIdempotencyManager, ledger: Ledger) -> None:
+def test_a_client_cannot_use_the_key_of_a_beat(beats: BeatIdempotencyManager, ledger: Ledger) -> None:
     client_key = f"{TENANT}:beat:s:4899549e45f8be78"
     asyncio.run(IdempotencyCache(ledger).check_and_set(client_key, "x"))
 
     assert check(beats, turn()).status is STARTED
 
 
-def test_every_message_with_content_has_one() -> None:
+def test_the_number_of_contents_must_match_the_messages() -> None:
     with pytest.raises(errors.InvalidOption):
         turn(contents=["a"])
 
 
-def test_a_turn_names_its_group_in_the_keys_of_its_tools() -> None:
+def test_the_keys_of_a_turns_tools_contain_its_group() -> None:
     first = LogicalTurn(messages=IDS)
     superseding = LogicalTurn(messages=IDS, turn_group_id=first.turn_group_id)
 

@@ -1,4 +1,4 @@
-"""The cache of the seed over the ledger: its answers, and what it could not promise."""
+"""The idempotency cache of the contract over the ledger: its results and its limits."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ Check = Callable[..., IdempotencyCheckResult]
 
 
 @pytest.mark.parametrize("backend", ["memory", "sqlite", "postgres", "redis"], indirect=True)
-def test_a_duplicate_gets_the_response_that_was_kept(cache: IdempotencyCache, check: Check) -> None:
-    first, meanwhile = check(), check()
+def test_a_duplicate_gets_the_stored_response(cache: IdempotencyCache, check: Check) -> None:
+    first, running_concurrently = check(), check()
     do(cache.mark_complete("tenant:key", "hello", '{"status": "processing"}'))
     after = check()
 
-    assert [first.status, meanwhile.status, after.status] == [STARTED, PROCESSING, COMPLETED]
+    assert [first.status, running_concurrently.status, after.status] == [STARTED, PROCESSING, COMPLETED]
     assert after.cached_response == '{"status": "processing"}'
 
 
@@ -69,7 +69,7 @@ def test_other_content_under_the_same_key_is_a_mismatch_in_every_state(cache: Id
     assert processing == completed == IdempotencyCheckResult(MISMATCH, stored_fingerprint="hello")
 
 
-def test_the_statuses_are_the_words_of_the_seed() -> None:
+def test_the_statuses_are_the_words_of_the_contract() -> None:
     assert [one.value for one in IdempotencyStatus][:4] == [
         "processing_started",
         "duplicate_processing",
@@ -79,7 +79,7 @@ def test_the_statuses_are_the_words_of_the_seed() -> None:
 
 
 @pytest.mark.parametrize("response", [{}, None, "", {"a": [1]}, "a:b:c", "x" * 200_000], ids=range(6))
-def test_every_response_comes_back_as_it_was_also_an_empty_one(
+def test_every_response_comes_back_unchanged_even_an_empty_one(
     cache: IdempotencyCache, check: Check, response: Any
 ) -> None:
     check()
@@ -91,14 +91,14 @@ def test_every_response_comes_back_as_it_was_also_an_empty_one(
     assert found.cached_response == response
 
 
-def test_a_failed_request_may_be_tried_again_even_with_other_content(cache: IdempotencyCache, check: Check) -> None:
+def test_a_failed_request_may_be_retried_even_with_other_content(cache: IdempotencyCache, check: Check) -> None:
     check()
     do(cache.mark_failed("tenant:key"))
 
     assert check("goodbye").status is STARTED
 
 
-def test_what_is_complete_does_not_fail_any_more(cache: IdempotencyCache, check: Check) -> None:
+def test_a_completed_request_cannot_fail_any_more(cache: IdempotencyCache, check: Check) -> None:
     check()
     do(cache.mark_complete("tenant:key", "hello", "response"))
 
@@ -107,7 +107,7 @@ def test_what_is_complete_does_not_fail_any_more(cache: IdempotencyCache, check:
     assert check().status is COMPLETED
 
 
-def test_another_process_may_mark_what_one_has_checked(ledger: Ledger, check: Check) -> None:
+def test_another_process_may_finish_what_one_has_checked(ledger: Ledger, check: Check) -> None:
     check()
     check(key="tenant:other")
 
@@ -119,7 +119,7 @@ def test_another_process_may_mark_what_one_has_checked(ledger: Ledger, check: Ch
     assert check(key="tenant:other").status is STARTED
 
 
-def test_a_response_may_be_kept_without_a_check(cache: IdempotencyCache, check: Check) -> None:
+def test_a_response_may_be_stored_without_a_check(cache: IdempotencyCache, check: Check) -> None:
     do(cache.mark_complete("tenant:key", "hello", "response"))
 
     assert check().cached_response == "response"
@@ -134,7 +134,7 @@ def test_the_first_response_stands(cache: IdempotencyCache, ledger: Ledger, chec
     assert check().cached_response == "first"
 
 
-def test_a_response_to_other_content_is_refused(cache: IdempotencyCache, check: Check) -> None:
+def test_a_response_for_other_content_is_refused(cache: IdempotencyCache, check: Check) -> None:
     check()
 
     with pytest.raises(errors.KeyReused):
@@ -143,7 +143,7 @@ def test_a_response_to_other_content_is_refused(cache: IdempotencyCache, check: 
     assert check().status is PROCESSING
 
 
-def test_whoever_takes_too_long_is_taken_over_and_cannot_answer_for_it(
+def test_a_caller_that_takes_too_long_is_replaced_and_cannot_store_its_response(
     cache: IdempotencyCache, ledger: Ledger, check: Check, clock: PinnedClock
 ) -> None:
     check()
@@ -157,7 +157,7 @@ def test_whoever_takes_too_long_is_taken_over_and_cannot_answer_for_it(
 
 
 @pytest.mark.parametrize(("ttl", "seconds"), [(None, 24 * 3600), (timedelta(minutes=5), 300)], ids=["day", "given"])
-def test_a_response_is_kept_for_its_time(
+def test_a_response_is_stored_for_its_retention(
     cache: IdempotencyCache, check: Check, clock: PinnedClock, ttl: timedelta | None, seconds: int
 ) -> None:
     check()
@@ -169,7 +169,7 @@ def test_a_response_is_kept_for_its_time(
     assert check().status is STARTED
 
 
-def test_layers_and_principals_do_not_meet(cache: IdempotencyCache, ledger: Ledger, check: Check) -> None:
+def test_layers_and_principals_are_separate(cache: IdempotencyCache, ledger: Ledger, check: Check) -> None:
     key = "act:1:turn_group:group-1"
     check(key=key)
 
@@ -186,12 +186,12 @@ def test_layers_and_principals_do_not_meet(cache: IdempotencyCache, ledger: Ledg
 @pytest.mark.parametrize(
     "given", [redis.asyncio.Redis(), "redis://127.0.0.1", None, MemoryStore(), Ledger], ids=lambda one: repr(one)[:20]
 )
-def test_a_cache_without_a_ledger_is_refused_before_anything_is_asked_of_it(given: Any) -> None:
+def test_a_cache_without_a_ledger_is_refused_at_construction(given: Any) -> None:
     with pytest.raises(errors.InvalidOption, match=r"IdempotencyCache needs a Ledger, not \w+: open_ledger"):
         IdempotencyCache(given)
 
 
-def test_a_manager_of_beats_without_a_cache_is_refused(ledger: Ledger) -> None:
+def test_a_beat_manager_without_a_cache_is_refused(ledger: Ledger) -> None:
     for given in (ledger, redis.asyncio.Redis(), None):
         with pytest.raises(
             errors.InvalidOption, match=r"BeatIdempotencyManager needs an IdempotencyCache\(ledger\), not "

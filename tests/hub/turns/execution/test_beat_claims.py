@@ -1,4 +1,4 @@
-"""A beat has one answer: whoever delivers its messages again gets the first one, under whatever turn."""
+"""A beat has one response: a redelivery of its messages gets the first one, under any turn."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ async def send(harness: TurnHarness, content: str, message_id: str) -> str:
 
 
 def forget(harness: TurnHarness) -> None:
-    """What a database is like that was brought back from a copy: it does not know the message any more."""
+    """Make the database look like a restored backup: it does not know the message any more."""
     harness.write("DELETE FROM turns")
 
 
-def test_a_beat_that_is_delivered_again_under_a_new_turn_gets_the_first_response_and_is_not_sent_again(
+def test_a_beat_redelivered_under_a_new_turn_gets_the_first_response_and_is_not_sent_again(
     database: Database, ledger_url: str
 ) -> None:
     async def story(harness: TurnHarness, counting: Counting, channel: RecordingChannel, clock: PinnedClock) -> None:
@@ -76,7 +76,7 @@ def test_a_beat_that_is_delivered_again_under_a_new_turn_gets_the_first_response
     run_story(database, ledger_url, story)
 
 
-def test_a_beat_is_remembered_for_its_time_and_no_longer(database: Database) -> None:
+def test_a_beat_is_remembered_for_its_retention_and_no_longer(database: Database) -> None:
     async def story(harness: TurnHarness, counting: Counting, channel: RecordingChannel, clock: PinnedClock) -> None:
         first = await send(harness, "hello", "m")
         forget(harness)
@@ -89,7 +89,7 @@ def test_a_beat_is_remembered_for_its_time_and_no_longer(database: Database) -> 
     run_story(database, "memory:", story)
 
 
-def test_the_ids_of_an_answered_beat_with_other_words_are_not_answered_with_its_response(database: Database) -> None:
+def test_an_answered_beat_with_other_words_does_not_get_its_response(database: Database) -> None:
     async def story(harness: TurnHarness, counting: Counting, channel: RecordingChannel, _clock: PinnedClock) -> None:
         await send(harness, "hello", "m")
         forget(harness)
@@ -122,10 +122,10 @@ def test_a_response_too_large_for_the_ledger_is_read_from_the_turn_that_gave_it(
     run_story(database, "memory:", story)
 
 
-def test_a_beat_whose_answer_was_recorded_before_a_crash_is_answered_all_the_same(
+def test_a_beat_whose_response_was_recorded_before_a_crash_is_still_answered(
     database: Database, ledger_url: str
 ) -> None:
-    """Whoever delivers it afterwards also settles it."""
+    """The turn that delivers it afterwards also settles it."""
     broken: list[str] = []
 
     async def break_off(name: str, _turn: Turn) -> None:

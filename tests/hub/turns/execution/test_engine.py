@@ -1,4 +1,4 @@
-"""A message comes in, a brain answers, and the answer is there: the way of every turn."""
+"""The normal course of a turn: a message arrives, a brain answers, and the response is delivered."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def test_an_exception_after_any_step_loses_nothing_and_sends_nothing_twice(
     assert "Broken" in caplog.text
 
 
-def test_a_run_that_stood_still_after_any_step_can_do_nothing_when_others_have_gone_on(
+def test_a_run_that_stalled_after_any_step_can_do_nothing_once_another_has_continued(
     database: Database, ledger_url: str
 ) -> None:
     """Its lease lapses, another process takes over, and then it wakes up and goes on where it was."""

@@ -26,7 +26,7 @@ MOMENTS = ("before", "during", "after")
 
 @dataclass
 class World:
-    """What happened outside, by the name of the session; and a brain that stops where the test wants it to."""
+    """External effects by session, and a brain that stops where the test wants it to."""
 
     effect: Effect
     moment: str
@@ -65,7 +65,9 @@ class World:
 
 
 def expected(effect: Effect, moment: str, wanted: Decision | None) -> Decision:
-    """What is decided: pure calls are no side effects, and an irreversible one that has begun is the commit point."""
+    """Return the expected decision: pure calls are not side effects, and an irreversible call that has begun is the
+    commit point.
+    """
     fired = moment != "before" and effect is not Effect.PURE
     if wanted is None:
         return QUEUE if fired else SUPERSEDE
@@ -98,10 +100,10 @@ def check_world(world: World, decision: Decision) -> None:
     elif decision in {QUEUE, FORCE} or world.moment == "before":
         assert (happened["begun"], happened["done"], happened["undone"]) == (1, 1, 0)
     elif world.effect is Effect.IDEMPOTENT:
-        # What was cancelled in the middle is done again, and what was done is kept.
+        # A cancelled effect runs again, and a finished one is kept.
         assert (happened["begun"], happened["done"]) == ((2, 1) if world.moment == "during" else (1, 1))
     else:
-        # Whatever the superseded run did, or may have done, is taken back once before it is done again.
+        # Everything that the superseded run did, or may have done, is undone once before it runs again.
         assert (happened["begun"], happened["undone"]) == (2, 1)
         assert happened["done"] == (1 if world.moment == "during" else 2)
 
@@ -128,7 +130,7 @@ def check_rows(harness: TurnHarness, world: World, first: Received, second: Rece
 
 
 @pytest.mark.parametrize("effect", list(Effect), ids=str)
-def test_there_is_one_effect_whatever_is_decided_and_when(database: Database, effect: Effect) -> None:
+def test_there_is_one_effect_for_every_decision_at_every_step(database: Database, effect: Effect) -> None:
     for moment in MOMENTS:
         for wanted in WANTED:
             world = World(effect, moment, wanted)
@@ -139,7 +141,7 @@ def test_there_is_one_effect_whatever_is_decided_and_when(database: Database, ef
                 raise
 
 
-def test_nothing_is_done_again_before_what_was_done_is_taken_back(database: Database) -> None:
+def test_nothing_runs_again_before_its_effect_is_undone(database: Database) -> None:
     """An undo that fails is tried again with the next attempt; until then the brain does not begin."""
     world = World(Effect.COMPENSATABLE, "after", SUPERSEDE)
     log: list[str] = []

@@ -1,4 +1,4 @@
-"""Brains that raise, channels that refuse, stores that do not answer: what is tried again, how often, and by whom."""
+"""Brains that raise, channels that refuse, stores that are down: retries and their limits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Failing:
         return "done"
 
 
-def test_a_brain_that_raises_is_tried_again_under_a_new_epoch(database: Database, ledger: Ledger) -> None:
+def test_a_brain_that_raises_runs_again_under_a_new_epoch(database: Database, ledger: Ledger) -> None:
     failing = Failing(RuntimeError("1"), asyncio.CancelledError(), ValueError("a\0\ud800"))
 
     async def story() -> None:
@@ -49,7 +49,7 @@ def test_a_brain_that_raises_is_tried_again_under_a_new_epoch(database: Database
     asyncio.run(story())
 
 
-def test_a_turn_fails_after_its_attempts_and_the_next_one_goes_on(database: Database, ledger: Ledger) -> None:
+def test_a_turn_fails_after_its_attempts_and_the_next_one_runs(database: Database, ledger: Ledger) -> None:
     failing = Failing(*(RuntimeError(str(number)) for number in range(3)))
 
     async def story() -> None:
@@ -75,7 +75,7 @@ def test_a_turn_fails_after_its_attempts_and_the_next_one_goes_on(database: Data
     asyncio.run(story())
 
 
-def test_what_has_no_json_form_is_no_response(database: Database) -> None:
+def test_a_value_without_a_json_form_is_not_a_response(database: Database) -> None:
     async def story() -> None:
         with open_ledger("memory:") as ledger:
             harness = TurnHarness(database, ledger, Brain(lambda _context: object()), max_attempts=1)
@@ -101,7 +101,7 @@ def test_every_json_value_is_a_response(database: Database, answer: object) -> N
     asyncio.run(story())
 
 
-def test_a_store_that_does_not_answer_is_not_the_fault_of_the_turn(database: Database, ledger: Ledger) -> None:
+def test_a_store_outage_does_not_count_as_an_attempt_of_the_turn(database: Database, ledger: Ledger) -> None:
     failing = Failing(*(StoreUnavailable("down") for _ in range(5)))
 
     async def story() -> None:
@@ -117,7 +117,7 @@ def test_a_store_that_does_not_answer_is_not_the_fault_of_the_turn(database: Dat
     asyncio.run(story())
 
 
-def test_a_turn_rests_after_a_failure_and_nobody_tries_it_before(database: Database) -> None:
+def test_a_turn_pauses_after_a_failure_and_no_runner_runs_it_earlier(database: Database) -> None:
     failing = Failing(RuntimeError("1"))
 
     async def story() -> None:
@@ -139,7 +139,7 @@ def test_a_turn_rests_after_a_failure_and_nobody_tries_it_before(database: Datab
     asyncio.run(story())
 
 
-def test_a_turn_that_takes_its_processes_down_with_it_is_given_up(database: Database) -> None:
+def test_a_turn_that_crashes_its_processes_is_given_up(database: Database) -> None:
     async def story() -> None:
         with open_ledger("memory:") as ledger:
             async with opened(TurnHarness(database, ledger, Brain(echo))) as harness:
@@ -187,7 +187,7 @@ def delivered(database: Database, ledger: Ledger, channel: Refusing, sweeps: int
     return asyncio.run(story())
 
 
-def test_what_a_channel_did_not_take_is_sent_later(database: Database, ledger: Ledger) -> None:
+def test_a_response_that_a_channel_did_not_accept_is_sent_later(database: Database, ledger: Ledger) -> None:
     channel = Refusing(NotDone("busy"), NotDone("busy"))
     turn = delivered(database, ledger, channel, 3)
 
@@ -195,7 +195,7 @@ def test_what_a_channel_did_not_take_is_sent_later(database: Database, ledger: L
     assert (channel.tries, len(channel.sent)) == (3, 1)
 
 
-def test_what_may_have_been_sent_is_not_sent_again(database: Database, ledger: Ledger) -> None:
+def test_a_response_that_may_have_been_sent_is_not_sent_again(database: Database, ledger: Ledger) -> None:
     """An operator finds it among the claims in doubt."""
     channel = Refusing(RuntimeError("the line broke"))
     turn = delivered(database, ledger, channel, 3)
@@ -214,7 +214,7 @@ def test_a_channel_that_recognises_its_messages_gets_them_again(database: Databa
     assert (channel.tries, len(channel.sent)) == (2, 1)
 
 
-def test_a_response_that_a_channel_refuses_rests_longer_and_longer(database: Database) -> None:
+def test_a_response_that_a_channel_refuses_is_retried_with_growing_pauses(database: Database) -> None:
     channel = Refusing(*(NotDone("busy") for _ in range(9)))
 
     async def story() -> None:
@@ -239,7 +239,7 @@ def test_a_response_that_a_channel_refuses_rests_longer_and_longer(database: Dat
 # Runs and their runner.
 
 
-def test_a_runner_that_stops_gives_its_turns_to_others_at_once(database: Database, ledger: Ledger) -> None:
+def test_a_stopping_runner_hands_its_turns_over_at_once(database: Database, ledger: Ledger) -> None:
     blocking = BlockingBrain()
 
     async def story() -> None:
@@ -256,7 +256,7 @@ def test_a_runner_that_stops_gives_its_turns_to_others_at_once(database: Databas
     asyncio.run(story())
 
 
-def test_a_runner_may_let_runs_finish_before_it_stops_and_takes_on_no_more(database: Database) -> None:
+def test_a_stopping_runner_may_finish_its_runs_and_starts_no_new_ones(database: Database) -> None:
     blocking = BlockingBrain(decides(Decision.QUEUE))
 
     async def story() -> None:
@@ -277,7 +277,7 @@ def test_a_runner_may_let_runs_finish_before_it_stops_and_takes_on_no_more(datab
     asyncio.run(story())
 
 
-def test_a_run_that_is_superseded_elsewhere_hears_of_it_by_the_sweep(database: Database, ledger: Ledger) -> None:
+def test_a_run_superseded_on_another_hub_learns_of_it_by_the_sweep(database: Database, ledger: Ledger) -> None:
     blocking = BlockingBrain()
 
     async def story() -> None:
@@ -299,7 +299,7 @@ def test_a_run_that_is_superseded_elsewhere_hears_of_it_by_the_sweep(database: D
     asyncio.run(story())
 
 
-def test_brains_that_block_their_threads_keep_no_message_from_being_stored(database: Database) -> None:
+def test_brains_that_block_their_threads_do_not_delay_the_storing_of_messages(database: Database) -> None:
     """A `def` brain runs in a thread, and of these there are not many."""
     release = threading.Event()
 
@@ -322,7 +322,7 @@ def test_brains_that_block_their_threads_keep_no_message_from_being_stored(datab
     asyncio.run(story())
 
 
-def test_a_sweep_comes_to_every_turn_however_many_there_are(database: Database) -> None:
+def test_a_sweep_reaches_every_turn_however_many_there_are(database: Database) -> None:
     async def story() -> None:
         with open_ledger("memory:") as ledger:
             harness = TurnHarness(database, ledger, Brain(echo), adapter=RecordingChannel())

@@ -33,13 +33,13 @@ def run_story(database: Database, ledger: Ledger, story: Callable[[TurnHarness],
 
 
 def count(harness: TurnHarness) -> tuple[int, int]:
-    """How many turns and messages there are."""
+    """Return the number of turns and messages."""
     ((turns,),) = harness.rows("SELECT count(*) FROM turns")
     ((messages,),) = harness.rows("SELECT count(*) FROM turn_messages")
     return turns, messages
 
 
-def test_a_key_in_use_is_answered_with_its_turn_while_it_runs_and_with_the_response_afterwards(
+def test_a_used_key_gives_its_turn_while_it_runs_and_the_response_afterwards(
     database: Database, ledger: Ledger
 ) -> None:
     blocking = BlockingBrain()
@@ -61,9 +61,7 @@ def test_a_key_in_use_is_answered_with_its_turn_while_it_runs_and_with_the_respo
     run_story(database, ledger, story, blocking.brain)
 
 
-def test_another_message_under_a_key_in_use_is_a_mismatch_and_stores_nothing(
-    database: Database, ledger: Ledger
-) -> None:
+def test_another_message_under_a_used_key_is_a_mismatch_and_stores_nothing(database: Database, ledger: Ledger) -> None:
     async def story(harness: TurnHarness) -> None:
         await harness.say("hello", idempotency_key="k")
         other = await harness.say("goodbye", idempotency_key="k")
@@ -76,7 +74,7 @@ def test_another_message_under_a_key_in_use_is_a_mismatch_and_stores_nothing(
     run_story(database, ledger, story)
 
 
-def test_a_key_may_be_taken_over_when_its_time_after_completion_is_over(database: Database, ledger: Ledger) -> None:
+def test_a_key_may_be_reused_after_its_retention(database: Database, ledger: Ledger) -> None:
     blocking = BlockingBrain()
 
     async def story(harness: TurnHarness) -> None:
@@ -103,7 +101,7 @@ def test_a_key_may_be_taken_over_when_its_time_after_completion_is_over(database
     run_story(database, ledger, story, blocking.brain)
 
 
-def test_a_message_id_is_known_for_ever_whatever_comes_with_it(database: Database, ledger: Ledger) -> None:
+def test_a_message_id_is_known_forever_with_any_other_fields(database: Database, ledger: Ledger) -> None:
     async def story(harness: TurnHarness) -> None:
         first = await harness.say("hello", message_id="m", idempotency_key="k")
         await harness.idle()
@@ -136,7 +134,7 @@ def test_the_same_message_id_in_another_session_is_another_message(database: Dat
     run_story(database, ledger, story)
 
 
-def test_a_key_is_known_in_every_session_of_its_tenant_and_in_no_other(database: Database, ledger: Ledger) -> None:
+def test_a_key_is_valid_in_every_session_of_its_tenant_and_in_no_other(database: Database, ledger: Ledger) -> None:
     async def story(harness: TurnHarness) -> None:
         await harness.say("hello", idempotency_key="k", session_key="1")
         assert (await harness.say("hello", idempotency_key="k", session_key="2")).status == "mismatch"
@@ -188,7 +186,9 @@ def test_words_are_the_same_only_from_the_same_customer_in_the_same_session_with
 @pytest.mark.parametrize(
     "intake", [Intake(checks=False), Intake(auto_generate_keys=False)], ids=["no checks", "no keys of our own"]
 )
-def test_who_does_not_want_to_be_checked_is_not(database: Database, ledger: Ledger, intake: Intake) -> None:
+def test_a_message_that_opts_out_of_the_check_is_not_checked(
+    database: Database, ledger: Ledger, intake: Intake
+) -> None:
     async def story(harness: TurnHarness) -> None:
         words = [await harness.say("hello") for _ in range(2)]
         keyed = [await harness.say("one", idempotency_key="k"), await harness.say("two", idempotency_key="k")]
@@ -202,9 +202,7 @@ def test_who_does_not_want_to_be_checked_is_not(database: Database, ledger: Ledg
     run_story(database, ledger, story, intake=intake)
 
 
-def test_the_key_of_a_superseded_turn_answers_with_the_turn_that_replaced_it(
-    database: Database, ledger: Ledger
-) -> None:
+def test_the_key_of_a_superseded_turn_gives_the_turn_that_replaced_it(database: Database, ledger: Ledger) -> None:
     blocking = BlockingBrain()
 
     async def story(harness: TurnHarness) -> None:
@@ -271,7 +269,7 @@ def test_the_key_of_a_failed_turn_is_free_for_another_message(database: Database
     run_story(database, ledger, story, Brain(_fails_first))
 
 
-def test_many_who_send_the_same_at_once_are_stored_once(database: Database, ledger: Ledger) -> None:
+def test_concurrent_duplicates_are_stored_once(database: Database, ledger: Ledger) -> None:
     blocking = BlockingBrain()
 
     async def story(harness: TurnHarness) -> None:
@@ -289,7 +287,7 @@ def test_many_who_send_the_same_at_once_are_stored_once(database: Database, ledg
     run_story(database, ledger, story, blocking.brain)
 
 
-def test_one_key_in_many_sessions_at_once_is_stored_once(database: Database, ledger: Ledger) -> None:
+def test_one_key_sent_concurrently_in_many_sessions_is_stored_once(database: Database, ledger: Ledger) -> None:
     """Sessions do not wait for each other: the index on keys refuses all but one, and these look again."""
     blocking = BlockingBrain()
 

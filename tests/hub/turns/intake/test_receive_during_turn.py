@@ -1,4 +1,4 @@
-"""A message that arrives while a turn of its session is not finished: each decision, at each moment."""
+"""A message that arrives during a turn of its session: each decision, at each step."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run_story(
 
 
 def fire(harness: TurnHarness, run: BlockedRun, *, irreversible: bool) -> bool:
-    """What a tool does before its effect begins."""
+    """Begin an effect as a tool does."""
     with harness.database.write() as tx:
         return transitions.fire(tx, run.turn.id, run.turn.epoch, irreversible=irreversible, now="now")
 
@@ -54,7 +54,7 @@ async def complete(blocking: BlockingBrain, response: str) -> None:
     (await blocking.began()).answer.set_result(response)
 
 
-def test_superseding_begins_a_new_turn_of_the_same_group_with_all_messages(database: Database, ledger: Ledger) -> None:
+def test_superseding_starts_a_new_turn_of_the_same_group_with_all_messages(database: Database, ledger: Ledger) -> None:
     blocking = BlockingBrain()
 
     async def story(harness: TurnHarness) -> None:
@@ -83,7 +83,7 @@ def test_superseding_begins_a_new_turn_of_the_same_group_with_all_messages(datab
     run_story(database, ledger, blocking, story)
 
 
-def test_absorbing_begins_the_same_turn_anew_with_all_messages(database: Database, ledger: Ledger) -> None:
+def test_absorbing_restarts_the_same_turn_with_all_messages(database: Database, ledger: Ledger) -> None:
     blocking = BlockingBrain(decides(ABSORB))
 
     async def story(harness: TurnHarness) -> None:
@@ -130,7 +130,7 @@ def test_queued_messages_wait_in_turns_of_their_own_and_are_answered_in_order(
     run_story(database, ledger, blocking, story)
 
 
-def test_a_turn_that_is_forced_to_complete_is_superseded_no_more_and_the_message_waits(
+def test_a_turn_forced_to_complete_is_not_superseded_any_more_and_the_message_waits(
     database: Database, ledger: Ledger
 ) -> None:
     wanted = iter([FORCE, SUPERSEDE, ABSORB])
@@ -183,7 +183,7 @@ def test_after_the_commit_point_the_message_is_queued_and_the_reason_is_recorded
     run_story(database, ledger, blocking, story)
 
 
-def test_a_side_effect_makes_the_default_wait_and_a_brain_may_still_supersede(
+def test_after_a_side_effect_the_default_is_to_queue_and_a_brain_may_still_supersede(
     database: Database, ledger: Ledger
 ) -> None:
     wanted: list[Decision | None] = [None]
@@ -208,7 +208,7 @@ def test_a_side_effect_makes_the_default_wait_and_a_brain_may_still_supersede(
 
 
 @pytest.mark.parametrize("decision", [SUPERSEDE, ABSORB], ids=str)
-def test_a_superseded_run_can_neither_fire_nor_say_nor_respond(
+def test_a_superseded_run_can_neither_start_effects_nor_stream_nor_respond(
     database: Database, ledger: Ledger, decision: Decision
 ) -> None:
     """Even if it does not hear that it is cancelled."""
@@ -257,7 +257,7 @@ def test_a_superseded_run_can_neither_fire_nor_say_nor_respond(
     assert happened == []
 
 
-def test_a_run_that_does_not_know_that_it_is_superseded_finds_out_when_it_responds(
+def test_a_run_that_does_not_know_that_it_is_superseded_learns_it_when_it_responds(
     database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Another process has superseded it, and no sweep came between."""
@@ -280,7 +280,7 @@ def test_a_run_that_does_not_know_that_it_is_superseded_finds_out_when_it_respon
     assert caplog.text == ""
 
 
-def test_messages_that_come_within_the_window_of_their_channel_are_one_turn(database: Database, ledger: Ledger) -> None:
+def test_messages_within_the_window_of_their_channel_are_one_turn(database: Database, ledger: Ledger) -> None:
     blocking = BlockingBrain()
 
     async def story(harness: TurnHarness) -> None:
@@ -304,7 +304,7 @@ def test_messages_that_come_within_the_window_of_their_channel_are_one_turn(data
     run_story(database, ledger, blocking, story)
 
 
-def test_a_runner_waits_for_the_end_of_the_window_by_itself(database: Database, ledger: Ledger) -> None:
+def test_a_runner_waits_for_the_end_of_the_window(database: Database, ledger: Ledger) -> None:
     """The one test in which time passes: a fifth of a second."""
     blocking = BlockingBrain()
 
@@ -323,7 +323,7 @@ def test_a_runner_waits_for_the_end_of_the_window_by_itself(database: Database, 
     asyncio.run(whole())
 
 
-def test_what_arrives_behind_a_waiting_message_does_not_overtake_it(database: Database, ledger: Ledger) -> None:
+def test_a_later_message_does_not_overtake_a_waiting_one(database: Database, ledger: Ledger) -> None:
     """Superseding the running turn would carry its messages behind those that wait."""
     wanted = iter([QUEUE, SUPERSEDE, ABSORB])
     blocking = BlockingBrain(lambda *_: next(wanted))
@@ -344,7 +344,7 @@ def test_what_arrives_behind_a_waiting_message_does_not_overtake_it(database: Da
     run_story(database, ledger, blocking, story)
 
 
-def test_a_brain_that_cannot_decide_loses_no_message(
+def test_a_brain_whose_decision_raises_loses_no_message(
     database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> Decision:
@@ -366,7 +366,7 @@ def test_a_brain_that_cannot_decide_loses_no_message(
     assert "brain_decide_failed" in caplog.text
 
 
-def test_a_brain_is_asked_again_when_the_turn_has_changed_meanwhile(database: Database, ledger: Ledger) -> None:
+def test_a_brain_is_asked_again_if_the_turn_has_changed(database: Database, ledger: Ledger) -> None:
     asked: list[str] = []
     blocking = BlockingBrain()
 

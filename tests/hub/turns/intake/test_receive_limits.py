@@ -1,4 +1,4 @@
-"""What a message, a turn and the queue of a session may hold. Whatever is refused leaves nothing behind."""
+"""Limits of a message, a turn and the queue of a session. A refused message leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def running(harness: TurnHarness, blocking: BlockingBrain, content: str = 
     return first
 
 
-def test_a_message_counts_with_its_text_and_its_metadata(database: Database, ledger: Ledger) -> None:
+def test_the_size_of_a_message_includes_its_metadata(database: Database, ledger: Ledger) -> None:
     async def story(harness: TurnHarness) -> None:
         await harness.say("é" * 8)  # 16 bytes
         await harness.say("x" * 9, metadata={"a": 1})  # {"a":1} is 7 bytes
@@ -66,7 +66,7 @@ def test_a_message_counts_with_its_text_and_its_metadata(database: Database, led
     run_story(database, ledger, Brain(echo), story, max_message_bytes=16)
 
 
-def test_a_message_may_be_as_large_as_the_default_says(database: Database, ledger: Ledger) -> None:
+def test_a_message_of_the_default_maximum_size_is_accepted(database: Database, ledger: Ledger) -> None:
     async def story(harness: TurnHarness) -> None:
         assert (await harness.say("x" * 256 * 1024)).status == "new"
         with pytest.raises(TooLarge):
@@ -76,7 +76,7 @@ def test_a_message_may_be_as_large_as_the_default_says(database: Database, ledge
 
 
 @pytest.mark.parametrize("limits", [{"max_messages": 3}, {"max_bytes": 3}], ids=["messages", "bytes"])
-def test_a_turn_that_gathers_is_closed_when_it_is_full(
+def test_an_accumulating_turn_closes_when_it_is_full(
     database: Database, ledger: Ledger, limits: dict[str, int]
 ) -> None:
     blocking = BlockingBrain()
@@ -122,7 +122,7 @@ def test_a_full_turn_is_woken_at_once_and_not_by_its_timer(database: Database) -
 
 
 @pytest.mark.parametrize("wanted", [None, *Decision])
-def test_a_running_turn_that_is_full_takes_no_more_whatever_was_decided(
+def test_a_full_running_turn_takes_no_more_messages_whatever_was_decided(
     database: Database, ledger: Ledger, wanted: Decision | None
 ) -> None:
     blocking = BlockingBrain(decides(wanted))
@@ -140,7 +140,7 @@ def test_a_running_turn_that_is_full_takes_no_more_whatever_was_decided(
 
 
 @pytest.mark.parametrize("wanted", [Decision.SUPERSEDE, Decision.ABSORB])
-def test_what_is_carried_on_counts_towards_the_limit(database: Database, ledger: Ledger, wanted: Decision) -> None:
+def test_carried_over_messages_count_towards_the_limit(database: Database, ledger: Ledger, wanted: Decision) -> None:
     blocking = BlockingBrain(decides(wanted))
 
     async def story(harness: TurnHarness) -> None:
@@ -157,7 +157,7 @@ def test_what_is_carried_on_counts_towards_the_limit(database: Database, ledger:
     run_story(database, ledger, blocking.brain, story, max_bytes=12)
 
 
-def test_a_turn_takes_its_first_message_also_if_that_alone_fills_it(database: Database, ledger: Ledger) -> None:
+def test_a_turn_takes_its_first_message_even_if_that_alone_fills_it(database: Database, ledger: Ledger) -> None:
     async def story(harness: TurnHarness) -> None:
         first = await harness.say("abcdef", session_key=SESSION, channel="web")
         second = await harness.say("g", session_key=SESSION, channel="web")
@@ -168,7 +168,7 @@ def test_a_turn_takes_its_first_message_also_if_that_alone_fills_it(database: Da
 
 
 @pytest.mark.parametrize("wanted", [Decision.QUEUE, Decision.FORCE_COMPLETE])
-def test_a_session_queues_so_many_and_the_next_one_may_come_again(
+def test_a_session_queues_a_limited_number_and_the_next_one_is_told_to_retry(
     database: Database, ledger: Ledger, wanted: Decision
 ) -> None:
     blocking = BlockingBrain(decides(wanted))
@@ -199,7 +199,7 @@ def test_a_session_queues_so_many_and_the_next_one_may_come_again(
     run_story(database, ledger, blocking.brain, story, max_queued=2)
 
 
-def test_a_full_turn_does_not_help_around_the_queue(database: Database, ledger: Ledger) -> None:
+def test_a_full_turn_does_not_bypass_the_queue_limit(database: Database, ledger: Ledger) -> None:
     blocking = BlockingBrain()
 
     async def story(harness: TurnHarness) -> None:
@@ -214,7 +214,7 @@ def test_a_full_turn_does_not_help_around_the_queue(database: Database, ledger: 
     run_story(database, ledger, blocking.brain, story, max_bytes=3, max_queued=0)
 
 
-def test_a_failed_turn_that_is_tried_again_waits_in_the_same_queue(
+def test_a_retried_turn_waits_in_the_same_queue(
     database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     blocking = BlockingBrain(decides(Decision.QUEUE))
@@ -242,9 +242,7 @@ def test_a_failed_turn_that_is_tried_again_waits_in_the_same_queue(
     assert "not today" in caplog.text
 
 
-def test_processes_that_receive_at_the_same_time_keep_to_the_limits_together(
-    database_url: str, database: Database, ledger: Ledger
-) -> None:
+def test_concurrent_processes_share_the_limits(database_url: str, database: Database, ledger: Ledger) -> None:
     """Two processes on one database; neither knows what the other one receives."""
     blocking = BlockingBrain(decides(Decision.QUEUE))
     intake = Intake(max_messages=3, max_queued=2)

@@ -48,7 +48,7 @@ def run_story(
     asyncio.run(whole())
 
 
-def test_the_same_words_with_other_metadata_are_no_duplicate(database: Database, ledger: Ledger) -> None:
+def test_the_same_words_with_other_metadata_are_not_a_duplicate(database: Database, ledger: Ledger) -> None:
     async def story(harness: TurnHarness) -> None:
         first = await harness.say("plan it", metadata=DE)
         await harness.idle()
@@ -71,7 +71,7 @@ def test_the_same_words_with_other_metadata_are_no_duplicate(database: Database,
     ],
     ids=["default", "named", "none"],
 )
-def test_metadata_that_does_not_count_makes_no_other_message(
+def test_metadata_that_does_not_count_does_not_make_another_message(
     database: Database, ledger: Ledger, names: list[str] | None, one: dict[str, Any], other: dict[str, Any]
 ) -> None:
     async def story(harness: TurnHarness) -> None:
@@ -84,9 +84,7 @@ def test_metadata_that_does_not_count_makes_no_other_message(
     run_story(database, ledger, planner(names), story)
 
 
-def test_an_artifact_of_another_locale_is_not_used_again_and_explain_says_why(
-    database: Database, ledger: Ledger
-) -> None:
+def test_an_artifact_of_another_locale_is_not_reused_and_explain_says_why(database: Database, ledger: Ledger) -> None:
     async def story(harness: TurnHarness) -> None:
         answers = []
         for number, metadata in enumerate((DE, EN, DE_TURNED, {"locale": "de"})):
@@ -105,7 +103,7 @@ def test_an_artifact_of_another_locale_is_not_used_again_and_explain_says_why(
     run_story(database, ledger, planner(), story)
 
 
-def test_only_metadata_that_the_brain_names_computes_an_artifact_again(database: Database, ledger: Ledger) -> None:
+def test_only_metadata_named_by_the_brain_computes_an_artifact_again(database: Database, ledger: Ledger) -> None:
     async def story(harness: TurnHarness) -> None:
         await harness.say("plan it", metadata=DE, message_id="1")
         await harness.idle()
@@ -117,7 +115,7 @@ def test_only_metadata_that_the_brain_names_computes_an_artifact_again(database:
     run_story(database, ledger, planner(["locale"]), story)
 
 
-def test_numbers_that_canonical_json_has_no_form_for_count_all_the_same(database: Database, ledger: Ledger) -> None:
+def test_numbers_without_a_canonical_form_still_count(database: Database, ledger: Ledger) -> None:
     async def story(harness: TurnHarness) -> None:
         first = await harness.say("plan it", metadata={"id": LARGE})
         await harness.idle()
@@ -131,7 +129,7 @@ def test_numbers_that_canonical_json_has_no_form_for_count_all_the_same(database
     run_story(database, ledger, planner(), story)
 
 
-def test_the_names_of_metadata_are_several() -> None:
+def test_meaningful_metadata_must_be_a_list() -> None:
     with pytest.raises(
         InvalidOption, match="meaningful_metadata must be a list of metadata keys, got the string 'locale'"
     ):

@@ -1,4 +1,4 @@
-"""Work that is done in threads is over before anybody who was waiting for it goes."""
+"""Work in a thread has ended before its cancelled caller returns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from onceward.hub.turns.model.db_threads import in_thread
 
 
-def test_who_is_cancelled_goes_when_the_thread_has_ended() -> None:
+def test_a_cancelled_call_returns_when_its_thread_has_ended() -> None:
     began, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:

@@ -12,7 +12,7 @@ from onceward.errors import Superseded
 from onceward.hub.turns.model.db_threads import in_thread
 
 
-def test_a_call_that_is_cancelled_twice_ends_with_its_thread_and_leaves_no_exception_behind() -> None:
+def test_a_call_cancelled_twice_ends_with_its_thread_and_leaves_no_exception() -> None:
     """Else its caller goes on while the thread still uses the database, and what it raises is told to the log."""
     may_end, reported = threading.Event(), []
 
@@ -42,7 +42,7 @@ def test_a_call_that_is_cancelled_twice_ends_with_its_thread_and_leaves_no_excep
 
 
 async def _a_few_rounds() -> None:
-    """Everybody else has his turn."""
+    """Let every other task run."""
     loop = asyncio.get_running_loop()
     for _ in range(5):
         passed: asyncio.Future[Any] = loop.create_future()

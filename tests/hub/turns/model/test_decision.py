@@ -19,7 +19,7 @@ TABLE = {
 
 
 @pytest.mark.parametrize("wanted", list(TABLE), ids=str)
-def test_the_decision_is_that_of_the_table(wanted: Decision | None) -> None:
+def test_the_decision_follows_the_table(wanted: Decision | None) -> None:
     fresh, effects, committed, queued = TABLE[wanted]
 
     assert settled_decision(wanted, commit_point=False, effects_started=0)[0] is fresh
@@ -30,7 +30,7 @@ def test_the_decision_is_that_of_the_table(wanted: Decision | None) -> None:
 
 
 @pytest.mark.parametrize("wanted", [None, SUPERSEDE, ABSORB], ids=str)
-def test_who_does_not_get_what_it_wanted_is_told_why(wanted: Decision | None) -> None:
+def test_an_overruled_decision_has_a_reason(wanted: Decision | None) -> None:
     assert settled_decision(wanted, commit_point=False, effects_started=0)[1] is None
     _, reason = settled_decision(wanted, commit_point=True, effects_started=1)
 

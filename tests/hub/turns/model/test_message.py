@@ -1,4 +1,4 @@
-"""What a message may be, what is filled in, and how long its channel waits."""
+"""Valid messages, their defaults, and the window of their channel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onceward.hub.turns.model.message import MESSAGE_BYTES_MAX, window_seconds
 from onceward.turns import UserMessage
 
 
-def test_what_is_left_out_follows_from_the_principal() -> None:
+def test_omitted_fields_follow_from_the_principal() -> None:
     message = UserMessage(content="hello", principal="ada").ready()
 
     assert (message.tenant_id, message.customer_id, message.agent_id, message.channel) == (
@@ -25,7 +25,7 @@ def test_what_is_left_out_follows_from_the_principal() -> None:
     assert message.fingerprint
 
 
-def test_a_session_key_of_ones_own_stays_as_it_is() -> None:
+def test_a_custom_session_key_is_unchanged() -> None:
     assert UserMessage(content="hello", session_key="s:1").ready().session_key == "s:1"
 
 
@@ -59,21 +59,21 @@ def test_two_customers_never_share_a_session_by_their_names() -> None:
     ],
     ids=lambda value: repr(value)[:20].encode("ascii", "replace").decode(),
 )
-def test_what_cannot_be_kept_is_refused_by_its_name(field: str, value: object) -> None:
+def test_an_unstorable_field_is_refused_by_its_name(field: str, value: object) -> None:
     fields: dict[str, Any] = {"content": "hello", "tenant_id": "t", field: value}
 
     with pytest.raises(InvalidInput):
         UserMessage(**fields).ready()
 
 
-def test_what_is_too_long_is_too_large() -> None:
+def test_a_field_that_is_too_long_is_too_large() -> None:
     with pytest.raises(TooLarge):
         UserMessage(content="x" * (MESSAGE_BYTES_MAX + 1)).ready()
     with pytest.raises(TooLarge):
         UserMessage(content="x", metadata={"a": "x" * MESSAGE_BYTES_MAX}).ready()
 
 
-def test_the_fingerprint_is_of_everything_but_the_key() -> None:
+def test_the_fingerprint_covers_everything_but_the_key_and_the_principal() -> None:
     def digest(**fields: Any) -> str | None:
         return UserMessage(**{"content": "hello", **fields}).ready().fingerprint
 
@@ -93,11 +93,11 @@ def test_the_fingerprint_is_of_everything_but_the_key() -> None:
         ("email", 0.0), ("voice", 0.0), ("api", 0.0), ("something else", 0.0),
     ],
 )  # fmt: skip
-def test_each_channel_waits_as_long_as_it_should(channel: str, seconds: float) -> None:
+def test_each_channel_has_its_own_window(channel: str, seconds: float) -> None:
     assert window_seconds(channel) == seconds
 
 
-def test_a_wait_is_neither_too_short_to_gather_nor_so_long_that_it_is_felt() -> None:
+def test_a_window_is_clamped_to_its_limits() -> None:
     assert window_seconds("web", {"web": 50}) == 0.2
     assert window_seconds("web", {"web": 60_000}) == 3.0
     assert window_seconds("web", {"web": 0}) == 0.0

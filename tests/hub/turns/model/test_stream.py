@@ -1,4 +1,4 @@
-"""What a brain says on the way, and what its tools do, is recorded before anybody sees it, and only for its own run."""
+"""Deltas of a brain, and the calls of its tools, are recorded before they are visible, and only for their own run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def texts(found: StreamPage) -> list[Json]:
     return [json.loads(chunk.data)["text"] for chunk in found.chunks]
 
 
-def test_what_a_brain_says_is_stored_before_it_goes_on_and_told_to_whoever_listens(database: Database) -> None:
+def test_a_delta_is_stored_before_the_brain_continues_and_notified(database: Database) -> None:
     seen: list[tuple[list[Json], State]] = []
     notified: list[str] = []
 
@@ -64,8 +64,8 @@ def test_what_a_brain_says_is_stored_before_it_goes_on_and_told_to_whoever_liste
     asyncio.run(story())
 
 
-def test_a_run_that_begins_anew_begins_a_new_stream(database: Database) -> None:
-    """Whoever has read half of the first one is shown the second one from its beginning."""
+def test_a_restarted_run_starts_a_new_stream(database: Database) -> None:
+    """A follower that has read half of the first stream gets the second one from its beginning."""
 
     async def say_parts(run: BlockedRun) -> Json:
         await run.context.say(f"to {' and '.join(run.message_texts)}")
@@ -96,10 +96,10 @@ def test_a_run_that_begins_anew_begins_a_new_stream(database: Database) -> None:
     asyncio.run(story())
 
 
-def test_a_brain_that_says_many_things_at_once_loses_none(database: Database) -> None:
+def test_a_brain_that_sends_many_deltas_concurrently_loses_none(database: Database) -> None:
     async def say_parts(context: Context) -> str:
         await asyncio.gather(*(context.say(str(number)) for number in range(20)))
-        # What is given up in the middle does not disturb what follows.
+        # A cancelled call does not disturb later ones.
         late = asyncio.create_task(context.say("late"))
         await asyncio.sleep(0)
         late.cancel()
@@ -153,7 +153,7 @@ def test_a_tool_call_is_shown_with_its_result_and_a_repeated_one_as_replayed(dat
     asyncio.run(story())
 
 
-def test_what_a_run_could_not_finish_recording_is_recorded_by_the_run_that_replays_it(database: Database) -> None:
+def test_a_call_that_a_run_could_not_finish_recording_is_recorded_by_its_replay(database: Database) -> None:
     calls: list[str] = []
 
     @tool(effect="irreversible", key_fields=["order"])
@@ -164,7 +164,7 @@ def test_what_a_run_could_not_finish_recording_is_recorded_by_the_run_that_repla
     async def refund_brain(context: Context) -> Json:
         envelope = await context.call("refund", order="7")
         if context.attempt == 1:
-            # What a process leaves that dies between its effect and the record of it.
+            # Leftovers of a process that dies between its effect and its record.
             with database.write() as tx:
                 tx.execute(text("UPDATE turn_tools SET status = 'started', receipt = NULL"))
             raise RuntimeError("gone")
@@ -186,7 +186,7 @@ def test_what_a_run_could_not_finish_recording_is_recorded_by_the_run_that_repla
     asyncio.run(story())
 
 
-def test_a_call_that_is_found_in_doubt_is_recorded_so(database: Database) -> None:
+def test_a_call_found_in_doubt_is_recorded_as_such(database: Database) -> None:
     calls: list[str] = []
 
     @tool(effect="irreversible", key_fields=["order"])
@@ -197,7 +197,7 @@ def test_a_call_that_is_found_in_doubt_is_recorded_so(database: Database) -> Non
     async def refund_brain(context: Context) -> Json:
         envelope = await context.call("refund", order="7")
         if context.attempt == 1:
-            # What a process leaves that dies inside of its effect.
+            # Leftovers of a process that dies inside its effect.
             with database.write() as tx:
                 tx.execute(text("UPDATE turn_tools SET status = 'started'"))
             raise RuntimeError("gone")
@@ -219,7 +219,7 @@ def test_a_call_that_is_found_in_doubt_is_recorded_so(database: Database) -> Non
     asyncio.run(story())
 
 
-def test_a_context_has_what_the_turn_is_about(database: Database) -> None:
+def test_a_context_has_the_messages_and_the_turn(database: Database) -> None:
     seen: list[Context] = []
 
     async def compute(context: Context) -> object:

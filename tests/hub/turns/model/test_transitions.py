@@ -51,7 +51,7 @@ def in_state(tx: Transaction, turn: Turn, state: State) -> Turn:
 ENDED = (State.COMPLETE, State.SUPERSEDED, State.FAILED)
 
 
-def test_a_turn_starts_when_it_is_due_and_the_oldest_and_waiting(database: Database) -> None:
+def test_a_turn_starts_if_it_is_due_waiting_and_the_oldest(database: Database) -> None:
     with database.write() as tx:
         first, second = make(tx), make(tx)
         elsewhere = make(tx, session="other", until=LATER)
@@ -68,7 +68,7 @@ def test_a_turn_starts_when_it_is_due_and_the_oldest_and_waiting(database: Datab
         assert transitions.start(tx, second.id, NOW) is not None
 
 
-def test_a_session_has_one_running_turn_whoever_thinks_otherwise(database: Database) -> None:
+def test_a_session_has_one_running_turn_under_any_race(database: Database) -> None:
     with database.write() as tx:
         running(tx)
         running(tx, session="other")
@@ -78,7 +78,7 @@ def test_a_session_has_one_running_turn_whoever_thinks_otherwise(database: Datab
             in_state(tx, waiting, state)
 
 
-def test_only_a_running_turn_of_the_seen_epoch_is_taken_over(database: Database) -> None:
+def test_only_a_running_turn_of_the_expected_epoch_is_taken_over(database: Database) -> None:
     with database.write() as tx:
         turn = running(tx)
         taken = transitions.restart(tx, turn, NOW)
@@ -89,7 +89,7 @@ def test_only_a_running_turn_of_the_seen_epoch_is_taken_over(database: Database)
             assert transitions.restart(tx, in_state(tx, taken, state), NOW) is None
 
 
-def test_effects_begin_only_for_the_epoch_that_runs(database: Database) -> None:
+def test_effects_start_only_for_the_running_epoch(database: Database) -> None:
     with database.write() as tx:
         turn = running(tx)
         assert transitions.fire(tx, turn.id, turn.epoch, irreversible=False, now=NOW)
@@ -105,7 +105,7 @@ def test_effects_begin_only_for_the_epoch_that_runs(database: Database) -> None:
 
 
 @pytest.mark.parametrize("decision", ["supersede", "absorb", "force"])
-def test_nothing_is_interrupted_after_its_commit_point_its_end_or_another_epoch(
+def test_a_turn_is_not_interrupted_after_its_commit_point_its_end_or_another_epoch(
     database: Database, decision: str
 ) -> None:
     def move(tx: Transaction, turn: Turn) -> bool:
@@ -138,7 +138,7 @@ def test_nothing_is_interrupted_after_its_commit_point_its_end_or_another_epoch(
         assert after == replace(turn, **changed)  # type: ignore[arg-type]  # by the names of the fields
 
 
-def test_a_turn_that_waits_is_forced_to_begin_and_to_finish(database: Database) -> None:
+def test_a_waiting_turn_is_forced_to_start_and_to_finish(database: Database) -> None:
     with database.write() as tx:
         turn = make(tx, until=LATER)
         assert transitions.force(tx, turn, NOW)
@@ -150,7 +150,7 @@ def test_a_turn_that_waits_is_forced_to_begin_and_to_finish(database: Database) 
 
 
 @pytest.mark.parametrize("end", ["respond", "fail"])
-def test_a_turn_is_ended_once_and_by_the_epoch_that_runs(database: Database, end: str) -> None:
+def test_a_turn_is_ended_once_and_by_the_running_epoch(database: Database, end: str) -> None:
     def move(tx: Transaction, turn: Turn) -> Turn | None:
         if end == "respond":
             return transitions.respond(tx, turn, '"x"', NOW, delivered=False)
@@ -168,7 +168,7 @@ def test_a_turn_is_ended_once_and_by_the_epoch_that_runs(database: Database, end
         assert move(tx, again) is None
 
 
-def test_a_failure_that_is_not_the_last_leaves_the_turn_running_until_it_is_due_again(database: Database) -> None:
+def test_a_failure_before_the_last_attempt_leaves_the_turn_running_until_it_is_due_again(database: Database) -> None:
     with database.write() as tx:
         turn = running(tx)
         after = transitions.fail(tx, turn, "x", most=2, until=LATER, now=NOW)
@@ -178,7 +178,7 @@ def test_a_failure_that_is_not_the_last_leaves_the_turn_running_until_it_is_due_
         assert (last.state, last.failure) == (State.FAILED, "y")
 
 
-def test_a_failed_turn_is_tried_again_by_one_turn(database: Database) -> None:
+def test_a_failed_turn_is_retried_by_one_turn(database: Database) -> None:
     with database.write() as tx:
         turn = running(tx)
         assert not transitions.replace(tx, turn, "turn_new")
@@ -194,7 +194,7 @@ _WAITING = text("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' A
 
 
 @contextmanager
-def meanwhile(database: Database, move: Callable[[Transaction], object]) -> Iterator[list[object]]:
+def running_concurrently(database: Database, move: Callable[[Transaction], object]) -> Iterator[list[object]]:
     """Runs it in a thread until it waits for a lock; after the block, to its end. The list holds what came of it."""
     came: list[object] = []
 
@@ -232,19 +232,21 @@ MEETINGS = [
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_of_two_that_meet_the_first_one_wins(database: Database) -> None:
+def test_of_two_concurrent_transitions_the_first_one_wins(database: Database) -> None:
     for number, (first, second) in enumerate(MEETINGS):
         with database.write() as tx:
             turn = running(tx, session=f"{number}")
         with ExitStack() as stack, database.write() as tx:
             assert MOVES[first](tx, turn), (first, second)
-            came = stack.enter_context(meanwhile(database, lambda tx, turn=turn, move=MOVES[second]: move(tx, turn)))  # type: ignore[misc]  # bound here
+            came = stack.enter_context(
+                running_concurrently(database, lambda tx, turn=turn, move=MOVES[second]: move(tx, turn))  # type: ignore[misc]
+            )
 
         assert came == [False], (first, second)
 
 
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_a_message_that_meets_the_response_of_the_running_turn_does_not_queue_behind_it(database: Database) -> None:
+def test_a_message_concurrent_with_the_response_of_a_turn_does_not_queue_behind_it(database: Database) -> None:
     """It would wait for a turn that, when it ended, did not know of it yet."""
     with database.write() as tx:
         turn = running(tx)
@@ -253,7 +255,7 @@ def test_a_message_that_meets_the_response_of_the_running_turn_does_not_queue_be
         assert transitions.respond(tx, turn, '"x"', NOW, delivered=True)
         assert transitions.next_turn(tx, turn) is None
         came = stack.enter_context(
-            meanwhile(database, lambda tx: receive(tx, message, Intake(), now_utc(), NO_OPINION))
+            running_concurrently(database, lambda tx: receive(tx, message, Intake(), now_utc(), NO_OPINION))
         )
 
     (received,) = came

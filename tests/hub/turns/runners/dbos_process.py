@@ -50,7 +50,7 @@ class DbosHarness:
         return found
 
     def workflows(self, turn_id: str) -> list[tuple[str, str, str]]:
-        """What DBOS knows of the turn: the attempts, how they stand, and who made them."""
+        """Return the workflows of the turn in DBOS: attempt, status and executor."""
         with psycopg.connect(self._url) as connection:
             found = connection.execute(_WORKFLOWS, [f"{turn_id}:%"]).fetchall()
         return [(name.removeprefix(turn_id), status, executor) for name, status, executor in found]
@@ -68,7 +68,7 @@ async def running_harness(url: str, brain: Brain, **options: Any) -> AsyncIterat
 
 
 def main(url: str, channel: str, session: str) -> None:
-    """Receive a message, begin to answer it, say so on standard output, and go on for ever."""
+    """Receive a message, begin to answer it, print a line, and hang."""
 
     async def hang(context: Context) -> str:
         os.write(1, context.turn.id.encode() + b"\n")

@@ -1,4 +1,4 @@
-"""Turns as DBOS workflows, on a real PostgreSQL: answered once, whoever is killed and whatever DBOS is told to do."""
+"""Turns as DBOS workflows, on a real PostgreSQL: answered once, whatever is killed and whatever DBOS resumes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_superseded_run_is_cancelled_within_its_workflow(url: str) -> None:
     asyncio.run(story())
 
 
-def test_a_turn_whose_runner_stopped_goes_on_with_the_next_and_what_dbos_resumes_runs_nothing(url: str) -> None:
+def test_a_turn_of_a_stopped_runner_continues_with_the_next_and_a_resumed_workflow_runs_nothing(url: str) -> None:
     async def story() -> None:
         blocking = BlockingBrain()
         async with running_harness(url, blocking.brain) as harness:
@@ -116,9 +116,7 @@ def test_a_turn_whose_runner_stopped_goes_on_with_the_next_and_what_dbos_resumes
     asyncio.run(story())
 
 
-def test_a_second_process_takes_over_from_one_that_was_killed_and_not_before(
-    url: str, fork_server: ForkServer, tmp_path: Path
-) -> None:
+def test_a_second_process_takes_over_only_from_a_killed_one(url: str, fork_server: ForkServer, tmp_path: Path) -> None:
     channel = FileChannel(tmp_path / "post")
     reads, writes = os.pipe()
     nothing = os.open(os.devnull, os.O_RDONLY)

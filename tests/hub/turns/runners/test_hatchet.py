@@ -92,7 +92,9 @@ class HatchetHarness:
         return found
 
     async def all_steps(self, turn_id: str) -> dict[str, Any]:
-        """As Hatchet would: each step is given what those before it gave. Gives what the last one gives."""
+        """Run the steps as Hatchet would: each one gets the results of those before it. Return the result of the last
+        one.
+        """
         given: dict[str, Any] = {}
         for task in (self.steps.acquire, self.steps.accumulate, self.steps.run_agent, self.steps.commit_and_respond):
             given[task.name] = await step(task, turn_id, given)
@@ -107,7 +109,7 @@ async def step(task: Any, turn_id: str, given: dict[str, Any] | None = None) -> 
     return output
 
 
-def test_the_steps_answer_a_turn_and_answer_the_same_when_they_are_run_again(
+def test_the_steps_answer_a_turn_and_give_the_same_answer_when_repeated(
     hatchet: Hatchet, database: Database, ledger: Ledger
 ) -> None:
     async def answer(run: BlockedRun) -> Json:
@@ -133,7 +135,7 @@ def test_the_steps_answer_a_turn_and_answer_the_same_when_they_are_run_again(
     asyncio.run(story())
 
 
-def test_messages_that_join_while_a_turn_accumulates_are_waited_for(
+def test_messages_that_join_an_accumulating_turn_are_waited_for(
     hatchet: Hatchet, database: Database, ledger: Ledger
 ) -> None:
     async def story() -> None:
@@ -163,9 +165,7 @@ def test_messages_that_join_while_a_turn_accumulates_are_waited_for(
     asyncio.run(story())
 
 
-def test_a_step_whose_worker_is_gone_is_run_again_by_another(
-    hatchet: Hatchet, database: Database, ledger: Ledger
-) -> None:
+def test_a_step_of_a_dead_worker_is_run_again_by_another(hatchet: Hatchet, database: Database, ledger: Ledger) -> None:
     async def story() -> None:
         blocking = BlockingBrain()
         harness = HatchetHarness(hatchet, database, ledger, blocking.brain)
@@ -222,7 +222,7 @@ def test_two_workers_with_the_same_step_run_the_brain_once(
     asyncio.run(story())
 
 
-def test_a_brain_that_fails_is_tried_again_within_the_step_as_often_as_it_may_be(
+def test_a_failing_brain_is_retried_within_the_step_up_to_its_attempts(
     hatchet: Hatchet, database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(_run: BlockedRun) -> Json:
@@ -239,7 +239,7 @@ def test_a_brain_that_fails_is_tried_again_within_the_step_as_often_as_it_may_be
     assert "not today" in caplog.text
 
 
-def test_a_turn_that_waits_for_an_older_one_is_left_to_the_run_of_that_one(
+def test_a_turn_that_waits_for_an_older_one_is_left_to_the_run_of_that_turn(
     hatchet: Hatchet, database: Database, ledger: Ledger
 ) -> None:
     async def story() -> None:
@@ -258,10 +258,10 @@ def test_a_turn_that_waits_for_an_older_one_is_left_to_the_run_of_that_one(
 
 
 @pytest.mark.parametrize("ending", ["complete", "failed"])
-def test_a_repeated_run_of_the_agent_gives_the_same_ending_and_the_same_next_turn(
+def test_a_repeated_agent_run_gives_the_same_ending_and_the_same_next_turn(
     hatchet: Hatchet, database: Database, ledger: Ledger, ending: str
 ) -> None:
-    """Its worker died after the turn was finished and before Hatchet heard of it. Nobody else starts the next turn."""
+    """Its worker died after the turn was finished and before Hatchet knew. No other worker starts the next turn."""
 
     async def story() -> None:
         blocking = BlockingBrain(decides(Decision.QUEUE))
@@ -288,7 +288,7 @@ def test_a_repeated_run_of_the_agent_gives_the_same_ending_and_the_same_next_tur
     asyncio.run(story())
 
 
-def test_a_repeated_run_of_the_agent_that_has_still_to_deliver_gives_the_next_turn(
+def test_a_repeated_agent_run_with_a_pending_delivery_gives_the_next_turn(
     hatchet: Hatchet, database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     closed_channel = ClosedChannel()
@@ -329,7 +329,7 @@ def test_a_repeated_run_of_a_superseded_turn_says_so(hatchet: Hatchet, database:
     asyncio.run(story())
 
 
-def test_what_the_channel_does_not_take_is_tried_again_by_hatchet(
+def test_a_response_that_the_channel_does_not_accept_is_retried_by_hatchet(
     hatchet: Hatchet, database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     closed_channel = ClosedChannel()
@@ -349,13 +349,13 @@ def test_what_the_channel_does_not_take_is_tried_again_by_hatchet(
     assert "response_not_delivered" in caplog.text
 
 
-def test_a_turn_that_is_not_there_is_not_tried_again(hatchet: Hatchet, database: Database, ledger: Ledger) -> None:
+def test_an_unknown_turn_is_not_retried(hatchet: Hatchet, database: Database, ledger: Ledger) -> None:
     harness = HatchetHarness(hatchet, database, ledger, Brain(echo))
     with pytest.raises(NonRetryableException, match="turn_none"):
         asyncio.run(harness.all_steps("turn_none"))
 
 
-def test_what_is_woken_before_the_runner_stops_is_begun_in_hatchet(
+def test_a_turn_woken_before_the_runner_stops_is_started_in_hatchet(
     hatchet: Hatchet, database: Database, ledger: Ledger
 ) -> None:
     async def story() -> None:
@@ -378,7 +378,7 @@ def test_what_is_woken_before_the_runner_stops_is_begun_in_hatchet(
     asyncio.run(story())
 
 
-def test_while_hatchet_does_not_answer_the_sweep_runs_turns(
+def test_while_hatchet_is_down_the_sweep_runs_turns(
     hatchet: Hatchet, database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:

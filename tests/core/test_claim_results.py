@@ -1,4 +1,4 @@
-"""What the answer to a write means to the caller who sent it, also when an earlier answer was lost."""
+"""The meaning of a write result for its caller, also after an earlier result was lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def applied(entry: Entry, before: Status | None = None) -> WriteResult:
 
 
 @pytest.mark.parametrize(("before", "took_over"), [(None, False), (Status.FAILED, False), (Status.IN_PROGRESS, True)])
-def test_an_applied_begin_is_a_claim_that_knows_what_it_replaced(before: Status | None, took_over: bool) -> None:
+def test_an_applied_begin_is_a_claim_that_says_what_it_replaced(before: Status | None, took_over: bool) -> None:
     claim = found(BEGIN, applied(OWN, before))
 
     assert claim == Claim(OWN, before)
@@ -60,7 +60,7 @@ def test_a_refusal_that_shows_our_own_write_id_is_our_own_claim(attempt: int, be
     assert found(BEGIN, refused(entry)) == Claim(entry, before)
 
 
-def test_a_refused_begin_is_told_what_is_there() -> None:
+def test_a_refused_begin_returns_the_existing_entry() -> None:
     for status, value in (
         (Status.IN_PROGRESS, Busy),
         (Status.IN_DOUBT, InDoubt),
@@ -72,7 +72,7 @@ def test_a_refused_begin_is_told_what_is_there() -> None:
 
 
 @pytest.mark.parametrize(("lease_until", "retry_after"), [(NOW + 7, 7), (NOW, 0), (NOW - 5, 0)])
-def test_a_busy_key_says_how_long_its_lease_still_runs(lease_until: int, retry_after: int) -> None:
+def test_a_busy_result_has_the_remaining_time_of_the_lease(lease_until: int, retry_after: int) -> None:
     entry = replace(ENTRY, lease_until=lease_until)
 
     assert found(BEGIN, refused(entry)) == Busy(entry, retry_after)
@@ -88,7 +88,7 @@ def test_another_fingerprint_is_a_mismatch_in_every_state(status: Status) -> Non
 
 @pytest.mark.parametrize("fingerprint", ["print", "other"])
 def test_a_free_key_whose_row_is_locked_is_busy_for_a_moment(fingerprint: str) -> None:
-    """Nothing is decided there yet, least of all a mismatch with an entry that has expired."""
+    """A locked row decides nothing yet, and an expired entry is not a mismatch."""
     for entry in (
         replace(ENTRY, status=Status.COMPLETED, expires_at=NOW, fingerprint=fingerprint),
         replace(ENTRY, status=Status.FAILED, expires_at=NOW, fingerprint=fingerprint),
@@ -102,7 +102,7 @@ def test_a_failed_key_whose_row_is_locked_is_busy_for_a_moment() -> None:
     assert found(BEGIN, refused(entry, locked=True)) == Busy(entry, 0, locked=True)
 
 
-def test_a_store_that_answers_a_begin_with_nothing_is_not_believed() -> None:
+def test_a_store_that_returns_nothing_for_a_begin_is_an_error() -> None:
     with pytest.raises(AssertionError):
         found(BEGIN, refused(None))
 
@@ -122,13 +122,13 @@ def test_a_refusal_that_shows_our_own_write_id_is_our_own_commit() -> None:
 
 
 @pytest.mark.parametrize("entry", [None, ENTRY, replace(ENTRY, version=6), replace(OWN, version=6)])
-def test_any_other_refusal_is_a_loss(entry: Entry | None) -> None:
+def test_any_other_refusal_means_that_the_claim_is_lost(entry: Entry | None) -> None:
     assert not committed(SETTLE, refused(entry))
     assert not committed(APPEND, refused(entry))
 
 
 @pytest.mark.parametrize(("chunks", "known"), [(1, False), (2, False), (3, False), (4, True), (5, False)])
-def test_an_append_that_a_renewal_followed_is_known_by_its_count(chunks: int, known: bool) -> None:
+def test_an_append_followed_by_a_renewal_is_recognised_by_its_count(chunks: int, known: bool) -> None:
     entry = replace(ENTRY, outcome=Outcome(chunks=chunks))
 
     assert committed(APPEND, refused(entry)) is known
