@@ -66,7 +66,7 @@ def test_an_mcp_client_gets_one_refund_for_each_key(tmp_path: Path) -> None:
 def test_the_first_program_of_the_readme_prints_the_shown_output_of_its_second_run(tmp_path: Path) -> None:
     readme = (EXAMPLES.parent / "README.md").read_text("utf-8")
     program, _, after = readme.partition("```python\n")[2].partition("```\n")
-    promised = re.search(r"second time, and it prints `(.+?)` where the first run has printed `(.+?)`", after)
+    promised = re.search(r"second time, and it prints `(.+?)` where the first run printed `(.+?)`", after)
     assert promised is not None
 
     runs = [

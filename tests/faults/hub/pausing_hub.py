@@ -52,7 +52,7 @@ def make(config: Config, orders: Path) -> Any:
             notify(feed)
 
     def paused_wake(batch: Sequence[QueuedItem[Any]]) -> None:
-        """The writer goes on, and the callers of what it has committed wait for ever."""
+        """The writer goes on, and the callers of what it has committed wait forever."""
         if isinstance(batch[0].work[0], Lookup) or not is_ordered("committed"):
             wake(batch)
             return

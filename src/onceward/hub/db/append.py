@@ -30,18 +30,33 @@ _LOCK = 7_331_005
 
 
 class NewEvent(NamedTuple):
-    """An event to append. `data` is the compact JSON text of an object, `request_key` marks the event of a request."""
+    """An event to append. `data` is the compact JSON text of an object."""
 
     name: str
     topic_id: str | None
     entity_type: str
     entity_id: str
     data: str
-    request_key: str | None = None
 
 
+# Its public place, which is also its name in stored outcomes.
+NewEvent.__module__ = "onceward.hub.events.log"
+
+
+class MarkedEvent(NamedTuple):
+    """An event to append, with the mark of its keyed request."""
+
+    name: str
+    topic_id: str | None
+    entity_type: str
+    entity_id: str
+    data: str
+    request_key: str
+
+
+Events: TypeAlias = Sequence[NewEvent | MarkedEvent]
 # Yields the events of one caller, or of a batch, at most once; gets their ids; returns the result.
-EventSteps: TypeAlias = Generator[Sequence[NewEvent], Sequence[int], T]
+EventSteps: TypeAlias = Generator[Events, Sequence[int], T]
 
 _APPEND_ONE_SQLITE = RawStatement("""
     INSERT INTO events (name, topic_id, entity_type, entity_id, data, request_key, created_at)
@@ -71,7 +86,7 @@ _APPEND_POSTGRES = text("""
 """)
 
 
-def append(tx: sqlalchemy.Connection, new: Sequence[NewEvent], request: RequestKey | None = None) -> list[int]:
+def append(tx: sqlalchemy.Connection, new: Events, request: RequestKey | None = None) -> list[int]:
     """Append events and return their ids. This must be the last step of its transaction.
 
     On PostgreSQL, every other transaction that appends waits from here until the commit. The first event records the
@@ -85,20 +100,21 @@ def append(tx: sqlalchemy.Connection, new: Sequence[NewEvent], request: RequestK
         raise TransactionConflict("another run of the same request has committed first; send it again") from error
 
 
-def marked(new: Sequence[NewEvent], request: RequestKey | None) -> Sequence[NewEvent]:
+def marked(new: Events, request: RequestKey | None) -> Events:
     """Return the events, the first one with the mark of its request."""
-    return new if request is None else [new[0]._replace(request_key=request.digest), *new[1:]]
+    return new if request is None or not new else [MarkedEvent(*new[0][:5], request.digest), *new[1:]]
 
 
-def _append(tx: sqlalchemy.Connection, new: Sequence[NewEvent]) -> list[int]:
+def _append(tx: sqlalchemy.Connection, new: Events) -> list[int]:
     at = now_text()
+    rows = [one if isinstance(one, MarkedEvent) else (*one, None) for one in new]
     if tx.dialect.name == "sqlite":
-        if len(new) == 1:
-            return [_APPEND_ONE_SQLITE.new_id(tx, (*new[0], at))]
+        if len(rows) == 1:
+            return [_APPEND_ONE_SQLITE.new_id(tx, (*rows[0], at))]
         first = int(_LAST_SQLITE.rows(tx)[0][0]) + 1
-        _APPEND_SQLITE.count(tx, {"first": first, "rows": json.dumps(new), "created_at": at})
-        return list(range(first, first + len(new)))
-    values = {"lock": _LOCK, "channel": CHANNEL, "created_at": at, "rows": json.dumps(new)}
+        _APPEND_SQLITE.count(tx, {"first": first, "rows": json.dumps(rows), "created_at": at})
+        return list(range(first, first + len(rows)))
+    values = {"lock": _LOCK, "channel": CHANNEL, "created_at": at, "rows": json.dumps(rows)}
     return [row[0] for row in tx.execute(_APPEND_POSTGRES, values)]
 
 

@@ -48,7 +48,7 @@ import sqlalchemy
 from sqlalchemy import event
 
 from onceward.errors import OncewardError, StoreUnavailable
-from onceward.hub.db.append import EventSteps, NewEvent, append, finish
+from onceward.hub.db.append import EventSteps, MarkedEvent, NewEvent, append, finish
 from onceward.hub.db.batch_thread import BatchThread, QueuedItem
 from onceward.hub.db.raw_sql import sqlite_connection
 
@@ -256,9 +256,9 @@ class Writer:
 
     def _begin_all(
         self, tx: sqlalchemy.Connection, groups: list[_Group]
-    ) -> tuple[list[tuple[_Group, Any, int | None]], list[NewEvent], list[_Group]]:
+    ) -> tuple[list[tuple[_Group, Any, int | None]], list[NewEvent | MarkedEvent], list[_Group]]:
         begun: list[tuple[_Group, Any, int | None]] = []
-        new: list[NewEvent] = []
+        new: list[NewEvent | MarkedEvent] = []
         until = time.monotonic() + BATCH_SECONDS
         for number, group in enumerate(groups):
             if number and time.monotonic() > until:

@@ -18,7 +18,7 @@ from sqlalchemy import func, select, text
 from onceward.core.canonical import Json, same_value
 from onceward.core.json_text import compact, written
 from onceward.errors import InvalidInput, NotFound, OncewardError, TransactionConflict
-from onceward.hub.db.append import Appending, EventSteps, NewEvent
+from onceward.hub.db.append import Appending, EventSteps, MarkedEvent, NewEvent, marked
 from onceward.hub.db.engine import Transaction
 from onceward.hub.db.lookup import Lookup
 from onceward.hub.db.page import LIMIT_MAX, RowPage, page_of, parse_cursor
@@ -377,11 +377,10 @@ def _of_event(event: Event) -> Attachment:
     return Attachment(**json.loads(event.data)["attachment"])
 
 
-def _event(name: str, attachment: Attachment, sent: AttachmentSent) -> NewEvent:
+def _event(name: str, attachment: Attachment, sent: AttachmentSent) -> NewEvent | MarkedEvent:
     # The value is the large part, and its text was already made.
     data = '{"attachment":' + attachment_json(attachment, sent.value_text) + "}"
-    mark = None if sent.request is None else sent.request.digest
-    return NewEvent(name, attachment.topic_id, "attachment", attachment.id, data, mark)
+    return marked([NewEvent(name, attachment.topic_id, "attachment", attachment.id, data)], sent.request)[0]
 
 
 def attachment_json(attachment: Attachment, value_text: str | None = None) -> str:
