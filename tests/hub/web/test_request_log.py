@@ -5,10 +5,14 @@ from __future__ import annotations
 import io
 import json
 import logging
+import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from prometheus_client import REGISTRY
 from tests.hub.asgi_client import AsgiResponse, Headers, ask, bearer, request, websocket
 
@@ -17,7 +21,7 @@ from onceward.http.observer import HttpObserver
 from onceward.http.problem import Response
 from onceward.http.response.replay import REPLAYED, send_response
 from onceward.hub.security.auth import LOCAL
-from onceward.hub.web.request_log import RequestLogMiddleware, configure
+from onceward.hub.web.request_log import JsonFormatter, RequestLogMiddleware, configure
 
 
 @pytest.fixture(name="log")
@@ -44,6 +48,29 @@ def answering(status: int = 200, headers: Headers = (), body: bytes = b"") -> Ap
         await send_response(send, Response(status, tuple(headers), body))
 
     return app
+
+
+def structlog_line(record: logging.LogRecord) -> str:
+    """The same line, rendered by structlog's own processors."""
+    fields: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    ]
+    form: list[Any] = [
+        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(),
+    ]
+    return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=fields, processors=form).format(record)
+
+
+def failure() -> Any:
+    try:
+        int('"quoted" \n ü')
+    except ValueError:
+        return sys.exc_info()
 
 
 def asked(app: App, method: str, path: str, headers: Headers = (), **more: Any) -> AsgiResponse:
@@ -76,6 +103,34 @@ def test_a_request_is_one_line_that_says_all_of_it(log: io.StringIO) -> None:
         "bytes": 5,
         "replayed": True,
     }
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"extra": {"path": "/\u00fc\u2028\U0001f600", "principal": None, "status": 200, "replayed": True}},
+        {"extra": {"path": 'a "quoted" \\ path\t\x7f\x1b', "duration_ms": 0.1 + 0.2, "bytes": 2**70}},
+        {"extra": {"ratio": float("nan"), "limit": float("-inf"), "tiny": 1e-300, "lone": "\ud800"}},
+        {"extra": {"kind": Response, "names": ("a", {"b": None}), "folder": Path("/x"), "keys": frozenset({"k"})}},
+        {"extra": {"request_id": "", "name_of_field": 1, "event": "overwritten", "level": 3}},
+        {"extra": {}, "args": ("one", 2), "msg": "%s of %d"},
+        {"extra": {"a": 1}, "exc_info": failure()},
+        {"extra": {}, "exc_info": (None, None, None)},
+        {"extra": {}, "sinfo": "Stack (most recent call last):\n  here"},
+        {"extra": {}, "level": logging.CRITICAL},
+        {"extra": {}, "level": 7, "msg": 42},
+    ],
+    ids=lambda fields: next(iter(fields["extra"]), "-".join(fields)),
+)
+def test_a_json_line_is_what_structlog_would_write(fields: dict[str, Any]) -> None:
+    usual = {"name": "onceward.x", "level": logging.INFO, "fn": "x.py", "lno": 1, "msg": "request", "args": ()}
+    record = logging.getLogger("onceward.x").makeRecord(**{**usual, "exc_info": None, **fields})
+    time = re.compile(r'"time": "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6})?Z"')
+
+    ours, times = time.subn("TIME", JsonFormatter().format(record))
+
+    assert times == 1
+    assert ours == time.sub("TIME", structlog_line(record))
 
 
 def test_a_line_never_has_a_token_a_key_or_a_query(log: io.StringIO) -> None:
