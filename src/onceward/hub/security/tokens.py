@@ -16,7 +16,6 @@ import hmac
 import re
 import secrets
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,20 +23,24 @@ from sqlalchemy import (
     ColumnElement,
     and_,
     bindparam,
+    case,
     exists,
+    false,
     func,
     insert,
     literal_column,
-    not_,
     or_,
     select,
     text,
+    true,
     update,
 )
 from sqlalchemy.dialects import sqlite
+from starlette.concurrency import run_in_threadpool
 
 from onceward.errors import Conflict, InvalidInput
 from onceward.hub.db.engine import Database, Transaction
+from onceward.hub.db.raw_sql import RawStatement
 from onceward.hub.db.tables import tokens
 from onceward.hub.db.timestamps import now_text
 
@@ -154,9 +157,14 @@ _is_live = tokens.c.revoked_at.is_(None)
 # A literal in the statement, so that it has only one parameter for SQLite's driver.
 _opening: ColumnElement[str] = literal_column(f"'{_OPENING}'")
 _is_token, _is_opening = tokens.c.name != _opening, tokens.c.name == _opening
-# An opening counts only while no token is valid, in whichever order two transactions committed.
-_is_open = and_(exists().where(_is_live, _is_opening), not_(exists().where(_is_live, _is_token)))
-_token_required = and_(exists().where(_is_token), not_(_is_open))
+# Cases are tried in order: if the row is that of a valid token, no other row is read. An opening counts only while no
+# token is valid, in whichever order two transactions committed.
+_token_required = case(
+    (and_(_is_live, _is_token), true()),
+    (exists().where(_is_live, _is_token), true()),
+    (exists().where(_is_live, _is_opening), false()),
+    else_=exists().where(_is_token),
+)
 _one_row = select(text("1 AS one")).subquery("one_row")
 # One statement, so that both facts are from one snapshot. It always returns a row, with or without a token.
 _LOOKUP = select(_token_required.label("guarded"), *_COLUMNS).select_from(
@@ -165,12 +173,12 @@ _LOOKUP = select(_token_required.label("guarded"), *_COLUMNS).select_from(
 _LOOKUP_ALL = select(_token_required.label("guarded"), *_COLUMNS).select_from(
     _one_row.outerjoin(tokens, tokens.c.token_id.in_(bindparam("wanted", expanding=True)))
 )
-_LOOKUP_ON_SQLITE = str(_LOOKUP.compile(dialect=sqlite.dialect(paramstyle="named")))
+_LOOKUP_ON_SQLITE = RawStatement(str(_LOOKUP.compile(dialect=sqlite.dialect(paramstyle="named"))))
 
 
 def lookup(tx: Transaction, secret_text: str) -> TokenLookup:
     """Run `find` and `is_required` in one query."""
-    return _verified(secret_text, tuple(tx.execute(_LOOKUP, {"wanted": _id_in(secret_text)}).one()))
+    return _verified(secret_text, tx.execute(_LOOKUP, {"wanted": _id_in(secret_text)}).one())
 
 
 def lookup_all(database: Database, secret_texts: Collection[str]) -> dict[str, TokenLookup]:
@@ -183,22 +191,24 @@ def lookup_all(database: Database, secret_texts: Collection[str]) -> dict[str, T
     return {text: _verified(text, found.get(token_id, unknown)) for text, token_id in ids.items()}
 
 
-def lookup_now(database: Database, secret_text: str) -> TokenLookup:
+async def lookup_now(database: Database, secret_text: str) -> TokenLookup:
     """Run `lookup` for a request, without a transaction.
 
-    One statement needs none: on PostgreSQL, it would take three round trips instead of one. On SQLite, calling the
-    driver directly takes an eighth of the time.
+    On SQLite, the query takes less time than a switch to a thread, and never waits for writers.
     """
     wanted = {"wanted": _id_in(secret_text)}
-    with database.translating_errors():
-        if database.is_sqlite:
-            with closing(database.engine.raw_connection()) as raw:
-                row = raw.cursor().execute(_LOOKUP_ON_SQLITE, wanted).fetchone()
-        else:
-            with database.engine.connect() as connection:
-                connection.execution_options(isolation_level="AUTOCOMMIT")
-                row = tuple(connection.execute(_LOOKUP, wanted).one())
+    if database.is_sqlite:
+        row = database.rows(_LOOKUP_ON_SQLITE, wanted)[0]
+    else:
+        row = await run_in_threadpool(_row_on_postgres, database, wanted)
     return _verified(secret_text, row)
+
+
+def _row_on_postgres(database: Database, wanted: dict[str, str]) -> Sequence[Any]:
+    # A transaction would take three round trips instead of one.
+    with database.translating_errors(), database.engine.connect() as connection:
+        connection.execution_options(isolation_level="AUTOCOMMIT")
+        return connection.execute(_LOOKUP, wanted).one()
 
 
 def _id_in(secret_text: str) -> str:
@@ -206,7 +216,7 @@ def _id_in(secret_text: str) -> str:
     return "" if shape is None else shape[1]
 
 
-def _verified(secret_text: str, row: tuple[Any, ...]) -> TokenLookup:
+def _verified(secret_text: str, row: Sequence[Any]) -> TokenLookup:
     token_required, *fields = row
     stored_digest, revoked_at = fields[-1], fields[-2]
     same = hmac.compare_digest(_digest(secret_text), _NO_DIGEST if stored_digest is None else stored_digest)
