@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
@@ -21,7 +22,7 @@ from onceward.http.observer import HttpObserver
 from onceward.http.problem import Response
 from onceward.http.response.replay import REPLAYED, send_response
 from onceward.hub.security.auth import LOCAL
-from onceward.hub.web.request_log import JsonFormatter, RequestLogMiddleware, configure
+from onceward.hub.web.request_log import JsonFormatter, JsonHandler, RequestLogMiddleware, configure, log_line
 
 
 @pytest.fixture(name="log")
@@ -35,6 +36,13 @@ def _log() -> Iterator[io.StringIO]:
     root.handlers[:], level = before
     root.setLevel(level)
     access.disabled = False
+
+
+def ours_alone() -> logging.Handler:
+    """Remove the handlers that pytest adds after the fixtures: in a hub there is only its own."""
+    root = logging.getLogger()
+    (ours,) = root.handlers[:] = [one for one in root.handlers if isinstance(one, JsonHandler)]
+    return ours
 
 
 def lines(log: io.StringIO) -> list[dict[str, Any]]:
@@ -85,7 +93,10 @@ def test_a_check_of_a_key_is_an_event_with_a_plain_name_and_its_fields(log: io.S
     assert (line["idempotency_key"], line["status"], line["cached"]) == ("order-1...", "processing_started", False)
 
 
-def test_a_request_is_one_line_that_says_all_of_it(log: io.StringIO) -> None:
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_request_is_one_line_that_says_all_of_it(log: io.StringIO, alone: bool) -> None:
+    if alone:
+        ours_alone()
     answered = asked(answering(201, (REPLAYED,), b"12345"), "POST", "/api/v1/topics")
     (line,) = lines(log)
 
@@ -131,6 +142,131 @@ def test_a_json_line_is_what_structlog_would_write(fields: dict[str, Any]) -> No
 
     assert times == 1
     assert ours == time.sub("TIME", structlog_line(record))
+
+
+FIELDS = [
+    {"method": "GET", "path": "/a?b", "status": 200, "principal": None, "request_id": "abc", "replayed": False},
+    {"path": '/\u00fc\U0001f600 "x" \\ \x1b', "duration_ms": 0.1 + 0.2, "request_id": "", "bytes": 2**70},
+    {"ratio": float("nan"), "kind": Response, "request_id": "\ud800", "name_of_field": 1},
+]
+
+
+@pytest.mark.parametrize("fields", FIELDS, ids=["usual", "odd", "not-json"])
+@pytest.mark.parametrize("event", ["request", "100 % %s {}"])
+def test_a_line_without_a_record_is_the_same_line(log: io.StringIO, event: str, fields: dict[str, Any]) -> None:
+    logger = logging.getLogger("onceward.request")
+    ours_alone()
+
+    logger.info(event, extra=fields)
+    log_line(logger, event, fields)
+
+    with_record, without = re.sub(r'"time": "[^"]*Z"', "TIME", log.getvalue()).splitlines()
+    assert without == with_record
+    assert with_record.count("TIME") == 1
+
+
+def test_a_line_is_written_at_once_and_as_a_whole(log: io.StringIO) -> None:
+    class Pieces(io.StringIO):
+        def write(self, text: str) -> int:
+            pieces.append(text)
+            return len(text)
+
+        def flush(self) -> None:
+            pieces.append("flushed")
+
+    del log
+    pieces: list[str] = []
+    configure("json", "info", Pieces())
+    asked(answering(), "GET", "/x")
+
+    assert len(pieces) == 2
+    assert pieces[0].endswith("}\n")
+    assert pieces[1] == "flushed"
+
+
+def test_a_log_that_cannot_be_written_fails_no_request(log: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
+    class Full(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    del log
+    configure("json", "info", Full())
+    answered = [asked(answering(201), "GET", "/x") for _ in range(2)]
+
+    assert [one.status for one in answered] == [201, 201]
+    assert capsys.readouterr().err.count("--- Logging error ---") == 2
+
+
+class Seen(logging.Handler):
+    """A handler that somebody else added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.mark.parametrize("name", ["", "onceward", "onceward.request"])
+def test_other_handlers_get_the_record_of_a_request(log: io.StringIO, name: str) -> None:
+    seen, logger = Seen(), logging.getLogger(name)
+    ours_alone()
+    logger.addHandler(seen)
+    try:
+        asked(answering(201), "GET", "/x")
+    finally:
+        logger.removeHandler(seen)
+
+    assert [(one.getMessage(), one.__dict__["status"]) for one in seen.records] == [("request", 201)]
+    assert len(lines(log)) == 1
+
+
+def test_a_logger_that_does_not_propagate_writes_nothing_here(log: io.StringIO) -> None:
+    logger = logging.getLogger("onceward")
+    ours_alone()
+    logger.propagate = False
+    try:
+        asked(answering(), "GET", "/x")
+    finally:
+        logger.propagate = True
+
+    assert log.getvalue() == ""
+
+
+def test_filters_and_levels_see_the_line_of_a_request(log: io.StringIO) -> None:
+    logger, handler = logging.getLogger("onceward.request"), ours_alone()
+
+    def no_health_checks(record: logging.LogRecord) -> bool:
+        return bool(record.__dict__["path"] != "/healthz")
+
+    for owner in (logger, handler):
+        owner.addFilter(no_health_checks)
+        asked(answering(), "GET", "/healthz")
+        asked(answering(), "GET", "/x")
+        owner.removeFilter(no_health_checks)
+    handler.setLevel(logging.WARNING)
+    asked(answering(), "GET", "/x")
+
+    assert [line["path"] for line in lines(log)] == ["/x", "/x"]
+
+
+def test_a_line_has_the_fields_that_a_record_factory_adds(log: io.StringIO) -> None:
+    factory = logging.getLogRecordFactory()
+    ours_alone()
+
+    def traced(*args: Any, **more: Any) -> logging.LogRecord:
+        record = factory(*args, **more)
+        record.__dict__["trace"] = "t-1"
+        return record
+
+    logging.setLogRecordFactory(traced)
+    try:
+        asked(answering(), "GET", "/x")
+    finally:
+        logging.setLogRecordFactory(factory)
+
+    assert lines(log)[0]["trace"] == "t-1"
 
 
 def test_a_line_never_has_a_token_a_key_or_a_query(log: io.StringIO) -> None:
@@ -235,6 +371,7 @@ before = 0.0
 def test_a_websocket_is_one_line_at_its_end(log: io.StringIO, app: App, status: int, code: int | None) -> None:
     global before  # noqa: PLW0603  # the streams that other tests left open
     before = open_streams()
+    ours_alone()
     answered = ask(RequestLogMiddleware(app), websocket("/ws"))
     line = lines(log)[-1]
 

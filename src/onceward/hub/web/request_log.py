@@ -61,7 +61,7 @@ def configure(log_format: str = "auto", log_level: str = "info", stream: TextIO 
     stream = stream or sys.stderr
     json_lines = log_format == "json" or (log_format == "auto" and not stream.isatty())
     level = logging.getLevelNamesMapping()[log_level.upper()]
-    handler = logging.StreamHandler(stream)
+    handler = JsonHandler(stream) if json_lines else logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if json_lines else _console_formatter(colors=stream.isatty()))
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -96,10 +96,53 @@ class JsonFormatter(logging.Formatter):
         event |= {name: value for name, value in record.__dict__.items() if name not in _RECORD_ATTRIBUTES}
         if "request_id" not in event and (found := _request_id.get()):
             event["request_id"] = found
-        event["time"] = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        event["time"] = _now()
         if record.exc_info and record.exc_info[1] is not None:
             event["exception"] = self.formatException(record.exc_info)
         return _JSON.encode(event)
+
+
+class JsonHandler(logging.StreamHandler[TextIO]):
+    """Handler of JSON lines that can also write a line without a log record, which takes longer to make than to write."""
+
+    def write(self, logger: str, event: str, fields: dict[str, Any]) -> None:
+        """Write the line of `logger.info(event, extra=fields)`. The fields include the request id."""
+        self.acquire()
+        try:
+            line = _JSON.encode({"event": event, "level": "info", "logger": logger, **fields, "time": _now()})
+            self.stream.write(line + self.terminator)
+            self.flush()
+        except Exception:  # noqa: BLE001  # as in `emit`: a full disk must not fail the request
+            self.handleError(logging.makeLogRecord({"name": logger, "msg": event, **fields}))
+        finally:
+            self.release()
+
+
+def log_line(logger: logging.Logger, event: str, fields: dict[str, Any]) -> None:
+    """Call `logger.info(event, extra=fields)`, or do the same faster if nothing but a `JsonHandler` would see the record.
+
+    The logger must be enabled for this level.
+    """
+    handlers: list[logging.Handler] = []
+    ancestor: logging.Logger | None = logger
+    while ancestor is not None:
+        handlers += ancestor.handlers
+        ancestor = ancestor.parent if ancestor.propagate else None
+    handler = handlers[0] if len(handlers) == 1 else None
+    if (
+        isinstance(handler, JsonHandler)
+        and handler.level <= logging.INFO
+        and not (handler.filters or logger.filters)
+        # Tracing libraries replace it, to add fields to every record.
+        and logging.getLogRecordFactory() is logging.LogRecord
+    ):
+        handler.write(logger.name, event, fields)
+    else:
+        logger.info(event, extra=fields)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
 
 
 # The attributes that every record has. The others are the fields of `extra`.
@@ -203,7 +246,7 @@ class RequestLogMiddleware:
                 counts.took(route, seconds)
             if self._log.isEnabledFor(logging.INFO):
                 fields = _fields(scope, scope["method"], status or _UNANSWERED, seconds)
-                self._log.info("request", extra={**fields, "bytes": size, "replayed": replayed})
+                log_line(self._log, "request", {**fields, "bytes": size, "replayed": replayed})
             _request_id.reset(token)
 
     async def _websocket(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -245,7 +288,7 @@ class RequestLogMiddleware:
             if self._log.isEnabledFor(logging.INFO):
                 fields = _fields(scope, "GET", status, time.perf_counter() - began)
                 close_code = code or _ABNORMAL if status == _ACCEPTED else None
-                self._log.info("websocket", extra={**fields, "close_code": close_code})
+                log_line(self._log, "websocket", {**fields, "close_code": close_code})
             _request_id.reset(token)
 
 
