@@ -34,7 +34,7 @@ from onceward.hub.security.auth import AuthMiddleware, principal_of
 from onceward.hub.security.hosts import HostsMiddleware
 from onceward.hub.security.streams import StreamsMiddleware
 from onceward.hub.state import HubState
-from onceward.hub.web import metrics, problems
+from onceward.hub.web import metrics, problems, route_index
 from onceward.hub.web.active_schema import ActiveSchemaMiddleware, variant_of
 from onceward.hub.web.head import HeadMiddleware
 from onceward.hub.web.request_log import RequestLogMiddleware
@@ -85,6 +85,7 @@ def create_app(config: Config) -> App:
     for part in (topics, tasks, events, ingest, chat, claims, admin, pages, metrics):
         # Not `include_router`: it would build every route a second time, with the first request.
         app.router.routes.extend(part.router.routes)
+    route_index.install(app)
     problems.install(app)
     openapi.install(app)
     document_idempotency(app)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from sqlalchemy import select, update
 
 from onceward.errors import Conflict, InvalidInput
-from onceward.hub.db.engine import Database
+from onceward.hub.db.engine import Database, open_database
+from onceward.hub.db.migrate import migrate
+from onceward.hub.db.raw_sql import sqlite_connection
 from onceward.hub.db.tables import tokens as table
 from onceward.hub.security import tokens
 
@@ -120,6 +124,39 @@ def test_a_token_created_while_the_hub_is_opened_wins(database: Database) -> Non
         assert tokens.is_required(tx)
         tokens.revoke(tx, "new")
         assert tokens.is_required(tx)
+
+
+def test_finding_a_token_reads_no_other_rows(tmp_path: Path) -> None:
+    with closing(open_database(f"sqlite:///{tmp_path}/hub.db")) as database:
+        migrate(database)
+        with database.write() as tx:
+            _, first = tokens.create(tx, "first", ["read"])
+        few = steps(database, first)
+        with database.write() as tx:
+            for number in range(200):
+                tokens.create(tx, f"t{number}", ["read"])
+            tx.execute(update(table).values(revoked_at="2026-01-01T00:00:00Z"))
+            _, last = tokens.create(tx, "last", ["read"])
+        many = steps(database, last)
+
+    assert many == pytest.approx(few, abs=10)
+
+
+def steps(database: Database, text: str) -> int:
+    """How many steps of SQLite's machine it takes to find this token."""
+    counted = 0
+
+    def count() -> int:
+        nonlocal counted
+        counted += 1
+        return 0
+
+    with database.read() as tx:
+        driver = sqlite_connection(tx.connection)
+        driver.set_progress_handler(count, 1)
+        assert tokens.find(tx, text) is not None
+        driver.set_progress_handler(None, 0)
+    return counted
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import logging
+import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from prometheus_client import REGISTRY
 from tests.hub.asgi_client import AsgiResponse, Headers, bearer, request, send_request, websocket
 
@@ -17,7 +22,7 @@ from onceward.http.observer import HttpObserver
 from onceward.http.problem import Response
 from onceward.http.response.replay import REPLAYED, send_response
 from onceward.hub.security.auth import LOCAL
-from onceward.hub.web.request_log import RequestLogMiddleware, configure
+from onceward.hub.web.request_log import JsonFormatter, JsonHandler, RequestLogMiddleware, configure, log_line
 
 
 @pytest.fixture(name="log")
@@ -33,6 +38,13 @@ def _log() -> Iterator[io.StringIO]:
     access.disabled = False
 
 
+def ours_alone() -> logging.Handler:
+    """Remove the handlers that pytest adds after the fixtures: in a hub there is only its own."""
+    root = logging.getLogger()
+    (ours,) = root.handlers[:] = [one for one in root.handlers if isinstance(one, JsonHandler)]
+    return ours
+
+
 def lines(log: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in log.getvalue().splitlines()]
 
@@ -44,6 +56,29 @@ def answering(status: int = 200, headers: Headers = (), body: bytes = b"") -> Ap
         await send_response(send, Response(status, tuple(headers), body))
 
     return app
+
+
+def structlog_line(record: logging.LogRecord) -> str:
+    """The same line, rendered by structlog's own processors."""
+    fields: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    ]
+    form: list[Any] = [
+        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(),
+    ]
+    return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=fields, processors=form).format(record)
+
+
+def failure() -> Any:
+    try:
+        int('"quoted" \n ü')
+    except ValueError:
+        return sys.exc_info()
 
 
 def response_to(app: App, method: str, path: str, headers: Headers = (), **more: Any) -> AsgiResponse:
@@ -58,7 +93,10 @@ def test_a_check_of_a_key_is_an_event_with_a_plain_name_and_its_fields(log: io.S
     assert (line["idempotency_key"], line["status"], line["cached"]) == ("order-1...", "processing_started", False)
 
 
-def test_a_request_is_one_complete_log_line(log: io.StringIO) -> None:
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_request_is_one_complete_log_line(log: io.StringIO, alone: bool) -> None:
+    if alone:
+        ours_alone()
     answered = response_to(answering(201, (REPLAYED,), b"12345"), "POST", "/api/v1/topics")
     (line,) = lines(log)
 
@@ -76,6 +114,159 @@ def test_a_request_is_one_complete_log_line(log: io.StringIO) -> None:
         "bytes": 5,
         "replayed": True,
     }
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"extra": {"path": "/\u00fc\u2028\U0001f600", "principal": None, "status": 200, "replayed": True}},
+        {"extra": {"path": 'a "quoted" \\ path\t\x7f\x1b', "duration_ms": 0.1 + 0.2, "bytes": 2**70}},
+        {"extra": {"ratio": float("nan"), "limit": float("-inf"), "tiny": 1e-300, "lone": "\ud800"}},
+        {"extra": {"kind": Response, "names": ("a", {"b": None}), "folder": Path("/x"), "keys": frozenset({"k"})}},
+        {"extra": {"request_id": "", "name_of_field": 1, "event": "overwritten", "level": 3}},
+        {"extra": {}, "args": ("one", 2), "msg": "%s of %d"},
+        {"extra": {"a": 1}, "exc_info": failure()},
+        {"extra": {}, "exc_info": (None, None, None)},
+        {"extra": {}, "sinfo": "Stack (most recent call last):\n  here"},
+        {"extra": {}, "level": logging.CRITICAL},
+        {"extra": {}, "level": 7, "msg": 42},
+    ],
+    ids=lambda fields: next(iter(fields["extra"]), "-".join(fields)),
+)
+def test_a_json_line_is_what_structlog_would_write(fields: dict[str, Any]) -> None:
+    usual = {"name": "onceward.x", "level": logging.INFO, "fn": "x.py", "lno": 1, "msg": "request", "args": ()}
+    record = logging.getLogger("onceward.x").makeRecord(**{**usual, "exc_info": None, **fields})
+    time = re.compile(r'"time": "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{6})?Z"')
+
+    ours, times = time.subn("TIME", JsonFormatter().format(record))
+
+    assert times == 1
+    assert ours == time.sub("TIME", structlog_line(record))
+
+
+FIELDS = [
+    {"method": "GET", "path": "/a?b", "status": 200, "principal": None, "request_id": "abc", "replayed": False},
+    {"path": '/\u00fc\U0001f600 "x" \\ \x1b', "duration_ms": 0.1 + 0.2, "request_id": "", "bytes": 2**70},
+    {"ratio": float("nan"), "kind": Response, "request_id": "\ud800", "name_of_field": 1},
+]
+
+
+@pytest.mark.parametrize("fields", FIELDS, ids=["usual", "odd", "not-json"])
+@pytest.mark.parametrize("event", ["request", "100 % %s {}"])
+def test_a_line_without_a_record_is_the_same_line(log: io.StringIO, event: str, fields: dict[str, Any]) -> None:
+    logger = logging.getLogger("onceward.request")
+    ours_alone()
+
+    logger.info(event, extra=fields)
+    log_line(logger, event, fields)
+
+    with_record, without = re.sub(r'"time": "[^"]*Z"', "TIME", log.getvalue()).splitlines()
+    assert without == with_record
+    assert with_record.count("TIME") == 1
+
+
+def test_a_line_is_written_at_once_and_as_a_whole(log: io.StringIO) -> None:
+    class Pieces(io.StringIO):
+        def write(self, text: str) -> int:
+            pieces.append(text)
+            return len(text)
+
+        def flush(self) -> None:
+            pieces.append("flushed")
+
+    del log
+    pieces: list[str] = []
+    configure("json", "info", Pieces())
+    response_to(answering(), "GET", "/x")
+
+    assert len(pieces) == 2
+    assert pieces[0].endswith("}\n")
+    assert pieces[1] == "flushed"
+
+
+def test_a_log_that_cannot_be_written_fails_no_request(log: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
+    class Full(io.StringIO):
+        def write(self, _text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    del log
+    configure("json", "info", Full())
+    answered = [response_to(answering(201), "GET", "/x") for _ in range(2)]
+
+    assert [one.status for one in answered] == [201, 201]
+    assert capsys.readouterr().err.count("--- Logging error ---") == 2
+
+
+class Seen(logging.Handler):
+    """A handler that somebody else added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@pytest.mark.parametrize("name", ["", "onceward", "onceward.request"])
+def test_other_handlers_get_the_record_of_a_request(log: io.StringIO, name: str) -> None:
+    seen, logger = Seen(), logging.getLogger(name)
+    ours_alone()
+    logger.addHandler(seen)
+    try:
+        response_to(answering(201), "GET", "/x")
+    finally:
+        logger.removeHandler(seen)
+
+    assert [(one.getMessage(), one.__dict__["status"]) for one in seen.records] == [("request", 201)]
+    assert len(lines(log)) == 1
+
+
+def test_a_logger_that_does_not_propagate_writes_nothing_here(log: io.StringIO) -> None:
+    logger = logging.getLogger("onceward")
+    ours_alone()
+    logger.propagate = False
+    try:
+        response_to(answering(), "GET", "/x")
+    finally:
+        logger.propagate = True
+
+    assert log.getvalue() == ""
+
+
+def test_filters_and_levels_see_the_line_of_a_request(log: io.StringIO) -> None:
+    logger, handler = logging.getLogger("onceward.request"), ours_alone()
+
+    def no_health_checks(record: logging.LogRecord) -> bool:
+        return bool(record.__dict__["path"] != "/healthz")
+
+    for owner in (logger, handler):
+        owner.addFilter(no_health_checks)
+        response_to(answering(), "GET", "/healthz")
+        response_to(answering(), "GET", "/x")
+        owner.removeFilter(no_health_checks)
+    handler.setLevel(logging.WARNING)
+    response_to(answering(), "GET", "/x")
+
+    assert [line["path"] for line in lines(log)] == ["/x", "/x"]
+
+
+def test_a_line_has_the_fields_that_a_record_factory_adds(log: io.StringIO) -> None:
+    factory = logging.getLogRecordFactory()
+    ours_alone()
+
+    def traced(*args: Any, **more: Any) -> logging.LogRecord:
+        record = factory(*args, **more)
+        record.__dict__["trace"] = "t-1"
+        return record
+
+    logging.setLogRecordFactory(traced)
+    try:
+        response_to(answering(), "GET", "/x")
+    finally:
+        logging.setLogRecordFactory(factory)
+
+    assert lines(log)[0]["trace"] == "t-1"
 
 
 def test_a_log_line_never_has_a_token_a_key_or_a_query(log: io.StringIO) -> None:
@@ -180,6 +371,7 @@ before = 0.0
 def test_a_websocket_is_one_log_line_at_its_end(log: io.StringIO, app: App, status: int, code: int | None) -> None:
     global before  # noqa: PLW0603  # the streams that other tests left open
     before = open_streams()
+    ours_alone()
     answered = send_request(RequestLogMiddleware(app), websocket("/ws"))
     line = lines(log)[-1]
 

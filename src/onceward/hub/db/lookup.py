@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sqlalchemy
-from sqlalchemy import text
 
 from onceward.hub.db.batch_thread import BatchThread, QueuedItem
 from onceward.hub.db.raw_sql import RawStatement, sqlite_connection
@@ -38,9 +37,9 @@ class Lookup:
             column is the place of the question in the array, counted from 1.
     """
 
-    def __init__(self, one: RawStatement, many: str) -> None:
+    def __init__(self, one: RawStatement, many: sqlalchemy.Executable) -> None:
         self.one = one
-        self.many = text(many)
+        self.many = many
 
 
 class Lookups:

@@ -83,11 +83,7 @@ async def authenticate(database: Database, credentials: Credentials) -> Principa
     """Return the principal by the current state of the database, or a 401 or 403; 503 if the database is down."""
     token_text = credentials.token_text
     try:
-        # A read from SQLite's WAL never waits for writers, and takes less time than a switch to a thread.
-        if database.is_sqlite:
-            lookup = tokens.lookup_now(database, token_text or "")
-        else:
-            lookup = await run_in_threadpool(tokens.lookup_now, database, token_text or "")
+        lookup = await tokens.lookup_now(database, token_text or "")
     except StoreUnavailable as error:
         return store_failed(error)
     return authorize(credentials.needed, lookup, token_text, is_local=credentials.is_local)

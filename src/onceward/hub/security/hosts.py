@@ -74,6 +74,7 @@ def _host_port_of(text: str) -> HostPort | None:
     return HostPort(name if address is None else str(address), int(found[2] or 0))
 
 
+@functools.lru_cache(maxsize=256)
 def address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """Parse an IP address, with or without brackets. An IPv4-mapped IPv6 address becomes IPv4. None for other text."""
     try:

@@ -16,6 +16,7 @@ __all__ = [
     "problems",
     "refusals",
     "request_log",
+    "route_index",
     "task_bodies",
     "upload",
     "websocket_404",

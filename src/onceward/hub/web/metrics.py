@@ -33,6 +33,7 @@ from prometheus_client.registry import Collector
 from starlette.responses import PlainTextResponse, Response
 
 from onceward.http.middleware.handler_lookup import flat
+from onceward.hub.web.route_index import RouteIndex
 
 # From the time of a single read to that of an upload.
 SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -140,22 +141,30 @@ class Templates:
         while not hasattr(app, "routes") and hasattr(app, "app"):
             app = app.app
         self._source: Iterable[Any] = getattr(app, "routes", ())
-        self._of_endpoint: dict[Any, set[str]] = {}
 
     @functools.cached_property
     def _routes(self) -> list[Any]:
         """Collect the routes at the first request: until then, routes may be added."""
-        routes = [getattr(route, "starlette_route", None) or route for route in flat(self._source)]
-        for route in routes:
-            self._of_endpoint.setdefault(getattr(route, "endpoint", route), set()).add(_template(route))
-        return routes
+        return [getattr(route, "starlette_route", None) or route for route in flat(self._source)]
+
+    @functools.cached_property
+    def _of_endpoint(self) -> dict[Any, str]:
+        """Map handlers with only one path to its template."""
+        found: dict[Any, set[str]] = {}
+        for route in self._routes:
+            found.setdefault(getattr(route, "endpoint", route), set()).add(_template(route))
+        return {endpoint: templates.pop() for endpoint, templates in found.items() if len(templates) == 1}
+
+    @functools.cached_property
+    def _index(self) -> RouteIndex[list[Any]]:
+        return RouteIndex(self._routes, list)
 
     def of(self, scope: Any) -> str:
-        routes = self._routes
-        paths = self._of_endpoint.get(scope.get("endpoint")) or ()
-        if len(paths) == 1:
-            return next(iter(paths))
+        found = self._of_endpoint.get(scope.get("endpoint"))
+        if found is not None:
+            return found
         # The handler has several paths, or the request never reached the router: it was refused or replayed.
+        routes = self._index.find(scope) or self._routes
         return next((_template(route) for route in routes if route.matches(scope)[0].value == _FULL), UNMATCHED)
 
 

@@ -7,12 +7,14 @@ valid, else a new one. All lines that are logged during the request have it, too
 from __future__ import annotations
 
 import contextvars
+import json
 import logging
 import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import structlog
@@ -59,21 +61,8 @@ def configure(log_format: str = "auto", log_level: str = "info", stream: TextIO 
     stream = stream or sys.stderr
     json_lines = log_format == "json" or (log_format == "auto" and not stream.isatty())
     level = logging.getLevelNamesMapping()[log_level.upper()]
-    shared: list[Any] = [
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(),
-        _named,
-        _with_request_id,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-    ]
-    form: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
-    if json_lines:
-        form += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    else:
-        form += [structlog.dev.ConsoleRenderer(colors=stream.isatty(), timestamp_key="time")]
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=form))
+    handler = JsonHandler(stream) if json_lines else logging.StreamHandler(stream)
+    handler.setFormatter(JsonFormatter() if json_lines else _console_formatter(colors=stream.isatty()))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
@@ -91,11 +80,98 @@ def _is_no_access_line(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith('%s - "WebSocket')
 
 
+class JsonFormatter(logging.Formatter):
+    """Formatter that writes a record as one JSON object: its event, level, logger and `extra` fields, and the time.
+
+    The text is that of structlog's `JSONRenderer` with the processors of the console, in a quarter of the time.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = record.msg
+        event: dict[str, Any] = {"event": message.name if isinstance(message, LogEvent) else record.getMessage()}
+        if record.stack_info:
+            event["stack_info"] = record.stack_info
+        event["level"] = record.levelname.lower()
+        event["logger"] = record.name
+        event |= {name: value for name, value in record.__dict__.items() if name not in _RECORD_ATTRIBUTES}
+        if "request_id" not in event and (found := _request_id.get()):
+            event["request_id"] = found
+        event["time"] = _now()
+        if record.exc_info and record.exc_info[1] is not None:
+            event["exception"] = self.formatException(record.exc_info)
+        return _JSON.encode(event)
+
+
+class JsonHandler(logging.StreamHandler[TextIO]):
+    """Handler of JSON lines that can also write a line without a log record, which takes longer to make than to write."""
+
+    def write(self, logger: str, event: str, fields: dict[str, Any]) -> None:
+        """Write the line of `logger.info(event, extra=fields)`. The fields include the request id."""
+        self.acquire()
+        try:
+            line = _JSON.encode({"event": event, "level": "info", "logger": logger, **fields, "time": _now()})
+            self.stream.write(line + self.terminator)
+            self.flush()
+        except Exception:  # noqa: BLE001  # as in `emit`: a full disk must not fail the request
+            self.handleError(logging.makeLogRecord({"name": logger, "msg": event, **fields}))
+        finally:
+            self.release()
+
+
+def log_line(logger: logging.Logger, event: str, fields: dict[str, Any]) -> None:
+    """Call `logger.info(event, extra=fields)`, or do the same faster if nothing but a `JsonHandler` would see the record.
+
+    The logger must be enabled for this level.
+    """
+    handlers: list[logging.Handler] = []
+    ancestor: logging.Logger | None = logger
+    while ancestor is not None:
+        handlers += ancestor.handlers
+        ancestor = ancestor.parent if ancestor.propagate else None
+    handler = handlers[0] if len(handlers) == 1 else None
+    if (
+        isinstance(handler, JsonHandler)
+        and handler.level <= logging.INFO
+        and not (handler.filters or logger.filters)
+        # Tracing libraries replace it, to add fields to every record.
+        and logging.getLogRecordFactory() is logging.LogRecord
+    ):
+        handler.write(logger.name, event, fields)
+    else:
+        logger.info(event, extra=fields)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")
+
+
+# The attributes that every record has. The others are the fields of `extra`.
+_RECORD_ATTRIBUTES = frozenset(logging.makeLogRecord({}).__dict__)
+# One encoder for all lines: `json.dumps` would make a new one for each.
+_JSON = json.JSONEncoder(default=repr)
+
+
+def _console_formatter(*, colors: bool) -> logging.Formatter:
+    fields: list[Any] = [
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.ExtraAdder(),
+        _named,
+        _with_request_id,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    ]
+    form: list[Any] = [
+        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+        structlog.dev.ConsoleRenderer(colors=colors, timestamp_key="time"),
+    ]
+    return structlog.stdlib.ProcessorFormatter(foreign_pre_chain=fields, processors=form)
+
+
 def _named(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Show a `LogEvent` by its name alone: here its fields are shown separately, not inside the message."""
-    record = event.get("_record")
-    if isinstance(record, logging.LogRecord) and isinstance(record.msg, LogEvent):
-        event["event"] = record.msg.name
+    message = event["_record"].msg
+    if isinstance(message, LogEvent):
+        event["event"] = message.name
     return event
 
 
@@ -105,14 +181,13 @@ def _with_request_id(_logger: WrappedLogger, _method: str, event: EventDict) -> 
     return event
 
 
-def browser_headers(headers: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+def browser_headers(own: Mapping[bytes, bytes]) -> Iterator[tuple[bytes, bytes]]:
     """Yield the security headers that the response does not set itself.
 
     A page can load only files of the hub, and no other site can frame it.
     """
-    own = dict(headers)
     is_page = own.get(b"content-type", b"").startswith(b"text/html")
-    for name, value in (*EVERY_RESPONSE, *(_EVERY_PAGE if is_page else ())):
+    for name, value in (*EVERY_RESPONSE, *_EVERY_PAGE) if is_page else EVERY_RESPONSE:
         if name not in own:
             yield name, value
 
@@ -150,13 +225,12 @@ class RequestLogMiddleware:
             elif message["type"] == "http.response.start":
                 status = message["status"]
                 headers = message.get("headers", ())
-                replayed = any(name == b"idempotent-replayed" for name, _ in headers)
-                streams = any(
-                    name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers
-                )
+                own = dict(headers)
+                replayed = b"idempotent-replayed" in own
+                streams = own.get(b"content-type", b"").startswith(b"text/event-stream")
                 if streams:
                     counts.stream_opened()
-                message = {**message, "headers": [*headers, id_header, *browser_headers(headers)]}
+                message = {**message, "headers": [*headers, id_header, *browser_headers(own)]}
             await send(message)
 
         token = _request_id.set(request_id)
@@ -172,7 +246,7 @@ class RequestLogMiddleware:
                 counts.took(route, seconds)
             if self._log.isEnabledFor(logging.INFO):
                 fields = _fields(scope, scope["method"], status or _UNANSWERED, seconds)
-                self._log.info("request", extra={**fields, "bytes": size, "replayed": replayed})
+                log_line(self._log, "request", {**fields, "bytes": size, "replayed": replayed})
             _request_id.reset(token)
 
     async def _websocket(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -214,7 +288,7 @@ class RequestLogMiddleware:
             if self._log.isEnabledFor(logging.INFO):
                 fields = _fields(scope, "GET", status, time.perf_counter() - began)
                 close_code = code or _ABNORMAL if status == _ACCEPTED else None
-                self._log.info("websocket", extra={**fields, "close_code": close_code})
+                log_line(self._log, "websocket", {**fields, "close_code": close_code})
             _request_id.reset(token)
 
 
