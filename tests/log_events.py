@@ -1,6 +1,7 @@
 """Every log event of the package, read from its source: its logger, name, levels and fields.
 
-An event is a call of `log_event`, or of a logger's own method with a name as its text and its fields in `extra=`.
+An event is a call of `log_event` or `log_line`, or of a logger's own method with a name as its text and its fields in
+`extra=`.
 `tests/test_reference_names.py` compares the events with the table in docs/reference.md.
 """
 
@@ -51,6 +52,9 @@ def _calls(function: ast.AST, tree: ast.Module) -> Iterator[ast.Call]:
         match node:
             case ast.Call(func=ast.Name(id="log_event"), args=[ast.Attribute(), _, *_]):
                 yield node
+            case ast.Call(func=ast.Name(id="log_line"), args=[logger, name, fields]):
+                # The same as a call of the logger's `info`, only faster.
+                yield ast.Call(ast.Attribute(logger, "info"), [name], [ast.keyword("extra", fields)])
             case ast.Call(func=ast.Attribute(attr=method), args=[_]) if (
                 method in LEVELS and _logger(node, tree) != UNKNOWN
             ):

@@ -143,7 +143,7 @@ def test_finding_a_token_reads_no_other_rows(tmp_path: Path) -> None:
 
 
 def steps(database: Database, text: str) -> int:
-    """How many steps of SQLite's machine it takes to find this token."""
+    """The number of steps that SQLite's virtual machine takes to find this token."""
     counted = 0
 
     def count() -> int:
