@@ -222,7 +222,7 @@ class Writer:
     def _finish_alone(self, group: _Group, error: Exception) -> None:
         """Try a single work again that lost against another transaction; fail it otherwise."""
         for _ in range(ATTEMPTS_MAX - 1):
-            if _state_of(error) not in CONFLICT_STATES:
+            if state_of(error) not in CONFLICT_STATES:
                 break
             try:
                 self._attempt([group])
@@ -389,10 +389,10 @@ def _lost_connection(error: Exception) -> bool:
 
 def _is_down(error: Exception) -> bool:
     """Return whether the database is unavailable, as opposed to a transaction that lost against another one."""
-    return isinstance(error, StoreUnavailable) and _state_of(error) not in CONFLICT_STATES
+    return isinstance(error, StoreUnavailable) and state_of(error) not in CONFLICT_STATES
 
 
-def _state_of(error: BaseException | None) -> str | None:
+def state_of(error: BaseException | None) -> str | None:
     """Return the SQLSTATE of an error or of its cause."""
     while error is not None:
         state = getattr(getattr(error, "orig", None), "sqlstate", None)
