@@ -37,9 +37,9 @@ class Lookup:
             column is the place of the question in the array, counted from 1.
     """
 
-    def __init__(self, one: RawStatement, many: sqlalchemy.Executable) -> None:
+    def __init__(self, one: RawStatement, many: sqlalchemy.Executable | str) -> None:
         self.one = one
-        self.many = many
+        self.many = sqlalchemy.text(many) if isinstance(many, str) else many
 
 
 class Lookups:

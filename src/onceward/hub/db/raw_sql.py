@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import sqlalchemy
 from sqlalchemy import text
+
+Values: TypeAlias = Mapping[str, object] | Sequence[object]
 
 _NONE: Mapping[str, object] = {}
 
 
 class RawStatement:
-    """Statement with named parameters such as `:id`, run by the driver itself on SQLite."""
+    """Statement with named parameters such as `:id`, run by the driver itself on SQLite.
+
+    A statement for SQLite only may have positional parameters (`?`) instead.
+    """
 
     __slots__ = ("_text", "sql")
 
@@ -25,22 +30,22 @@ class RawStatement:
         self.sql = sql
         self._text = text(sql)
 
-    def rows(self, tx: sqlalchemy.Connection, values: Mapping[str, object] = _NONE) -> Sequence[Sequence[Any]]:
+    def rows(self, tx: sqlalchemy.Connection, values: Values = _NONE) -> Sequence[Sequence[Any]]:
         if tx.dialect.name != "sqlite":
-            return tx.execute(self._text, values).all()
+            return tx.execute(self._text, cast("Mapping[str, object]", values)).all()
         return self.rows_on(_driver(tx), values)
 
-    def rows_on(self, driver: sqlite3.Connection, values: Mapping[str, object]) -> Sequence[Sequence[Any]]:
+    def rows_on(self, driver: sqlite3.Connection, values: Values) -> Sequence[Sequence[Any]]:
         """Return the rows on a SQLite connection outside a transaction, where one statement is its own transaction."""
         try:
             return driver.execute(self.sql, values).fetchall()
         except sqlite3.Error as error:
             raise self._as_dbapi_error(error) from error
 
-    def count(self, tx: sqlalchemy.Connection, values: Mapping[str, object]) -> int:
+    def count(self, tx: sqlalchemy.Connection, values: Values) -> int:
         """Run the statement and return how many rows it wrote."""
         if tx.dialect.name != "sqlite":
-            return tx.execute(self._text, values).rowcount
+            return tx.execute(self._text, cast("Mapping[str, object]", values)).rowcount
         try:
             return _driver(tx).execute(self.sql, values).rowcount
         except sqlite3.Error as error:

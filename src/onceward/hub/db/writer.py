@@ -223,7 +223,7 @@ class Writer:
     def _finish_alone(self, group: _Group, error: Exception) -> None:
         """Try a single work again that lost against another transaction; fail it otherwise."""
         for _ in range(ATTEMPTS_MAX - 1):
-            if not _is_conflict(error):
+            if not is_conflict(error):
                 break
             try:
                 self._attempt([group])
@@ -399,7 +399,8 @@ def _is_down(error: Exception) -> bool:
     )
 
 
-def _is_conflict(error: BaseException) -> bool:
+def is_conflict(error: BaseException) -> bool:
+    """Return whether a transaction lost against another one of PostgreSQL, so that it can be tried again."""
     return any(getattr(cause, "sqlstate", None) in CONFLICT_STATES for cause in _causes(error))
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
-from typing import Annotated, Any, Literal, cast
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
@@ -17,18 +17,27 @@ from onceward.errors import InvalidInput, TooLarge
 from onceward.http.request.headers import media_type_of
 from onceward.hub.ingest.email.normalize import normalize_email, normalize_mail
 from onceward.hub.ingest.entries.columns import TEXT_BYTES_MAX, UPDATABLE
-from onceward.hub.ingest.entries.insert import insert_entries, insert_entry
-from onceward.hub.ingest.entries.policy import POLICY_KEY_BYTES_MAX, policy_page, put_policy
+from onceward.hub.ingest.entries.insert import INSERT, EntriesSent, Inserted, insert_steps, writer_gave_up
+from onceward.hub.ingest.entries.policy import POLICY_KEY_BYTES_MAX, list_policies, policy_page, put_policy
+from onceward.hub.ingest.entries.preview import find_entries, result_without_write
+from onceward.hub.ingest.entries.result import alone
 from onceward.hub.ingest.entries.schema import active_schema, schema_named, set_test_mode, test_mode
 from onceward.hub.ingest.normalize.keys import EMAIL_THREAD
 from onceward.hub.ingest.payload import Payload
 from onceward.hub.ingest.telegram import normalize_telegram
 from onceward.hub.state import hub_of, request_key_of
-from onceward.hub.web.active_schema import schema_of
+from onceward.hub.web.active_schema import schema_of, stored_schema
 from onceward.hub.web.constraints import each_trimmed, trimmed
 from onceward.hub.web.ingest_bodies import EMAIL, ENTRIES, MAIL, TELEGRAM
 from onceward.hub.web.json_body import StrictBody, StrictRoute, check_media_type, parse, sent_bytes
 from onceward.hub.web.pagination import LIMIT_DEFAULT, After, Limit, PageShown, paged
+
+T = TypeVar("T")
+
+# Larger bodies are parsed, validated and written in a thread.
+INLINE_BYTES_MAX = 16 * 1024
+# The place of a batch's row locks among those of other works.
+_ORDER = ("entries",)
 
 router = APIRouter(route_class=StrictRoute, tags=["ingest"])
 
@@ -217,8 +226,11 @@ async def insert(request: Request) -> Response:
     sent = await sent_bytes(request)
     if sent:
         check_media_type(request)
-    async with request.app.state.writers:
-        return await run_in_threadpool(_insert, request, sent)
+    is_large = len(sent) > INLINE_BYTES_MAX
+    body = await _computed(request, is_large, _object, sent)
+    if "items" in body:
+        return await _insert_batch(request, body)
+    return await _insert_one(request, body, is_large)
 
 
 @router.get("/policies", response_model=PolicyList, summary="List the policies of a schema")
@@ -235,10 +247,10 @@ def get_policies(
 
 
 @router.put("/policies", response_model=PolicyShown, summary="Create or change a policy of the active schema")
-def change_policy(sent: PolicySent, request: Request) -> Response:
-    active = schema_of(request)
-    with hub_of(request).database.write() as tx:
-        return _json(put_policy(tx, active, **sent.model_dump(exclude_unset=True)).json())
+async def change_policy(sent: PolicySent, request: Request) -> Response:
+    active, given = await schema_of(request), sent.model_dump(exclude_unset=True)
+    changed = await hub_of(request).database.writer.run(lambda tx: put_policy(tx, active, **given), ("policies",))
+    return _json(changed.json())
 
 
 @router.get("/test-mode", response_model=TestMode, summary="Get the test mode")
@@ -248,9 +260,8 @@ def get_test_mode(request: Request) -> Response:
 
 
 @router.put("/test-mode", response_model=TestMode, summary="Switch the test mode on or off")
-def change_test_mode(sent: TestMode, request: Request) -> Response:
-    with hub_of(request).database.write() as tx:
-        set_test_mode(tx, sent.enabled)
+async def change_test_mode(sent: TestMode, request: Request) -> Response:
+    await hub_of(request).database.writer.run(lambda tx: set_test_mode(tx, sent.enabled), ("ingest_mode",))
     return _json({"enabled": sent.enabled})
 
 
@@ -264,18 +275,58 @@ async def _normalized(request: Request, normalize: Callable[[bytes], Payload]) -
         return await run_in_threadpool(lambda: _json(normalize(sent)))
 
 
-def _insert(request: Request, sent: bytes) -> Response:
-    body = _object(sent)
-    hub, active, key = hub_of(request), schema_of(request), request_key_of(request)
-    if "items" not in body:
-        done = [insert_entry(hub.database, active, body, request=key)]
-    else:
-        items, strict = _batch(body, hub.config.ingest.max_batch)
-        done = insert_entries(hub.database, active, items, strict=strict, request=key)
-    if any(one.event_id is not None for one in done):
-        hub.feed.notify()
-    shown = [one.json() for one in done]
-    return _json({**({"results": shown} if "items" in body else shown[0]), "schema": active.name})
+async def _insert_one(request: Request, body: Payload, is_large: bool) -> Response:
+    database, key = hub_of(request).database, request_key_of(request)
+    found = await find_entries(database, body, stored_schema(request))
+    sent = await _computed(
+        request, is_large, lambda: EntriesSent.of(found.schema, [body], found.policies.values(), request=key)
+    )
+    done = None
+    # A request that may have run before must get the result of its first run, not that of a duplicate.
+    if key is None or not key.again:
+        done = result_without_write(found, sent.drafts[0])
+    if done is None:
+        (done,) = await _written(request, sent, database.writer.add(INSERT, sent))
+    shown = await _computed(request, is_large, alone(done).text)
+    return _text(f'{shown[:-1]},"schema":"{sent.schema.name}"}}')
+
+
+async def _insert_batch(request: Request, body: dict[str, Json]) -> Response:
+    hub, key = hub_of(request), request_key_of(request)
+    items, strict = _batch(body, hub.config.ingest.max_batch)
+    schema = await schema_of(request)
+
+    def validated() -> EntriesSent:
+        with hub.database.read() as tx:
+            policies = list_policies(tx, schema)
+        return EntriesSent.of(schema, items, policies, strict=strict, request=key)
+
+    sent = await _computed(request, True, validated)
+    done = await _written(request, sent, hub.database.writer.append(lambda tx: insert_steps(tx, sent), _ORDER))
+    shown = await _computed(request, True, lambda: ",".join([one.text() for one in done]))
+    return _text(f'{{"results":[{shown}],"schema":"{schema.name}"}}')
+
+
+async def _written(request: Request, sent: EntriesSent, by_writer: Awaitable[list[Inserted]]) -> list[Inserted]:
+    """Return the results of the writer; insert directly if it has given up after conflicts with other transactions."""
+    try:
+        return await by_writer
+    except Exception as error:
+        if not writer_gave_up(error):
+            raise
+    hub = hub_of(request)
+    async with request.app.state.writers:
+        done = await run_in_threadpool(sent.insert_directly, hub.database)
+    hub.feed.notify()
+    return done
+
+
+async def _computed(request: Request, is_large: bool, compute: Callable[..., T], *values: object) -> T:
+    """Compute something on the event loop if it is small; otherwise in a thread, so that the loop is not blocked."""
+    if not is_large:
+        return compute(*values)
+    async with request.app.state.writers:
+        return await run_in_threadpool(compute, *values)
 
 
 def _batch(body: dict[str, Json], count_max: int) -> tuple[list[Payload], bool]:
@@ -301,4 +352,8 @@ def _object(sent: bytes) -> dict[str, Json]:
 
 
 def _json(content: object) -> Response:
-    return Response(written(content), media_type="application/json")
+    return _text(written(content))
+
+
+def _text(text: str) -> Response:
+    return Response(text, media_type="application/json")

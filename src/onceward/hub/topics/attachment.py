@@ -124,14 +124,14 @@ _FIND = RawStatement(_FIND_TEXT)
 _LOCK_ROW = text(f"{_FIND_TEXT} FOR NO KEY UPDATE")
 FIND = Lookup(
     _FIND,
-    text(f"""
+    f"""
     SELECT asked.place, {", ".join(f"a.{name}" for name in _SHOWN.split(", "))}
     FROM (SELECT e.place, e.row ->> 'topic_id' AS topic_id, e.row ->> 'kind' AS kind, e.row ->> 'key' AS key,
                  e.row ->> 'dedupe_key' AS dedupe_key
           FROM json_array_elements(CAST(:asked AS json)) WITH ORDINALITY AS e(row, place)) AS asked
     JOIN topic_attachments AS a ON a.topic_id = asked.topic_id AND a.kind = asked.kind
         AND coalesce(a.key, '') = asked.key AND a.dedupe_key = asked.dedupe_key
-    """),  # noqa: S608  # built from constants
+    """,  # noqa: S608  # built from constants
 )
 
 

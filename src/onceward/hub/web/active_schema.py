@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import HTTPConnection
 
 from onceward.errors import StoreUnavailable
 from onceward.http.asgi_types import App, Receive, Send
 from onceward.http.request.headers import KEY_HEADERS
 from onceward.hub.db.engine import Database
-from onceward.hub.ingest.entries.schema import EntrySchema, active_schema
+from onceward.hub.ingest.entries.schema import EntrySchema, find_active_schema
 from onceward.hub.state import hub_of
 from onceward.hub.web.problems import refuse, store_failed
 
@@ -35,29 +34,23 @@ class ActiveSchemaMiddleware:
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (scope["method"], scope["path"]) in _CHANGING and _has_key(scope):
             try:
-                schema = await self._active()
+                schema = await find_active_schema(self._database)
             except StoreUnavailable as error:
                 await refuse(scope, receive, send, store_failed(error))
                 return
             scope.setdefault("state", {})[_STATE] = schema
         await self.app(scope, receive, send)
 
-    async def _active(self) -> EntrySchema:
-        # In WAL mode, SQLite readers never block, and the query takes less time than the switch to a thread.
-        if self._database.is_sqlite:
-            return active_now(self._database)
-        return await run_in_threadpool(active_now, self._database)
 
-
-def active_now(database: Database) -> EntrySchema:
-    with database.read() as tx:
-        return active_schema(tx)
-
-
-def schema_of(connection: HTTPConnection) -> EntrySchema:
-    """Return the schema of this request. Call it once, in a thread: without a key, each call reads the database."""
+def stored_schema(connection: HTTPConnection) -> EntrySchema | None:
+    """Return the schema that the middleware has read, for keyed requests only."""
     found = connection.scope["state"].get(_STATE)
-    return found if isinstance(found, EntrySchema) else active_now(hub_of(connection).database)
+    return found if isinstance(found, EntrySchema) else None
+
+
+async def schema_of(connection: HTTPConnection) -> EntrySchema:
+    """Return the schema of this request. Call it only once, because only keyed requests store it."""
+    return stored_schema(connection) or await find_active_schema(hub_of(connection).database)
 
 
 def variant_of(scope: Any) -> str | None:

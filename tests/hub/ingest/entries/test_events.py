@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import text
 from tests.hub.ingest.entries.payloads import events, newsletter, stored, thought
 
+from onceward.hub.db import append
 from onceward.hub.db.engine import Database
-from onceward.hub.ingest.entries import events as entry_event
 from onceward.hub.ingest.entries.columns import COLUMNS, TEXT_BYTES_MAX
 from onceward.hub.ingest.entries.insert import insert_entries, insert_entry
 from onceward.hub.ingest.entries.open_table import table_of
@@ -107,7 +107,7 @@ def test_a_crash_between_two_statements_leaves_nothing(
     before, log = stored(database), events(database)
     with database.write() as tx:
         table = type(table_of(tx, PKM, ()))
-    place, name = (entry_event, "append") if after == "events" else (table, after)
+    place, name = (append, "append") if after == "events" else (table, after)
     whole = getattr(place, name)
 
     def crash(*arguments: object) -> None:

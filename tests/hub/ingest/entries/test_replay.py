@@ -13,7 +13,6 @@ from tests.waiting import SECONDS_MAX, until
 from onceward.errors import NotFound
 from onceward.hub.db.engine import Database
 from onceward.hub.db.request_key import RequestKey
-from onceward.hub.ingest.entries import events as entry_event
 from onceward.hub.ingest.entries import insert
 from onceward.hub.ingest.entries.insert import Inserted, insert_entries, insert_entry
 from onceward.hub.ingest.entries.schema import PKM, PKM_TEST
@@ -147,20 +146,20 @@ def test_a_run_in_progress_is_waited_for_and_its_results_returned(
 ) -> None:
     """Its lease ran out, so the retry runs beside it. It waits for the row of the first, or for its turn to append."""
     at_the_end, go_on = threading.Event(), threading.Event()
-    append = entry_event.append_events
+    insert_all = insert._insert
     answers: list[list[dict[str, Any]]] = []
 
-    def held(*arguments: Any) -> dict[int, int]:
-        ids = append(*arguments)
+    def held(*arguments: Any) -> list[Inserted]:
+        results = insert_all(*arguments)
         if not at_the_end.is_set():
             at_the_end.set()
             go_on.wait(SECONDS_MAX)
-        return ids
+        return results
 
     def run(request: RequestKey) -> None:
         answers.append(summary_of(insert_entries(database, PKM, [payload], request=request)))
 
-    monkeypatch.setattr(insert, "append_events", held)
+    monkeypatch.setattr(insert, "_insert", held)
     first = threading.Thread(target=run, args=(FIRST,))
     first.start()
     assert at_the_end.wait(SECONDS_MAX)

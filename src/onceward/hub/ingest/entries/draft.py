@@ -7,7 +7,7 @@ lower case, and every source that begins with one of the two names counts.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from onceward.core.canonical import Json
@@ -56,7 +56,7 @@ class Draft(NamedTuple):
 
 
 def drafts_of(
-    payloads: Sequence[Payload], policies: Sequence[Policy], *, strict: bool = False
+    payloads: Sequence[Payload], policies: Iterable[Policy], *, strict: bool = False
 ) -> list[Draft | OncewardError]:
     """Return a draft for each payload, or its error."""
     by_key = {policy.policy_key: policy for policy in policies}

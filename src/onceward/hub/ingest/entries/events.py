@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from onceward.core.json_text import quoted, written
+from onceward.hub.db.append import MarkedEvent, NewEvent, marked
 from onceward.hub.db.engine import Transaction
 from onceward.hub.db.request_key import RequestKey
-from onceward.hub.events.log import Event, NewEvent, append, page
+from onceward.hub.events.log import Event, page
 from onceward.hub.ingest.entries.batch import EntryOutcome
 from onceward.hub.ingest.entries.columns import ASSIGNED, COLUMNS, POLICY_ID, PRIMARY, SECONDARY
 from onceward.hub.ingest.entries.decision import POSITION, Row
@@ -31,14 +32,10 @@ _ROW = ",".join(f'"{name}":%s' for name in _TEXTS)
 _PLACES = tuple(POSITION[name] for name in _TEXTS)
 
 
-def append_events(
-    tx: Transaction,
-    schema: EntrySchema,
-    outcomes: Sequence[EntryOutcome],
-    policies: Iterable[Policy],
-    request: RequestKey | None,
-) -> dict[int, int]:
-    """Append an event for each item that changed something, as the last step; return event ids by item index."""
+def events_of(
+    schema: EntrySchema, outcomes: Sequence[EntryOutcome], policies: Iterable[Policy], request: RequestKey | None
+) -> dict[int, NewEvent | MarkedEvent]:
+    """Return an event for each item that changed something, by item index, the first one with the request's mark."""
     places = [place for place, one in enumerate(outcomes) if one.action == "inserted" or one.changed]
     names = {policy.policy_id: policy.policy_key for policy in policies}
     # Formatted by hand: encoding a dictionary would cost more than the insert.
@@ -60,7 +57,7 @@ def append_events(
             f'"updated_at":"{updated_at}",{texts}{rest}}}'
         )
         new.append(NewEvent(INSERTED if outcome.action == "inserted" else UPDATED, None, "entry", uuid, data))
-    return dict(zip(places, append(tx, new, request), strict=True))
+    return dict(zip(places, marked(new, request), strict=True))
 
 
 def _rest(outcome: EntryOutcome) -> str:

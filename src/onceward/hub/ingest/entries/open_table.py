@@ -10,21 +10,22 @@ from onceward.hub.ingest.entries.policy import Policy
 from onceward.hub.ingest.entries.postgres_table import PostgresTable
 from onceward.hub.ingest.entries.schema import EntrySchema
 from onceward.hub.ingest.entries.sqlite_table import SqliteTable
-from onceward.hub.ingest.entries.table import EntryTable, LookupResult, new_rows
+from onceward.hub.ingest.entries.table import EntryReader, LookupResult, new_rows
 
 
-def table_of(tx: Transaction, schema: EntrySchema, policies: Iterable[Policy]) -> EntryTable:
-    return _table(tx, schema, _hints(policies))
+def table_of(tx: Transaction, schema: EntrySchema, policies: Iterable[Policy]) -> SqliteTable | PostgresTable:
+    kind = SqliteTable if tx.dialect.name == "sqlite" else PostgresTable
+    return kind(tx, schema, _hints(policies))
 
 
 class DryTable:
-    """An entry table that reads like the others and writes nothing. New entries get negative ids."""
+    """An entry table that reads like another one and writes nothing. New entries get negative ids."""
 
     is_alone = True
 
-    def __init__(self, tx: Transaction, schema: EntrySchema, policies: Iterable[Policy]) -> None:
+    def __init__(self, table: EntryReader, policies: Iterable[Policy]) -> None:
         self._hint_policies = _hints(policies)
-        self._table = _table(tx, schema, self._hint_policies)
+        self._table = table
         self._last = 0
 
     def take_turn(self) -> None: ...
@@ -39,18 +40,13 @@ class DryTable:
             new.append((self._last, *row[1:]))
         return LookupResult(found, new)
 
-    def read(self, entry_ids: Sequence[int]) -> Sequence[Row]:
-        return self._table.read(entry_ids)
+    def find(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return self._table.find(rows)
 
     def lock(self, _entry_ids: Iterable[int]) -> Sequence[Row]:
         raise AssertionError  # never called, because nothing is written
 
     def update(self, rows: Sequence[Row]) -> None: ...
-
-
-def _table(tx: Transaction, schema: EntrySchema, hint_policies: frozenset[int]) -> SqliteTable | PostgresTable:
-    kind = SqliteTable if tx.dialect.name == "sqlite" else PostgresTable
-    return kind(tx, schema, hint_policies)
 
 
 def _hints(policies: Iterable[Policy]) -> frozenset[int]:

@@ -6,7 +6,9 @@ refer to it.
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -19,6 +21,7 @@ from onceward.core.json_text import checked, compact, refused
 from onceward.errors import Conflict
 from onceward.hub.db.engine import Transaction
 from onceward.hub.db.page import LIMIT_MAX, RowPage, page_of, parse_cursor
+from onceward.hub.db.raw_sql import RawStatement
 from onceward.hub.ingest.entries.columns import IMMUTABLE, TEXT_BYTES_MAX, UPDATABLE
 from onceward.hub.ingest.entries.schema import EntrySchema
 
@@ -66,10 +69,11 @@ SEEDS = (
     _seed(5, "email_correspondence_thread_v2", "correspondence_thread", "update", "identity", enabled=False),
 )
 
-_LIST = """
-    SELECT policy_id, policy_key, source, content_type, conflict_action, update_fields, enabled, secondary_role
-    FROM {policies} WHERE policy_id > :after ORDER BY policy_id {limited}
-"""
+COLUMNS = tuple(field.name for field in fields(Policy))
+_PAGE = "SELECT {columns} FROM {policies} WHERE policy_id > :after ORDER BY policy_id LIMIT :limit"
+# All policies as one value, so that unchanged ones need not be parsed again.
+_ALL_SQLITE = "SELECT json_group_array(json_array({columns})) FROM {policies}"
+_ALL_POSTGRES = "SELECT CAST(coalesce(json_agg(json_build_array({columns})), '[]') AS text) FROM {policies}"
 # A cursor is the id of the last policy of a page.
 _CURSOR = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 _LOCK = "SELECT policy_id, source, content_type FROM {policies} WHERE policy_key = :policy_key {locked}"
@@ -91,17 +95,30 @@ class PolicyOptions(TypedDict, total=False):
     secondary_role: str
 
 
-def list_policies(tx: Transaction, schema: EntrySchema) -> list[Policy]:
-    """Return all policies, including disabled ones, in order of creation."""
-    return [_read(row) for row in tx.execute(_statement(tx, schema, _LIST, limited=""), {"after": 0})]
+def list_policies(tx: Transaction, schema: EntrySchema) -> Sequence[Policy]:
+    """Return all policies, including disabled ones, in order of creation. The same object while nothing changes."""
+    ((stored,),) = _all_statement(schema, is_sqlite=tx.dialect.name == "sqlite").rows(tx)
+    return _parsed(stored)
+
+
+@functools.cache
+def _all_statement(schema: EntrySchema, *, is_sqlite: bool) -> RawStatement:
+    policies = schema.table("idempotency_policies", is_sqlite=is_sqlite)
+    statement = _ALL_SQLITE if is_sqlite else _ALL_POSTGRES
+    return RawStatement(statement.format(policies=policies, columns=", ".join(COLUMNS)))
+
+
+@functools.lru_cache(maxsize=8)
+def _parsed(stored: str) -> Sequence[Policy]:
+    return tuple(sorted(map(read_policy, json.loads(stored)), key=operator.attrgetter("policy_id")))
 
 
 def policy_page(tx: Transaction, schema: EntrySchema, limit: int, after: str = "") -> RowPage[Policy]:
     """Return a page of policies after the cursor, in the same order."""
     limit = min(limit, LIMIT_MAX)
     asked = {"after": int(parse_cursor(after, _CURSOR)[0]) if after else 0, "limit": limit + 1}
-    rows = tx.execute(_statement(tx, schema, _LIST, limited="LIMIT :limit"), asked)
-    return page_of([_read(row) for row in rows], limit, lambda policy: str(policy.policy_id))
+    rows = tx.execute(_statement(tx, schema, _PAGE, columns=", ".join(COLUMNS)), asked)
+    return page_of([read_policy(row) for row in rows], limit, lambda policy: str(policy.policy_id))
 
 
 def put_policy(
@@ -155,7 +172,8 @@ def _statement(tx: Transaction, schema: EntrySchema, statement: str, **parts: st
     return text(statement.format(**tables, **parts))
 
 
-def _read(row: Sequence[Any]) -> Policy:
+def read_policy(row: Sequence[Any]) -> Policy:
+    """Return the policy of a row of `COLUMNS`."""
     policy_id, policy_key, source, content_type, action, names, enabled, role = row
     update_fields = None if names is None else tuple(json.loads(names))
     return Policy(policy_id, policy_key, source, content_type, action, update_fields, bool(enabled), role)

@@ -18,7 +18,7 @@ from onceward.hub.ingest.entries.batch import Batch, Drafts, EntryOutcome
 from onceward.hub.ingest.entries.decision import Row, changes
 from onceward.hub.ingest.entries.draft import Draft
 from onceward.hub.ingest.entries.events import INSERTED, done_before, row_of_event
-from onceward.hub.ingest.entries.open_table import DryTable
+from onceward.hub.ingest.entries.open_table import DryTable, table_of
 from onceward.hub.ingest.entries.policy import Policy
 from onceward.hub.ingest.entries.result import Inserted
 from onceward.hub.ingest.entries.schema import EntrySchema
@@ -30,14 +30,14 @@ def replay_results(
 ) -> list[Inserted]:
     """Return the results of the run whose first event this is. Entries are shown in their current state."""
     done = done_before(tx, first)
-    table = DryTable(tx, schema, policies)
+    table = table_of(tx, schema, policies)
     there = {row[ENTRY_ID]: row for row in table.read([data["entry_id"] for _, data in done.values()])}
     firsts: dict[int, int] = {}
     for place in sorted(done):
         firsts.setdefault(done[place][1]["entry_id"], place)
     others = [place for place in range(len(drafts)) if place not in done]
     outcomes = Batch(
-        table,
+        DryTable(table, policies),
         [_only_found(drafts[place]) for place in others],
         [str(place) for place in others],
         now_text(),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from onceward.core.canonical import Json
+from onceward.core.json_text import quoted, written
 from onceward.errors import Conflict, InvalidInput, NotFound, OncewardError
 from onceward.hub.ingest.entries.batch import EntryOutcome
 from onceward.hub.ingest.entries.columns import COLUMNS
-from onceward.hub.ingest.entries.decision import POSITION
+from onceward.hub.ingest.entries.decision import POSITION, Row
 
 Action: TypeAlias = Literal["inserted", "updated", "skipped", "failed"]
 
@@ -21,6 +22,7 @@ _CODES: tuple[tuple[type[OncewardError], str], ...] = (
     (NotFound, "notFound"),
 )
 _METADATA = POSITION["metadata"]
+_ROW = ",".join(f'"{name}":%s' for name in COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,23 +78,31 @@ class Inserted:
 
     def json(self) -> dict[str, Json]:
         """Return the flat JSON of a response: the row, the action and its details."""
-        shown: dict[str, Json] = {} if self.index is None else {"index": self.index}
-        if self.error is not None:
-            return {**shown, "action": self.action, "error": error_json(self.error)}
-        shown |= self.row or {}
-        shown |= {
-            "action": self.action,
+        shown: dict[str, Json] = json.loads(self.text())
+        return shown
+
+    def text(self) -> str:
+        """Return the same as JSON text. The metadata is inserted as it was stored."""
+        index = "" if self.index is None else f'"index":{self.index},'
+        outcome = self.outcome
+        if outcome.error is not None:
+            return f'{{{index}"action":"failed","error":{written(error_json(outcome.error))}}}'
+        row = cast("Row", outcome.row)
+        cells = ["null" if value is None else quoted(value) if type(value) is str else str(value) for value in row]
+        cells[_METADATA] = row[_METADATA]
+        more: dict[str, Json] = {
+            "action": outcome.action,
             "changed": self.changed,
-            "matched_on": self.matched_on,
+            "matched_on": outcome.matched_on,
             "event_id": self.event_id,
         }
-        if self.split_with:
-            shown["split_with"] = [*self.split_with]
-        if self.duplicate_of_index is not None:
-            shown["duplicate_of_index"] = self.duplicate_of_index
-        if self.stale:
-            shown["stale"] = True
-        return shown
+        if outcome.split_with is not None:
+            more["split_with"] = [outcome.split_with]
+        if outcome.duplicate_of is not None:
+            more["duplicate_of_index"] = outcome.duplicate_of
+        if outcome.is_stale:
+            more["stale"] = True
+        return f"{{{index}{_ROW % tuple(cells)},{written(more)[1:]}"
 
 
 def alone(result: Inserted) -> Inserted:

@@ -16,7 +16,9 @@ except ModuleNotFoundError as error:
     raise missing_extra(error, __name__, "hub") from error
 
 from onceward.core.json_text import refused
-from onceward.hub.db.engine import Transaction
+from onceward.hub.db.engine import Database, Transaction
+from onceward.hub.db.lookup import Lookup
+from onceward.hub.db.raw_sql import RawStatement
 from onceward.hub.db.tables import SCHEMAS
 
 
@@ -33,7 +35,14 @@ class EntrySchema:
 
 PKM, PKM_TEST = (EntrySchema(name) for name in SCHEMAS)
 
-_TEST_MODE = text("SELECT test_mode FROM ingest_mode")
+_TEST_MODE = RawStatement("SELECT test_mode FROM ingest_mode")
+_FIND_TEST_MODE = Lookup(
+    _TEST_MODE,
+    """
+    SELECT asked.place, mode.test_mode
+    FROM json_array_elements(CAST(:asked AS json)) WITH ORDINALITY AS asked(row, place) CROSS JOIN ingest_mode AS mode
+    """,
+)
 _SET_TEST_MODE = text("UPDATE ingest_mode SET test_mode = :enabled")
 
 
@@ -49,9 +58,16 @@ def active_schema(tx: Transaction) -> EntrySchema:
     return PKM_TEST if test_mode(tx) else PKM
 
 
+async def find_active_schema(database: Database) -> EntrySchema:
+    """Look up the active schema, for a task of an event loop."""
+    ((enabled,),) = await database.lookups.find(_FIND_TEST_MODE, {})
+    return PKM_TEST if enabled else PKM
+
+
 def test_mode(tx: Transaction) -> bool:
     """Return whether test mode is on. It is stored in the database, so all processes agree."""
-    return bool(tx.execute(_TEST_MODE).scalar_one())
+    ((enabled,),) = _TEST_MODE.rows(tx)
+    return bool(enabled)
 
 
 def set_test_mode(tx: Transaction, enabled: bool) -> None:

@@ -1,14 +1,18 @@
-"""Entry table in SQLite. SQLite has one writer at a time, so this searches first and then inserts missing entries.
+"""Entry table in SQLite. SQLite has one writer at a time, so no other entries appear between two statements.
 
-Statements and rows bypass SQLAlchemy's own: these cost more than the work itself.
+Statements and rows bypass SQLAlchemy's own: these cost more than the work itself. One statement inserts many rows,
+because the driver releases Python's lock for each statement, and may wait for a busy thread to get it back.
 """
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 from collections.abc import Collection, Iterable, Sequence
 
 from onceward.hub.db.engine import Transaction
+from onceward.hub.db.raw_sql import RawStatement, Values
 from onceward.hub.ingest.entries.columns import COLUMNS, MUTABLE, POLICY_ID, PRIMARY, SECONDARY
 from onceward.hub.ingest.entries.decision import POSITION, Row
 from onceward.hub.ingest.entries.schema import EntrySchema
@@ -16,6 +20,8 @@ from onceward.hub.ingest.entries.table import ENTRY_ID, ID, LookupResult, new_ro
 
 _POLICY_ID = POSITION[POLICY_ID]
 _ALL = ", ".join(COLUMNS)
+# Rows of one INSERT. Each number of rows is a statement of its own in the driver's cache.
+_ROWS_MAX = 32
 
 _FIND = """
     SELECT {columns} FROM {entries}
@@ -24,14 +30,24 @@ _FIND = """
 _READ = "SELECT {columns} FROM {entries} WHERE entry_id IN (SELECT value FROM json_each(?))"
 # The last id that was ever assigned, even if that entry was deleted.
 _LAST = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?), 0)"
-_INSERT = "INSERT INTO {entries} ({columns}) VALUES ({places}) ON CONFLICT DO NOTHING"
-_BEHIND = "SELECT entry_id FROM {entries} WHERE entry_id > ?"
+_INSERT = "INSERT INTO {entries} ({columns}) VALUES {rows} ON CONFLICT DO NOTHING"
+_ROW = f"({', '.join('?' * len(COLUMNS))})"
+_BEHIND = "SELECT json_group_array(entry_id) FROM {entries} WHERE entry_id > ?"
 _UPDATE = "UPDATE {entries} SET {assignments} WHERE entry_id = ?"
+_ASSIGNMENTS = ", ".join(f"{name} = ?" for name in MUTABLE)
 # Pages that do not fit into the cache are written early, and then again. A large batch with its events has about 4 MB.
-_CACHE = "PRAGMA cache_size = -8192"
+_CACHE = RawStatement("PRAGMA cache_size = -8192")
 
-# If none of this many first entries exists, the batch is assumed to be new.
+# At most this many entries are inserted without a search before: a refused row costs little.
+_FEW = 128
+# If none of this many first entries of a larger batch exists, the batch is assumed to be new.
 _SOME = 8
+
+
+@functools.cache
+def _statement(statement: str, entries: str, key: str = "", count: int = 0) -> RawStatement:
+    rows = ", ".join([_ROW] * count)
+    return RawStatement(statement.format(entries=entries, columns=_ALL, key=key, rows=rows, assignments=_ASSIGNMENTS))
 
 
 class SqliteTable:
@@ -45,20 +61,20 @@ class SqliteTable:
         self._hint_policies = hint_policies
 
     def take_turn(self) -> None:
-        self._tx.exec_driver_sql(_CACHE)
+        _CACHE.rows(self._tx)
 
     def lock_table(self) -> None: ...
 
     def find_and_insert(self, first: Sequence[Row], others: Sequence[Row]) -> LookupResult:
-        if others or len(first) <= _SOME or self.find(first[:_SOME]):
+        if len(first) > _FEW and (others or self.find(first[:_SOME])):
             found = self.find([*first, *others])
             return LookupResult(found, self._insert(new_rows(first, found, self._hint_policies)))
-        # None of the first few exists, so probably none of the batch does. Entries that conflict existed after all.
+        # Probably all are new. Entries that conflict existed after all.
         inserted = self._insert(first)
-        if len(inserted) == len(first):
+        if len(inserted) == len(first) and not others:
             return LookupResult([], inserted)
         done = {row[ID] for row in inserted}
-        return LookupResult(self.find([row for row in first if row[ID] not in done]), inserted)
+        return LookupResult(self.find([row for row in (*first, *others) if row[ID] not in done]), inserted)
 
     def _insert(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Insert the rows that do not conflict with another entry; return them as inserted."""
@@ -66,10 +82,15 @@ class SqliteTable:
             return []
         ((last,),) = self._rows(_LAST, (self._entries,))
         numbered = [(number, *row[1:]) for number, row in enumerate(rows, last + 1)]
-        statement = _INSERT.format(entries=self._entries, columns=_ALL, places=", ".join("?" * len(COLUMNS)))
-        if self._tx.exec_driver_sql(statement, numbered).rowcount == len(rows):
+        count = 0
+        for begin in range(0, len(numbered), _ROWS_MAX):
+            some = numbered[begin : begin + _ROWS_MAX]
+            statement = _statement(_INSERT, self._entries, count=len(some))
+            count += statement.count(self._tx, list(itertools.chain.from_iterable(some)))
+        if count == len(rows):
             return numbered
-        there = {entry_id for (entry_id,) in self._rows(_BEHIND.format(entries=self._entries), (last,))}
+        ((there,),) = self._rows(_BEHIND, (last,))
+        there = set(json.loads(there))
         return [row for row in numbered if row[ENTRY_ID] in there]
 
     def find(self, rows: Sequence[Row]) -> Sequence[Row]:
@@ -83,28 +104,22 @@ class SqliteTable:
                 policy_id, key = row[_POLICY_ID], row[place]
                 if key is not None and (policy_id, key) not in there:
                     keys.setdefault(policy_id, []).append(key)
-            statement = _FIND.format(columns=_ALL, entries=self._entries, key=name)
             for policy_id, some in keys.items():
-                found.update((row[ENTRY_ID], row) for row in self._rows(statement, (policy_id, json.dumps(some))))
+                values = (policy_id, json.dumps(some))
+                found.update((row[ENTRY_ID], row) for row in self._rows(_FIND, values, key=name))
         return list(found.values())
 
     def read(self, entry_ids: Sequence[int]) -> Sequence[Row]:
-        return self._rows(_READ.format(columns=_ALL, entries=self._entries), (json.dumps(entry_ids),))
+        return self._rows(_READ, (json.dumps(entry_ids),))
 
     def lock(self, _entry_ids: Iterable[int]) -> Sequence[Row]:
         raise AssertionError  # never called, because this is the only writer
 
     def update(self, rows: Sequence[Row]) -> None:
-        assignments = ", ".join(f"{name} = ?" for name in MUTABLE)
         places = [POSITION[name] for name in MUTABLE]
-        self._tx.exec_driver_sql(
-            _UPDATE.format(entries=self._entries, assignments=assignments),
-            [(*(row[place] for place in places), row[ENTRY_ID]) for row in rows],
-        )
+        values = [(*(row[place] for place in places), row[ENTRY_ID]) for row in rows]
+        _statement(_UPDATE, self._entries).each(self._tx, values)
 
-    def _rows(self, statement: str, values: tuple[object, ...]) -> Sequence[Row]:
-        result = self._tx.exec_driver_sql(statement, values)
-        # Plain tuples from the driver, without SQLAlchemy's rows.
-        rows = result.cursor.fetchall()
-        result.close()
-        return rows
+    def _rows(self, statement: str, values: Values, key: str = "") -> Sequence[Row]:
+        # The driver's rows are plain tuples.
+        return _statement(statement, self._entries, key).rows(self._tx, values)  # type: ignore[return-value]

@@ -19,7 +19,15 @@ class LookupResult(NamedTuple):
     inserted: Sequence[Row]
 
 
-class EntryTable(Protocol):
+class EntryReader(Protocol):
+    """A search for entries by their keys."""
+
+    def find(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Return every entry that has a key of one of these rows, each once."""
+        ...
+
+
+class EntryTable(EntryReader, Protocol):
     """The entries of a schema within one transaction. Rows to insert have no `entry_id` yet."""
 
     # Whether this transaction is the only writer, so that rows need no locks.
@@ -42,10 +50,6 @@ class EntryTable(Protocol):
 
     def lock(self, entry_ids: Iterable[int]) -> Sequence[Row]:
         """Lock the rows of these ids until the end of the transaction, and return their current values."""
-        ...
-
-    def read(self, entry_ids: Sequence[int]) -> Sequence[Row]:
-        """Return the rows that exist among these ids."""
         ...
 
     def update(self, rows: Sequence[Row]) -> None: ...
