@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+import sqlalchemy.exc
 from sqlalchemy import text
 from tests.hub.in_process_hub import Client
 from tests.hub.ingest_hub import PLAIN, events, ingest_hub, insert, inserted, newsletter, problem, rows, thought
@@ -101,11 +102,9 @@ def test_an_entry_that_would_not_change_is_answered_without_a_write(
 def test_a_request_that_the_writer_gives_up_is_inserted_directly(
     client: Client, database: Database, monkeypatch: pytest.MonkeyPatch, key: str | None, several: bool
 ) -> None:
-    class Deadlock(Exception):
-        orig = psycopg.errors.DeadlockDetected()
-
     def meet(*_: object) -> None:
-        raise StoreUnavailable("the database is unavailable: deadlock detected") from Deadlock()
+        cause = sqlalchemy.exc.OperationalError("INSERT", {}, psycopg.errors.DeadlockDetected())
+        raise StoreUnavailable("the database is unavailable: deadlock detected") from cause
 
     monkeypatch.setattr(entries.INSERT, "run", meet)
     monkeypatch.setattr("onceward.hub.routes.ingest.insert_steps", meet)

@@ -21,7 +21,7 @@ except ModuleNotFoundError as error:
     raise missing_extra(error, __name__, "hub") from error
 
 from onceward.errors import InvalidInput, OncewardError, StoreUnavailable, TransactionConflict, WriteRefused
-from onceward.hub.db.append import Appending, EventSteps, NewEvent
+from onceward.hub.db.append import Appending, EventSteps, MarkedEvent, NewEvent
 from onceward.hub.db.engine import Database, Transaction
 from onceward.hub.db.request_key import RequestKey
 from onceward.hub.db.timestamps import new_uuids, now_text
@@ -163,7 +163,7 @@ def _insert_each(tx: Transaction, sent: Sequence[EntriesSent]) -> EventSteps[Seq
     if len(set(keyed)) < len(keyed):
         raise _another_run()
     results: dict[int, Inserted] = {}
-    new: dict[int, NewEvent] = {}
+    new: dict[int, NewEvent | MarkedEvent] = {}
     for schema in {one.schema for one in sent}:
         policies = list_policies(tx, schema)
         drafts: dict[int, Draft | OncewardError] = {}
