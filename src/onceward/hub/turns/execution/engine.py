@@ -111,7 +111,6 @@ from onceward.hub.turns.execution.brain import Brain
 from onceward.hub.turns.execution.brain_runner import BrainRunner
 from onceward.hub.turns.execution.delivery import ChannelAdapter, deliver
 from onceward.hub.turns.execution.repository import LoadedTurn, TurnRepository
-from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.turn import UNFINISHED, Clock, State, Turn, now_utc
 from onceward.ledger.internals import start_renewal, stop_renewal
 from onceward.ledger.ledger import Ledger
@@ -198,7 +197,7 @@ class Engine:
     """Runs attempts at turns. The runners of a process share one engine, which belongs to one event loop.
 
     Args:
-        database: The hub's database. It is used in threads.
+        database: The hub's database.
         ledger: The ledger for claims on beats, tool calls and deliveries.
         brain: The brain that answers the turns.
         adapter: Sends responses to their channel; None if clients fetch them.
@@ -286,23 +285,38 @@ class Engine:
             errors.StoreUnavailable: The database or the ledger did not respond. The turn can be run again; this does
                 not count as a failure.
         """
-        loaded = await in_thread(self._repository.begin_or_load, turn_id)
+        loaded = await self._repository.begin_or_load(turn_id)
         if loaded is None:
             return RunResult(RunStatus.OVER)
         turn = loaded.turn
         if loaded.fresh:
-            await self._step("started", turn)
-            return await self._claim_and_run(loaded, through)
+            return await self.run_started(loaded, through)
         if turn.state is State.COMPLETE and turn.delivered_at is None:
             return await self._resume_delivery(loaded)
         if turn.state not in UNFINISHED:
             # The process that finished it may have died before it started the next one.
-            return RunResult(_FINISHED_STATUS[turn.state], next_turn=await in_thread(self._repository.next_turn, turn))
+            return RunResult(_FINISHED_STATUS[turn.state], next_turn=await self._repository.next_turn(turn))
         if turn.accumulate_until > time_text(self.now()):
             return RunResult(RunStatus.LATER, turn.accumulate_until)
         if turn.state is State.ACCUMULATING:
             return RunResult(RunStatus.WAITING)
         return await self.take_over(loaded, through)
+
+    async def run_started(self, loaded: LoadedTurn, through: AttemptRunner = directly) -> RunResult:
+        """Run the first attempt of an epoch, which the transaction that loaded or stored the turn has started.
+
+        Args:
+            loaded: The turn with its messages.
+            through: As for `run`.
+
+        Returns:
+            The result.
+
+        Raises:
+            errors.StoreUnavailable: The database or the ledger did not respond.
+        """
+        await self._step("started", loaded.turn)
+        return await self._claim_and_run(loaded, through)
 
     async def take_over(self, loaded: LoadedTurn, through: AttemptRunner = directly) -> RunResult:
         """Take over a running turn if the process that ran it is gone.
@@ -328,7 +342,7 @@ class Engine:
             await self._step("claimed", loaded.turn)
             if not loaded.fresh:
                 # The earlier process is gone. If it is only frozen, the new epoch fences it off.
-                taken = await in_thread(self._repository.restart, loaded)
+                taken = await self._repository.restart(loaded)
                 if taken is None:
                     await self._lapse(claim)
                     return RunResult(RunStatus.SUPERSEDED)
@@ -391,7 +405,7 @@ class Engine:
             log_event(_log.error, "brain_failed", error, turn_id=run.turn.id, attempt=run.turn.attempts)
             return await self._fail(run, described(error))
         await self._step("answered", run.turn)
-        done = await in_thread(self._repository.respond, run.turn, response)
+        done = await self._repository.respond(run.turn, response)
         if done is None:
             return await self._release_superseded(run)
         self._notify(done.turn)
@@ -434,7 +448,7 @@ class Engine:
         return ran
 
     async def _record_failure(self, turn: Turn, failure: str, most: int = 0, rest: float = 0.0) -> RunResult:
-        after = await in_thread(self._repository.fail, turn, failure, most, rest)
+        after = await self._repository.fail(turn, failure, most, rest)
         if after is None:
             return RunResult(RunStatus.SUPERSEDED)
         if after.turn.state is not State.FAILED:
@@ -458,19 +472,19 @@ class Engine:
                 log_event(_log.error, "response_not_delivered", error, turn_id=turn.id, reason=str(error))
                 return False
             await self._step("sent", turn)
-        await in_thread(self._repository.mark_delivered, turn)
+        await self._repository.mark_delivered(turn)
         await self._step("delivered", turn)
         return True
 
     async def _replay_response(self, turn: Turn, found: Replay) -> RunResult:
         """Record the response of another turn that has answered the same beat."""
         stored = await self._beat_claims.recorded_response(found)
-        response = stored.response or await in_thread(self._repository.response_of, stored.turn_id)
+        response = stored.response or await self._repository.response_of(stored.turn_id)
         if response is None:
             return await self._record_failure(
                 turn, f"{stored.turn_id} answered these messages, but its response is no longer stored"
             )
-        done = await in_thread(self._repository.respond, turn, response, f"has the response of {stored.turn_id}")
+        done = await self._repository.respond(turn, response, f"has the response of {stored.turn_id}")
         if done is None:
             return RunResult(RunStatus.SUPERSEDED)
         self._notify(done.turn)
@@ -487,7 +501,7 @@ class Engine:
         if isinstance(found, Claim):
             await self._beat_claims.settle(found, loaded.turn)
             await self._step("settled", loaded.turn)
-        return RunResult(_completion(delivered), next_turn=await in_thread(self._repository.next_turn, loaded.turn))
+        return RunResult(_completion(delivered), next_turn=await self._repository.next_turn(loaded.turn))
 
     def _notify(self, turn: Turn) -> None:
         self._hint()
