@@ -19,6 +19,7 @@ from typing import TypeAlias
 import onceward.hub.db.engine  # noqa: F401  # first: without the extra, its error says what to install
 from onceward.errors import missing_extra
 from onceward.hub.turns.execution.engine import Engine, RunResult, RunStatus
+from onceward.hub.turns.execution.repository import LoadedTurn
 from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.turn import Turn
 from onceward.hub.turns.runners.local import SWEEP_SECONDS, WORKERS, LocalRunner
@@ -113,6 +114,18 @@ class DbosRunner:
             turn_id: The turn.
         """
         self._local.wake(turn_id)
+
+    def can_start(self) -> bool:
+        """Return whether a turn that is started now would run soon."""
+        return self._local.can_start()
+
+    def run_started(self, loaded: LoadedTurn) -> None:
+        """Run a turn whose first attempt was started in the transaction that stored it.
+
+        Args:
+            loaded: The turn with its messages.
+        """
+        self._local.run_started(loaded)
 
     def interrupt(self, turn_id: str) -> None:
         """Cancel a run of this turn in this process, because its epoch has passed.

@@ -18,6 +18,7 @@ from onceward.errors import StoreUnavailable
 from onceward.hub.db.timestamps import time_text
 from onceward.hub.turns.execution import sweep
 from onceward.hub.turns.execution.engine import AttemptRunner, Engine, RunResult, RunStatus, directly
+from onceward.hub.turns.execution.repository import LoadedTurn
 from onceward.hub.turns.model.db_threads import in_thread
 
 WORKERS = 16
@@ -52,8 +53,11 @@ class LocalRunner:
         self._engine = engine
         self._through = through
         self._sweep_seconds = sweep_seconds
+        self._workers = workers
         self._slots = asyncio.Semaphore(workers)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        # What a task does when it gets a slot.
+        self._waiting: dict[str, Callable[[], Awaitable[RunResult]]] = {}
         self._rerun: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._retry_delays: dict[str, float] = {}
@@ -79,7 +83,20 @@ class LocalRunner:
         if turn_id in self._tasks:
             self._rerun.add(turn_id)
             return
-        self._begin(turn_id, functools.partial(self._engine.run, turn_id, self._through))
+        self._begin(turn_id, self._reload(turn_id))
+
+    def can_start(self) -> bool:
+        """Return whether a turn that is started now would run soon."""
+        return not self._stopping and len(self._tasks) < 2 * self._workers
+
+    def run_started(self, loaded: LoadedTurn) -> None:
+        """Run a turn whose first attempt was started in the transaction that stored it.
+
+        Args:
+            loaded: The turn with its messages.
+        """
+        if not self._stopping:
+            self._begin(loaded.turn.id, functools.partial(self._engine.run_started, loaded, self._through))
 
     def interrupt(self, turn_id: str) -> None:
         """Cancel a run of this turn in this process, because its epoch has passed.
@@ -87,6 +104,9 @@ class LocalRunner:
         Args:
             turn_id: The turn.
         """
+        if turn_id in self._waiting:
+            # It has not begun. What it knows of the turn is out of date.
+            self._waiting[turn_id] = self._reload(turn_id)
         self._engine.interrupt(turn_id)
 
     async def stop(self, grace_seconds: float = 0.0) -> None:
@@ -149,22 +169,27 @@ class LocalRunner:
                 )
             await asyncio.sleep(self._sweep_seconds)
 
-    def _begin(self, turn_id: str, first: Callable[[], Awaitable[RunResult]]) -> None:
-        self._tasks[turn_id] = asyncio.create_task(self._work(turn_id, first), name=f"run of {turn_id}")
+    def _reload(self, turn_id: str) -> Callable[[], Awaitable[RunResult]]:
+        return functools.partial(self._engine.run, turn_id, self._through)
 
-    async def _work(self, turn_id: str, act: Callable[[], Awaitable[RunResult]]) -> None:
+    def _begin(self, turn_id: str, first: Callable[[], Awaitable[RunResult]]) -> None:
+        self._waiting[turn_id] = first
+        self._tasks[turn_id] = asyncio.create_task(self._work(turn_id), name=f"run of {turn_id}")
+
+    async def _work(self, turn_id: str) -> None:
         try:
             while True:
                 self._rerun.discard(turn_id)
                 async with self._slots:
                     if self._stopping:
                         return
-                    await self._run(turn_id, act)
+                    await self._run(turn_id, self._waiting.pop(turn_id))
                 if turn_id not in self._rerun:
                     return
-                act = functools.partial(self._engine.run, turn_id, self._through)
+                self._waiting[turn_id] = self._reload(turn_id)
         finally:
             del self._tasks[turn_id]
+            self._waiting.pop(turn_id, None)
             self._rerun.discard(turn_id)
 
     async def _run(self, turn_id: str, act: Callable[[], Awaitable[RunResult]]) -> None:
