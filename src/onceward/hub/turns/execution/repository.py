@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from onceward.hub.db.append import EventSteps
 from onceward.hub.db.engine import Database, Transaction
 from onceward.hub.db.timestamps import time_text
+from onceward.hub.turns.execution.responses import RESPOND, Finished, Response
 from onceward.hub.turns.model import transitions
 from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.turn import (
@@ -40,14 +41,6 @@ class LoadedTurn:
     messages: Sequence[Message] = ()
     to_undo: Sequence[ToolCall] = ()
     fresh: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A turn after an attempt, and the oldest unfinished turn of its session if this one is finished."""
-
-    turn: Turn
-    next_turn: str | None = None
 
 
 class TurnRepository:
@@ -90,11 +83,13 @@ class TurnRepository:
 
     async def respond(self, turn: Turn, response: str, reason: str | None = None) -> Finished | None:
         """Record the response together with its event. None if the run was superseded."""
+        new = Response(turn, response, reason, self._now_text(), not self._delivers)
+        done = await self._database.writer.add(RESPOND, new)
+        if done is not None:
+            return done
 
         def steps(tx: Transaction) -> EventSteps[Finished | None]:
-            done = transitions.respond(
-                tx, turn, response, self._now_text(), delivered=not self._delivers, reason=reason
-            )
+            done = transitions.respond(tx, turn, response, new.now, delivered=new.delivered, reason=reason)
             return None if done is None else (yield from _finished(tx, done, transitions.COMPLETED))
 
         return await self._database.writer.append(steps, order_of(turn))
