@@ -111,7 +111,7 @@ from onceward.hub.turns.execution.brain import Brain
 from onceward.hub.turns.execution.brain_runner import BrainRunner
 from onceward.hub.turns.execution.delivery import ChannelAdapter, deliver
 from onceward.hub.turns.execution.repository import LoadedTurn, TurnRepository
-from onceward.hub.turns.model.turn import UNFINISHED, Clock, State, Turn, now_utc
+from onceward.hub.turns.model.turn import UNFINISHED, Clock, Message, State, Turn, now_utc
 from onceward.ledger.internals import start_renewal, stop_renewal
 from onceward.ledger.ledger import Ledger
 from onceward.tools.json_result import to_json
@@ -212,6 +212,7 @@ class Engine:
         step: Called after each step of the table above, for tests.
         hint: Called after each commit that appended events.
         told: Called with the id of a turn that has changed or whose stream has a new chunk.
+        ended: Called after that with a turn that is complete or has failed, and its messages.
 
     Attributes:
         database: The hub's database.
@@ -236,6 +237,7 @@ class Engine:
         step: Step = _no_step,
         hint: Callable[[], None] = lambda: None,
         told: Callable[[str], None] = lambda _: None,
+        ended: Callable[[Turn, Sequence[Message]], None] = lambda _turn, _messages: None,
     ) -> None:
         self.database = database
         self.now = now
@@ -252,6 +254,7 @@ class Engine:
         self._step = step
         self._hint = hint
         self._notify_turn = told
+        self._hand_over = ended
         self._runs: dict[str, _Run] = {}
 
     @property
@@ -351,7 +354,7 @@ class Engine:
                 if loaded.turn.attempts - loaded.turn.failures > BROKEN_OFF_MAX:
                     await self._lapse(claim)
                     return await self._record_failure(
-                        loaded.turn, f"gave up after {BROKEN_OFF_MAX} attempts without a result"
+                        loaded, f"gave up after {BROKEN_OFF_MAX} attempts without a result"
                     )
             if claim is not None:
                 return await self._run_claimed(loaded, claim, through)
@@ -360,9 +363,9 @@ class Engine:
             await self._lapse(claim)
             raise
         if isinstance(found, Replay):
-            return await self._replay_response(loaded.turn, found)
+            return await self._replay_response(loaded, found)
         return await self._record_failure(
-            loaded.turn, "the message ids of this turn were used before, for messages with other contents"
+            loaded, "the message ids of this turn were used before, for messages with other contents"
         )
 
     async def _lapse(self, claim: Claim | None) -> None:
@@ -408,7 +411,7 @@ class Engine:
         done = await self._repository.respond(run.turn, response)
         if done is None:
             return await self._release_superseded(run)
-        self._notify(done.turn)
+        self._notify(done.turn, run.loaded.messages)
         await self._step("responded", done.turn)
         delivered = await self._deliver(done.turn)
         await self._beat_claims.settle(run.claim, done.turn)
@@ -443,17 +446,17 @@ class Engine:
     async def _fail(self, run: _Run, failure: str) -> RunResult:
         rests = self._retry_seconds or (0.0,)
         rest = rests[min(run.turn.failures, len(rests) - 1)]
-        ran = await self._record_failure(run.turn, failure, self._max_attempts, rest)
+        ran = await self._record_failure(run.loaded, failure, self._max_attempts, rest)
         await self._ledger.fail(run.claim, failure)
         return ran
 
-    async def _record_failure(self, turn: Turn, failure: str, most: int = 0, rest: float = 0.0) -> RunResult:
-        after = await self._repository.fail(turn, failure, most, rest)
+    async def _record_failure(self, loaded: LoadedTurn, failure: str, most: int = 0, rest: float = 0.0) -> RunResult:
+        after = await self._repository.fail(loaded.turn, failure, most, rest)
         if after is None:
             return RunResult(RunStatus.SUPERSEDED)
         if after.turn.state is not State.FAILED:
             return RunResult(RunStatus.LATER, after.turn.accumulate_until)
-        self._notify(after.turn)
+        self._notify(after.turn, loaded.messages)
         return RunResult(RunStatus.FAILED, next_turn=after.next_turn)
 
     # After the response is recorded.
@@ -476,18 +479,18 @@ class Engine:
         await self._step("delivered", turn)
         return True
 
-    async def _replay_response(self, turn: Turn, found: Replay) -> RunResult:
+    async def _replay_response(self, loaded: LoadedTurn, found: Replay) -> RunResult:
         """Record the response of another turn that has answered the same beat."""
         stored = await self._beat_claims.recorded_response(found)
         response = stored.response or await self._repository.response_of(stored.turn_id)
         if response is None:
             return await self._record_failure(
-                turn, f"{stored.turn_id} answered these messages, but its response is no longer stored"
+                loaded, f"{stored.turn_id} answered these messages, but its response is no longer stored"
             )
-        done = await self._repository.respond(turn, response, f"has the response of {stored.turn_id}")
+        done = await self._repository.respond(loaded.turn, response, f"has the response of {stored.turn_id}")
         if done is None:
             return RunResult(RunStatus.SUPERSEDED)
-        self._notify(done.turn)
+        self._notify(done.turn, loaded.messages)
         await self._step("responded", done.turn)
         delivered = await self._deliver(done.turn, stored.turn_id)
         return RunResult(_completion(delivered), next_turn=done.next_turn)
@@ -503,9 +506,10 @@ class Engine:
             await self._step("settled", loaded.turn)
         return RunResult(_completion(delivered), next_turn=await self._repository.next_turn(loaded.turn))
 
-    def _notify(self, turn: Turn) -> None:
+    def _notify(self, turn: Turn, messages: Sequence[Message]) -> None:
         self._hint()
         self._notify_turn(turn.id)
+        self._hand_over(turn, messages)
 
 
 def _completion(delivered: bool) -> RunStatus:

@@ -98,6 +98,14 @@ class LocalRunner:
         if not self._stopping:
             self._begin(loaded.turn.id, functools.partial(self._engine.run_started, loaded, self._through))
 
+    def is_running(self, turn_id: str) -> bool:
+        """Return whether an attempt at this turn runs in this process, or begins to.
+
+        Args:
+            turn_id: The turn.
+        """
+        return turn_id in self._tasks and turn_id not in self._waiting
+
     def interrupt(self, turn_id: str) -> None:
         """Cancel a run of this turn in this process, because its epoch has passed.
 
