@@ -158,7 +158,7 @@ class Turns:
     def _hand_over(self, turn: Turn, messages: Sequence[Message]) -> None:
         # Each recorded tool call has increased `effects_started`: without one, the turn has no tool calls to read.
         if turn.effects_started == 0:
-            self.watches.end(TurnView(turn, messages, ()))
+            self.watches.end(TurnView(turn, messages, []))
 
     def _notify(self, turn_id: str) -> None:
         loop = self._loop

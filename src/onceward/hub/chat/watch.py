@@ -112,7 +112,7 @@ class Watches:
             del self._turns[watch.turn_id]
 
     async def _read_on(self) -> None:
-        all_at, is_failing = 0.0, False
+        all_at, is_failing = time.monotonic() + _READ_SECONDS, False
         while self._turns:
             now = time.monotonic()
             is_all = now >= all_at

@@ -24,7 +24,9 @@ FORCE_COMPLETE; it then starts as COMMITTING.
 Accumulation. The intake stores each message together with a turn. On channels where people type in bursts, the turn
 waits until `accumulate_until`, and each message that joins it moves that time. An attempt starts when the time has come
 and the turn is the oldest unfinished one of its session. So a session has at most one running turn; a unique index
-enforces it.
+enforces it. If a message finds its session idle, its channel does not wait, and a runner of the same process can run
+the turn soon, then the turn is stored as already started: state PROCESSING, attempt 1. Its process may die before the
+claim; the turn is then one whose process is gone, like any other.
 
 Beats and claims. The messages of a turn are its beat. The brain runs only under a claim on the beat in the ledger. The
 key is made from the message ids. `Busy` means that another process has the claim, and this one does nothing. The claim
@@ -59,7 +61,8 @@ ledger key of its turn after it is recorded. A response that could not be delive
 complete with `delivered_at` empty, and the runner tries again.
 
     step       state after it                                           cost
-    started    the turn is running, in a new attempt                    a transaction
+    started    the turn is running, in a new attempt                    none, if it was stored as started; else a
+                                                                        transaction
     claimed    the beat is claimed, and the claim is being renewed      a ledger write
     undone     effects of superseded runs are undone                    none, if there are none
     answered   the brain has returned                                   the brain's own
@@ -68,13 +71,15 @@ complete with `delivered_at` empty, and the runner tries again.
     delivered  `delivered_at` is set                                    with an adapter: a transaction
     settled    the beat has its response, for a redelivery              a ledger write
 
-Including the transaction that stored its message, a turn whose brain does nothing costs three transactions and two
-ledger writes. A retry or a takeover claims first and then starts.
+Including the transaction that stored its message, a turn whose brain does nothing costs two transactions and two
+ledger writes; three transactions if it had to wait. Transactions are shared with other turns and requests, by the writer
+of the process. A retry or a takeover claims first and then starts.
 
     crash             what happens next
     before started    the sweep starts the turn
-    before responded  the sweep claims the beat, restarts the turn and runs the brain again. Finished tool calls are
-                      replayed. For a call that was running, its effect class decides
+    before claimed    the sweep claims the beat, restarts the turn and runs the brain
+    before responded  the same; the brain runs again. Finished tool calls are replayed. For a call that was running,
+                      its effect class decides
     after responded   the sweep delivers the response; the brain does not run again
     while sending     an idempotent adapter sends again; an irreversible one leaves the delivery in doubt
     after sent        the ledger has recorded that the response was sent; only the row is updated

@@ -96,11 +96,14 @@ class Response:
 
 def _respond_steps(tx: Transaction, responses: Sequence[Response]) -> EventSteps[Sequence[Finished | None]]:
     """Record responses. None for one that must be left to `transitions.respond`."""
-    rows = json.dumps([one.row() for one in responses])
+    # A turn can have two runs in a batch, one of them superseded. A run responds once.
+    first = {(one.turn.id, one.turn.epoch): one for one in reversed(responses)}
+    rows = json.dumps([one.row() for one in first.values()])
     changed = {(turn_id, epoch): values for turn_id, epoch, *values in _update(tx, rows)}
-    # Each row is used once. A superseded run of the same turn has another epoch.
-    found = [changed.pop((one.turn.id, one.turn.epoch), None) for one in responses]
-    results = [None if values is None else one.finished(*values) for one, values in zip(responses, found, strict=True)]
+    results: list[Finished | None] = []
+    for one in responses:
+        key = one.turn.id, one.turn.epoch
+        results.append(one.finished(*changed[key]) if key in changed and first[key] is one else None)
     yield [transitions.event_of(transitions.COMPLETED, one.turn) for one in results if one is not None]
     return results
 
