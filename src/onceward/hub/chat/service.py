@@ -128,7 +128,7 @@ class Turns:
         """
         deadline = time.monotonic() + seconds
         status = None if stored is None else TurnStatus(stored.state, stored.superseded_by)
-        with self.watches.watching(turn_id) as watch:
+        with self.watches.watching(turn_id, to_end=True) as watch:
             for _ in range(_FOLLOWED_MAX):
                 status = status or await self._read_status(turn_id)
                 while status.state in UNFINISHED and not self.is_stopping and time.monotonic() < deadline:

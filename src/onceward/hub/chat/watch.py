@@ -21,6 +21,7 @@ from onceward.hub.chat.turn_view import TurnView
 from onceward.hub.db.engine import Database
 from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.stream import Progress, progress_of
+from onceward.hub.turns.model.turn import UNFINISHED
 
 _READ_SECONDS = 0.25
 # For this long after a wait began or the turn changed, the turn is read this often: most waits are short.
@@ -57,9 +58,12 @@ class Watches:
         self._joined = asyncio.Event()
 
     @contextlib.contextmanager
-    def watching(self, turn_id: str) -> Iterator[Watch]:
-        """Watch this turn. The waiter itself reads the turn, after it entered the block and after each wakeup."""
-        watch = Watch(self, turn_id)
+    def watching(self, turn_id: str, *, to_end: bool = False) -> Iterator[Watch]:
+        """Watch this turn. The waiter itself reads the turn, after it entered the block and after each wakeup.
+
+        `to_end`: the waiter waits for the end of the turn, so progress before that does not wake it.
+        """
+        watch = Watch(self, turn_id, to_end=to_end)
         try:
             yield watch
         finally:
@@ -147,7 +151,11 @@ class Watches:
         if watched is not None and watched.progress != progress:
             watched.progress = progress
             watched.fresh_until = time.monotonic() + _FRESH_SECONDS
-            self.wake(turn_id)
+            self._reads.invalidate()
+            is_over = not progress or progress[0] not in UNFINISHED
+            for watch in watched.watches:
+                if is_over or not watch.to_end:
+                    watch.wake()
 
     async def _rest(self, all_at: float) -> None:
         """Sleep until the next read is due or a waiter joins."""
@@ -169,8 +177,9 @@ class Watches:
 class Watch:
     """A wait for one turn, which can move on to the turn that superseded it."""
 
-    def __init__(self, watches: Watches, turn_id: str) -> None:
+    def __init__(self, watches: Watches, turn_id: str, *, to_end: bool = False) -> None:
         self.turn_id = turn_id
+        self.to_end = to_end
         self._watches = watches
         # The turn, once it has ended in this process.
         self.ended: TurnView | None = None

@@ -12,6 +12,7 @@ from tests.hub.turns.harness import BlockingBrain, ManualClock, TurnHarness, ech
 from tests.hub.turns.statement_trace import StatementTrace
 from tests.waiting import SECONDS_MAX
 
+from onceward.errors import StoreClosed
 from onceward.hub.db.engine import Database
 from onceward.hub.turns.execution.repository import LoadedTurn
 from onceward.hub.turns.model import transitions
@@ -53,14 +54,20 @@ class Starter:
 
     def __init__(self, *, free: bool = True) -> None:
         self.free = free
+        self.reserved: set[str] = set()
         self.started: list[LoadedTurn] = []
         self.woken: list[str] = []
 
-    def can_start(self) -> bool:
+    def reserve(self, turn_id: str) -> bool:
+        self.reserved |= {turn_id} if self.free else set()
         return self.free
 
     def run_started(self, loaded: LoadedTurn) -> None:
+        self.reserved.remove(loaded.turn.id)
         self.started.append(loaded)
+
+    def give_up(self, turn_id: str) -> None:
+        self.reserved.remove(turn_id)
 
     def wake(self, turn_id: str) -> None:
         self.woken.append(turn_id)
@@ -146,9 +153,11 @@ def test_messages_of_many_sessions_at_once_have_their_own_turns_in_the_order_of_
 
 @pytest.mark.parametrize("same", [{"message_id": "m"}, {"idempotency_key": "k"}, {}], ids=["id", "key", "content"])
 def test_the_same_message_at_once_is_stored_once(database: Database, ledger: Ledger, same: dict[str, Any]) -> None:
-    received = receive(database, Starter(), *(UserMessage(content="hello", **same) for _ in range(20)))
+    runner = Starter()
+    received = receive(database, runner, *(UserMessage(content="hello", **same) for _ in range(20)))
     harness = TurnHarness(database, ledger, Brain(echo))
 
+    assert not runner.reserved
     assert sorted(one.status for one in received) == ["new"] + ["processing"] * 19
     assert len({one.turn_id for one in received}) == 1
     assert harness.rows(COUNTS) == [(1, 1)]
@@ -234,14 +243,12 @@ def test_a_started_turn_that_waits_for_a_worker_and_is_superseded_does_not_run(
     run_story(database, ledger, story, blocking.brain, workers=1)
 
 
-def test_a_busy_runner_starts_no_more_turns_than_it_has_workers_and_as_many_again(
-    database: Database, ledger: Ledger
-) -> None:
+def test_a_busy_runner_does_not_start_a_turn_that_would_wait_behind_many(database: Database, ledger: Ledger) -> None:
     blocking = BlockingBrain()
 
     async def story(harness: TurnHarness) -> None:
         received = [await harness.say("hello", session_key=f"s{number}") for number in range(4)]
-        assert [one.turn.state for one in received] == [State.PROCESSING] * 2 + [State.ACCUMULATING] * 2
+        assert [one.turn.state for one in received] == [State.PROCESSING] * 3 + [State.ACCUMULATING]
         for _ in received:
             (await blocking.began()).answer.set_result("done")
         await harness.idle()
@@ -333,7 +340,6 @@ def test_a_started_turn_whose_process_died_before_the_claim_is_run_by_the_sweep(
     (received,) = receive(database, Starter(), UserMessage(content="hello"))
 
     async def story(harness: TurnHarness) -> None:
-        assert harness.turn(received.turn_id).attempts == 1
         harness.now.time = now_utc()
         await harness.sweep()
         turn = harness.turn(received.turn_id)
@@ -341,3 +347,58 @@ def test_a_started_turn_whose_process_died_before_the_claim_is_run_by_the_sweep(
         assert turn.answer == "You said: hello"
 
     run_story(database, ledger, story)
+
+
+def test_a_sweep_leaves_a_turn_alone_that_its_own_process_is_about_to_run(database: Database, ledger: Ledger) -> None:
+    """Between the commit and the runner, the row looks like one whose process is gone."""
+
+    async def story(harness: TurnHarness) -> None:
+        runner = harness.runner
+        run_started = runner.run_started
+        held: list[LoadedTurn] = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(runner, "run_started", held.append)
+            received = await harness.say("hello")
+        (loaded,) = held
+        await harness.sweep()
+        assert harness.turn(received.turn_id) == received.turn
+        run_started(loaded)
+        await harness.idle()
+        turn = harness.turn(received.turn_id)
+        assert (turn.state, turn.attempts, turn.epoch) == (State.COMPLETE, 1, 1)
+
+    run_story(database, ledger, story)
+
+
+def test_a_turn_that_another_process_took_between_commit_and_claim_is_answered_once(
+    database: Database, ledger: Ledger
+) -> None:
+    first, second = BlockingBrain(), BlockingBrain()
+
+    async def story(harness: TurnHarness) -> None:
+        async with opened(TurnHarness(database, ledger, second.brain, harness.now)) as other:
+            held: list[LoadedTurn] = []
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(harness.runner, "run_started", held.append)
+                received = await harness.say("hello")
+            await other.runner.sweep_once()
+            run = await second.began()
+            harness.runner.run_started(held[0])
+            await harness.idle()
+            run.answer.set_result("theirs")
+            await other.idle()
+
+            turn = harness.turn(received.turn_id)
+            assert (turn.state, turn.answer, turn.epoch) == (State.COMPLETE, "theirs", 2)
+            assert first.runs == []
+
+    run_story(database, ledger, story, first.brain)
+
+
+def test_a_message_that_could_not_be_stored_leaves_no_reservation(database: Database) -> None:
+    runner = Starter()
+    database.writer.close()
+
+    with pytest.raises(StoreClosed):
+        receive(database, runner, UserMessage(content="hello"))
+    assert not runner.reserved

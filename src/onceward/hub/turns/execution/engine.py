@@ -26,7 +26,8 @@ waits until `accumulate_until`, and each message that joins it moves that time. 
 and the turn is the oldest unfinished one of its session. So a session has at most one running turn; a unique index
 enforces it. If a message finds its session idle, its channel does not wait, and a runner of the same process can run
 the turn soon, then the turn is stored as already started: state PROCESSING, attempt 1. Its process may die before the
-claim; the turn is then one whose process is gone, like any other.
+claim; the turn is then one whose process is gone, like any other. A sweep of another process that comes between the two
+finds no claim either, and runs the turn.
 
 Beats and claims. The messages of a turn are its beat. The brain runs only under a claim on the beat in the ledger. The
 key is made from the message ids. `Busy` means that another process has the claim, and this one does nothing. The claim

@@ -44,14 +44,16 @@ _SELECT_SQLITE = RawStatement(f"""
 """)
 _UPDATE_SQLITE = RawStatement(f"UPDATE turns SET {_SET} FROM {_NEW_SQLITE} WHERE {_MINE}")
 
+# PostgreSQL: the ids are also in an array, so that every planner searches the index of ids.
 _UPDATE_POSTGRES = RawStatement(f"""
     WITH new AS MATERIALIZED (
         SELECT {", ".join(f"e.row ->> {at} AS {name}" for at, name in enumerate(_FIELDS))}
         FROM json_array_elements(CAST(:rows AS json)) AS e(row)
     ), locked AS MATERIALIZED (
-        SELECT turns.id FROM turns WHERE turns.id IN (SELECT new.id FROM new) FOR NO KEY UPDATE SKIP LOCKED
+        SELECT turns.id FROM turns WHERE turns.id = ANY(CAST(:ids AS text[])) FOR NO KEY UPDATE SKIP LOCKED
     )
-    UPDATE turns SET {_SET} FROM new JOIN locked ON locked.id = new.id WHERE {_MINE}
+    UPDATE turns SET {_SET} FROM new JOIN locked ON locked.id = new.id
+    WHERE turns.id = ANY(CAST(:ids AS text[])) AND {_MINE}
     RETURNING {_CHANGED}
 """)
 
@@ -98,8 +100,7 @@ def _respond_steps(tx: Transaction, responses: Sequence[Response]) -> EventSteps
     """Record responses. None for one that must be left to `transitions.respond`."""
     # A turn can have two runs in a batch, one of them superseded. A run responds once.
     first = {(one.turn.id, one.turn.epoch): one for one in reversed(responses)}
-    rows = json.dumps([one.row() for one in first.values()])
-    changed = {(turn_id, epoch): values for turn_id, epoch, *values in _update(tx, rows)}
+    changed = {(turn_id, epoch): values for turn_id, epoch, *values in _update(tx, list(first.values()))}
     results: list[Finished | None] = []
     for one in responses:
         key = one.turn.id, one.turn.epoch
@@ -112,9 +113,10 @@ def _respond_steps(tx: Transaction, responses: Sequence[Response]) -> EventSteps
 RESPOND = BatchWork("turns.answer", _respond_steps, lambda response: order_of(response.turn))
 
 
-def _update(tx: Transaction, rows: str) -> Iterable[Sequence[Any]]:
+def _update(tx: Transaction, responses: Sequence[Response]) -> Iterable[Sequence[Any]]:
+    rows = json.dumps([one.row() for one in responses])
     if tx.dialect.name != "sqlite":
-        return _UPDATE_POSTGRES.rows(tx, {"rows": rows})
+        return _UPDATE_POSTGRES.rows(tx, {"rows": rows, "ids": [one.turn.id for one in responses]})
     changed: list[list[Any]] = json.loads(_SELECT_SQLITE.rows(tx, {"rows": rows})[0][0])
     if changed:
         _UPDATE_SQLITE.count(tx, {"rows": rows})

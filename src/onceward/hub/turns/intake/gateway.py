@@ -44,11 +44,14 @@ class TurnWaker(Protocol):
 class TurnStarter(TurnWaker, Protocol):
     """A runner that runs turns in this process, and can be given a turn that was started as it was stored."""
 
-    def can_start(self) -> bool:
-        """Return whether a turn that is started now would run soon."""
+    def reserve(self, turn_id: str) -> bool:
+        """Return whether this turn would run soon if it were started now. Then `run_started` or `give_up` must follow."""
 
     def run_started(self, loaded: LoadedTurn) -> None:
         """Run a turn whose first attempt was started in the transaction that stored it."""
+
+    def give_up(self, turn_id: str) -> None:
+        """Forget a reserved turn, because it was not stored."""
 
 
 class TurnGateway:
@@ -115,16 +118,24 @@ class TurnGateway:
 
     async def _begin_turn(self, incoming: Incoming) -> Received | None:
         """Store the message with a new turn. None if the session is not idle, or the message is known after all."""
-        starter = self._starter
-        started = starter is not None and incoming.until <= incoming.now and starter.can_start()
-        begun = await self._database.writer.add(BEGIN_TURNS, NewTurn.of(incoming, started=started))
+        new, starter = NewTurn.of(incoming), self._starter
+        if starter is None or not new.is_due or not starter.reserve(new.turn.id):
+            begun = await self._database.writer.add(BEGIN_TURNS, new)
+            if begun is not None:
+                self._notify_all(begun.received)
+                if self._runner is not None:
+                    self._runner.wake(begun.received.turn_id)
+            return None if begun is None else begun.received
+        begun = None
+        try:
+            begun = await self._database.writer.add(BEGIN_TURNS, new.started())
+        finally:
+            if begun is None:
+                starter.give_up(new.turn.id)
         if begun is None:
             return None
         self._notify_all(begun.received)
-        if starter is not None and started:
-            starter.run_started(LoadedTurn(begun.received.turn, (begun.message,), fresh=True))
-        elif self._runner is not None:
-            self._runner.wake(begun.received.turn_id)
+        starter.run_started(LoadedTurn(begun.received.turn, (begun.message,), fresh=True))
         return begun.received
 
     async def _receive(self, message: UserMessage) -> Received:

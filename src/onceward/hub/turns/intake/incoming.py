@@ -30,26 +30,31 @@ from onceward.tools.fingerprint import meaningful
 # ruff: noqa: S608  # The statements are built from constants of this module.
 
 # Whether the session has an unfinished turn, then the messages with the same key, id and content, with their turns.
-# There is always a row. A parameter that is null finds nothing.
+# There is always a row. Without a key, id or hash, its index is not searched: as long as PostgreSQL has no statistics of a
+# new table, it may search another index, and read all messages of the principal.
 _MESSAGE = "turn_messages.message_id, turn_messages.fingerprint, turn_messages.turn_id"
 _SENDER = "turn_messages.principal = {principal} AND turn_messages.tenant_id = {tenant_id}"
 _FIND = f"""
     SELECT session.busy, found.place, found.message_id, found.fingerprint, {COLUMNS}
-    FROM (SELECT EXISTS (
+    FROM (SELECT (
         SELECT 1 FROM turns
         WHERE turns.principal = {{principal}} AND turns.tenant_id = {{tenant_id}}
           AND turns.session_key = {{session_key}} AND turns.state IN ('accumulating', 'processing', 'committing')
-    ) AS busy) AS session
+        LIMIT 1
+    ) IS NOT NULL AS busy) AS session
     LEFT JOIN (
         SELECT 1 AS place, {_MESSAGE} FROM turn_messages
-        WHERE {_SENDER} AND turn_messages.idempotency_key = {{idempotency_key}}
+        WHERE CAST({{idempotency_key}} AS text) IS NOT NULL
+          AND {_SENDER} AND turn_messages.idempotency_key = {{idempotency_key}}
         UNION ALL
         SELECT 2 AS place, {_MESSAGE} FROM turn_messages
-        WHERE {_SENDER} AND turn_messages.session_key = {{session_key}} AND turn_messages.message_id = {{message_id}}
+        WHERE CAST({{message_id}} AS text) IS NOT NULL
+          AND {_SENDER} AND turn_messages.session_key = {{session_key}} AND turn_messages.message_id = {{message_id}}
         UNION ALL
         SELECT 3 AS place, same.message_id, same.fingerprint, same.turn_id FROM (
             SELECT {_MESSAGE} FROM turn_messages
-            WHERE {_SENDER} AND turn_messages.session_key = {{session_key}}
+            WHERE CAST({{content_hash}} AS text) IS NOT NULL
+              AND {_SENDER} AND turn_messages.session_key = {{session_key}}
               AND turn_messages.content_hash = {{content_hash}} AND turn_messages.created_at > {{since}}
             ORDER BY turn_messages.created_at DESC LIMIT 1
         ) AS same

@@ -32,23 +32,27 @@ _Stored: TypeAlias = Mapping[str, tuple[int, int]]
 _FIELDS = (
     *("turn_id", "turn_group_id", "principal", "tenant_id", "agent_id", "customer_id", "channel", "session_key"),
     *("state", "attempts", "until", "now", "message_id", "content", "metadata", "idempotency_key", "fingerprint"),
-    *("content_hash", "since"),
+    *("content_hash", "since", "given_id"),
 )
-# Each condition is one search in an index. With LIMIT, no planner turns it into a scan of the table.
+# Each condition is one search in an index. With LIMIT, no planner turns it into a scan of the table. A message id that
+# was made here cannot exist.
 _IS_NEW = """
     (SELECT 1 FROM turns
      WHERE turns.principal = new.principal AND turns.tenant_id = new.tenant_id AND turns.session_key = new.session_key
        AND turns.state IN ('accumulating', 'processing', 'committing') LIMIT 1) IS NULL
-    AND (SELECT 1 FROM turn_messages AS same
-         WHERE same.principal = new.principal AND same.tenant_id = new.tenant_id
-           AND same.session_key = new.session_key AND same.message_id = new.message_id LIMIT 1) IS NULL
-    AND (SELECT 1 FROM turn_messages AS same
-         WHERE same.principal = new.principal AND same.tenant_id = new.tenant_id
-           AND same.idempotency_key = new.idempotency_key LIMIT 1) IS NULL
-    AND (SELECT 1 FROM turn_messages AS same
-         WHERE same.principal = new.principal AND same.tenant_id = new.tenant_id
-           AND same.session_key = new.session_key AND same.content_hash = new.content_hash
-           AND same.created_at > new.since LIMIT 1) IS NULL
+    AND (new.given_id IS NULL OR (
+        SELECT 1 FROM turn_messages AS same
+        WHERE same.principal = new.principal AND same.tenant_id = new.tenant_id
+          AND same.session_key = new.session_key AND same.message_id = new.given_id LIMIT 1) IS NULL)
+    AND (new.idempotency_key IS NULL OR (
+        SELECT 1 FROM turn_messages AS same
+        WHERE same.principal = new.principal AND same.tenant_id = new.tenant_id
+          AND same.idempotency_key = new.idempotency_key LIMIT 1) IS NULL)
+    AND (new.content_hash IS NULL OR (
+        SELECT 1 FROM turn_messages AS same
+        WHERE same.principal = new.principal AND same.tenant_id = new.tenant_id
+          AND same.session_key = new.session_key AND same.content_hash = new.content_hash
+          AND same.created_at > new.since LIMIT 1) IS NULL)
 """
 _TURN_COLUMNS = """id, turn_group_id, principal, tenant_id, agent_id, customer_id, channel, session_key, state, attempts,
     accumulate_until, created_at, updated_at"""
@@ -111,8 +115,8 @@ class NewTurn:
     message: Message
 
     @classmethod
-    def of(cls, incoming: Incoming, *, started: bool) -> NewTurn:
-        """Return the turn that a message begins; `started`: a runner of this process runs it after the commit."""
+    def of(cls, incoming: Incoming) -> NewTurn:
+        """Return the turn that a message begins."""
         sent, turn_id = incoming.message, new_id("turn")
         message = Message(
             0, sent.message_id or new_id("msg"), sent.content, json.loads(incoming.metadata), incoming.now
@@ -127,11 +131,11 @@ class NewTurn:
             customer_id=sent.customer_id,
             channel=sent.channel,
             session_key=sent.session_key or "",
-            state=State.PROCESSING if started else State.ACCUMULATING,
+            state=State.ACCUMULATING,
             epoch=1,
             commit_point=False,
             effects_started=0,
-            attempts=1 if started else 0,
+            attempts=0,
             failures=0,
             accumulate_until=incoming.until,
             response=None,
@@ -145,6 +149,15 @@ class NewTurn:
         )
         return cls(incoming, turn, message)
 
+    @property
+    def is_due(self) -> bool:
+        """True if the channel of the message does not wait for more."""
+        return self.turn.accumulate_until <= self.incoming.now
+
+    def started(self) -> NewTurn:
+        """Return the same with a turn whose first attempt has started: this process runs it after the commit."""
+        return replace(self, turn=replace(self.turn, state=State.PROCESSING, attempts=1))
+
     def row(self) -> tuple[object, ...]:
         """The values of `_FIELDS`."""
         incoming, turn, message = self.incoming, self.turn, self.message
@@ -152,7 +165,7 @@ class NewTurn:
             *(turn.id, turn.turn_group_id, turn.principal, turn.tenant_id, turn.agent_id, turn.customer_id),
             *(turn.channel, turn.session_key, turn.state, turn.attempts, turn.accumulate_until, incoming.now),
             *(message.message_id, message.content, incoming.metadata, incoming.key),
-            *(incoming.message.fingerprint, incoming.content_hash, incoming.since),
+            *(incoming.message.fingerprint, incoming.content_hash, incoming.since, incoming.message.message_id),
         )
 
 

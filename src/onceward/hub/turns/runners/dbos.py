@@ -115,9 +115,13 @@ class DbosRunner:
         """
         self._local.wake(turn_id)
 
-    def can_start(self) -> bool:
-        """Return whether a turn that is started now would run soon."""
-        return self._local.can_start()
+    def reserve(self, turn_id: str) -> bool:
+        """Return whether this turn would run soon if it were started now. Then `run_started` or `give_up` must follow.
+
+        Args:
+            turn_id: The turn, which is about to be stored.
+        """
+        return self._local.reserve(turn_id)
 
     def run_started(self, loaded: LoadedTurn) -> None:
         """Run a turn whose first attempt was started in the transaction that stored it.
@@ -126,6 +130,14 @@ class DbosRunner:
             loaded: The turn with its messages.
         """
         self._local.run_started(loaded)
+
+    def give_up(self, turn_id: str) -> None:
+        """Forget a reserved turn, because it was not stored.
+
+        Args:
+            turn_id: The turn.
+        """
+        self._local.give_up(turn_id)
 
     def interrupt(self, turn_id: str) -> None:
         """Cancel a run of this turn in this process, because its epoch has passed.

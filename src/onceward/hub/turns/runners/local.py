@@ -26,6 +26,8 @@ WORKERS = 16
 SWEEP_SECONDS = 1.0
 # Pauses before an undelivered response is sent again: from the first value, doubled each time, up to the second.
 _RETRY_DELAY_SECONDS = (1.0, 60.0)
+# Turns per worker that are stored as started and wait. A turn behind more of them is started when its time comes.
+_AHEAD_MAX = 2
 # Turns that are due later than this need no timer: the sweep finds them.
 _TIMER_SECONDS_MAX = 60.0
 
@@ -58,6 +60,8 @@ class LocalRunner:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # What a task does when it gets a slot.
         self._waiting: dict[str, Callable[[], Awaitable[RunResult]]] = {}
+        # Turns that are being stored as started. The sweep may see them before they are given to this runner.
+        self._reserved: set[str] = set()
         self._rerun: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._retry_delays: dict[str, float] = {}
@@ -85,9 +89,16 @@ class LocalRunner:
             return
         self._begin(turn_id, self._reload(turn_id))
 
-    def can_start(self) -> bool:
-        """Return whether a turn that is started now would run soon."""
-        return not self._stopping and len(self._tasks) < 2 * self._workers
+    def reserve(self, turn_id: str) -> bool:
+        """Return whether this turn would run soon if it were started now. Then `run_started` or `give_up` must follow.
+
+        Args:
+            turn_id: The turn, which is about to be stored.
+        """
+        if self._stopping or len(self._waiting) + len(self._reserved) >= self._workers * _AHEAD_MAX:
+            return False
+        self._reserved.add(turn_id)
+        return True
 
     def run_started(self, loaded: LoadedTurn) -> None:
         """Run a turn whose first attempt was started in the transaction that stored it.
@@ -95,8 +106,17 @@ class LocalRunner:
         Args:
             loaded: The turn with its messages.
         """
+        self._reserved.discard(loaded.turn.id)
         if not self._stopping:
             self._begin(loaded.turn.id, functools.partial(self._engine.run_started, loaded, self._through))
+
+    def give_up(self, turn_id: str) -> None:
+        """Forget a reserved turn, because it was not stored.
+
+        Args:
+            turn_id: The turn.
+        """
+        self._reserved.discard(turn_id)
 
     def is_running(self, turn_id: str) -> bool:
         """Return whether an attempt at this turn runs in this process, or begins to.
@@ -158,7 +178,8 @@ class LocalRunner:
             if turn_id not in self._tasks and turn_id not in self._timers:
                 self.wake(turn_id)
         for loaded in found.running_elsewhere:
-            if loaded.turn.id not in self._tasks and not self._stopping:
+            is_ours = loaded.turn.id in self._tasks or loaded.turn.id in self._reserved
+            if not is_ours and not self._stopping:
                 self._begin(loaded.turn.id, functools.partial(self._engine.take_over, loaded, self._through))
 
     def _find_due(self) -> sweep.SweepResult:
