@@ -44,7 +44,7 @@ class HubState:
         self.blobs = open_blobs(config.blobs_url)
         # Held while the blob store is probed: a probe of an unreachable file server may block its thread forever.
         self.blobs_probe_lock = threading.Lock()
-        self.turns = Turns(config, self.database, self.ledger, self.blobs, self.feed.notify)
+        self.turns = Turns(config, self.database, self.ledger, self.blobs)
         # Tells background threads to stop after their current batch.
         self.stopping = threading.Event()
         self._jobs: list[asyncio.Task[None]] = []

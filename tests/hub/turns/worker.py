@@ -1,7 +1,7 @@
-"""A process that receives two messages, answers them, and kills itself after a step of its choice.
+"""A process that receives messages, answers them, and kills itself after a step of its choice.
 
-Run by a fork_server as `main(DATABASE, LEDGER, CHANNEL, STEP)`: CHANNEL is the file that every sent response adds a line to.
-The id of the turn goes to standard output as soon as both messages are acknowledged.
+Run by a fork_server as `main(DATABASE, LEDGER, CHANNEL, STEP, WAY)`: CHANNEL is the file that every sent response adds a
+line to, and WAY is how the turn begins. The id of the turn goes to standard output as soon as it is acknowledged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from onceward.ledger.open import open_ledger
 from onceward.ledger.terms import Effect
 from onceward.turns import Brain, Turn
 
-WORDS = ("one", "two")
+# How a turn begins, and its messages: two that it waits for, or one that it is stored and started with.
+WAYS = {"waits": ("one", "two"), "at-once": ("one\ntwo",)}
+ANSWER = "You said: one\ntwo"
 
 
 class FileChannel:
@@ -45,15 +47,16 @@ class FileChannel:
         return [(turn_id, response) for turn_id, response in map(json.loads, lines)]
 
 
-async def two_messages(harness: TurnHarness, session: str) -> str:
-    """Say two things that make one turn, and have it begin."""
-    for word in WORDS:
-        received = await harness.say(word, channel="web", session_key=session)
+async def say_all(harness: TurnHarness, session: str, way: str) -> str:
+    """Say what makes one turn. A turn that waits is due afterwards, and is not woken."""
+    channel = "web" if way == "waits" else "api"
+    for word in WAYS[way]:
+        received = await harness.say(word, channel=channel, session_key=f"{session} {way}")
     harness.now.advance(1)
     return received.turn_id
 
 
-def main(database_url: str, ledger_url: str, channel: str, step: str) -> None:
+def main(database_url: str, ledger_url: str, channel: str, step: str, way: str) -> None:
     async def die(name: str, _turn: Turn) -> None:
         if name == step:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -63,7 +66,7 @@ def main(database_url: str, ledger_url: str, channel: str, step: str) -> None:
             harness = TurnHarness(
                 database, ledger, Brain(echo), ManualClock(), adapter=FileChannel(Path(channel)), step=die
             )
-            turn_id = await two_messages(harness, step)
+            turn_id = await say_all(harness, step, way)
             os.write(1, turn_id.encode() + b"\n")
             await die("acknowledged", harness.turn(turn_id))
             harness.runner.wake(turn_id)
@@ -72,11 +75,13 @@ def main(database_url: str, ledger_url: str, channel: str, step: str) -> None:
     asyncio.run(live())
 
 
-def killed_after(fork_server: ForkServer, step: str, database_url: str, ledger_url: str, channel: Path) -> str:
+def killed_after(
+    fork_server: ForkServer, step: str, way: str, database_url: str, ledger_url: str, channel: Path
+) -> str:
     """Let a process live until the step; gives the id of its turn when it is dead."""
     reads, writes = os.pipe()
     nothing = os.open(os.devnull, os.O_RDONLY)
-    pid = fork_server.fork([database_url, ledger_url, str(channel), step], nothing, writes)
+    pid = fork_server.fork([database_url, ledger_url, str(channel), step, way], nothing, writes)
     os.close(nothing)
     os.close(writes)
     output = b""

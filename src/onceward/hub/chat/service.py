@@ -6,28 +6,27 @@ import asyncio
 import functools
 import importlib.util
 import sys
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
-from onceward.core.canonical import Json
 from onceward.http.observer import HttpObserver
 from onceward.hub.blobs import BlobStore
 from onceward.hub.chat.single_flight import SharedReads
+from onceward.hub.chat.turn_view import TurnView
 from onceward.hub.chat.watch import Watches
 from onceward.hub.config.config import Config
 from onceward.hub.db.engine import Database
 from onceward.hub.turns.execution.brain import load_brain
 from onceward.hub.turns.execution.engine import Engine
 from onceward.hub.turns.intake.gateway import TurnGateway
-from onceward.hub.turns.intake.receive import Intake
+from onceward.hub.turns.intake.limits import Intake
 from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.turn import (
     UNFINISHED,
     Message,
     State,
-    ToolCall,
     Turn,
     TurnStatus,
     get_turn,
@@ -40,72 +39,6 @@ from onceward.ledger.ledger import Ledger
 
 # The longest chain of superseded turns that a wait follows.
 _FOLLOWED_MAX = 100
-
-
-@dataclass(frozen=True, slots=True)
-class TurnView:
-    """A turn with its messages and its recorded tool calls."""
-
-    turn: Turn
-    messages: list[Message]
-    tools: list[ToolCall]
-
-    @property
-    def is_over(self) -> bool:
-        return self.turn.state not in UNFINISHED
-
-    def chat_response(self) -> dict[str, Json]:
-        """Return the body of the response to `/chat`."""
-        turn = self.turn
-        if turn.state in UNFINISHED:
-            return {"status": "processing", "turn_id": turn.id}
-        content: dict[str, Json] = {"status": turn.state.value, "turn_id": turn.id, "response": turn.answer}
-        content["messages"] = [*map(_message, self.messages)]
-        if turn.state is State.SUPERSEDED:
-            content["superseded_by"] = turn.superseded_by
-        if turn.state is State.FAILED:
-            content["error"] = turn.failure
-        return content
-
-    def shown(self) -> dict[str, Json]:
-        """Return the body of the response to `/turns/{id}`."""
-        turn = self.turn
-        return {
-            "turn_id": turn.id,
-            "turn_group_id": turn.turn_group_id,
-            "session_key": turn.session_key,
-            "status": turn.state.value,
-            "messages": [*map(_message, self.messages)],
-            "response": turn.answer,
-            "superseded_by": turn.superseded_by,
-            "tools": [*map(_tool, self.tools)],
-            "reason": turn.reason,
-            "error": turn.failure,
-            "attempts": turn.attempts,
-            "created_at": turn.created_at,
-            "completed_at": turn.completed_at,
-        }
-
-
-def _message(message: Message) -> dict[str, Json]:
-    return {
-        "message_id": message.message_id,
-        "content": message.content,
-        "metadata": message.metadata,
-        "created_at": message.created_at,
-    }
-
-
-def _tool(call: ToolCall) -> dict[str, Json]:
-    return {
-        "tool": call.tool,
-        "key": call.key,
-        "effect": call.effect,
-        "status": call.status,
-        "arguments": {**call.arguments},
-        "receipt": call.receipt,
-        "created_at": call.created_at,
-    }
 
 
 def _allow_local_module(brain: str) -> None:
@@ -121,18 +54,17 @@ def _allow_local_module(brain: str) -> None:
 class Turns:
     """Turns of one hub process. Belongs to one event loop, and starts and stops with the hub."""
 
-    def __init__(
-        self, config: Config, database: Database, ledger: Ledger, blobs: BlobStore, hint: Callable[[], None]
-    ) -> None:
+    def __init__(self, config: Config, database: Database, ledger: Ledger, blobs: BlobStore) -> None:
         settings, checks = config.turns, config.idempotency
         _allow_local_module(settings.brain)
         brain = load_brain(settings.brain)
         self._database = database
         self._grace_seconds = config.hub.grace_seconds
         self.reads = SharedReads()
-        self.watches = Watches(database, self.reads)
+        self.watches = Watches(database, self.reads, self._runs_here)
         self._stopped = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread_id = 0
         self.observer = HttpObserver()
         engine = Engine(
             database,
@@ -142,8 +74,8 @@ class Turns:
             beat_ttl_seconds=settings.beat_ttl_seconds,
             observer=self.observer,
             blobs=blobs,
-            hint=hint,
             told=self._notify,
+            ended=self._hand_over,
         )
         self._runner = LocalRunner(engine, workers=settings.workers, sweep_seconds=settings.sweep_seconds)
         intake = Intake(
@@ -156,10 +88,11 @@ class Turns:
             max_bytes=settings.max_bytes,
             max_queued=settings.max_queued,
         )
-        self.gateway = TurnGateway(database, brain, self._runner, intake=intake, hint=hint, told=self._notify)
+        self.gateway = TurnGateway(database, brain, self._runner, intake=intake, told=self._notify)
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._thread_id = threading.get_ident()
         await self._runner.start()
 
     def stop_streams(self) -> None:
@@ -187,18 +120,25 @@ class Turns:
             turn = get_turn(tx, principal, turn_id)
             return TurnView(turn, messages_of(tx, turn), tools_of(tx, turn))
 
-    async def finished(self, principal: str, turn_id: str, seconds: float) -> TurnView:
-        """Wait up to `seconds` for a turn to end, and return it as it is then, or the turn that superseded it."""
+    async def finished(self, principal: str, turn_id: str, seconds: float, stored: Turn | None = None) -> TurnView:
+        """Wait up to `seconds` for a turn to end, and return it as it is then, or the turn that superseded it.
+
+        A turn that this process finishes is handed over without a read. `stored` is the turn as the caller has just
+        stored it, if it has; nothing may have been awaited since.
+        """
         deadline = time.monotonic() + seconds
-        with self.watches.watching(turn_id) as watch:
+        status = None if stored is None else TurnStatus(stored.state, stored.superseded_by)
+        with self.watches.watching(turn_id, to_end=True) as watch:
             for _ in range(_FOLLOWED_MAX):
-                status = await self._read_status(turn_id)
+                status = status or await self._read_status(turn_id)
                 while status.state in UNFINISHED and not self.is_stopping and time.monotonic() < deadline:
                     if await watch.wait(deadline - time.monotonic()):
+                        if watch.ended is not None:
+                            return watch.ended
                         status = await self._read_status(turn_id)
                 if status.state is not State.SUPERSEDED or status.superseded_by is None:
                     break
-                turn_id = status.superseded_by
+                turn_id, status = status.superseded_by, None
                 watch.follow(turn_id)
         # The status is part of the question: a caller that saw the end never joins a read that started before it.
         return await self.reads.read(
@@ -212,8 +152,18 @@ class Turns:
         with self._database.read() as tx:
             return read_turn_status(tx, turn_id)
 
+    def _runs_here(self, turn_id: str) -> bool:
+        return self._runner.is_running(turn_id)
+
+    def _hand_over(self, turn: Turn, messages: Sequence[Message]) -> None:
+        # Each recorded tool call has increased `effects_started`: without one, the turn has no tool calls to read.
+        if turn.effects_started == 0:
+            self.watches.end(TurnView(turn, messages, []))
+
     def _notify(self, turn_id: str) -> None:
-        # Called from threads, too: they record the chunks.
         loop = self._loop
-        if loop is not None and not loop.is_closed():
+        if threading.get_ident() == self._thread_id:
+            self.watches.wake(turn_id)
+        elif loop is not None and not loop.is_closed():
+            # A brain may have an event loop of its own, in another thread.
             loop.call_soon_threadsafe(self.watches.wake, turn_id)

@@ -1,8 +1,8 @@
 """Watches on turns: a waiter sleeps until its turn has changed, and all waiters share the reads that detect changes.
 
-A change made in this process wakes its waiters at once. Changes made by other processes are found by one query for all
-watched turns. It reads only their progress, four times a second. Turns that were just joined or have just changed are
-read more often.
+A change made in this process wakes its waiters at once, and the end of a turn is handed to them with the turn itself.
+Changes made by other processes are found by one query for all watched turns. It reads only their progress, four times a
+second. Turns that were just joined or have just changed are read more often, unless they run in this process.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from onceward.core.log_event import log_event
 from onceward.errors import StoreUnavailable
 from onceward.hub.chat.single_flight import SharedReads
+from onceward.hub.chat.turn_view import TurnView
 from onceward.hub.db.engine import Database
 from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.stream import Progress, progress_of
+from onceward.hub.turns.model.turn import UNFINISHED
 
 _READ_SECONDS = 0.25
 # Time for which a turn is read more often, after a wait began or the turn changed: most waits are short.
@@ -42,19 +44,26 @@ class Watches:
     """Watched turns of this process. Belongs to one event loop, and reads only while there are waiters.
 
     `reads` are the reads that woken waiters share. Each wakeup invalidates them, so that none is older than the change.
+    `runs_here` returns whether a turn runs in this process, which wakes its waiters.
     """
 
-    def __init__(self, database: Database, reads: SharedReads) -> None:
+    def __init__(
+        self, database: Database, reads: SharedReads, runs_here: Callable[[str], bool] = lambda _: False
+    ) -> None:
         self._database = database
         self._reads = reads
+        self._runs_here = runs_here
         self._turns: dict[str, _Watched] = {}
         self._reading: asyncio.Task[None] | None = None
         self._joined = asyncio.Event()
 
     @contextlib.contextmanager
-    def watching(self, turn_id: str) -> Iterator[Watch]:
-        """Watch this turn in the block. The caller reads the turn itself: once at the start, and after each wakeup."""
-        watch = Watch(self, turn_id)
+    def watching(self, turn_id: str, *, to_end: bool = False) -> Iterator[Watch]:
+        """Watch this turn in the block. The caller reads the turn itself: once at the start, and after each wakeup.
+
+        With `to_end`, only the end of the turn wakes the caller, not its progress before that.
+        """
+        watch = Watch(self, turn_id, to_end=to_end)
         try:
             yield watch
         finally:
@@ -66,6 +75,14 @@ class Watches:
         watched = self._turns.get(turn_id)
         if watched is not None:
             for watch in watched.watches:
+                watch.wake()
+
+    def end(self, view: TurnView) -> None:
+        """Hand a turn that has ended to its waiters, after the commit."""
+        watched = self._turns.get(view.turn.id)
+        if watched is not None:
+            for watch in watched.watches:
+                watch.ended = view
                 watch.wake()
 
     def wake_all(self) -> None:
@@ -99,11 +116,11 @@ class Watches:
             del self._turns[watch.turn_id]
 
     async def _read_on(self) -> None:
-        all_at, is_failing = 0.0, False
+        all_at, is_failing = time.monotonic() + _READ_SECONDS, False
         while self._turns:
             now = time.monotonic()
             is_all = now >= all_at
-            wanted = [turn_id for turn_id, one in self._turns.items() if is_all or one.fresh_until > now]
+            wanted = [turn_id for turn_id, one in self._turns.items() if is_all or self._is_fresh(turn_id, one, now)]
             if is_all:
                 all_at = now + _READ_SECONDS
             try:
@@ -126,17 +143,24 @@ class Watches:
                 self._compare(turn_id, progress.get(turn_id, ()))
             await self._rest(all_at)
 
+    def _is_fresh(self, turn_id: str, watched: _Watched, now: float) -> bool:
+        return watched.fresh_until > now and not self._runs_here(turn_id)
+
     def _compare(self, turn_id: str, progress: Progress) -> None:
         watched = self._turns.get(turn_id)
         if watched is not None and watched.progress != progress:
             watched.progress = progress
             watched.fresh_until = time.monotonic() + _FRESH_SECONDS
-            self.wake(turn_id)
+            self._reads.invalidate()
+            is_over = not progress or progress[0] not in UNFINISHED
+            for watch in watched.watches:
+                if is_over or not watch.to_end:
+                    watch.wake()
 
     async def _rest(self, all_at: float) -> None:
         """Sleep until the next read is due or a waiter joins."""
         now = time.monotonic()
-        is_fresh = any(one.fresh_until > now for one in self._turns.values())
+        is_fresh = any(self._is_fresh(turn_id, one, now) for turn_id, one in self._turns.items())
         self._joined.clear()
         if is_fresh:
             await asyncio.sleep(_FRESH_READ_SECONDS)
@@ -153,16 +177,19 @@ class Watches:
 class Watch:
     """A wait for one turn, which can move on to the turn that superseded it."""
 
-    def __init__(self, watches: Watches, turn_id: str) -> None:
+    def __init__(self, watches: Watches, turn_id: str, *, to_end: bool = False) -> None:
         self.turn_id = turn_id
+        self.to_end = to_end
         self._watches = watches
+        # The turn, once it has ended in this process.
+        self.ended: TurnView | None = None
         self._changed = asyncio.Event()
         watches._join(self)  # noqa: SLF001  # the two classes belong together
 
     def follow(self, turn_id: str) -> None:
         """Watch the superseding turn from now on."""
         self._watches._leave(self)  # noqa: SLF001
-        self.turn_id = turn_id
+        self.turn_id, self.ended = turn_id, None
         self._watches._join(self)  # noqa: SLF001
 
     def wake(self) -> None:

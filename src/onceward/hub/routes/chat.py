@@ -18,8 +18,8 @@ from onceward.core.json_text import written
 from onceward.errors import InvalidInput, InvalidKey
 from onceward.http import problem
 from onceward.http.request.headers import key_of, wait_seconds_of
-from onceward.hub.chat.service import TurnView
 from onceward.hub.chat.stream import events_of, position_of
+from onceward.hub.chat.turn_view import TurnView
 from onceward.hub.events.sse import HEADERS
 from onceward.hub.security.auth import principal_of
 from onceward.hub.state import HubState, hub_of
@@ -140,7 +140,8 @@ async def chat(sent: ChatSent, request: Request) -> Response:
     is_keyed = key is not None and received.duplicate_of is not None
     view: TurnView | None = None
     if wait and received.status is not Status.COMPLETE:
-        view = await hub.turns.finished(principal, received.turn_id, wait)
+        stored = received.turn if received.status is Status.NEW else None
+        view = await hub.turns.finished(principal, received.turn_id, wait, stored)
     elif received.status is Status.COMPLETE:
         view = await hub.turns.read_turn(principal, received.turn_id)
     if is_keyed and (view is None or not view.is_over):

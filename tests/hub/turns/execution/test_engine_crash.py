@@ -1,11 +1,13 @@
 """A run that breaks off after any step: no message is lost, there is one response, and it is delivered once.
 
 In three ways: an exception, a run that stands still until others have gone on without it, and a process that is killed.
+And for turns that were started after they had waited, and for those that were stored as started.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.faults.fork_server import ForkServer
 from tests.hub.turns.harness import RecordingChannel, TurnHarness, echo, opened
-from tests.hub.turns.worker import WORDS, FileChannel, killed_after, two_messages
+from tests.hub.turns.worker import ANSWER, WAYS, FileChannel, killed_after, say_all
 from tests.waiting import SECONDS_MAX, soon
 
 from onceward.hub.db.engine import Database
@@ -50,11 +52,11 @@ class Breaking:
         await self.thaw.wait()
 
 
-def check(harness: TurnHarness, turn_id: str, channel: RecordingChannel | FileChannel, step: str) -> None:
+def check(harness: TurnHarness, turn_id: str, channel: RecordingChannel | FileChannel, step: str, way: str) -> None:
     turn = harness.turn(turn_id)
-    assert (turn.state, turn.answer) == (State.COMPLETE, "You said: one\ntwo"), step
-    assert harness.message_texts(turn_id) == list(WORDS), step
-    assert [sent for sent in channel.sent if sent[0] == turn_id] == [(turn_id, "You said: one\ntwo")], step
+    assert (turn.state, turn.answer) == (State.COMPLETE, ANSWER), step
+    assert harness.message_texts(turn_id) == list(WAYS[way]), step
+    assert [sent for sent in channel.sent if sent[0] == turn_id] == [(turn_id, ANSWER)], step
     assert turn.delivered_at is not None, step
     completed = [event for event in harness.events() if event.name == "turn.completed"]
     assert [event.entity_id for event in completed].count(turn_id) == 1, step
@@ -63,20 +65,20 @@ def check(harness: TurnHarness, turn_id: str, channel: RecordingChannel | FileCh
 def test_an_exception_after_any_step_loses_nothing_and_sends_nothing_twice(
     database: Database, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story(step: str) -> None:
+    async def story(step: str, way: str) -> None:
         channel = RecordingChannel()
         breaking = Breaking(step, frozen=False)
         async with opened(TurnHarness(database, ledger, Brain(echo), adapter=channel, step=breaking)) as harness:
-            turn_id = await two_messages(harness, step)
+            turn_id = await say_all(harness, step, way)
             harness.runner.wake(turn_id)
             await harness.idle()
             assert breaking.reached.is_set(), step
             await harness.sweep()
 
-            check(harness, turn_id, channel, step)
+            check(harness, turn_id, channel, step, way)
 
-    for step in STEPS:
-        asyncio.run(story(step))
+    for step, way in itertools.product(STEPS, WAYS):
+        asyncio.run(story(step, way))
     assert "Broken" in caplog.text
 
 
@@ -86,12 +88,12 @@ def test_a_run_that_stalled_after_any_step_can_do_nothing_once_another_has_conti
     """Its lease lapses, another process takes over, and then it wakes up and goes on where it was."""
     clock = PinnedClock()
 
-    async def story(step: str, ledger: Ledger) -> None:
+    async def story(step: str, way: str, ledger: Ledger) -> None:
         channel, breaking = RecordingChannel(), Breaking(step, frozen=True)
         first = TurnHarness(database, ledger, Brain(echo), adapter=channel, step=breaking)
         second = TurnHarness(database, ledger, Brain(echo), first.now, adapter=channel)
         async with opened(first), opened(second):
-            turn_id = await two_messages(first, step)
+            turn_id = await say_all(first, step, way)
             first.runner.wake(turn_id)
             await asyncio.wait_for(breaking.reached.wait(), SECONDS_MAX)
             if step != "started":
@@ -101,15 +103,15 @@ def test_a_run_that_stalled_after_any_step_can_do_nothing_once_another_has_conti
                 assert first.turn(turn_id) == before, step
             clock.advance(LEASE_SECONDS + 1)
             await second.sweep()
-            check(second, turn_id, channel, step)
+            check(second, turn_id, channel, step, way)
             breaking.thaw.set()
             await first.idle()
 
-            check(first, turn_id, channel, step)
+            check(first, turn_id, channel, step, way)
 
     with closing(Ledger(open_store(ledger_url, clock=clock))) as ledger:
-        for step in STEPS:
-            asyncio.run(story(step, ledger))
+        for step, way in itertools.product(STEPS, WAYS):
+            asyncio.run(story(step, way, ledger))
 
 
 @pytest.fixture(scope="module")
@@ -123,8 +125,8 @@ def test_a_process_killed_after_any_step_loses_nothing_and_sends_nothing_twice(
 ) -> None:
     """The next process finds at once that it is dead."""
     channel = FileChannel(tmp_path / "post")
-    steps = ("acknowledged", *STEPS)
-    turns = {step: killed_after(fork_server, step, database_url, durable_url, tmp_path / "post") for step in steps}
+    places = list(itertools.product(("acknowledged", *STEPS), WAYS))
+    turns = {one: killed_after(fork_server, *one, database_url, durable_url, tmp_path / "post") for one in places}
 
     async def resume() -> None:
         with open_ledger(durable_url) as ledger:
@@ -134,8 +136,8 @@ def test_a_process_killed_after_any_step_loses_nothing_and_sends_nothing_twice(
                 await harness.runner.start()
                 await soon(lambda: not harness.rows(UNFINISHED) or None, "something stays unfinished")
                 await harness.idle()
-                for step, turn_id in turns.items():
-                    check(harness, turn_id, channel, step)
+                for (step, way), turn_id in turns.items():
+                    check(harness, turn_id, channel, step, way)
 
     asyncio.run(resume())
-    assert len(set(turns.values())) == len(steps)
+    assert len(set(turns.values())) == len(places)

@@ -21,6 +21,7 @@ from onceward.core.scalar import Unkeepable
 from onceward.errors import OncewardError
 from onceward.hub.blobs import BlobStore
 from onceward.hub.db.engine import Database, Transaction
+from onceward.hub.db.raw_sql import RawStatement
 from onceward.hub.db.timestamps import new_id, time_text
 from onceward.hub.turns.artifacts.reuse import Reuse, Scope, reuse_rules
 from onceward.hub.turns.model.db_threads import in_thread
@@ -39,7 +40,7 @@ _FIND = text(f"""
     WHERE {_SAME} AND input_fp = :input_fp AND dep_fp = :dep_fp
 """)  # noqa: S608  # built from constants
 _OTHERS = text(f"SELECT input_fp = :input_fp FROM artifacts WHERE {_SAME} ORDER BY created_at DESC LIMIT 100")  # noqa: S608
-_PUT = text("""
+_PUT = RawStatement("""
     INSERT INTO artifacts (principal, tenant_id, session_key, name, input_fp, dep_fp, value, blob_sha256, blob_key,
                            created_at, expires_at)
     VALUES (:principal, :tenant_id, :session_key, :name, :input_fp, :dep_fp, :value, :blob_sha256, :blob_key,
@@ -250,15 +251,17 @@ class Artifacts:
                     with self._blobs.lock():
                         # gc may have deleted the blob before the lock was taken. Now it waits until the row is there.
                         self._blobs.ensure(temp_file, key)
-                        with self._database.write() as tx:
-                            tx.execute(_PUT, {**row, "blob_sha256": temp_file.sha256, "blob_key": key})
+                        self._write({**row, "blob_sha256": temp_file.sha256, "blob_key": key})
             except OncewardError as error:
                 # The value can be computed again, so a failing blob store does not fail the turn.
                 return f"; its value could not be stored: {error}"
             return ""
-        with self._database.write() as tx:
-            tx.execute(_PUT, {**row, "value": body.decode("ascii")})
+        self._write({**row, "value": body.decode("ascii")})
         return ""
+
+    def _write(self, row: Mapping[str, str | None]) -> None:
+        order = ("artifact", *self._session.values())
+        self._database.writer.run_blocking(lambda tx: _PUT.count(tx, row), order)
 
 
 async def _refusal(rule: Reuse, value: Any, revalidate: Callable[[Any], Any] | None) -> str | None:

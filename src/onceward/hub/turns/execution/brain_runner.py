@@ -15,7 +15,6 @@ from onceward.hub.turns.execution.context import Context
 from onceward.hub.turns.execution.gate import TurnGate
 from onceward.hub.turns.execution.recorder import Recorder
 from onceward.hub.turns.execution.repository import LoadedTurn, TurnRepository
-from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.turn import Clock
 from onceward.ledger.ledger import Ledger
 from onceward.tools.envelope import CallStatus
@@ -64,7 +63,7 @@ class BrainRunner:
             )
             if not envelope.ok and envelope.status is not CallStatus.REFUSED:
                 raise InDoubt(f"{call.tool} could not be undone: {envelope.detail}")
-            await in_thread(self._repository.mark_undone, call, did=envelope.ok)
+            await self._repository.mark_undone(turn, call, did=envelope.ok)
 
     def start(self, loaded: LoadedTurn) -> asyncio.Task[Json]:
         """Start the brain on the turn. Cancelling the task cancels the brain, unless the brain suppresses it."""

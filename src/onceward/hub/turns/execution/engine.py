@@ -24,7 +24,10 @@ FORCE_COMPLETE; it then starts as COMMITTING.
 Accumulation. The intake stores each message together with a turn. On channels where people type in bursts, the turn
 waits until `accumulate_until`, and each message that joins it moves that time. An attempt starts when the time has come
 and the turn is the oldest unfinished one of its session. So a session has at most one running turn; a unique index
-enforces it.
+enforces it. If a message finds its session idle, its channel does not wait, and a runner of the same process can run
+the turn soon, then the turn is stored as already started: state PROCESSING, attempt 1. Its process may die before the
+claim; the turn is then one whose process is gone, like any other. A sweep of another process that comes between the two
+finds no claim either, and runs the turn.
 
 Beats and claims. The messages of a turn are its beat. The brain runs only under a claim on the beat in the ledger. The
 key is made from the message ids. `Busy` means that another process has the claim, and this one does nothing. The claim
@@ -59,7 +62,8 @@ ledger key of its turn after it is recorded. A response that could not be delive
 complete with `delivered_at` empty, and the runner tries again.
 
     step       state after it                                           cost
-    started    the turn is running, in a new attempt                    a transaction
+    started    the turn is running, in a new attempt                    none, if it was stored as started; else a
+                                                                        transaction
     claimed    the beat is claimed, and the claim is being renewed      a ledger write
     undone     effects of superseded runs are undone                    none, if there are none
     answered   the brain has returned                                   the brain's own
@@ -68,13 +72,15 @@ complete with `delivered_at` empty, and the runner tries again.
     delivered  `delivered_at` is set                                    with an adapter: a transaction
     settled    the beat has its response, for a redelivery              a ledger write
 
-Including the transaction that stored its message, a turn whose brain does nothing costs three transactions and two
-ledger writes. A retry or a takeover claims first and then starts.
+Including the transaction that stored its message, a turn whose brain does nothing costs two transactions and two
+ledger writes; three transactions if it had to wait. Transactions are shared with other turns and requests, by the writer
+of the process. A retry or a takeover claims first and then starts.
 
     crash             what happens next
     before started    the sweep starts the turn
-    before responded  the sweep claims the beat, restarts the turn and runs the brain again. Finished tool calls are
-                      replayed. For a call that was running, its effect class decides
+    before claimed    the sweep claims the beat, restarts the turn and runs the brain
+    before responded  the same; the brain runs again. Finished tool calls are replayed. For a call that was running,
+                      its effect class decides
     after responded   the sweep delivers the response; the brain does not run again
     while sending     an idempotent adapter sends again; an irreversible one leaves the delivery in doubt
     after sent        the ledger has recorded that the response was sent; only the row is updated
@@ -111,8 +117,7 @@ from onceward.hub.turns.execution.brain import Brain
 from onceward.hub.turns.execution.brain_runner import BrainRunner
 from onceward.hub.turns.execution.delivery import ChannelAdapter, deliver
 from onceward.hub.turns.execution.repository import LoadedTurn, TurnRepository
-from onceward.hub.turns.model.db_threads import in_thread
-from onceward.hub.turns.model.turn import UNFINISHED, Clock, State, Turn, now_utc
+from onceward.hub.turns.model.turn import UNFINISHED, Clock, Message, State, Turn, now_utc
 from onceward.ledger.internals import start_renewal, stop_renewal
 from onceward.ledger.ledger import Ledger
 from onceward.tools.json_result import to_json
@@ -198,7 +203,7 @@ class Engine:
     """Runs attempts at turns. The runners of a process share one engine, which belongs to one event loop.
 
     Args:
-        database: The hub's database. It is used in threads.
+        database: The hub's database.
         ledger: The ledger for claims on beats, tool calls and deliveries.
         brain: The brain that answers the turns.
         adapter: Sends responses to their channel; None if clients fetch them.
@@ -213,6 +218,7 @@ class Engine:
         step: Called after each step of the table above, for tests.
         hint: Called after each commit that appended events.
         told: Called with the id of a turn that has changed or whose stream has a new chunk.
+        ended: Called after that with a turn that is complete or has failed, and its messages.
 
     Attributes:
         database: The hub's database.
@@ -237,6 +243,7 @@ class Engine:
         step: Step = _no_step,
         hint: Callable[[], None] = lambda: None,
         told: Callable[[str], None] = lambda _: None,
+        ended: Callable[[Turn, Sequence[Message]], None] = lambda _turn, _messages: None,
     ) -> None:
         self.database = database
         self.now = now
@@ -253,6 +260,7 @@ class Engine:
         self._step = step
         self._hint = hint
         self._notify_turn = told
+        self._hand_over = ended
         self._runs: dict[str, _Run] = {}
 
     @property
@@ -286,23 +294,38 @@ class Engine:
             errors.StoreUnavailable: The database or the ledger did not respond. The turn can be run again; this does
                 not count as a failure.
         """
-        loaded = await in_thread(self._repository.begin_or_load, turn_id)
+        loaded = await self._repository.begin_or_load(turn_id)
         if loaded is None:
             return RunResult(RunStatus.OVER)
         turn = loaded.turn
         if loaded.fresh:
-            await self._step("started", turn)
-            return await self._claim_and_run(loaded, through)
+            return await self.run_started(loaded, through)
         if turn.state is State.COMPLETE and turn.delivered_at is None:
             return await self._resume_delivery(loaded)
         if turn.state not in UNFINISHED:
             # The process that finished it may have died before it started the next one.
-            return RunResult(_FINISHED_STATUS[turn.state], next_turn=await in_thread(self._repository.next_turn, turn))
+            return RunResult(_FINISHED_STATUS[turn.state], next_turn=await self._repository.next_turn(turn))
         if turn.accumulate_until > time_text(self.now()):
             return RunResult(RunStatus.LATER, turn.accumulate_until)
         if turn.state is State.ACCUMULATING:
             return RunResult(RunStatus.WAITING)
         return await self.take_over(loaded, through)
+
+    async def run_started(self, loaded: LoadedTurn, through: AttemptRunner = directly) -> RunResult:
+        """Run the first attempt of an epoch, which the transaction that loaded or stored the turn has started.
+
+        Args:
+            loaded: The turn with its messages.
+            through: As for `run`.
+
+        Returns:
+            The result.
+
+        Raises:
+            errors.StoreUnavailable: The database or the ledger did not respond.
+        """
+        await self._step("started", loaded.turn)
+        return await self._claim_and_run(loaded, through)
 
     async def take_over(self, loaded: LoadedTurn, through: AttemptRunner = directly) -> RunResult:
         """Take over a running turn if the process that ran it is gone.
@@ -328,7 +351,7 @@ class Engine:
             await self._step("claimed", loaded.turn)
             if not loaded.fresh:
                 # The earlier process is gone. If it is only frozen, the new epoch fences it off.
-                taken = await in_thread(self._repository.restart, loaded)
+                taken = await self._repository.restart(loaded)
                 if taken is None:
                     await self._lapse(claim)
                     return RunResult(RunStatus.SUPERSEDED)
@@ -337,7 +360,7 @@ class Engine:
                 if loaded.turn.attempts - loaded.turn.failures > BROKEN_OFF_MAX:
                     await self._lapse(claim)
                     return await self._record_failure(
-                        loaded.turn, f"gave up after {BROKEN_OFF_MAX} attempts without a result"
+                        loaded, f"gave up after {BROKEN_OFF_MAX} attempts without a result"
                     )
             if claim is not None:
                 return await self._run_claimed(loaded, claim, through)
@@ -346,9 +369,9 @@ class Engine:
             await self._lapse(claim)
             raise
         if isinstance(found, Replay):
-            return await self._replay_response(loaded.turn, found)
+            return await self._replay_response(loaded, found)
         return await self._record_failure(
-            loaded.turn, "the message ids of this turn were used before, for messages with other contents"
+            loaded, "the message ids of this turn were used before, for messages with other contents"
         )
 
     async def _lapse(self, claim: Claim | None) -> None:
@@ -391,10 +414,10 @@ class Engine:
             log_event(_log.error, "brain_failed", error, turn_id=run.turn.id, attempt=run.turn.attempts)
             return await self._fail(run, described(error))
         await self._step("answered", run.turn)
-        done = await in_thread(self._repository.respond, run.turn, response)
+        done = await self._repository.respond(run.turn, response)
         if done is None:
             return await self._release_superseded(run)
-        self._notify(done.turn)
+        self._notify(done.turn, run.loaded.messages)
         await self._step("responded", done.turn)
         delivered = await self._deliver(done.turn)
         await self._beat_claims.settle(run.claim, done.turn)
@@ -429,17 +452,17 @@ class Engine:
     async def _fail(self, run: _Run, failure: str) -> RunResult:
         rests = self._retry_seconds or (0.0,)
         rest = rests[min(run.turn.failures, len(rests) - 1)]
-        ran = await self._record_failure(run.turn, failure, self._max_attempts, rest)
+        ran = await self._record_failure(run.loaded, failure, self._max_attempts, rest)
         await self._ledger.fail(run.claim, failure)
         return ran
 
-    async def _record_failure(self, turn: Turn, failure: str, most: int = 0, rest: float = 0.0) -> RunResult:
-        after = await in_thread(self._repository.fail, turn, failure, most, rest)
+    async def _record_failure(self, loaded: LoadedTurn, failure: str, most: int = 0, rest: float = 0.0) -> RunResult:
+        after = await self._repository.fail(loaded.turn, failure, most, rest)
         if after is None:
             return RunResult(RunStatus.SUPERSEDED)
         if after.turn.state is not State.FAILED:
             return RunResult(RunStatus.LATER, after.turn.accumulate_until)
-        self._notify(after.turn)
+        self._notify(after.turn, loaded.messages)
         return RunResult(RunStatus.FAILED, next_turn=after.next_turn)
 
     # After the response is recorded.
@@ -458,22 +481,22 @@ class Engine:
                 log_event(_log.error, "response_not_delivered", error, turn_id=turn.id, reason=str(error))
                 return False
             await self._step("sent", turn)
-        await in_thread(self._repository.mark_delivered, turn)
+        await self._repository.mark_delivered(turn)
         await self._step("delivered", turn)
         return True
 
-    async def _replay_response(self, turn: Turn, found: Replay) -> RunResult:
+    async def _replay_response(self, loaded: LoadedTurn, found: Replay) -> RunResult:
         """Record the response of another turn that has answered the same beat."""
         stored = await self._beat_claims.recorded_response(found)
-        response = stored.response or await in_thread(self._repository.response_of, stored.turn_id)
+        response = stored.response or await self._repository.response_of(stored.turn_id)
         if response is None:
             return await self._record_failure(
-                turn, f"the turn {stored.turn_id} answered these messages, but its response is no longer stored"
+                loaded, f"the turn {stored.turn_id} answered these messages, but its response is no longer stored"
             )
-        done = await in_thread(self._repository.respond, turn, response, f"has the response of {stored.turn_id}")
+        done = await self._repository.respond(loaded.turn, response, f"has the response of {stored.turn_id}")
         if done is None:
             return RunResult(RunStatus.SUPERSEDED)
-        self._notify(done.turn)
+        self._notify(done.turn, loaded.messages)
         await self._step("responded", done.turn)
         delivered = await self._deliver(done.turn, stored.turn_id)
         return RunResult(_completion(delivered), next_turn=done.next_turn)
@@ -487,11 +510,12 @@ class Engine:
         if isinstance(found, Claim):
             await self._beat_claims.settle(found, loaded.turn)
             await self._step("settled", loaded.turn)
-        return RunResult(_completion(delivered), next_turn=await in_thread(self._repository.next_turn, loaded.turn))
+        return RunResult(_completion(delivered), next_turn=await self._repository.next_turn(loaded.turn))
 
-    def _notify(self, turn: Turn) -> None:
+    def _notify(self, turn: Turn, messages: Sequence[Message]) -> None:
         self._hint()
         self._notify_turn(turn.id)
+        self._hand_over(turn, messages)
 
 
 def _completion(delivered: bool) -> RunStatus:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from onceward.hub.db.engine import Database, Transaction
-from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.stream import append_chunks
-from onceward.hub.turns.model.turn import Turn
+from onceward.hub.turns.model.turn import Turn, order_of
 
 
 class Recorder:
@@ -23,14 +22,13 @@ class Recorder:
 
         Returns False if the run was superseded. Then the chunk is not stored, but the changes of `also` are.
         """
-        stored = await in_thread(self._record, event, data, also)
+        stored = await self._database.writer.run(lambda tx: self._record(tx, event, data, also), order_of(self._turn))
         if stored:
             self._notify()
         return stored
 
-    def _record(self, event: str, data: str, also: Callable[[Transaction], None] | None) -> bool:
-        with self._database.write() as tx:
-            stored = append_chunks(tx, self._turn.id, self._turn.epoch, [(event, data)])
-            if also is not None:
-                also(tx)
-            return stored > 0
+    def _record(self, tx: Transaction, event: str, data: str, also: Callable[[Transaction], None] | None) -> bool:
+        stored = append_chunks(tx, self._turn.id, self._turn.epoch, [(event, data)])
+        if also is not None:
+            also(tx)
+        return stored > 0

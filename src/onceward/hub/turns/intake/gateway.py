@@ -1,31 +1,30 @@
 """Gateway for messages. A message is acknowledged only after it is stored together with its turn.
 
-One write transaction does all the work (see `receive`). The transactions of one session run one after the other, so its
-messages have one order. The brain's `decide` runs outside of the transaction, on the turn as it was read. If the turn
-has changed meanwhile, `decide` runs again.
+    1. An indexed read without a lock recognises a duplicate. It costs no write transaction.
+    2. A new message of an idle session is stored with its turn, together with those of other sessions (`new_turns.py`).
+       If a runner of this process can run the turn at once, it is stored as started.
+    3. Every other message has a transaction of its own (`receive.py`), and so has one that step 2 left out.
+
+The transactions of one session run one after the other, so its messages have one order. The brain's `decide` runs outside
+of the transaction, on the turn as it was read. If the turn has changed meanwhile, `decide` runs again.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from onceward.errors import TransactionConflict
 from onceward.hub.db.engine import Database
 from onceward.hub.turns.execution.brain import Brain
-from onceward.hub.turns.intake.receive import (
-    NO_OPINION,
-    Intake,
-    Opinion,
-    Received,
-    RetryReceive,
-    Status,
-    Undecided,
-    receive,
-)
-from onceward.hub.turns.model.db_threads import in_thread
+from onceward.hub.turns.execution.repository import LoadedTurn
+from onceward.hub.turns.intake.incoming import FIND, Incoming, Verdict
+from onceward.hub.turns.intake.limits import Intake
+from onceward.hub.turns.intake.new_turns import BEGIN_TURNS, NewTurn
+from onceward.hub.turns.intake.receive import NO_OPINION, Opinion, Received, RetryReceive, Status, duplicate, receive
 from onceward.hub.turns.model.message import UserMessage
-from onceward.hub.turns.model.turn import Clock, now_utc
+from onceward.hub.turns.model.turn import Clock, now_utc, order_of
 
 # Other messages may change the turn each time while the brain decides. The last attempt does without its decision.
 _ATTEMPTS_MAX = 8
@@ -39,6 +38,20 @@ class TurnWaker(Protocol):
 
     def interrupt(self, turn_id: str) -> None:
         """Cancel a run of this turn in this process, because its epoch has passed."""
+
+
+@runtime_checkable
+class TurnStarter(TurnWaker, Protocol):
+    """A runner that runs turns in this process, and can be given a turn that was started as it was stored."""
+
+    def reserve(self, turn_id: str) -> bool:
+        """Return whether this turn would run soon if it were started now. Then `run_started` or `give_up` must follow."""
+
+    def run_started(self, loaded: LoadedTurn) -> None:
+        """Run a turn whose first attempt was started in the transaction that stored it."""
+
+    def give_up(self, turn_id: str) -> None:
+        """Forget a reserved turn, because it was not stored."""
 
 
 class TurnGateway:
@@ -68,6 +81,7 @@ class TurnGateway:
         self._database = database
         self._brain = brain
         self._runner = runner
+        self._starter = runner if isinstance(runner, TurnStarter) else None
         self._intake = intake or Intake()
         self._now = now
         self._hint = hint
@@ -93,14 +107,52 @@ class TurnGateway:
             errors.StoreUnavailable: The database did not respond.
         """
         message = message.ready(self._intake.max_message_bytes)
+        incoming = Incoming.of(message, self._intake, self._now(), self._brain.meaningful_metadata)
+        finding = incoming.finding(await self._database.lookups.find(FIND, incoming.question))
+        received = duplicate(finding)
+        if received is not None:
+            return received
+        if finding.verdict is Verdict.NEW and not finding.busy:
+            received = await self._begin_turn(incoming)
+        return received or await self._receive(message)
+
+    async def _begin_turn(self, incoming: Incoming) -> Received | None:
+        """Store the message with a new turn. None if the session is not idle, or the message is known after all."""
+        new, starter = NewTurn.of(incoming), self._starter
+        if starter is None or not new.is_due or not starter.reserve(new.turn.id):
+            begun = await self._database.writer.add(BEGIN_TURNS, new)
+            if begun is not None:
+                self._notify_all(begun.received)
+                if self._runner is not None:
+                    self._runner.wake(begun.received.turn_id)
+            return None if begun is None else begun.received
+        begun = None
+        try:
+            begun = await self._database.writer.add(BEGIN_TURNS, new.started())
+        finally:
+            if begun is None:
+                starter.give_up(new.turn.id)
+        if begun is None:
+            return None
+        self._notify_all(begun.received)
+        starter.run_started(LoadedTurn(begun.received.turn, (begun.message,), fresh=True))
+        return begun.received
+
+    async def _receive(self, message: UserMessage) -> Received:
+        """Receive a message whose session may have unfinished turns."""
         opinion = NO_OPINION if self._brain.decide is None else None
         for attempt in range(_ATTEMPTS_MAX):
+            incoming = Incoming.of(message, self._intake, self._now(), self._brain.meaningful_metadata)
+            work = functools.partial(receive.steps, incoming=incoming, opinion=opinion)
             try:
-                found = await in_thread(self._receive, message, opinion)
+                found = await self._database.writer.append(work, order_of(message))
             except RetryReceive:
                 continue
             if isinstance(found, Received):
-                return self._notify_all(found)
+                if found.status is Status.NEW:
+                    self._notify_all(found)
+                    self._wake_all(found)
+                return found
             if attempt == _ATTEMPTS_MAX - 2:
                 opinion = NO_OPINION
                 continue
@@ -110,20 +162,15 @@ class TurnGateway:
             f"the session changed during each of {_ATTEMPTS_MAX} attempts to store the message; send it again"
         )
 
-    def _receive(self, message: UserMessage, opinion: Opinion | None) -> Received | Undecided:
-        with self._database.write() as tx:
-            return receive(tx, message, self._intake, self._now(), opinion, self._brain.meaningful_metadata)
-
-    def _notify_all(self, received: Received) -> Received:
-        if received.status is not Status.NEW:
-            return received
+    def _notify_all(self, received: Received) -> None:
         self._hint()
         for turn_id in {received.turn_id, received.interrupted or received.turn_id}:
             self._notify(turn_id)
+
+    def _wake_all(self, received: Received) -> None:
         if self._runner is not None:
             if received.interrupted is not None:
                 self._runner.interrupt(received.interrupted)
             if received.closed is not None:
                 self._runner.wake(received.closed)
             self._runner.wake(received.turn_id)
-        return received

@@ -1,77 +1,28 @@
-"""Transaction that receives one message: recognise a duplicate, or give the message to a turn.
+"""Transaction that receives one message, whatever the state of its session: recognise a duplicate, or give it to a turn.
 
-A message is a duplicate
-    by its message_id       always
-    by its idempotency key  until `api_ttl_seconds` after its turn has completed
-    by its content          for `content_window_seconds`, if it has neither of the two
-and the result is then the turn that has the message. A duplicate of a message of a failed turn retries that turn's
-messages, in a new turn of the same group.
+The result for a duplicate is the turn that has the message. A duplicate of a message of a failed turn retries that
+turn's messages, in a new turn of the same group. Messages of idle sessions do not come here, see `new_turns.py`.
 """
 
 from __future__ import annotations
 
-import datetime
 import enum
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, assert_never, cast
+from dataclasses import dataclass, replace
+from typing import assert_never
 
-from sqlalchemy import text
-
-from onceward.core.canonical import Json
-from onceward.core.json_text import compact
 from onceward.errors import TooManyRequests
+from onceward.hub.db.append import Appending, EventSteps, NewEvent
 from onceward.hub.db.engine import Transaction
-from onceward.hub.db.timestamps import new_id, time_text
-from onceward.hub.events.log import append
+from onceward.hub.db.raw_sql import RawStatement
+from onceward.hub.db.timestamps import new_id
+from onceward.hub.turns.intake.incoming import FIND, Finding, Incoming, Verdict
 from onceward.hub.turns.model import transitions
 from onceward.hub.turns.model.decision import TURN_FULL, Decision, settled_decision
-from onceward.hub.turns.model.message import (
-    MESSAGE_BYTES_MAX,
-    WINDOW_MILLISECONDS,
-    UserMessage,
-    message_bytes,
-    window_seconds,
-)
-from onceward.hub.turns.model.turn import Message, State, Turn, find_turn, group_of, later, messages_of, size_of
-from onceward.tools import keys
-from onceward.tools.fingerprint import meaningful
+from onceward.hub.turns.model.message import UserMessage, message_bytes
+from onceward.hub.turns.model.turn import Message, State, Turn, group_of, messages_of, size_of
 
-API_TTL_SECONDS = 300.0
-CONTENT_WINDOW_SECONDS = 300.0
-# A burst has a handful of messages. A larger one comes from a client that does not stop.
-MESSAGES_MAX = 200
-BYTES_MAX = 1024**2
-QUEUED_MAX = 20
 # A place in the queue becomes free when the running turn finishes.
 QUEUE_RETRY_SECONDS = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intake:
-    """Limits and times of the intake.
-
-    Args:
-        api_ttl_seconds: How long an idempotency key is remembered after its turn has completed.
-        content_window_seconds: How long a message with neither key nor id is recognised by its content.
-        auto_generate_keys: Whether messages are recognised by their content at all.
-        checks: False disables duplicate checks by key and by content. A message_id is checked in any case.
-        windows: The milliseconds that each channel waits for more messages. Values above 0 are limited to 200 to 3000.
-        max_message_bytes: The largest size of one message, text and metadata together.
-        max_messages: The largest number of messages of one turn.
-        max_bytes: The largest size of all messages of one turn. A turn always accepts its first message.
-        max_queued: The largest number of turns of one session that wait behind its oldest unfinished turn.
-    """
-
-    api_ttl_seconds: float = API_TTL_SECONDS
-    content_window_seconds: float = CONTENT_WINDOW_SECONDS
-    auto_generate_keys: bool = True
-    checks: bool = True
-    windows: Mapping[str, int] = field(default_factory=lambda: WINDOW_MILLISECONDS)
-    max_message_bytes: int = MESSAGE_BYTES_MAX
-    max_messages: int = MESSAGES_MAX
-    max_bytes: int = BYTES_MAX
-    max_queued: int = QUEUED_MAX
 
 
 class Status(enum.StrEnum):
@@ -154,20 +105,11 @@ class RetryReceive(Exception):  # not an error: another transaction was faster
     """Roll back and try again: the next attempt finds the row that this one conflicted with."""
 
 
-_DUPLICATE = """
-    SELECT message_id, fingerprint, turn_id FROM turn_messages WHERE principal = :principal AND tenant_id = :tenant_id
-"""
-_BY_ID = text(f"{_DUPLICATE} AND session_key = :session_key AND message_id = :message_id")
-_BY_KEY = text(f"{_DUPLICATE} AND idempotency_key = :idempotency_key")
-_BY_CONTENT = text(f"""
-    {_DUPLICATE} AND session_key = :session_key AND content_hash = :content_hash AND created_at > :since
-    ORDER BY created_at DESC LIMIT 1
-""")
-_FREE = text("""
+_FREE = RawStatement("""
     UPDATE turn_messages SET idempotency_key = NULL
     WHERE principal = :principal AND tenant_id = :tenant_id AND idempotency_key = :idempotency_key
 """)
-_STORE = text("""
+_STORE = RawStatement("""
     INSERT INTO turn_messages (principal, tenant_id, session_key, message_id, turn_id, content, metadata,
                                idempotency_key, fingerprint, content_hash, created_at)
     VALUES (:principal, :tenant_id, :session_key, :message_id, :turn_id, :content, :metadata,
@@ -176,91 +118,54 @@ _STORE = text("""
 """)
 
 
-def receive(
-    tx: Transaction,
-    message: UserMessage,
-    intake: Intake,
-    now: datetime.datetime,
-    opinion: Opinion | None,
-    meaningful_metadata: Collection[str] | None = None,
-) -> Received | Undecided:
-    """Give a message, which must be `ready()`, to a turn, or find it to be a duplicate.
+@Appending
+def receive(tx: Transaction, incoming: Incoming, opinion: Opinion | None) -> EventSteps[Received | Undecided]:
+    """Give a message to a turn, or find it to be a duplicate.
 
-    Without an opinion, a message that needs one is returned as `Undecided`. `meaningful_metadata` is the brain's.
-    Raises `RetryReceive` if a concurrent transaction has changed the turn or taken the key.
+    Without an opinion, a message that needs one is returned as `Undecided`. Raises `RetryReceive` if a concurrent
+    transaction has changed the turn or taken the key.
     """
-    counted = meaningful(message.metadata, meaningful_metadata)
-    return _MessageIntake(tx, message, intake, now, counted).receive(opinion)
+    result = _MessageIntake(tx, incoming).receive(opinion)
+    if isinstance(result, Undecided) or result.status is not Status.NEW:
+        return result
+    (event_id,) = yield [received_event(result)]
+    return replace(result, event_id=event_id)
+
+
+def received_event(received: Received) -> NewEvent:
+    return transitions.event_of(transitions.RECEIVED, received.turn, decision=received.decision, reason=received.reason)
+
+
+def duplicate(finding: Finding) -> Received | None:
+    """Return the acknowledgement of a known message; None if the message must be written or a turn be retried."""
+    turn = finding.turn
+    if turn is None or finding.verdict not in {Verdict.DUPLICATE, Verdict.MISMATCH}:
+        return None
+    if finding.verdict is Verdict.MISMATCH:
+        return Received(Status.MISMATCH, turn, finding.message_id)
+    status = Status.COMPLETE if turn.state is State.COMPLETE else Status.PROCESSING
+    return Received(status, turn, finding.message_id, duplicate_of=turn.id)
 
 
 class _MessageIntake:
     """One message in one transaction."""
 
-    def __init__(
-        self, tx: Transaction, message: UserMessage, intake: Intake, now: datetime.datetime, counted: Json
-    ) -> None:
+    def __init__(self, tx: Transaction, incoming: Incoming) -> None:
         self.tx = tx
-        self.message = message
-        self.intake = intake
-        self.received_at = now
-        self.now = time_text(now)
-        self.session = {
-            "principal": message.principal,
-            "tenant_id": message.tenant_id,
-            "session_key": message.session_key or "",
-        }
-        self.metadata = compact(cast("Json", dict(message.metadata)))
-        self.key = message.idempotency_key if intake.checks else None
-        self.content_hash = None
-        if intake.checks and intake.auto_generate_keys and not message.idempotency_key and not message.message_id:
-            self.content_hash = keys.content_key(
-                message.tenant_id, message.customer_id, self.session["session_key"], [message.content], counted
-            )
+        self.incoming = incoming
+        self.message = incoming.message
+        self.intake = incoming.intake
+        self.now = incoming.now
+        self.session = incoming.session
 
     def receive(self, opinion: Opinion | None) -> Received | Undecided:
         transitions.lock_session(self.tx, self.session)
-        return self._find_duplicate() or self._store_new(opinion)
-
-    # Duplicates.
-
-    def _find_duplicate(self) -> Received | None:
-        if self.key is not None and (duplicate := self._by_key(self.key)) is not None:
-            return duplicate
-        found = None
-        if self.message.message_id is not None:
-            found = self._find(_BY_ID, message_id=self.message.message_id)
-        elif self.content_hash is not None:
-            since = later(self.received_at, -self.intake.content_window_seconds)
-            found = self._find(_BY_CONTENT, content_hash=self.content_hash, since=since)
-        return None if found is None else self._duplicate_of(*found)
-
-    def _by_key(self, key: str) -> Received | None:
-        found = self._find(_BY_KEY, idempotency_key=key)
-        if found is None:
-            return None
-        row, turn = found
-        same = row.fingerprint == self.message.fingerprint
-        expired = turn.completed_at is not None and turn.completed_at <= later(
-            self.received_at, -self.intake.api_ttl_seconds
-        )
-        if turn.state is not State.FAILED and not expired:
-            return self._duplicate_of(row, turn) if same else Received(Status.MISMATCH, turn, row.message_id)
-        if turn.state is State.FAILED and same:
-            return self._duplicate_of(row, turn)
-        if self.message.message_id is None or self._find(_BY_ID, message_id=self.message.message_id) is None:
-            self.tx.execute(_FREE, {**self.session, "idempotency_key": key})
-        return None
-
-    def _find(self, statement: Any, **values: str) -> tuple[Any, Turn] | None:
-        row = self.tx.execute(statement, {**self.session, **values}).one_or_none()
-        turn = None if row is None else find_turn(self.tx, row.turn_id)
-        return None if turn is None else (row, turn)
-
-    def _duplicate_of(self, row: Any, turn: Turn) -> Received:
-        if turn.state is State.FAILED:
-            return self._retry(row.message_id, turn)
-        status = Status.COMPLETE if turn.state is State.COMPLETE else Status.PROCESSING
-        return Received(status, turn, row.message_id, duplicate_of=turn.id)
+        finding = self.incoming.finding(FIND.one.rows(self.tx, self.incoming.question))
+        if finding.verdict is Verdict.RETRY and finding.turn is not None:
+            return self._retry(finding.message_id, finding.turn)
+        if finding.verdict is Verdict.KEY_EXPIRED:
+            _FREE.count(self.tx, {**self.session, "idempotency_key": self.incoming.key})
+        return duplicate(finding) or self._store_new(opinion)
 
     def _retry(self, message_id: str, failed: Turn) -> Received:
         """Retry the messages of a failed turn in a new turn of the same group, so that its tool calls are replayed."""
@@ -274,7 +179,7 @@ class _MessageIntake:
             raise RetryReceive
         transitions.hand_over(self.tx, failed, turn.id)
         decision = Decision.QUEUE if busy else None
-        return self._append_event(Received(Status.NEW, turn, message_id, decision, reason, tries_again=failed.id))
+        return Received(Status.NEW, turn, message_id, decision, reason, tries_again=failed.id)
 
     # New messages.
 
@@ -286,7 +191,7 @@ class _MessageIntake:
         if newest.state is State.ACCUMULATING and newest.accumulate_until > self.now:
             if self._is_full(newest):
                 return self._queue_behind(turns, newest)
-            joined = transitions.join(self.tx, newest.id, self._until(), self.now)
+            joined = transitions.join(self.tx, newest.id, self.incoming.until, self.now)
             if joined is None:
                 raise RetryReceive
             return self._store(joined, None, None)
@@ -307,7 +212,7 @@ class _MessageIntake:
     def _is_full(self, turn: Turn) -> bool:
         """Return whether this message would take the turn over its limits."""
         messages, size = size_of(self.tx, turn)
-        size += message_bytes(self.message.content, self.metadata)
+        size += message_bytes(self.message.content, self.incoming.metadata)
         return messages >= self.intake.max_messages or size > self.intake.max_bytes
 
     def _queue_behind(self, turns: list[Turn], full: Turn) -> Received:
@@ -336,7 +241,7 @@ class _MessageIntake:
                 transitions.hand_over(self.tx, running, turn_id)
                 transitions.request_undo(self.tx, running)
             case Decision.ABSORB:
-                absorbed = transitions.absorb(self.tx, running, self._until(), self.now)
+                absorbed = transitions.absorb(self.tx, running, self.incoming.until, self.now)
                 if absorbed is None:
                     raise RetryReceive
                 turn = absorbed
@@ -350,9 +255,6 @@ class _MessageIntake:
             case _:
                 assert_never(decision)
         return self._store(turn, decision, reason, running)
-
-    def _until(self) -> str:
-        return later(self.received_at, window_seconds(self.message.channel, self.intake.windows))
 
     def _insert_turn(
         self,
@@ -375,7 +277,7 @@ class _MessageIntake:
                 **{name: getattr(of, name) for name in fields},
                 "id": turn_id,
                 "turn_group_id": group or group_of(turn_id),
-                "until": until or self._until(),
+                "until": until or self.incoming.until,
                 "reason": reason,
                 "now": self.now,
                 "epoch": after_epoch + 1,
@@ -385,26 +287,20 @@ class _MessageIntake:
     def _store(
         self, turn: Turn, decision: Decision | None, reason: str | None, running: Turn | None = None
     ) -> Received:
-        message = self.message
-        message_id = message.message_id or new_id("msg")
+        message_id = self.message.message_id or new_id("msg")
         values = {
             **self.session,
             "message_id": message_id,
             "turn_id": turn.id,
-            "content": message.content,
-            "metadata": self.metadata,
-            "idempotency_key": self.key,
-            "fingerprint": message.fingerprint,
-            "content_hash": self.content_hash,
+            "content": self.message.content,
+            "metadata": self.incoming.metadata,
+            "idempotency_key": self.incoming.key,
+            "fingerprint": self.message.fingerprint,
+            "content_hash": self.incoming.content_hash,
             "created_at": self.now,
         }
-        if self.tx.execute(_STORE, values).rowcount != 1:
+        if _STORE.count(self.tx, values) != 1:
             raise RetryReceive
         restarted = decision in {Decision.SUPERSEDE, Decision.ABSORB} and running is not None
         interrupted = running.id if running is not None and restarted else None
-        return self._append_event(Received(Status.NEW, turn, message_id, decision, reason, interrupted=interrupted))
-
-    def _append_event(self, received: Received) -> Received:
-        more: dict[str, Json] = {"decision": received.decision, "reason": received.reason}
-        event_ids = append(self.tx, [transitions.event_of(transitions.RECEIVED, received.turn, **more)])
-        return replace(received, event_id=event_ids[-1])
+        return Received(Status.NEW, turn, message_id, decision, reason, interrupted=interrupted)

@@ -1,6 +1,6 @@
-"""Threads for the database work of turns, separate from the event loop's default pool.
+"""Threads in which turns are read from the database, separate from the event loop's default pool.
 
-Tools and brains run in the default pool. If they block all of its threads, messages can still be stored.
+Tools and brains run in the default pool. If they block all of its threads, turns can still be read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# As many as a database has connections. On SQLite, only one thread writes at a time and the others wait.
+# As many as a database has connections.
 THREADS = 16
 
 

@@ -13,13 +13,14 @@ from typing import TypeAlias
 from sqlalchemy import bindparam, text
 
 from onceward.hub.db.engine import Transaction
+from onceward.hub.db.raw_sql import RawStatement
 from onceward.hub.turns.model.turn import Turn, get_turn
 
 PAGE_MAX = 500
 # State, epoch, and the number of the last chunk of that epoch; empty for a turn that does not exist.
 Progress: TypeAlias = tuple[str | int | None, ...]
 
-_INSERT = text("""
+_INSERT = RawStatement("""
     INSERT INTO turn_chunks (turn_id, version, seq, event, data)
     SELECT id, epoch,
            (SELECT coalesce(max(seq), 0) + 1 FROM turn_chunks WHERE turn_id = turns.id AND version = turns.epoch),
@@ -29,8 +30,8 @@ _INSERT = text("""
 """)
 # The lock comes first: the next statement then sees every earlier chunk, and the turn is not superseded before the
 # commit.
-_LOCK = text("SELECT 1 FROM turns WHERE id = :id FOR NO KEY UPDATE")
-_READ = text("""
+_LOCK = RawStatement("SELECT 1 FROM turns WHERE id = :id FOR NO KEY UPDATE")
+_READ = RawStatement("""
     SELECT seq, event, data FROM turn_chunks
     WHERE turn_id = :id AND version = :version AND seq > :after ORDER BY seq LIMIT :limit
 """)
@@ -41,7 +42,7 @@ _PROGRESS = text("""
 """).bindparams(bindparam("ids", expanding=True))
 # Old versions of SQLite accept only 999 parameters per statement.
 _IDS_MAX = 500
-_LAST = text("SELECT coalesce(max(seq), 0) FROM turn_chunks WHERE turn_id = :id AND version = :version")
+_LAST = RawStatement("SELECT coalesce(max(seq), 0) FROM turn_chunks WHERE turn_id = :id AND version = :version")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,11 @@ def append_chunks(tx: Transaction, turn_id: str, epoch: int, chunks: Sequence[tu
     Returns 0 and records nothing if the run was superseded.
     """
     if tx.dialect.name != "sqlite":
-        tx.execute(_LOCK, {"id": turn_id})
+        _LOCK.rows(tx, {"id": turn_id})
     last = 0
     for event, data in chunks:
-        last = tx.execute(_INSERT, {"id": turn_id, "epoch": epoch, "event": event, "data": data}).scalar() or 0
+        rows = _INSERT.rows(tx, {"id": turn_id, "epoch": epoch, "event": event, "data": data})
+        last = rows[0][0] if rows else 0
     return last
 
 
@@ -101,7 +103,7 @@ def read_chunks(tx: Transaction, turn_id: str, version: int, after: int = 0, lim
         The chunks in the order of their numbers; an empty list if there are none.
     """
     values = {"id": turn_id, "version": version, "after": after, "limit": min(limit, PAGE_MAX)}
-    return [Chunk(*row) for row in tx.execute(_READ, values)]
+    return [Chunk(*row) for row in _READ.rows(tx, values)]
 
 
 def progress_of(tx: Transaction, turn_ids: Sequence[str]) -> dict[str, Progress]:
@@ -112,7 +114,7 @@ def progress_of(tx: Transaction, turn_ids: Sequence[str]) -> dict[str, Progress]
 
 def last_number(tx: Transaction, turn_id: str, version: int) -> int:
     """Return the number of the last chunk of one version; 0 if it has none."""
-    return int(tx.execute(_LAST, {"id": turn_id, "version": version}).scalar_one())
+    return int(_LAST.rows(tx, {"id": turn_id, "version": version})[0][0])
 
 
 def stream_page(

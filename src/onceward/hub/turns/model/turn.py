@@ -15,14 +15,14 @@ import enum
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
-
-from sqlalchemy import text
+from typing import Any, TypeAlias, cast
 
 from onceward.core.canonical import Json
 from onceward.errors import NotFound
 from onceward.hub.db.engine import Transaction
+from onceward.hub.db.raw_sql import RawStatement
 from onceward.hub.db.timestamps import time_text
+from onceward.hub.turns.model.message import UserMessage
 
 Clock: TypeAlias = Callable[[], datetime.datetime]
 
@@ -170,13 +170,14 @@ class ToolCall:
     updated_at: str
 
 
+_STATE, _COMMIT_POINT = (Turn.__slots__.index(name) for name in ("state", "commit_point"))
 COLUMNS = ", ".join(f"turns.{name}" for name in Turn.__slots__)
 # Rows of the session :principal, :tenant_id, :session_key.
 OF_SESSION = "turns.principal = :principal AND turns.tenant_id = :tenant_id AND turns.session_key = :session_key"
 
-_GET = text(f"SELECT {COLUMNS} FROM turns WHERE turns.id = :id")  # noqa: S608  # our own column names
-_STATUS = text("SELECT state, superseded_by FROM turns WHERE id = :id")
-_MESSAGES = text("""
+_GET = RawStatement(f"SELECT {COLUMNS} FROM turns WHERE turns.id = :id")  # noqa: S608  # our own column names
+_STATUS = RawStatement("SELECT state, superseded_by FROM turns WHERE id = :id")
+_MESSAGES = RawStatement("""
     SELECT seq, message_id, content, metadata, created_at FROM turn_messages WHERE turn_id = :id ORDER BY seq
 """)
 # Counts like `message_bytes`. SQLite has octet_length only since 3.43.
@@ -184,26 +185,29 @@ _SIZE = """
     SELECT count(*), coalesce(sum({content} + CASE WHEN metadata = '{{}}' THEN 0 ELSE {metadata} END), 0)
     FROM turn_messages WHERE turn_id = :id
 """
-_SIZE_SQLITE = text(_SIZE.format(content="length(CAST(content AS blob))", metadata="length(CAST(metadata AS blob))"))
-_SIZE_POSTGRES = text(_SIZE.format(content="octet_length(content)", metadata="octet_length(metadata)"))
+_SIZE_SQLITE = RawStatement(
+    _SIZE.format(content="length(CAST(content AS blob))", metadata="length(CAST(metadata AS blob))")
+)
+_SIZE_POSTGRES = RawStatement(_SIZE.format(content="octet_length(content)", metadata="octet_length(metadata)"))
 _CALLS = f"SELECT {', '.join(ToolCall.__slots__)} FROM turn_tools"  # noqa: S608  # our own column names
-_TOOLS = text(f"{_CALLS} WHERE turn_id = :id ORDER BY seq")
+_TOOLS = RawStatement(f"{_CALLS} WHERE turn_id = :id ORDER BY seq")
 # Newest first: a later call may depend on an earlier one.
-_TO_UNDO = text(f"""
+_TO_UNDO = RawStatement(f"""
     {_CALLS} WHERE turn_group_id = :group AND undo_wanted AND status NOT IN ('undone', 'failed') ORDER BY seq DESC
 """)
 
 
 def read_turn(row: Any) -> Turn:
     """Return the turn in a row of `COLUMNS`. SQLite stores booleans as numbers."""
-    turn = Turn(*row)
-    return replace(turn, state=State(turn.state), commit_point=bool(turn.commit_point))
+    values = list(row)
+    values[_STATE], values[_COMMIT_POINT] = State(values[_STATE]), bool(values[_COMMIT_POINT])
+    return Turn(*values)
 
 
 def find_turn(tx: Transaction, turn_id: str) -> Turn | None:
     """Return the turn of any principal, or None. For runners, which serve all principals."""
-    row = tx.execute(_GET, {"id": turn_id}).one_or_none()
-    return None if row is None else read_turn(row)
+    rows = _GET.rows(tx, {"id": turn_id})
+    return read_turn(rows[0]) if rows else None
 
 
 def get_turn(tx: Transaction, principal: str, turn_id: str) -> Turn:
@@ -228,10 +232,11 @@ def get_turn(tx: Transaction, principal: str, turn_id: str) -> Turn:
 
 def read_turn_status(tx: Transaction, turn_id: str) -> TurnStatus:
     """Return the status of the turn of any principal."""
-    row = tx.execute(_STATUS, {"id": turn_id}).one_or_none()
-    if row is None:
+    rows = _STATUS.rows(tx, {"id": turn_id})
+    if not rows:
         raise NotFound(f"turn {turn_id!r} does not exist")
-    return TurnStatus(State(row.state), row.superseded_by)
+    state, superseded_by = rows[0]
+    return TurnStatus(State(state), superseded_by)
 
 
 def messages_of(tx: Transaction, turn: Turn) -> list[Message]:
@@ -244,13 +249,14 @@ def messages_of(tx: Transaction, turn: Turn) -> list[Message]:
     Returns:
         The messages. A turn that was superseded or retried has none: they moved to the turn that replaced it.
     """
-    rows = tx.execute(_MESSAGES, {"id": turn.id})
+    rows = _MESSAGES.rows(tx, {"id": turn.id})
     return [Message(row[0], row[1], row[2], json.loads(row[3]), row[4]) for row in rows]
 
 
 def size_of(tx: Transaction, turn: Turn) -> tuple[int, int]:
     """Return the number of messages that the turn has now, and their size as `message_bytes` counts it."""
-    messages, size = tx.execute(_SIZE_SQLITE if tx.dialect.name == "sqlite" else _SIZE_POSTGRES, {"id": turn.id}).one()
+    statement = _SIZE_SQLITE if tx.dialect.name == "sqlite" else _SIZE_POSTGRES
+    messages, size = statement.rows(tx, {"id": turn.id})[0]
     return int(messages), int(size)
 
 
@@ -264,23 +270,28 @@ def tools_of(tx: Transaction, turn: Turn) -> list[ToolCall]:
     Returns:
         The calls. Replayed calls are not among them, because they started no effect.
     """
-    return [_tool_call(row) for row in tx.execute(_TOOLS, {"id": turn.id})]
+    return [_tool_call(row) for row in _TOOLS.rows(tx, {"id": turn.id})]
 
 
 def calls_to_undo(tx: Transaction, turn: Turn) -> list[ToolCall]:
     """Return the tool calls of superseded runs of the turn's group that have to be undone, newest first."""
-    return [_tool_call(row) for row in tx.execute(_TO_UNDO, {"group": turn.turn_group_id})]
+    return [_tool_call(row) for row in _TO_UNDO.rows(tx, {"group": turn.turn_group_id})]
 
 
 def _tool_call(row: Any) -> ToolCall:
     call = ToolCall(*row)
-    receipt = None if row.receipt is None else json.loads(row.receipt)
-    return replace(call, arguments=json.loads(row.arguments), receipt=receipt)
+    arguments, receipt = cast("str", call.arguments), cast("str | None", call.receipt)
+    return replace(call, arguments=json.loads(arguments), receipt=None if receipt is None else json.loads(receipt))
 
 
 def group_of(turn_id: str) -> str:
     """Return the id of the group that starts with this turn."""
     return f"grp_{turn_id.partition('_')[2]}"
+
+
+def order_of(session: Turn | UserMessage) -> tuple[str, ...]:
+    """Return the place of a session's locks among those of other works, for the writer."""
+    return ("session", session.principal, session.tenant_id, session.session_key or "")
 
 
 def now_utc() -> datetime.datetime:

@@ -19,6 +19,7 @@ from typing import TypeAlias
 import onceward.hub.db.engine  # noqa: F401  # first: without the extra, its error says what to install
 from onceward.errors import missing_extra
 from onceward.hub.turns.execution.engine import Engine, RunResult, RunStatus
+from onceward.hub.turns.execution.repository import LoadedTurn
 from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.turn import Turn
 from onceward.hub.turns.runners.local import SWEEP_SECONDS, WORKERS, LocalRunner
@@ -113,6 +114,30 @@ class DbosRunner:
             turn_id: The turn.
         """
         self._local.wake(turn_id)
+
+    def reserve(self, turn_id: str) -> bool:
+        """Return whether this turn would run soon if it were started now. Then `run_started` or `give_up` must follow.
+
+        Args:
+            turn_id: The turn, which is about to be stored.
+        """
+        return self._local.reserve(turn_id)
+
+    def run_started(self, loaded: LoadedTurn) -> None:
+        """Run a turn whose first attempt was started in the transaction that stored it.
+
+        Args:
+            loaded: The turn with its messages.
+        """
+        self._local.run_started(loaded)
+
+    def give_up(self, turn_id: str) -> None:
+        """Forget a reserved turn, because it was not stored.
+
+        Args:
+            turn_id: The turn.
+        """
+        self._local.give_up(turn_id)
 
     def interrupt(self, turn_id: str) -> None:
         """Cancel a run of this turn in this process, because its epoch has passed.

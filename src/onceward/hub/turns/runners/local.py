@@ -18,6 +18,7 @@ from onceward.errors import StoreUnavailable
 from onceward.hub.db.timestamps import time_text
 from onceward.hub.turns.execution import sweep
 from onceward.hub.turns.execution.engine import AttemptRunner, Engine, RunResult, RunStatus, directly
+from onceward.hub.turns.execution.repository import LoadedTurn
 from onceward.hub.turns.model.db_threads import in_thread
 
 WORKERS = 16
@@ -25,6 +26,8 @@ WORKERS = 16
 SWEEP_SECONDS = 1.0
 # Pauses before an undelivered response is sent again: from the first value, doubled each time, up to the second.
 _RETRY_DELAY_SECONDS = (1.0, 60.0)
+# Turns per worker that are stored as started and wait. A turn behind more of them is started when its time comes.
+_AHEAD_MAX = 2
 # Turns that are due later than this need no timer: the sweep finds them.
 _TIMER_SECONDS_MAX = 60.0
 
@@ -52,8 +55,13 @@ class LocalRunner:
         self._engine = engine
         self._through = through
         self._sweep_seconds = sweep_seconds
+        self._workers = workers
         self._slots = asyncio.Semaphore(workers)
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        # What a task does when it gets a slot.
+        self._waiting: dict[str, Callable[[], Awaitable[RunResult]]] = {}
+        # Turns that are being stored as started. The sweep may see them before they are given to this runner.
+        self._reserved: set[str] = set()
         self._rerun: set[str] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._retry_delays: dict[str, float] = {}
@@ -79,7 +87,44 @@ class LocalRunner:
         if turn_id in self._tasks:
             self._rerun.add(turn_id)
             return
-        self._begin(turn_id, functools.partial(self._engine.run, turn_id, self._through))
+        self._begin(turn_id, self._reload(turn_id))
+
+    def reserve(self, turn_id: str) -> bool:
+        """Return whether this turn would run soon if it were started now. Then `run_started` or `give_up` must follow.
+
+        Args:
+            turn_id: The turn, which is about to be stored.
+        """
+        if self._stopping or len(self._waiting) + len(self._reserved) >= self._workers * _AHEAD_MAX:
+            return False
+        self._reserved.add(turn_id)
+        return True
+
+    def run_started(self, loaded: LoadedTurn) -> None:
+        """Run a turn whose first attempt was started in the transaction that stored it.
+
+        Args:
+            loaded: The turn with its messages.
+        """
+        self._reserved.discard(loaded.turn.id)
+        if not self._stopping:
+            self._begin(loaded.turn.id, functools.partial(self._engine.run_started, loaded, self._through))
+
+    def give_up(self, turn_id: str) -> None:
+        """Forget a reserved turn, because it was not stored.
+
+        Args:
+            turn_id: The turn.
+        """
+        self._reserved.discard(turn_id)
+
+    def is_running(self, turn_id: str) -> bool:
+        """Return whether an attempt at this turn runs in this process, or begins to.
+
+        Args:
+            turn_id: The turn.
+        """
+        return turn_id in self._tasks and turn_id not in self._waiting
 
     def interrupt(self, turn_id: str) -> None:
         """Cancel a run of this turn in this process, because its epoch has passed.
@@ -87,6 +132,9 @@ class LocalRunner:
         Args:
             turn_id: The turn.
         """
+        if turn_id in self._waiting:
+            # It has not begun. What it knows of the turn is out of date.
+            self._waiting[turn_id] = self._reload(turn_id)
         self._engine.interrupt(turn_id)
 
     async def stop(self, grace_seconds: float = 0.0) -> None:
@@ -130,7 +178,8 @@ class LocalRunner:
             if turn_id not in self._tasks and turn_id not in self._timers:
                 self.wake(turn_id)
         for loaded in found.running_elsewhere:
-            if loaded.turn.id not in self._tasks and not self._stopping:
+            is_ours = loaded.turn.id in self._tasks or loaded.turn.id in self._reserved
+            if not is_ours and not self._stopping:
                 self._begin(loaded.turn.id, functools.partial(self._engine.take_over, loaded, self._through))
 
     def _find_due(self) -> sweep.SweepResult:
@@ -149,22 +198,27 @@ class LocalRunner:
                 )
             await asyncio.sleep(self._sweep_seconds)
 
-    def _begin(self, turn_id: str, first: Callable[[], Awaitable[RunResult]]) -> None:
-        self._tasks[turn_id] = asyncio.create_task(self._work(turn_id, first), name=f"run of {turn_id}")
+    def _reload(self, turn_id: str) -> Callable[[], Awaitable[RunResult]]:
+        return functools.partial(self._engine.run, turn_id, self._through)
 
-    async def _work(self, turn_id: str, act: Callable[[], Awaitable[RunResult]]) -> None:
+    def _begin(self, turn_id: str, first: Callable[[], Awaitable[RunResult]]) -> None:
+        self._waiting[turn_id] = first
+        self._tasks[turn_id] = asyncio.create_task(self._work(turn_id), name=f"run of {turn_id}")
+
+    async def _work(self, turn_id: str) -> None:
         try:
             while True:
                 self._rerun.discard(turn_id)
                 async with self._slots:
                     if self._stopping:
                         return
-                    await self._run(turn_id, act)
+                    await self._run(turn_id, self._waiting.pop(turn_id))
                 if turn_id not in self._rerun:
                     return
-                act = functools.partial(self._engine.run, turn_id, self._through)
+                self._waiting[turn_id] = self._reload(turn_id)
         finally:
             del self._tasks[turn_id]
+            self._waiting.pop(turn_id, None)
             self._rerun.discard(turn_id)
 
     async def _run(self, turn_id: str, act: Callable[[], Awaitable[RunResult]]) -> None:
