@@ -20,7 +20,7 @@ from onceward.hub.ingest.entries.table import ENTRY_ID, ID, LookupResult, new_ro
 
 _POLICY_ID = POSITION[POLICY_ID]
 _ALL = ", ".join(COLUMNS)
-# Rows of one INSERT. Each number of rows is a statement of its own in the driver's cache.
+# Rows of one INSERT or UPDATE. Each number of rows is a statement of its own in the driver's cache.
 _ROWS_MAX = 32
 
 _FIND = """
@@ -33,8 +33,8 @@ _LAST = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?), 0)"
 _INSERT = "INSERT INTO {entries} ({columns}) VALUES {rows} ON CONFLICT DO NOTHING"
 _ROW = f"({', '.join('?' * len(COLUMNS))})"
 _BEHIND = "SELECT json_group_array(entry_id) FROM {entries} WHERE entry_id > ?"
-_UPDATE = "UPDATE {entries} SET {assignments} WHERE entry_id = ?"
-_ASSIGNMENTS = ", ".join(f"{name} = ?" for name in MUTABLE)
+_UPDATE = "UPDATE {entries} SET {assignments} FROM (VALUES {rows}) AS new WHERE entry_id = new.column1"
+_ASSIGNMENTS = ", ".join(f"{name} = new.column{POSITION[name] + 1}" for name in MUTABLE)
 # Pages that do not fit into the cache are written early, and then again. A large batch with its events has about 4 MB.
 _CACHE = RawStatement("PRAGMA cache_size = -8192")
 
@@ -82,12 +82,7 @@ class SqliteTable:
             return []
         ((last,),) = self._rows(_LAST, (self._entries,))
         numbered = [(number, *row[1:]) for number, row in enumerate(rows, last + 1)]
-        count = 0
-        for begin in range(0, len(numbered), _ROWS_MAX):
-            some = numbered[begin : begin + _ROWS_MAX]
-            statement = _statement(_INSERT, self._entries, count=len(some))
-            count += statement.count(self._tx, list(itertools.chain.from_iterable(some)))
-        if count == len(rows):
+        if self._write(_INSERT, numbered) == len(rows):
             return numbered
         ((there,),) = self._rows(_BEHIND, (last,))
         there = set(json.loads(there))
@@ -116,9 +111,15 @@ class SqliteTable:
         raise AssertionError  # never called, because this is the only writer
 
     def update(self, rows: Sequence[Row]) -> None:
-        places = [POSITION[name] for name in MUTABLE]
-        values = [(*(row[place] for place in places), row[ENTRY_ID]) for row in rows]
-        _statement(_UPDATE, self._entries).each(self._tx, values)
+        self._write(_UPDATE, rows)
+
+    def _write(self, statement: str, rows: Sequence[Row]) -> int:
+        count = 0
+        for begin in range(0, len(rows), _ROWS_MAX):
+            some = rows[begin : begin + _ROWS_MAX]
+            values = list(itertools.chain.from_iterable(some))
+            count += _statement(statement, self._entries, count=len(some)).count(self._tx, values)
+        return count
 
     def _rows(self, statement: str, values: Values, key: str = "") -> Sequence[Row]:
         # The driver's rows are plain tuples.
