@@ -35,7 +35,7 @@ PART = "parts of messages"
 # Functions whose texts are not prose: SQL, patterns, types, names of threads, data.
 _DATA_CALLS = frozenset({
     "text", "execute", "executemany", "executescript", "exec_driver_sql", "compile", "cast", "TypeVar", "CheckConstraint",
-    "RawStatement", "Index", "_index", "DDL", "_names", "split", "join", "create_task", "startswith", "endswith", "encode",
+    "RawStatement", "MultiRowStatement", "Index", "_index", "DDL", "_names", "split", "join", "create_task", "startswith", "endswith", "encode",
     "getattr", "literal_column", "Thread", "removeprefix", "removesuffix", "replace", "write", "Bucket", "check_key", "run",
     "fromkeys_data", "sub", "Command", "source_time", "in_thread", "_block", "quoted",
 })  # fmt: skip

@@ -63,13 +63,13 @@ async def say(hub: HubState, text: str) -> Received:
 
 
 async def chat(hub: HubState, text: str) -> TurnView:
-    """What `/chat` with `Prefer: wait` does."""
+    """Send a message and wait for its turn, as `/chat` with `Prefer: wait` does."""
     received = await say(hub, text)
     return await hub.turns.finished("ada", received.turn_id, SECONDS_MAX, received.turn)
 
 
 @pytest.mark.parametrize("text", ["hello", "say something\nhello", "refund 12345", "fail"])
-def test_who_waits_gets_the_turn_as_it_is_stored(config: Config, tmp_path: Path, text: str) -> None:
+def test_a_waiter_gets_the_turn_as_it_is_stored(config: Config, tmp_path: Path, text: str) -> None:
     (tmp_path / "broken").touch()
 
     async def story() -> None:
@@ -86,7 +86,7 @@ def test_who_waits_gets_the_turn_as_it_is_stored(config: Config, tmp_path: Path,
     asyncio.run(story())
 
 
-def test_who_waits_for_a_turn_of_this_process_reads_nothing(config: Config) -> None:
+def test_a_waiter_for_a_turn_of_this_process_reads_nothing(config: Config) -> None:
     async def story() -> None:
         async with opened(config) as hub:
             trace = StatementTrace(hub.database)
@@ -120,7 +120,7 @@ def test_all_who_wait_for_one_turn_get_it(config: Config, fifo: Path) -> None:
     asyncio.run(story())
 
 
-def test_who_comes_after_the_end_reads_the_turn(config: Config) -> None:
+def test_a_waiter_that_comes_after_the_end_reads_the_turn(config: Config) -> None:
     async def story() -> None:
         async with opened(config) as hub:
             first = await chat(hub, "hello")
@@ -131,7 +131,7 @@ def test_who_comes_after_the_end_reads_the_turn(config: Config) -> None:
     asyncio.run(story())
 
 
-def test_who_waits_follows_a_turn_that_was_superseded_here(config: Config, fifo: Path) -> None:
+def test_a_waiter_follows_a_turn_that_was_superseded_here(config: Config, fifo: Path) -> None:
     async def story() -> None:
         async with opened(config) as hub:
             received = await say(hub, f"hold {fifo}")
@@ -150,7 +150,7 @@ def test_who_waits_follows_a_turn_that_was_superseded_here(config: Config, fifo:
 async def wait_for_a_response_that_is_not_committed(
     config: Config, fifo: Path, monkeypatch: pytest.MonkeyPatch, *, planted_bug: bool
 ) -> None:
-    """Nobody may get a response while its transaction waits: the process could still die before the commit."""
+    """Check that no waiter gets a response before its commit, because the process could still die before it."""
     respond, responding = TurnRepository.respond, asyncio.Event()
 
     async def noted(self: TurnRepository, turn: Turn, response: str, reason: str | None = None) -> Finished | None:

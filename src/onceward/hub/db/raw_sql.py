@@ -6,6 +6,7 @@ both, so there the statement is an ordinary `text()`. Errors are always SQLAlche
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, cast
@@ -67,6 +68,33 @@ class RawStatement:
 
     def _as_dbapi_error(self, error: sqlite3.Error) -> BaseException:
         return sqlalchemy.exc.DBAPIError.instance(self.sql, None, error, sqlite3.Error)
+
+
+class MultiRowStatement:
+    """Statement for SQLite that writes many rows at once; `{rows}` stands for them, behind `VALUES`.
+
+    The driver releases Python's lock for each run of a statement, and may have to wait for a busy thread to get it back.
+    """
+
+    # Each number of rows is a statement of its own in the driver's cache.
+    ROWS_MAX = 32
+
+    def __init__(self, sql: str, columns: int) -> None:
+        self._sql = sql
+        self._row = f"({', '.join('?' * columns)})"
+        self._statements: dict[int, RawStatement] = {}
+
+    def count(self, tx: sqlalchemy.Connection, rows: Sequence[Sequence[object]]) -> int:
+        """Run the statement for these rows and return how many it wrote."""
+        count = 0
+        for begin in range(0, len(rows), self.ROWS_MAX):
+            some = rows[begin : begin + self.ROWS_MAX]
+            statement = self._statements.get(len(some))
+            if statement is None:
+                statement = RawStatement(self._sql.replace("{rows}", ", ".join([self._row] * len(some))))
+                self._statements[len(some)] = statement
+            count += statement.count(tx, list(itertools.chain.from_iterable(some)))
+        return count
 
 
 def _driver(tx: sqlalchemy.Connection) -> sqlite3.Connection:

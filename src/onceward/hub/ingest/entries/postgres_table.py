@@ -21,8 +21,9 @@ from onceward.hub.ingest.entries.table import ENTRY_ID, ID, LookupResult
 
 _POLICY_ID, _PRIMARY, _SECONDARY = POSITION[POLICY_ID], POSITION[PRIMARY], POSITION[SECONDARY]
 
-# Batches of a schema run one after the other. Two batches with common entries could deadlock: a batch inserts in the
-# order of its primary keys, but it conflicts with others by secondary keys as well, and in later rounds.
+# Batches of a schema run one after the other. Two batches with common entries could deadlock, because they insert in the
+# order of their items. The writer's batches of single entries do not wait here: they insert in the order of their keys,
+# and conflict with others only by keys that are new in both.
 _TURN = "SELECT pg_advisory_xact_lock(7331006, hashtext(%(entries)s))"
 # This mode does not block readers.
 _LOCK_TABLE = "LOCK TABLE {entries} IN SHARE ROW EXCLUSIVE MODE"

@@ -1,18 +1,16 @@
 """Entry table in SQLite. SQLite has one writer at a time, so no other entries appear between two statements.
 
-Statements and rows bypass SQLAlchemy's own: these cost more than the work itself. One statement inserts many rows,
-because the driver releases Python's lock for each statement, and may wait for a busy thread to get it back.
+Statements and rows bypass SQLAlchemy's own: these cost more than the work itself.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import json
 from collections.abc import Collection, Iterable, Sequence
 
 from onceward.hub.db.engine import Transaction
-from onceward.hub.db.raw_sql import RawStatement, Values
+from onceward.hub.db.raw_sql import MultiRowStatement, RawStatement, Values
 from onceward.hub.ingest.entries.columns import COLUMNS, MUTABLE, POLICY_ID, PRIMARY, SECONDARY
 from onceward.hub.ingest.entries.decision import POSITION, Row
 from onceward.hub.ingest.entries.schema import EntrySchema
@@ -20,8 +18,6 @@ from onceward.hub.ingest.entries.table import ENTRY_ID, ID, LookupResult, new_ro
 
 _POLICY_ID = POSITION[POLICY_ID]
 _ALL = ", ".join(COLUMNS)
-# Rows of one INSERT. Each number of rows is a statement of its own in the driver's cache.
-_ROWS_MAX = 32
 
 _FIND = """
     SELECT {columns} FROM {entries}
@@ -31,10 +27,9 @@ _READ = "SELECT {columns} FROM {entries} WHERE entry_id IN (SELECT value FROM js
 # The last id that was ever assigned, even if that entry was deleted.
 _LAST = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?), 0)"
 _INSERT = "INSERT INTO {entries} ({columns}) VALUES {rows} ON CONFLICT DO NOTHING"
-_ROW = f"({', '.join('?' * len(COLUMNS))})"
 _BEHIND = "SELECT json_group_array(entry_id) FROM {entries} WHERE entry_id > ?"
-_UPDATE = "UPDATE {entries} SET {assignments} WHERE entry_id = ?"
-_ASSIGNMENTS = ", ".join(f"{name} = ?" for name in MUTABLE)
+_UPDATE = "UPDATE {entries} SET {assignments} FROM (VALUES {rows}) AS new WHERE entry_id = new.column1"
+_ASSIGNMENTS = ", ".join(f"{name} = new.column{POSITION[name] + 1}" for name in MUTABLE)
 # Pages that do not fit into the cache are written early, and then again. A large batch with its events has about 4 MB.
 _CACHE = RawStatement("PRAGMA cache_size = -8192")
 
@@ -45,9 +40,14 @@ _SOME = 8
 
 
 @functools.cache
-def _statement(statement: str, entries: str, key: str = "", count: int = 0) -> RawStatement:
-    rows = ", ".join([_ROW] * count)
-    return RawStatement(statement.format(entries=entries, columns=_ALL, key=key, rows=rows, assignments=_ASSIGNMENTS))
+def _statement(statement: str, entries: str, key: str = "") -> RawStatement:
+    return RawStatement(statement.format(entries=entries, columns=_ALL, key=key))
+
+
+@functools.cache
+def _write_statement(statement: str, entries: str) -> MultiRowStatement:
+    named = statement.format(entries=entries, columns=_ALL, assignments=_ASSIGNMENTS, rows="{rows}")
+    return MultiRowStatement(named, len(COLUMNS))
 
 
 class SqliteTable:
@@ -82,12 +82,7 @@ class SqliteTable:
             return []
         ((last,),) = self._rows(_LAST, (self._entries,))
         numbered = [(number, *row[1:]) for number, row in enumerate(rows, last + 1)]
-        count = 0
-        for begin in range(0, len(numbered), _ROWS_MAX):
-            some = numbered[begin : begin + _ROWS_MAX]
-            statement = _statement(_INSERT, self._entries, count=len(some))
-            count += statement.count(self._tx, list(itertools.chain.from_iterable(some)))
-        if count == len(rows):
+        if _write_statement(_INSERT, self._entries).count(self._tx, numbered) == len(rows):
             return numbered
         ((there,),) = self._rows(_BEHIND, (last,))
         there = set(json.loads(there))
@@ -116,9 +111,7 @@ class SqliteTable:
         raise AssertionError  # never called, because this is the only writer
 
     def update(self, rows: Sequence[Row]) -> None:
-        places = [POSITION[name] for name in MUTABLE]
-        values = [(*(row[place] for place in places), row[ENTRY_ID]) for row in rows]
-        _statement(_UPDATE, self._entries).each(self._tx, values)
+        _write_statement(_UPDATE, self._entries).count(self._tx, rows)
 
     def _rows(self, statement: str, values: Values, key: str = "") -> Sequence[Row]:
         # The driver's rows are plain tuples.

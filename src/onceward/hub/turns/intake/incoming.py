@@ -4,7 +4,7 @@ A message is a duplicate
     by its message_id       always
     by its idempotency key  until `api_ttl_seconds` after its turn has completed
     by its content          for `content_window_seconds`, if it has neither of the two
-The read takes no lock. What it finds is committed, so a duplicate needs no write transaction. A message that it does not
+The read takes no lock. Everything it finds is committed, so a duplicate needs no write transaction. A message that it does not
 find may still be stored by another process at the same time: the transaction that stores the message reads again.
 """
 
@@ -74,7 +74,7 @@ _BY_KEY, _BY_ID, _BY_CONTENT = 1, 2, 3
 
 
 class Verdict(enum.Enum):
-    """What is known about a message."""
+    """State of knowledge about a message."""
 
     NEW = enum.auto()
     DUPLICATE = enum.auto()  # its turn has it, or has answered it
@@ -160,7 +160,7 @@ class Incoming:
 
     @property
     def since(self) -> str:
-        """The time before which a message with the same content is no duplicate."""
+        """The time before which a message with the same content does not count as a duplicate."""
         return later(self.received_at, -self.intake.content_window_seconds)
 
     @property
