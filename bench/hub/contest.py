@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from bench.connections import Connections
-from bench.hub.process import Served
-from bench.hub.rows import Row, get_health
+from bench.contest import Unable
+from bench.hub.rows import Row, bare_of, get_health
 from bench.process_tree import cpu_seconds
 
 CONNECTIONS = 32
-BARE = "bare"
+BARE = "bare FastAPI"
 # The bare routes are fast, so that a shorter run has as many requests.
 _BARE_SHARE = 0.5
 _WARM_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
-    """A server in the contest, with its rows. `database_pid` is the first process of its database server, if any."""
-
-    name: str
-    served: Served
-    rows: Mapping[str, Row]
-    database_pid: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Round:
-    """One run of a row.
+    """One run of a row. A figure that a contestant does not have is NaN.
 
     Attributes:
         rate: Requests per second.
@@ -42,12 +34,63 @@ class Round:
     """
 
     rate: float
-    p50: float
-    p99: float
-    slowest: float
-    cpu: float
+    p50: float = math.nan
+    p99: float = math.nan
+    slowest: float = math.nan
+    cpu: float = math.nan
     database_cpu: float = 0.0
     bare: float | None = None
+
+
+class Contestant(Protocol):
+    """A server to measure. Only a peer may raise `Unable`: then its row gets a dash, with the reason as a footnote."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_peer(self) -> bool: ...
+
+    def has(self, row: str) -> bool: ...
+
+    def measure(self, row: str, seconds: float, connections: int) -> Round:
+        """Run one row. Raises `WrongResponse` if any response is wrong."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """An HTTP server: its port, its first process, and its rows. `database_pid` is that of its database server."""
+
+    name: str
+    port: int
+    pid: int
+    rows: Mapping[str, Row]
+    database_pid: int | None = None
+    is_peer: bool = False
+
+    def has(self, row: str) -> bool:
+        return row in self.rows
+
+    def measure(self, row: str, seconds: float, connections: int) -> Round:
+        requests = self.rows[row]
+        with closing(Connections(self.port, connections, get_health(self.port))) as opened:
+            before, database_before = self._cpu()
+            driven = opened.drive(requests.request, seconds, requests.check)
+            after, database_after = self._cpu()
+        ordered = sorted(driven.latencies)
+        return Round(
+            rate=driven.rate,
+            p50=ordered[len(ordered) // 2],
+            p99=ordered[len(ordered) * 99 // 100],
+            slowest=ordered[-1],
+            cpu=(after - before) / driven.requests,
+            database_cpu=(database_after - database_before) / driven.requests,
+        )
+
+    def _cpu(self) -> tuple[float, float]:
+        database = self.database_pid
+        return cpu_seconds(self.pid), 0.0 if database is None else cpu_seconds(database)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,50 +140,28 @@ class Summary:
 
 @dataclass(slots=True)
 class LoadFigures:
-    """Rounds by server and row."""
+    """Rounds by contestant and row, and the reasons why a peer has none."""
 
     rounds: dict[tuple[str, str], list[Round]] = field(default_factory=dict)
+    unable: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def add(self, server: str, row: str, one: Round) -> None:
-        self.rounds.setdefault((server, row), []).append(one)
+    def add(self, name: str, row: str, one: Round) -> None:
+        self.rounds.setdefault((name, row), []).append(one)
 
-    def summary(self, server: str, row: str) -> Summary | None:
-        found = self.rounds.get((server, row))
+    def summary(self, name: str, row: str) -> Summary | None:
+        found = self.rounds.get((name, row))
         return Summary(found) if found else None
 
-    def ratio(self, above: tuple[str, str], below: tuple[str, str], of: Callable[[Round], float]) -> float | None:
+    def ratio(self, row: str, above: str, below: str, of: Callable[[Round], float]) -> float | None:
         """Return the median of the ratios of each round, whose two sides were measured within seconds of each other."""
-        pairs = zip(self.rounds.get(above, []), self.rounds.get(below, []), strict=False)
+        pairs = zip(self.rounds.get((above, row), []), self.rounds.get((below, row), []), strict=False)
         ratios = [of(top) / of(bottom) for top, bottom in pairs if of(bottom)]
         return statistics.median(ratios) if ratios else None
 
 
-def measure(server: Server, row: Row, seconds: float, connections: int = CONNECTIONS) -> Round:
-    """Run one row on a server. Raises `WrongResponse` if any response is wrong."""
-    port = server.served.port
-    with closing(Connections(port, connections, get_health(port))) as opened:
-        before, database_before = _cpu(server)
-        driven = opened.drive(row.request, seconds, row.check)
-        after, database_after = _cpu(server)
-    ordered = sorted(driven.latencies)
-    return Round(
-        rate=driven.rate,
-        p50=ordered[len(ordered) // 2],
-        p99=ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)],
-        slowest=ordered[-1],
-        cpu=(after - before) / driven.requests,
-        database_cpu=(database_after - database_before) / driven.requests,
-    )
-
-
-def _cpu(server: Server) -> tuple[float, float]:
-    database = server.database_pid
-    return cpu_seconds(server.served.pid), 0.0 if database is None else cpu_seconds(database)
-
-
 def compete(
-    bare: Server,
-    servers: Sequence[Server],
+    bare: Contestant,
+    contestants: Sequence[Contestant],
     rows: Sequence[str],
     *,
     rounds: int,
@@ -152,36 +173,44 @@ def compete(
     figures = LoadFigures()
     for number in range(rounds + 1):
         report(f"round {number} of {rounds}" if number else "warming up")
-        found = figures if number else LoadFigures()
+        found = figures if number else LoadFigures(unable=figures.unable)
         span = seconds if number else min(seconds, _WARM_SECONDS)
         step = 1 if number % 2 else -1
         last: dict[str, Round] = {}
-        for name in rows[::step]:
-            _measure_row(bare, servers[::step], name, span, connections, last, found)
+        for row in rows[::step]:
+            _measure_row(bare, contestants[::step], row, span, connections, last, found)
     return figures
 
 
 def _measure_row(
-    bare: Server,
-    servers: Sequence[Server],
-    name: str,
+    bare: Contestant,
+    contestants: Sequence[Contestant],
+    row: str,
     seconds: float,
     connections: int,
     last: dict[str, Round],
     figures: LoadFigures,
 ) -> None:
-    """Measure one row on all servers that have it. `last` has the bare run that ended right before, if any."""
-    having = [server for server in servers if name in server.rows]
-    route = having[0].rows[name].bare
+    """Measure one row on all contestants that have it. `last` has the bare run that ended right before, if any."""
+    route = bare_of(row)
 
     def run_bare() -> Round:
-        found = measure(bare, bare.rows[route], seconds * _BARE_SHARE, connections)
-        figures.add(BARE, route, found)
+        found = bare.measure(route, seconds * _BARE_SHARE, connections)
+        figures.add(bare.name, route, found)
         return found
 
     before = last.get(route) or run_bare()
-    runs = [(server, measure(server, server.rows[name], seconds, connections)) for server in having]
+    runs: list[tuple[str, Round]] = []
+    for one in contestants:
+        if one.has(row) and (one.name, row) not in figures.unable:
+            try:
+                runs.append((one.name, one.measure(row, seconds, connections)))
+            except Unable as reason:
+                if not one.is_peer:
+                    raise
+                figures.unable[one.name, row] = str(reason)
+                figures.rounds.pop((one.name, row), None)
     last.clear()
     last[route] = after = run_bare()
-    for server, run in runs:
-        figures.add(server.name, name, replace(run, bare=(before.rate + after.rate) / 2))
+    for name, run in runs:
+        figures.add(name, row, replace(run, bare=(before.rate + after.rate) / 2))

@@ -11,9 +11,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from bench.peers.process import ROOT
 
@@ -24,74 +24,102 @@ BRAIN = "bench.hub.idle_brain:brain"
 _READY = re.compile(rb"onceward: listening on http://\S+:(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Served:
-    """A running server: its port and the process id of its first process."""
+class HubProcess:
+    """`onceward serve` with the idle brain, from the source tree `source`. The context must end with a clean stop.
 
-    port: int
-    pid: int
+    Entering the context does not wait until the hub is ready, so that several hubs start together; `port` does.
+    """
+
+    def __init__(self, data_dir: Path, *, database: str = "", workers: int = 1, source: Path = ROOT) -> None:
+        self._folder = data_dir.parent
+        self._command = [sys.executable, "-m", "onceward", "serve", "--port", "0", "--data-dir", str(data_dir)]
+        self._command += ["--workers", str(workers), "--brain", BRAIN]
+        self._command += ["--database", database] if database else []
+        self._source = source
+        # The hub logs every request. A file in memory takes the lines without a reader and without touching the disk.
+        self._log = os.memfd_create("hub.log")
+        self._port = 0
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            cwd=self._folder,
+            env=_environment(self._source),
+            # A group of its own, so that no worker is left over.
+            start_new_session=True,
+        )
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self._process.terminate()
+                if self._process.wait(STOP_SECONDS_MAX) != 0:
+                    raise RuntimeError(f"the hub ended with code {self._process.returncode}:\n{self._tail()}")
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            os.close(self._log)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def port(self) -> int:
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while not self._port:
+            if found := _READY.search(os.pread(self._log, 65_536, 0)):
+                self._port = int(found[1])
+            elif time.monotonic() > deadline or self._process.poll() is not None:
+                raise RuntimeError(f"the hub did not start:\n{self._tail()}")
+            else:
+                time.sleep(0.01)
+        return self._port
+
+    def _tail(self) -> str:
+        size = os.fstat(self._log).st_size
+        return os.pread(self._log, 10_000, max(0, size - 10_000)).decode(errors="replace")
 
 
-@contextlib.contextmanager
-def running_hub(data_dir: Path, *, database: str = "", workers: int = 1, source: Path = ROOT) -> Iterator[Served]:
-    """Run `onceward serve` with the idle brain, from the source tree `source`. It must stop by itself at the end."""
-    command = [sys.executable, "-m", "onceward", "serve", "--port", "0", "--data-dir", str(data_dir)]
-    command += ["--workers", str(workers), "--brain", BRAIN, *(["--database", database] if database else [])]
-    # The hub logs every request. A file in memory takes the lines without a reader and without touching the disk.
-    log = os.memfd_create("hub.log")
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=log,
-        cwd=data_dir.parent,
-        env=_environment(source),
-        start_new_session=True,
-    )
-    try:
-        yield Served(_port_of(process, log), process.pid)
-        process.terminate()
-        if process.wait(STOP_SECONDS_MAX) != 0:
-            raise RuntimeError(f"the hub ended with code {process.returncode}:\n{_tail(log)}")
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        os.close(log)
+class BareProcess:
+    """The bare routes. As with `HubProcess`, `port` waits until they are ready."""
 
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.hub.bare"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+            env=_environment(ROOT),
+        )
+        self._port = 0
+        return self
 
-@contextlib.contextmanager
-def running_bare() -> Iterator[Served]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.hub.bare"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-        env=_environment(ROOT),
-    )
-    with process:
-        assert process.stdout is not None
-        if not select.select([process.stdout], [], [], START_SECONDS_MAX)[0]:
-            process.kill()
-        yield Served(json.loads(process.stdout.readline())["port"], process.pid)
-        # Leaving the context closes its input, which ends it.
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        # Closing its input ends it.
+        self._process.__exit__(kind, error, at)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def port(self) -> int:
+        if not self._port:
+            output = self._process.stdout
+            assert output is not None
+            if not select.select([output], [], [], START_SECONDS_MAX)[0]:
+                self._process.kill()
+            self._port = json.loads(output.readline())["port"]
+        return self._port
 
 
 def _environment(source: Path) -> dict[str, str]:
     """Return the environment of this process, without settings of a hub, and with the source tree before all else."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("ONCEWARD_", "PROMETHEUS_"))}
     return {**own, "PYTHONPATH": os.pathsep.join(map(str, (source / "src", ROOT))), "PYTHONUNBUFFERED": "1"}
-
-
-def _port_of(process: subprocess.Popen[bytes], log: int) -> int:
-    deadline = time.monotonic() + START_SECONDS_MAX
-    while time.monotonic() < deadline and process.poll() is None:
-        if found := _READY.search(os.pread(log, 65_536, 0)):
-            return int(found[1])
-        time.sleep(0.01)
-    raise RuntimeError(f"the hub did not start:\n{_tail(log)}")
-
-
-def _tail(log: int) -> str:
-    size = os.fstat(log).st_size
-    return os.pread(log, 10_000, max(0, size - 10_000)).decode(errors="replace")
