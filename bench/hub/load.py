@@ -5,6 +5,10 @@
 Each row has 32 keep-alive connections, over HTTP, with full durability. The table shows the requests per second, their
 ratio to a bare FastAPI route measured right before and after, the latencies, and the CPU time per request of all processes
 of the hub. Every response is checked. The rows: new, new-keyed, duplicate, chat, insert, upload, health.
+
+    --workers 1 --workers 2   compare one worker with two
+    --beside ../other-tree    compare with the hub of another source tree
+    --grown 100000            compare with a hub that has this many attachments, events, turns, entries and files
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ from pathlib import Path
 
 from bench import names
 from bench.hub.contest import BARE, CONNECTIONS, LoadFigures, Summary, compete
+from bench.hub.grown import make_base
+from bench.hub.load_table import size_name
 from bench.hub.rows import BARE_GET, BARE_POST, ROWS
 from bench.hub.servers import HubData, bare_server, ground, hubs
 from bench.peers.process import ROOT
@@ -37,6 +43,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, action="append", help="worker processes of the hub; may be repeated")
     parser.add_argument("--connections", type=int, default=CONNECTIONS)
     parser.add_argument("--beside", type=Path, help="another source tree, whose hub is measured in the same rounds")
+    parser.add_argument(
+        "--grown", type=int, action="append", default=[], help="also measure a hub with this many rows in each table"
+    )
     given = parser.parse_args(arguments)
     rows = given.rows.split(",")
     if unknown := set(rows) - set(ROWS):
@@ -49,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for workers in given.workers or [1]
             for name, source in sources.items()
         ]
+        if given.grown:
+            base = make_base(on)
+            data += [base.copy(f"{size_name(count)} rows", count) for count in given.grown]
         servers = stack.enter_context(hubs(on, data))
         figures = compete(
             stack.enter_context(bare_server()),
@@ -59,11 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             connections=given.connections,
             report=lambda text: print(f"bench: {text}", file=sys.stderr, flush=True),
         )
-    print(_text(figures, [server.name for server in servers], rows))
+    print(rendered(figures, [server.name for server in servers], rows))
     return 0
 
 
-def _text(figures: LoadFigures, servers: Sequence[str], rows: Sequence[str]) -> str:
+def rendered(figures: LoadFigures, servers: Sequence[str], rows: Sequence[str]) -> str:
+    """Return the table of a run, one line for each server and row."""
     lines = [_COLUMNS.format(*_HEADING)]
     for server in (*servers, BARE):
         for row in (*rows, BARE_POST, BARE_GET):

@@ -17,6 +17,7 @@ import sqlalchemy
 from bench.contest import Unable
 from bench.hub.contest import BARE, LoadFigures, Round, compete
 from bench.hub.grown import TABLES, fill
+from bench.hub.load import main, rendered
 from bench.hub.load_table import EMPTY, HubLoad, judge, render, size_name
 from bench.hub.memory import Memory
 from bench.hub.peers import DBOS, POCKETBASE
@@ -146,6 +147,28 @@ def test_goals_are_judged_by_the_rounds_and_the_worst_row() -> None:
     assert "| SQLite FULL | DBOS workflow, one step | `/chat` with `Prefer: wait`, idle brain | 0 |  |  |  |" in text
     assert "| SQLite FULL | topic attachment, new | 0.95 |" in text
     assert "| SQLite FULL | 100,000 requests | 100.0 MiB | 104.0 MiB |" in text
+
+
+def test_a_developer_sees_rate_ratio_latencies_and_cpu_time_of_each_row() -> None:
+    figures = LoadFigures(
+        {
+            ("hub, 1 w", NEW): [_round(34, cpu=0.001), _round(40, cpu=0.003), _round(36, cpu=0.002)],
+            (BARE, BARE_POST): [_round(100)],
+        }
+    )
+
+    heading, ours, bare = (line.split() for line in rendered(figures, ["hub, 1 w"], [NEW]).splitlines())
+
+    assert heading[-4:] == ["CPU", "µs/rq", "db", "µs/rq"]
+    assert ours == ["hub,", "1", "w", "new", "36", "0.360", "100.00", "200.00", "2.0", "300.0", "2,000", "0"]
+    assert bare[:4] == ["bare", "FastAPI", "bare-post", "100"]
+
+
+def test_an_unknown_row_is_refused_with_the_names_of_all(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--rows", "new,old"])
+
+    assert "unknown rows ['old']; the rows are new, new-keyed," in capsys.readouterr().err
 
 
 def _round(rate: float, *, p99: float = 0.2, slowest: float = 0.3, cpu: float = 0.0, bare: float = 100.0) -> Round:
