@@ -1,8 +1,9 @@
 """Measure, print the tables, and save them as Markdown and SVG.
 
-python -m bench              everything, about twenty minutes
-python -m bench --part http  only the middleware; saves files only with --out
-python -m bench --quick      a smoke test: memory and SQLite, no database servers, no peers; saves files only with --out
+python -m bench                      everything but --grown and --million, about half an hour
+python -m bench --part http          only the middleware; saves files only with --out
+python -m bench --part load --grown  only the hub under load, also with up to a million rows in each table
+python -m bench --quick              a smoke test: memory and SQLite, no servers, no peers; saves files only with --out
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.servers.postgres import PostgresServer
@@ -32,8 +33,9 @@ from bench.contest import Figures, Unable, compete
 from bench.http import contest as http
 from bench.http import table as http_table
 from bench.http.load import CONNECTIONS_MAX
-from bench.hub import attachments, fanout, startup
+from bench.hub import attachments, fanout, load_part, startup
 from bench.hub import table as hub_table
+from bench.hub.load_part import LoadPlan
 from bench.ingest import archives, insert
 from bench.ingest import table as ingest_table
 from bench.peers.process import ROOT, PeerProcess, make_environment
@@ -76,6 +78,7 @@ class Plan:
     followers: tuple[int, ...] = (1, 50)
     deltas: int = 500
     stream_rounds: int = 3
+    load: LoadPlan = field(default_factory=LoadPlan)
 
 
 QUICK = Plan(
@@ -103,10 +106,11 @@ QUICK = Plan(
     followers=(1, 3),
     deltas=10,
     stream_rounds=1,
+    load=LoadPlan(rounds=1, seconds=0.01, connections=8, warm_up=20, requests=50, workers=(1,)),
 )
 
 
-PARTS = ("ledger", "http", "hub", "blobs", "ingest", "turns")
+PARTS = ("ledger", "http", "hub", "load", "blobs", "ingest", "turns")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -122,13 +126,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--million", action="store_true", help="also measure with a million entries and a million blobs"
     )
+    parser.add_argument(
+        "--grown", action="store_true", help="also measure the hub under load with up to a million rows in each table"
+    )
     options = parser.parse_args(arguments)
     plan = QUICK if options.quick else Plan()
+    if options.grown:
+        plan = replace(plan, load=replace(plan.load, grown=(10_000, 100_000, 1_000_000)))
     if options.million:
         plan = replace(plan, grown=(*plan.grown, 1_000_000), garbage=(*plan.garbage, 1_000_000))
     if options.store:
         chosen = tuple(options.store)
-        plan = replace(plan, stores=chosen, http_stores=tuple(name for name in chosen if name in names.HTTP_STORES))
+        plan = replace(
+            plan,
+            stores=chosen,
+            http_stores=tuple(name for name in chosen if name in names.HTTP_STORES),
+            databases=tuple(name for name in chosen if name in names.DATABASES),
+        )
     partial = options.quick or options.store or options.part
     folder = options.out or (None if partial else ROOT / "bench")
     python = _peers_python() if plan.peers and options.part not in {"hub", "blobs", "ingest"} else None
@@ -144,6 +158,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         texts.append(measure_http(plan, python))
     if options.part in {None, "hub"}:
         texts.append(measure_hub(plan))
+    if options.part in {None, "load"}:
+        texts.append(load_part.measure(plan.load, plan.databases, python, _report))
     if options.part in {None, "blobs"}:
         texts.append(measure_blobs(plan))
     if options.part in {None, "ingest"}:

@@ -131,7 +131,7 @@ def arena(store: str, folder: Path) -> Iterator[Arena]:
                 )
             case names.POSTGRES:
                 postgres = stack.enter_context(PostgresServer())
-                _make_room(postgres)
+                make_room(postgres)
                 yield Arena(
                     store,
                     postgres.create_database,
@@ -153,7 +153,7 @@ def arena(store: str, folder: Path) -> Iterator[Arena]:
                 )
 
 
-def _make_room(server: PostgresServer) -> None:
+def make_room(server: PostgresServer) -> None:
     """Raise the connection limit: some peers open a connection for each of their threads and keep it open."""
     with psycopg.connect(server.url(), autocommit=True) as connection:
         connection.execute("ALTER SYSTEM SET max_connections = 400")

@@ -21,18 +21,19 @@ REPLAYS_PER_SECOND = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A goal and its result. `found` is None if this run did not measure it."""
+    """A goal and its result. `found` is None if this run did not measure it; `close` means that little is missing."""
 
     what: str
     wanted: str
     found: str | None
     reached: bool | None
+    close: bool = False
 
     @property
     def verdict(self) -> str:
         if self.reached is None:
             return "" if self.found else "not measured"
-        return "reached" if self.reached else "**not reached**"
+        return "reached" if self.reached else "close" if self.close else "**not reached**"
 
 
 def judge(figures: Figures) -> list[Goal]:
@@ -81,18 +82,27 @@ def judge(figures: Figures) -> list[Goal]:
     ]
 
 
-def at_least(what: str, found: float | None, wanted: float) -> Goal:
-    reached = None if found is None else found >= wanted
-    return Goal(what, f"≥ {_text(wanted)}", None if found is None else _text(found, ".2f"), reached)
+def at_least(what: str, found: float | None, wanted: float, tolerance: float = 0.0) -> Goal:
+    """Return a goal. A figure that misses it by at most this fraction is close."""
+    if found is None:
+        return Goal(what, f"≥ {_text(wanted)}", None, None)
+    close = found >= wanted * (1 - tolerance)
+    return Goal(what, f"≥ {_text(wanted)}", _found(found), found >= wanted, close)
 
 
-def at_most(what: str, found: float | None, wanted: float) -> Goal:
-    reached = None if found is None else found <= wanted
-    return Goal(what, f"≤ {_text(wanted)}", None if found is None else _text(found, ".2f"), reached)
+def at_most(what: str, found: float | None, wanted: float, tolerance: float = 0.0) -> Goal:
+    if found is None:
+        return Goal(what, f"≤ {_text(wanted)}", None, None)
+    close = found <= wanted * (1 + tolerance)
+    return Goal(what, f"≤ {_text(wanted)}", _found(found), found <= wanted, close)
 
 
 def _text(figure: float, small: str = "g") -> str:
     return f"{figure:,.0f}" if figure >= 100 else f"{figure:{small}}"  # 100 and more are rates, not ratios
+
+
+def _found(figure: float) -> str:
+    return _text(figure, ".2f" if figure >= 0.1 else ".3f")
 
 
 def _rate(figures: Figures, store: str, raw: tuple[str, Scenario]) -> str:

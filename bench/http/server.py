@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.connections import ANSWER_SECONDS
 from bench.contest import Unable
-from bench.http.load import ANSWER_SECONDS, CONNECTIONS_MAX, CREATED, Connections, Mode, request_of
+from bench.http.load import CONNECTIONS_MAX, CREATED, Mode, Tally, connect, request_of, runs, settle
 from bench.peers.process import ROOT
 
 REPLAYED = b"\r\nidempotent-replayed: true"
@@ -70,8 +71,8 @@ class ServerProcess:
         """Wait until the server accepts requests, and settle the keys that will be replayed."""
         started = self._read_started()
         self._port, self.version, self.server = started["port"], started["version"], started["server"]
-        with closing(Connections(self._port, self._connections)) as connections:
-            connections.settle()
+        with closing(connect(self._port, self._connections)) as connections:
+            settle(connections, self._connections)
 
     def rate(self, mode: Mode, seconds: float) -> float:
         """Return the requests per second. Checks every status, the marks of replays and the runs of the handler."""
@@ -79,16 +80,17 @@ class ServerProcess:
             raise Unable(self.entry.cannot[mode])
         marker = self.entry.marker
         replays = self.entry.remembers and mode in {Mode.REPLAY, Mode.REPLAY_ONE}
-        with closing(Connections(self._port, self._connections)) as connections:
-            before = connections.runs()
-            result = connections.drive(request_of(mode), seconds, marker)
-            ran = connections.runs() - before
-        if set(result.first_lines) != {CREATED}:
-            raise Unable(f"It responded with {dict(result.first_lines)}.")
+        tally = Tally(marker)
+        with closing(connect(self._port, self._connections)) as connections:
+            before = runs(connections, self._connections)
+            result = connections.drive(request_of(mode), seconds, tally)
+            ran = runs(connections, self._connections) - before
+        if set(tally.first_lines) != {CREATED}:
+            raise Unable(f"It responded with {dict(tally.first_lines)}.")
         if ran != (0 if replays else result.requests):
             raise Unable(f"{result.requests} requests ({mode}) ran the handler {ran} times.")
-        if marker is not None and result.marked != (result.requests if replays else 0):
-            raise Unable(f"{result.marked} of {result.requests} responses ({mode}) were marked as replays.")
+        if marker is not None and tally.marked != (result.requests if replays else 0):
+            raise Unable(f"{tally.marked} of {result.requests} responses ({mode}) were marked as replays.")
         return result.rate
 
     def end(self) -> None:

@@ -46,6 +46,12 @@ class PeerProcess:
         self._command = [str(python), "-m", f"bench.peers.{module}", url, *options]
         self._process: subprocess.Popen[str] | None = None
 
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise Unable("Its process has ended.")
+        return self._process.pid
+
     def warm(self) -> None:
         self.start()
         self._request({"do": "warm"})

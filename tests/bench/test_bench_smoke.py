@@ -1,5 +1,6 @@
 """Smoke test of the benchmarks: a tiny run prints the whole table, and the verdicts follow from the figures."""
 
+import re
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -10,6 +11,7 @@ from bench.__main__ import main
 from bench.by_hand import LedgerLane
 from bench.contest import Figures, Unable, compete
 from bench.goals import FRESH_MANY, FRESH_ONE, REPLAY_ONE, Goal, judge
+from bench.hub.rows import TITLES
 from bench.load import SCENARIOS, Scenario
 from bench.table import render
 
@@ -52,7 +54,16 @@ def test_a_quick_run_prints_and_saves_every_row_with_its_ratios(
     for name in ["**Onceward, an empty brain**", "**Onceward, an idempotent tool**"]:
         assert "-[^" not in _cells(text, name)
     assert "| SQLite FULL | 3 | 10 |" in text
-    assert text.index("# Cost of the hub") < text.index("# Cost of blobs") < text.index("## Ingest")
+    for route in [*TITLES.values(), "GET"]:
+        assert re.search(rf"\| SQLite FULL \| [^|]+ \| {re.escape(route)} \| [\d,]+ \|", text)
+    assert not _goal_in(text, "topic attachment, new ÷ bare route, SQLite FULL").endswith("| not measured |")
+    assert "| memory after many requests ÷ before, SQLite FULL | ≤ 1.05 | 1.0" in text
+    assert (
+        text.index("# Cost of the hub")
+        < text.index("# The hub under load")
+        < text.index("# Cost of blobs")
+        < text.index("## Ingest")
+    )
     for what in ["one thread", "16 threads"]:
         assert text.count(f"| blobs of 4 KiB, {what}, puts/s |") == 2
     for what in [

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
+from bench.connections import is_whole
 from bench.contest import Figures, Unable
 from bench.http.contest import Group, compete
-from bench.http.load import Mode, is_whole
+from bench.http.load import Mode
 from bench.http.serve import SERVER_PACKAGES
 from bench.http.server import Entry, ServerProcess
 from bench.http.table import judge, render
