@@ -58,7 +58,7 @@ class LocalRunner:
         self._workers = workers
         self._slots = asyncio.Semaphore(workers)
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        # What a task does when it gets a slot.
+        # The work of each task that waits for a slot.
         self._waiting: dict[str, Callable[[], Awaitable[RunResult]]] = {}
         # Turns that are being stored as started. The sweep may see them before they are given to this runner.
         self._reserved: set[str] = set()
@@ -133,7 +133,7 @@ class LocalRunner:
             turn_id: The turn.
         """
         if turn_id in self._waiting:
-            # It has not begun. What it knows of the turn is out of date.
+            # It has not begun, and its view of the turn is out of date.
             self._waiting[turn_id] = self._reload(turn_id)
         self._engine.interrupt(turn_id)
 
