@@ -19,7 +19,7 @@ from onceward.hub.chat.turn_view import TurnView
 from onceward.hub.config.config import Config, HubSettings, TurnsSettings
 from onceward.hub.state import HubState
 from onceward.hub.turns.execution.repository import TurnRepository
-from onceward.hub.turns.execution.responses import Finished, Response
+from onceward.hub.turns.execution.responses import Finished, RunResponse
 from onceward.hub.turns.model.turn import Turn
 from onceward.turns import Received, UserMessage
 
@@ -155,7 +155,7 @@ async def wait_for_a_response_that_is_not_committed(
 
     async def noted(self: TurnRepository, turn: Turn, response: str, reason: str | None = None) -> Finished | None:
         if planted_bug:
-            early = Response(turn, response, reason, turn.updated_at, delivered=True).finished(False, 0, None, None)
+            early = RunResponse(turn, response, reason, turn.updated_at, delivered=True).finished(False, 0, None, None)
             hub.turns._hand_over(early.turn, ())
         responding.set()
         return await respond(self, turn, response, reason)

@@ -4,4 +4,4 @@ Not here: the turns themselves (`hub/turns/`), and the routes (`hub/routes/chat.
 Start with `service.py`.
 """
 
-__all__ = ["service", "stream"]
+__all__ = ["service", "stream", "turn_view"]

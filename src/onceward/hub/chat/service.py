@@ -21,7 +21,7 @@ from onceward.hub.db.engine import Database
 from onceward.hub.turns.execution.brain import load_brain
 from onceward.hub.turns.execution.engine import Engine
 from onceward.hub.turns.intake.gateway import TurnGateway
-from onceward.hub.turns.intake.limits import Intake
+from onceward.hub.turns.intake.receive import Intake
 from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.turn import (
     UNFINISHED,

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from onceward.hub.turns.execution.delivery import ChannelAdapter
     from onceward.hub.turns.execution.engine import Engine
     from onceward.hub.turns.intake.gateway import TurnGateway
-    from onceward.hub.turns.intake.limits import Intake
-    from onceward.hub.turns.intake.receive import Received, Status
+    from onceward.hub.turns.intake.receive import Intake, Received, Status
     from onceward.hub.turns.model.message import UserMessage
     from onceward.hub.turns.model.stream import Chunk, StreamPage, read_chunks, stream_page
     from onceward.hub.turns.model.turn import Message, State, ToolCall, Turn, get_turn, messages_of, tools_of
@@ -92,7 +91,7 @@ _HOMES = {
     "Context": "execution.context",
     "Engine": "execution.engine",
     "Explanation": "artifacts.artifacts",
-    "Intake": "intake.limits",
+    "Intake": "intake.receive",
     "LocalRunner": "runners.local",
     "Message": "model.turn",
     "Received": "intake.receive",

@@ -16,7 +16,7 @@ from onceward.hub.db.engine import Database, Transaction
 from onceward.hub.db.timestamps import new_id
 from onceward.hub.events import log
 from onceward.hub.turns.execution import responses
-from onceward.hub.turns.execution.responses import Response
+from onceward.hub.turns.execution.responses import RunResponse
 from onceward.hub.turns.model import transitions
 from onceward.hub.turns.model.turn import find_turn
 from onceward.ledger import Ledger
@@ -46,8 +46,8 @@ def running(tx: Transaction, session: str) -> Turn:
     return turn
 
 
-def response_of(turn: Turn, text: str = '"x"', *, delivered: bool = True) -> Response:
-    return Response(turn, text, None, LATER, delivered)
+def response_of(turn: Turn, text: str = '"x"', *, delivered: bool = True) -> RunResponse:
+    return RunResponse(turn, text, None, LATER, delivered)
 
 
 def test_each_response_is_recorded_with_its_event_and_returned_as_it_is_stored(database: Database) -> None:

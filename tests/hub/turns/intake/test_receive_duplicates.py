@@ -9,7 +9,7 @@ import pytest
 from tests.hub.turns.harness import BlockingBrain, ManualClock, TurnHarness, echo, opened
 
 from onceward.hub.db.engine import Database
-from onceward.hub.turns.intake.limits import API_TTL_SECONDS, CONTENT_WINDOW_SECONDS
+from onceward.hub.turns.intake.receive import API_TTL_SECONDS, CONTENT_WINDOW_SECONDS
 from onceward.ledger import Ledger
 from onceward.ledger.open import open_ledger
 from onceward.turns import Brain, Context, Decision, Intake, Received, State

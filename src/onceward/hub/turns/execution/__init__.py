@@ -4,4 +4,4 @@ Not here: starting attempts (`runners/`), and the tools themselves (`onceward.to
 Start with `engine.py`.
 """
 
-__all__ = ["brain", "context", "delivery", "engine", "sweep"]
+__all__ = ["brain", "context", "delivery", "engine", "repository", "sweep"]

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from onceward.hub.db.append import EventSteps
 from onceward.hub.db.engine import Database, Transaction
 from onceward.hub.db.timestamps import time_text
-from onceward.hub.turns.execution.responses import RESPOND, Finished, Response
+from onceward.hub.turns.execution.responses import RESPOND, Finished, RunResponse
 from onceward.hub.turns.model import transitions
 from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.turn import (
@@ -83,7 +83,7 @@ class TurnRepository:
 
     async def respond(self, turn: Turn, response: str, reason: str | None = None) -> Finished | None:
         """Record the response together with its event. None if the run was superseded."""
-        new = Response(turn, response, reason, self._now_text(), not self._delivers)
+        new = RunResponse(turn, response, reason, self._now_text(), not self._delivers)
         done = await self._database.writer.add(RESPOND, new)
         if done is not None:
             return done

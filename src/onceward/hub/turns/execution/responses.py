@@ -67,7 +67,7 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Response:
+class RunResponse:
     """The response of a run. `delivered`: there is nowhere to send it, so it counts as delivered."""
 
     turn: Turn
@@ -96,7 +96,7 @@ class Response:
         return Finished(turn, next_turn)
 
 
-def _respond_steps(tx: Transaction, responses: Sequence[Response]) -> EventSteps[Sequence[Finished | None]]:
+def _respond_steps(tx: Transaction, responses: Sequence[RunResponse]) -> EventSteps[Sequence[Finished | None]]:
     """Record responses. None for one that must be left to `transitions.respond`."""
     # A turn can have two runs in a batch, one of them superseded. A run responds once.
     first = {(one.turn.id, one.turn.epoch): one for one in reversed(responses)}
@@ -113,7 +113,7 @@ def _respond_steps(tx: Transaction, responses: Sequence[Response]) -> EventSteps
 RESPOND = BatchWork("turns.answer", _respond_steps, lambda response: order_of(response.turn))
 
 
-def _update(tx: Transaction, responses: Sequence[Response]) -> Iterable[Sequence[Any]]:
+def _update(tx: Transaction, responses: Sequence[RunResponse]) -> Iterable[Sequence[Any]]:
     rows = json.dumps([one.row() for one in responses])
     if tx.dialect.name != "sqlite":
         return _UPDATE_POSTGRES.rows(tx, {"rows": rows, "ids": [one.turn.id for one in responses]})

@@ -20,9 +20,17 @@ from onceward.hub.db.engine import Database
 from onceward.hub.turns.execution.brain import Brain
 from onceward.hub.turns.execution.repository import LoadedTurn
 from onceward.hub.turns.intake.incoming import FIND, Incoming, Verdict
-from onceward.hub.turns.intake.limits import Intake
 from onceward.hub.turns.intake.new_turns import BEGIN_TURNS, NewTurn
-from onceward.hub.turns.intake.receive import NO_OPINION, Opinion, Received, RetryReceive, Status, duplicate, receive
+from onceward.hub.turns.intake.receive import (
+    NO_OPINION,
+    Intake,
+    Opinion,
+    Received,
+    RetryReceive,
+    Status,
+    duplicate,
+    receive,
+)
 from onceward.hub.turns.model.message import UserMessage
 from onceward.hub.turns.model.turn import Clock, now_utc, order_of
 

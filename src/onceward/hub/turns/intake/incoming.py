@@ -4,8 +4,8 @@ A message is a duplicate
     by its message_id       always
     by its idempotency key  until `api_ttl_seconds` after its turn has completed
     by its content          for `content_window_seconds`, if it has neither of the two
-The read takes no lock. Everything it finds is committed, so a duplicate needs no write transaction. A message that it does not
-find may still be stored by another process at the same time: the transaction that stores the message reads again.
+The read takes no lock. A message that it finds is committed, so a duplicate needs no write transaction. A message that it
+does not find may be stored by another process at the same time: the transaction that stores the message reads again.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ import datetime
 import enum
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from onceward.core.canonical import Json
 from onceward.core.json_text import compact
 from onceward.hub.db.lookup import Lookup
 from onceward.hub.db.raw_sql import RawStatement
 from onceward.hub.db.timestamps import time_text
-from onceward.hub.turns.intake.limits import Intake
 from onceward.hub.turns.model.message import UserMessage, window_seconds
 from onceward.hub.turns.model.turn import COLUMNS, State, Turn, later, read_turn
 from onceward.tools import keys
 from onceward.tools.fingerprint import meaningful
+
+if TYPE_CHECKING:
+    from onceward.hub.turns.intake.receive import Intake
 
 # ruff: noqa: S608  # The statements are built from constants of this module.
 
@@ -74,7 +76,7 @@ _BY_KEY, _BY_ID, _BY_CONTENT = 1, 2, 3
 
 
 class Verdict(enum.Enum):
-    """State of knowledge about a message."""
+    """Judgement of a message by the messages that are stored."""
 
     NEW = enum.auto()
     DUPLICATE = enum.auto()  # its turn has it, or has answered it
@@ -160,7 +162,7 @@ class Incoming:
 
     @property
     def since(self) -> str:
-        """The time before which a message with the same content does not count as a duplicate."""
+        """The time after which a message with the same content is a duplicate."""
         return later(self.received_at, -self.intake.content_window_seconds)
 
     @property

@@ -133,7 +133,7 @@ class LocalRunner:
             turn_id: The turn.
         """
         if turn_id in self._waiting:
-            # The run has not begun, and the turn it has loaded is out of date.
+            # It has not begun, and its view of the turn is out of date.
             self._waiting[turn_id] = self._reload(turn_id)
         self._engine.interrupt(turn_id)
 
