@@ -154,7 +154,7 @@ _WITH_NAMESPACE = range(255 - 64 - 1, 256)
 NORMALIZERS = ("/normalize/telegram", "/normalize/email")
 # Refusals that depend on stored data or the current time, which no schema can express.
 LOOKED_UP = (
-    "is not a message of this topic", "must be in the future", "is not a known policy", " is for source ", "is not the id of",
+    "is not a message of this topic", "must be in the future", "is an unknown policy", "is a disabled policy", " is for source ", "is not the id of",
 )  # fmt: skip
 
 

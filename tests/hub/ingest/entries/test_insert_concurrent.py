@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import psycopg
 import pytest
+import sqlalchemy.exc
 from sqlalchemy import text
 from tests.hub.ingest.entries.payloads import events, newsletter, stored, thought
 from tests.servers.postgres import PostgresServer
@@ -177,8 +178,8 @@ def test_after_repeated_conflicts_the_table_is_locked(postgres: Database, monkey
     assert meetings == 3
 
 
-class _deadlock(Exception):  # noqa: N801  # stands for SQLAlchemy's, which has the driver's inside
-    orig = psycopg.errors.DeadlockDetected()
+def _deadlock() -> sqlalchemy.exc.OperationalError:
+    return sqlalchemy.exc.OperationalError("INSERT", {}, psycopg.errors.DeadlockDetected())
 
 
 def test_an_entry_that_is_being_inserted_is_waited_for_and_found(postgres: Database) -> None:
