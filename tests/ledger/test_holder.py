@@ -8,8 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.waiting import until
 
+from onceward.ledger import holder as holder_module
 from onceward.ledger.holder import holder, proved_dead
 
 SLEEPER = "import sys; from onceward.ledger.holder import holder; print(holder(), flush=True); sys.stdin.read()"
@@ -55,6 +57,28 @@ def test_a_killed_process_is_dead_before_its_parent_reaps_it() -> None:
 
     assert proved_dead(written)
     end(process)
+
+
+@pytest.mark.parametrize("reaped_before_read", [1, 2])
+def test_a_killed_process_is_dead_while_its_parent_reaps_it(
+    monkeypatch: pytest.MonkeyPatch, reaped_before_read: int
+) -> None:
+    """The process is still there at the first check, and gone when /proc is read."""
+    process, written = start()
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    read, reads = holder_module._stat, 0
+
+    def reap_and_read(pid: int) -> list[str]:
+        nonlocal reads
+        reads += 1
+        if reads == reaped_before_read:
+            end(process)
+        return read(pid)
+
+    monkeypatch.setattr(holder_module, "_stat", reap_and_read)
+
+    assert proved_dead(written)
 
 
 def test_a_frozen_process_is_not_dead() -> None:

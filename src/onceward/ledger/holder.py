@@ -34,14 +34,21 @@ def proved_dead(written: str) -> bool:
     pid = int(pid_text)
     if pid == os.getpid() and written == holder():
         return False
+    if _is_gone(pid):
+        return True
+    found = _start_time(pid)
+    # Last, because the parent may have reaped the process after the first check.
+    return found not in {"", start} or _is_zombie(pid) or _is_gone(pid)
+
+
+def _is_gone(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
     except PermissionError:
         pass
-    found = _start_time(pid)
-    return found not in {"", start} or _is_zombie(pid)
+    return False
 
 
 def _boot_and_namespace() -> str:
