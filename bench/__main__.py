@@ -106,7 +106,9 @@ QUICK = Plan(
     followers=(1, 3),
     deltas=10,
     stream_rounds=1,
-    load=LoadPlan(rounds=1, seconds=0.01, connections=8, warm_up=20, requests=50, workers=(1,)),
+    load=LoadPlan(
+        rounds=1, seconds=0.01, connections=8, warm_up=20, requests=50, workers=(1,), fresh_hub_for_memory=False
+    ),
 )
 
 

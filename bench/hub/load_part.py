@@ -27,6 +27,8 @@ class LoadPlan:
     connections: int = CONNECTIONS
     warm_up: int = 10_000
     requests: int = 100_000
+    # A hub that has served all rows has a larger heap, in which growth would not show.
+    fresh_hub_for_memory: bool = True
     workers: tuple[int, ...] = (1, 2)
     # Rows in each table of a grown hub; empty leaves the growth out.
     grown: tuple[int, ...] = ()
@@ -67,8 +69,12 @@ def _measure_contest(
             connections=plan.connections,
             report=report,
         )
+        if not plan.fresh_hub_for_memory:
+            load.memory[store] = memory.measure(servers[0], plan.warm_up, plan.requests, plan.connections)
+    if plan.fresh_hub_for_memory:
         report(f"memory, {plan.requests:,} requests")
-        load.memory[store] = memory.measure(servers[0], plan.warm_up, plan.requests, plan.connections)
+        with hubs(on, [HubData("memory", on.folder / "hub-memory", on.database())]) as (server,):
+            load.memory[store] = memory.measure(server, plan.warm_up, plan.requests, plan.connections)
 
 
 def _measure_growth(load: HubLoad, store: str, on: Ground, plan: LoadPlan, report: Callable[[str], None]) -> None:

@@ -57,7 +57,7 @@ def test_a_quick_run_prints_and_saves_every_row_with_its_ratios(
     for route in [*TITLES.values(), "GET"]:
         assert re.search(rf"\| SQLite FULL \| [^|]+ \| {re.escape(route)} \| [\d,]+ \|", text)
     assert not _goal_in(text, "topic attachment, new ÷ bare route, SQLite FULL").endswith("| not measured |")
-    assert "| memory after many requests ÷ before, SQLite FULL | ≤ 1.05 | 1.0" in text
+    assert not _goal_in(text, "memory after many requests ÷ before, SQLite FULL").endswith("| not measured |")
     assert (
         text.index("# Cost of the hub")
         < text.index("# The hub under load")
