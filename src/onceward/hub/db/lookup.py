@@ -78,6 +78,8 @@ class Lookups:
             with self._database.translating_errors():
                 if self._connection is None:
                     self._connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+                    # It is kept open, and must not take a place in the pool from others.
+                    self._connection.detach()
                 return self._connection.execute(lookup.many, values).all()
         except Exception:
             self._disconnect()

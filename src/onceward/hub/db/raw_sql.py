@@ -103,7 +103,8 @@ def _driver(tx: sqlalchemy.Connection) -> sqlite3.Connection:
 
 def sqlite_connection(connection: sqlalchemy.PoolProxiedConnection) -> sqlite3.Connection:
     """Return the driver's SQLite connection behind a pooled connection."""
-    driver = connection.driver_connection
+    # Not `driver_connection`, which is empty for a connection that was detached from its pool.
+    driver: object = connection.dbapi_connection
     if not isinstance(driver, sqlite3.Connection):
         raise TypeError("not a SQLite connection")
     return driver

@@ -308,6 +308,8 @@ class Writer:
     def _connected(self) -> sqlalchemy.Connection:
         if self._connection is None:
             self._connection = self._database.engine.connect()
+            # It is kept open, and must not take a place in the pool from others.
+            self._connection.detach()
             if not self._database.is_sqlite:
                 event.listen(self._connection, "after_cursor_execute", _note_write)
         return self._connection
