@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -33,10 +33,15 @@ def lock_by(descriptor: int, deadline: float, *, shared: bool = False) -> bool:
     The lock is polled: a blocking call could not be ended, and the holder may be frozen.
     """
     mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+    return poll(lambda: fcntl.flock(descriptor, mode), deadline)
+
+
+def poll(lock: Callable[[], None], deadline: float) -> bool:
+    """Call `lock` until it does not raise `BlockingIOError` any more; False if it still does at the deadline."""
     pause = PAUSE_SECONDS_MIN
     while True:
         try:
-            fcntl.flock(descriptor, mode)
+            lock()
         except BlockingIOError:
             if time.monotonic() >= deadline:
                 return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import multiprocessing
 import os
 import time
@@ -50,28 +49,53 @@ def test_a_busy_process_lets_another_one_write_after_each_of_its_batches(tmp_pat
     assert max(waits) < writer_queue.QUEUE_SECONDS
 
 
+def _hold(path: str, held: Event, stop: Event) -> None:
+    with closing(WriterQueue(path)) as queue, queue.turn():
+        held.set()
+        stop.wait(SECONDS_MAX)
+
+
 def test_a_writer_that_does_not_get_through_in_time_goes_on_without_the_queue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer_queue, "QUEUE_SECONDS", 0.01)
-    frozen = os.open(tmp_path / "hub.db-queue", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(frozen, fcntl.LOCK_EX)
+    path = str(tmp_path / "hub.db")
+    context = multiprocessing.get_context("spawn")
+    held, stop = context.Event(), context.Event()
+    frozen = context.Process(target=_hold, args=(path, held, stop))
+    frozen.start()
     try:
-        with closing(WriterQueue(str(tmp_path / "hub.db"))) as queue, queue.turn():
-            pass
+        assert held.wait(SECONDS_MAX)
+        with closing(WriterQueue(path)) as queue:
+            descriptor = queue._opened()
+            assert descriptor is not None
+            with queue.turn():
+                pass
+            with pytest.raises(BlockingIOError):
+                writer_queue._lock(descriptor, writer_queue._LOCK)
+            # The gate is free again for others.
+            writer_queue._lock(descriptor, writer_queue._GATE)
     finally:
-        os.close(frozen)
+        stop.set()
+        frozen.join(SECONDS_MAX)
 
 
-def test_the_lock_is_free_after_a_turn_even_if_it_raised(tmp_path: Path) -> None:
-    with closing(WriterQueue(str(tmp_path / "hub.db"))) as queue:
+def _take(path: str) -> None:
+    descriptor = os.open(f"{path}-queue", os.O_RDWR)
+    for byte in (writer_queue._GATE, writer_queue._LOCK):
+        writer_queue._lock(descriptor, byte)
+
+
+def test_the_locks_are_free_after_a_turn_even_if_it_raised(tmp_path: Path) -> None:
+    path = str(tmp_path / "hub.db")
+    with closing(WriterQueue(path)) as queue:
         with pytest.raises(ZeroDivisionError), queue.turn():
             raise ZeroDivisionError
-        other = os.open(tmp_path / "hub.db-queue", os.O_RDWR)
-        try:
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        finally:
-            os.close(other)
+        other = multiprocessing.get_context("spawn").Process(target=_take, args=(path,))
+        other.start()
+        other.join(SECONDS_MAX)
+
+    assert other.exitcode == 0
 
 
 def test_a_folder_that_cannot_be_written_to_needs_no_queue(tmp_path: Path) -> None:
@@ -79,8 +103,8 @@ def test_a_folder_that_cannot_be_written_to_needs_no_queue(tmp_path: Path) -> No
         pass
 
 
-def test_the_files_of_the_queue_are_for_this_user_alone(tmp_path: Path) -> None:
+def test_the_file_of_the_queue_is_for_this_user_alone(tmp_path: Path) -> None:
     with closing(WriterQueue(str(tmp_path / "hub.db"))) as queue, queue.turn():
         modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
 
-    assert modes == {"hub.db-gate": 0o600, "hub.db-queue": 0o600}
+    assert modes == {"hub.db-queue": 0o600}
