@@ -65,7 +65,8 @@ class App:
             threading.Thread(target=threading.Event().wait).start()
             await send({"type": "http.response.body", "body": b"begun\n"})
         elif scope["path"] == "/frozen":
-            await send({"type": "http.response.body", "body": str(gc.get_freeze_count()).encode()})
+            tuned = f"{gc.get_freeze_count()} {gc.get_threshold()[0]} {sys.getswitchinterval()}"
+            await send({"type": "http.response.body", "body": tuned.encode()})
         elif scope["path"] == "/die":
             os.kill(os.getpid(), signal.SIGKILL)
         else:

@@ -41,7 +41,10 @@ def test_it_responds_as_soon_as_it_prints_its_address(tmp_path: Path) -> None:
         message = hub.log_lines()[-1]
 
         assert int(get(hub, "/pid")) == hub.process.pid
-        assert int(get(hub, "/frozen")) > 10_000, "the collector walks through what is there for good"
+        frozen, threshold, switch_seconds = map(float, get(hub, "/frozen").split())
+        assert frozen > 10_000, "the collector walks through what is there for good"
+        assert threshold == 20_000
+        assert switch_seconds == pytest.approx(0.0005)
     folder = re.escape(str(data_dir))
     assert re.fullmatch(rf"onceward: listening on http://127\.0\.0\.1:\d+ \(data in {folder}\)", message)
     assert (data_dir / "hub.db").is_file()

@@ -118,8 +118,17 @@ class Database:
         if not self.is_sqlite:
             with self.read() as tx:
                 return statement.rows(tx, values)
-        with self.translating_errors(), self._read_connections.borrow() as connection:
-            return statement.rows_on(connection, values)
+        connection: sqlite3.Connection | None = None
+        try:
+            connection = self._read_connections.take()
+            rows = statement.rows_on(connection, values)
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            with self.translating_errors():
+                raise
+        self._read_connections.give_back(connection)
+        return rows
 
     @contextlib.contextmanager
     def write(self) -> Iterator[Transaction]:

@@ -110,19 +110,27 @@ class ReadConnections:
 
     @contextlib.contextmanager
     def borrow(self) -> Iterator[sqlite3.Connection]:
-        if self._process != os.getpid():
-            # After a fork: the parent's connections must be neither used nor closed here.
-            _inherited.append(self._idle)
-            self._idle, self._process = deque(), os.getpid()
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = self._open()
+        connection = self.take()
         try:
             yield connection
         except BaseException:
             connection.close()
             raise
+        self.give_back(connection)
+
+    def take(self) -> sqlite3.Connection:
+        """Take a connection without a context manager, which would take as long as a small query."""
+        if self._process != os.getpid():
+            # After a fork: the parent's connections must be neither used nor closed here.
+            _inherited.append(self._idle)
+            self._idle, self._process = deque(), os.getpid()
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._open()
+
+    def give_back(self, connection: sqlite3.Connection) -> None:
+        """Give back a connection after a successful query. Close it after any other one."""
         self._idle.append(connection)
         if self._closed or len(self._idle) > IDLE_MAX:
             self._close_one()
