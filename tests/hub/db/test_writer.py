@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,6 +16,7 @@ from sqlalchemy import event, text
 from tests.waiting import SECONDS_MAX, until
 
 from onceward.errors import InvalidInput, NotFound, OncewardError, StoreClosed, StoreUnavailable
+from onceward.hub.db import batch_thread
 from onceward.hub.db import writer as writer_module
 from onceward.hub.db.append import EventSteps, NewEvent
 from onceward.hub.db.engine import Database, Transaction, open_database
@@ -364,3 +366,29 @@ def test_a_work_that_loses_against_another_transaction_is_tried_again(held: Held
 
     assert (good.result(SECONDS_MAX), lost.result(SECONDS_MAX)) == ("good", "won")
     assert notes(held.database) == ["first", "good", "won"]
+
+
+def test_a_forked_child_writes_through_its_own_thread_and_connection(database: Database) -> None:
+    database.writer.run_blocking(note("parent"))
+    parents = database.writer._connection._connection
+    child = os.fork()
+    if child == 0:
+        database.writer.run_blocking(note("child"))
+        os._exit(0 if database.writer._connection._connection is not parents else 1)
+    _, status = os.waitpid(child, 0)
+
+    assert status == 0
+    assert database.writer.run_blocking(note("parent again")) == "parent again"
+    assert database.writer._connection._connection is parents
+    assert notes(database) == ["child", "parent", "parent again"]
+
+
+def test_an_idle_thread_ends_and_the_next_work_starts_another(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_thread, "IDLE_SECONDS", 0.01)
+    database.writer.run_blocking(note("a"))
+    until(lambda: database.writer._thread._thread is None, "the thread does not end")
+
+    assert not database.writer._connection.is_open
+    assert database.writer.run_blocking(note("b")) == "b"

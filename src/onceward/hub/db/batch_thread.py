@@ -8,12 +8,15 @@ end, so that no work continues behind its back.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
+
+import sqlalchemy
 
 from onceward.errors import StoreClosed, StoreUnavailable
 
@@ -66,7 +69,7 @@ class BatchThread:
         name: The name of the thread.
         run: Does the work of a batch, in the thread. An exception fails all items that it has not finished.
         batch_max: The largest number of items in a batch.
-        ended: Called in the thread when it ends, to close what `run` has opened.
+        ended: Called in the thread before it ends, to close what `run` has opened.
     """
 
     def __init__(
@@ -80,12 +83,12 @@ class BatchThread:
         self._run = run
         self._batch_max = batch_max
         self._ended = ended
-        self._lock = threading.Lock()  # guards starting and ending the thread
         self._closed = False
         self._reset()
 
     def _reset(self) -> None:
         self._process = os.getpid()
+        self._lock = threading.Lock()  # guards starting, ending and closing
         self._queue: queue.SimpleQueue[QueuedItem[Any] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -121,14 +124,13 @@ class BatchThread:
         if self._process != os.getpid():
             # After a fork: the parent's thread does not run here, and the queued items are the parent's.
             self._reset()
-        if self._closed:
-            raise StoreClosed("the database is closed")
-        self._queue.put(item)
-        if self._thread is None:
-            with self._lock:
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                    self._thread.start()
+        with self._lock:
+            if self._closed:
+                raise StoreClosed("the database is closed")
+            self._queue.put(item)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread.start()
 
     def close(self) -> None:
         """Refuse new work, finish all that is queued, and end the thread."""
@@ -140,34 +142,34 @@ class BatchThread:
             thread.join()
 
     def _work(self) -> None:
-        try:
-            while not (self._closed and self._queue.empty()):
-                batch = self._next_batch()
-                if batch is None:
-                    with self._lock:
-                        self._thread = None
-                        if self._queue.empty():
-                            return
-                        # An item came while this thread was about to end.
-                        self._thread = threading.current_thread()
-                elif batch:
-                    self._run_batch(batch)
-        finally:
-            self._ended()
+        while True:
+            batch = self._next_batch()
+            if batch:
+                self._run_batch(batch)
+                continue
+            with self._lock:
+                # An item may have come while this thread was about to end.
+                if self._queue.empty() and (batch is None or self._closed):
+                    # Before another thread can start, which would use the same connection.
+                    self._ended()
+                    self._thread = None
+                    return
 
     def _next_batch(self) -> list[QueuedItem[Any]] | None:
-        """Wait for an item, and return it with all others that are queued. None after an idle time."""
-        batch: list[QueuedItem[Any]] = []
+        """Wait for an item, and return it with all others that are queued. None if none came for a while."""
         try:
             item = self._queue.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            return None
+        batch: list[QueuedItem[Any]] = []
+        with contextlib.suppress(queue.Empty):
             while True:
                 if item is not None and item.take():
                     batch.append(item)
                 if len(batch) == self._batch_max:
-                    return batch
+                    break
                 item = self._queue.get_nowait()
-        except queue.Empty:
-            return batch or (None if self._queue.empty() and not self._closed else batch)
+        return batch
 
     def _run_batch(self, batch: list[QueuedItem[Any]]) -> None:
         too_old = time.monotonic() - QUEUED_SECONDS
@@ -226,3 +228,43 @@ def copied(error: BaseException) -> BaseException:
         return StoreUnavailable(f"a batch failed: {error!r}")
     copy.__cause__ = error
     return copy
+
+
+class KeptConnection:
+    """Connection of one batch thread: it stays open, takes no place in the pool, and is not shared with a forked child.
+
+    `prepare` is called with each new connection, and returns the one to use.
+    """
+
+    def __init__(
+        self, engine: sqlalchemy.Engine, prepare: Callable[[sqlalchemy.Connection], sqlalchemy.Connection]
+    ) -> None:
+        self._engine = engine
+        self._prepare = prepare
+        self._process = os.getpid()
+        self._connection: sqlalchemy.Connection | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None and self._process == os.getpid()
+
+    def get(self) -> sqlalchemy.Connection:
+        """Return the connection, and open it if needed."""
+        if self._process != os.getpid():
+            # The parent's connection must be neither used nor closed here.
+            _inherited.append(self._connection)
+            self._connection, self._process = None, os.getpid()
+        if self._connection is None:
+            connection = self._prepare(self._engine.connect())
+            connection.detach()
+            self._connection = connection
+        return self._connection
+
+    def close(self) -> None:
+        if self.is_open:
+            connection, self._connection = self._connection, None
+            with contextlib.suppress(sqlalchemy.exc.SQLAlchemyError):
+                connection.close()  # type: ignore[union-attr]  # it is open
+
+
+_inherited: list[sqlalchemy.Connection | None] = []

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sqlalchemy
 
-from onceward.hub.db.batch_thread import BatchThread, QueuedItem
+from onceward.hub.db.batch_thread import BatchThread, KeptConnection, QueuedItem
 from onceward.hub.db.raw_sql import RawStatement, sqlite_connection
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ class Lookups:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._thread = BatchThread("onceward-lookups", self._run, BATCH_MAX, self._disconnect)
-        self._connection: sqlalchemy.Connection | None = None
+        self._connection = KeptConnection(database.engine, _autocommitting)
+        self._thread = BatchThread("onceward-lookups", self._run, BATCH_MAX, self._connection.close)
 
     async def find(self, lookup: Lookup, values: Mapping[str, object]) -> Rows:
         """Return the rows of a lookup. Raises `StoreUnavailable` if the database does not respond."""
@@ -73,26 +73,20 @@ class Lookups:
                 item.succeed(rows)
 
     def _execute(self, lookup: Lookup, values: Mapping[str, object]) -> Rows:
-        is_new = self._connection is None
+        was_open = self._connection.is_open
         try:
             with self._database.translating_errors():
-                if self._connection is None:
-                    self._connection = self._database.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-                    # It is kept open, and must not take a place in the pool from others.
-                    self._connection.detach()
-                return self._connection.execute(lookup.many, values).all()
+                return self._connection.get().execute(lookup.many, values).all()
         except Exception:
-            self._disconnect()
-            if is_new:
+            self._connection.close()
+            if not was_open:
                 raise
         # The server may have closed the idle connection. A read can be repeated.
         return self._execute(lookup, values)
 
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(sqlalchemy.exc.SQLAlchemyError):
-                connection.close()
+
+def _autocommitting(connection: sqlalchemy.Connection) -> sqlalchemy.Connection:
+    return connection.execution_options(isolation_level="AUTOCOMMIT")
 
 
 # More than the number of concurrent readers.

@@ -49,7 +49,7 @@ from sqlalchemy import event
 
 from onceward.errors import OncewardError, StoreUnavailable
 from onceward.hub.db.append import EventSteps, MarkedEvent, NewEvent, append, finish
-from onceward.hub.db.batch_thread import BatchThread, QueuedItem
+from onceward.hub.db.batch_thread import BatchThread, KeptConnection, QueuedItem
 from onceward.hub.db.raw_sql import sqlite_connection
 
 if TYPE_CHECKING:
@@ -135,8 +135,8 @@ class Writer:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._thread = BatchThread("onceward-writer", self._run, BATCH_MAX, self._disconnect)
-        self._connection: sqlalchemy.Connection | None = None
+        self._connection = KeptConnection(database.engine, _noting_writes)
+        self._thread = BatchThread("onceward-writer", self._run, BATCH_MAX, self._connection.close)
         self.appended: Callable[[], None] = lambda: None
 
     async def run(self, work: Callable[[sqlalchemy.Connection], EventSteps[T] | T], order: tuple[str, ...] = ()) -> T:
@@ -286,7 +286,7 @@ class Writer:
     def _transaction(self) -> Iterator[sqlalchemy.Connection]:
         database = self._database
         with database.translating_errors(), database.writing():
-            connection = self._connected()
+            connection = self._connection.get()
             try:
                 transaction = connection.begin()
                 try:
@@ -301,24 +301,9 @@ class Writer:
                     raise _CommitFailedError(database.translated(error)) from error
             except BaseException as error:
                 if connection.invalidated or _is_of_database(error) or isinstance(error, _CommitFailedError):
-                    self._disconnect()
+                    self._connection.close()
                 raise
             database.committed(database.changed_rows(connection))
-
-    def _connected(self) -> sqlalchemy.Connection:
-        if self._connection is None:
-            self._connection = self._database.engine.connect()
-            # It is kept open, and must not take a place in the pool from others.
-            self._connection.detach()
-            if not self._database.is_sqlite:
-                event.listen(self._connection, "after_cursor_execute", _note_write)
-        return self._connection
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with contextlib.suppress(sqlalchemy.exc.SQLAlchemyError):
-                connection.close()
 
     def _writes(self, tx: sqlalchemy.Connection) -> int:
         """Return a number that grows with each row that the transaction writes."""
@@ -372,6 +357,12 @@ def _finish_items(group: _Group, outcome: Any) -> None:
             item.fail(result)
         else:
             item.succeed(result)
+
+
+def _noting_writes(connection: sqlalchemy.Connection) -> sqlalchemy.Connection:
+    if connection.dialect.name != "sqlite":
+        event.listen(connection, "after_cursor_execute", _note_write)
+    return connection
 
 
 def _note_write(
