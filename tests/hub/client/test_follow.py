@@ -113,6 +113,7 @@ def test_closing_ends_a_waiting_follower_and_its_connection(url: str, run_with_h
 
 def test_a_follower_still_waiting_when_the_client_is_closed_gets_an_error(url: str, run_with_hub: RunWithHub) -> None:
     async def use(hub: Hub) -> None:
+        await hub.create_topic("There is an event, whichever tests ran before")
         following = hub.follow(0)
         await anext(following)
         waiting = asyncio.create_task(_listen(following))
