@@ -20,6 +20,7 @@ from typing import Any
 from onceward.errors import missing_extra
 
 try:
+    import anyio
     from fastapi import FastAPI
 except ModuleNotFoundError as error:
     raise missing_extra(error, __name__, "hub") from error
@@ -80,7 +81,7 @@ def create_app(config: Config) -> App:
         "/db/insert": config.ingest.max_batch_bytes,
     }
     app.state.writers = asyncio.Semaphore(WRITERS)
-    app.state.uploaders = asyncio.Semaphore(UPLOADERS)
+    app.state.uploaders = anyio.CapacityLimiter(UPLOADERS)
     app.state.normalizers = asyncio.Semaphore(NORMALIZERS)
     for part in (topics, tasks, events, ingest, chat, claims, admin, pages, metrics):
         # Not `include_router`: it would build every route a second time, with the first request.

@@ -15,7 +15,8 @@ from sqlalchemy import text
 from tests.hub.chat_hub import ChatHub, open_chat_hub
 from tests.waiting import until
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from onceward.hub.db.engine import Database, open_database
 from onceward.hub.security import tokens
@@ -72,7 +73,7 @@ class Stream:
         return self.ended_at
 
 
-def ended(one: ClientConnection) -> float:
+def ended(one: Connection) -> float:
     with contextlib.suppress(ConnectionClosed):
         while True:
             one.recv(SECONDS)

@@ -16,7 +16,8 @@ import httpx
 import pytest
 from tests.hub.hub_process import RunningHub, running_hub
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 from websockets.typing import Subprotocol
 
 from onceward.errors import Unauthorized
@@ -52,7 +53,7 @@ def open_local(database: Database) -> None:
 
 
 @contextmanager
-def following(hub: RunningHub, token: str | None, *, as_page: bool = False) -> Iterator[ClientConnection]:
+def following(hub: RunningHub, token: str | None, *, as_page: bool = False) -> Iterator[Connection]:
     options: dict[str, Any] = {}
     if token is not None and as_page:
         options["subprotocols"] = [Subprotocol("onceward"), Subprotocol(f"onceward.bearer.{token}")]
@@ -65,7 +66,7 @@ def following(hub: RunningHub, token: str | None, *, as_page: bool = False) -> I
         yield one
 
 
-def ended(one: ClientConnection) -> tuple[str, int | None]:
+def ended(one: Connection) -> tuple[str, int | None]:
     """The code of its last frame and of its close."""
     body = json.loads(one.recv(SECONDS_MAX))
     with pytest.raises(ConnectionClosed):

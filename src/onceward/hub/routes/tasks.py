@@ -125,12 +125,14 @@ async def upload_attachment(task_id: TaskId, request: Request) -> Response:
     settings = hub.config.attachments
     async with received(request, hub.blobs, settings.max_upload_bytes) as upload:
         new, rules = _described(upload), _rules(upload, request, hub.upload_rules)
-        async with request.app.state.uploaders:
-            added = await anyio.to_thread.run_sync(
-                lambda: tasks.create_managed_attachment(
-                    hub.database, hub.blobs, task_id, upload.temp_file, new, rules, request_key_of(request)
-                )
-            )
+        key = request_key_of(request)
+        added = await anyio.to_thread.run_sync(
+            upload.store,
+            lambda temp_file: tasks.create_managed_attachment(
+                hub.database, hub.blobs, task_id, temp_file, new, rules, key
+            ),
+            limiter=request.app.state.uploaders,
+        )
     return _json(added.attachment.shown(), 201)
 
 

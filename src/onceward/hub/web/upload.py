@@ -1,6 +1,7 @@
 """Multipart uploads: one file, hashed while it is written, and fields before or after it.
 
-The upload is never in memory as a whole. The event loop parses the message; a worker thread hashes and writes.
+The event loop parses the message; a worker thread hashes and writes. Up to `_WRITE_BYTES` of the file wait in memory, so
+the bytes of a small file are written, synced and stored in one call of a thread: `Upload.store`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import binascii
 import contextlib
 import hashlib
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 from urllib.parse import unquote_to_bytes
 
 import anyio.to_thread
@@ -25,6 +27,8 @@ from onceward.errors import InvalidInput, TooLarge
 from onceward.http.keyed.operation import idempotency
 from onceward.hub.blobs import BlobStore
 from onceward.hub.blobs.temp_file import TempFile
+
+T = TypeVar("T")
 
 FILE_FIELD = "content"
 # Limits of the form fields; the file has its own limit.
@@ -40,11 +44,16 @@ _FILENAME = re.compile(rb";\s*filename\*=utf-8'[^';]*'([^;\s]+)", re.IGNORECASE)
 
 @dataclass(slots=True)
 class Upload:
-    """The temp file of an upload, and its fields in order of arrival."""
+    """A received upload: its fields in order of arrival, and the bytes of its file."""
 
-    temp_file: TempFile
+    blobs: BlobStore
+    promised: set[str] = field(default_factory=set)
+    body_sha256: str = ""
     filename: str | None = None
     fields: list[tuple[str, str]] = field(default_factory=list)
+    # The bytes that are not yet in the temp file.
+    waiting: list[bytes] = field(default_factory=list)
+    temp_file: TempFile | None = None
 
     def one(self, name: str) -> str | None:
         """Return the field of this name, or raise `InvalidInput` if there are several."""
@@ -56,10 +65,38 @@ class Upload:
     def all(self, *names: str) -> list[str]:
         return [value for name, value in self.fields if name in names]
 
+    def store(self, use: Callable[[TempFile], T]) -> T:
+        """Pass the finished temp file to `use`, and delete its temporary name afterwards. Call this in a thread."""
+        try:
+            temp_file = self.write()
+            if not self.promised <= {self.body_sha256, temp_file.sha256}:
+                raise WrongDigest("the upload does not match the digest in its Content-Digest or Repr-Digest header")
+            temp_file.finish()
+            return use(temp_file)
+        finally:
+            self.close()
+
+    def write(self) -> TempFile:
+        """Hash the waiting bytes and write them into the temp file. Call this in a thread."""
+        if self.temp_file is None:
+            self.temp_file = self.blobs.temp_file()
+        waiting, self.waiting = self.waiting, []
+        for piece in waiting:
+            self.temp_file.write(piece)
+        return self.temp_file
+
+    def close(self) -> None:
+        if self.temp_file is not None:
+            self.temp_file.close()
+
+
+class WrongDigest(InvalidInput):
+    """The bytes were damaged on their way."""
+
 
 @contextlib.asynccontextmanager
 async def received(request: Request, store: BlobStore, bytes_max: int) -> AsyncIterator[Upload]:
-    """Receive the whole upload. Its temp file is deleted at the end of the block, unless it became a blob."""
+    """Receive the whole upload. At the end of the block its temp file is deleted, unless it became a blob."""
     boundary = _boundary(request)
     with _releasing_key(request):
         promised = _promised(request)
@@ -67,27 +104,30 @@ async def received(request: Request, store: BlobStore, bytes_max: int) -> AsyncI
     body_bytes_max = bytes_max + FIELDS_BYTES_MAX
     if length.isdecimal() and int(length) > body_bytes_max:
         raise _too_large(bytes_max)
-    with await anyio.to_thread.run_sync(store.temp_file) as temp_file:
-        reader = _Reader(boundary, Upload(temp_file), bytes_max)
+    upload = Upload(store, promised)
+    reader = _Reader(boundary, upload, bytes_max)
+    try:
         with _releasing_key(request) if promised else contextlib.nullcontext():
-            sha256 = await _read(request, reader, body_bytes_max, hashes=bool(promised))
-            if not promised <= {sha256, temp_file.sha256}:
-                raise InvalidInput("the upload does not match the digest in its Content-Digest or Repr-Digest header")
-        yield reader.upload
+            await _read(request, reader, body_bytes_max)
+        with _releasing_key(request, WrongDigest):
+            yield upload
+    finally:
+        upload.close()
 
 
 @contextlib.contextmanager
-def _releasing_key(request: Request) -> Iterator[None]:
+def _releasing_key(request: Request, damage: type[InvalidInput] = InvalidInput) -> Iterator[None]:
     """Release the idempotency key of an upload damaged in transit, so that a retry does not replay the refusal."""
     try:
         yield
-    except InvalidInput:
+    except damage:
         idempotency(request).release()
         raise
 
 
-async def _read(request: Request, reader: _Reader, body_bytes_max: int, *, hashes: bool) -> str:
-    """Write the upload into its temp file. With `hashes`, return the SHA-256 of the whole body, in hex."""
+async def _read(request: Request, reader: _Reader, body_bytes_max: int) -> None:
+    """Read the upload. Its bytes are written into the temp file as they arrive, except for the last ones."""
+    hashes = bool(reader.upload.promised)
     body_digest = hashlib.sha256()
     body_bytes = 0
     try:
@@ -100,22 +140,17 @@ async def _read(request: Request, reader: _Reader, body_bytes_max: int, *, hashe
                 body_digest.update(chunk)
             reader.feed(chunk)
             if reader.waiting_bytes >= _WRITE_BYTES:
-                await anyio.to_thread.run_sync(reader.write)
+                reader.waiting_bytes = 0
+                await anyio.to_thread.run_sync(reader.upload.write)
     except ClientDisconnect:
         # No client is left to read the response. The written bytes are deleted with the temp file.
         raise InvalidInput("the client disconnected before the upload was complete") from None
     reader.finish()
-    await anyio.to_thread.run_sync(_finish, reader)
-    return body_digest.hexdigest()
+    reader.upload.body_sha256 = body_digest.hexdigest()
 
 
 def _too_large(bytes_max: int) -> TooLarge:
     return TooLarge(f"an upload is limited to {bytes_max} bytes")
-
-
-def _finish(reader: _Reader) -> None:
-    reader.write()
-    reader.upload.temp_file.finish()
 
 
 def _boundary(request: Request) -> bytes:
@@ -152,7 +187,6 @@ class _Reader:
         self._bytes_max = bytes_max
         self._file_bytes = 0
         self._fields_bytes = 0
-        self._waiting: list[bytes] = []
         self._has_file = False
         self._ended = False
         # The part that is being read.
@@ -185,12 +219,6 @@ class _Reader:
             self._parser.write(chunk)
         except FormParserError as error:
             raise InvalidInput(f"the upload is not valid multipart/form-data: {error}") from None
-
-    def write(self) -> None:
-        """Hash and write the received bytes, in a worker thread."""
-        waiting, self._waiting, self.waiting_bytes = self._waiting, [], 0
-        for piece in waiting:
-            self.upload.temp_file.write(piece)
 
     def finish(self) -> None:
         if not self._ended:
@@ -237,7 +265,7 @@ class _Reader:
             self._file_bytes += size
             if self._file_bytes > self._bytes_max:
                 raise _too_large(self._bytes_max)
-            self._waiting.append(data[start:end])
+            self.upload.waiting.append(data[start:end])
             self.waiting_bytes += size
             return
         self._fields_bytes += size
