@@ -43,12 +43,15 @@ class RawResponse:
     """One response that was read to its end, and whether the connection ended behind it."""
 
     def __init__(self, connection: socket.socket) -> None:
-        reader = connection.makefile("rb")
-        line = reader.readline()
-        assert line, "the connection was closed without an answer"
-        self.status = int(line.split()[1])
-        self.headers = dict(text.decode().rstrip().lower().split(": ", 1) for text in iter(reader.readline, b"\r\n"))
-        self.body = reader.read(int(self.headers.get("content-length", 0)))
+        with ExitStack() as stack:
+            reader = stack.enter_context(connection.makefile("rb"))
+            line = reader.readline()
+            assert line, "the connection was closed without an answer"
+            self.status = int(line.split()[1])
+            headers = (text.decode().rstrip().lower().split(": ", 1) for text in iter(reader.readline, b"\r\n"))
+            self.headers = dict(headers)
+            self.body = reader.read(int(self.headers.get("content-length", 0)))
+            stack.pop_all()
         self._reader = reader
 
     @property

@@ -2,7 +2,8 @@
 
 The parser does not limit the size of a head, nor of the trailer after a chunked body, so bytes are counted before they
 reach it. All bytes since the last progress count. The end of a head, a part of a body and the end of a message are
-progress. A timer runs while a head is incomplete: from its first byte, and on a new connection from the start.
+progress. A timer runs while a head is incomplete: from its first byte, and on a new connection from the start. If it
+expires, the bytes that have arrived are read first: the process itself may have been suspended.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ _UPGRADE_WITH_BODY = problem.problem(
 _SOCKET_LINE_BYTES_MAX = 8 * 1024
 # Closing immediately would reset the connection, and a client that is still sending would not see the response.
 _LINGER_SECONDS = 2.0
+# The event loop calls expired timers before it reads from sockets. It reads from them during this time.
+_READ_SECONDS = 0.01
 
 
 # Position of the parser in a message. Plain integers, because they are compared for every request.
@@ -219,12 +222,15 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _start_timer(self) -> None:
         if self._timer is None:
-            self._timer = self.loop.call_later(self._limits.head_seconds, self._head_is_late)
+            self._timer = self.loop.call_later(self._limits.head_seconds, self._read_what_arrived)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _read_what_arrived(self) -> None:
+        self._timer = self.loop.call_later(_READ_SECONDS, self._head_is_late)
 
     def _head_is_late(self) -> None:
         self._timer = None
