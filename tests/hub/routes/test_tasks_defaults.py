@@ -16,6 +16,8 @@ from tests.hub.raw_client import Caller
 from tests.hub.tasks_hub import UPLOADS, attach, form, tasks_hub, upload
 from tests.waiting import until
 
+from onceward.hub.app import UPLOADERS
+
 
 @pytest.fixture
 def here(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Client]:
@@ -77,7 +79,7 @@ def test_uploads_that_wait_for_the_blob_folder_do_not_delay_other_requests(tmp_p
             fcntl.flock(lock, fcntl.LOCK_EX)
             waiting = [threads.submit(_send, hub.port, number) for number in range(40)]
             temp_files = tmp_path / "data/blobs/tmp"
-            until(lambda: len(list(temp_files.iterdir())) >= 40, "all uploads have come in")
+            until(lambda: len(list(temp_files.iterdir())) >= UPLOADERS, "as many uploads as may run wait for the lock")
 
             answer = ask.post("/api/v1/topics", {"title": "Meanwhile"})
 

@@ -15,9 +15,10 @@ from pydantic import BaseModel, Field
 from onceward.errors import NotFound, OncewardError, StoreUnavailable
 from onceward.hub.events import log
 from onceward.hub.state import HubState, hub_of
+from onceward.hub.web.json_body import StrictRoute
 from onceward.store.failure_log import report
 
-router = APIRouter(tags=["hub"])
+router = APIRouter(route_class=StrictRoute, tags=["hub"])
 
 # Shorter than the usual timeout of a load balancer's health check.
 READY_SECONDS = 3.0

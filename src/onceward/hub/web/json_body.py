@@ -14,15 +14,18 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from fastapi.exceptions import RequestValidationError
 from fastapi.params import Form
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from onceward.core.canonical import Json
 from onceward.errors import InvalidInput, TooLarge
@@ -188,17 +191,26 @@ Handler: TypeAlias = Callable[[Request], Coroutine[Any, Any, Response]]
 class StrictRoute(APIRoute):
     """Route whose JSON body is checked before FastAPI parses it. Forms and routes without a body are not affected.
 
+    An `async` endpoint that takes nothing but path parameters, a body and the request is called directly. FastAPI's
+    dependencies, which it does not use, would take a quarter of the time of a small request.
+
     Changing routes that run in a thread first acquire `app.state.writers`, if it is set.
     """
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        parameters = _DirectParameters.of(endpoint, self.param_convertors) if not self.dependencies else None
+        if parameters is not None:
+            self.app = _direct_app(endpoint, parameters)
 
     def get_route_handler(self) -> Handler:
         handle = super().get_route_handler()
         if (self.methods or set()) & CHANGING and not inspect.iscoroutinefunction(self.endpoint):
             handle = _in_turn(handle)
-        field = self.body_field
-        if field is None or isinstance(field.field_info, Form):
+        body = self.body_field
+        if body is None or isinstance(body.field_info, Form):
             return handle
-        required = field.field_info.is_required()
+        required = body.field_info.is_required()
 
         async def strict(request: Request) -> Response:
             request = StrictRequest(request.scope, request.receive)
@@ -211,6 +223,74 @@ class StrictRoute(APIRoute):
             return await handle(request)
 
         return strict
+
+
+@dataclass(frozen=True, slots=True)
+class _DirectParameters:
+    """The parameters of an endpoint that is called directly: path parameters, the body (or None) and the request."""
+
+    in_path: list[tuple[str, TypeAdapter[Any]]] = field(default_factory=list)
+    body: list[tuple[str, type[BaseModel]]] = field(default_factory=list)
+    request: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, endpoint: Callable[..., Any], in_path: Container[str]) -> _DirectParameters | None:
+        """Return the parameters, or None if the endpoint has others."""
+        signature = inspect.signature(endpoint, eval_str=True)
+        returned = signature.return_annotation
+        returns_response = isinstance(returned, type) and issubclass(returned, Response)
+        if not inspect.iscoroutinefunction(endpoint) or not returns_response:
+            return None
+        found = cls()
+        for name, parameter in signature.parameters.items():
+            kind = parameter.annotation
+            if parameter.default is not parameter.empty:
+                return None
+            if name in in_path:
+                found.in_path.append((name, TypeAdapter(kind)))
+            elif kind is Request:
+                found.request.append(name)
+            elif isinstance(kind, type) and issubclass(kind, StrictBody) and not found.body:
+                found.body.append((name, kind))
+            else:
+                return None
+        return found
+
+    def values(self, request: Request, sent: Json) -> dict[str, Any]:
+        """Validate the parameters as FastAPI does; raise `RequestValidationError` with all of their errors."""
+        values: dict[str, Any] = dict.fromkeys(self.request, request)
+        problems: list[Any] = []
+        for name, adapter in self.in_path:
+            try:
+                values[name] = adapter.validate_python(request.path_params[name])
+            except ValidationError as error:
+                problems += _located(error, "path", name)
+        for name, model in self.body:
+            try:
+                values[name] = model.model_validate(sent)
+            except ValidationError as error:
+                problems += _located(error, "body")
+        if problems:
+            raise RequestValidationError(problems, body=sent)
+        return values
+
+
+def _located(error: ValidationError, *where: str) -> list[Any]:
+    return [{**one, "loc": (*where, *one["loc"])} for one in error.errors(include_url=False)]
+
+
+def _direct_app(endpoint: Callable[..., Any], parameters: _DirectParameters) -> ASGIApp:
+    async def direct(scope: Scope, receive: Receive, send: Send) -> None:
+        request = StrictRequest(scope, receive, send)
+        sent: Json = None
+        if parameters.body:
+            if await request.body():
+                check_media_type(request)
+            sent = await request.json()
+        response: Response = await endpoint(**parameters.values(request, sent))
+        await response(scope, receive, send)
+
+    return direct
 
 
 def _in_turn(handle: Handler) -> Handler:
