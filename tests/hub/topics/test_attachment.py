@@ -17,6 +17,7 @@ from onceward.hub import topics
 from onceward.hub.db.engine import Database
 from onceward.hub.events import log
 from onceward.hub.topics import Attached, NewAttachment, Topic
+from onceward.hub.topics.attachment import FIND
 from onceward.hub.topics.identity import value_key
 
 
@@ -322,3 +323,28 @@ def test_threads_that_add_the_same_attachment_concurrently_get_one_row(database:
     assert len({answer.attachment.id for answer in found}) == 10
     assert sum(answer.event_id is not None for answer in found) == 10
     assert len(events_of(database)) == 11
+
+
+@pytest.mark.parametrize("database_url", ["postgres"], indirect=True)
+def test_postgresql_uses_the_index_of_each_read_before_the_table_is_analyzed(database: Database, topic: Topic) -> None:
+    many = text(
+        "INSERT INTO topic_attachments (id, topic_id, kind, value_json, dedupe_key, created_at)"
+        " SELECT 'att_' || n, :topic_id, 'citation', '{}', 'key' || n, '2026' FROM generate_series(1, 3000) AS n"
+    )
+    asked = json.dumps([{"topic_id": topic.id, "kind": "citation", "key": "", "dedupe_key": "key7"}])
+    plans: list[str] = []
+
+    def explain(_connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if "FROM topic_attachments" in statement:
+            cursor.execute(f"EXPLAIN {statement}", parameters)
+            plans.append("\n".join(row[0] for row in cursor.fetchall()))
+
+    with database.write() as tx:
+        tx.execute(many, {"topic_id": topic.id})
+        found = tx.execute(text(f"EXPLAIN {FIND.many}"), {"asked": asked}).scalars()
+        lookup = "\n".join(found)
+        sqlalchemy.event.listen(tx, "before_cursor_execute", explain)
+        topics.list_attachments(tx, topic.id, 10, kind="citation")
+
+    assert "idx_topic_attachments_dedupe" in lookup
+    assert "idx_topic_attachments_kind" in plans[0]

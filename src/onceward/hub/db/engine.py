@@ -236,9 +236,12 @@ def _sqlite(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
 
 
 # Overrides the settings of the role or database. Sent as a statement, because poolers refuse these as startup options.
+# A prepared statement is planned each time: a plan from when its table was nearly empty would read the whole table
+# later, until PostgreSQL analyzes it.
 _SESSION = f"""
 SELECT set_config('lock_timeout', '{LOCK_SECONDS}s', false),
        set_config('idle_in_transaction_session_timeout', '{IDLE_SECONDS}s', false),
+       set_config('plan_cache_mode', 'force_custom_plan', false),
        set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                                             WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)
 """

@@ -92,7 +92,14 @@ Index(
     unique=True,
 )
 Index("idx_topic_attachments_newest", topic_attachments.c.topic_id, topic_attachments.c.id)
-Index("idx_topic_attachments_kind", topic_attachments.c.topic_id, topic_attachments.c.kind, topic_attachments.c.id)
+# For lists of one kind. Its condition, which is always true, keeps PostgreSQL from using it for single attachments.
+Index(
+    "idx_topic_attachments_kind",
+    topic_attachments.c.topic_id,
+    topic_attachments.c.kind,
+    topic_attachments.c.id,
+    postgresql_where=text("id > ''"),
+)
 
 events = Table(
     "events",

@@ -122,15 +122,18 @@ _FIND_TEXT = f"""
 """  # noqa: S608  # built from constants
 _FIND = RawStatement(_FIND_TEXT)
 _LOCK_ROW = text(f"{_FIND_TEXT} FOR NO KEY UPDATE")
+# LATERAL with LIMIT: one search in the unique index for each question, never a join that reads the whole table.
 FIND = Lookup(
     _FIND,
     f"""
-    SELECT asked.place, {", ".join(f"a.{name}" for name in _SHOWN.split(", "))}
-    FROM (SELECT e.place, e.row ->> 'topic_id' AS topic_id, e.row ->> 'kind' AS kind, e.row ->> 'key' AS key,
-                 e.row ->> 'dedupe_key' AS dedupe_key
-          FROM json_array_elements(CAST(:asked AS json)) WITH ORDINALITY AS e(row, place)) AS asked
-    JOIN topic_attachments AS a ON a.topic_id = asked.topic_id AND a.kind = asked.kind
-        AND coalesce(a.key, '') = asked.key AND a.dedupe_key = asked.dedupe_key
+    SELECT asked.place, found.*
+    FROM json_array_elements(CAST(:asked AS json)) WITH ORDINALITY AS asked(row, place)
+    CROSS JOIN LATERAL (
+        SELECT {_SHOWN} FROM topic_attachments
+        WHERE topic_id = asked.row ->> 'topic_id' AND kind = asked.row ->> 'kind'
+          AND coalesce(key, '') = asked.row ->> 'key' AND dedupe_key = asked.row ->> 'dedupe_key'
+        LIMIT 1
+    ) AS found
     """,  # noqa: S608  # built from constants
 )
 
@@ -343,7 +346,8 @@ def list_attachments(
     get_topic(tx, topic_id)
     wanted = select(*_COLUMNS).where(_table.topic_id == topic_id)
     if kind is not None:
-        wanted = wanted.where(_table.kind == kind)
+        # PostgreSQL uses the index by kind only with the condition of that index.
+        wanted = wanted.where(_table.kind == kind, text("id > ''"))
     if key is not None:
         wanted = wanted.where(func.coalesce(_table.key, "") == key)
     if dedupe_key is not None:
