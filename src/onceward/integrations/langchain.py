@@ -22,7 +22,6 @@ try:
     from langgraph import errors as graph_errors
     from langgraph.types import Command
     from pydantic import BaseModel, ValidationError
-    from pydantic_core import PydanticSerializationError
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"onceward.integrations.langchain needs {error.name!r}: pip install 'onceward[langchain]'", name=error.name
@@ -299,11 +298,12 @@ def _validated(request: ToolCallRequest, keyed: tuple[str, ...], given: dict[str
         return True, given
     try:
         model = schema.model_validate(given)
-        every = model.model_dump(mode="json")
-        explicit = model.model_dump(mode="json", exclude_defaults=True)
     except ValidationError:
         return False, given
-    except PydanticSerializationError:
+    try:
+        every = model.model_dump(mode="json")
+        explicit = model.model_dump(mode="json", exclude_defaults=True)
+    except ValueError:  # a type without a JSON form
         return True, given
     return True, {**{name: every[name] for name in keyed if name in every}, **explicit}
 
