@@ -18,6 +18,7 @@ from langgraph.errors import ParentCommand
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
+from pydantic import ValidationError
 
 from onceward import Ledger, errors
 from onceward.integrations.langchain import OnceToolMiddleware, awrap_tool_call, wrap_tool_call
@@ -280,6 +281,24 @@ def test_an_interrupt_before_the_effect_leaves_no_doubt_and_the_resumed_run_has_
     assert stopped["__interrupt__"][0].value == "refund it?"
     assert bank.refunds == []
     resumed = graph.run(Command(resume="yes"))
+
+    assert envelope(resumed["messages"][-1])["status"] == "done"
+    assert bank.refunds == ["1"]
+
+
+def test_an_answer_that_the_interrupt_does_not_accept_can_be_given_again(ledger: Ledger, bank: Bank) -> None:
+    @tool("refund")
+    def refund(order_id: str) -> Any:
+        """Give the money back."""
+        interrupt("how much?", response_schema=int)
+        return bank.pay(order_id)
+
+    graph = Graph(ledger, refund)
+    graph.state({"order_id": "1"})
+    with pytest.raises(ValidationError):
+        graph.run(Command(resume="much"))
+
+    resumed = graph.run(Command(resume=5))
 
     assert envelope(resumed["messages"][-1])["status"] == "done"
     assert bank.refunds == ["1"]
