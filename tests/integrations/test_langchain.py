@@ -22,6 +22,7 @@ from pydantic import ValidationError
 
 from onceward import Ledger, errors
 from onceward.integrations.langchain import OnceToolMiddleware, awrap_tool_call, wrap_tool_call
+from onceward.tools import ToolRules
 
 RULES: dict[str, Any] = {"refund": {"effect": "irreversible", "key_fields": ["order_id"]}}
 
@@ -231,6 +232,18 @@ def test_an_artifact_is_stored_or_reported_as_lost(ledger: Ledger, bank: Bank, w
         assert "its artifact could not be stored" in envelope(again)["detail"]
 
 
+def test_content_that_has_no_json_form_is_shown_once_and_then_reported_as_lost(ledger: Ledger, bank: Bank) -> None:
+    bank.result = [{"type": "text", "text": "paid", "at": object()}]
+    graph = Graph(ledger, bank.tool())
+    graph.graph.checkpointer = None
+
+    first, again = graph.message(order_id="1"), graph.call(order_id="1")
+
+    assert first.content == bank.result
+    assert (again["status"], again["result"]) == ("replayed", None)
+    assert "its result could not be stored" in again["detail"]
+
+
 def commanding(bank: Bank) -> BaseTool:
     @tool("refund")
     def refund(order_id: str, call_id: Annotated[str, InjectedToolCallId]) -> Any:
@@ -344,6 +357,7 @@ def test_an_agent_that_plans_a_call_again_has_one_effect(ledger: Ledger, bank: B
         ({"rules": {"refund": {}}}, "the rule of 'refund' has no effect"),
         ({"rules": RULES, "scope": 7}, "turn_group_id must be"),
         ({"rules": RULES, "unlisted": "ask"}, "unlisted= must be"),
+        ({"rules": ToolRules(RULES), "unlisted": "refuse"}, "pass the option there"),
     ],
 )
 def test_wrong_options_are_refused_at_once(ledger: Ledger, options: dict[str, Any], message: str) -> None:

@@ -49,7 +49,7 @@ _is_invalid_resume: Callable[[BaseException], bool] = getattr(graph_errors, "is_
 class OnceToolOptions(TypedDict, total=False):
     """The options of `OnceToolMiddleware`; see there."""
 
-    unlisted: Unlisted
+    unlisted: Unlisted | None
     scope: Group | None
     principal: str | Callable[[ToolCallRequest], str]
     tenant_id: str | None
@@ -65,7 +65,7 @@ class OnceToolMiddleware(AgentMiddleware[Any, Any, Any]):
     Args:
         ledger: The ledger that records the calls, or a function that returns it.
         rules: For each tool with an effect, its effect class and key; see `onceward.tools.ToolRules`.
-        unlisted: Whether a tool without a rule is passed through (`"pass"`) or refused (`"refuse"`).
+        unlisted: Whether a tool without a rule is passed through (`"pass"`, the default) or refused (`"refuse"`).
         scope: The group of calls that share their effects: a string, or a function without arguments that returns one.
             By default, the `thread_id` of the run's config.
         principal: The caller: a string, or a function of the request. Different principals never share effects.
@@ -83,7 +83,7 @@ class OnceToolMiddleware(AgentMiddleware[Any, Any, Any]):
         ledger: LedgerSource,
         rules: Rules,
         *,
-        unlisted: Unlisted = "pass",
+        unlisted: Unlisted | None = None,
         scope: Group | None = None,
         principal: str | Callable[[ToolCallRequest], str] = "local",
         tenant_id: str | None = None,
@@ -95,10 +95,12 @@ class OnceToolMiddleware(AgentMiddleware[Any, Any, Any]):
             raise InvalidOption(
                 f"the first argument must be a Ledger, or a function that returns one, got {ledger!r:.60}"
             )
+        if isinstance(rules, ToolRules) and unlisted is not None:
+            raise InvalidOption("rules= is a ToolRules, which has its own unlisted=; pass the option there")
         if scope is not None:
             check_group(scope)
         self._ledger = ledger
-        self._rules = rules if isinstance(rules, ToolRules) else ToolRules(rules, unlisted=unlisted)
+        self._rules = rules if isinstance(rules, ToolRules) else ToolRules(rules, unlisted=unlisted or "pass")
         self._scope = scope
         self._principal = principal
         self._tenant_id = tenant_id
@@ -249,6 +251,8 @@ class _ToolCall:
         if isinstance(raised, NotDone) and isinstance(self._returned, ToolMessage):
             return self._returned  # the framework's own explanation of what is wrong with the arguments
         record: dict[str, Any] | None = envelope.result if isinstance(envelope.result, dict) else None
+        if envelope.status is CallStatus.DONE and record is None and self._returned is not None:
+            return self._returned  # it could not be stored, but the model gets it now
         if not envelope.ok or record is None:
             return self._envelope_message(envelope)
         lost = record.get("lost")
