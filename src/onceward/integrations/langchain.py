@@ -17,7 +17,8 @@ from dataclasses import replace
 from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
 try:
-    from langchain.agents.middleware import AgentMiddleware, ToolCallRequest
+    from langchain.agents.middleware import AgentMiddleware
+    from langchain.tools.tool_node import ToolCallRequest
     from langchain_core.messages import ToolMessage
     from langgraph import errors as graph_errors
     from langgraph.types import Command
