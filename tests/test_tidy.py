@@ -58,7 +58,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     # The hub is a FastAPI application; its parts are its own.
     "fastapi": ("hub/",),
     "starlette": ("hub/",),
-    "pydantic": ("hub/",),
+    "pydantic": ("hub/", "integrations/langchain.py"),  # LangChain describes tools by its models
     "anyio": ("hub/",),
     "uvicorn": ("hub/server/process.py", "hub/server/http_protocol.py", "hub/server/websocket_protocol.py"),
     "httptools": ("hub/server/http_protocol.py",),
@@ -75,6 +75,9 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "ada_url": ("hub/ingest/normalize/url.py",),
     # Agents: one module for each engine and protocol.
     "mcp": ("integrations/mcp.py",),
+    "langchain": ("integrations/langchain.py",),
+    "langchain_core": ("integrations/langchain.py",),
+    "langgraph": ("integrations/langchain.py",),
     "dbos": ("hub/turns/runners/dbos.py",),
     "hatchet_sdk": ("hub/turns/runners/hatchet.py",),
 }

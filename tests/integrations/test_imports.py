@@ -61,6 +61,7 @@ def run(blocked: set[str], program: str) -> subprocess.CompletedProcess[str]:
 
 PLAIN = needed_by("onceward")
 WITH_MCP = PLAIN | needed_by("onceward", "mcp")
+WITH_LANGCHAIN = PLAIN | needed_by("langchain")
 
 CALL = """
 import asyncio
@@ -115,9 +116,42 @@ with open_ledger("memory:") as ledger:
     assert (done.stdout, done.stderr) == ("refunded 1\n", "")
 
 
+def test_langchain_needs_its_own_extra_and_no_other() -> None:
+    done = run(
+        modules_without(WITH_LANGCHAIN),
+        """
+from langchain_core.messages import AIMessage
+from langchain_core.tools import tool
+from langgraph.graph import MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from onceward import open_ledger
+from onceward.integrations.langchain import wrap_tool_call
+
+@tool
+def refund(order_id: str) -> str:
+    "Give the money back."
+    return f"refunded {order_id}"
+
+with open_ledger("memory:") as ledger:
+    rules = {"refund": {"effect": "irreversible", "key_fields": ["order_id"]}}
+    graph = StateGraph(MessagesState)
+    graph.add_node("tools", ToolNode([refund], wrap_tool_call=wrap_tool_call(ledger, rules, unwrap=True)))
+    graph.set_entry_point("tools")
+    call = {"name": "refund", "args": {"order_id": "1"}, "id": "call-1", "type": "tool_call"}
+    state = graph.compile().invoke(
+        {"messages": [AIMessage("", tool_calls=[call])]}, {"configurable": {"thread_id": "thread-1"}}
+    )
+    print(state["messages"][-1].content)
+""",
+    )
+
+    assert (done.stdout, done.stderr) == ("refunded 1\n", "")
+
+
 @pytest.mark.parametrize(
     ("statement", "extra"),
     [
+        ("import onceward.integrations.langchain", "langchain"),
         ("import onceward.integrations.mcp", "mcp"),
         ("from onceward.turns.adapters.mcp import mcp_server", "mcp"),
         ("from onceward.turns import Engine", "hub"),

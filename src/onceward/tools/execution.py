@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from onceward import errors
 from onceward.core.claim import Claim, Entry
 from onceward.core.verdict import Committed, Verdict
 from onceward.ledger import run
+from onceward.ledger.blocking import wait
 from onceward.ledger.ledger import Ledger
 from onceward.ledger.terms import Effect, Terms
+from onceward.store.dispatch.future import driven
 from onceward.tools.call import Call, Gate
 from onceward.tools.envelope import CallStatus, Envelope
 from onceward.tools.invocation import Cancellation, arguments_by_name, invoke
 from onceward.tools.observer import TOOL_BASED, IdempotencyStatus, Observer
 from onceward.tools.receipts import envelope_of, error_text, record_of, status_envelope
+
+T = TypeVar("T")
 
 # The retention of an undo, longer than the life of any turn group: it separates the next generation of a call from the
 # undone one.
@@ -77,7 +81,7 @@ class Execution:
             value = await run.run(
                 self.ledger,
                 call.key,
-                self._effect,
+                here(self._effect),
                 fingerprint=call.fingerprint,
                 terms=self._terms(wait_seconds),
                 scope=call.scope,
@@ -105,12 +109,9 @@ class Execution:
         self.ran = True
         claim = run.current_claim()
         call = self.call.of_attempt(self.ledger.namespace, claim.attempt)
-        arguments = dict(call.arguments)
-        if call.tool.provider_key is not None:
-            arguments[call.tool.provider_key] = call.provider_key
         cancelled = Cancellation()
         try:
-            result = await invoke(call.tool.function, arguments, cancelled)
+            result = await run_function(call, cancelled)
         except BaseException as error:
             self.raised = error
             raise
@@ -120,15 +121,16 @@ class Execution:
 
     def _terms(self, wait_seconds: float | None) -> Terms:
         tool = self.call.tool
-        return Terms(
+        terms = Terms(
             effect=tool.effect,
-            undo=None if tool.undo is None else self._undo,
-            reconcile=None if tool.reconcile is None else self._reconcile,
+            undo=None if tool.undo is None else here(self._undo),
+            reconcile=None if tool.reconcile is None else here(self._reconcile),
             not_done=tool.not_done,
             lease_seconds=tool.lease_seconds,
             retain_seconds=self.call.retain_seconds,
             wait_seconds=tool.wait_seconds if wait_seconds is None else wait_seconds,
         )
+        return without_expiry(terms) if self.call.ever else terms
 
     async def _undo(self) -> None:
         """Undo an attempt whose result is unknown, because it raised or its holder disappeared."""
@@ -251,10 +253,26 @@ async def record_undone(
         return {"result": None, "receipt": {"tool": call.tool.name, "key": call.key, "undone": True}}
 
     terms = Terms(effect=Effect.IDEMPOTENT, retain_seconds=UNDONE_SECONDS, wait_seconds=wait_seconds)
+    if call.ever:
+        terms = without_expiry(terms)
     value: dict[str, Any] = await run.run(
-        ledger, call.key, effect, fingerprint=None, terms=terms, scope=call.undo_scope
+        ledger, call.key, here(effect), fingerprint=None, terms=terms, scope=call.undo_scope
     )
     return value
+
+
+def here(function: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Any]:
+    """Return a function for the ledger to call. In a blocking call it is a plain one, which runs on this thread."""
+    return (lambda *args: wait(function(*args))) if driven() else function
+
+
+def without_expiry(_terms: Terms) -> Terms:
+    """Return the terms of a tool with once="ever": its entry is never purged, only its body after the retention.
+
+    Raises:
+        InvalidOption: The ledger cannot settle an entry without expiry.
+    """
+    raise errors.InvalidOption('once="ever" is not supported by this version of the ledger; nothing ran')
 
 
 async def _nothing_more() -> None:
@@ -269,6 +287,14 @@ async def call_undo(call: Call, result: object) -> None:
     await invoke(
         undo, arguments_by_name(undo, {**call.arguments, **_provider_argument(call), "result": result, "call": call})
     )
+
+
+async def run_function(call: Call, cancelled: Cancellation | None = None) -> Any:
+    """Run the effect of a call: the tool's function, or what the call brings in its place."""
+    extra = _provider_argument(call)
+    if call.effect_fn is not None:
+        return await call.effect_fn(extra)
+    return await invoke(call.tool.function, {**call.arguments, **extra}, cancelled)
 
 
 def _provider_argument(call: Call) -> dict[str, str]:
