@@ -4,4 +4,4 @@ Not here: the tools themselves (`onceward.tools`). Each module uses the framewor
 Start with `mcp.py`.
 """
 
-__all__ = ["mcp"]
+__all__ = ["mcp", "mcp_identity", "mcp_result"]

@@ -1,0 +1,83 @@
+"""Results of calls over the Model Context Protocol, as JSON: envelopes, and results of other people's tools.
+
+A tool of a toolbox returns the envelope as its structured content. A tool that Onceward did not declare has a result and
+an output schema of its own, so a call that happened returns the tool's own result, and the envelope is beside it in
+`_meta.onceward`. A replayed result also says so in a text for the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from onceward.core.canonical import Json
+from onceward.core.json_text import compact
+from onceward.errors import (
+    Busy,
+    InvalidInput,
+    InvalidKey,
+    InvalidOption,
+    KeyReused,
+    NotDurable,
+    NotFound,
+    OncewardError,
+)
+from onceward.tools.envelope import CallStatus, Envelope
+
+# The name of the envelope in the `_meta` of a result.
+META_NAME: Final = "onceward"
+# Errors that are raised before anything runs.
+_NOTHING_RAN = (NotFound, InvalidInput, InvalidKey, InvalidOption, KeyReused, NotDurable)
+_SAME_AGAIN = "Call it again with the same arguments and the same key: that does not repeat the effect."
+_CHANGE_IT = "Nothing happened. Correct the call; the detail explains what is wrong."
+_TELL_OPERATOR = "Calling it again does not help. Tell the person who runs this server."
+
+
+def error_envelope(name: str, error: OncewardError) -> Envelope:
+    """Return an Onceward error as an envelope, so that the model can read it instead of a protocol error."""
+    if isinstance(error, Busy):
+        status, how = CallStatus.IN_PROGRESS, _SAME_AGAIN
+    elif isinstance(error, _NOTHING_RAN):
+        status, how = CallStatus.REFUSED, _CHANGE_IT
+    else:
+        status, how = CallStatus.UNKNOWN, _SAME_AGAIN if error.retryable else _TELL_OPERATOR
+    return Envelope(
+        status, name, may_retry=error.retryable, how_to_check=how, detail=str(error) or error.code, code=error.code
+    )
+
+
+def foreign_result(
+    envelope: Envelope, failed: Mapping[str, Any] | None = None, *, structured: bool = False
+) -> dict[str, Any]:
+    """Return the result of a call of a tool that Onceward did not declare.
+
+    Args:
+        envelope: The envelope of the call. Its result is the result of the tool, as JSON.
+        failed: The tool's own result in this call if it reported an error.
+        structured: Whether the tool has an output schema. Then clients refuse a result without structured content that
+            is not marked as an error.
+
+    Returns:
+        A `CallToolResult` as JSON. A call that has not happened has no structured content: it would have to match the
+        tool's output schema.
+    """
+    about = replace(envelope, result=None).json()
+    del about["result"]
+    found = envelope.result if envelope.ok else failed
+    if isinstance(found, Mapping) and isinstance(found.get("content"), list):
+        own: dict[str, Any] = dict(found)
+    else:
+        # An operator resolved the call with a value, or the result was not kept, or there is none.
+        content = [] if found is None else [_text(cast("Json", found))]
+        own = {"content": content, "isError": structured or not envelope.ok}
+    if envelope.status is CallStatus.DONE and not envelope.detail:
+        shown = own["content"]
+    else:
+        shown = [*own["content"], _text(about)]
+    meta = own.get("_meta")
+    return {**own, "content": shown, "_meta": {**(meta if isinstance(meta, Mapping) else {}), META_NAME: about}}
+
+
+def _text(value: Json) -> dict[str, Json]:
+    return {"type": "text", "text": compact(value)}
