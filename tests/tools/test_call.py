@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from onceward.errors import InvalidInput, InvalidKey
+from onceward.errors import InvalidInput, InvalidKey, InvalidOption
 from onceward.tools.call import Call, plan
 from onceward.tools.tool import ARGUMENTS_BYTES_MAX, Tool, tool
 
@@ -97,3 +97,27 @@ def test_a_corrected_call_has_another_provider_key() -> None:
     assert keys[0] == keys[2] != keys[1]
     assert keys[0] == first.of_attempt("onceward", 2).provider_key
     assert keys[0] != first.of_attempt("other", 1).provider_key
+
+
+@tool(effect="irreversible", key_fields=["order"], once="ever")
+def refund_ever(order: int, currency: str = "EUR") -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("whose", "group"), [({"turn_group_id": "a"}, "a"), ({}, ""), ({"idempotency_key": "retry-1"}, "")]
+)
+def test_a_call_that_happens_once_ever_has_one_key_whatever_its_group(whose: dict[str, str], group: str) -> None:
+    call = plan(refund_ever, {"order": 1}, principal="alice", tenant_id="acme", **whose)  # type: ignore[arg-type]
+
+    assert (call.key, call.scope, call.turn_group_id) == ("refund_ever:1", "ever:acme:alice", group)
+
+
+def test_a_group_of_a_call_that_happens_once_ever_must_be_valid() -> None:
+    with pytest.raises(InvalidOption, match="turn_group_id must be"):
+        plan(refund_ever, {"order": 1}, principal="alice", tenant_id="acme", turn_group_id=7)
+
+
+def test_once_ever_and_once_for_a_group_share_no_scope() -> None:
+    grouped, forever = planned(refund, order=1), planned(refund_ever, order=1)
+
+    assert len({grouped.scope, grouped.undo_scope, forever.scope, forever.undo_scope}) == 4

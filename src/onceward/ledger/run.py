@@ -203,7 +203,7 @@ async def _perform(ledger: Ledger, claim: Claim, key: str, effect: Callable[[], 
 async def _execute(ledger: Ledger, claim: Claim, current: CurrentClaim, effect: Callable[[], Any], terms: Terms) -> Any:
     token = _running.set(current)
     try:
-        value = await _call(effect)
+        value = await call_here(effect)
     except GeneratorExit:
         # The coroutine is being closed, so nothing can be awaited any more. The claim will lapse.
         raise
@@ -396,7 +396,7 @@ async def _await_and_discard(result: Awaitable[object]) -> None:
 async def _reconcile(terms: Terms, entry: Entry) -> Verdict:
     if terms.reconcile is None:
         return Open.UNKNOWN
-    verdict = await _call(lambda: terms.reconcile(entry) if terms.reconcile else Open.UNKNOWN)
+    verdict = await call_here(lambda: terms.reconcile(entry) if terms.reconcile else Open.UNKNOWN)
     if not isinstance(verdict, Committed | NotCommitted | Open):
         raise errors.InvalidOption(
             f"a reconcile hook must return committed(value), not_committed(reason), pending or unknown, not {verdict!r}"
@@ -415,7 +415,7 @@ async def _resolve(ledger: Ledger, scope: str, key: str, entry: Entry, verdict: 
     return True
 
 
-async def _call(function: Callable[[], Any]) -> Any:
+async def call_here(function: Callable[[], Any]) -> Any:
     """Call a `def` or `async def`. A `def` runs on the calling thread; the claim is renewed even while it blocks."""
     result = function()
     # Check only the type: `__class__` of a proxy may raise, and then a finished effect would count as failed.

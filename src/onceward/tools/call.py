@@ -6,16 +6,19 @@ Planning is pure. It refuses a call that cannot run, so that a missing argument 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from onceward.core.fingerprint import Digest, fingerprint
 from onceward.ledger.terms import Effect
 from onceward.tools import keys
 from onceward.tools.envelope import Envelope
 from onceward.tools.fingerprint import call_fp
-from onceward.tools.tool import Tool
+from onceward.tools.tool import Once, Tool
+
+# Runs the effect of one call in place of the tool's function. It gets the provider's key, if the tool takes one.
+EffectFunction: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Any]]
 
 # The longest idempotency key that providers accept.
 _PROVIDER_KEY_LENGTH_MAX = 255
@@ -26,7 +29,8 @@ class Call:
     """A planned call of a tool.
 
     `arguments` are the caller's. `generation` counts how often the call was undone. `provider_key` is the key for the
-    provider in this attempt; `of_attempt` sets it before a function or a hook is called.
+    provider in this attempt; `of_attempt` sets it before a function or a hook is called. `effect_fn`, if there is one, runs
+    the effect in place of the tool's function.
     """
 
     tool: Tool
@@ -39,6 +43,7 @@ class Call:
     retain_seconds: float
     generation: int = 0
     provider_key: str = ""
+    effect_fn: EffectFunction | None = None
 
     @property
     def effect(self) -> Effect:
@@ -49,14 +54,19 @@ class Call:
         return self.tool.effect is Effect.IRREVERSIBLE
 
     @property
+    def ever(self) -> bool:
+        """True if the call happens once, whatever its group."""
+        return self.tool.once is Once.EVER
+
+    @property
     def scope(self) -> str:
         """The ledger scope of the call. Every generation has its own scope, with the same key."""
-        return self._scope(keys.TOOL)
+        return self._scope(keys.EVER if self.ever else keys.TOOL)
 
     @property
     def undo_scope(self) -> str:
         """The ledger scope in which the undo of this generation is recorded."""
-        return self._scope("undo")
+        return self._scope("ever_undo" if self.ever else "undo")
 
     def _scope(self, layer: str) -> str:
         numbered = f"{layer}.{self.generation}" if self.generation else layer
@@ -137,18 +147,21 @@ def plan(
     """Plan a call. Raises `InvalidInput` or `InvalidKey`.
 
     An idempotency key identifies the call without a business key and a group; the fingerprint then covers all arguments
-    that are not volatile.
+    that are not volatile. A tool with once="ever" has one key for each business key: its calls need no group, and an
+    idempotency key does not allow a second effect.
     """
     given = tool.normalized(arguments)
     explicit = tool.without_defaults(given)
     compared: Mapping[str, object]
-    if idempotency_key is not None:
+    ever = tool.once is Once.EVER
+    if idempotency_key is not None and not ever:
         group = ""
         key = keys.given_key(tool.name, idempotency_key)
         compared = {name: value for name, value in explicit.items() if name not in tool.volatile}
     else:
-        group = keys.group_text(turn_group_id)
-        key = keys.tool_key(tool.name, tool.business_key(given), group)
+        group = "" if ever and turn_group_id is None else keys.group_text(turn_group_id)
+        business_key = tool.business_key(given)
+        key = keys.ever_key(tool.name, business_key) if ever else keys.tool_key(tool.name, business_key, group)
         if tool.pattern is None:
             compared = {name: value for name, value in explicit.items() if name not in tool.volatile}
         else:

@@ -105,12 +105,9 @@ class Execution:
         self.ran = True
         claim = run.current_claim()
         call = self.call.of_attempt(self.ledger.namespace, claim.attempt)
-        arguments = dict(call.arguments)
-        if call.tool.provider_key is not None:
-            arguments[call.tool.provider_key] = call.provider_key
         cancelled = Cancellation()
         try:
-            result = await invoke(call.tool.function, arguments, cancelled)
+            result = await run_function(call, cancelled)
         except BaseException as error:
             self.raised = error
             raise
@@ -120,7 +117,7 @@ class Execution:
 
     def _terms(self, wait_seconds: float | None) -> Terms:
         tool = self.call.tool
-        return Terms(
+        terms = Terms(
             effect=tool.effect,
             undo=None if tool.undo is None else self._undo,
             reconcile=None if tool.reconcile is None else self._reconcile,
@@ -129,6 +126,7 @@ class Execution:
             retain_seconds=self.call.retain_seconds,
             wait_seconds=tool.wait_seconds if wait_seconds is None else wait_seconds,
         )
+        return without_expiry(terms) if self.call.ever else terms
 
     async def _undo(self) -> None:
         """Undo an attempt whose result is unknown, because it raised or its holder disappeared."""
@@ -251,10 +249,21 @@ async def record_undone(
         return {"result": None, "receipt": {"tool": call.tool.name, "key": call.key, "undone": True}}
 
     terms = Terms(effect=Effect.IDEMPOTENT, retain_seconds=UNDONE_SECONDS, wait_seconds=wait_seconds)
+    if call.ever:
+        terms = without_expiry(terms)
     value: dict[str, Any] = await run.run(
         ledger, call.key, effect, fingerprint=None, terms=terms, scope=call.undo_scope
     )
     return value
+
+
+def without_expiry(_terms: Terms) -> Terms:
+    """Return the terms of a tool with once="ever": its entry is never purged, only its body after the retention.
+
+    Raises:
+        InvalidOption: The ledger cannot settle an entry without expiry.
+    """
+    raise errors.InvalidOption('once="ever" is not supported by this version of the ledger; nothing ran')
 
 
 async def _nothing_more() -> None:
@@ -269,6 +278,14 @@ async def call_undo(call: Call, result: object) -> None:
     await invoke(
         undo, arguments_by_name(undo, {**call.arguments, **_provider_argument(call), "result": result, "call": call})
     )
+
+
+async def run_function(call: Call, cancelled: Cancellation | None = None) -> Any:
+    """Run the effect of a call: the tool's function, or what the call brings in its place."""
+    extra = _provider_argument(call)
+    if call.effect_fn is not None:
+        return await call.effect_fn(extra)
+    return await invoke(call.tool.function, {**call.arguments, **extra}, cancelled)
 
 
 def _provider_argument(call: Call) -> dict[str, str]:

@@ -3,13 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from onceward.errors import InvalidOption
+from onceward.errors import InvalidOption, NotDone
+from onceward.ledger.run import call_here
+from onceward.store.dispatch.future import driven
+
+# Exceptions by which a tool stops its framework before it has done anything, by the package of the framework, which
+# runs the tool again later. They are recognized by name, because nothing here imports a framework.
+INTERRUPTS: dict[str, frozenset[str]] = {
+    "langgraph": frozenset({"GraphInterrupt"}),
+    "pydantic_ai": frozenset({"ApprovalRequired", "CallDeferred"}),
+}
+
+
+@dataclass(slots=True)
+class FunctionRun:
+    """The run of a function inside a call: what it returned or raised, for the caller of that function."""
+
+    value: Any = None
+    raised: BaseException | None = None
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Record an exception of the function. Inside the ledger, an interrupt means that nothing was done."""
+        try:
+            yield
+        except BaseException as error:
+            self.raised = error
+            if is_interrupt(error):
+                raise NotDone("the tool interrupted its framework before its effect") from error
+            raise
+
+    def raise_interrupt(self) -> None:
+        """Raise the exception by which the function interrupted its framework, if it did."""
+        if self.raised is not None and is_interrupt(self.raised):
+            raise self.raised
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether an exception stops a framework before the tool has done anything."""
+    return is_one_of(type(error), INTERRUPTS)
+
+
+def is_one_of(kind: type, names: Mapping[str, frozenset[str]]) -> bool:
+    """Return whether a class is, or derives from, one of these classes, given by package and name."""
+    return any(base.__name__ in names.get(base.__module__.partition(".")[0], ()) for base in kind.__mro__)
 
 
 @dataclass(slots=True)
@@ -24,9 +68,13 @@ async def invoke(
 ) -> Any:
     """Call a function and return its result. A `def` runs in a thread, so that it does not block the event loop.
 
+    A blocking call runs a `def` on the calling thread, and an `async def` on a new event loop.
+
     A thread cannot be stopped. A cancelled caller waits for its end, because the result has to be recorded. Then
     `cancelled` is set, or, if it was not given, `CancelledError` is raised.
     """
+    if driven():
+        return await call_here(lambda: function(**arguments))
     if inspect.iscoroutinefunction(function):
         return await function(**arguments)
     context = contextvars.copy_context()
@@ -73,8 +121,13 @@ def arguments_by_name(
 _HOOK_ARGUMENTS = frozenset({"call", "entry", "result"})
 
 
-def check_hook(option: str, hook: Callable[..., Any], names: Collection[str], *, others: int) -> None:
-    """Refuse a hook with unknown parameters. At most `others` required parameters may have another name."""
+def check_hook(
+    option: str, hook: Callable[..., Any], names: Collection[str], *, others: int, open_ended: bool = False
+) -> None:
+    """Refuse a hook with unknown parameters. At most `others` required parameters may have another name.
+
+    If the tool is open-ended, it takes any arguments, and any parameter may be one of them.
+    """
     parameters = inspect.signature(hook).parameters.values()
     nameless = [one.name for one in parameters if one.kind is one.POSITIONAL_ONLY]
     unknown = [
@@ -84,7 +137,7 @@ def check_hook(option: str, hook: Callable[..., Any], names: Collection[str], *,
         and one.default is one.empty
         and one.kind in {one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY}
     ]
-    if nameless or len(unknown) > others:
+    if nameless or (len(unknown) > others and not open_ended):
         bad = (nameless or unknown)[0]
         raise InvalidOption(
             f"the function of {option}= has a parameter {bad!r}, which cannot be passed; it can take, by name:"

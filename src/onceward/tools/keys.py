@@ -3,6 +3,7 @@
     api    {tenant}:{client key}
     beat   {tenant}:beat:{session}:{16 hex of the message ids}
     tool   {tool}:{business key}:turn_group:{turn_group_id}, or {tool}:key:{the caller's idempotency key}
+    ever   {tool}:{business key}, of tools that have their effect once, whatever the group
 
 All turns of a turn group share its turn_group_id, so that a tool runs once for the group. A queued turn begins a new
 group.
@@ -32,6 +33,7 @@ Group: TypeAlias = str | Callable[[], str]
 API = "api"
 BEAT = "beat"
 TOOL = "tool"
+EVER = "ever"
 DELIVERY = "delivery"
 
 # A scope of the ledger has at most 255 bytes: up to 65 for the namespace, 9 for the layer, the rest for two names.
@@ -250,6 +252,11 @@ def _spelled(value: object) -> object:
 
 def tool_key(name: str, business_key: str, turn_group_id: object) -> str:
     return check_built_key(f"{name}:{business_key}:turn_group:{group_text(turn_group_id)}")
+
+
+def ever_key(name: str, business_key: str) -> str:
+    """Return the key of a call that happens once, whatever its group."""
+    return check_built_key(f"{name}:{business_key}")
 
 
 def given_key(name: str, idempotency_key: str) -> str:

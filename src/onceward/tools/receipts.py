@@ -8,7 +8,17 @@ from typing import Any
 
 from onceward.core.scalar import Unkeepable
 from onceward.core.timestamp import to_text
-from onceward.errors import described
+from onceward.errors import (
+    Busy,
+    InvalidInput,
+    InvalidKey,
+    InvalidOption,
+    KeyReused,
+    NotDurable,
+    NotFound,
+    OncewardError,
+    described,
+)
 from onceward.tools.call import Call
 from onceward.tools.envelope import CallStatus, Envelope
 from onceward.tools.json_result import to_json
@@ -22,6 +32,13 @@ _ASK_A_PERSON = (
     " whether it happened can decide it: onceward claims resolve."
 )
 _WAIT = "Call it again with the same arguments to get its result."
+_SAME_AGAIN = "Call it again with the same arguments: that does not repeat the effect."
+_CHANGE_IT = "Nothing happened. Correct the call; the detail explains what is wrong."
+_TELL_OPERATOR = "Calling it again does not help. Tell the person who operates this system."
+# The start of notes that the ledger adds to exceptions.
+_NOTE = "onceward: "
+# Errors that are raised before anything runs.
+_NOTHING_RAN = (NotFound, InvalidInput, InvalidKey, InvalidOption, KeyReused, NotDurable)
 
 
 def record_of(call: Call, result: object, **facts: int | bool) -> dict[str, Any]:
@@ -73,6 +90,23 @@ def status_envelope(
         ways = [call.tool.how_to_check, _ASK_AGAIN if call.tool.reconcile is not None else _ASK_A_PERSON]
         how = " ".join(way for way in ways if way)
     return Envelope(status, call.tool.name, call.key, may_retry=may_retry, how_to_check=how, detail=detail, code=code)
+
+
+def error_envelope(name: str, error: OncewardError) -> Envelope:
+    """Return an error of Onceward as an envelope, so that the model can read it.
+
+    If the store is unavailable, the status is `unknown`: an earlier call may have happened, and even this one, if the
+    store failed after the effect.
+    """
+    if isinstance(error, Busy):
+        status, how = CallStatus.IN_PROGRESS, _SAME_AGAIN
+    elif isinstance(error, _NOTHING_RAN):
+        status, how = CallStatus.REFUSED, _CHANGE_IT
+    else:
+        status, how = CallStatus.UNKNOWN, _SAME_AGAIN if error.retryable else _TELL_OPERATOR
+    notes = [note.removeprefix(_NOTE) for note in getattr(error, "__notes__", ()) if note.startswith(_NOTE)]
+    detail = "; ".join([str(error) or error.code, *notes])
+    return Envelope(status, name, may_retry=error.retryable, how_to_check=how, detail=detail, code=error.code)
 
 
 def error_text(error: BaseException) -> str:

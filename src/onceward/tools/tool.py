@@ -8,20 +8,23 @@ A declared tool is not callable itself. Call it through a toolbox, which makes t
 
 from __future__ import annotations
 
+import enum
 import inspect
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from onceward.core.canonical import Json
 from onceward.core.json_text import written
 from onceward.core.key import parse
+from onceward.core.scalar import Unkeepable
 from onceward.errors import InvalidInput, InvalidKey, InvalidOption
 from onceward.ledger.terms import RETAIN_SECONDS_MAX, Effect, EffectClass, Terms, check_seconds
 from onceward.tools.invocation import check_hook
+from onceward.tools.json_result import to_json
 from onceward.tools.json_schema import Schema, problem, schema_of
 from onceward.tools.keys import business_key, key_template
 
@@ -35,6 +38,17 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _ARGUMENT = re.compile(r"[.\[]")
 
 
+class Once(enum.StrEnum):
+    """The extent within which calls with the same business key have one effect."""
+
+    GROUP = "group"
+    EVER = "ever"
+
+
+# It is declared as a member or by its name, which type checkers verify.
+OnceRule: TypeAlias = Once | Literal["group", "ever"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """A declared tool. Create it with the decorator `tool(…)`, which explains the options.
@@ -46,6 +60,7 @@ class Tool:
         description: The description for the model.
         key_fields: See `tool`.
         template: See `tool`.
+        once: See `tool`.
         volatile: See `tool`.
         exact: See `tool`.
         undo: See `tool`.
@@ -70,6 +85,7 @@ class Tool:
     description: str = ""
     key_fields: tuple[str, ...] = ()
     template: str | None = None
+    once: OnceRule = Once.GROUP
     volatile: tuple[str, ...] = ()
     exact: tuple[str, ...] = ()
     undo: Callable[..., Any] | None = None
@@ -102,6 +118,7 @@ class Tool:
             lease_seconds=self.lease_seconds,
         )
         object.__setattr__(self, "effect", terms.effect)
+        object.__setattr__(self, "once", checked_once(self.once, terms.effect))
         check_seconds("idempotent_for", self.idempotent_for, RETAIN_SECONDS_MAX)
         function = self.function
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -116,15 +133,16 @@ class Tool:
             ("pattern", pattern),
             ("keyed", tuple(_ARGUMENT.split(name, maxsplit=1)[0] for name in named)),
             ("keyed_whole", frozenset(name for name in named if not _ARGUMENT.search(name))),
-            ("defaults", {one.name: one.default for one in known.values() if one.default is not one.empty}),
+            ("defaults", {one.name: _in_json(one.default) for one in known.values() if one.default is not one.empty}),
         ):
             object.__setattr__(self, attribute, value)
         self._check_names(known)
         names = {*cast("Schema", self.parameters.get("properties", {})), *hidden, "call"}
+        open_ended = self.parameters.get("additionalProperties") is True
         if self.undo is not None:
-            check_hook("undo", self.undo, {*names, "result"}, others=0)
+            check_hook("undo", self.undo, {*names, "result"}, others=0, open_ended=open_ended)
         if self.reconcile is not None:
-            check_hook("reconcile", self.reconcile, {*names, "entry"}, others=1)
+            check_hook("reconcile", self.reconcile, {*names, "entry"}, others=1, open_ended=open_ended)
 
     def normalized(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments as they are recorded, after a round trip through JSON.
@@ -214,6 +232,25 @@ class Tool:
             )
 
 
+def checked_once(once: object, effect: object) -> Once:
+    """Return the option `once` of a tool with this effect class, or raise `InvalidOption`."""
+    try:
+        rule = Once(cast("str", once))
+    except ValueError:
+        raise InvalidOption(f"once= must be one of {', '.join(Once)}, not {once!r}") from None
+    if rule is Once.EVER and effect is Effect.PURE:
+        raise InvalidOption('a pure tool is not recorded, so it cannot have once="ever"')
+    return rule
+
+
+def _in_json(default: object) -> object:
+    """Return a default as a recorded argument would be, so that the two can be compared."""
+    try:
+        return to_json(default)
+    except Unkeepable:
+        return default
+
+
 def tool(
     *,
     effect: EffectClass,
@@ -221,6 +258,7 @@ def tool(
     description: str | None = None,
     key_fields: Sequence[str] = (),
     template: str | None = None,
+    once: OnceRule = Once.GROUP,
     volatile: Sequence[str] = (),
     exact: Sequence[str] = (),
     undo: Callable[..., Any] | None = None,
@@ -242,6 +280,8 @@ def tool(
         description: The description for the model. By default, the docstring of the function.
         key_fields: The arguments that identify a call. Without `key_fields` and `template`, all arguments do.
         template: A template of the business key instead of `key_fields`, such as `"order:{order_id}"`.
+        once: `"group"`: once for each turn group. `"ever"`: once for each business key, whatever the group; the entry
+            never expires.
         volatile: Arguments that may differ between repetitions of the same call. Except in key fields, values that look
             like a UUID or a timestamp are volatile, too.
         exact: Arguments in which a UUID or a timestamp is not volatile.
@@ -251,7 +291,8 @@ def tool(
             arguments of the call, `call` and `entry`.
         provider_key: The parameter that receives the idempotency key for the provider. The key is the same in every
             attempt, except that a compensatable tool gets a new one after each undo. Callers do not see it.
-        idempotent_for: How long a call is remembered: seconds or a timedelta.
+        idempotent_for: How long a call is remembered: seconds or a timedelta. With once="ever", only its result is
+            dropped after that time.
         not_done: Exceptions that prove that nothing happened, in addition to `errors.NotDone`.
         how_to_check: Advice for the model on how to find out whether a call happened.
         version: The version of the tool. A new version does not repeat calls of an earlier one.
@@ -279,6 +320,7 @@ def tool(
                 description=inspect.getdoc(function) or "" if description is None else description,
                 key_fields=tuple(key_fields),
                 template=template,
+                once=once,
                 volatile=tuple(volatile),
                 exact=tuple(exact),
                 undo=undo,

@@ -18,8 +18,7 @@ from onceward.ledger.ledger import Ledger
 from onceward.ledger.terms import Effect, EffectClass
 from onceward.tools.call import Call, Gate, NullGate, plan
 from onceward.tools.envelope import CallStatus, Envelope
-from onceward.tools.execution import Execution, call_undo, execute, record_undone
-from onceward.tools.invocation import invoke
+from onceward.tools.execution import Execution, call_undo, execute, record_undone, run_function
 from onceward.tools.json_result import to_json
 from onceward.tools.keys import Group
 from onceward.tools.observer import Observer
@@ -202,10 +201,7 @@ class Toolbox:
             )
         except (errors.NotFound, errors.InvalidInput, errors.InvalidKey) as error:
             return Envelope(CallStatus.REFUSED, name, detail=str(error), code=error.code)
-        if call.effect is Effect.PURE:
-            return await _pure(call)
-        call = await self._current(ledger, call)
-        return await execute(ledger, gate or NullGate(), call, wait_seconds, observer)
+        return await run_call(ledger, call, gate=gate, wait_seconds=wait_seconds, observer=observer)
 
     async def check(
         self, name: str, arguments: Mapping[str, Any], *, ledger: Ledger, wait_seconds: float | None = 0.0, **whose: Any
@@ -229,7 +225,7 @@ class Toolbox:
             InvalidOption: An option is wrong.
             StoreUnavailable: The store of the ledger is unavailable.
         """
-        call = await self._current(ledger, self.plan(name, arguments, **whose))
+        call = await latest_generation(ledger, self.plan(name, arguments, **whose))
         return await Execution(ledger, call).run(wait_seconds)
 
     async def undo(
@@ -266,7 +262,7 @@ class Toolbox:
         call = self.plan(name, arguments, **whose)
         if call.effect is not Effect.COMPENSATABLE:
             raise errors.InvalidOption(f"only compensatable tools can be undone, and {name} is {call.effect}")
-        call = await self._current(ledger, call) if generation is None else replace(call, generation=generation)
+        call = await latest_generation(ledger, call) if generation is None else replace(call, generation=generation)
         before = await ledger.read(call.undo_scope, call.key)
         if before is None or before.status is not Status.COMPLETED:
             # If the holder of the call has disappeared, this takes over its claim and undoes its attempt.
@@ -277,22 +273,38 @@ class Toolbox:
             found = status_envelope(call, CallStatus.DONE, "")
         return await _undo_call(ledger, call, found, wait_seconds)
 
-    async def _current(self, ledger: Ledger, call: Call) -> Call:
-        """Return the call in its latest generation."""
-        if call.effect is not Effect.COMPENSATABLE:
+
+async def run_call(
+    ledger: Ledger,
+    call: Call,
+    *,
+    gate: Gate | None = None,
+    wait_seconds: float | None = None,
+    observer: Observer | None = None,
+) -> Envelope:
+    """Run a planned call, or find its outcome. A pure tool runs each time, and nothing is recorded."""
+    if call.effect is Effect.PURE:
+        return await _pure(call)
+    call = await latest_generation(ledger, call)
+    return await execute(ledger, gate or NullGate(), call, wait_seconds, observer)
+
+
+async def latest_generation(ledger: Ledger, call: Call) -> Call:
+    """Return the call in its latest generation."""
+    if call.effect is not Effect.COMPENSATABLE:
+        return call
+    while True:
+        undone = await ledger.read(call.undo_scope, call.key)
+        if undone is None or undone.status is not Status.COMPLETED:
             return call
-        while True:
-            undone = await ledger.read(call.undo_scope, call.key)
-            if undone is None or undone.status is not Status.COMPLETED:
-                return call
-            call = replace(call, generation=call.generation + 1)
+        call = replace(call, generation=call.generation + 1)
 
 
 async def _pure(call: Call) -> Envelope:
     """Run a pure tool. It has no effect, so nothing is recorded."""
     name = call.tool.name
     try:
-        result = to_json(await invoke(call.tool.function, call.arguments))
+        result = to_json(await run_function(call))
     except Exception as error:  # noqa: BLE001  # an error of the tool, for the model
         return Envelope(CallStatus.REFUSED, name, may_retry=True, detail=error_text(error))
     return Envelope(CallStatus.DONE, name, result=result)
