@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from onceward.integrations.mcp_identity import extract_key, may_have_key
+from onceward.errors import InvalidInput
+from onceward.integrations.mcp_identity import Identity, Request, extract_key, may_have_key
 
 
 @pytest.mark.parametrize(
@@ -54,3 +55,24 @@ def test_the_schema_of_a_tool_matters_only_if_the_arguments_have_a_key(
     arguments: dict[str, Any], expected: bool
 ) -> None:
     assert may_have_key(arguments) is expected
+
+
+@pytest.mark.parametrize("needs_group", [True, False])
+def test_only_a_tool_whose_effects_belong_to_a_group_is_remembered_for_a_shorter_time(needs_group: bool) -> None:
+    identity: Identity[None] = Identity(inferred_seconds=60)
+
+    found = identity.call_options(
+        {"order_id": "1"}, Request(meta={}), None, declared=(), needs_group=needs_group, retain_seconds=3600
+    )
+
+    assert found["turn_group_id"] == found["principal"] == "local"
+    assert found.get("retain_seconds") == (60 if needs_group else None)
+
+
+def test_a_tool_whose_effects_belong_to_no_group_needs_none() -> None:
+    identity: Identity[None] = Identity(require_group=True)
+    call = {"declared": (), "retain_seconds": 60.0}
+
+    assert identity.call_options({}, Request(meta={}), None, needs_group=False, **call)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="turn_group_id"):
+        identity.call_options({}, Request(meta={}), None, needs_group=True, **call)  # type: ignore[arg-type]

@@ -32,14 +32,14 @@ from onceward.core.canonical import Json
 from onceward.core.json_text import compact
 from onceward.errors import OncewardError
 from onceward.integrations.mcp_identity import INFERRED_SECONDS, Identity, Request, token_caller
-from onceward.integrations.mcp_result import error_envelope
 from onceward.ledger.ledger import Ledger
 from onceward.ledger.terms import Effect
 from onceward.tools.envelope import CallStatus, Envelope
 from onceward.tools.functions import function_of
 from onceward.tools.keys import Group
 from onceward.tools.observer import Observer
-from onceward.tools.tool import Tool
+from onceward.tools.receipts import error_envelope
+from onceward.tools.tool import Once, Tool
 from onceward.tools.toolbox import Toolbox
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
@@ -227,7 +227,7 @@ class OnceTools(Extension):
             Request(meta={}) if context is None else request_of(context),
             context,
             declared=cast("Mapping[str, Json]", tool.parameters.get("properties", {})),
-            effect=tool.effect,
+            needs_group=tool.effect is not Effect.PURE and tool.once is not Once.EVER,
             retain_seconds=tool.idempotent_for,
         )
         return {**identity, "wait_seconds": self._wait_seconds, "observer": self._observer}

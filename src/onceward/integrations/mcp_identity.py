@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 from onceward.core.json_text import compact
 from onceward.errors import InvalidInput, InvalidOption
 from onceward.http.request.headers import KEY_HEADERS, key_of
-from onceward.ledger.terms import RETAIN_SECONDS_MAX, Effect, check_seconds
+from onceward.ledger.terms import RETAIN_SECONDS_MAX, check_seconds
 from onceward.tools.keys import Group, check_group, group_text, id_text, short_name
 
 # Long enough for a client's retries, and short enough that a person can ask for the same effect again later.
@@ -80,7 +80,7 @@ class Identity(Generic[ContextT]):
         context: ContextT | None,
         *,
         declared: Collection[str],
-        effect: Effect,
+        needs_group: bool,
         retain_seconds: float,
     ) -> dict[str, Any]:
         """Return the arguments of a call, its principal and tenant, and its key or its group.
@@ -90,7 +90,7 @@ class Identity(Generic[ContextT]):
             request: What the protocol says about the call.
             context: The context for a `principal=` that is a function; None if the program itself makes the call.
             declared: The names of the arguments that the tool declares.
-            effect: The effect class of the tool.
+            needs_group: Whether the tool has effects that belong to a group.
             retain_seconds: How long the tool's outcomes are stored.
 
         Returns:
@@ -113,16 +113,18 @@ class Identity(Generic[ContextT]):
             return options
         group = self._group(request)
         if group is None:
+            group = short_name(caller)
+            if not needs_group:
+                return {**options, "turn_group_id": group}
             required = self.require_group
             if required is None:
                 required = request.http is not None and not request.token_caller
-            if required and effect is not Effect.PURE:
+            if required:
                 raise InvalidInput(
                     "this server runs tools with effects only if it can recognize a retry; send _meta.idempotency_key,"
                     " the same for all attempts of one call, or _meta.turn_group_id, the same for all calls of one"
                     " conversation"
                 )
-            group = short_name(caller)
             options["retain_seconds"] = min(self.inferred_seconds, retain_seconds)
         return {**options, "turn_group_id": group}
 

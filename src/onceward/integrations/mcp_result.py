@@ -13,38 +13,10 @@ from typing import Any, Final, cast
 
 from onceward.core.canonical import Json
 from onceward.core.json_text import compact
-from onceward.errors import (
-    Busy,
-    InvalidInput,
-    InvalidKey,
-    InvalidOption,
-    KeyReused,
-    NotDurable,
-    NotFound,
-    OncewardError,
-)
 from onceward.tools.envelope import CallStatus, Envelope
 
 # The name of the envelope in the `_meta` of a result.
 META_NAME: Final = "onceward"
-# Errors that are raised before anything runs.
-_NOTHING_RAN = (NotFound, InvalidInput, InvalidKey, InvalidOption, KeyReused, NotDurable)
-_SAME_AGAIN = "Call it again with the same arguments and the same key: that does not repeat the effect."
-_CHANGE_IT = "Nothing happened. Correct the call; the detail explains what is wrong."
-_TELL_OPERATOR = "Calling it again does not help. Tell the person who runs this server."
-
-
-def error_envelope(name: str, error: OncewardError) -> Envelope:
-    """Return an Onceward error as an envelope, so that the model can read it instead of a protocol error."""
-    if isinstance(error, Busy):
-        status, how = CallStatus.IN_PROGRESS, _SAME_AGAIN
-    elif isinstance(error, _NOTHING_RAN):
-        status, how = CallStatus.REFUSED, _CHANGE_IT
-    else:
-        status, how = CallStatus.UNKNOWN, _SAME_AGAIN if error.retryable else _TELL_OPERATOR
-    return Envelope(
-        status, name, may_retry=error.retryable, how_to_check=how, detail=str(error) or error.code, code=error.code
-    )
 
 
 def foreign_result(
