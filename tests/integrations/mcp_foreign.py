@@ -8,14 +8,15 @@ python mcp_foreign.py FOLDER
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 from mcp.server import MCPServer
-from mcp.server.mcpserver import Context, Image
-from mcp.types import CallToolResult, TextContent
+from mcp.server.elicitation import AcceptedElicitation
+from mcp.server.mcpserver import Context
+from mcp.types import CallToolResult, ImageContent, TextContent
 from pydantic import BaseModel
 
 # The smallest picture of the format.
@@ -30,6 +31,10 @@ class Receipt(BaseModel):
     order_id: str
 
 
+class Consent(BaseModel):
+    sure: bool
+
+
 def foreign_server(folder: Path) -> MCPServer:
     server = MCPServer("foreign", instructions="Knows nothing of Onceward.")
 
@@ -38,25 +43,21 @@ def foreign_server(folder: Path) -> MCPServer:
             file.write(f"{line}\n")
         return len((folder / "effects").read_text().splitlines())
 
+    async def wait_after(line: str) -> int:
+        number = write(line)
+        while not (folder / "open").exists():  # noqa: ASYNC110  # another process creates it
+            await asyncio.sleep(0.01)
+        return number
+
     @server.tool()
     async def refund(order_id: str, amount: int = 0) -> Receipt:
         """Give the money back."""
         return Receipt(refund=write(f"refund {order_id}"), order_id=order_id)
 
     @server.tool()
-    async def hang(order_id: str) -> str:
-        """Have the effect, and never return."""
-        write(f"hang {order_id}")
-        await asyncio.Event().wait()
-        return ""
-
-    @server.tool()
     async def gated(order_id: str) -> str:
         """Have the effect, and return when a file appears."""
-        number = write(f"gated {order_id}")
-        while not (folder / "open").exists():  # noqa: ASYNC110  # another process creates it
-            await asyncio.sleep(0.01)
-        return f"gated {number}"
+        return f"gated {await wait_after(f'gated {order_id}')}"
 
     @server.tool()
     async def stop(order_id: str) -> str:
@@ -65,24 +66,26 @@ def foreign_server(folder: Path) -> MCPServer:
         os._exit(7)
 
     @server.tool()
-    async def fails(order_id: str) -> str:
-        """Have the effect, and report an error."""
-        write(f"fails {order_id}")
-        raise ValueError("the bank did not answer")
+    async def put(order_id: str) -> str:
+        """Have the effect, and return when a file appears. A repetition changes nothing."""
+        return f"put {await wait_after(f'put {order_id}')}"
 
     @server.tool()
-    async def picture(order_id: str) -> list[Any]:
-        return [Image(data=PIXEL, format="png"), f"picture {write('picture')}"]
+    async def ask(order_id: str, ctx: Context) -> str:
+        """Ask the user before the effect."""
+        found = await ctx.elicit("Sure?", Consent)
+        write("ask")
+        return f"sure: {found.data.sure if isinstance(found, AcceptedElicitation) else None}"
+
+    @server.tool()
+    async def picture(order_id: str) -> CallToolResult:
+        write("picture")
+        image = ImageContent(type="image", data=base64.b64encode(PIXEL).decode(), mime_type="image/png")
+        return CallToolResult(content=[image, TextContent(type="text", text="a pixel")])
 
     @server.tool()
     async def large(order_id: str) -> CallToolResult:
         return CallToolResult(content=[TextContent(type="text", text="x" * (17 * 1024 * 1024) + str(write("large")))])
-
-    @server.tool()
-    async def keyed(order_id: str, idempotency_key: str = "") -> str:
-        """Declares the argument that elsewhere is a key for Onceward."""
-        write("keyed")
-        return idempotency_key
 
     @server.tool()
     async def steps(order_id: str, ctx: Context) -> str:
@@ -107,4 +110,6 @@ def foreign_server(folder: Path) -> MCPServer:
 
 
 if __name__ == "__main__":
+    # For tests that kill the process that started this one.
+    (Path(sys.argv[1]) / "parent").write_text(str(os.getppid()))
     foreign_server(Path(sys.argv[1])).run("stdio")
