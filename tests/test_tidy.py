@@ -74,7 +74,8 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     # Addresses as browsers read them.
     "ada_url": ("hub/ingest/normalize/url.py",),
     # Agents: one module for each engine and protocol.
-    "mcp": ("integrations/mcp.py",),
+    "mcp": ("integrations/mcp.py", "integrations/fastmcp.py"),
+    "fastmcp": ("integrations/fastmcp.py",),
     "dbos": ("hub/turns/runners/dbos.py",),
     "hatchet_sdk": ("hub/turns/runners/hatchet.py",),
 }

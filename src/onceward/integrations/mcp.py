@@ -11,7 +11,6 @@ model knows what it may do next, even if Onceward itself refuses a call.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypedDict, Unpack, cast
 
@@ -32,6 +31,7 @@ from onceward.core.canonical import Json
 from onceward.core.json_text import compact
 from onceward.errors import OncewardError
 from onceward.integrations.mcp_identity import INFERRED_SECONDS, Identity, Request, token_caller
+from onceward.integrations.running_calls import RunningCalls
 from onceward.ledger.ledger import Ledger
 from onceward.ledger.terms import Effect
 from onceward.tools.envelope import CallStatus, Envelope
@@ -129,7 +129,7 @@ class OnceTools(Extension):
         )
         self._wait_seconds = wait_seconds
         self._observer = observer
-        self._running: set[asyncio.Task[Envelope]] = set()
+        self._running = RunningCalls()
 
     # Methods that an `MCPServer` calls on its extensions.
 
@@ -206,19 +206,9 @@ class OnceTools(Extension):
         try:
             options = self._options(self._toolbox[name], arguments, context)
             call = self._toolbox.call(name, ledger=self._ledger, **options)
-            # A separate task: a client that disconnects or stops waiting does not interrupt the effect. A retry gets
-            # the outcome.
-            task = asyncio.create_task(call)
-            self._running.add(task)
-            task.add_done_callback(self._discard_task)
-            return await asyncio.shield(task)
+            return await self._running.run(call)
         except OncewardError as error:
             return error_envelope(name, error)
-
-    def _discard_task(self, task: asyncio.Task[Envelope]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # retrieve it, so that asyncio does not log it: the ledger has the outcome
 
     def _options(self, tool: Tool, arguments: Mapping[str, Any], context: Context | None) -> dict[str, Any]:
         """Return the options of `Toolbox.call`: the arguments, the principal, and the key or the group."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import pytest
+from tests.backends import BACKENDS, Backend
 
 from onceward import Ledger
 from onceward.core.verdict import Committed
@@ -17,8 +18,12 @@ from onceward.testing import PinnedClock
 
 T = TypeVar("T")
 
-# The stores are tested elsewhere.
-pytestmark = pytest.mark.parametrize("backend", ["memory"], indirect=True)
+
+@pytest.fixture
+def backend() -> Backend:
+    """One store is enough here."""
+    return BACKENDS["memory"]
+
 
 RULES: dict[str, dict[str, Any]] = {
     "pay": {"effect": "irreversible", "key_fields": ["order"], "how_to_check": "Look into the bank's list."},
