@@ -111,7 +111,7 @@ def test_an_exception_after_the_effect_leaves_it_unknown(ledger: Ledger, way: st
 @both
 def test_a_store_that_is_down_runs_nothing_and_leaves_the_outcome_open(way: str) -> None:
     store = FaultyStore(MemoryStore())
-    with Ledger(store, wait_seconds=0) as ledger:
+    with Ledger(store, wait_seconds=0, patience_seconds=0) as ledger:
         bank = Bank(ledger, effect="idempotent")
         with store.unavailable():
             found = bank.call(way, "42")

@@ -115,7 +115,7 @@ def test_tools_without_a_rule_pass_or_are_refused(framework: Callable[..., Frame
 @pytest.mark.parametrize("way", ["sync", "async"])
 def test_a_store_that_is_down_runs_nothing_and_leaves_the_outcome_open(way: str) -> None:
     store = FaultyStore(MemoryStore())
-    with Ledger(store, wait_seconds=0) as ledger:
+    with Ledger(store, wait_seconds=0, patience_seconds=0) as ledger:
         shop = Framework(ledger, ToolRules({"refund": {**REFUND, "effect": "idempotent"}}), way)
         with store.unavailable():
             found = shop.call(order_id="1")
@@ -125,7 +125,7 @@ def test_a_store_that_is_down_runs_nothing_and_leaves_the_outcome_open(way: str)
 
 def test_the_envelope_reports_a_result_that_was_lost_after_the_effect() -> None:
     store = FaultyStore(MemoryStore())
-    with Ledger(store, wait_seconds=0) as ledger:
+    with Ledger(store, wait_seconds=0, patience_seconds=0) as ledger:
         shop = Framework(ledger, ToolRules({"refund": {**REFUND, "effect": "idempotent"}}), "sync")
 
         def handler() -> None:
