@@ -58,7 +58,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     # The hub is a FastAPI application; its parts are its own.
     "fastapi": ("hub/",),
     "starlette": ("hub/",),
-    "pydantic": ("hub/",),
+    "pydantic": ("hub/", "integrations/fastmcp.py"),
     "anyio": ("hub/",),
     "uvicorn": ("hub/server/process.py", "hub/server/http_protocol.py", "hub/server/websocket_protocol.py"),
     "httptools": ("hub/server/http_protocol.py",),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from onceward.errors import InvalidInput
-from onceward.integrations.mcp_identity import Identity, Request, extract_key, may_have_key
+from onceward.integrations.mcp_identity import CallIdentity, Request, extract_key, may_have_key
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_schema_of_a_tool_matters_only_if_the_arguments_have_a_key(
 
 @pytest.mark.parametrize("needs_group", [True, False])
 def test_only_a_tool_whose_effects_belong_to_a_group_is_remembered_for_a_shorter_time(needs_group: bool) -> None:
-    identity: Identity[None] = Identity(inferred_seconds=60)
+    identity: CallIdentity[None] = CallIdentity(inferred_seconds=60)
 
     found = identity.call_options(
         {"order_id": "1"}, Request(meta={}), None, declared=(), needs_group=needs_group, retain_seconds=3600
@@ -70,7 +70,7 @@ def test_only_a_tool_whose_effects_belong_to_a_group_is_remembered_for_a_shorter
 
 
 def test_a_tool_whose_effects_belong_to_no_group_needs_none() -> None:
-    identity: Identity[None] = Identity(require_group=True)
+    identity: CallIdentity[None] = CallIdentity(require_group=True)
     call = {"declared": (), "retain_seconds": 60.0}
 
     assert identity.call_options({}, Request(meta={}), None, needs_group=False, **call)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ except ModuleNotFoundError as error:
 
 from onceward.errors import NotDone, OncewardError
 from onceward.integrations.mcp import request_of
-from onceward.integrations.mcp_identity import INFERRED_SECONDS, Identity, Request, may_have_key
+from onceward.integrations.mcp_identity import INFERRED_SECONDS, CallIdentity, Request, may_have_key
 from onceward.integrations.mcp_result import foreign_result
 from onceward.integrations.running_calls import RunningCalls
 from onceward.ledger.ledger import Ledger
@@ -80,7 +80,7 @@ class OnceMiddleware(Middleware):
         self._rules = ToolRules(rules, unlisted=unlisted)
         self._tools = {tool.name: tool for tool in self._rules}
         self._ledger = ledger
-        self._identity: Identity[Context] = Identity(
+        self._identity: CallIdentity[Context] = CallIdentity(
             principal=principal,
             tenant_id=tenant_id,
             turn_group_id=turn_group_id,

@@ -30,7 +30,7 @@ except ModuleNotFoundError as error:
 from onceward.core.canonical import Json
 from onceward.core.json_text import compact
 from onceward.errors import OncewardError
-from onceward.integrations.mcp_identity import INFERRED_SECONDS, Identity, Request, token_caller
+from onceward.integrations.mcp_identity import INFERRED_SECONDS, CallIdentity, Request, token_caller
 from onceward.integrations.running_calls import RunningCalls
 from onceward.ledger.ledger import Ledger
 from onceward.ledger.terms import Effect
@@ -120,7 +120,7 @@ class OnceTools(Extension):
     ) -> None:
         self._toolbox = toolbox
         self._ledger = ledger
-        self._identity: Identity[Context] = Identity(
+        self._identity: CallIdentity[Context] = CallIdentity(
             principal=principal,
             tenant_id=tenant_id,
             turn_group_id=turn_group_id,
@@ -267,7 +267,7 @@ class RequestContext(Protocol):
 
 
 def request_of(context: RequestContext) -> Request:
-    """Return what the protocol and its transport say about a call.
+    """Collect the facts about a call from the protocol and its transport.
 
     Args:
         context: The context of the request.

@@ -40,7 +40,7 @@ ContextT = TypeVar("ContextT")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the protocol and its transport say about a call.
+    """Facts about a call from the protocol and its transport.
 
     `http` is the HTTP request, or None on stdio. `has_sessions` says whether the version of the protocol has sessions:
     newer versions have none, and nothing verifies a session header there.
@@ -53,7 +53,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity(Generic[ContextT]):
+class CallIdentity(Generic[ContextT]):
     """The options that identify callers and groups, and the rules that apply them. `OnceTools` explains the options.
 
     Raises:
@@ -87,7 +87,7 @@ class Identity(Generic[ContextT]):
 
         Args:
             arguments: The arguments as the client sent them.
-            request: What the protocol says about the call.
+            request: Facts about the call from the protocol and its transport.
             context: The context for a `principal=` that is a function; None if the program itself makes the call.
             declared: The names of the arguments that the tool declares.
             needs_group: Whether the tool has effects that belong to a group.
@@ -157,7 +157,13 @@ class Identity(Generic[ContextT]):
 def token_caller(client_id: str, issuer: str | None, subject: str | None) -> str:
     """Return the caller that a token identifies.
 
-    It is the JSON form of client, issuer and subject, so that no two callers have the same.
+    Args:
+        client_id: The client.
+        issuer: The issuer of the token.
+        subject: The user.
+
+    Returns:
+        The JSON form of all three, so that no two callers have the same.
     """
     return compact([client_id, issuer, subject])
 

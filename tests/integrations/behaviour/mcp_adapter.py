@@ -93,7 +93,7 @@ class Wrapped:
 
 
 def foreign_envelope(result: Any) -> dict[str, Any]:
-    """What the model sees: the result of the tool, and the envelope of the call."""
+    """The result of the tool and the envelope of the call, as a model gets them."""
     envelope: dict[str, Any] = result.meta["onceward"]
     own = [one.text for one in result.content if '"may_retry"' not in one.text]
     return {**envelope, "result": json.loads(own[0]) if own and envelope["status"] in {"done", "replayed"} else None}

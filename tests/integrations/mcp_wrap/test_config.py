@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from onceward.errors import InvalidConfig, InvalidOption
 from onceward.integrations.mcp_wrap import WrapConfig, load_config
 from onceward.integrations.mcp_wrap.config import server_name
+from onceward.tools.rules import RuleOptions
 
 FILE = """
 unlisted = "pass"
@@ -95,3 +98,28 @@ def test_the_default_name_of_a_server_differs_by_its_command_and_hides_its_argum
     assert len({*names}) == 3
     assert all(name.startswith("shop-") and "secret" not in name for name in names)
     assert server_name(["/bin/shop"]) == names[0]
+
+
+DOCS = Path(__file__).parent.parent.parent.parent / "docs"
+
+
+def test_every_setting_is_in_the_reference() -> None:
+    section = (DOCS / "reference.md").read_text("utf-8").partition("### File of onceward mcp wrap")[2]
+    section, _, tools = section.partition("\n## ")[0].partition("A rule has these settings")
+    settings, options = (
+        {
+            name
+            for row in re.findall(r"^\| (`.*?) \|", part, re.MULTILINE)
+            for name in re.findall(r"`([\w.\[\]]+)`", row)
+        }
+        for part in (section, tools)
+    )
+
+    assert settings - {"[tools.NAME]"} == {one.name for one in fields(WrapConfig) if one.init} - {"tools"}
+    assert options == {*RuleOptions.__annotations__} - {"undo", "reconcile"}
+
+
+def test_the_file_in_the_guide_is_valid(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```\n(# shop\.toml\n.*?)^```", (DOCS / "guides" / "mcp.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+    assert [tool.name for tool in load_config(written(tmp_path, text)).rules] == ["refund", "set_address", "price"]

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from onceward.core.json_text import compact
 from onceward.errors import InvalidConfig, InvalidOption
-from onceward.integrations.mcp_identity import INFERRED_SECONDS, Identity
+from onceward.integrations.mcp_identity import INFERRED_SECONDS, CallIdentity
 from onceward.tools.rules import ToolRules
 
 # The namespace of the proxy's claims in its ledger.
@@ -39,7 +39,7 @@ class WrapConfig:
         tools: For each tool, its effect class and the options of its rule: `key_fields`, `template`, `once`, `volatile`,
             `exact`, `retain_seconds`, `how_to_check`, `version`, `wait_seconds`, `lease_seconds`, and `not_done`: True
             if an error that this tool reports proves that nothing happened.
-        unlisted: What happens to a call of any other tool: it is passed through (`"pass"`) or refused (`"refuse"`).
+        unlisted: Whether calls of other tools are passed through (`"pass"`) or refused (`"refuse"`).
         ledger: The URL of the ledger. By default, the file `.onceward/mcp.db` in the home folder.
         namespace: The namespace of the claims.
         name: The name of the wrapped server, which separates it from other servers in the same ledger. By default, it
@@ -95,7 +95,7 @@ class WrapConfig:
         object.__setattr__(self, "rules", ToolRules(rules, unlisted=self.unlisted))  # type: ignore[arg-type]  # checked there
         object.__setattr__(self, "not_done", frozenset(not_done))
 
-    def identity(self, server: str) -> Identity[object]:
+    def identity(self, server: str) -> CallIdentity[object]:
         """Return the rules for the caller, the key and the group.
 
         Args:
@@ -104,7 +104,7 @@ class WrapConfig:
         Returns:
             The identity, with the server as the tenant.
         """
-        return Identity(
+        return CallIdentity(
             principal=self.principal,
             tenant_id=server,
             turn_group_id=self.turn_group_id,

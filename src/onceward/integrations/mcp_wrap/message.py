@@ -90,7 +90,7 @@ def failure(message_id: Any, code: int, text: str) -> dict[str, Any]:
     Args:
         message_id: The id of the request, or None if it is unknown.
         code: The code of the error.
-        text: What is wrong.
+        text: The message of the error.
 
     Returns:
         The message.

@@ -134,7 +134,7 @@ class _Session:
         """Pass SIGTERM on to the server, whose end then ends the proxy. Its running calls are recorded first."""
         try:
             self._loop.add_signal_handler(signal.SIGTERM, self._process.terminate)
-        except (NotImplementedError, RuntimeError, ValueError):  # on Windows, or not on the main thread
+        except (RuntimeError, ValueError):  # on Windows, or not on the main thread
             yield
             return
         try:

@@ -56,7 +56,7 @@ class _RunningCall:
 
 @dataclass(frozen=True, slots=True)
 class _Schema:
-    """What the proxy knows of a tool from the server's list."""
+    """Facts about a tool from the server's list."""
 
     declared: frozenset[str] = frozenset()
     structured: bool = False
