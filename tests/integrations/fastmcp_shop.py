@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fastmcp import FastMCP
+from fastmcp import Context, FastMCP
 from fastmcp.exceptions import ToolError
 from fastmcp.tools.base import ToolResult
-from mcp.types import ImageContent, TextContent
+from mcp.types import ImageContent, InputRequiredResult, TextContent
 
 from onceward import Ledger, open_ledger
 from onceward.errors import NotDone
@@ -27,6 +27,7 @@ RULES: dict[str, dict[str, Any]] = {
     "declined": {"effect": "irreversible", "key_fields": ["order_id"], "not_done": (LookupError,)},
     "put": {"effect": "idempotent", "key_fields": ["order_id"]},
     "picture": {"effect": "irreversible", "key_fields": ["order_id"]},
+    "ask": {"effect": "irreversible", "key_fields": ["order_id"]},
     "price": {"effect": "pure"},
     "gone": {"effect": "irreversible"},
 }
@@ -71,6 +72,13 @@ def fastmcp_shop(folder: Path, ledger: Ledger, **options: Any) -> FastMCP[Any]:
         write("picture")
         image = ImageContent(type="image", data="AAAA", mime_type="image/png")
         return ToolResult([image, TextContent(type="text", text="a pixel")], meta={"taken": "today"})
+
+    @server.tool
+    async def ask(order_id: str, ctx: Context) -> str | InputRequiredResult:
+        """Ask the client to call once more before the effect."""
+        if ctx.request_state is None:
+            return InputRequiredResult(request_state="asked")
+        return f"{ctx.request_state} {write('ask')}"
 
     @server.tool
     def price(order_id: str) -> int:

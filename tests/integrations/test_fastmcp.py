@@ -132,6 +132,19 @@ def test_content_of_any_kind_and_its_metadata_are_replayed(ledger: Ledger, tmp_p
     assert effects(tmp_path) == ["picture"]
 
 
+def test_a_call_for_which_the_tool_asks_for_input_has_not_happened(ledger: Ledger, tmp_path: Path) -> None:
+    """The client repeats the call with the input by itself."""
+
+    async def steps(client: Client) -> list[Any]:
+        return [await call(client, "ask") for _ in range(2)]
+
+    first, again = play(ledger, tmp_path, steps)
+
+    assert (status(first), status(again)) == (("done", ""), ("replayed", ""))
+    assert first.content[0].text == again.content[0].text == "asked 1"
+    assert effects(tmp_path) == ["ask"]
+
+
 # Errors.
 
 

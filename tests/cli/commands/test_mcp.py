@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.waiting import until
 
+from onceward import open_ledger
 from onceward.cli import main
 
 # A server that ends as soon as its input ends.
@@ -24,6 +26,18 @@ def test_the_ledger_is_in_the_home_folder_and_private(tmp_path: Path, monkeypatc
     assert (done.returncode, done.stdout, done.stderr) == (5, b"", b"")
     assert stat.S_IMODE((tmp_path / ".onceward").stat().st_mode) == 0o700
     assert stat.S_IMODE((tmp_path / ".onceward" / "mcp.db").stat().st_mode) == 0o600
+
+
+def test_expired_calls_are_purged(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/calls.db"
+    with open_ledger(url, namespace="mcp") as ledger:
+        ledger.blocking.run("k", lambda: 1, effect="irreversible", retain_seconds=0.001)
+        program = f"from onceward.cli import main; main(['mcp', 'wrap', '--ledger', {url!r}, *{IDLE!r}])"
+        process = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE)
+        until(lambda: not ledger.blocking.scan().entries)
+        process.communicate(timeout=60)
+
+    assert process.returncode == 0
 
 
 def test_options_after_the_command_belong_to_it(capsys: pytest.CaptureFixture[str]) -> None:

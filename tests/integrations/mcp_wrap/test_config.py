@@ -120,6 +120,8 @@ def test_every_setting_is_in_the_reference() -> None:
 
 
 def test_the_file_in_the_guide_is_valid(tmp_path: Path) -> None:
-    (text,) = re.findall(r"^```\n(# shop\.toml\n.*?)^```", (DOCS / "guides" / "mcp.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(
+        r"^```\n(# shop\.toml\n.*?)^```", (DOCS / "guides" / "mcp.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
 
     assert [tool.name for tool in load_config(written(tmp_path, text)).rules] == ["refund", "set_address", "price"]

@@ -9,6 +9,8 @@ from urllib.parse import quote
 
 import click
 
+# The time between two purges of expired calls. The first is at the start, because many sessions are short.
+_PURGE_SECONDS = 600.0
 _UNLISTED = click.Choice(["pass", "refuse"])
 
 
@@ -72,6 +74,7 @@ def wrap(config_file: Path | None, command: tuple[str, ...], **given: str | None
 
     config = load_config(config_file, **given)
     with open_ledger(config.ledger or _own_ledger(), namespace=config.namespace) as ledger:
+        ledger.purge_every(_PURGE_SECONDS)
         click.get_current_context().exit(asyncio.run(wrap_server(command, config, ledger)))
 
 

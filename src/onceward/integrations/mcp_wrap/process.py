@@ -111,8 +111,9 @@ class _Session:
                     asyncio.run_coroutine_threadsafe(handled(line), self._loop).result()
             except (OSError, ValueError, RuntimeError):
                 pass  # the file or the loop was closed
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                self._loop.call_soon_threadsafe(end)
+            finally:
+                with contextlib.suppress(RuntimeError):  # the loop was closed
+                    self._loop.call_soon_threadsafe(end)
 
         threading.Thread(target=read, name="onceward-mcp-read", daemon=True).start()
         return ended
