@@ -78,6 +78,15 @@ def test_an_mcp_client_gets_one_refund_for_each_key(tmp_path: Path) -> None:
     }
 
 
+def test_a_langchain_agent_that_plans_a_call_again_pays_back_once(tmp_path: Path) -> None:
+    assert output_of("agent_langchain.py", tmp_path) == [
+        "call-1: done {'order': '42', 'paid_back': 10}",
+        "call-2: replayed {'order': '42', 'paid_back': 10}",
+        "call-3: refused None key-reused",
+        "refunds: 1",
+    ]
+
+
 def test_the_first_program_of_the_readme_prints_the_shown_output_of_its_second_run(tmp_path: Path) -> None:
     readme = (EXAMPLES.parent / "README.md").read_text("utf-8")
     program, _, after = readme.partition("```python\n")[2].partition("```\n")

@@ -49,6 +49,7 @@ NEEDS = [
             "onceward.turns.runners.hatchet",
         )
     ),
+    ("langchain", "import onceward.integrations.langchain", "langchain"),
     ("dbos", "import onceward.turns.runners.dbos", "dbos"),
     ("hatchet_sdk", "import onceward.turns.runners.hatchet", "hatchet"),
 ]

@@ -58,7 +58,8 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     # The hub is a FastAPI application; its parts are its own.
     "fastapi": ("hub/",),
     "starlette": ("hub/",),
-    "pydantic": ("hub/", "integrations/fastmcp.py"),
+    # LangChain and FastMCP describe tools by its models.
+    "pydantic": ("hub/", "integrations/fastmcp.py", "integrations/langchain.py"),
     "anyio": ("hub/",),
     "uvicorn": ("hub/server/process.py", "hub/server/http_protocol.py", "hub/server/websocket_protocol.py"),
     "httptools": ("hub/server/http_protocol.py",),
@@ -76,6 +77,9 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     # Agents: one module for each engine and protocol.
     "mcp": ("integrations/mcp.py", "integrations/fastmcp.py"),
     "fastmcp": ("integrations/fastmcp.py",),
+    "langchain": ("integrations/langchain.py",),
+    "langchain_core": ("integrations/langchain.py",),
+    "langgraph": ("integrations/langchain.py",),
     "dbos": ("hub/turns/runners/dbos.py",),
     "hatchet_sdk": ("hub/turns/runners/hatchet.py",),
 }

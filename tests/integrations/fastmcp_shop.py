@@ -35,7 +35,7 @@ RULES: dict[str, dict[str, Any]] = {
 
 def fastmcp_shop(folder: Path, ledger: Ledger, **options: Any) -> FastMCP[Any]:
     server: FastMCP[Any] = FastMCP("shop", auth=options.pop("auth", None))
-    server.add_middleware(OnceMiddleware(RULES, ledger, **options))
+    server.add_middleware(OnceMiddleware(ledger, RULES, **options))
 
     def write(line: str) -> int:
         with (folder / "effects").open("a") as file:

@@ -310,4 +310,4 @@ def test_an_anonymous_call_over_http_needs_a_key_or_a_session(tmp_path: Path) ->
 )
 def test_invalid_options_are_refused_at_once(ledger: Ledger, rules: Any, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption):
-        OnceMiddleware(rules, ledger, **options)
+        OnceMiddleware(ledger, rules, **options)

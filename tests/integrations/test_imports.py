@@ -61,8 +61,9 @@ def run(blocked: set[str], program: str) -> subprocess.CompletedProcess[str]:
 
 PLAIN = needed_by("onceward")
 WITH_MCP = PLAIN | needed_by("onceward", "mcp")
-# The metadata of an installation may be older than the extra.
+# The metadata of an installation may be older than these extras.
 WITH_FASTMCP = PLAIN | needed_by("fastmcp")
+WITH_LANGCHAIN = PLAIN | needed_by("langchain")
 
 CALL = """
 import asyncio
@@ -133,7 +134,7 @@ def refund(order_id: str) -> str:
     return f"refunded {order_id}"
 
 with open_ledger("memory:") as ledger:
-    server.add_middleware(OnceMiddleware({"refund": {"effect": "irreversible"}}, ledger))
+    server.add_middleware(OnceMiddleware(ledger, {"refund": {"effect": "irreversible"}}))
     print(asyncio.run(server.call_tool("refund", {"order_id": "1"})).content[0].text)
 """,
     )
@@ -149,9 +150,42 @@ def test_the_proxy_needs_no_extra() -> None:
     assert (done.stdout, done.stderr) == ("", "")
 
 
+def test_langchain_needs_its_own_extra_and_no_other() -> None:
+    done = run(
+        modules_without(WITH_LANGCHAIN),
+        """
+from langchain_core.messages import AIMessage
+from langchain_core.tools import tool
+from langgraph.graph import MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from onceward import open_ledger
+from onceward.integrations.langchain import wrap_tool_call
+
+@tool
+def refund(order_id: str) -> str:
+    "Give the money back."
+    return f"refunded {order_id}"
+
+with open_ledger("memory:") as ledger:
+    rules = {"refund": {"effect": "irreversible", "key_fields": ["order_id"]}}
+    graph = StateGraph(MessagesState)
+    graph.add_node("tools", ToolNode([refund], wrap_tool_call=wrap_tool_call(ledger, rules, unwrap=True)))
+    graph.set_entry_point("tools")
+    call = {"name": "refund", "args": {"order_id": "1"}, "id": "call-1", "type": "tool_call"}
+    state = graph.compile().invoke(
+        {"messages": [AIMessage("", tool_calls=[call])]}, {"configurable": {"thread_id": "thread-1"}}
+    )
+    print(state["messages"][-1].content)
+""",
+    )
+
+    assert (done.stdout, done.stderr) == ("refunded 1\n", "")
+
+
 @pytest.mark.parametrize(
     ("statement", "extra"),
     [
+        ("import onceward.integrations.langchain", "langchain"),
         ("import onceward.integrations.mcp", "mcp"),
         ("import onceward.integrations.fastmcp", "fastmcp"),
         ("from onceward.turns.adapters.mcp import mcp_server", "mcp"),

@@ -70,7 +70,7 @@ def test_pydantic_ai_passes_its_context(bank: Bank) -> None:
 
     agent = Agent(TestModel(), tools=[refund])
 
-    found = [json.loads(agent.run_sync("refund it").output)["refund"]["status"] for _ in range(2)]
+    found = [json.loads(asyncio.run(agent.run("refund it")).output)["refund"]["status"] for _ in range(2)]
 
     assert found == ["done", "replayed"]
     assert bank.refunds == ["refund"]

@@ -390,6 +390,15 @@ def test_a_plain_function_that_returns_a_coroutine_did_nothing(ledger: Ledger) -
     assert "declare it with async def" in found["detail"]
 
 
+def test_a_blocking_tool_works_on_the_thread_of_an_event_loop(ledger: Ledger) -> None:
+    bank = Bank(ledger, name="refund")
+
+    async def main() -> list[str]:
+        return [(await bank.refund_async("1"))["status"], bank.refund("1")["status"], bank.refund("2")["status"]]
+
+    assert asyncio.run(main()) == ["done", "replayed", "done"]
+
+
 def test_a_cancelled_call_is_in_doubt(ledger: Ledger) -> None:
     async def main() -> Any:
         started = asyncio.Event()

@@ -1,7 +1,7 @@
 """Once-only tools of a FastMCP server: `pip install 'onceward[fastmcp]'`.
 
     server = FastMCP("shop")
-    server.add_middleware(OnceMiddleware({"refund": {"effect": "irreversible", "key_fields": ["order_id"]}}, ledger))
+    server.add_middleware(OnceMiddleware(ledger, {"refund": {"effect": "irreversible", "key_fields": ["order_id"]}}))
 
 The tools stay as they are. The middleware uses FastMCP's own hook, `on_call_tool`. A call that happened returns the
 tool's own result, with the envelope in `_meta.onceward`; `mcp_result.py` has the other cases. `mcp_identity.py` says
@@ -47,8 +47,8 @@ class OnceMiddleware(Middleware):
     """Makes tools of a FastMCP server once-only. Add it last, so that other middleware refuses a call first.
 
     Args:
-        rules: For each tool, its effect class and what identifies its calls; see `RuleOptions`.
         ledger: The ledger that records the calls.
+        rules: For each tool, its effect class and what identifies its calls; see `RuleOptions`.
         unlisted: Whether calls of other tools are passed on (`"pass"`) or refused (`"refuse"`).
         principal: The caller of requests without a token: a string, or a function of the middleware's context. By
             default, `local` on stdio and `anonymous` on HTTP.
@@ -66,8 +66,8 @@ class OnceMiddleware(Middleware):
 
     def __init__(
         self,
-        rules: Mapping[str, RuleOptions] | Mapping[str, Mapping[str, Any]],
         ledger: Ledger,
+        rules: Mapping[str, RuleOptions] | Mapping[str, Mapping[str, Any]],
         *,
         unlisted: Unlisted = "pass",
         principal: str | Callable[[Context], str] | None = None,

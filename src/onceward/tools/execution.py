@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from onceward import errors
 from onceward.core.claim import Claim, Entry
 from onceward.core.verdict import Committed, Verdict
 from onceward.ledger import run
+from onceward.ledger.blocking import wait
 from onceward.ledger.ledger import Ledger
 from onceward.ledger.terms import Effect, Terms
+from onceward.store.dispatch.future import driven
 from onceward.tools.call import Call, Gate
 from onceward.tools.envelope import CallStatus, Envelope
 from onceward.tools.invocation import Cancellation, arguments_by_name, invoke
 from onceward.tools.observer import TOOL_BASED, IdempotencyStatus, Observer
 from onceward.tools.receipts import envelope_of, error_text, record_of, status_envelope
+
+T = TypeVar("T")
 
 # The retention of an undo, longer than the life of any turn group: it separates the next generation of a call from the
 # undone one.
@@ -77,7 +81,7 @@ class Execution:
             value = await run.run(
                 self.ledger,
                 call.key,
-                self._effect,
+                here(self._effect),
                 fingerprint=call.fingerprint,
                 terms=self._terms(wait_seconds),
                 scope=call.scope,
@@ -119,8 +123,8 @@ class Execution:
         tool = self.call.tool
         terms = Terms(
             effect=tool.effect,
-            undo=None if tool.undo is None else self._undo,
-            reconcile=None if tool.reconcile is None else self._reconcile,
+            undo=None if tool.undo is None else here(self._undo),
+            reconcile=None if tool.reconcile is None else here(self._reconcile),
             not_done=tool.not_done,
             lease_seconds=tool.lease_seconds,
             retain_seconds=self.call.retain_seconds,
@@ -252,9 +256,14 @@ async def record_undone(
     if call.ever:
         terms = without_expiry(terms)
     value: dict[str, Any] = await run.run(
-        ledger, call.key, effect, fingerprint=None, terms=terms, scope=call.undo_scope
+        ledger, call.key, here(effect), fingerprint=None, terms=terms, scope=call.undo_scope
     )
     return value
+
+
+def here(function: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Any]:
+    """Return a function for the ledger to call. In a blocking call it is a plain one, which runs on this thread."""
+    return (lambda *args: wait(function(*args))) if driven() else function
 
 
 def without_expiry(_terms: Terms) -> Terms:

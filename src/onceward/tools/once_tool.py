@@ -255,7 +255,7 @@ class _OnceFunction:
         named: dict[str, Any],
         effect_fn: Callable[[Mapping[str, Any]], Any],
     ) -> Envelope:
-        ledger = self._ledger()
+        ledger = ledger_from(self.ledger)
         try:
             call = replace(self._planned(visible, args, named), effect_fn=effect_fn)
         except (errors.InvalidInput, errors.InvalidKey) as error:
@@ -293,14 +293,6 @@ class _OnceFunction:
                 f" fills it in, name it in context=[{name!r}]"
             ) from error
 
-    def _ledger(self) -> Ledger:
-        if isinstance(self.ledger, Ledger):
-            return self.ledger
-        found = self.ledger()
-        if not isinstance(found, Ledger):
-            raise errors.InvalidOption(f"the function given to once_tool must return a Ledger, got {found!r:.60}")
-        return found
-
     def _result(self, envelope: Envelope, ran: FunctionRun) -> Any:
         ran.raise_interrupt()
         if not self.unwrap:
@@ -321,6 +313,14 @@ class _OnceFunction:
         if self.unwrap or error is ran.raised or isinstance(error, errors.InvalidOption):
             raise error
         return error_envelope(self.declared.name, error).json()
+
+
+def ledger_from(source: LedgerSource) -> Ledger:
+    """Return a ledger that is given as itself or by a function."""
+    found = source if isinstance(source, Ledger) else source()
+    if not isinstance(found, Ledger):
+        raise errors.InvalidOption(f"a function in place of a ledger must return a Ledger, got {found!r:.60}")
+    return found
 
 
 def _context_of(function: Callable[..., Any], named: Sequence[str], arguments: set[str]) -> frozenset[str]:

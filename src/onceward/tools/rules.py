@@ -85,6 +85,18 @@ class ToolRules:
         declared = self._tools.get(name)
         return not self._refuses if declared is None else declared.effect is Effect.PURE
 
+    def keyed(self, name: str) -> tuple[str, ...]:
+        """Return the arguments that the key of a tool names.
+
+        Args:
+            name: The name of the tool.
+
+        Returns:
+            The names of the arguments; none if the tool has no rule, or if all its arguments form the key.
+        """
+        declared = self._tools.get(name)
+        return () if declared is None else declared.keyed
+
     def plan(
         self,
         name: str,

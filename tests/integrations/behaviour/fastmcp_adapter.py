@@ -15,7 +15,7 @@ from onceward.integrations.fastmcp import OnceMiddleware
 
 class Behind:
     def __init__(self, ledger: Ledger, shop: Shop) -> None:
-        self.server: FastMCP[Any] = FastMCP("shop", middleware=[OnceMiddleware({"refund": RULE}, ledger)])
+        self.server: FastMCP[Any] = FastMCP("shop", middleware=[OnceMiddleware(ledger, {"refund": RULE})])
 
         @self.server.tool(output_schema=None)
         async def refund(order_id: str, amount: int, note: str = "") -> str:  # noqa: ARG001

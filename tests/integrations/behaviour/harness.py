@@ -33,6 +33,9 @@ ADAPTERS = (
     AdapterName("mcp_adapter", "server", "replayed"),
     AdapterName("mcp_adapter", "wrap", "replayed"),
     AdapterName("fastmcp_adapter", "middleware", "replayed"),
+    AdapterName("langchain_adapter", "agent", "unknown"),
+    AdapterName("langchain_adapter", "agent-sync", "replayed"),
+    AdapterName("langchain_adapter", "tool-node", "unknown"),
 )
 
 
