@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
 from onceward.errors import NotDone, OncewardError
 from onceward.integrations.mcp import request_of
 from onceward.integrations.mcp_identity import INFERRED_SECONDS, CallIdentity, Request, may_have_key
-from onceward.integrations.mcp_result import foreign_result
+from onceward.integrations.mcp_result import foreign_result, lacks_result
 from onceward.integrations.running_calls import RunningCalls
 from onceward.ledger.ledger import Ledger
 from onceward.tools.envelope import Envelope
@@ -114,7 +114,7 @@ class OnceMiddleware(Middleware):
             raise attempt.raised
         if attempt.asked is not None:
             return attempt.asked
-        structured = envelope.ok and envelope.result is None and await _has_output_schema(context)
+        structured = lacks_result(envelope) and await _has_output_schema(context)
         shown = foreign_result(envelope, attempt.failed, structured=structured)
         return ToolResult.from_mcp_result(CallToolResult.model_validate(shown))
 

@@ -37,8 +37,8 @@ def foreign_result(
     about = replace(envelope, result=None).json()
     del about["result"]
     found = envelope.result if envelope.ok else failed
-    if isinstance(found, Mapping) and isinstance(found.get("content"), list):
-        own: dict[str, Any] = dict(found)
+    if _is_whole(found):
+        own: dict[str, Any] = dict(cast("Mapping[str, Any]", found))
     else:
         # An operator resolved the call with a value, or the result was not kept, or there is none.
         content = [] if found is None else [_text(cast("Json", found))]
@@ -49,6 +49,19 @@ def foreign_result(
         shown = [*own["content"], _text(about)]
     meta = own.get("_meta")
     return {**own, "content": shown, "_meta": {**(meta if isinstance(meta, Mapping) else {}), META_NAME: about}}
+
+
+def lacks_result(envelope: Envelope) -> bool:
+    """Return whether a call happened, but the tool's own result is not known.
+
+    The result could not be stored, or an operator decided that the call happened. Then it matters whether the tool has an
+    output schema.
+    """
+    return envelope.ok and not _is_whole(envelope.result)
+
+
+def _is_whole(result: object) -> bool:
+    return isinstance(result, Mapping) and isinstance(result.get("content"), list)
 
 
 def _text(value: Json) -> dict[str, Json]:

@@ -474,17 +474,22 @@ def test_a_ledger_outage_is_reported_to_the_model(ledger: Ledger) -> None:
     assert play(ledger, steps) == ("unknown", "store-closed")
 
 
-def test_an_operators_verdict_is_the_result_of_a_retry(ledger: Ledger) -> None:
+@pytest.mark.parametrize("structured", [False, True])
+def test_an_operators_verdict_is_the_result_of_a_retry(ledger: Ledger, structured: bool) -> None:
+    """Clients refuse a result that does not match the output schema of the tool, unless it is an error."""
+
     async def steps(pair: Pair) -> Any:
+        listed = {"tools": [{"name": "pay", "inputSchema": {}, **({"outputSchema": {}} if structured else {})}]}
         await pair.call("pay", FAILED)
         (entry,) = (await ledger.scan()).entries
         scope = entry.scope.removeprefix(f"{ledger.namespace}:")
         await ledger.resolve(scope, entry.key, entry.version, Committed({"bank": 7}), note="seen in the bank")
-        return (await pair.call("pay"))["result"]
+        return (await pair.call("pay", listed))["result"]  # the proxy asks for the list of tools
 
     result = play(ledger, steps)
 
     assert result["_meta"]["onceward"]["status"] == "replayed"
+    assert result["isError"] is structured
     assert json.loads(result["content"][0]["text"]) == {"bank": 7}
 
 
@@ -503,6 +508,23 @@ def test_a_cancelled_call_continues_and_its_retry_gets_the_result(ledger: Ledger
         return status(await pair.call("pay", number=2))
 
     assert play(ledger, steps) == ("replayed", "")
+
+
+def test_a_call_that_was_cancelled_before_it_began_does_not_begin(ledger: Ledger) -> None:
+    """It waits for a running duplicate, which then turns out not to have happened."""
+    refused = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "no such order"}}
+
+    async def steps(pair: Pair) -> int:
+        await pair.client(request("pay", 1, {"order": "1"}))
+        await pair.received_by_server()
+        await pair.client(request("pay", 2, {"order": "1"}))
+        await pair.client({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
+        await pair.server(refused)
+        await pair.proxy.finish(10)
+        assert pair.to_server.empty()
+        return int((await pair.received_by_client())["id"])
+
+    assert play(ledger, steps) == 1
 
 
 def test_concurrent_duplicates_reach_the_server_once(ledger: Ledger) -> None:

@@ -11,6 +11,7 @@ keeps its id on the way to the server: progress and requests of the server reach
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from typing import Any, TypeAlias
 
 from onceward.errors import NotDone, OncewardError
 from onceward.integrations.mcp_identity import Request, may_have_key
-from onceward.integrations.mcp_result import foreign_result
+from onceward.integrations.mcp_result import foreign_result, lacks_result
 from onceward.integrations.mcp_wrap import message as rpc
 from onceward.integrations.mcp_wrap.config import WrapConfig
 from onceward.ledger.ledger import Ledger
@@ -233,7 +234,11 @@ class Proxy:
             envelope = error_envelope(name, error)
         if call.verbatim is not None:
             return {**call.verbatim, "id": message["id"]}
-        result = foreign_result(envelope, call.failed, structured=self._schemas.get(name, _Schema()).structured)
+        structured = False
+        if lacks_result(envelope):
+            with contextlib.suppress(ToolFailed, NotSent):  # without the server, the client cannot check a schema
+                structured = (await self._schema(name, params.get("_meta"))).structured
+        result = foreign_result(envelope, call.failed, structured=structured)
         if _has_version(params.get("_meta")):
             # The first call may have come from a client of an older version, whose results have no type.
             result = {"resultType": "complete", **result}
@@ -275,6 +280,8 @@ class Proxy:
         group = options.pop("turn_group_id", None)
 
         async def handler() -> dict[str, Any]:
+            if call.cancelled:
+                raise NotDone("the client cancelled the call before it began")
             sent = (
                 line
                 if remaining == arguments
