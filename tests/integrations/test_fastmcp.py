@@ -159,6 +159,7 @@ def test_an_error_of_an_irreversible_tool_leaves_the_call_in_doubt(ledger: Ledge
     assert again.is_error
     assert status(first) == status(again) == ("unknown", "in-doubt")
     assert "no answer" in first.content[0].text
+    assert "no answer" in about(first)["detail"]
     assert json.loads(first.content[1].text) == about(first)
     assert effects(tmp_path) == ["fails 1"]
 

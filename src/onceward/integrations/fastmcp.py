@@ -27,7 +27,7 @@ except ModuleNotFoundError as error:
 from onceward.errors import NotDone, OncewardError
 from onceward.integrations.mcp import request_of
 from onceward.integrations.mcp_identity import INFERRED_SECONDS, CallIdentity, Request, may_have_key
-from onceward.integrations.mcp_result import foreign_result, lacks_result
+from onceward.integrations.mcp_result import foreign_result, lacks_result, text_of
 from onceward.integrations.running_calls import RunningCalls
 from onceward.ledger.ledger import Ledger
 from onceward.tools.envelope import Envelope
@@ -188,7 +188,7 @@ class _Attempt:
         found = _json(result)
         if result.is_error:
             self.failed = found
-            raise ToolError("the tool reported an error")
+            raise ToolError(f"the tool reported an error: {text_of(found)}")
         return found
 
 

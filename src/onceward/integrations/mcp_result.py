@@ -60,6 +60,13 @@ def lacks_result(envelope: Envelope) -> bool:
     return envelope.ok and not _is_whole(envelope.result)
 
 
+def text_of(result: Mapping[str, Any]) -> str:
+    """Return the text in the content of a result, for a message."""
+    content = result.get("content")
+    parts = (one.get("text") for one in content if isinstance(one, Mapping)) if isinstance(content, list) else ()
+    return " ".join(part for part in parts if isinstance(part, str))
+
+
 def _is_whole(result: object) -> bool:
     return isinstance(result, Mapping) and isinstance(result.get("content"), list)
 

@@ -426,6 +426,40 @@ def test_a_call_for_which_the_server_needs_input_has_not_happened(ledger: Ledger
     assert play(ledger, steps) == [asks, ("done", ""), ("replayed", "")]
 
 
+OPEN_TYPE: dict[str, Any] = {"properties": {"order": {"type": "string"}, "amount": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "refused"),
+    [
+        ({**OPEN_TYPE, "required": ["amount"]}, True),
+        ({"properties": {"order": {"type": "integer"}}}, True),
+        ({**OPEN_TYPE, "additionalProperties": False}, True),
+        ({**OPEN_TYPE, "additionalProperties": False, "patternProperties": {"^x": {}}}, False),
+        ({"properties": {"order": {"$ref": "#/$defs/Order"}}}, False),
+        ({"properties": {"order": {"anyOf": [True]}}}, False),
+        ({"properties": 7}, False),
+        (True, False),
+    ],
+    ids=str,
+)
+def test_arguments_that_the_servers_schema_does_not_allow_are_refused_before_the_call(
+    ledger: Ledger, schema: Any, refused: bool
+) -> None:
+    """The server would report them like an error after the effect. Forms that are not understood are left to it."""
+
+    async def steps(pair: Pair) -> tuple[str, str]:
+        await pair.client({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        await pair.received_by_server()
+        await pair.server({"jsonrpc": "2.0", "id": 1, "result": {"tools": [{"name": "pay", "inputSchema": schema}]}})
+        await pair.received_by_client()
+        found = status(await pair.call("pay", x1=1))
+        assert (await ledger.scan()).entries == () or not refused
+        return found
+
+    assert play(ledger, steps) == (("refused", "invalid-input") if refused else ("done", ""))
+
+
 @pytest.mark.parametrize("params", [{"arguments": [1]}, {"arguments": {"order": "1"}, "task": {"ttl": 60}}], ids=str)
 def test_calls_that_cannot_be_recorded_are_refused(ledger: Ledger, params: dict[str, Any]) -> None:
     async def steps(pair: Pair) -> tuple[str, str]:

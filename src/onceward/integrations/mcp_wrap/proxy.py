@@ -14,16 +14,17 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from onceward.errors import NotDone, OncewardError
 from onceward.integrations.mcp_identity import Request, may_have_key
-from onceward.integrations.mcp_result import foreign_result, lacks_result
+from onceward.integrations.mcp_result import foreign_result, lacks_result, text_of
 from onceward.integrations.mcp_wrap import message as rpc
 from onceward.integrations.mcp_wrap.config import WrapConfig
 from onceward.ledger.ledger import Ledger
 from onceward.tools.envelope import CallStatus, Envelope
+from onceward.tools.json_schema import problem
 from onceward.tools.receipts import error_envelope
 from onceward.tools.tool import Once
 
@@ -59,8 +60,24 @@ class _RunningCall:
 class _Schema:
     """Facts about a tool from the server's list."""
 
-    declared: frozenset[str] = frozenset()
+    parameters: dict[str, Any] = field(default_factory=dict)
     structured: bool = False
+
+    @property
+    def declared(self) -> frozenset[str]:
+        """The names of the arguments that the tool declares."""
+        properties = self.parameters.get("properties")
+        return frozenset(properties) if isinstance(properties, dict) else frozenset()
+
+    def problem(self, arguments: Mapping[str, Any]) -> str | None:
+        """Describe the first argument that the server's own schema does not allow; None if there is none."""
+        checked = self.parameters
+        if "patternProperties" in checked:
+            checked = {name: value for name, value in checked.items() if name != "additionalProperties"}
+        try:
+            return problem(checked, arguments)
+        except (TypeError, AttributeError, RecursionError):
+            return None  # a form of schema that is not checked here; the server checks it
 
 
 class Proxy:
@@ -278,6 +295,10 @@ class Proxy:
         )
         remaining = options.pop("arguments")
         group = options.pop("turn_group_id", None)
+        # Servers report wrong arguments like an error after the effect, which would leave the call in doubt.
+        wrong = self._schemas.get(name, _Schema()).problem(remaining)
+        if wrong is not None:
+            return _refused(name, wrong)
 
         async def handler() -> dict[str, Any]:
             if call.cancelled:
@@ -309,7 +330,7 @@ class Proxy:
             raise NotDone("the server asks for input first")
         if result.get("isError") is True:
             call.failed = result
-            text = f"the tool reported an error: {_text_of(result)}"[:_TEXT_LENGTH_MAX]
+            text = f"the tool reported an error: {text_of(result)}"[:_TEXT_LENGTH_MAX]
             raise NotDone(text) if name in self._not_done else ToolFailed(text)
         return result
 
@@ -356,9 +377,8 @@ class Proxy:
         for one in tools if isinstance(tools, list) else ():
             if isinstance(one, dict) and isinstance(one.get("name"), str):
                 schema = one.get("inputSchema")
-                properties = schema.get("properties") if isinstance(schema, dict) else None
-                declared = frozenset(properties) if isinstance(properties, dict) else frozenset[str]()
-                self._schemas[one["name"]] = _Schema(declared, one.get("outputSchema") is not None)
+                parameters = schema if isinstance(schema, dict) else {}
+                self._schemas[one["name"]] = _Schema(parameters, one.get("outputSchema") is not None)
 
 
 def _id(message: Any, name: str = "id") -> rpc.MessageId:
@@ -373,9 +393,3 @@ def _has_version(meta: Any) -> bool:
 
 def _refused(name: str, detail: str, code: str = "invalid-input") -> Envelope:
     return Envelope(CallStatus.REFUSED, name, detail=detail, code=code)
-
-
-def _text_of(result: Mapping[str, Any]) -> str:
-    content = result.get("content")
-    parts = (one.get("text") for one in content if isinstance(one, dict)) if isinstance(content, list) else ()
-    return " ".join(part for part in parts if isinstance(part, str))
