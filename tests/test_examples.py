@@ -47,6 +47,21 @@ def test_in_doubt_is_resolved_by_evidence(tmp_path: Path) -> None:
     assert said[2] == "asked:  message-1"
 
 
+def test_a_server_behind_the_proxy_gets_one_call(tmp_path: Path) -> None:
+    paid = "{'order': '42', 'paid_back': 10}"
+
+    said = [line.partition(":") for line in output_of("mcp_wrap.py", tmp_path)]
+
+    assert {name: text.strip() for name, _, text in said} == {
+        "first": f"done {paid}",
+        "again": f"replayed {paid}",
+        "other amount": "refused key-reused",
+        "not listed": "refused not-found",
+        "new server": f"replayed {paid}",
+        "refunds": "1",
+    }
+
+
 def test_an_mcp_client_gets_one_refund_for_each_key(tmp_path: Path) -> None:
     paid = "{'order': '42', 'paid_back': 10}"
 

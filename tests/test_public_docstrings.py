@@ -28,7 +28,9 @@ PUBLIC_MODULES = (
     "onceward.turns.runners.hatchet",
     "onceward.testing",
     "onceward.hub.client",
+    "onceward.integrations.fastmcp",
     "onceward.integrations.mcp",
+    "onceward.integrations.mcp_wrap",
 )
 
 

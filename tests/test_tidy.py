@@ -58,7 +58,8 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     # The hub is a FastAPI application; its parts are its own.
     "fastapi": ("hub/",),
     "starlette": ("hub/",),
-    "pydantic": ("hub/", "integrations/langchain.py"),  # LangChain describes tools by its models
+    # LangChain and FastMCP describe tools by its models.
+    "pydantic": ("hub/", "integrations/fastmcp.py", "integrations/langchain.py"),
     "anyio": ("hub/",),
     "uvicorn": ("hub/server/process.py", "hub/server/http_protocol.py", "hub/server/websocket_protocol.py"),
     "httptools": ("hub/server/http_protocol.py",),
@@ -74,7 +75,8 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     # Addresses as browsers read them.
     "ada_url": ("hub/ingest/normalize/url.py",),
     # Agents: one module for each engine and protocol.
-    "mcp": ("integrations/mcp.py",),
+    "mcp": ("integrations/mcp.py", "integrations/fastmcp.py"),
+    "fastmcp": ("integrations/fastmcp.py",),
     "langchain": ("integrations/langchain.py",),
     "langchain_core": ("integrations/langchain.py",),
     "langgraph": ("integrations/langchain.py",),

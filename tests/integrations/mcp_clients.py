@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,6 +13,7 @@ from typing import Any, Self
 import httpx2
 import uvicorn
 from mcp import Client, StdioServerParameters
+from mcp.client.sse import sse_client
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
@@ -63,7 +65,13 @@ async def connected(transport: AbstractAsyncContextManager[Any], version: str = 
 
 def over_stdio(folder: Path) -> AbstractAsyncContextManager[Any]:
     """Starts the shop as a process of its own."""
-    return stdio_client(StdioServerParameters(command=sys.executable, args=[str(SHOP), str(folder)]))
+    return stdio_client(python_server(str(SHOP), str(folder)))
+
+
+def python_server(*arguments: str) -> StdioServerParameters:
+    """A Python process that imports the same source as this one: a client passes on few variables by itself."""
+    env = {name: value for name in ("PYTHONPATH",) if (value := os.environ.get(name)) is not None}
+    return StdioServerParameters(command=sys.executable, args=list(arguments), env=env)
 
 
 @asynccontextmanager
@@ -73,6 +81,13 @@ async def over_http(url: str, **headers: str) -> AsyncIterator[Any]:
         httpx2.AsyncClient(headers=named, timeout=30) as http,
         streamable_http_client(url, http_client=http) as streams,
     ):
+        yield streams
+
+
+@asynccontextmanager
+async def over_sse(url: str) -> AsyncIterator[Any]:
+    """The oldest transport over HTTP, with server-sent events."""
+    async with sse_client(url.removesuffix("/mcp") + "/sse") as streams:
         yield streams
 
 

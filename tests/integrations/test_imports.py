@@ -61,6 +61,8 @@ def run(blocked: set[str], program: str) -> subprocess.CompletedProcess[str]:
 
 PLAIN = needed_by("onceward")
 WITH_MCP = PLAIN | needed_by("onceward", "mcp")
+# The metadata of an installation may be older than these extras.
+WITH_FASTMCP = PLAIN | needed_by("fastmcp")
 WITH_LANGCHAIN = PLAIN | needed_by("langchain")
 
 CALL = """
@@ -116,6 +118,38 @@ with open_ledger("memory:") as ledger:
     assert (done.stdout, done.stderr) == ("refunded 1\n", "")
 
 
+def test_fastmcp_needs_its_own_extra_and_no_other() -> None:
+    done = run(
+        modules_without(WITH_FASTMCP),
+        """
+import asyncio
+from fastmcp import FastMCP
+from onceward import open_ledger
+from onceward.integrations.fastmcp import OnceMiddleware
+
+server = FastMCP("shop")
+
+@server.tool
+def refund(order_id: str) -> str:
+    return f"refunded {order_id}"
+
+with open_ledger("memory:") as ledger:
+    server.add_middleware(OnceMiddleware(ledger, {"refund": {"effect": "irreversible"}}))
+    print(asyncio.run(server.call_tool("refund", {"order_id": "1"})).content[0].text)
+""",
+    )
+
+    assert (done.stdout, done.stderr) == ("refunded 1\n", "")
+
+
+def test_the_proxy_needs_no_extra() -> None:
+    done = run(
+        modules_without(PLAIN), "from onceward.integrations.mcp_wrap import load_config, wrap; load_config(None)"
+    )
+
+    assert (done.stdout, done.stderr) == ("", "")
+
+
 def test_langchain_needs_its_own_extra_and_no_other() -> None:
     done = run(
         modules_without(WITH_LANGCHAIN),
@@ -153,6 +187,7 @@ with open_ledger("memory:") as ledger:
     [
         ("import onceward.integrations.langchain", "langchain"),
         ("import onceward.integrations.mcp", "mcp"),
+        ("import onceward.integrations.fastmcp", "fastmcp"),
         ("from onceward.turns.adapters.mcp import mcp_server", "mcp"),
         ("from onceward.turns import Engine", "hub"),
     ],

@@ -22,7 +22,7 @@ from tests.waiting import soon
 
 from onceward import Ledger, open_ledger
 from onceward.errors import InvalidOption
-from onceward.integrations.mcp import ENVELOPE_SCHEMA, OnceTools, extract_key, mcp_server
+from onceward.integrations.mcp import ENVELOPE_SCHEMA, OnceTools, mcp_server
 from onceward.testing import PinnedClock
 from onceward.tools.json_schema import problem
 from onceward.tools.tool import Tool, tool
@@ -233,39 +233,6 @@ def test_invalid_options_are_refused_at_once(ledger: Ledger, options: dict[str, 
 
 
 # Idempotency keys.
-
-
-@pytest.mark.parametrize(
-    ("arguments", "meta"),
-    [
-        ({}, {"idempotency_key": "k"}),
-        ({"meta": {"idempotency-key": "k"}}, {}),
-        ({"meta": {"idempotency_key": "k"}}, {}),
-        ({"idempotency_key": "k"}, {}),
-        ({"idempotency_key": "k", "meta": {"idempotency-key": "k", "idempotency_key": "k"}}, {"idempotency_key": "k"}),
-    ],
-    ids=["_meta", "meta with a hyphen", "meta", "an argument", "all of them"],
-)
-def test_a_key_is_found_and_removed_from_the_arguments(arguments: dict[str, Any], meta: dict[str, Any]) -> None:
-    given = {"order_id": "1", **arguments}
-
-    assert extract_key(refund_tool([]), given, meta) == ("k", {"order_id": "1"})
-
-
-def test_other_fields_of_meta_stay() -> None:
-    given = {"meta": {"idempotency-key": "k", "agent": "a"}}
-
-    assert extract_key(refund_tool([]), given, {}) == ("k", {"meta": {"agent": "a"}})
-    assert extract_key(refund_tool([]), {"meta": {"agent": "a"}}, {}) == (None, {"meta": {"agent": "a"}})
-
-
-def test_a_key_argument_that_the_tool_declares_is_left_to_it() -> None:
-    @tool(effect="irreversible")
-    def pay(amount: int, meta: dict[str, Any], idempotency_key: str = "") -> None: ...
-
-    given = {"amount": 1, "meta": {"idempotency-key": "k"}, "idempotency_key": "k"}
-
-    assert extract_key(pay, given, {}) == ("k", given)
 
 
 def test_a_reserved_argument_cannot_be_set_by_the_caller(ledger: Ledger) -> None:

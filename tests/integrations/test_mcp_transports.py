@@ -15,7 +15,7 @@ from mcp import Client, MCPError
 from mcp.server.auth.provider import AccessToken
 from mcp.server.auth.settings import AuthSettings
 from pydantic import AnyHttpUrl
-from tests.integrations.mcp_clients import NEWEST, OLDEST, VERSIONS, connected, over_http, over_stdio, served
+from tests.integrations.mcp_clients import NEWEST, OLDEST, VERSIONS, connected, over_http, over_sse, over_stdio, served
 from tests.integrations.mcp_shop import effects, ledger_of, shop_server, shop_with_others
 from tests.waiting import soon
 
@@ -154,6 +154,20 @@ def test_the_session_is_the_group_if_the_protocol_has_sessions(tmp_path: Path, v
     assert asyncio.run(it()) == ["done", "replayed", "done", "replayed"]
 
 
+def test_the_session_of_the_oldest_http_transport_is_a_group(tmp_path: Path) -> None:
+    async def it() -> list[str]:
+        with ledger_of(tmp_path) as ledger:
+            server = shop_with_others(tmp_path, ledger)
+            async with served(server.sse_app()) as url:
+                found = []
+                for _ in range(2):
+                    async with connected(over_sse(url), OLDEST) as client:
+                        found += [(await call(client))["status"] for _ in range(2)]
+                return found
+
+    assert asyncio.run(it()) == ["done", "replayed", "done", "replayed"]
+
+
 def test_an_unknown_session_is_not_a_group(tmp_path: Path) -> None:
     async def it() -> str:
         async with http_shop(tmp_path) as url, connected(over_http(url, mcp_session_id="made-up")) as client:
@@ -195,11 +209,11 @@ def test_concurrent_duplicates_have_one_effect(tmp_path: Path, version: str) -> 
 
 
 class Tokens:
-    """Each token is `client/issuer/subject`."""
+    """Each token is `client/issuer/subject`, or `client/issuer//subject` if only the claims have the subject."""
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        client, issuer, subject = token.split("/")
-        claims = {"iss": issuer} if issuer else None
+        client, issuer, subject, *claimed = token.split("/")
+        claims = {"iss": issuer, **({"sub": claimed[0]} if claimed else {})} if issuer else None
         return AccessToken(token=token, client_id=client, scopes=[], subject=subject or None, claims=claims)
 
 
@@ -229,6 +243,18 @@ def test_callers_with_equal_keys_do_not_see_each_others_results(tmp_path: Path, 
     assert len(scopes) == 5
     assert not any("everybody" in scope for scope in scopes)
     assert any('["app","i","ada"]' in scope for scope in scopes)
+
+
+def test_two_users_are_two_callers_if_only_the_claims_of_their_tokens_differ(tmp_path: Path) -> None:
+    async def it() -> list[str]:
+        async with http_shop(tmp_path, guarded()) as url:
+            found = []
+            for token in ("app/i//ada", "app/i//bob", "app/i/ada"):
+                async with connected(over_http(url, authorization=f"Bearer {token}")) as client:
+                    found.append((await call(client, key="the-same"))["status"])
+            return found
+
+    assert asyncio.run(it()) == ["done", "done", "replayed"]
 
 
 def test_a_caller_with_a_token_is_a_group(tmp_path: Path) -> None:

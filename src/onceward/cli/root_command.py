@@ -17,6 +17,7 @@ from onceward.cli.commands.attach import attach
 from onceward.cli.commands.claims import claims
 from onceward.cli.commands.config import config
 from onceward.cli.commands.ingest import ingest
+from onceward.cli.commands.mcp import mcp
 from onceward.cli.commands.schema import schema
 from onceward.cli.commands.serve import serve
 from onceward.cli.commands.task import task
@@ -55,7 +56,7 @@ def onceward() -> None:
     """  # noqa: D301  # \b: click does not rewrap the paragraph
 
 
-for command in (serve, config, schema, token, task, attach, ingest, claims, admin):
+for command in (serve, config, schema, token, task, attach, ingest, claims, mcp, admin):
     onceward.add_command(command)
 
 

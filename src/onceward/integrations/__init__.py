@@ -4,4 +4,4 @@ Not here: the tools themselves (`onceward.tools`). Each module uses the framewor
 Start with `mcp.py`.
 """
 
-__all__ = ["langchain", "mcp"]
+__all__ = ["fastmcp", "langchain", "mcp", "mcp_identity", "mcp_result", "mcp_wrap", "running_calls"]

@@ -6,18 +6,13 @@
 Both use the extension points of the `mcp` package. The structured content of every result is the envelope, so that a
 model knows what it may do next, even if Onceward itself refuses a call.
 
-Two calls of the same caller are the same call if these are equal:
-
-1. the idempotency key: from `_meta.idempotency_key`, `arguments.meta`, `arguments.idempotency_key` or the HTTP header;
-2. else the business key and the group: `_meta.turn_group_id`, else the session, else `turn_group_id=`;
-3. else the business key, within `inferred_seconds`: the caller is the group.
+`mcp_identity.py` says which calls are the same call.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict, Unpack, cast
+from typing import Any, Protocol, TypeAlias, TypedDict, Unpack, cast
 
 try:
     from mcp import types
@@ -34,39 +29,20 @@ except ModuleNotFoundError as error:
 
 from onceward.core.canonical import Json
 from onceward.core.json_text import compact
-from onceward.errors import (
-    Busy,
-    InvalidInput,
-    InvalidKey,
-    InvalidOption,
-    KeyReused,
-    NotDurable,
-    NotFound,
-    OncewardError,
-)
-from onceward.http.request.headers import KEY_HEADERS, key_of
+from onceward.errors import OncewardError
+from onceward.integrations.mcp_identity import INFERRED_SECONDS, CallIdentity, Request, token_caller
+from onceward.integrations.running_calls import RunningCalls
 from onceward.ledger.ledger import Ledger
-from onceward.ledger.terms import RETAIN_SECONDS_MAX, Effect, check_seconds
+from onceward.ledger.terms import Effect
 from onceward.tools.envelope import CallStatus, Envelope
 from onceward.tools.functions import function_of
-from onceward.tools.keys import Group, check_group, group_text, id_text, short_name
+from onceward.tools.keys import Group
 from onceward.tools.observer import Observer
-from onceward.tools.tool import Tool
+from onceward.tools.receipts import error_envelope
+from onceward.tools.tool import Once, Tool
 from onceward.tools.toolbox import Toolbox
 
 Context: TypeAlias = ServerRequestContext[Any, Any]
-
-# Long enough for a client's retries, and short enough that a person can ask for the same effect again later.
-INFERRED_SECONDS = 600.0
-# Callers without a token and without `principal=`.
-LOCAL, ANONYMOUS = "local", "anonymous"
-# The argument for a client's metadata on a call, and the names of the key there and elsewhere.
-_META = "meta"
-_KEY_NAME = "idempotency_key"
-_META_KEY_NAMES = ("idempotency-key", _KEY_NAME)
-_GROUP_NAME = "turn_group_id"
-_SESSION_HEADER = "mcp-session-id"
-_KEY_LENGTH_MAX = 255
 
 # The output schema of every tool.
 ENVELOPE_SCHEMA: dict[str, Any] = {
@@ -92,11 +68,6 @@ _HINTS = {
     Effect.COMPENSATABLE: (False, False, False),
     Effect.IRREVERSIBLE: (False, True, False),
 }
-# Errors that are raised before anything runs.
-_NOTHING_RAN = (NotFound, InvalidInput, InvalidKey, InvalidOption, KeyReused, NotDurable)
-_SAME_AGAIN = "Call it again with the same arguments and the same key: that does not repeat the effect."
-_CHANGE_IT = "Nothing happened. Correct the call; the detail explains what is wrong."
-_TELL_OPERATOR = "Calling it again does not help. Tell the person who runs this server."
 
 
 class OnceToolsOptions(TypedDict, total=False):
@@ -147,20 +118,18 @@ class OnceTools(Extension):
         wait_seconds: float | None = None,
         observer: Observer | None = None,
     ) -> None:
-        if turn_group_id is not None:
-            check_group(turn_group_id)
-        if not callable(principal) and principal is not None:
-            _principal(principal)
         self._toolbox = toolbox
         self._ledger = ledger
-        self._principal = principal
-        self._tenant_id = tenant_id
-        self._turn_group_id = turn_group_id
-        self._require_group = require_group
-        self._inferred_seconds = check_seconds("inferred_seconds", inferred_seconds, RETAIN_SECONDS_MAX)
+        self._identity: CallIdentity[Context] = CallIdentity(
+            principal=principal,
+            tenant_id=tenant_id,
+            turn_group_id=turn_group_id,
+            require_group=require_group,
+            inferred_seconds=inferred_seconds,
+        )
         self._wait_seconds = wait_seconds
         self._observer = observer
-        self._running: set[asyncio.Task[Envelope]] = set()
+        self._running = RunningCalls()
 
     # Methods that an `MCPServer` calls on its extensions.
 
@@ -237,76 +206,21 @@ class OnceTools(Extension):
         try:
             options = self._options(self._toolbox[name], arguments, context)
             call = self._toolbox.call(name, ledger=self._ledger, **options)
-            # A separate task: a client that disconnects or stops waiting does not interrupt the effect. A retry gets
-            # the outcome.
-            task = asyncio.create_task(call)
-            self._running.add(task)
-            task.add_done_callback(self._discard_task)
-            return await asyncio.shield(task)
+            return await self._running.run(call)
         except OncewardError as error:
-            return _error_envelope(name, error)
-
-    def _discard_task(self, task: asyncio.Task[Envelope]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # retrieve it, so that asyncio does not log it: the ledger has the outcome
+            return error_envelope(name, error)
 
     def _options(self, tool: Tool, arguments: Mapping[str, Any], context: Context | None) -> dict[str, Any]:
         """Return the options of `Toolbox.call`: the arguments, the principal, and the key or the group."""
-        request = None if context is None else context.request
-        token_caller = _token_caller(request)
-        caller = token_caller or self._named_caller(context)
-        meta: dict[str, Any] = dict((context and context.meta) or {})
-        key, remaining = extract_key(tool, arguments, meta, request)
-        options: dict[str, Any] = {
-            "arguments": remaining,
-            "principal": caller,
-            "tenant_id": self._tenant_id,
-            "idempotency_key": key,
-            "wait_seconds": self._wait_seconds,
-            "observer": self._observer,
-        }
-        if key is not None:
-            return options
-        group = self._group(meta, request, context)
-        if group is None:
-            required = self._require_group
-            if required is None:
-                required = request is not None and not token_caller
-            if required and tool.effect is not Effect.PURE:
-                raise InvalidInput(
-                    "this server runs tools with effects only if it can recognize a retry; send _meta.idempotency_key,"
-                    " the same for all attempts of one call, or _meta.turn_group_id, the same for all calls of one"
-                    " conversation"
-                )
-            group = short_name(caller)
-            options["retain_seconds"] = min(self._inferred_seconds, tool.idempotent_for)
-        return {**options, "turn_group_id": group}
-
-    def _named_caller(self, context: Context | None) -> str:
-        if callable(self._principal):
-            if context is None:
-                return LOCAL
-            return _principal(self._principal(context))
-        if self._principal is not None:
-            return self._principal
-        return LOCAL if context is None or context.request is None else ANONYMOUS
-
-    def _group(self, meta: Mapping[str, Any], request: Any, context: Context | None) -> str | None:
-        named = meta.get(_GROUP_NAME)
-        if named is not None:
-            if not isinstance(named, str):
-                raise InvalidInput(f"_meta.{_GROUP_NAME} must be a string, got {type(named).__name__}")
-            try:
-                return group_text(named)
-            except InvalidOption as error:  # a mistake of the client, not of the server's author
-                raise InvalidInput(f"_meta.{error}") from None
-        # Newer versions of the protocol have no sessions: nothing verifies a session header there.
-        if request is not None and context is not None and context.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            session: str | None = request.headers.get(_SESSION_HEADER)
-            if session:
-                return session
-        return None if self._turn_group_id is None else group_text(self._turn_group_id)
+        identity = self._identity.call_options(
+            arguments,
+            Request(meta={}) if context is None else request_of(context),
+            context,
+            declared=cast("Mapping[str, Json]", tool.parameters.get("properties", {})),
+            needs_group=tool.effect is not Effect.PURE and tool.once is not Once.EVER,
+            retain_seconds=tool.idempotent_for,
+        )
+        return {**identity, "wait_seconds": self._wait_seconds, "observer": self._observer}
 
 
 def mcp_server(
@@ -341,83 +255,46 @@ def mcp_server(
     )
 
 
-def extract_key(
-    tool: Tool, arguments: Mapping[str, Any], meta: Mapping[str, Any], request: Any = None
-) -> tuple[str | None, dict[str, Any]]:
-    """Find the idempotency key of a call.
+class RequestContext(Protocol):
+    """The context of a request: that of the `mcp` package, or FastMCP's own."""
+
+    @property
+    def meta(self) -> Any: ...
+    @property
+    def request(self) -> Any: ...
+    @property
+    def protocol_version(self) -> str: ...
+
+
+def request_of(context: RequestContext) -> Request:
+    """Collect the facts about a call from the protocol and its transport.
 
     Args:
-        tool: The tool.
-        arguments: The arguments of the call.
-        meta: The `_meta` of the request.
-        request: The HTTP request, if there is one.
+        context: The context of the request.
 
     Returns:
-        The key or None, and the arguments. The key is removed from them unless the tool declares it as an argument.
-
-    Raises:
-        InvalidInput: A key is not a string of 1 to 255 printable characters, or the call has different keys.
-        InvalidKey: The header `Idempotency-Key` is not valid.
+        The metadata, the HTTP request and the caller that its token identifies.
     """
-    remaining = dict(arguments)
-    declared = cast("Mapping[str, Json]", tool.parameters.get("properties", {}))
-    found = {f"_meta.{_KEY_NAME}": meta.get(_KEY_NAME)}
-    meta_argument = remaining.get(_META)
-    if isinstance(meta_argument, Mapping):
-        found |= {f"arguments.{_META}[{name!r}]": meta_argument.get(name) for name in _META_KEY_NAMES}
-        others = {name: value for name, value in meta_argument.items() if name not in _META_KEY_NAMES}
-        if _META not in declared and len(others) < len(meta_argument):
-            del remaining[_META]
-            remaining |= {_META: others} if others else {}
-    found[f"arguments.{_KEY_NAME}"] = remaining.get(_KEY_NAME)
-    if _KEY_NAME not in declared:
-        remaining.pop(_KEY_NAME, None)
-    if request is not None:
-        lines = [request.headers.getlist(name) for name in KEY_HEADERS]
-        if any(lines):
-            found["the header Idempotency-Key"] = key_of(*lines)
-    given = {place: _check_key(place, value) for place, value in found.items() if value is not None}
-    if len({*given.values()}) > 1:
-        raise InvalidInput(f"the call has different idempotency keys in {' and '.join(given)}; send only one")
-    return next(iter(given.values()), None), remaining
+    http = context.request
+    return Request(
+        meta=dict(context.meta or {}),
+        http=http,
+        has_sessions=context.protocol_version not in MODERN_PROTOCOL_VERSIONS,
+        token_caller=_token_caller(http),
+    )
 
 
-def _check_key(place: str, value: object) -> str:
-    if not isinstance(value, str) or not 0 < len(value) <= _KEY_LENGTH_MAX or not value.isprintable():
-        raise InvalidInput(f"{place} must be a string of 1 to {_KEY_LENGTH_MAX} printable characters")
-    return value
-
-
-def _token_caller(request: Any) -> str:
-    """Return the caller that the token of a request identifies, or "" without a token.
-
-    It is the JSON form of client, issuer and subject, so that no two callers have the same.
-    """
-    user = None if request is None else request.scope.get("user")
+def _token_caller(http: Any) -> str:
+    """Return the caller that the token of a request identifies, or "" without a token."""
+    user = None if http is None else http.scope.get("user")
     if not isinstance(user, AuthenticatedUser):
         return ""
-    return compact(list(principal_components(user.access_token)))
-
-
-def _principal(name: object) -> str:
-    if not isinstance(name, str) or not name:
-        raise InvalidOption(
-            f"principal= must be a string, or a function of the context that returns one, got {name!r:.60}"
-        )
-    return id_text("principal", name)
-
-
-def _error_envelope(name: str, error: OncewardError) -> Envelope:
-    """Return an Onceward error as an envelope, so that the model can read it instead of a protocol error."""
-    if isinstance(error, Busy):
-        status, how = CallStatus.IN_PROGRESS, _SAME_AGAIN
-    elif isinstance(error, _NOTHING_RAN):
-        status, how = CallStatus.REFUSED, _CHANGE_IT
-    else:
-        status, how = CallStatus.UNKNOWN, _SAME_AGAIN if error.retryable else _TELL_OPERATOR
-    return Envelope(
-        status, name, may_retry=error.retryable, how_to_check=how, detail=str(error) or error.code, code=error.code
-    )
+    client_id, issuer, subject = principal_components(user.access_token)
+    if subject is None:
+        # A verifier may put the user into the claims only.
+        claimed = (user.access_token.claims or {}).get("sub")
+        subject = None if claimed is None else str(claimed)
+    return token_caller(client_id, issuer, subject)
 
 
 def _annotations(tool: Tool) -> types.ToolAnnotations:

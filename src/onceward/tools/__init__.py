@@ -24,6 +24,7 @@ __all__ = [
     "functions",
     "invocation",
     "json_result",
+    "json_schema",
     "keys",
     "observer",
     "once_tool",

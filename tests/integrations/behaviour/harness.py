@@ -30,6 +30,9 @@ class AdapterName(NamedTuple):
 ADAPTERS = (
     AdapterName("once_tool_adapter", "async", "unknown"),
     AdapterName("once_tool_adapter", "sync", "replayed"),  # a thread cannot be cancelled
+    AdapterName("mcp_adapter", "server", "replayed"),
+    AdapterName("mcp_adapter", "wrap", "replayed"),
+    AdapterName("fastmcp_adapter", "middleware", "replayed"),
     AdapterName("langchain_adapter", "agent", "unknown"),
     AdapterName("langchain_adapter", "agent-sync", "replayed"),
     AdapterName("langchain_adapter", "tool-node", "unknown"),
