@@ -76,8 +76,8 @@ class CurrentClaim:
         Binding locks the entry and stops its renewal. On an async connection, await the result.
 
         Args:
-            connection: A connection to the ledger's own database: of `sqlite3` or psycopg, or an SQLAlchemy
-                Connection, Session, AsyncConnection or AsyncSession.
+            connection: A connection to the ledger's own database: of `sqlite3`, psycopg or asyncpg, an SQLAlchemy
+                Connection, Session, AsyncConnection or AsyncSession, or Django's `connection` in an atomic block.
 
         Returns:
             The bound claim. Call its `settle` before the transaction commits.
@@ -221,6 +221,12 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
     """Record the value of the effect, or check that its bound transaction has recorded it."""
     bound = current.bound
     if bound is not None and bound.settled:
+        if bound.undone:
+            # Nothing can be written here while the transaction is open. The lease lapses.
+            note = "the outcome was rolled back to a savepoint of the bound transaction"
+            if terms.repeatable:
+                raise errors.TransactionConflict(f"{note}; roll the transaction back and call again")
+            raise errors.InDoubt(f"{note}; it is unknown what else the effect did", claim.version)
         if not bound.open:
             entry = await read_ref(ledger, claim.entry.ref)
             if entry is None or entry.version != claim.version or entry.status is not Status.COMPLETED:
