@@ -23,7 +23,7 @@ def url(servers: Servers, tmp_path: Path) -> str:
     return BACKENDS["postgres"].url(servers, tmp_path)
 
 
-def run(url: str, effect: Effect, *, elsewhere: str = "", **options: Any) -> tuple[object, Status]:
+def run(url: str, effect: Effect, elsewhere: str = "", **options: Any) -> tuple[object, Status]:
     """Run an effect that gets a connection; return its value, or the error it raised, and the status of its key."""
 
     async def main() -> tuple[object, Status]:
@@ -42,7 +42,7 @@ def run(url: str, effect: Effect, *, elsewhere: str = "", **options: Any) -> tup
 
 
 @pytest.mark.parametrize("options", [{}, {"statement_cache_size": 0}], ids=["prepared", "without a cache"])
-def test_every_type_of_value_reaches_the_server(url: str, options: dict[str, int]) -> None:
+def test_every_type_of_value_reaches_the_server(url: str, options: dict[str, Any]) -> None:
     """asyncpg passes no value whose type the server does not expect."""
     value = {"text": "$1 :key", "bytes": b"\x00\xff", "large": "x" * 200_000}
 
@@ -112,14 +112,12 @@ def test_a_transaction_that_has_ended_settles_nothing(url: str, begins: bool) ->
 
 @pytest.mark.parametrize("end", ["released", "closed"])
 def test_a_connection_that_is_gone_settles_nothing(url: str, end: str) -> None:
-    async def effect(_: Any) -> None:
+    async def effect(connection: Any) -> None:
         async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
-            connection = await pool.acquire()
-            await connection.transaction().start()
-            bound = await current_claim().bind(connection)
-            if end == "closed":
-                await connection.close()
-            await pool.release(connection)  # rolls back
+            used = connection if end == "closed" else await pool.acquire()
+            await used.transaction().start()
+            bound = await current_claim().bind(used)
+            await (used.close() if end == "closed" else pool.release(used))  # both roll back
             await bound.settle("sold")
 
     value, status = run(url, effect)

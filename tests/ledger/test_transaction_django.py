@@ -107,7 +107,7 @@ def test_an_async_call_settles_in_a_function_of_sync_to_async(shop: DjangoShop, 
             return await shop.ledger.run("k", sync_to_async(shop.pay), effect="idempotent")
 
         @shop.ledger.once(key="k", effect="idempotent")
-        async def pay() -> None:
+        async def pay() -> Any:
             await sync_to_async(shop.pay)()
 
         return await pay()
@@ -127,7 +127,7 @@ def test_another_request_on_the_shared_thread_does_not_hide_a_rollback(shop: Dja
     """
     go_on, opened = threading.Event(), threading.Event()
 
-    @shop.atomic()
+    @shop.atomic()  # type: ignore[untyped-decorator]  # Django has no types of its own
     def pay_or_wait(first: bool) -> None:
         if first:
             current_claim().bind(shop.connection).settle("sold")
@@ -188,7 +188,7 @@ def test_another_ledger_call_in_the_atomic_block_is_refused(shop: DjangoShop) ->
 
 
 def test_a_transaction_around_the_call_decides(shop: DjangoShop) -> None:
-    """As with ATOMIC_REQUESTS: the view is in an atomic block, and the effect in a nested one."""
+    """The case of ATOMIC_REQUESTS: the view is in an atomic block, and the effect in a nested one."""
     with shop.atomic():
         assert shop.run(shop.pay) == "sold"
         assert shop.entry().status is Status.IN_PROGRESS
