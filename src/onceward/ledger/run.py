@@ -18,6 +18,7 @@ from onceward.core.log_event import log_event
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack, unpack
 from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
 from onceward.ledger.internals import dispatcher_of, read_ref, retain_microseconds, start_renewal, stop_renewal
+from onceward.ledger.store_time import at_store_time
 from onceward.ledger.terms import Effect, Terms, check_effect
 from onceward.ledger.transaction import AsyncConnection, Bound, SyncConnection, forget_bound, inside_bound
 from onceward.store.dispatch.future import driven, running_loop
@@ -158,8 +159,9 @@ async def run(
                 # The chunks were purged between two reads, so the outcome has expired. Begin again.
             case Mismatch():
                 raise errors.KeyReused(f"the key {shown(key)!r} was already used with different arguments")
-            case InDoubt(entry):
-                verdict = await _reconcile(terms, entry)
+            case InDoubt(entry, now):
+                with at_store_time(now):
+                    verdict = await _reconcile(terms, entry)
                 if not await _resolve(ledger, scope, key, entry, verdict, terms):
                     if verdict is not Open.PENDING or remaining <= 0:
                         raise errors.InDoubt(
