@@ -47,6 +47,15 @@ def test_in_doubt_is_resolved_by_evidence(tmp_path: Path) -> None:
     assert said[2] == "asked:  message-1"
 
 
+def test_a_lost_submit_is_found_by_polling(tmp_path: Path) -> None:
+    assert output_of("reconcile.py", tmp_path) == [
+        "first: RemoteProtocolError",
+        "still running: InDoubt",
+        "done: {'state': 'done'}",
+        "batches: 1",
+    ]
+
+
 def test_an_mcp_client_gets_one_refund_for_each_key(tmp_path: Path) -> None:
     paid = "{'order': '42', 'paid_back': 10}"
 

@@ -108,7 +108,9 @@ NO_EVIDENCE: dict[str, Step] = {
 
 
 @pytest.mark.parametrize("name", NO_EVIDENCE)
-def test_what_proves_nothing_leaves_the_key_in_doubt(doubt: Doubt, name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_response_that_proves_nothing_leaves_the_key_in_doubt(
+    doubt: Doubt, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Long after the deadline: no failure of the provider ever means that nothing happened."""
     doubt.clock.advance(2 * FINAL_SECONDS)
     with scripted(NO_EVIDENCE[name], answer({"id": "b1"})) as server:
@@ -194,7 +196,7 @@ def test_the_address_contains_fields_of_the_entry(doubt: Doubt, template: str, p
 
 
 @pytest.mark.parametrize("point", [None, {}, {"batch_id": None}, {"batch_id": ".."}, {"batch_id": ""}, "b1", [1]])
-def test_without_a_recovery_point_nobody_is_asked(doubt: Doubt, point: object) -> None:
+def test_without_a_recovery_point_no_request_is_sent(doubt: Doubt, point: object) -> None:
     doubt.clock.advance(2 * FINAL_SECONDS)
     with scripted(MISSING) as server:
         reconcile = http_get(server.url + "/batches/{recovery_point[batch_id]}", final_after_seconds=FINAL_SECONDS)

@@ -62,7 +62,7 @@ def test_only_the_expected_content_is_evidence(
 
 
 @pytest.mark.parametrize("wanted", [None, ""])
-def test_an_expected_content_that_is_not_known_is_no_evidence(
+def test_without_the_expected_etag_the_verdict_is_unknown(
     doubt: Doubt, config: dict[str, Any], uploaded: str, wanted: str | None
 ) -> None:
     assert uploaded
@@ -88,21 +88,21 @@ def test_a_recovery_point_names_the_object(doubt: Doubt, config: dict[str, Any],
     assert doubt.ask(reconcile, None) is verdict.unknown
 
 
-def test_a_missing_bucket_is_no_evidence(doubt: Doubt, config: dict[str, Any]) -> None:
+def test_a_missing_bucket_proves_nothing(doubt: Doubt, config: dict[str, Any]) -> None:
     """It looks like a missing object."""
     doubt.clock.advance(2 * FINAL_SECONDS)
 
     assert doubt.ask(s3_object("s3://none/{key}", config=config, final_after_seconds=1)) is verdict.unknown
 
 
-def test_a_wrong_key_is_no_evidence(doubt: Doubt, config: dict[str, Any]) -> None:
+def test_a_wrong_key_proves_nothing(doubt: Doubt, config: dict[str, Any]) -> None:
     doubt.clock.advance(2 * FINAL_SECONDS)
     wrong = config | {"access_key_id": "nobody", "secret_access_key": "nothing"}
 
     assert doubt.ask(s3_object(URL, config=wrong, final_after_seconds=1)) is verdict.unknown
 
 
-def test_a_server_that_is_down_or_silent_is_no_evidence(doubt: Doubt, config: dict[str, Any]) -> None:
+def test_a_server_that_is_down_or_silent_proves_nothing(doubt: Doubt, config: dict[str, Any]) -> None:
     doubt.clock.advance(2 * FINAL_SECONDS)
     with bind() as sock, scripted(Hold(), Hold(), Hold()) as silent:
         for endpoint in (url_of(sock), silent.url):

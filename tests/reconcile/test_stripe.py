@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from tests.reconcile.doubts import Doubt
-from tests.servers.scripted_http import Cut, ScriptedResponse, scripted
+from tests.servers.scripted_http import Cut, ScriptedResponse, Step, scripted
 
 from onceward import verdict
 from onceward.errors import InvalidOption
@@ -77,7 +77,7 @@ def test_an_authorised_charge_has_not_moved_money_yet(doubt: Doubt) -> None:
         assert doubt.ask(authorises, "ch_1") == verdict.committed("ok")
 
 
-NO_EVIDENCE = {
+NO_EVIDENCE: dict[str, Step] = {
     "not found": answer({"error": {"code": "resource_missing"}}, 404),
     "another account": answer({"error": {}}, 403),
     "wrong key": answer({"error": {}}, 401),
@@ -93,20 +93,20 @@ NO_EVIDENCE = {
 
 
 @pytest.mark.parametrize("name", NO_EVIDENCE)
-def test_what_proves_nothing_is_unknown(doubt: Doubt, name: str) -> None:
+def test_a_response_that_proves_nothing_is_unknown(doubt: Doubt, name: str) -> None:
     with scripted(NO_EVIDENCE[name]) as server:
         assert doubt.ask(stripe(KEY, base_url=server.url), "pi_1") is verdict.unknown
 
 
 @pytest.mark.parametrize("point", [None, {}, "cus_1", "../pi_1", 7, {"id": None}, ["pi_1"]])
-def test_without_an_id_nobody_is_asked(doubt: Doubt, point: object) -> None:
+def test_without_an_id_no_request_is_sent(doubt: Doubt, point: object) -> None:
     with scripted(answer(payment())) as server:
         assert doubt.ask(stripe(KEY, base_url=server.url), point) is verdict.unknown
 
     assert server.seen == []
 
 
-def tagged(status: str = "succeeded", created: int = 1, key: str = "order 4/2", **fields: object) -> dict[str, Any]:
+def tagged(status: str = "succeeded", created: int = 1, key: str = "order 4/2", **fields: Any) -> dict[str, Any]:
     return payment(status, created=created, metadata={"onceward_key": key}, **fields)
 
 

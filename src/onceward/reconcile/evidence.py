@@ -1,7 +1,7 @@
 """The rules that all ready-made hooks share: what counts as evidence, and what leaves a doubt open.
 
-A hook never raises because of what a provider did: the caller would see that error instead of the doubt. Whatever is
-not evidence is `unknown`, and is logged. Absence is not evidence either, because a request that was sent may still
+A hook never raises because of what a provider did: the caller would see that error instead of the doubt. A response
+that is not evidence gives `unknown`, and is logged. Absence is not evidence either, because a request that was sent may still
 arrive. Only after `final_after_seconds`, counted from the claim by the store's clock, is it `not_committed`.
 """
 

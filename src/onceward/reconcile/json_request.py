@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +18,7 @@ FOUND, ACCEPTED, NOT_FOUND = 200, 202, 404
 def require_httpx(module: str) -> None:
     """Raise an error that names the extra if httpx is not installed."""
     try:
-        importlib.import_module("httpx")
+        import httpx  # noqa: F401, PLC0415  # the extra `client`
     except ModuleNotFoundError as error:
         raise missing_extra(error, module, "client") from error
 
@@ -29,8 +28,8 @@ async def get_json(
 ) -> tuple[int, Any]:
     """Return the status and the JSON of a response with the status 200, 202 or 404; the JSON of a 404 is None.
 
-    Everything else is no evidence: other statuses, redirects, timeouts, lost connections and bodies that are not JSON.
-    A page in HTML is not evidence either: a gateway that cannot reach the API sends one with any status.
+    Everything else raises `NoEvidence`: other statuses, redirects, timeouts, lost connections and bodies that are not JSON.
+    A page in HTML also does: a gateway that cannot reach the API sends one with any status.
     """
     import httpx  # noqa: PLC0415  # the extra `client`
 

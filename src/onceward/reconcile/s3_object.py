@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -58,17 +57,17 @@ def s3_object(
     check_options(timeout_seconds, final_after_seconds, found)
     bucket, template = _parse(url)
     try:
-        obstore: Any = importlib.import_module("obstore")
-        stores: Any = importlib.import_module("obstore.store")
+        import obstore  # noqa: PLC0415  # the extra `s3`
+        from obstore.store import S3Store  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise missing_extra(error, "onceward.reconcile.s3_object", "s3") from error
     # One retry: the caller waits, and may ask again.
-    options = {"retry_config": {"max_retries": 1}, **(config or {})}
+    options: Any = {"retry_config": {"max_retries": 1}, **(config or {})}
 
     async def ask(entry: Entry) -> Verdict:
         path = template.fill(entry)
         async with asyncio.timeout(timeout_seconds):
-            store = stores.S3Store(bucket, **options)
+            store = S3Store(bucket, **options)
             try:
                 head = await obstore.head_async(store, path)
             except FileNotFoundError:
@@ -76,7 +75,7 @@ def s3_object(
                 async for _ in obstore.list(store, prefix=path, chunk_size=1):
                     break
                 return absent(entry, final_after_seconds)
-            await _check_content(obstore, store, path, _expected(sha256, entry))
+            await _check_content(store, path, _expected(sha256, entry))
         described = {"path": path, "size": head["size"], "etag": _plain(head["e_tag"])}
         wanted = _expected(etag, entry)
         if wanted is not None and described["etag"] != _plain(wanted):
@@ -106,9 +105,11 @@ def _plain(etag: str | None) -> str:
     return (etag or "").removeprefix("W/").strip('"')
 
 
-async def _check_content(obstore: Any, store: Any, path: str, wanted: str | None) -> None:
+async def _check_content(store: Any, path: str, wanted: str | None) -> None:
     if wanted is None:
         return
+    import obstore  # noqa: PLC0415
+
     digest = hashlib.sha256()
     content = await obstore.get_async(store, path)
     async for part in content.stream():

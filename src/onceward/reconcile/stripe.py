@@ -75,7 +75,7 @@ def stripe(
     Args:
         api_key: The secret or restricted key, or a function that returns it. It needs to read only.
         metadata: The name of the metadata field in which the effect stores `current_claim().key`.
-        search: What to search for by metadata.
+        search: The kind of object to search for by metadata.
         found: A function of the object that returns the value of the effect, or a verdict. By default, the value is a
             mapping with `id`, `object`, `status`, `amount` and `currency`.
         statuses: Other meanings of statuses, such as `{"requires_capture": "committed"}` for an effect that only
@@ -100,7 +100,7 @@ def stripe(
         headers = {"Authorization": f"Bearer {key}", "Stripe-Version": API_REVISION}
         status, data = await get_json(f"{base_url.rstrip('/')}/v1/{path}", headers, timeout_seconds, params)
         if status != FOUND or not isinstance(data, dict):
-            # Another account or the other mode also gives 404, so it does not prove that there is no payment.
+            # Another account or the other mode also gives 404, so it does not prove that the payment was not made.
             raise NoEvidence(f"Stripe responded with the status {status} and no object")
         return data
 
