@@ -40,8 +40,8 @@ def test_kill_9_at_any_point_leaves_one_row_and_one_outcome(
     servers: Servers, tmp_path: Path, start_worker: Callable[[], WorkerProcess], name: str, kind: str
 ) -> None:
     url = BACKENDS[name].url(servers, tmp_path)
+    execute(url, "DROP TABLE IF EXISTS payments")
     execute(url, CREATE)
-    execute(url, "DELETE FROM payments")
     killed: dict[str, int] = {}
     for point in POINTS:
         doomed = start_worker()
