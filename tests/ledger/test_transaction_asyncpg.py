@@ -113,12 +113,15 @@ def test_a_transaction_that_has_ended_settles_nothing(url: str, begins: bool) ->
 @pytest.mark.parametrize("end", ["released", "closed"])
 def test_a_connection_that_is_gone_settles_nothing(url: str, end: str) -> None:
     async def effect(connection: Any) -> None:
-        async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
+        pool = await asyncpg.create_pool(url, min_size=1, max_size=1)
+        try:
             used = connection if end == "closed" else await pool.acquire()
             await used.transaction().start()
             bound = await current_claim().bind(used)
             await (used.close() if end == "closed" else pool.release(used))  # both roll back
             await bound.settle("sold")
+        finally:
+            pool.terminate()  # `close` would wait for a connection that is not released
 
     value, status = run(url, effect)
 
