@@ -8,19 +8,26 @@ import httpx
 from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.core.wsgi import get_wsgi_application
+from django.db import connection, transaction
 from django.http import HttpRequest, JsonResponse
 from django.urls import path
 
-from onceward.http import IdempotencyMiddleware, WSGIIdempotencyMiddleware
+from onceward.http import IdempotencyMiddleware, WSGIIdempotencyMiddleware, idempotency
 
-settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["shop"])
+# The keys are in the database of the application, so that a view can commit its rows and its response together.
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "keys.db"}}
+settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["shop"], DATABASES=DATABASES)
 django.setup()
-charged: list[int] = []
 
 
 def pay(request: HttpRequest) -> JsonResponse:
-    charged.append(json.loads(request.body)["amount"])  # call the payment provider here
-    return JsonResponse({"payment": len(charged), "amount": charged[-1]}, status=201)
+    amount = json.loads(request.body)["amount"]
+    with transaction.atomic(), connection.cursor() as cursor:
+        bound = idempotency(request).bind(connection)  # exactly once: the row and the response commit together
+        cursor.execute("INSERT INTO payments (amount) VALUES (%s) RETURNING id", [amount])
+        response = JsonResponse({"payment": cursor.fetchone()[0], "amount": amount}, status=201)
+        bound.settle(response)
+    return response
 
 
 urlpatterns = [path("payments", pay)]
@@ -40,7 +47,11 @@ async def ask_asgi() -> httpx.Response:
 
 
 if __name__ == "__main__":
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE payments (id INTEGER PRIMARY KEY, amount INTEGER)")
     # Both use the same store, so the retry may go to the other server.
     for name, response in (("first:", ask_wsgi()), ("again:", asyncio.run(ask_asgi()))):
         print(name, response.status_code, response.json(), response.headers.get("Idempotent-Replayed", "fresh"))
-    print("charged:", len(charged))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT count(*) FROM payments")
+        print("charged:", cursor.fetchone()[0])

@@ -8,10 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import asyncpg
 import psycopg
 import sqlalchemy
+from asgiref.sync import sync_to_async
+from django.db import connections, transaction
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
+from tests.django_databases import django_database
 
 from onceward.ledger.run import CurrentClaim
 from onceward.ledger.transaction import Bound
@@ -35,6 +39,7 @@ class Plain:
 
     connection: Any
     insert: Callable[[str], Any]
+    begun: Any = None  # the transaction, if it is not ended through its connection
 
     async def pay(self, order_id: str) -> None:
         await _maybe(self.insert(order_id))
@@ -47,10 +52,10 @@ class Plain:
         await _maybe(bound.settle(value))
 
     async def commit(self) -> None:
-        await _maybe(self.connection.commit())
+        await _maybe((self.begun or self.connection).commit())
 
     async def rollback(self) -> None:
-        await _maybe(self.connection.rollback())
+        await _maybe((self.begun or self.connection).rollback())
 
 
 async def _maybe(result: object) -> None:
@@ -132,6 +137,67 @@ async def of_sqlalchemy_async_session(url: str) -> AsyncIterator[Transaction]:
     await engine.dispose()
 
 
+@dataclass
+class OnThread:
+    """A transaction of Django in async code: everything runs on the thread that `sync_to_async` uses."""
+
+    connection: Any
+    block: Any
+
+    async def pay(self, order_id: str) -> None:
+        await sync_to_async(self._execute)("INSERT INTO payments VALUES (%s)", (order_id,))
+
+    def _execute(self, sql: str, values: tuple[str, ...]) -> None:
+        with self.connection.cursor() as cursor:
+            cursor.execute(sql, values)
+
+    async def bind(self, claim: CurrentClaim) -> Bound[Any]:
+        bound: Bound[Any] = await sync_to_async(claim.bind)(self.connection)
+        return bound
+
+    async def settle(self, bound: Bound[Any], value: object) -> None:
+        await sync_to_async(bound.settle)(value)
+
+    async def commit(self) -> None:
+        await sync_to_async(self.block.__exit__)(None, None, None)
+
+    async def rollback(self) -> None:
+        await sync_to_async(transaction.set_rollback)(True, using=self.connection.alias)
+        await self.commit()
+
+
+@asynccontextmanager
+async def of_django(url: str) -> AsyncIterator[Transaction]:
+    with django_database(url) as connection:
+        block = transaction.atomic(using=connection.alias)
+        await sync_to_async(block.__enter__)()
+        try:
+            yield OnThread(connection, block)
+        finally:
+            await sync_to_async(connections.close_all)()
+
+
+@asynccontextmanager
+async def of_asyncpg(url: str) -> AsyncIterator[Transaction]:
+    connection = await asyncpg.connect(url)
+    try:
+        yield await _begin_asyncpg(connection)
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def of_asyncpg_pool(url: str) -> AsyncIterator[Transaction]:
+    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool, pool.acquire() as connection:
+        yield await _begin_asyncpg(connection)
+
+
+async def _begin_asyncpg(connection: Any) -> Transaction:
+    begun = connection.transaction()
+    await begun.start()
+    return Plain(connection, lambda order: connection.execute("INSERT INTO payments VALUES ($1)", order), begun)
+
+
 KINDS = {
     "sqlite": (
         of_sqlite3,
@@ -140,6 +206,7 @@ KINDS = {
         of_sqlalchemy_session,
         of_sqlalchemy_async,
         of_sqlalchemy_async_session,
+        of_django,
     ),
     "postgres": (
         of_psycopg,
@@ -148,5 +215,8 @@ KINDS = {
         of_sqlalchemy_session,
         of_sqlalchemy_async,
         of_sqlalchemy_async_session,
+        of_django,
+        of_asyncpg,
+        of_asyncpg_pool,
     ),
 }

@@ -62,6 +62,15 @@ def test_a_server_behind_the_proxy_gets_one_call(tmp_path: Path) -> None:
     }
 
 
+def test_a_lost_submit_is_found_by_polling(tmp_path: Path) -> None:
+    assert output_of("reconcile.py", tmp_path) == [
+        "first: RemoteProtocolError",
+        "still running: InDoubt",
+        "done: {'state': 'done'}",
+        "batches: 1",
+    ]
+
+
 def test_an_mcp_client_gets_one_refund_for_each_key(tmp_path: Path) -> None:
     paid = "{'order': '42', 'paid_back': 10}"
 

@@ -24,7 +24,8 @@ LARGER: dict[str, str] = {}
 
 # The public names of these folders are documented and tested one by one; any of their modules may be imported.
 DOCUMENTED = frozenset({
-    "onceward", "onceward.http", "onceward.http.client", "onceward.hub.client", "onceward.testing", "onceward.turns",
+    "onceward", "onceward.http", "onceward.http.client", "onceward.hub.client", "onceward.reconcile", "onceward.testing",
+    "onceward.turns",
 })  # fmt: skip
 # Loaded by name, not imported.
 BY_NAME = frozenset({"onceward.hub.db.migrations.versions"})

@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"core"}),
     frozenset({"old_names", "store"}),
     frozenset({"ledger"}),
-    frozenset({"http", "tools"}),
+    frozenset({"http", "reconcile", "tools"}),
     frozenset({"integrations", "testing"}),
     frozenset({"hub"}),
     frozenset({"turns", "cli"}),
@@ -37,7 +37,7 @@ BELOW_STRANGERS = frozenset({"file_lock", "db", "events", "blobs", "media", "arc
 DRIVERS: dict[str, tuple[str, ...]] = {
     "rfc8785": ("core/canonical.py",),
     "multipart": ("http/request/form_digest.py",),
-    "httpx": ("http/client/transport.py", "hub/client/"),
+    "httpx": ("http/client/transport.py", "hub/client/", "reconcile/json_request.py"),
     "psycopg": ("store/postgres/connection.py",),
     "redis": ("store/redis/connection.py",),
     "cryptography": ("http/stored/encryption.py",),
@@ -68,7 +68,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "click": ("cli/",),
     "rich": ("cli/",),
     # Bytes: where they lie, what they are, how they arrive.
-    "obstore": ("hub/blobs/s3.py", "hub/blobs/s3_owner.py"),
+    "obstore": ("hub/blobs/s3.py", "hub/blobs/s3_owner.py", "reconcile/s3_object.py"),
     "magic": ("hub/media/",),
     "pylibmagic": ("hub/media/",),
     "python_multipart": ("hub/web/upload.py",),

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 import sqlalchemy
 from tests.backends import BACKENDS, Servers
-from tests.connections import CREATE, KINDS, Transaction, of_psycopg, of_sqlite3
+from tests.connections import CREATE, KINDS, Transaction, of_asyncpg, of_django, of_psycopg, of_sqlite3
 from tests.waiting import soon
 
 from onceward import Ledger, current_claim, errors, open_ledger
@@ -26,7 +26,12 @@ from onceward.ledger.terms import Terms
 
 Kind = Callable[[str], AbstractAsyncContextManager[Transaction]]
 CASES = [pytest.param(name, kind, id=f"{name}-{kind.__name__}") for name, kinds in KINDS.items() for kind in kinds]
-SQL = pytest.mark.parametrize(("name", "kind"), [("sqlite", of_sqlite3), ("postgres", of_psycopg)])
+EACH_STORE = [("sqlite", of_sqlite3), ("postgres", of_psycopg)]
+SQL = pytest.mark.parametrize(("name", "kind"), EACH_STORE)
+# Kinds that tell in ways of their own whether their transaction is open.
+SQL_AND_OTHERS = pytest.mark.parametrize(
+    ("name", "kind"), [*EACH_STORE, ("sqlite", of_django), ("postgres", of_django), ("postgres", of_asyncpg)]
+)
 
 
 class PaymentDatabase:
@@ -137,7 +142,7 @@ def test_an_irreversible_effect_may_have_done_more_than_what_was_rolled_back(
         asyncio.run(call())
 
 
-@SQL
+@SQL_AND_OTHERS
 def test_a_large_result_is_settled_as_chunks_in_the_same_transaction(payments: PaymentDatabase) -> None:
     report = "x" * 200_000
 
@@ -153,7 +158,7 @@ def test_a_large_result_is_settled_as_chunks_in_the_same_transaction(payments: P
     assert first == again == report
 
 
-@SQL
+@SQL_AND_OTHERS
 def test_another_ledger_call_inside_a_bound_transaction_is_refused_at_once(payments: PaymentDatabase) -> None:
     async def effect() -> None:
         async with payments.kind(payments.url) as transaction:
@@ -333,7 +338,7 @@ def test_binding_without_settling_is_logged_and_settled_outside(
     assert payments.status("k") is Status.COMPLETED
 
 
-@SQL
+@SQL_AND_OTHERS
 def test_a_transaction_that_outlives_its_effect_decides_by_itself(payments: PaymentDatabase) -> None:
     """The caller's transaction is opened around the call: its commit, later, makes outcome and effect true."""
 
@@ -355,7 +360,7 @@ def test_a_transaction_that_outlives_its_effect_decides_by_itself(payments: Paym
     assert payments.status("k") is Status.COMPLETED
 
 
-@SQL
+@SQL_AND_OTHERS
 def test_a_lost_claim_is_reported_inside_a_transaction_around_the_call(payments: PaymentDatabase) -> None:
     async def main() -> None:
         async with payments.kind(payments.url) as transaction:

@@ -98,7 +98,7 @@ Times are whole microseconds since 1970 by the store's clock. Durations are micr
 from __future__ import annotations
 
 import enum
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import TypeAlias, assert_never
 
 from onceward.core.entry import FINISHED, SECOND, UNFINISHED, Entry, Ref, Status
@@ -432,9 +432,11 @@ class InDoubt:
 
     Attributes:
         entry: The entry in doubt.
+        now: The time of the store's clock at which the doubt was found, or 0.
     """
 
     entry: Entry
+    now: int = field(default=0, compare=False)
 
 
 Found: TypeAlias = Claim | Replay | Busy | Mismatch | InDoubt
@@ -466,7 +468,7 @@ def found(write: Begin, result: WriteResult) -> Found:
         case Status.IN_PROGRESS:
             return Busy(entry, max(0, entry.lease_until - result.now), result.locked)
         case Status.IN_DOUBT:
-            return InDoubt(entry)
+            return InDoubt(entry, result.now)
         case Status.COMPLETED:
             return Replay(entry)
         case Status.FAILED:

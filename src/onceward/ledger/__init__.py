@@ -21,6 +21,7 @@ __all__ = [
     "ledger",
     "open",
     "run",
+    "store_time",
     "terms",
     "transaction",
 ]

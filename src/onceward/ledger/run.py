@@ -18,6 +18,7 @@ from onceward.core.log_event import log_event
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack, unpack
 from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
 from onceward.ledger.internals import dispatcher_of, read_ref, retain_microseconds, start_renewal, stop_renewal
+from onceward.ledger.store_time import at_store_time
 from onceward.ledger.terms import Effect, Terms, check_effect
 from onceward.ledger.transaction import AsyncConnection, Bound, SyncConnection, forget_bound, inside_bound
 from onceward.store.dispatch.future import driven, running_loop
@@ -76,8 +77,8 @@ class CurrentClaim:
         Binding locks the entry and stops its renewal. On an async connection, await the result.
 
         Args:
-            connection: A connection to the ledger's own database: of `sqlite3` or psycopg, or an SQLAlchemy
-                Connection, Session, AsyncConnection or AsyncSession.
+            connection: A connection to the ledger's own database: of `sqlite3`, psycopg or asyncpg, an SQLAlchemy
+                Connection, Session, AsyncConnection or AsyncSession, or Django's `connection` in an atomic block.
 
         Returns:
             The bound claim. Call its `settle` before the transaction commits.
@@ -158,8 +159,9 @@ async def run(
                 # The chunks were purged between two reads, so the outcome has expired. Begin again.
             case Mismatch():
                 raise errors.KeyReused(f"the key {shown(key)!r} was already used with different arguments")
-            case InDoubt(entry):
-                verdict = await _reconcile(terms, entry)
+            case InDoubt(entry, now):
+                with at_store_time(now):
+                    verdict = await _reconcile(terms, entry)
                 if not await _resolve(ledger, scope, key, entry, verdict, terms):
                     if verdict is not Open.PENDING or remaining <= 0:
                         raise errors.InDoubt(
@@ -221,6 +223,12 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
     """Record the value of the effect, or check that its bound transaction has recorded it."""
     bound = current.bound
     if bound is not None and bound.settled:
+        if bound.undone:
+            # Nothing can be written here while the transaction is open. The lease lapses.
+            note = "the outcome was rolled back to a savepoint of the bound transaction"
+            if terms.repeatable:
+                raise errors.TransactionConflict(f"{note}; roll the transaction back and call again")
+            raise errors.InDoubt(f"{note}; it is unknown what else the effect did", claim.version)
         if not bound.open:
             entry = await read_ref(ledger, claim.entry.ref)
             if entry is None or entry.version != claim.version or entry.status is not Status.COMPLETED:

@@ -29,7 +29,7 @@ S_co = TypeVar("S_co", covariant=True)
 
 
 class SyncConnection(Protocol):
-    """The synchronous connections of `sqlite3`, psycopg and SQLAlchemy, for type checkers."""
+    """The synchronous connections of `sqlite3`, psycopg, SQLAlchemy and Django, for type checkers."""
 
     def commit(self) -> None: ...
 
@@ -64,6 +64,7 @@ class Bound(Generic[S_co]):
         self.retain = retain
         self._result_bytes_max = result_bytes_max
         self._locked_in: object = None  # identifies the transaction that holds the lock; None before it
+        self._is_kept: Callable[[], bool] | None = None  # tells whether the transaction still contains the outcome
         self.settled = False
         self.value: object = None
         _current.set(self)
@@ -101,6 +102,14 @@ class Bound(Generic[S_co]):
     def open(self) -> bool:
         """True if the caller's transaction is still open."""
         return self._binding.connection.in_transaction()
+
+    @property
+    def undone(self) -> bool:
+        """True if a savepoint with the outcome was rolled back, while the transaction is still open.
+
+        Only Django reports this.
+        """
+        return self._is_kept is not None and self.open and not self._is_kept()
 
     def settle(self, value: object) -> S_co:
         """Record the result of the effect in the transaction. Await it on an async connection.
@@ -154,6 +163,8 @@ class Bound(Generic[S_co]):
             raise TransactionConflict(ENDED)
         yield from self._lock()
         yield from self._binding.settle(self._entry, outcome, chunks, write_id(), self.retain, self._locked_in)
+        mark = self._binding.connection.mark
+        self._is_kept = None if mark is None else mark()
         self.settled = True
         return None
 

@@ -59,6 +59,7 @@ __all__ = [
     "Schema",
     "Store",
     "bind",
+    "caller_connection",
     "check",
     "claim_cache",
     "durable",

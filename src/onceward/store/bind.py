@@ -1,32 +1,25 @@
 """Bound claims: the ledger's SQL statements inside a caller's own transaction.
 
-The caller passes its connection: of `sqlite3` or psycopg (sync or async), or an SQLAlchemy Connection or Session and
-their async forms. They are recognised by the module of their class, so that none of those packages is imported here.
-The steps are generators that yield statements and receive rows, so that sync and async callers share the same code.
+The caller passes its connection; `caller_connection` has the kinds. The steps are generators that yield statements and
+receive rows, so that sync and async callers share the same code.
 """
 
 from __future__ import annotations
 
-import re
-import sqlite3
-import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from onceward.core.claim import Entry
 from onceward.core.key import shown
 from onceward.core.outcome import Outcome
 from onceward.core.timestamp import to_text
-from onceward.errors import ClaimLost, InvalidOption, StoreUnavailable, TransactionConflict
+from onceward.errors import ClaimLost, InvalidOption, OncewardError, StoreUnavailable, TransactionConflict
 from onceward.store import Clock
+from onceward.store.caller_connection import POSTGRES, SQLITE, CallerConnection, Rows, driver_in_transaction
 
-Rows: TypeAlias = Sequence[Sequence[Any]]
 Steps: TypeAlias = Generator[tuple[str, Mapping[str, object]], Rows, object]
-
-SQLITE = "sqlite"
-POSTGRES = "postgresql"
 
 # An update that changes nothing takes the write lock of the file.
 _LOCK_SQLITE = (
@@ -60,17 +53,6 @@ _CHUNK = (
 )
 _ISOLATION = "SELECT current_setting('transaction_isolation')"
 ENDED = "the transaction that the claim was bound to has ended; settle before the commit, so that both commit together"
-_PARAMETER = re.compile(r"(?<!:):([a-z_]+)")
-
-
-@dataclass(frozen=True, slots=True)
-class CallerConnection:
-    """The operations of a caller's connection that binding needs."""
-
-    execute: Callable[[str, Mapping[str, object]], Any]
-    in_transaction: Callable[[], bool]
-    is_async: bool
-    driver: Callable[[], Any]  # the connection of the driver underneath
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +76,7 @@ class BoundConnection:
                 yield "BEGIN IMMEDIATE", {}
         rows = yield _LOCK_SQLITE if self.dialect == SQLITE else _LOCK_POSTGRES, _claim_values(entry)
         if rows:
-            if not _in_transaction(self.connection.driver()):
+            if not driver_in_transaction(self.connection.driver()):
                 raise InvalidOption(
                     "bind() needs an open transaction, but this connection commits each statement (autocommit);"
                     " begin a transaction first, or turn autocommit off"
@@ -168,105 +150,19 @@ def _check_file(rows: Rows, file: Path) -> None:
 
 def _translate_error(error: Exception) -> Exception:
     """Translate a driver's error: a conflict that a new transaction solves, a wrong database, or a failing store."""
-    cause = getattr(error, "orig", None) or error
+    if isinstance(error, OncewardError):
+        return error
+    name = type(error).__name__
+    if name == "TransactionManagementError":  # Django's: a statement failed in the atomic block
+        return TransactionConflict(f"the transaction can only be rolled back ({error}); roll it back and repeat it")
+    if name == "SynchronousOnlyOperation":  # Django's
+        return InvalidOption("bind() on Django's connection must run in a function that sync_to_async runs")
+    # SQLAlchemy and Django raise errors of their own for the driver's.
+    is_django = type(error).__module__.startswith("django.")
+    cause = getattr(error, "orig", None) or (error.__cause__ if is_django else None) or error
     state = getattr(cause, "sqlstate", None) or ""
     if state in {"40001", "40P01"} or "database is locked" in str(cause):
         return TransactionConflict(f"the transaction conflicts with another one ({cause}); roll it back and repeat it")
     if state == "42P01":  # no such table
         return InvalidOption(f"bind() needs a connection to the ledger's own database: {cause}")
     return StoreUnavailable(f"the bound transaction failed: {cause}")
-
-
-def caller_connection(connection: object, dialect: str) -> CallerConnection:
-    """Recognise a connection, or raise `InvalidOption` with the supported ones."""
-    home = type(connection).__module__.partition(".")[0]
-    name = type(connection).__name__
-    if isinstance(connection, sqlite3.Connection) and dialect == SQLITE:
-        return _of_sqlite3(connection)
-    if dialect == POSTGRES and any(kind.__module__.partition(".")[0] == "psycopg" for kind in type(connection).__mro__):
-        return _of_psycopg(connection)
-    if home == "sqlalchemy" or _is_sqlalchemy(connection):
-        return _of_sqlalchemy(connection, dialect)
-    raise InvalidOption(
-        f"bind() does not support a {home}.{name} with a ledger on {dialect}; it supports "
-        + ("sqlite3" if dialect == SQLITE else "psycopg")
-        + " connections and SQLAlchemy's Connection, Session, AsyncConnection and AsyncSession"
-    )
-
-
-def _of_sqlite3(connection: sqlite3.Connection) -> CallerConnection:
-    def execute(sql: str, values: Mapping[str, object]) -> Rows:
-        cursor = connection.cursor()
-        cursor.row_factory = None  # the caller's factory may return anything
-        return cursor.execute(sql, dict(values)).fetchall()
-
-    return CallerConnection(execute, lambda: _open_sqlite(connection), is_async=False, driver=lambda: connection)
-
-
-def _open_sqlite(connection: sqlite3.Connection) -> bool:
-    try:
-        return connection.in_transaction
-    except sqlite3.ProgrammingError:  # the connection is closed, so the transaction has ended
-        return False
-
-
-def _of_psycopg(connection: Any) -> CallerConnection:
-    is_async = any(kind.__name__ == "AsyncConnection" for kind in type(connection).__mro__)
-
-    def cursor() -> Any:
-        # Rows must be tuples, whatever the connection's default is. The connection exists, so the module is imported.
-        return connection.cursor(row_factory=sys.modules["psycopg.rows"].tuple_row)
-
-    def execute(sql: str, values: Mapping[str, object]) -> Rows:
-        rows: Rows = cursor().execute(_PARAMETER.sub(r"%(\1)s", sql), values).fetchall()
-        return rows
-
-    async def aexecute(sql: str, values: Mapping[str, object]) -> Rows:
-        found = await cursor().execute(_PARAMETER.sub(r"%(\1)s", sql), values)
-        rows: Rows = await found.fetchall()
-        return rows
-
-    def in_transaction() -> bool:
-        return not connection.closed and _in_transaction(connection)
-
-    return CallerConnection(aexecute if is_async else execute, in_transaction, is_async, lambda: connection)
-
-
-def _in_transaction(driver: Any) -> bool:
-    """Return whether the driver's own connection is in a transaction; true if the driver does not report it."""
-    if hasattr(driver, "is_in_transaction"):  # asyncpg
-        return bool(driver.is_in_transaction())
-    status = getattr(getattr(driver, "info", None), "transaction_status", None)
-    if status is not None:  # psycopg
-        idle = 0  # libpq's PQTRANS_IDLE
-        return bool(status != idle)
-    return bool(getattr(driver, "in_transaction", True))  # sqlite3, aiosqlite
-
-
-def _is_sqlalchemy(connection: object) -> bool:
-    return any(kind.__module__.startswith("sqlalchemy.") for kind in type(connection).__mro__)
-
-
-def _of_sqlalchemy(connection: Any, dialect: str) -> CallerConnection:
-    text = sys.modules["sqlalchemy"].text
-    is_async = any(kind.__name__ in {"AsyncConnection", "AsyncSession"} for kind in type(connection).__mro__)
-    engine = connection.get_bind() if hasattr(connection, "get_bind") else connection
-    if engine.dialect.name != dialect:
-        raise InvalidOption(f"bind() got a connection to {engine.dialect.name}; this ledger is on {dialect}")
-
-    def execute(sql: str, values: Mapping[str, object]) -> Rows:
-        found = connection.execute(text(sql), dict(values))
-        rows: Rows = found.all() if found.returns_rows else ()
-        return rows
-
-    async def aexecute(sql: str, values: Mapping[str, object]) -> Rows:
-        found = await connection.execute(text(sql), dict(values))
-        rows: Rows = found.all() if found.returns_rows else ()
-        return rows
-
-    def driver() -> Any:
-        sync = getattr(connection, "sync_connection", None) or getattr(connection, "sync_session", connection)
-        own = sync.connection() if hasattr(sync, "get_bind") else sync  # the connection of a session
-        return own.connection.driver_connection
-
-    return CallerConnection(aexecute if is_async else execute, connection.in_transaction, is_async, driver)

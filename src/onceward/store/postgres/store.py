@@ -12,7 +12,8 @@ from typing import cast
 from onceward.core.claim import Entry, Ref, Status, Write, WriteResult
 from onceward.errors import StoreUnavailable
 from onceward.store import BatchFailed, Clock, Page, Reading
-from onceward.store.bind import POSTGRES, BoundConnection, caller_connection
+from onceward.store.bind import BoundConnection
+from onceward.store.caller_connection import POSTGRES, caller_connection
 from onceward.store.claim_cache import ClaimCache
 from onceward.store.dispatch.inflight import SentBatch
 from onceward.store.memory import cursor

@@ -20,7 +20,8 @@ from onceward.core.claim import Append, Begin, Entry, Ref, Status, Write, WriteR
 from onceward.core.timestamp import to_text
 from onceward.errors import InvalidStoreUrl, StoreClosed
 from onceward.store import Clock, Page, Reading
-from onceward.store.bind import SQLITE, BoundConnection, caller_connection
+from onceward.store.bind import BoundConnection
+from onceward.store.caller_connection import SQLITE, caller_connection
 from onceward.store.claim_cache import ClaimCache
 from onceward.store.durable import sync_fully
 from onceward.store.forks import at_fork
