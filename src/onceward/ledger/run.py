@@ -7,19 +7,20 @@ import contextlib
 import hashlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, assert_never, overload
 
 from onceward import errors
-from onceward.core.claim import Busy, Claim, Entry, InDoubt, Mismatch, Ref, Replay, Status
+from onceward.core.claim import Busy, Claim, Entry, Expired, InDoubt, Mismatch, Ref, Replay, Status
 from onceward.core.key import check_built_key, shown
 from onceward.core.log_event import log_event
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack, unpack
 from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
-from onceward.ledger.internals import dispatcher_of, read_ref, retain_microseconds, start_renewal, stop_renewal
+from onceward.ledger.internals import dispatcher_of, key_for, read_ref, retain_microseconds, start_renewal, stop_renewal
+from onceward.ledger.recovery import RecoveryPoints
 from onceward.ledger.terms import Effect, Terms, check_effect
-from onceward.ledger.transaction import AsyncConnection, Bound, SyncConnection, forget_bound, inside_bound
+from onceward.ledger.transaction import AsyncConnection, Bound, SyncConnection, forget_bound, inside_bound, refuse_bound
 from onceward.store.dispatch.future import driven, running_loop
 from onceward.store.dispatch.renewal import POLL_SECONDS_MAX, POLL_SECONDS_MIN
 
@@ -53,6 +54,9 @@ class CurrentClaim:
         self.key = key
         self.renewal: Renewal | None = None
         self.bound: Bound[Any] | None = None
+        # The event loop on whose thread a plain function runs as the effect, so that it cannot await.
+        self.called_on: object = None
+        self._points = RecoveryPoints(ledger, claim)
 
     @property
     def version(self) -> int:
@@ -63,6 +67,58 @@ class CurrentClaim:
     def attempt(self) -> int:
         """The number of times that the key was claimed, including this time."""
         return self._claim.attempt
+
+    def key_for(self, provider: str, step: str = "") -> str:
+        """Return an idempotency key for a provider, such as a payment service that accepts one.
+
+        It is the same in every attempt that may have reached the provider: after a crash, a takeover, or an attempt
+        that ended without a known result. It changes when the provider has certainly not acted on it: after an attempt
+        that ended in `NotDone`, unless an attempt before that had no known end, and after a verdict of
+        `not_committed`. In a compensatable effect, every attempt has its own. It does not reveal the key of the claim.
+
+        Args:
+            provider: The name of the provider. Each provider gets other keys.
+            step: The name of the request, if the effect sends several to the provider.
+
+        Returns:
+            A UUID of 36 characters.
+
+        Raises:
+            InvalidOption: If a name is not a text, or the claim was begun with a secret that is not in `secrets`.
+        """
+        for name, text in (("provider", provider), ("step", step)):
+            if not isinstance(text, str):
+                raise errors.InvalidOption(f"{name} must be a text, not {text!r}")
+        return key_for(self._ledger, self._claim.entry, self._terms.effect, self.attempt, provider, step)
+
+    @property
+    def recovered(self) -> Any:
+        """The last recovery point of an earlier attempt, or None. It shows where to continue."""
+        return self._claim.entry.recovery_point
+
+    def recovery_point(self, value: object) -> Awaitable[None]:
+        """Record what a later attempt must know, such as the id that a provider gave to a request.
+
+        The value survives a crash, a failure and a doubt. The next attempt reads it as `recovered`, and a reconcile
+        hook as `entry.recovery_point`. In an `async def`, await the result. In a `def`, the value is stored when the
+        call returns.
+
+        Args:
+            value: JSON of at most 16 KiB: None, a bool, a number, a text, a list, or a dict with texts as keys. It
+                replaces the value before.
+
+        Returns:
+            An awaitable. After it, or after the call in blocking code, the value is durable.
+
+        Raises:
+            InvalidOption: If the value is not JSON, or is too large.
+            ClaimLost: If the claim was taken over. Stop: another attempt runs.
+            InsideBoundTransaction: If the claim is bound to a transaction that is open.
+            StoreUnavailable: If the store did not respond; the value may have been stored.
+        """
+        if self.bound is not None and self.bound.open:
+            refuse_bound()
+        return self._points.record(value, blocks=self.called_on is running_loop())
 
     @overload
     def bind(self, connection: AsyncConnection) -> Bound[Awaitable[None]]: ...
@@ -95,8 +151,21 @@ class CurrentClaim:
             retain_microseconds(self._ledger, self._terms.retain_seconds),
             self._terms.max_result_bytes,
             self.suspend,
+            self._terms.refuse,
         )
         return self.bound
+
+    def calling(self, effect: Callable[[], Any]) -> Callable[[], Any]:
+        """Wrap the effect, so that it is known which code runs as a plain function and which may await."""
+
+        def call() -> Any:
+            self.called_on = running_loop()
+            try:
+                return effect()
+            finally:
+                self.called_on = None
+
+        return call
 
     def suspend(self) -> None:
         """Stop renewing the claim."""
@@ -158,6 +227,8 @@ async def run(
                 # The chunks were purged between two reads, so the outcome has expired. Begin again.
             case Mismatch():
                 raise errors.KeyReused(f"the key {shown(key)!r} was already used with different arguments")
+            case Expired():
+                raise _expired(key)
             case InDoubt(entry):
                 verdict = await _reconcile(terms, entry)
                 if not await _resolve(ledger, scope, key, entry, verdict, terms):
@@ -203,7 +274,7 @@ async def _perform(ledger: Ledger, claim: Claim, key: str, effect: Callable[[], 
 async def _execute(ledger: Ledger, claim: Claim, current: CurrentClaim, effect: Callable[[], Any], terms: Terms) -> Any:
     token = _running.set(current)
     try:
-        value = await _call(effect)
+        value = await _call(current.calling(effect))
     except GeneratorExit:
         # The coroutine is being closed, so nothing can be awaited any more. The claim will lapse.
         raise
@@ -245,7 +316,7 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
         )
     try:
         outcome = await _storable_outcome(ledger, claim, value, terms)
-        is_settled = await ledger.settle(claim, outcome, terms.retain_seconds)
+        is_settled = await _settle(ledger, claim, outcome, terms)
     except errors.StoreUnavailable as error:
         then = "its key may run again" if terms.repeatable else "its key is in doubt"
         error.add_note(
@@ -261,6 +332,14 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
         hint="another holder took over the claim, and its outcome counts; a longer lease prevents that",
     )
     return await _recorded_value(ledger, claim, terms)
+
+
+def _settle(ledger: Ledger, claim: Claim, outcome: Outcome, terms: Terms) -> Coroutine[Any, Any, bool]:
+    if not terms.refuse:
+        return ledger.settle(claim, outcome, terms.retain_seconds)
+    return ledger.settle(
+        claim, outcome, terms.retain_seconds, refuse_seconds=terms.refuse_seconds, retain_ever=terms.retain_ever
+    )
 
 
 async def _storable_outcome(ledger: Ledger, claim: Claim, value: object, terms: Terms) -> Outcome:
@@ -288,7 +367,7 @@ async def _storable_outcome(ledger: Ledger, claim: Claim, value: object, terms: 
         raise
     except BaseException:
         # Cancelled or interrupted: the value is lost, but the fact that the effect happened is recorded.
-        await ledger.settle(claim, NOTHING, terms.retain_seconds)
+        await _settle(ledger, claim, NOTHING, terms)
         raise
     return Outcome(chunks=len(chunks))
 
@@ -317,8 +396,17 @@ async def _recorded_value(ledger: Ledger, claim: Claim, terms: Terms) -> object:
             raise errors.ClaimLost(f"the claim on {shown(ref.key)!r} was taken over and abandoned; call again")
 
 
+def _expired(key: str) -> errors.Expired:
+    return errors.Expired(
+        f"the effect of {shown(key)!r} has happened, and its result is no longer kept; it will not run again; use a new"
+        " key for new work"
+    )
+
+
 async def _value_of(ledger: Ledger, entry: Entry, terms: Terms) -> object:
     body = await ledger.body(entry)
+    if body is None and entry.refuse_until is not None and entry.expires_at == entry.refuse_until:
+        raise _expired(entry.key)
     if body is None and entry.outcome.chunks:
         raise errors.ClaimLost(f"the outcome of {shown(entry.key)!r} expired while it was being read; call again")
     return unpack(body, terms.returns)
@@ -342,12 +430,13 @@ async def _after_exception(
             return entry if ours else None
         if terms.effect is Effect.COMPENSATABLE and not _did_nothing(error, terms):
             await _undo(ledger, claim, claim.attempt, terms)
-            await ledger.fail(claim, note, terms.retain_seconds)
+            await ledger.fail(claim, note, terms.retain_seconds, not_done=claim.earlier_did_nothing)
         elif terms.effect is Effect.IRREVERSIBLE and not _did_nothing(error, terms):
             if await ledger.doubt(claim, note):
                 error.add_note("onceward: the effect may have happened, so its key is now in doubt")
         else:
-            await ledger.fail(claim, note, terms.retain_seconds)
+            not_done = _did_nothing(error, terms) and claim.earlier_did_nothing
+            await ledger.fail(claim, note, terms.retain_seconds, not_done=not_done)
     except errors.StoreUnavailable as unavailable:
         error.add_note(f"onceward: this failure could not be recorded ({unavailable}); the claim will lapse")
     return None
@@ -410,8 +499,10 @@ async def _resolve(ledger: Ledger, scope: str, key: str, entry: Entry, verdict: 
         return False
     word = "committed" if isinstance(verdict, Committed) else f"not committed, {verdict.reason.value}"
     await ledger.resolve(
-        scope, key, entry.version, verdict, note=f"reconciled: {word}", retain_seconds=terms.retain_seconds
-    )
+        scope, key, entry.version, verdict, note=f"reconciled: {word}", retain_seconds=terms.retain_seconds,
+        refuse_seconds=terms.refuse_seconds if terms.after_retention == "refuse" else None,
+        retain_ever=terms.retain_ever,
+    )  # fmt: skip
     return True
 
 
