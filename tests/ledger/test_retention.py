@@ -1,4 +1,4 @@
-"""After the retention of an outcome: the key is refused, or the entry stays for ever."""
+"""After the retention of an outcome: the key is refused, or the entry stays forever."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_an_outcome_settled_in_a_transaction_refuses_too(
     assert (entry.expires_at, entry.refuse_until) == until
 
 
-def test_an_entry_for_ever_is_replayed_without_its_result(ledger: Ledger, clock: PinnedClock) -> None:
+def test_an_entry_forever_is_replayed_without_its_result(ledger: Ledger, clock: PinnedClock) -> None:
     terms, runs = Terms(effect="irreversible", retain_ever=True, retain_seconds=60), Runs()
 
     def call() -> object:

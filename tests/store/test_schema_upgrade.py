@@ -236,7 +236,7 @@ def numbers(kind: str, url: str, servers: Servers) -> tuple[int, ...]:
 def test_the_version_numbers_let_processes_of_schema_1_continue(
     kind: str, url: str, store: Store, servers: Servers
 ) -> None:
-    """As long as no write needs a column that they do not know. The count of attempts that did nothing does not."""
+    """The numbers stay until a write needs a column that they do not know. The count of attempts does not."""
     held = before(kind)["held"][0]
     store.commit([move(Verb.NOT_DONE, held)])
     entry = store.commit([begin("held")])[0].entry

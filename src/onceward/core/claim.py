@@ -126,12 +126,12 @@ import enum
 from dataclasses import replace
 from typing import TypeAlias, assert_never
 
-from onceward.core.entry import FINISHED, SECOND, UNFINISHED, Entry, Ref, Status
+from onceward.core.entry import FINISHED, SECOND, SECRET_UNIT, UNFINISHED, Entry, Ref, Status
 from onceward.core.outcome import NOTHING, Outcome
 from onceward.core.record import record
 
 __all__ = [
-    "ABANDONS", "CHECK_STATUS", "EVER", "FINISHED", "MOVES", "SECOND", "UNFINISHED", "Append", "Begin", "Busy", "Claim", "Entry",
+    "ABANDONS", "CHECK_STATUS", "EVER", "FINISHED", "MOVES", "SECOND", "SECRET_UNIT", "UNFINISHED", "Append", "Begin", "Busy", "Claim", "Entry",
     "Expired", "Found", "InDoubt", "Mark", "Mismatch", "Move", "Ref", "Replay", "Status", "Verb", "Write", "WriteResult", "apply",
     "committed", "doubted", "found", "mints",
 ]  # fmt: skip
@@ -315,32 +315,17 @@ def _goes_in_doubt(entry: Entry | None, write: Begin, now: int) -> bool:
 
 
 def _held(write: Begin, now: int, version: int, before: Entry | None) -> Entry:
-    """Return a new claim. What belongs to the key, and not to one attempt, comes from the entry before it."""
+    """Return a new claim. Fields that outlive an attempt come from the entry before it."""
     lease_until = now + write.lease
-    return Entry(
-        write.scope,
-        write.key,
-        write.fingerprint,
-        Status.IN_PROGRESS,
-        version,
-        1 if before is None else before.attempt + 1,
-        write.write_id,
-        write.holder,
-        write.repeatable,
-        lease_until,
-        lease_until + write.retain if write.repeatable else None,
-        now if before is None else before.created_at,
-        None,
-        write.user_id,
-        write.endpoint,
-        "" if before is None else before.note,
-        NOTHING,
-        now,
-        None if before is None else before.recovery,
-        0 if before is None else before.recovery_seq,
-        None,
-        write.key_basis if before is None else before.key_basis,
+    attempt, created_at, note = (1, now, "") if before is None else (before.attempt + 1, before.created_at, before.note)
+    recovery, recovery_seq, key_basis = (
+        (None, 0, write.key_basis) if before is None else (before.recovery, before.recovery_seq, before.key_basis)
     )
+    return Entry(
+        write.scope, write.key, write.fingerprint, Status.IN_PROGRESS, version, attempt, write.write_id, write.holder,
+        write.repeatable, lease_until, lease_until + write.retain if write.repeatable else None, created_at, None,
+        write.user_id, write.endpoint, note, NOTHING, now, recovery, recovery_seq, None, key_basis,
+    )  # fmt: skip
 
 
 def _move(entry: Entry | None, write: Move, now: int) -> Entry | None:
@@ -404,29 +389,10 @@ def _changed(
 ) -> Entry:
     """Copy an entry with changes. `dataclasses.replace` is several times slower, and this is the busiest path."""
     return Entry(
-        entry.scope,
-        entry.key,
-        entry.fingerprint,
-        status,
-        entry.version,
-        entry.attempt,
-        write.write_id,
-        entry.holder,
-        entry.repeatable,
-        lease_until,
-        expires_at,
-        entry.created_at,
-        completed_at,
-        entry.user_id,
-        entry.endpoint,
-        note,
-        outcome,
-        entry.claimed_at,
-        entry.recovery,
-        entry.recovery_seq,
-        None,
-        entry.key_basis,
-    )
+        entry.scope, entry.key, entry.fingerprint, status, entry.version, entry.attempt, write.write_id, entry.holder,
+        entry.repeatable, lease_until, expires_at, entry.created_at, completed_at, entry.user_id, entry.endpoint, note,
+        outcome, entry.claimed_at, entry.recovery, entry.recovery_seq, None, entry.key_basis,
+    )  # fmt: skip
 
 
 def _append(entry: Entry | None, write: Append) -> Entry | None:

@@ -18,6 +18,7 @@ __all__ = [
     "Replay",
     "Status",
     "blocking",
+    "current_claim",
     "internals",
     "ledger",
     "open",

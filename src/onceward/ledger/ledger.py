@@ -34,13 +34,13 @@ from onceward.core.claim import (
 from onceward.core.fingerprint import fingerprint as fingerprint_of
 from onceward.core.key import LABEL_BYTES_MAX, NOTE_BYTES_MAX, check_key, check_namespace, check_scope, clip, shown
 from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX, NOTHING, Outcome, as_bytes, inline, pack
-from onceward.core.provider_key import Secrets
 from onceward.core.verdict import Committed, NotCommitted
 from onceward.errors import ClaimLost, InvalidOption
 from onceward.ledger import decorators, internals, run
 from onceward.ledger.closing import Closing
 from onceward.ledger.doubts import DoubtNotifier, OnDoubt
 from onceward.ledger.holder import holder, proved_dead
+from onceward.ledger.provider_key import Secrets
 from onceward.ledger.terms import (
     LEASE_SECONDS_MAX,
     RETAIN_SECONDS_MAX,
@@ -72,7 +72,7 @@ MoveCoroutine: TypeAlias = Coroutine[Any, Any, bool]
 LEASE_SECONDS = 30.0
 RETAIN_SECONDS = 24 * 3600.0
 WAIT_SECONDS = 30.0
-# What `scan` calls completed entries whose retention is over and whose key is refused. It is not a stored status.
+# The status in `scan` of completed entries whose retention is over and whose key is refused. It is not stored.
 EXPIRED = "expired"
 # How long a begin is repeated while the store does not respond. A settle is repeated for as long as the lease, or for
 # `patience_seconds`.

@@ -64,11 +64,11 @@ class Terms:
         max_run_seconds: The longest time for which the claim is renewed.
         max_result_bytes: The largest result that is stored.
         returns: The class to rebuild a typed result as.
-        after_retention: What a call does when the retention of the outcome is over: `"run"` the effect again, or
-            `"refuse"` the key with `errors.Expired`. It is fixed when the outcome is recorded.
+        after_retention: The end of the retention: `"run"` runs the effect again, and `"refuse"` refuses the key with
+            `errors.Expired`. It is fixed when the outcome is recorded.
         refuse_seconds: With `"refuse"`, the time for which the key is refused, counted from the end of the retention.
         retain_ever: Whether the entry never expires. Its result is still dropped after `retain_seconds`, and later
-            calls raise `OutcomeNotKept`. Each key then occupies a row for ever.
+            calls raise `OutcomeNotKept`. Each key then occupies a row forever.
 
     Raises:
         InvalidOption: If a field has an invalid value.

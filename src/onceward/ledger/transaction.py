@@ -56,7 +56,7 @@ class Bound(Generic[S_co]):
         settled: Whether the outcome was written in the transaction.
         value: The value that was settled.
         retain: The retention of the outcome in microseconds.
-        refuse: What happens after that: see `Move.refuse`.
+        refuse: The `Move.refuse` of the outcome.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from onceward.core.entry import Entry
+from onceward.core.claim import Entry
 from onceward.core.fingerprint import Digest, fingerprint
 from onceward.ledger.internals import key_for
 from onceward.ledger.ledger import Ledger

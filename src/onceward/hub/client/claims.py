@@ -29,10 +29,10 @@ class ClaimSeen:
     user_id: str | None
     endpoint: str | None
     note: str | None
+    outcome: dict[str, Any] | None = None
     refuse_until: str | None = None
     not_done_count: int = 0
     recovery_point: Any = None
-    outcome: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ DROPPABLE = (
     "SELECT scope, key, version, NULL FROM platform_idempotency_keys"
     " WHERE expires_at IS NULL AND refuse_until IS NOT NULL AND refuse_until <= ? LIMIT ?"
 )
-# What purge leaves of an entry that stays: see `Entry.without_result`. All expressions see the values before.
+# The rest of an entry whose result purge drops: see `Entry.without_result`. All expressions see the values before.
 DROP = (
     "UPDATE platform_idempotency_keys SET response_status = NULL, response_headers = NULL, response_body = NULL,"
     " response_chunks = 0, recovery_point = NULL, recovery_seq = NULL,"

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from onceward.core.claim import Claim, Entry, Mark, Status, Verb, committed, doubted, found
-from onceward.core.entry import SECRET_UNIT
+from onceward.core.claim import SECRET_UNIT, Claim, Entry, Mark, Status, Verb, committed, doubted, found
 from onceward.core.outcome import Outcome
 from onceward.testing.caller import (
     KEY,

@@ -77,7 +77,7 @@ class RetentionRules:
         assert caller.read() is None
         assert caller.hold().version > version
 
-    def test_an_entry_settled_for_ever_only_loses_its_result(self, caller: Caller, clock: PinnedClock) -> None:
+    def test_an_entry_settled_forever_only_loses_its_result(self, caller: Caller, clock: PinnedClock) -> None:
         """Rule 6. Later callers get a replay without a result."""
         settled = _settled(caller, EVER)
         assert (settled.expires_at, settled.refuse_until) == (None, clock() + RETAIN)

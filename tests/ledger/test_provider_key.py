@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from onceward.core.claim import Entry, Status
-from onceward.core.entry import SECRET_UNIT
-from onceward.core.provider_key import Secrets, provider_key
+from onceward.core.claim import SECRET_UNIT, Entry, Status
 from onceward.errors import InvalidOption
+from onceward.ledger.provider_key import Secrets, provider_key
 
 PARTS: dict[str, Any] = {
     "secret": b"s" * 16,

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from onceward.core.recovery import RECOVERY_BYTES_MAX, encode_recovery
 from onceward.errors import InvalidOption
+from onceward.ledger.recovery import RECOVERY_BYTES_MAX, encode_recovery
 
 
 @pytest.mark.parametrize("value", [None, True, 0, 1.5, "", "é\0", [], {"batch": ["b-1", None]}, 2**70])

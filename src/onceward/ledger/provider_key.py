@@ -16,7 +16,7 @@ import hmac
 import uuid
 from collections.abc import Sequence
 
-from onceward.core.entry import SECRET_UNIT, Entry
+from onceward.core.claim import SECRET_UNIT, Entry
 from onceward.core.record import record
 from onceward.errors import InvalidOption
 
