@@ -139,22 +139,23 @@ class CurrentClaim:
         )
         return self.bound
 
-    def calling(self, effect: Callable[[], Any]) -> Callable[[], Any]:
-        """Wrap the effect, so that it is known which code runs as a plain function and which may await."""
-
-        def call() -> Any:
-            self.called_on = running_loop()
-            try:
-                return effect()
-            finally:
-                self.called_on = None
-
-        return call
-
     def suspend(self) -> None:
         """Stop renewing the claim."""
         if self.renewal is not None:
             stop_renewal(self._ledger, self.renewal)
+
+
+def called(claim: CurrentClaim, effect: Callable[[], Any]) -> Callable[[], Any]:
+    """Wrap the effect, so that it is known which code runs as a plain function and which may await."""
+
+    def call() -> Any:
+        claim.called_on = running_loop()
+        try:
+            return effect()
+        finally:
+            claim.called_on = None
+
+    return call
 
 
 running: ContextVar[CurrentClaim | None] = ContextVar("onceward_claim", default=None)

@@ -16,7 +16,7 @@ from onceward.core.key import check_built_key, shown
 from onceward.core.log_event import log_event
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack, unpack
 from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
-from onceward.ledger.current_claim import CurrentClaim, current_claim, running
+from onceward.ledger.current_claim import CurrentClaim, called, current_claim, running
 from onceward.ledger.internals import dispatcher_of, read_ref, start_renewal
 from onceward.ledger.terms import Effect, Terms, check_effect
 from onceward.ledger.transaction import forget_bound, inside_bound
@@ -118,7 +118,7 @@ async def _perform(ledger: Ledger, claim: Claim, key: str, effect: Callable[[], 
 async def _execute(ledger: Ledger, claim: Claim, current: CurrentClaim, effect: Callable[[], Any], terms: Terms) -> Any:
     token = running.set(current)
     try:
-        value = await _call(current.calling(effect))
+        value = await _call(called(current, effect))
     except GeneratorExit:
         # The coroutine is being closed, so nothing can be awaited any more. The claim will lapse.
         raise
