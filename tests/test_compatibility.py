@@ -29,6 +29,7 @@ from tests.hub.in_process_hub import in_process_hub
 
 from onceward import Ledger, testing
 from onceward.core import claim
+from onceward.core.json_text import written
 from onceward.core.moved import MOVED
 from onceward.core.outcome import pack, unpack
 from onceward.hub.config.config import Config, HubSettings
@@ -92,6 +93,17 @@ def dump(value: object) -> object:
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
+# Fields that records got since, all with defaults.
+GAINED = {"recovery", "recovery_seq", "refuse_until", "key_basis", "not_done_count", "recovery_point"}
+
+
+def without_gained(value: object) -> object:
+    """Return JSON without the fields that did not exist when the outcomes were stored."""
+    if isinstance(value, dict):
+        return {name: without_gained(item) for name, item in value.items() if name not in GAINED}
+    return [without_gained(item) for item in value] if isinstance(value, list) else value
+
+
 def must_not_run() -> None:
     raise AssertionError("it is in the ledger already")
 
@@ -111,7 +123,7 @@ def test_an_outcome_whose_class_had_another_module_is_replayed(outcome: dict[str
     value: Any = old_ledger.blocking.run(outcome["key"], must_not_run, effect="irreversible")
 
     assert type(value) is public
-    assert dump(value) == outcome["value"]
+    assert without_gained(dump(value)) == outcome["value"]
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda outcome: outcome["key"])
@@ -124,7 +136,10 @@ def test_a_value_is_stored_in_the_old_format(outcome: dict[str, Any], old_ledger
     assert stored is not None
     resolve(outcome["key"].replace(":", "."))
 
-    assert pack(unpack(stored), len(stored)) == stored
+    packed = pack(unpack(stored), 10 * len(stored))
+    assert packed is not None
+    same = packed if packed == stored else written(without_gained(json.loads(packed))).encode()
+    assert same == stored
 
 
 def test_the_stored_outcomes_name_moved_classes() -> None:

@@ -43,6 +43,7 @@ SAME_WORD: dict[str, str] = {
 SAME_NAME: dict[str, str] = {
     "Busy": "a value of begin, and the exception that run raises for it: both are promised",
     "InDoubt": "as Busy",
+    "Expired": "as Busy",
     "Status": "of an entry, and of a turn: both are promised",
     "Message": "of a turn, of a topic, and the client's view of the latter: all are promised",
     "Entry": "of the ledger, and the client's view of an ingested one: both are promised",

@@ -296,7 +296,10 @@ class AlreadyThere(Conflict):
 
 
 class Expired(OncewardError):
-    """The object existed, and its retention is over."""
+    """The object existed, and its retention is over.
+
+    For a key with `after_retention="refuse"`: its effect has happened, and its result is no longer kept. Nothing runs.
+    """
 
     code = "expired"
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from onceward.core.claim import Begin, Entry, Move, Ref, Status, Verb, Write, WriteResult
+from onceward.core.claim import Begin, Entry, Mark, Move, Ref, Status, Verb, Write, WriteResult
 from onceward.core.outcome import Outcome
 from onceward.store import Clock, Page, Reading
 from onceward.store.memory import MemoryStore
@@ -338,6 +338,71 @@ def takes_over_without_saying_when(store: Broken) -> None:
     kept_differently(store, lambda entry: replace(entry, claimed_at=entry.created_at))
 
 
+def lets_an_old_mark_replace_a_new_one(store: Broken) -> None:
+    def change(write: Write) -> Write:
+        entry = current(store, write)
+        if isinstance(write, Mark) and entry is not None:
+            store.keep(replace(entry, recovery_seq=0))
+        return write
+
+    rewritten(store, change)
+
+
+def takes_marks_by_key(store: Broken) -> None:
+    def change(write: Write) -> Write:
+        entry = current(store, write)
+        if isinstance(write, Mark) and entry is not None:
+            return replace(write, version=entry.version)
+        return write
+
+    rewritten(store, change)
+
+
+def loses_the_mark_in_doubt(store: Broken) -> None:
+    def change(entry: Entry) -> Entry:
+        return replace(entry, recovery=None, recovery_seq=0) if entry.status is Status.IN_DOUBT else entry
+
+    kept_differently(store, change)
+
+
+def keeps_the_mark_of_a_free_key(store: Broken) -> None:
+    points: dict[Ref, tuple[str | None, int]] = {}
+
+    def change(entry: Entry) -> Entry:
+        point = points.get(entry.ref, (None, 0))
+        points[entry.ref] = (entry.recovery, entry.recovery_seq)
+        return entry if entry.recovery or not point[0] else replace(entry, recovery=point[0], recovery_seq=point[1])
+
+    kept_differently(store, change)
+
+
+def counts_every_failure_as_not_done(store: Broken) -> None:
+    def change(write: Write) -> Write:
+        if isinstance(write, Move) and write.verb is Verb.FAIL:
+            return replace(write, verb=Verb.NOT_DONE)
+        return write
+
+    rewritten(store, change)
+
+
+def runs_refused_keys_again(store: Broken) -> None:
+    kept_differently(store, lambda entry: replace(entry, refuse_until=None) if entry.expires_at else entry)
+
+
+def purges_refused_keys(store: Broken) -> None:
+    def purge(limit: int) -> int:
+        for entry in list(store.inner._entries.values()):
+            if entry.expired(store.clock()):
+                store.keep(replace(entry, refuse_until=None))
+        return store.inner.purge(limit)
+
+    store.purge = purge  # type: ignore[method-assign]
+
+
+def keeps_results_that_never_expire(store: Broken) -> None:
+    kept_differently(store, lambda entry: entry if entry.expires_at else replace(entry, refuse_until=None))
+
+
 def pretends_after_closing(store: Broken) -> None:
     def commit(writes: Sequence[Write]) -> list[WriteResult]:
         if not store.closed:
@@ -379,6 +444,14 @@ BUGS = [
     lists_claims_that_may_be_repeated,
     abandons_without_looking_at_the_lease,
     takes_over_without_saying_when,
+    lets_an_old_mark_replace_a_new_one,
+    takes_marks_by_key,
+    loses_the_mark_in_doubt,
+    keeps_the_mark_of_a_free_key,
+    counts_every_failure_as_not_done,
+    runs_refused_keys_again,
+    purges_refused_keys,
+    keeps_results_that_never_expire,
     pretends_after_closing,
 ]
 

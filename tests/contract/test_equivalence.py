@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 from tests.backends import BACKENDS, Opener
 
-from onceward.core.claim import Append, Begin, Entry, Move, Ref, Status, Verb, Write, WriteResult
+from onceward.core.claim import EVER, Append, Begin, Entry, Mark, Move, Ref, Status, Verb, Write, WriteResult
 from onceward.core.outcome import Outcome
 from onceward.store import Store
 from onceward.store.memory import MemoryStore
@@ -35,7 +35,7 @@ AFTER_EVERYTHING = 100
 
 # The next verbs for a key that is not simply claimed.
 LIKELY = {
-    Status.IN_PROGRESS: (Verb.SETTLE, Verb.FAIL, Verb.RENEW, Verb.DOUBT, Verb.RELEASE, Verb.ABANDON),
+    Status.IN_PROGRESS: (Verb.SETTLE, Verb.FAIL, Verb.NOT_DONE, Verb.RENEW, Verb.DOUBT, Verb.RELEASE, Verb.ABANDON),
     Status.IN_DOUBT: (Verb.SETTLE, Verb.UPHOLD, Verb.OVERTURN),
 }
 
@@ -59,6 +59,7 @@ begins = st.builds(
     user_id=st.sampled_from(["", "u"]),
     endpoint=st.sampled_from(["", "e"]),
     dead=st.sampled_from([0, 0, 0, 1]),
+    key_basis=st.sampled_from([0, 0, 5 << 20]),
 )
 moves = st.builds(
     Move,
@@ -71,6 +72,7 @@ moves = st.builds(
     retain=spans,
     outcome=outcomes,
     note=notes,
+    refuse=st.sampled_from([0, 0, 1 * SECOND, 7 * SECOND, EVER]),
 )
 appends = st.builds(
     Append,
@@ -80,6 +82,17 @@ appends = st.builds(
     version=st.just(0),
     seq=st.integers(0, 3),
     chunks=st.lists(st.sampled_from([b"", b"1", b"\x00"]), max_size=3).map(tuple),
+)
+
+
+marks = st.builds(
+    Mark,
+    scope=st.just(""),
+    key=st.just(""),
+    write_id=st.just(""),
+    version=st.just(0),
+    seq=st.integers(0, 3),
+    text=st.sampled_from(['""', '{"a":1}', "é'\""]),
 )
 
 
@@ -97,19 +110,22 @@ class Step:
     begin: Begin
     move: Move
     append: Append
+    mark: Mark
 
     def write(self, entry: Entry | None) -> Write:
         if entry is None or entry.status not in LIKELY:
-            return self.begin if self.pick % 4 else self.move
+            return (self.mark if self.pick == 1 else self.begin) if self.pick % 4 else self.move
         verbs = LIKELY[entry.status]
         if self.pick < len(verbs):
             return replace(self.move, verb=verbs[self.pick])
         if self.pick < len(verbs) + 2:
             return replace(self.append, seq=entry.outcome.chunks + 1)
+        if self.pick < len(verbs) + 4:
+            return replace(self.mark, seq=entry.recovery_seq + self.mark.seq)
         return self.begin if self.pick % 2 else self.append
 
 
-steps = st.builds(Step, refs, st.integers(0, 9), versions, begins, moves, appends)
+steps = st.builds(Step, refs, st.integers(0, 13), versions, begins, moves, appends, marks)
 
 
 class SideBySide(RuleBasedStateMachine):

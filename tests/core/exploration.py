@@ -36,7 +36,7 @@ from tests.core.states import (
 )
 
 from onceward.core import claim as machine
-from onceward.core.claim import Begin, Claim, Entry, Found, Move, Status, Verb, Write, WriteResult
+from onceward.core.claim import Begin, Claim, Entry, Found, Mark, Move, Status, Verb, Write, WriteResult
 
 Apply: TypeAlias = Callable[[Entry | None, Write, int, int], Entry | None]
 Step: TypeAlias = tuple[str, State]
@@ -52,7 +52,7 @@ class Machine:
 
     apply: Apply = machine.apply
     found: Callable[[Begin, WriteResult], Found] = machine.found
-    committed: Callable[[Move, WriteResult], bool] = machine.committed
+    committed: Callable[[Move | Mark, WriteResult], bool] = machine.committed
     purgeable: Callable[[Entry, int], bool] = Entry.purgeable
 
 
@@ -145,6 +145,9 @@ class World:
         if caller.sent is not None:
             yield from self.send(state, number, caller, caller.sent.verb, again=True)
             return
+        if caller.phase == "running" and caller.marks_left:
+            marking = caller._replace(marks_left=caller.marks_left - 1, seq=caller.seq + 1)
+            yield from self.send(state, number, marking, None, mark=True)
         renewed, result = self.store(state, SentWrite(caller.repeatable, Verb.RENEW, caller.version, 0))
         if result.applied:
             yield "renews", renewed
@@ -158,14 +161,17 @@ class World:
             yield from self.send(state, number, caller, Verb.DOUBT)
 
     def send(
-        self, state: State, number: int, caller: Caller, verb: Verb | None, *, dead: int = 0, again: bool = False
-    ) -> Iterator[Step]:
+        self, state: State, number: int, caller: Caller, verb: Verb | None, *, dead: int = 0, again: bool = False,
+        mark: bool = False,
+    ) -> Iterator[Step]:  # fmt: skip
         """Three endings: an answer, an answer that is lost, and a write that is still under way."""
-        name = verb or "begin"
+        mark |= again and caller.sent is not None and caller.sent.seq > 0
+        name = "mark" if mark else verb or "begin"
         if again and caller.sent is not None:
             sent = caller.sent
         else:
-            sent = SentWrite(caller.repeatable, verb, dead if verb is None else caller.version, fresh_id(state))
+            version = dead if verb is None and not mark else caller.version
+            sent = SentWrite(caller.repeatable, verb, version, fresh_id(state), caller.seq if mark else 0)
         waiting = caller._replace(phase=name, sent=sent)
         asked = put(state, number, waiting)
         if self.late_copies and state.under_way is None and not again:
@@ -186,9 +192,19 @@ class World:
                 isinstance(found, Claim) == own, "a caller takes another's claim for its own, or its own for another's"
             )
             if isinstance(found, Claim):
-                claim = Caller(caller.repeatable, caller.begins_left, "holding", found.version)
+                seq = found.entry.recovery_seq
+                claim = Caller(
+                    caller.repeatable,
+                    caller.begins_left,
+                    "holding",
+                    found.version,
+                    marks_left=caller.marks_left,
+                    seq=seq,
+                )
                 return put(state, number, claim)
             return gone(state, number)
+        if isinstance(write, Mark):
+            return self.receive_mark(state, number, write, result, applied_last=applied_last)
         assert isinstance(write, Move)
         if self.rules.committed(write, result):
             recorded = entry is not None and entry.status is Status.COMPLETED and entry.outcome == write.outcome
@@ -196,6 +212,18 @@ class World:
         elif applied_last and entry is not None and not entry.absent(NOW) and entry.version == write.version:
             # Only a doubt may have been ended by somebody else in the meantime.
             require(write.verb is Verb.DOUBT, "a caller does not recognise its own commit")
+        return gone(state, number)
+
+    def receive_mark(self, state: State, number: int, write: Mark, result: WriteResult, *, applied_last: bool) -> State:
+        entry = result.entry
+        if self.rules.committed(write, result):
+            require(
+                entry is not None and entry.recovery_seq >= write.seq, "a caller believes in a mark that is not stored"
+            )
+            running = state.callers[number]._replace(phase="running", sent=None, applied_last=False)
+            return put(state, number, running)
+        if applied_last and entry is not None and not entry.absent(NOW) and entry.version == write.version:
+            require(entry.recovery_seq == 0, "a caller does not recognise its own mark")
         return gone(state, number)
 
     def store(self, state: State, sent: SentWrite) -> tuple[State, WriteResult]:
@@ -217,7 +245,7 @@ class World:
         aged = before is not None and before.absent(NOW)
         status = before.found_as(NOW) if before is not None else None
         frees = aged and before is not None and before.status is Status.COMPLETED
-        return stored_of(after, sent), WriteResult(applied=True, entry=after, now=NOW, before=status), frees
+        return stored_of(after), WriteResult(applied=True, entry=after, now=NOW, before=status), frees
 
     def check_holders(self, state: State) -> None:
         """Only the holder of the entry's own version can do anything, and nobody shares a version."""
@@ -230,7 +258,8 @@ class World:
     def _accepts(self, stored: StoredEntry | None, version: int) -> bool:
         entry = None if stored is None else entry_of(stored)
         verbs = (Verb.RENEW, Verb.SETTLE, Verb.FAIL, Verb.RELEASE, Verb.DOUBT)
-        writes = (write_of(SentWrite(True, verb, version, 0)) for verb in verbs)
+        writes = [write_of(SentWrite(True, verb, version, 0)) for verb in verbs]
+        writes.append(write_of(SentWrite(True, None, version, 0, seq=99)))
         return any(self.rules.apply(entry, write, NOW, OPERATOR) is not None for write in writes)
 
 
@@ -244,7 +273,12 @@ def check_change(before: Entry | None, write: Write, after: Entry, version: int)
     if before is None or before.absent(NOW):
         return
     require(before.status is not Status.COMPLETED, "an outcome changes before its time")
-    if before.status is Status.IN_DOUBT:
+    if not (isinstance(write, Move) and write.verb is Verb.OVERTURN):
+        require(after.recovery_seq >= before.recovery_seq, "a recovery point is lost")
+    if isinstance(write, Mark):
+        require(after.recovery_seq == write.seq > before.recovery_seq, "an old mark replaces a newer one")
+        require(after.status is before.status, "a mark changes the state")
+    if before.status is Status.IN_DOUBT and not isinstance(write, Mark):
         ends = isinstance(write, Move) and write.verb in (Verb.SETTLE, Verb.UPHOLD, Verb.OVERTURN)
         require(ends, "doubt goes away by itself")
     if before.status is Status.IN_PROGRESS and isinstance(write, Begin):

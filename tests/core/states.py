@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
-from onceward.core.claim import UNFINISHED, Begin, Entry, Move, Status, Verb, Write
+from onceward.core.claim import UNFINISHED, Begin, Entry, Mark, Move, Status, Verb, Write
 from onceward.core.outcome import NOTHING, Outcome
 
 NOW = 0
@@ -22,7 +22,7 @@ OPERATOR = 255
 class StoredEntry(NamedTuple):
     """The relevant part of an entry. Times are relative to now; 0 means over or irrelevant.
 
-    A value names the version that settled it.
+    A value names the version that settled it; `point` is the number of the recovery point.
     """
 
     status: Status
@@ -33,15 +33,19 @@ class StoredEntry(NamedTuple):
     expires: int | None
     value: int
     abandoned: bool = False
+    point: int = 0
 
 
 class SentWrite(NamedTuple):
-    """A write that was sent: a begin (`verb` is None; `version` is the holder it proved dead) or a move."""
+    """A write that was sent: a mark (`seq` is above 0), a begin (`verb` is None; `version` is the holder it proved dead)
+    or a move.
+    """
 
     repeatable: bool
     verb: Verb | None
     version: int
     write_id: int
+    seq: int = 0
 
 
 class Caller(NamedTuple):
@@ -54,11 +58,13 @@ class Caller(NamedTuple):
     sent: SentWrite | None = None
     applied_last: bool = False  # its last write was applied, though its answer may have been lost
     stale: bool = False  # its claim is from before the key became free again by age
+    marks_left: int = 0
+    seq: int = 0  # of its last mark, or of the recovery point that it found
 
     @property
     def unproven(self) -> bool:
         """Its effect may have happened or may still happen, and nothing since has made that irrelevant."""
-        return self.phase in ("running", Verb.SETTLE, Verb.DOUBT) and not self.stale
+        return self.phase in ("running", "mark", Verb.SETTLE, Verb.DOUBT) and not self.stale
 
 
 class State(NamedTuple):
@@ -79,7 +85,7 @@ def put(state: State, number: int, caller: Caller) -> State:
 def gone(state: State, number: int) -> State:
     """Remove a caller that has its result or has died; the next caller does not know of it."""
     caller = state.callers[number]
-    after = put(state, number, Caller(caller.repeatable, caller.begins_left))
+    after = put(state, number, Caller(caller.repeatable, caller.begins_left, marks_left=caller.marks_left))
     if not caller.unproven:
         return after
     if caller.repeatable:
@@ -143,7 +149,7 @@ def renumbered(state: State, versions: list[int], ids: list[int]) -> State:
 
     # Spelled out: `_replace` takes three times as long, and this is done a million times.
     def sent(one: SentWrite | None) -> SentWrite | None:
-        return one and SentWrite(one.repeatable, one.verb, version[one.version], write_id[one.write_id])
+        return one and SentWrite(one.repeatable, one.verb, version[one.version], write_id[one.write_id], one.seq)
 
     stored = state.stored and state.stored._replace(
         version=version[state.stored.version],
@@ -160,6 +166,8 @@ def renumbered(state: State, versions: list[int], ids: list[int]) -> State:
                 sent(one.sent),
                 one.applied_last,
                 one.stale,
+                one.marks_left,
+                one.seq,
             )
             for one in state.callers
         ]
@@ -168,7 +176,7 @@ def renumbered(state: State, versions: list[int], ids: list[int]) -> State:
 
 
 def order(caller: Caller) -> tuple[object, ...]:
-    sent = (0, 0) if caller.sent is None else (caller.sent.version, caller.sent.write_id)
+    sent = (0, 0, 0) if caller.sent is None else (caller.sent.version, caller.sent.write_id, caller.sent.seq)
     return (*caller[:4], *sent, *caller[5:])
 
 
@@ -178,27 +186,31 @@ def entry_of(stored: StoredEntry) -> Entry:
     return Entry(
         "s", "k", "print", stored.status, stored.version, 1, str(stored.write_id), "", stored.repeatable or stored.abandoned,
         stored.lease, stored.expires, NOW, None if stored.abandoned or stored.status in UNFINISHED else NOW, outcome=outcome,
+        recovery=str(stored.point) if stored.point else None, recovery_seq=stored.point,
     )  # fmt: skip
 
 
-def stored_of(entry: Entry, sent: SentWrite) -> StoredEntry:
+def stored_of(entry: Entry) -> StoredEntry:
     value = entry.outcome.body[0] if entry.outcome.body is not None else 0
     held = entry.status is Status.IN_PROGRESS
     return StoredEntry(
         entry.status,
         entry.version,
-        sent.write_id,
+        int(entry.write_id),
         entry.repeatable and held,
         entry.lease_until if held else 0,
         entry.expires_at,
         value,
         entry.abandoned,
+        entry.recovery_seq,
     )
 
 
 @cache
 def write_of(sent: SentWrite) -> Write:
     write_id = str(sent.write_id)
+    if sent.seq:
+        return Mark("s", "k", write_id, sent.version, sent.seq, str(sent.seq))
     if sent.verb is None:
         return Begin("s", "k", write_id, "print", "", sent.repeatable, LEASE, RETAIN, dead=sent.version)
     values = {Verb.SETTLE: bytes([sent.version]), Verb.UPHOLD: bytes([OPERATOR])}

@@ -10,10 +10,11 @@ from tests.core.exploration import Machine, Violation, explore
 from tests.core.states import Caller
 
 from onceward.core import claim
-from onceward.core.claim import FINISHED, Begin, Busy, Entry, Found, Move, Status, Verb, Write, WriteResult
+from onceward.core.claim import FINISHED, Begin, Busy, Entry, Found, Mark, Move, Status, Verb, Write, WriteResult
 
 ONCE, AGAIN = Caller(repeatable=False, begins_left=1), Caller(repeatable=True, begins_left=1)
 TWICE = Caller(repeatable=False, begins_left=2)
+ONCE_MARKING, AGAIN_MARKING = ONCE._replace(marks_left=2), AGAIN._replace(marks_left=2)
 
 # The callers, whether a late copy of a write may arrive at any time, and the minimum number of states: a change must
 # not shrink the exploration unnoticed.
@@ -25,6 +26,10 @@ WORLDS: dict[str, tuple[tuple[Caller, ...], bool, int]] = {
     "two that may not, with late copies": ((ONCE, ONCE), True, 3_500),
     "two that may, with late copies": ((AGAIN, AGAIN), True, 11_000),
     "one that may not, asked twice, with late copies": ((TWICE,), True, 600),
+    "two that may and mark": ((AGAIN_MARKING, AGAIN_MARKING), False, 12_000),
+    "two that may not, of which one marks, with late copies": ((ONCE_MARKING, ONCE), True, 21_000),
+    "one that may not, is asked twice and marks, with late copies": ((TWICE._replace(marks_left=2),), True, 3_500),
+    "one that may, is asked twice and marks, with late copies": ((AGAIN_MARKING._replace(begins_left=2),), True, 9_000),
 }
 
 
@@ -205,11 +210,11 @@ def found_without_memory(write: Begin, result: WriteResult) -> Found:
     return claim.found(write, result)
 
 
-def committed_by_version(write: Move, result: WriteResult) -> bool:
+def committed_by_version(write: Move | Mark, result: WriteResult) -> bool:
     return result.entry is not None and result.entry.version == write.version
 
 
-def committed_without_memory(write: Move, result: WriteResult) -> bool:  # noqa: ARG001  # that is the bug
+def committed_without_memory(write: Move | Mark, result: WriteResult) -> bool:  # noqa: ARG001  # that is the bug
     return result.applied
 
 
@@ -231,6 +236,58 @@ def explore_pairs(rules: Machine) -> None:
     """Two callers are enough to show every one of these; the small worlds come first."""
     for callers in ((ONCE, ONCE), (ONCE, AGAIN), (AGAIN, AGAIN), (ONCE, AGAIN._replace(begins_left=2))):
         explore(callers, rules, late_copies=False)
+
+
+def marking_in_any_order(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
+    """An old mark overwrites a new one."""
+    if entry is not None and isinstance(write, Mark):
+        entry = replace(entry, recovery_seq=0)
+    return claim.apply(entry, write, now, version)
+
+
+def marking_by_key(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
+    """A mark is accepted after a takeover."""
+    if entry is not None and isinstance(write, Mark):
+        write = replace(write, version=entry.version)
+    return claim.apply(entry, write, now, version)
+
+
+def losing_marks_in_doubt(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
+    after = claim.apply(entry, write, now, version)
+    if after is not None and after.status is Status.IN_DOUBT and not isinstance(write, Mark):
+        return replace(after, recovery=None, recovery_seq=0)
+    return after
+
+
+def losing_marks_on_takeover(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
+    after = claim.apply(entry, write, now, version)
+    return replace(after, recovery=None, recovery_seq=0) if after is not None and isinstance(write, Begin) else after
+
+
+def mark_committed_by_write_id(write: Move | Mark, result: WriteResult) -> bool:
+    """A mark is recognised only while it is the last write."""
+    same = result.entry is not None and result.entry.write_id == write.write_id
+    return result.applied or same if isinstance(write, Mark) else claim.committed(write, result)
+
+
+MARK_MUTANTS = {
+    "marking in any order": Machine(apply=marking_in_any_order),
+    "marking by key": Machine(apply=marking_by_key),
+    "losing marks in doubt": Machine(apply=losing_marks_in_doubt),
+    "losing marks on takeover": Machine(apply=losing_marks_on_takeover),
+    "mark committed by write id": Machine(committed=mark_committed_by_write_id),
+}
+
+
+def explore_markers(rules: Machine) -> None:
+    for callers in ((ONCE_MARKING,), (ONCE_MARKING, ONCE), (AGAIN_MARKING, AGAIN)):
+        explore(callers, rules, late_copies=True)
+
+
+@pytest.mark.parametrize("mutant", MARK_MUTANTS)
+def test_a_bug_planted_in_marks_is_caught(mutant: str) -> None:
+    with pytest.raises(Violation, match="schedule"):
+        explore_markers(MARK_MUTANTS[mutant])
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)

@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from onceward.core.claim import (
+    EVER,
     SECOND,
     Append,
     Begin,
     Entry,
+    Mark,
     Move,
     Status,
     Verb,
@@ -45,6 +47,9 @@ HELD = Entry(
     user_id="u1",
     endpoint="e1",
     note="why",
+    recovery='"point"',
+    recovery_seq=2,
+    key_basis=4,
 )
 HELD_ONCE = replace(HELD, repeatable=False, expires_at=None)
 LAPSED = replace(HELD, lease_until=NOW)
@@ -56,6 +61,8 @@ ABANDONED = replace(FAILED, completed_at=None)
 RELEASED = replace(FAILED, expires_at=NOW)
 EXPIRED = replace(SETTLED, expires_at=NOW)
 EXPIRED_FAILURE = replace(FAILED, expires_at=NOW - 1)
+REFUSED = replace(EXPIRED, refuse_until=NOW + 1)
+FOR_EVER = replace(SETTLED, expires_at=None, refuse_until=NOW)
 
 STATES: dict[str, Entry | None] = {
     "absent": None,
@@ -71,8 +78,13 @@ STATES: dict[str, Entry | None] = {
     "released": RELEASED,
     "expired": EXPIRED,
     "expired-failure": EXPIRED_FAILURE,
+    "refused": REFUSED,
+    "refused-without-result": REFUSED.without_result(),
+    "no-longer-refused": replace(EXPIRED, refuse_until=NOW),
+    "for-ever": FOR_EVER,
+    "for-ever-without-result": FOR_EVER.without_result(),
 }
-FREE = ("absent", "abandoned-long-ago", "released", "expired", "expired-failure")
+FREE = ("absent", "abandoned-long-ago", "released", "expired", "expired-failure", "no-longer-refused")
 
 FIRST = Entry(
     scope="s",
@@ -91,7 +103,9 @@ FIRST = Entry(
     user_id="u2",
     endpoint="e2",
 )
-NEXT = replace(FIRST, attempt=4, created_at=HELD.created_at, note="why")
+NEXT = replace(
+    FIRST, attempt=4, created_at=HELD.created_at, note="why", recovery='"point"', recovery_seq=2, key_basis=4
+)
 DOUBTED = replace(LAPSED_ONCE, status=Status.IN_DOUBT, write_id="w2", expires_at=None)
 
 BEGINS: dict[str, Entry | None] = {
@@ -108,6 +122,11 @@ BEGINS: dict[str, Entry | None] = {
     "released": FIRST,
     "expired": FIRST,
     "expired-failure": FIRST,
+    "refused": None,
+    "refused-without-result": None,
+    "no-longer-refused": FIRST,
+    "for-ever": None,
+    "for-ever-without-result": None,
 }
 
 # The status that each verb leaves, with the right version; what is not here is refused.
@@ -119,6 +138,7 @@ MOVES: dict[tuple[str, Verb], Status] = {
     **{(state, Verb.RENEW): Status.IN_PROGRESS for state in HOLDING},
     **{(state, Verb.SETTLE): Status.COMPLETED for state in HOLDING},
     **{(state, Verb.FAIL): Status.FAILED for state in HOLDING},
+    **{(state, Verb.NOT_DONE): Status.FAILED for state in HOLDING},
     **{(state, Verb.RELEASE): Status.FAILED for state in HOLDING},
     **{(state, Verb.DOUBT): Status.IN_DOUBT for state in HOLDING},
     ("lapsed", Verb.ABANDON): Status.FAILED,
@@ -263,6 +283,69 @@ def test_only_the_holder_appends_chunks_and_without_gaps(state: str) -> None:
 
 
 @pytest.mark.parametrize("state", STATES)
+def test_only_the_holder_marks_and_only_with_a_greater_number(state: str) -> None:
+    entry = STATES[state]
+
+    def after(seq: int, version: int = OLD) -> Entry | None:
+        return apply(entry, Mark("s", "k", "w2", version, seq, '"new"'), NOW, NEW)
+
+    if state in HOLDING:
+        assert entry is not None
+        assert after(3) == replace(entry, write_id="w2", recovery='"new"', recovery_seq=3)
+    elif state == "in-doubt":
+        # The write that put it in doubt still recognises itself.
+        assert after(9) == replace(IN_DOUBT, recovery='"new"', recovery_seq=9)
+    else:
+        assert after(3) is None
+    assert [after(0), after(1), after(2), after(3, OLD + 1), after(3, OLD - 1)] == [None] * 5
+
+
+@pytest.mark.parametrize("verb", Verb)
+def test_only_overturning_drops_the_recovery_point_and_counts_with_not_done(verb: Verb) -> None:
+    entry = IN_DOUBT if verb in (Verb.UPHOLD, Verb.OVERTURN) else LAPSED_ONCE
+
+    after = apply(entry, moving(verb), NOW, NEW)
+
+    assert after is not None
+    dropped, counted = verb is Verb.OVERTURN, verb in (Verb.NOT_DONE, Verb.OVERTURN)
+    assert (after.recovery, after.recovery_seq) == ((None, 0) if dropped else ('"point"', 2))
+    assert (after.key_basis, after.not_done_count) == ((5, 5) if counted else (4, 4))
+
+
+@pytest.mark.parametrize("verb", Verb)
+@pytest.mark.parametrize("refuse", [0, 7, EVER])
+def test_only_a_recorded_outcome_fixes_what_follows_its_retention(verb: Verb, refuse: int) -> None:
+    entry = IN_DOUBT if verb in (Verb.UPHOLD, Verb.OVERTURN) else LAPSED_ONCE
+
+    plain, after = (apply(entry, replace(moving(verb), refuse=value), NOW, NEW) for value in (0, refuse))
+
+    assert plain is not None
+    until: tuple[int | None, int | None] = (plain.expires_at, None)
+    if verb in (Verb.SETTLE, Verb.UPHOLD) and refuse:
+        until = (None, NOW + RETAIN) if refuse == EVER else (NOW + RETAIN, NOW + RETAIN + 7)
+    assert after == replace(plain, expires_at=until[0], refuse_until=until[1])
+
+
+@pytest.mark.parametrize(
+    ("entry", "expired", "droppable"),
+    [
+        (SETTLED, False, False),
+        (replace(SETTLED, refuse_until=NOW + 5), False, False),
+        (REFUSED, True, True),
+        (REFUSED.without_result(), True, False),
+        (replace(REFUSED, refuse_until=NOW), False, False),
+        (replace(REFUSED.without_result(), expires_at=NOW, refuse_until=NOW), False, False),
+        (EXPIRED, False, False),
+        (FOR_EVER, False, True),
+        (replace(FOR_EVER, refuse_until=NOW + 1), False, False),
+        (FOR_EVER.without_result(), False, False),
+    ],
+)
+def test_a_refusal_is_exact_to_the_microsecond(entry: Entry, expired: bool, droppable: bool) -> None:
+    assert (entry.expired(NOW), entry.droppable(NOW)) == (expired, droppable)
+
+
+@pytest.mark.parametrize("state", STATES)
 def test_only_a_begin_that_runs_takes_a_version(state: str) -> None:
     entry = STATES[state]
     writes: list[Write] = [BEGIN, replace(BEGIN, repeatable=False), replace(BEGIN, dead=OLD)]
@@ -286,6 +369,10 @@ def test_only_a_begin_that_runs_takes_a_version(state: str) -> None:
         (SETTLED, False, False, False),
         (EXPIRED, True, False, True),
         (FAILED, False, False, False),
+        (REFUSED, False, False, False),
+        (REFUSED.without_result(), False, False, False),
+        (replace(REFUSED, refuse_until=NOW), True, False, True),
+        (FOR_EVER, False, False, False),
         (RELEASED, True, False, True),
     ],
 )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tests.simulation.faults import NETWORK, Fault
 from tests.simulation.violation import Crashed
 
-from onceward.core.claim import SECOND, Begin, Entry, Move, Ref, Status, Verb, Write, WriteResult, doubted
+from onceward.core.claim import SECOND, Begin, Entry, Mark, Move, Ref, Status, Verb, Write, WriteResult, doubted
 from onceward.errors import StoreUnavailable
 from onceward.store import Reading, Store
 from onceward.store.dispatch.future import RESULT_SECONDS, StoreFuture, resolve_all
@@ -298,5 +298,7 @@ def describe(write: Write) -> str:
             return f"begin {write.key}" + (f" (v{write.dead} is dead)" if write.dead else "")
         case Move():
             return f"{write.verb} {write.key} v{write.version}"
+        case Mark():
+            return f"mark {write.key} v{write.version} #{write.seq}"
         case _:
             return f"append {write.key} v{write.version} #{write.seq}"

@@ -56,6 +56,10 @@ class Job:
     moody: bool = False
     mood: Mood = Mood.WELL
     undo_fails: bool = False
+    # The number of recovery points that its effect records; a plain function cannot, in simulated time.
+    marks: int = 0
+    # Whether its key is refused after the retention.
+    refused: bool = False
     max_run_seconds: float = 3600.0
 
 
@@ -80,6 +84,7 @@ class Work:
             reconcile=self._reconcile_either() if job.reconciled else None,
             not_done=(UndoFailed,) if job.undo_fails else (),
             max_run_seconds=job.max_run_seconds,
+            after_retention="refuse" if job.refused else "run",
         )
 
     def effect(self) -> Callable[[], Any]:
@@ -117,6 +122,12 @@ class Work:
             raise errors.NotDone("nothing was done")
         if mood is Mood.RAISES_BEFORE:
             raise EffectFailed("before")
+        for number in range(0 if self._plain else job.marks):
+            text = f"run {started.number}, {number}"
+            await current_claim().recovery_point(text)
+            if f'"{text}"' not in world.checker.of_call(job.key).marked:
+                world.fail(f"{job.key}: {text} was to be recorded, and is not")
+            process.point()
         await pause(self._span())
         if mood is Mood.STRAYS:
             world.at(world.rng.choice((1_000, 5_000_000, 50_000_000)), None, _late, world, started)
@@ -212,6 +223,10 @@ def _is_final(world: World, job: Job, error: errors.OncewardError) -> bool:
         case errors.KeyReused():
             if len(job.fingerprints) == 1:
                 world.fail(f"{job.key}: refused as another call, and there is none")
+            return True
+        case errors.Expired():
+            if not job.refused:
+                world.fail(f"{job.key}: refused after its retention, and nobody asked for that")
             return True
         case errors.OutcomeNotKept():
             if not world.checker.of_call(job.key).unkept:

@@ -18,7 +18,7 @@ from tests.simulation.world import World
 
 from onceward import errors
 from onceward.core import claim as machine
-from onceward.core.claim import Begin, Claim, Entry, Move, Status, Verb, Write, WriteResult
+from onceward.core.claim import Begin, Claim, Entry, Mark, Move, Status, Verb, Write, WriteResult
 from onceward.core.verdict import Final, NotCommitted, Open, Verdict
 from onceward.ledger import Ledger
 from onceward.ledger import ledger as ledger_module
@@ -151,6 +151,24 @@ def _repeats_abandoned(entry: Entry, write: Write) -> tuple[Entry, Write]:
     return (replace(entry, repeatable=True), write) if _is(write, Verb.ABANDON, Verb.ABANDON_DEAD) else (entry, write)
 
 
+def _marks_in_any_order(entry: Entry, write: Write) -> tuple[Entry, Write]:
+    return (replace(entry, recovery_seq=0), write) if isinstance(write, Mark) else (entry, write)
+
+
+def _marks_by_key(entry: Entry, write: Write) -> tuple[Entry, Write]:
+    return entry, replace(write, version=entry.version) if isinstance(write, Mark) else write
+
+
+def _loses_marks_in_doubt(entry: Entry, write: Write) -> Entry:
+    if entry.status is Status.IN_DOUBT and not isinstance(write, Mark):
+        return replace(entry, recovery=None, recovery_seq=0)
+    return entry
+
+
+def _forgets_to_refuse(entry: Entry, write: Write) -> Entry:
+    return entry if isinstance(write, Begin) else replace(entry, refuse_until=None)
+
+
 def _callers_clock(world: World) -> int:
     wrong = 0 if world.sender is None else world.sender.wall_offset
     return world.true_store_clock() + wrong
@@ -162,6 +180,13 @@ _purge = MemoryStore.purge
 def _purges_doubt(store: MemoryStore, limit: int) -> int:
     for ref, entry in list(store._entries.items()):
         if entry.status is Status.IN_DOUBT:
+            del store._entries[ref]
+    return _purge(store, limit)
+
+
+def _purges_refused(store: MemoryStore, limit: int) -> int:
+    for ref, entry in list(store._entries.items()):
+        if entry.expired(store._clock()):
             del store._entries[ref]
     return _purge(store, limit)
 
@@ -291,6 +316,23 @@ MUTANTS = (
     Mutant("versions are forgotten with what is purged", ((MemoryStore, "purge", _forgets_versions),)),
     Mutant("a claim is abandoned while its lease runs", (_applying(_abandons_live),)),
     Mutant("what was abandoned may be repeated", (_applying(_repeats_abandoned),)),
+    Mutant(
+        "an old mark replaces a new one",
+        (_applying(_marks_in_any_order),),
+        Focus((Fault.LINGER, Fault.DUPLICATE, Fault.LOSE_ANSWER), {"marks": 2}),
+    ),
+    Mutant("a mark is taken after a takeover", (_applying(_marks_by_key),)),
+    Mutant("a mark is lost when its claim goes in doubt", (_resulting(_loses_marks_in_doubt),)),
+    Mutant(
+        "a refused key runs again",
+        (_resulting(_forgets_to_refuse),),
+        Focus((Fault.FREEZE, Fault.CLOCK_FORWARD), {"refused": True}),
+    ),
+    Mutant(
+        "a refused key is purged",
+        ((MemoryStore, "purge", _purges_refused),),
+        Focus((Fault.FREEZE, Fault.CLOCK_FORWARD), {"refused": True}),
+    ),
     Mutant("a dead holder has done nothing", (_applying(_death_is_proof),)),
     Mutant("a frozen holder counts as dead", ((SimDispatcher, "proved_dead", _frozen_is_dead),)),
     Mutant("a lapsed irreversible effect is repeated", (_applying(_repeats_irreversible),)),

@@ -195,7 +195,7 @@ class _ScenarioRun:
                 process.at(
                     rng.randrange(STORM), lambda one: one.start(work.surface_doubts(one), blocking=False), process
                 )
-            if rng.random() < 0.15:
+            if rng.random() < 0.3:
                 process.at(rng.randrange(STORM), lambda one: one.start(work.abandon(one), blocking=False), process)
 
     def _operate(self, process: Process) -> None:
@@ -213,5 +213,7 @@ def _job(rng: random.Random, number: int, *, gentle: bool) -> Job:
         large=rng.random() < 0.04,
         moody=not gentle and rng.random() < 0.5,
         undo_fails=not gentle and kind is Effect.COMPENSATABLE and not mixed and rng.random() < 0.3,
+        marks=rng.choice((0, 0, 1, 2)),
+        refused=rng.random() < 0.2,
         max_run_seconds=2.0 if not gentle and rng.random() < 0.1 else 3600.0,
     )

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
-from onceward.core.claim import Append, Begin, Entry, Move, Ref, Status, Verb, Write, WriteResult
+from onceward.core.claim import Append, Begin, Entry, Mark, Move, Ref, Status, Verb, Write, WriteResult
 from onceward.store import Page, Reading
 
 if TYPE_CHECKING:
@@ -39,6 +39,11 @@ class Account:
     abandoned: bool = False
     lease_until: int = 0
     expires_at: int = 0
+    # Until then, an expired key is refused.
+    refuse_until: int = 0
+    # The recovery point and its number, and every text ever marked.
+    point: tuple[str | None, int] = (None, 0)
+    marked: set[str] = field(default_factory=set)
     # Every value ever recorded, with its generation.
     outcomes: dict[object, int] = field(default_factory=dict)
     # The versions that were settled without a value.
@@ -125,7 +130,7 @@ class StoreChecker:
         now = self._world.true_store_clock()
         account = self.account(Ref(write.scope, write.key))
         there = account.status
-        if there in {Status.COMPLETED, Status.FAILED} and account.expires_at <= now:
+        if there in {Status.COMPLETED, Status.FAILED} and max(account.expires_at, account.refuse_until) <= now:
             there = None
         entry = result.entry
         if self._world.trace is not None:
@@ -141,9 +146,21 @@ class StoreChecker:
                 self._check_begin(account, there, write, entry, now)
             case Move():
                 self._check_move(account, there, write, entry, now)
+            case Mark():
+                self._check_mark(account, there, write)
             case Append():
                 if (there, account.version) != (Status.IN_PROGRESS, write.version):
                     self._broken(write, f"chunks were taken from {write.version}, but {self._says(account)}")
+        if (entry.recovery, entry.recovery_seq) != account.point:
+            self._broken(write, f"its recovery point is {entry.recovery}, not {account.point[0]}")
+
+    def _check_mark(self, account: Account, before: Status | None, write: Mark) -> None:
+        if before not in {Status.IN_PROGRESS, Status.IN_DOUBT} or account.version != write.version:
+            self._broken(write, f"version {write.version} set a recovery point, but {self._says(account)}")
+        if write.seq <= account.point[1]:
+            self._broken(write, f"recovery point {write.seq} was taken after {account.point[1]}")
+        account.point = (write.text, write.seq)
+        account.marked.add(write.text)
 
     def _check_begin(self, account: Account, before: Status | None, write: Begin, entry: Entry, now: int) -> None:
         if before is not None and account.fingerprint != write.fingerprint:
@@ -168,10 +185,13 @@ class StoreChecker:
             # A claim that was given back was not the end of anything: what came before it still counts.
             account.generation += 1
             account.turned_at = self._world.now
+        if before is None:
+            account.point = (None, 0)
         account.attempt = 1 if before is None else account.attempt + 1
         if entry.attempt != account.attempt:
             self._broken(write, f"attempt {entry.attempt} is called number {account.attempt}")
         account.status = Status.IN_PROGRESS
+        account.refuse_until = 0
         account.released = account.abandoned = False
         account.version = entry.version
         account.fingerprint = write.fingerprint
@@ -200,13 +220,16 @@ class StoreChecker:
                 account.doubted.add(account.version)
             case Verb.ABANDON | Verb.ABANDON_DEAD:
                 self._check_abandoned(account, write, entry, now)
-            case Verb.FAIL | Verb.RELEASE | Verb.OVERTURN:
+            case Verb.FAIL | Verb.NOT_DONE | Verb.RELEASE | Verb.OVERTURN:
                 account.status = Status.FAILED
                 account.released = write.verb is Verb.RELEASE
                 account.expires_at = now + write.retain
+                if write.verb is Verb.OVERTURN:
+                    account.point = (None, 0)
             case Verb.SETTLE | Verb.UPHOLD:
                 account.status = Status.COMPLETED
                 account.expires_at = now + write.retain
+                account.refuse_until = account.expires_at + write.refuse if write.refuse else 0
                 value = self._value(entry)
                 if value is None:
                     account.unkept.add(account.version)
@@ -237,7 +260,7 @@ class StoreChecker:
     def _check_purged(self, ref: Ref, account: Account, now: int) -> None:
         abandoned = account.status is Status.IN_PROGRESS and account.repeatable
         finished = account.status in {Status.COMPLETED, Status.FAILED}
-        if not (finished or abandoned) or account.expires_at > now:
+        if not (finished or abandoned) or max(account.expires_at, account.refuse_until) > now:
             self._world.fail(f"{ref.key} was purged, but {self._says(account)}")
         account.status = None
 
@@ -257,6 +280,6 @@ class StoreChecker:
 
 def _describe(write: Write, result: WriteResult) -> str:
     entry = result.entry
-    what = write.verb if isinstance(write, Move) else "begin" if isinstance(write, Begin) else "append"
+    what = write.verb if isinstance(write, Move) else type(write).__name__.lower()
     there = "nothing" if entry is None else f"{entry.status} v{entry.version} attempt {entry.attempt}"
     return f"store: {what} {write.key} is {'applied' if result.applied else 'refused'}: {there}"

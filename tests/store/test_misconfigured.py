@@ -21,7 +21,8 @@ from onceward.ledger import Ledger
 from onceward.store.check import check
 from onceward.store.open import open_store
 from onceward.store.postgres import PostgresStore
-from onceward.testing.caller import begin
+from onceward.store.postgres.roles import ledger_grants
+from onceward.testing.caller import begin, mark
 
 
 def failure(url: str) -> errors.StoreUnavailable:
@@ -85,6 +86,21 @@ def test_a_role_that_may_not_use_the_tables_is_refused(made: tuple[str, psycopg.
     assert isinstance(half, errors.StoreMisconfigured)
     assert isinstance(checked, errors.StoreMisconfigured)
     assert "INSERT ON platform_idempotency_keys" in str(checked)
+
+
+def test_a_role_that_may_only_read_the_schema_numbers_can_still_record_a_recovery_point(
+    made: tuple[str, psycopg.Connection], role: str
+) -> None:
+    """The first one raises the numbers, so that processes of schema 1 do not drop it."""
+    url, owner = made
+    owner.execute(ledger_grants(role).encode())
+    with closing(open_store(as_role(url, role))) as store:
+        entry = store.commit([begin()])[0].entry
+        assert entry is not None
+        assert store.commit([mark(entry.version, 1, "1")])[0].applied
+
+    row = owner.execute("SELECT schema_version, readable_from FROM platform_idempotency_meta").fetchone()
+    assert row == (2, 2)
 
 
 def test_an_unknown_role_is_a_misconfiguration_and_too_many_connections_are_not(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import sqlite3
@@ -18,11 +17,28 @@ import pytest
 from tests.backends import Servers
 from tests.servers.redis import prefix_of
 
-from onceward.core.claim import Append, Begin, Busy, Claim, Entry, InDoubt, Move, Ref, Replay, Status, Verb, found
+from onceward.core.claim import (
+    EVER,
+    Append,
+    Begin,
+    Busy,
+    Claim,
+    Entry,
+    Expired,
+    InDoubt,
+    Mark,
+    Move,
+    Ref,
+    Replay,
+    Status,
+    Verb,
+    Write,
+    found,
+)
 from onceward.core.outcome import Outcome
 from onceward.store import Store
 from onceward.store.open import open_store
-from onceward.store.sqlite.rows import LAPSED
+from onceward.store.sqlite.rows import DROPPABLE, LAPSED
 from onceward.testing import PinnedClock
 
 FIXTURES = Path(__file__).parent / "fixtures" / "schema_1"
@@ -204,102 +220,65 @@ def test_concurrent_openings_upgrade_an_old_ledger_once(url: str, clock: PinnedC
     assert told == [True] * 6
 
 
+def numbers(kind: str, url: str, servers: Servers) -> tuple[int, ...]:
+    """`schema_version`, which processes of schema 1 compare with 1, then `readable_from` and `upgraded_to`."""
+    sql = "SELECT schema_version, readable_from, upgraded_to FROM platform_idempotency_meta"
+    if kind == "sqlite":
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as db:
+            return tuple(db.execute(sql).fetchone())
+    if kind == "postgres":
+        with psycopg.connect(url) as connection:
+            return tuple(connection.execute(sql).fetchone() or ())
+    names = ("schema", "readable_from", "upgraded_to")
+    return tuple(int(servers.redis.execute("GET", f"{prefix_of(url)}:{{00}}:{name}")) for name in names)
+
+
 def test_the_version_numbers_let_processes_of_schema_1_continue(
     kind: str, url: str, store: Store, servers: Servers
 ) -> None:
-    store.read([])
-
-    if kind == "sqlite":
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as db:
-            row = db.execute(
-                "SELECT schema_version, readable_from, upgraded_to FROM platform_idempotency_meta"
-            ).fetchone()
-    elif kind == "postgres":
-        with psycopg.connect(url) as connection:
-            row = connection.execute(
-                "SELECT schema_version, readable_from, upgraded_to FROM platform_idempotency_meta"
-            ).fetchone()
-    else:
-        names = ("schema", "readable_from", "upgraded_to")
-        row = tuple(int(servers.redis.execute("GET", f"{prefix_of(url)}:{{00}}:{name}")) for name in names)
-
-    assert row == (1, 1, 2)
-
-
-# Fields that outlive an attempt. The columns exist; the code that fills them comes later.
-
-KEPT = ("recovery_point", "recovery_seq", "refuse_until", "not_done_count")
-TABLE = "platform_idempotency_keys"
-
-
-class Columns:
-    """The new columns of one key, read and written behind the store's back. Bytes and numbers, as text where that differs."""
-
-    def __init__(self, kind: str, url: str, servers: Servers) -> None:
-        self._kind, self._url, self._servers = kind, url, servers
-
-    def fill(self, key: str) -> None:
-        if self._kind == "redis":
-            pairs = [word for name in KEPT for word in (name, "5")]
-            self._servers.redis.execute("HSET", self._name(key), *pairs)
-            return
-        point, until = ("'5'", "'5'") if self._kind == "sqlite" else ("'5'::bytea", "to_timestamp(5)")
-        self._sql(
-            f"UPDATE {TABLE} SET recovery_point = {point}, recovery_seq = 5, refuse_until = {until}, not_done_count = 5"  # noqa: S608
-            f" WHERE key = '{key}'"
-        )
-
-    def there(self, key: str) -> set[str]:
-        """Those that are set."""
-        if self._kind == "redis":
-            found = self._servers.redis.execute("HMGET", self._name(key), *KEPT)
-        else:
-            (found,) = self._sql(f"SELECT {', '.join(KEPT)} FROM {TABLE} WHERE key = '{key}'")  # noqa: S608
-        return {name for name, value in zip(KEPT, found, strict=True) if value is not None}
-
-    def _name(self, key: str) -> str:
-        bucket = hashlib.sha256(f"{SCOPE}\0{key}".encode()).digest()[0]
-        return f"{prefix_of(self._url)}:{{{bucket:02x}}}:e:{SCOPE}\0{key}"
-
-    def _sql(self, statement: str) -> list[Any]:
-        if self._kind == "sqlite":
-            with closing(sqlite3.connect(self._url.removeprefix("sqlite:///"))) as db, db:
-                return db.execute(statement).fetchall()
-        with psycopg.connect(self._url, autocommit=True) as connection:
-            done = connection.execute(statement)
-            return done.fetchall() if done.description else []
-
-
-def test_lasting_fields_survive_every_write_until_the_key_is_free_again(
-    kind: str, url: str, store: Store, servers: Servers, clock: PinnedClock
-) -> None:
-    columns = Columns(kind, url, servers)
-    (entry,) = (result.entry for result in store.commit([begin("mine", "w1")]))
+    """The numbers stay until a write needs a column that they do not know. The count of attempts does not."""
+    held = before(kind)["held"][0]
+    store.commit([move(Verb.NOT_DONE, held)])
+    entry = store.commit([begin("held")])[0].entry
     assert entry is not None
-    columns.fill("mine")
+    store.commit([move(Verb.SETTLE, entry)])
 
-    def kept(write: Begin | Move | Append) -> Entry:
-        result = store.commit([write])[0]
-        assert result.applied
-        assert result.entry is not None
-        assert columns.there("mine") == set(KEPT), f"{write} dropped some"
-        return result.entry
+    assert numbers(kind, url, servers) == (1, 1, 2)
 
-    kept(move(Verb.RENEW, entry, lease=SECOND))
-    kept(Append(SCOPE, "mine", "w2", entry.version, 1, (b"chunk",)))
-    clock.advance(2)
-    entry = kept(begin("mine", "takes over"))
-    entry = kept(move(Verb.FAIL, entry))
-    entry = kept(begin("mine", "tries again"))
-    clock.advance(2)
-    kept(move(Verb.ABANDON, entry))
-    entry = kept(begin("mine", "after an abandoned one"))
-    kept(move(Verb.DOUBT, entry))
-    kept(move(Verb.SETTLE, entry, outcome=Outcome(body=b"1")))
 
-    clock.advance(61)
-    assert store.commit([begin("mine", "free again")])[0].applied
-    assert columns.there("mine") == set()
+NEEDING: dict[str, Callable[[Entry], Write]] = {
+    "mark": lambda held: Mark(SCOPE, held.key, "w", held.version, 1, "1"),
+    "refuse": lambda held: move(Verb.SETTLE, held, refuse=SECOND),
+    "ever": lambda held: move(Verb.SETTLE, held, refuse=EVER),
+}
+
+
+@pytest.mark.parametrize("write", NEEDING)
+def test_the_first_write_that_they_would_damage_keeps_out_processes_of_schema_1(
+    kind: str, url: str, store: Store, servers: Servers, clock: PinnedClock, write: str
+) -> None:
+    held = before(kind)["held"][0]
+
+    assert store.commit([NEEDING[write](held)])[0].applied
+
+    assert numbers(kind, url, servers) == (2, 2, 2)
+    with closing(open_store(url, clock=clock)) as again:
+        assert again.read([held.ref]).entries[0] is not None
+
+
+def test_an_old_entry_can_be_marked_and_its_result_dropped(kind: str, store: Store, clock: PinnedClock) -> None:
+    held, doubted = (before(kind)[key][0] for key in ("held", "in doubt"))
+    marks = [Mark(SCOPE, entry.key, f"w {entry.key}", entry.version, 1, '"x"') for entry in (held, doubted)]
+    assert all(result.applied for result in store.commit(marks))
+
+    store.commit([move(Verb.SETTLE, held, refuse=SECOND), move(Verb.UPHOLD, doubted, refuse=EVER)])
+    clock.advance(60)
+    store.purge(100)
+
+    kept = store.read([held.ref, doubted.ref]).entries
+    assert [None if one is None else one.recovery for one in kept] == [None, None]
+    writes = [begin(held.key), begin(doubted.key)]
+    assert [type(found(w, a)) for w, a in zip(writes, store.commit(writes), strict=True)] == [Expired, Replay]
 
 
 # The cost of finding lapsed claims.
@@ -322,7 +301,7 @@ def test_postgres_finds_lapsed_claims_by_their_index(servers: Servers) -> None:
         store.commit([replace(begin(f"k{n}", f"w{n}"), lease=10**12) for n in range(500)])
     with psycopg.connect(url) as connection:
         connection.execute("SET enable_seqscan = off")
-        plan = connection.execute("EXPLAIN SELECT * FROM onceward_lapsed_v1(NULL, 500)").fetchall()
+        plan = connection.execute("EXPLAIN SELECT * FROM onceward_lapsed_v2(NULL, 500)").fetchall()
 
     assert "Index Scan using idx_idempotency_keys_lapse" in "\n".join(row[0] for row in plan)
 
@@ -342,3 +321,19 @@ def test_redis_reads_no_entry_with_a_running_lease(servers: Servers, clock: Pinn
         found = store.lapsed(500)
 
         assert (len(found), calls() - before) == (3, 3)
+
+
+# The cost of dropping results of entries that never expire.
+
+
+def test_sqlite_finds_results_to_drop_by_their_index(tmp_path: Path) -> None:
+    with closing(open_store(f"sqlite:///{tmp_path}/new.db")) as store:
+        entry = store.commit([begin("k")])[0].entry
+        assert entry is not None
+        store.commit([move(Verb.SETTLE, entry, refuse=EVER)])
+    with closing(sqlite3.connect(tmp_path / "new.db")) as db:
+        plan = db.execute(f"EXPLAIN QUERY PLAN {DROPPABLE}", ("2026", 500)).fetchall()
+
+    assert [row[3] for row in plan] == [
+        "SEARCH platform_idempotency_keys USING INDEX idx_idempotency_keys_drop (refuse_until>? AND refuse_until<?)"
+    ]

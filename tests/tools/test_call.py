@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from onceward import open_ledger
+from onceward.core.claim import Entry, Status
 from onceward.errors import InvalidInput, InvalidKey, InvalidOption
 from onceward.tools.call import Call, plan
 from onceward.tools.tool import ARGUMENTS_BYTES_MAX, Tool, tool
@@ -91,12 +93,14 @@ def test_numbers_beyond_json_precision_are_told_apart() -> None:
 
 def test_a_corrected_call_has_another_provider_key() -> None:
     first, corrected = planned(refund, order=1, why="a"), planned(refund, order=1, why="b")
+    entry = Entry("onceward:tool", first.key, "", Status.IN_PROGRESS, 1, 1, "", "", True, 0, None, 1_000)
 
-    assert first.key == corrected.key
-    keys = [call.of_attempt("onceward", 1).provider_key for call in (first, corrected, first)]
-    assert keys[0] == keys[2] != keys[1]
-    assert keys[0] == first.of_attempt("onceward", 2).provider_key
-    assert keys[0] != first.of_attempt("other", 1).provider_key
+    with open_ledger("memory:") as ledger, open_ledger("memory:", namespace="other") as other:
+        keys = [call.of_attempt(ledger, entry, 1).provider_key for call in (first, corrected, first)]
+        assert first.key == corrected.key
+        assert keys[0] == keys[2] != keys[1]
+        assert keys[0] == first.of_attempt(ledger, entry, 2).provider_key
+        assert keys[0] != first.of_attempt(other, entry, 1).provider_key
 
 
 @tool(effect="irreversible", key_fields=["order"], once="ever")

@@ -145,7 +145,10 @@ def test_a_vanished_holders_possible_effect_is_undone_before_the_call_runs(
     assert harness.call("book", night="1").status is CallStatus.DONE
 
     assert hotel.verbs == ["cancel", "book"]
-    vanished = harness.plan("book", night="1").of_attempt(ledger.namespace, 1)
+    call = harness.plan("book", night="1")
+    entry = ledger.blocking.read(call.scope, call.key)
+    assert entry is not None
+    vanished = call.of_attempt(ledger, entry, 1)
     assert hotel.done[0] == ("cancel", "1", vanished.provider_key, None)
     assert hotel.done[1][2] != vanished.provider_key
 

@@ -11,7 +11,7 @@ A key stands for one piece of work. The store has at most one entry for each key
     settled     The effect happened, and its outcome is recorded. Stored as `completed`. Every caller gets a replay.
     failed      An attempt ended, and the effect may be attempted again.
 
-Every change is one write: a `Begin`, a `Move` (its verb says which) or an `Append`. This module is pure. `apply` takes
+Every change is one write: a `Begin`, a `Move` (its verb says which), an `Append` or a `Mark`. This module is pure. `apply` takes
 the entry, the write and the time, and returns the new entry, or None if the entry refuses the write. A store does the
 rest: it supplies the clock and new versions, and makes compare and change one atomic step. The SQL and Lua of the
 stores implement the same table, and tests compare them with `apply`.
@@ -24,16 +24,17 @@ stores implement the same table, and tests compare them with `apply`.
            begin:      |  |                               |   uphold
            attempt + 1,|  |                               | overturn
            new version |  |                               v
-                       |  '-- fail -----------------> failed
+                       |  '-- fail, not_done -------> failed
                        |      abandon (2)                 |
                        '----------------------------------'
 
     (1) once lapsed or proved dead, not repeatable      (2) once lapsed or proved dead, repeatable
 
-    Not drawn: `renew` and `append` leave a claim held. A begin that finds (2) takes over: held -> held under a new
-    version. `release` makes a held claim absent. Settled and failed entries become absent when their retention is over.
+    Not drawn: `renew`, `append` and `mark` do not change the state. A begin that finds (2) takes over: held -> held under a new
+    version. `release` makes a held claim absent. Settled and failed entries become absent when their retention is over,
+    unless their key is refused after that.
 
-Permissions. Anyone may begin. Only the holder renews, appends, settles, fails, releases or doubts its claim, with one
+Permissions. Anyone may begin. Only the holder renews, appends, marks, settles, fails, releases or doubts its claim, with one
 exception: `Ledger.abandon` with `force` is a `doubt` by an operator. Anyone may abandon a claim whose lease has lapsed
 or whose holder is proved dead. An operator or a reconcile hook resolves a doubt: `uphold` for "committed", `overturn`
 for "not committed".
@@ -59,12 +60,32 @@ same time wins. A claim that is not repeatable goes in doubt. The background pur
 has lapsed, so that the doubt is visible before someone asks for the key. A repeatable claim becomes failed, but without
 `completed_at`: the next begin treats it like a lapsed claim, because its holder may have done something.
 
+Recovery points. A holder marks what it must not forget, such as the id that a provider gave to its request. The value
+belongs to the key, not to the attempt: it survives takeover, failure and doubt, and the next holder and the reconcile
+hook read it. A verdict of "not committed" drops it, and so does the end of the entry. Holders number their marks, and
+each continues after the number that it found, so that a mark that arrives late never replaces a newer one. A mark is
+accepted in doubt as well, because the holder may still be at work and knows more than anyone else. There it leaves the
+write id as it is, by which the process that found the doubt recognises it. The number itself shows whether a mark was
+applied.
+
+Attempts that did nothing are counted: those that ended in `not_done`, and those that a verdict overturned. Every other
+end leaves the count as it is. `key_for` derives keys for providers from it, so that a key changes only when a provider
+has certainly not acted on it. A holder whose attempt did nothing therefore writes `fail` if an earlier attempt had no
+known end: that attempt used the same key, and may have reached the provider.
+
+After the retention, a settled entry usually reads as absent. With `refuse`, which is fixed when the outcome is recorded,
+it stays until `refuse_until`, and a begin gets `Expired`. Purge then drops only the result and the recovery point, and
+moves `expires_at` to `refuse_until`, so that it does not read the entry again before it deletes it. With `EVER`, the
+entry has no `expires_at` and is never deleted. Its `refuse_until` is then the time after which purge drops the result,
+and sets it to none. Later begins get a `Replay` whose outcome was not kept.
+
 Write ids make it safe to send a write again. An entry stores the id of the last write that it accepted. If the result
 of a write was lost, the caller sends the same write again. If the first one was applied, the entry refuses the second
 one (except a renewal, which may be applied twice) but shows the write's own id: `found`, `committed` and `doubted`
 recognise that as success.
 
-Deletion belongs to purge alone. In a store, absent means no row, or a completed or failed row past its `expires_at`.
+Deletion belongs to purge alone. In a store, absent means no row, or a completed or failed row past its `expires_at` and
+its `refuse_until`.
 Release leaves such a row behind. Only purge deletes rows, so that a new version is never below one that was seen.
 
 GUIDE TO THE TABLE
@@ -72,25 +93,29 @@ GUIDE TO THE TABLE
 Rows are writes and columns are states. A cell is the new state, or what the caller gets if the write is refused. "lost"
 is a refusal that tells a holder that it no longer has the claim. Moves and appends name a version, and the cells assume
 that it is the entry's; otherwise the write is refused. An append must also continue the chunks without a gap. A begin
-with another fingerprint gets `Mismatch` in every state but absent. In the code, `_begin`, `_may_take` and
-`_goes_in_doubt` are the first row, `_append` is the third, and `MOVES` has the others.
+with another fingerprint gets `Mismatch` in every state but absent. A mark must have a greater number than the last one.
+In the code, `_begin`, `_may_take` and `_goes_in_doubt` are the first row, `_append` and `_mark` are the third and the
+fourth, and `MOVES` has the others. The last column is what a write that is applied does to the recovery point.
 
-    write          absent         held                             in_doubt       settled    failed
-    begin          held; Claim    Busy; (a) if lapsed or dead      InDoubt        Replay     held; Claim (b)
-    renew          lost           held                             lost           lost       lost
-    append         lost           held                             lost           lost       lost
-    settle         lost           settled                          settled        lost       lost
-    fail           lost           failed                           lost           lost       lost
-    release        lost           absent                           lost           lost       lost
-    doubt          lost           in_doubt                         lost           lost       lost
-    abandon        refused        refused; (c) if lapsed           refused        refused    refused
-    abandon_dead   refused        (c)                              refused        refused    refused
-    uphold         refused        refused                          settled        refused    refused
-    overturn       refused        refused                          failed         refused    refused
+    write          absent         held                             in_doubt    settled       failed            recovery
+    begin          held; Claim    Busy; (a) if lapsed or dead      InDoubt     Replay (d)    held; Claim (b)   stays
+    renew          lost           held                             lost        lost          lost              stays
+    append         lost           held                             lost        lost          lost              stays
+    mark           lost           held                             in_doubt    lost          lost              is set
+    settle         lost           settled                          settled     lost          lost              stays
+    fail           lost           failed                           lost        lost          lost              stays
+    not_done       lost           failed                           lost        lost          lost              stays
+    release        lost           absent                           lost        lost          lost              -
+    doubt          lost           in_doubt                         lost        lost          lost              stays
+    abandon        refused        refused; (c) if lapsed           refused     refused       refused           stays
+    abandon_dead   refused        (c)                              refused     refused       refused           stays
+    uphold         refused        refused                          settled     refused       refused           stays
+    overturn       refused        refused                          failed      refused       refused           is dropped
 
     (a) If both are repeatable: held, with a new version and attempt + 1; Claim. Otherwise: in_doubt; InDoubt.
     (b) With attempt + 1 and a new version. An abandoned entry instead follows (a).
     (c) If the claim is repeatable: failed, without `completed_at`. Otherwise: in_doubt.
+    (d) Expired, if its retention is over and its key is refused.
 
 Times are whole microseconds since 1970 by the store's clock. Durations are microseconds too.
 """
@@ -101,14 +126,14 @@ import enum
 from dataclasses import field, replace
 from typing import TypeAlias, assert_never
 
-from onceward.core.entry import FINISHED, SECOND, UNFINISHED, Entry, Ref, Status
+from onceward.core.entry import FINISHED, SECOND, SECRET_UNIT, UNFINISHED, Entry, Ref, Status
 from onceward.core.outcome import NOTHING, Outcome
 from onceward.core.record import record
 
 __all__ = [
-    "ABANDONS", "CHECK_STATUS", "FINISHED", "MOVES", "SECOND", "UNFINISHED", "Append", "Begin", "Busy", "Claim", "Entry", "Found",
-    "InDoubt", "Mismatch", "Move", "Ref", "Replay", "Status", "Verb", "Write", "WriteResult", "apply", "committed", "doubted",
-    "found", "mints",
+    "ABANDONS", "CHECK_STATUS", "EVER", "FINISHED", "MOVES", "SECOND", "SECRET_UNIT", "UNFINISHED", "Append", "Begin", "Busy", "Claim", "Entry",
+    "Expired", "Found", "InDoubt", "Mark", "Mismatch", "Move", "Ref", "Replay", "Status", "Verb", "Write", "WriteResult", "apply",
+    "committed", "doubted", "found", "mints",
 ]  # fmt: skip
 
 
@@ -116,6 +141,7 @@ class Verb(enum.StrEnum):
     RENEW = "renew"
     SETTLE = "settle"
     FAIL = "fail"
+    NOT_DONE = "not_done"
     RELEASE = "release"
     DOUBT = "doubt"
     ABANDON = "abandon"
@@ -129,6 +155,7 @@ MOVES: dict[Verb, tuple[frozenset[Status], Status]] = {
     Verb.RENEW: (frozenset({Status.IN_PROGRESS}), Status.IN_PROGRESS),
     Verb.SETTLE: (UNFINISHED, Status.COMPLETED),
     Verb.FAIL: (frozenset({Status.IN_PROGRESS}), Status.FAILED),
+    Verb.NOT_DONE: (frozenset({Status.IN_PROGRESS}), Status.FAILED),
     Verb.RELEASE: (frozenset({Status.IN_PROGRESS}), Status.FAILED),
     Verb.DOUBT: (frozenset({Status.IN_PROGRESS}), Status.IN_DOUBT),
     # Or failed, if the claim is repeatable.
@@ -139,11 +166,20 @@ MOVES: dict[Verb, tuple[frozenset[Status], Status]] = {
 }
 
 ABANDONS = frozenset({Verb.ABANDON, Verb.ABANDON_DEAD})
+# They count in `Entry.not_done_count`: the attempt certainly did nothing.
+NOT_DONE = frozenset({Verb.NOT_DONE, Verb.OVERTURN})
+# They record an outcome, so `Move.refuse` matters.
+RECORDS = frozenset({Verb.SETTLE, Verb.UPHOLD})
+# A value of `Move.refuse`: the entry never expires.
+EVER = -1
 
 
 @record(frozen=True, slots=True)
 class Begin:
-    """A request for the key. `dead` is a version whose holder was proved dead: its lease counts as lapsed."""
+    """A request for the key.
+
+    `dead` is a version whose holder was proved dead: its lease counts as lapsed. `key_basis` is that of a new entry.
+    """
 
     scope: str
     key: str
@@ -156,6 +192,7 @@ class Begin:
     user_id: str = ""
     endpoint: str = ""
     dead: int = 0
+    key_basis: int = 0
 
 
 @record(frozen=True, slots=True)
@@ -163,7 +200,8 @@ class Move:
     """A change of a claimed entry, guarded by the version that its holder was given.
 
     When the move finishes an entry, `retain` counts from now. A release has no retention, so the entry reads as absent
-    at once.
+    at once. If the move records an outcome, `refuse` says for how long the key is refused after the retention. With
+    `EVER`, the entry never expires, and only its result is dropped after `retain`.
     """
 
     scope: str
@@ -175,6 +213,7 @@ class Move:
     retain: int = 0
     outcome: Outcome = NOTHING
     note: str = ""
+    refuse: int = 0
 
 
 @record(frozen=True, slots=True)
@@ -189,7 +228,19 @@ class Append:
     chunks: tuple[bytes, ...]
 
 
-Write: TypeAlias = Begin | Move | Append
+@record(frozen=True, slots=True)
+class Mark:
+    """A recovery point of a held claim or a claim in doubt. `seq` is above that of the recovery point before it."""
+
+    scope: str
+    key: str
+    write_id: str
+    version: int
+    seq: int
+    text: str
+
+
+Write: TypeAlias = Begin | Move | Append | Mark
 
 
 @record(frozen=True, slots=True)
@@ -233,22 +284,24 @@ def apply(entry: Entry | None, write: Write, now: int, version: int) -> Entry | 
             return _move(entry, write, now)
         case Append():
             return _append(entry, write)
+        case Mark():
+            return _mark(entry, write)
         case _:
             assert_never(write)
 
 
 def _begin(entry: Entry | None, write: Begin, now: int, version: int) -> Entry | None:
     if entry is None:
-        return _held(write, now, version, attempt=1, created_at=now, note="")
+        return _held(write, now, version, None)
     if entry.fingerprint != write.fingerprint:
         return None
     if entry.status is Status.FAILED and not entry.abandoned:
-        return _held(write, now, version, entry.attempt + 1, entry.created_at, entry.note)
+        return _held(write, now, version, entry)
     if not _may_take(entry, write, now):
         return None
     if _goes_in_doubt(entry, write, now):
         return replace(entry, status=Status.IN_DOUBT, write_id=write.write_id, expires_at=None)
-    return _held(write, now, version, entry.attempt + 1, entry.created_at, entry.note)
+    return _held(write, now, version, entry)
 
 
 def _may_take(entry: Entry, write: Begin, now: int) -> bool:
@@ -261,28 +314,18 @@ def _goes_in_doubt(entry: Entry | None, write: Begin, now: int) -> bool:
     return entry is not None and _may_take(entry, write, now) and not (entry.repeatable and write.repeatable)
 
 
-def _held(write: Begin, now: int, version: int, attempt: int, created_at: int, note: str) -> Entry:
+def _held(write: Begin, now: int, version: int, before: Entry | None) -> Entry:
+    """Return a new claim. Fields that outlive an attempt come from the entry before it."""
     lease_until = now + write.lease
-    return Entry(
-        write.scope,
-        write.key,
-        write.fingerprint,
-        Status.IN_PROGRESS,
-        version,
-        attempt,
-        write.write_id,
-        write.holder,
-        write.repeatable,
-        lease_until,
-        lease_until + write.retain if write.repeatable else None,
-        created_at,
-        None,
-        write.user_id,
-        write.endpoint,
-        note,
-        NOTHING,
-        now,
+    attempt, created_at, note = (1, now, "") if before is None else (before.attempt + 1, before.created_at, before.note)
+    recovery, recovery_seq, key_basis = (
+        (None, 0, write.key_basis) if before is None else (before.recovery, before.recovery_seq, before.key_basis)
     )
+    return Entry(
+        write.scope, write.key, write.fingerprint, Status.IN_PROGRESS, version, attempt, write.write_id, write.holder,
+        write.repeatable, lease_until, lease_until + write.retain if write.repeatable else None, created_at, None,
+        write.user_id, write.endpoint, note, NOTHING, now, recovery, recovery_seq, None, key_basis,
+    )  # fmt: skip
 
 
 def _move(entry: Entry | None, write: Move, now: int) -> Entry | None:
@@ -302,9 +345,25 @@ def _move(entry: Entry | None, write: Move, now: int) -> Entry | None:
             return _changed(entry, write, status, entry.lease_until, None, None, write.note, entry.outcome)
         case Status.COMPLETED | Status.FAILED:
             expires_at = now + write.retain
-            return _changed(entry, write, status, entry.lease_until, expires_at, now, write.note, write.outcome)
+            after = _changed(entry, write, status, entry.lease_until, expires_at, now, write.note, write.outcome)
+            return _counted(after, write) if write.verb in NOT_DONE else _refusing(after, write)
         case _:
             assert_never(status)
+
+
+def _counted(entry: Entry, write: Move) -> Entry:
+    """Count an attempt that did nothing. A verdict of "not committed" also drops the recovery point."""
+    entry = replace(entry, key_basis=entry.key_basis + 1)
+    return replace(entry, recovery=None, recovery_seq=0) if write.verb is Verb.OVERTURN else entry
+
+
+def _refusing(entry: Entry, write: Move) -> Entry:
+    """Fix what happens after the retention of a recorded outcome."""
+    if not write.refuse or write.verb not in RECORDS or entry.expires_at is None:
+        return entry
+    if write.refuse == EVER:
+        return replace(entry, expires_at=None, refuse_until=entry.expires_at)
+    return replace(entry, refuse_until=entry.expires_at + write.refuse)
 
 
 def _abandon(entry: Entry, write: Move, now: int) -> Entry | None:
@@ -330,25 +389,10 @@ def _changed(
 ) -> Entry:
     """Copy an entry with changes. `dataclasses.replace` is several times slower, and this is the busiest path."""
     return Entry(
-        entry.scope,
-        entry.key,
-        entry.fingerprint,
-        status,
-        entry.version,
-        entry.attempt,
-        write.write_id,
-        entry.holder,
-        entry.repeatable,
-        lease_until,
-        expires_at,
-        entry.created_at,
-        completed_at,
-        entry.user_id,
-        entry.endpoint,
-        note,
-        outcome,
-        entry.claimed_at,
-    )
+        entry.scope, entry.key, entry.fingerprint, status, entry.version, entry.attempt, write.write_id, entry.holder,
+        entry.repeatable, lease_until, expires_at, entry.created_at, completed_at, entry.user_id, entry.endpoint, note,
+        outcome, entry.claimed_at, entry.recovery, entry.recovery_seq, None, entry.key_basis,
+    )  # fmt: skip
 
 
 def _append(entry: Entry | None, write: Append) -> Entry | None:
@@ -360,7 +404,17 @@ def _append(entry: Entry | None, write: Append) -> Entry | None:
     return replace(entry, write_id=write.write_id, outcome=outcome)
 
 
-# The five results of a `begin`. Every caller handles all of them.
+def _mark(entry: Entry | None, write: Mark) -> Entry | None:
+    if entry is None or entry.status not in UNFINISHED or entry.version != write.version:
+        return None
+    if entry.recovery_seq >= write.seq:
+        return None
+    # The write that put the entry in doubt must still recognise itself.
+    write_id = write.write_id if entry.status is Status.IN_PROGRESS else entry.write_id
+    return replace(entry, write_id=write_id, recovery=write.text, recovery_seq=write.seq)
+
+
+# The six results of a `begin`. Every caller handles all of them.
 
 
 @record(frozen=True, slots=True)
@@ -382,6 +436,11 @@ class Claim:
     @property
     def attempt(self) -> int:
         return self.entry.attempt
+
+    @property
+    def earlier_did_nothing(self) -> bool:
+        """True if every earlier attempt certainly did nothing. Otherwise a `not_done` now would prove too much."""
+        return self.entry.not_done_count == self.entry.attempt - 1
 
     @property
     def took_over(self) -> bool:
@@ -439,7 +498,18 @@ class InDoubt:
     now: int = field(default=0, compare=False)
 
 
-Found: TypeAlias = Claim | Replay | Busy | Mismatch | InDoubt
+@record(frozen=True, slots=True)
+class Expired:
+    """The effect has happened, its outcome is no longer kept, and the key is refused until `entry.refuse_until`.
+
+    Attributes:
+        entry: The expired entry.
+    """
+
+    entry: Entry
+
+
+Found: TypeAlias = Claim | Replay | Busy | Mismatch | InDoubt | Expired
 
 # The names of these results in metrics, logs and `IdempotencyStatus`.
 CHECK_STATUS: dict[type[Found], str] = {
@@ -448,6 +518,7 @@ CHECK_STATUS: dict[type[Found], str] = {
     Replay: "duplicate_completed",
     Mismatch: "fingerprint_mismatch",
     InDoubt: "in_doubt",
+    Expired: "expired",
 }
 
 
@@ -470,7 +541,7 @@ def found(write: Begin, result: WriteResult) -> Found:
         case Status.IN_DOUBT:
             return InDoubt(entry, result.now)
         case Status.COMPLETED:
-            return Replay(entry)
+            return Expired(entry) if entry.expired(result.now) else Replay(entry)
         case Status.FAILED:
             return Busy(entry, 0, locked=True)
         case _:
@@ -483,13 +554,16 @@ def doubted(write: Write, result: WriteResult) -> bool:
     return entry is not None and entry.status is Status.IN_DOUBT and entry.write_id == write.write_id
 
 
-def committed(write: Move | Append, result: WriteResult) -> bool:
+def committed(write: Move | Append | Mark, result: WriteResult) -> bool:
     """Return whether the write was applied, now or in an earlier try whose result was lost."""
     if result.applied:
         return True
     entry = result.entry
     if entry is None or entry.version != write.version:
         return False
+    if isinstance(write, Mark):
+        # Only the holder marks, in order, so the number is proof: this one was applied, or a later one replaced it.
+        return entry.recovery_seq >= write.seq
     if entry.write_id == write.write_id:
         return True
     # A renewal may have followed an append whose result was lost. Only the holder appends, so the count is proof.

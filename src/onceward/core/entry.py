@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+import json
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from onceward.core.outcome import NOTHING, Outcome
 from onceward.core.record import record
 
 SECOND = 1_000_000
+# `Entry.key_basis` is this many times the id of the secret, plus the number of attempts that did nothing. Both parts
+# together fit into 31 bits.
+SECRET_UNIT = 2**20
 
 
 class Status(enum.StrEnum):
@@ -51,6 +56,11 @@ class Entry:
         outcome: The recorded result.
         claimed_at: The time at which this version was claimed. Renewals do not change it. Rows of schema 1 do not have
             it and show the time of their first attempt instead.
+        recovery: The stored text of the recovery point: JSON, or an encrypted text. None if there is none.
+        recovery_seq: The number of the recovery point, or 0.
+        refuse_until: The time until which the key is refused after its retention, or None. If the entry never expires,
+            the time from which purge may drop its result.
+        key_basis: The basis of `key_for`, stored as `not_done_count`: see `not_done_count` and `secret_id`.
     """
 
     scope: str
@@ -71,10 +81,34 @@ class Entry:
     note: str = ""
     outcome: Outcome = NOTHING
     claimed_at: int = 0
+    recovery: str | None = None
+    recovery_seq: int = 0
+    refuse_until: int | None = None
+    key_basis: int = 0
 
     @property
     def ref(self) -> Ref:
         return Ref(self.scope, self.key)
+
+    @property
+    def recovery_point(self) -> Any:
+        """The last value that a holder recorded with `recovery_point`, or None. Encrypted values are shown as bytes."""
+        if self.recovery is None:
+            return None
+        try:
+            return json.loads(self.recovery)
+        except ValueError:
+            return self.recovery.encode()
+
+    @property
+    def not_done_count(self) -> int:
+        """The number of attempts that certainly did nothing: they ended in `NotDone` or were judged not committed."""
+        return self.key_basis % SECRET_UNIT
+
+    @property
+    def secret_id(self) -> int:
+        """The id of the secret that `key_for` uses for this entry, or 0 for none."""
+        return self.key_basis // SECRET_UNIT
 
     def absent(self, now: int) -> bool:
         """Return whether the entry reads as absent: completed or failed, with its retention over.
@@ -82,7 +116,24 @@ class Entry:
         Args:
             now: The time in microseconds since 1970, by the store's clock.
         """
-        return self.status in FINISHED and self.expires_at is not None and self.expires_at <= now
+        return (
+            self.status in FINISHED
+            and self.expires_at is not None
+            and self.expires_at <= now
+            and (self.refuse_until is None or self.refuse_until <= now)
+        )
+
+    def expired(self, now: int) -> bool:
+        """Return whether the retention is over and the key is refused.
+
+        Args:
+            now: The time in microseconds since 1970, by the store's clock.
+        """
+        expires_at, refuse_until = self.expires_at, self.refuse_until
+        if self.status is not Status.COMPLETED or expires_at is None or refuse_until is None or refuse_until <= now:
+            return False
+        # Purge moves `expires_at` to `refuse_until` when it drops the result.
+        return expires_at <= now or expires_at == refuse_until
 
     @property
     def abandoned(self) -> bool:
@@ -117,12 +168,37 @@ class Entry:
     def purgeable(self, now: int) -> bool:
         """Return whether purge may delete the entry.
 
-        Purge may delete finished entries past their retention, and repeatable claims past lease and retention.
+        Purge may delete finished entries past their retention, and repeatable claims past lease and retention. An entry
+        that refuses its key stays until it no longer does.
 
         Args:
             now: The time in microseconds since 1970, by the store's clock.
         """
-        return self.expires_at is not None and self.expires_at <= now
+        return (
+            self.expires_at is not None
+            and self.expires_at <= now
+            and (self.refuse_until is None or self.refuse_until <= now)
+        )
+
+    def droppable(self, now: int) -> bool:
+        """Return whether purge must drop the result and the recovery point, and keep the rest (see `without_result`).
+
+        Args:
+            now: The time in microseconds since 1970, by the store's clock.
+        """
+        if self.refuse_until is None:
+            return False
+        if self.expires_at is None:
+            return self.refuse_until <= now
+        return self.expires_at <= now < self.refuse_until
+
+    def without_result(self) -> Entry:
+        """Return the entry as purge leaves it when it drops the result.
+
+        The times change so that purge does not find the entry again before it may delete it.
+        """
+        until = None if self.expires_at is None else self.refuse_until
+        return replace(self, outcome=NOTHING, recovery=None, recovery_seq=0, expires_at=until, refuse_until=until)
 
 
 FINISHED = frozenset({Status.COMPLETED, Status.FAILED})

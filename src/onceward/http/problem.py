@@ -117,6 +117,11 @@ def in_doubt() -> Response:
     return problem(409, detail, "in-doubt")
 
 
+def expired() -> Response:
+    detail = "The request was carried out, and its response is no longer stored. New work needs a new key."
+    return problem(409, detail, "expired")
+
+
 def not_kept() -> Response:
     return problem(409, "The request was carried out, but its response was not stored.", "outcome-not-kept")
 

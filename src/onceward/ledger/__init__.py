@@ -4,12 +4,13 @@ Not here: the claim state machine (`core/claim.py`), and how a write reaches a s
 Start with `ledger.py` for the single operations, then `run.py`, which combines them.
 """
 
-from onceward.ledger.ledger import Busy, Claim, Entry, InDoubt, Ledger, Mismatch, Outcome, Replay, Status
+from onceward.ledger.ledger import Busy, Claim, Entry, Expired, InDoubt, Ledger, Mismatch, Outcome, Replay, Status
 
 __all__ = [
     "Busy",
     "Claim",
     "Entry",
+    "Expired",
     "InDoubt",
     "Ledger",
     "Mismatch",
@@ -17,9 +18,11 @@ __all__ = [
     "Replay",
     "Status",
     "blocking",
+    "current_claim",
     "internals",
     "ledger",
     "open",
+    "recovery",
     "run",
     "store_time",
     "terms",

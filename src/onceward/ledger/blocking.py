@@ -8,32 +8,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, cast, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from onceward.ledger.ledger import Ledger
 from onceward.ledger.run import SCOPE
 from onceward.ledger.run import run as run_once
 from onceward.ledger.terms import EffectClass, RunOptions, Terms, terms_for
-from onceward.store.dispatch.future import StoreFuture, driving
+from onceward.store.dispatch.future import wait as wait  # noqa: PLC0414  # exported
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def wait(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine of the ledger to its end on this thread."""
-    error: BaseException | None = None
-    with driving():
-        while True:
-            try:
-                future = coroutine.send(None) if error is None else coroutine.throw(error)
-            except StopIteration as stop:
-                return cast("T", stop.value)
-            error = None
-            try:
-                cast("StoreFuture[object]", future).block()
-            except BaseException as interrupt:  # noqa: BLE001  # handed to the coroutine, which decides
-                error = interrupt
 
 
 def _blocking(
@@ -67,6 +51,7 @@ class Blocking:
     resolve = _blocking(Ledger.resolve)
     abandon = _blocking(Ledger.abandon)
     append = _blocking(Ledger.append)
+    mark = _blocking(Ledger.mark)
     read = _blocking(Ledger.read)
     scan = _blocking(Ledger.scan)
     chunks = _blocking(Ledger.chunks)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from onceward.core.claim import Claim, Entry, Ref
+from onceward.ledger.terms import Effect
 from onceward.store.dispatch.batcher import Batcher
 from onceward.store.dispatch.renewal import Renewal
 
@@ -31,6 +32,15 @@ def read_ref(ledger: Ledger, ref: Ref) -> Coroutine[Any, Any, Entry | None]:
 def retain_microseconds(ledger: Ledger, seconds: float | None) -> int:
     """Return a retention in microseconds; for None, the ledger's own."""
     return ledger._retain_of(seconds)
+
+
+def key_for(ledger: Ledger, entry: Entry, effect: str, attempt: int, provider: str, step: str = "") -> str:
+    """Return the key of an attempt for the idempotency of a provider.
+
+    The earlier attempts of a compensatable effect were undone, so all of them count as attempts that did nothing.
+    """
+    count = attempt - 1 if effect == Effect.COMPENSATABLE else entry.not_done_count
+    return ledger._secrets.key_for(ledger.namespace, entry, count, provider, step)
 
 
 def start_renewal(

@@ -1,6 +1,6 @@
 """The ledger: claim a key, settle its outcome, read entries. Every operation is one round trip to the store.
 
-    begin · renew · settle · fail · doubt · release · resolve · read · scan · purge · append · chunks
+    begin · renew · mark · settle · fail · doubt · release · resolve · read · scan · purge · append · chunks
 
 `run`, `once` and `cached` combine these operations. `blocking` offers all of them to synchronous code.
 """
@@ -20,8 +20,10 @@ from onceward.core.claim import (
     Busy,
     Claim,
     Entry,
+    Expired,
     Found,
     InDoubt,
+    Mark,
     Mismatch,
     Move,
     Ref,
@@ -38,6 +40,7 @@ from onceward.ledger import decorators, internals, run
 from onceward.ledger.closing import Closing
 from onceward.ledger.doubts import DoubtNotifier, OnDoubt
 from onceward.ledger.holder import holder, proved_dead
+from onceward.ledger.provider_key import Secrets
 from onceward.ledger.terms import (
     LEASE_SECONDS_MAX,
     RETAIN_SECONDS_MAX,
@@ -45,6 +48,7 @@ from onceward.ledger.terms import (
     RunOptions,
     check_limit,
     check_seconds,
+    refuse_of,
     span,
     terms_for,
 )
@@ -57,7 +61,7 @@ from onceward.store.write_id import write_id
 if TYPE_CHECKING:
     from onceward.ledger.blocking import Blocking
 
-__all__ = ["Busy", "Claim", "Entry", "InDoubt", "Ledger", "Mismatch", "Outcome", "Replay", "Status"]
+__all__ = ["Busy", "Claim", "Entry", "Expired", "InDoubt", "Ledger", "Mismatch", "Outcome", "Replay", "Status"]
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -68,6 +72,8 @@ MoveCoroutine: TypeAlias = Coroutine[Any, Any, bool]
 LEASE_SECONDS = 30.0
 RETAIN_SECONDS = 24 * 3600.0
 WAIT_SECONDS = 30.0
+# The status in `scan` of completed entries whose retention is over and whose key is refused. It is not stored.
+EXPIRED = "expired"
 # How long a begin is repeated while the store does not respond. A settle is repeated for as long as the lease, or for
 # `patience_seconds`.
 BEGIN_SECONDS = 5.0
@@ -88,10 +94,12 @@ class Ledger(Closing):
             `lease_seconds`; a begin is repeated for at most 5 seconds.
         on_doubt: A function, sync or async, that is called with the entry of each claim that this process puts in
             doubt. It runs on a separate thread.
+        secret: A text or bytes of at least 16 bytes, from which `key_for` derives keys that nobody else can guess.
+        secrets: Instead of `secret`, several of them, the newest first. An entry keeps the one with which it was begun.
         dispatcher: Replaces the dispatcher to the store, for simulations.
 
     Raises:
-        InvalidOption: If a number of seconds is out of range.
+        InvalidOption: If a number of seconds is out of range, or a secret is not valid.
         InvalidKey: If the namespace is not valid.
     """
 
@@ -105,6 +113,8 @@ class Ledger(Closing):
         namespace: str = "onceward",
         patience_seconds: float | None = None,
         on_doubt: OnDoubt | None = None,
+        secret: str | bytes | None = None,
+        secrets: Sequence[str | bytes] | None = None,
         dispatcher: Batcher | None = None,
     ) -> None:
         self.lease_seconds = check_seconds("lease_seconds", lease_seconds, LEASE_SECONDS_MAX, positive=True)
@@ -115,6 +125,7 @@ class Ledger(Closing):
         self._write_seconds = check_seconds("patience_seconds", write_seconds, LEASE_SECONDS_MAX)
         self._lease = int(self.lease_seconds * SECOND)
         self._retain = int(self.retain_seconds * SECOND)
+        self._secrets = Secrets.of(secret, secrets)
         self._doubts = DoubtNotifier(on_doubt)
         self._dispatcher: Batcher = dispatcher or Batcher(store, proved_dead)
         self._dispatcher.on_doubt = self._doubts.notify
@@ -149,7 +160,7 @@ class Ledger(Closing):
             endpoint: A label for operators.
 
         Returns:
-            `Claim` if the caller may run the effect; otherwise `Replay`, `Busy`, `Mismatch` or `InDoubt`.
+            `Claim` if the caller may run the effect; otherwise `Replay`, `Busy`, `Mismatch`, `InDoubt` or `Expired`.
 
         Raises:
             InvalidKey: If the scope, the key, a label or the fingerprint is not valid.
@@ -169,6 +180,8 @@ class Ledger(Closing):
             self._retain_of(retain_seconds),
             clip(user_id, LABEL_BYTES_MAX),
             clip(endpoint, LABEL_BYTES_MAX),
+            0,
+            self._secrets.key_basis,
         )
         found = machine.found(write, await self._write(write, min(BEGIN_SECONDS, self._write_seconds)))
         while isinstance(found, Busy) and not found.locked and self._dispatcher.proved_dead(found.entry.holder):
@@ -208,13 +221,23 @@ class Ledger(Closing):
         """
         return self._move(claim, Verb.RENEW, lease=0, retain=self._retain_of(None))
 
-    def settle(self, claim: Claim, outcome: Outcome, retain_seconds: float | None = None) -> MoveCoroutine:
+    def settle(
+        self,
+        claim: Claim,
+        outcome: Outcome,
+        retain_seconds: float | None = None,
+        *,
+        refuse_seconds: float | None = None,
+        retain_ever: bool = False,
+    ) -> MoveCoroutine:
         """Record the outcome of an effect and end its claim.
 
         Args:
             claim: The claim under which the effect ran. A claim in doubt is accepted too (a late receipt).
             outcome: The outcome to record.
             retain_seconds: The time for which the outcome is replayed. By default, the ledger's.
+            refuse_seconds: The time after that for which a begin gets `Expired`. By default, the key is free then.
+            retain_ever: Whether the entry never expires. Only its result is dropped after `retain_seconds`.
 
         Returns:
             False if the claim is lost. Then this outcome is not recorded.
@@ -223,15 +246,20 @@ class Ledger(Closing):
             InvalidOption: If the outcome is too large for its entry, or `retain_seconds` is out of range.
             StoreUnavailable: If the store did not respond; the write may have been applied.
         """
-        return self._move(claim, Verb.SETTLE, retain=self._retain_of(retain_seconds), outcome=inline(outcome))
+        refuse = refuse_of(refuse_seconds, retain_ever=retain_ever)
+        retain = self._retain_of(retain_seconds)
+        return self._move(claim, Verb.SETTLE, retain=retain, outcome=inline(outcome), refuse=refuse)
 
-    def fail(self, claim: Claim, note: str = "", retain_seconds: float | None = None) -> MoveCoroutine:
+    def fail(
+        self, claim: Claim, note: str = "", retain_seconds: float | None = None, *, not_done: bool = False
+    ) -> MoveCoroutine:
         """Record that the attempt failed, and that the effect may run again.
 
         Args:
             claim: The claim under which the effect ran.
             note: The reason, for operators.
             retain_seconds: The time for which the failed entry is kept. By default, the ledger's.
+            not_done: Whether the attempt certainly did nothing. The keys of `key_for` change then.
 
         Returns:
             False if the claim is lost.
@@ -240,7 +268,8 @@ class Ledger(Closing):
             InvalidOption: If `retain_seconds` is out of range.
             StoreUnavailable: If the store did not respond; the write may have been applied.
         """
-        return self._move(claim, Verb.FAIL, retain=self._retain_of(retain_seconds), note=note)
+        verb = Verb.NOT_DONE if not_done else Verb.FAIL
+        return self._move(claim, verb, retain=self._retain_of(retain_seconds), note=note)
 
     def doubt(self, claim: Claim, note: str = "") -> MoveCoroutine:
         """Record that it is unknown whether the effect happened, and that it must not be repeated.
@@ -285,6 +314,8 @@ class Ledger(Closing):
         *,
         note: str,
         retain_seconds: float | None = None,
+        refuse_seconds: float | None = None,
+        retain_ever: bool = False,
     ) -> bool:
         """End a doubt by a verdict, if the entry is still in doubt under the same version.
 
@@ -295,6 +326,8 @@ class Ledger(Closing):
             verdict: `committed(value)` or `not_committed(reason)`. A value that is an `Outcome` is recorded as it is.
             note: The name of the person or program that decided, and the reason.
             retain_seconds: The retention of the resolved entry. By default, the ledger's.
+            refuse_seconds: See `settle`; for `committed` only.
+            retain_ever: See `settle`; for `committed` only.
 
         Returns:
             False if the entry is not in doubt under this version.
@@ -315,6 +348,7 @@ class Ledger(Closing):
         write = Move(
             self._scope(scope), check_key(key), write_id(), verb, version,
             retain=self._retain_of(retain_seconds), outcome=outcome, note=clip(note, NOTE_BYTES_MAX),
+            refuse=refuse_of(refuse_seconds, retain_ever=retain_ever),
         )  # fmt: skip
         return machine.committed(write, await self._write(write, self._write_seconds))
 
@@ -377,6 +411,24 @@ class Ledger(Closing):
             if not machine.committed(write, await self._write(write, self._write_seconds)):
                 raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over; its chunks were not stored")
 
+    async def mark(self, claim: Claim, seq: int, text: str) -> None:
+        """Record a recovery point. Effects use `current_claim().recovery_point(value)` instead.
+
+        Args:
+            claim: The claim under which the effect runs. A claim in doubt is accepted too.
+            seq: The number of the recovery point, above `claim.entry.recovery_seq` and any that was recorded since.
+            text: The text to store.
+
+        Raises:
+            ClaimLost: If the claim was taken over, or has ended.
+            InsideBoundTransaction: If the task has an open bound transaction.
+            StoreUnavailable: If the store did not respond; the text may have been stored.
+        """
+        entry = claim.entry
+        write = Mark(entry.scope, entry.key, write_id(), entry.version, seq, text)
+        if not machine.committed(write, await self._write(write, self._write_seconds)):
+            raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over or has ended; stop, and call again")
+
     # Reading.
 
     async def read(self, scope: str, key: str) -> Entry | None:
@@ -408,7 +460,7 @@ class Ledger(Closing):
 
         Args:
             scope: Only entries of this scope.
-            status: Only entries with this status.
+            status: Only entries with this status; `expired` for those whose retention is over and whose key is refused.
             after: The `next` of the previous page.
             limit: The most entries of a page, 1 to 500.
 
@@ -425,11 +477,14 @@ class Ledger(Closing):
         if not isinstance(after, str):
             raise InvalidOption(f"after= must be the next of an earlier page, not {after!r}")
         try:
-            wanted = None if status is None else Status(status)
+            wanted = None if status is None else Status.COMPLETED if status == EXPIRED else Status(status)
         except ValueError as error:
-            raise InvalidOption(f"status must be one of {', '.join(Status)}, not {status!r}") from error
+            raise InvalidOption(f"status must be one of {', '.join(Status)}, {EXPIRED}, not {status!r}") from error
         full = None if scope is None else self._scope(scope)
         page = await self._dispatcher.call(lambda store: store.scan(full, wanted, after, limit))
+        if status == EXPIRED and page.entries:
+            now = (await self._dispatcher.read([])).now
+            page = Page(tuple(entry for entry in page.entries if entry.expired(now)), page.next)
         if full is not None:
             return page
         prefix = f"{self.namespace}:"
@@ -575,6 +630,7 @@ class Ledger(Closing):
             InDoubt: If the effect may have happened and must not be repeated.
             ClaimLost: If another holder took over the claim and no outcome is recorded.
             OutcomeNotKept: If the effect happened but its result could not be stored or rebuilt.
+            Expired: If the effect happened, its retention is over, and `after_retention` is `"refuse"`.
             TransactionConflict: If the bound transaction of a repeatable effect was rolled back.
             StoreUnavailable: If the store did not respond.
             InvalidKey: If the key or the fingerprint is not valid.
@@ -673,12 +729,13 @@ class Ledger(Closing):
         return check_scope(f"{self.namespace}:{scope}")
 
     async def _move(
-        self, claim: Claim, verb: Verb, *, lease: int = 0, retain: int = 0, outcome: Outcome = NOTHING, note: str = ""
-    ) -> bool:
+        self, claim: Claim, verb: Verb, *, lease: int = 0, retain: int = 0, outcome: Outcome = NOTHING, note: str = "",
+        refuse: int = 0,
+    ) -> bool:  # fmt: skip
         entry = claim.entry
         write = Move(
             entry.scope, entry.key, write_id(), verb, entry.version,
-            lease=lease, retain=retain, outcome=outcome, note=clip(note, NOTE_BYTES_MAX),
+            lease=lease, retain=retain, outcome=outcome, note=clip(note, NOTE_BYTES_MAX), refuse=refuse,
         )  # fmt: skip
         return machine.committed(write, await self._write(write, self._write_seconds))
 

@@ -7,120 +7,33 @@ import contextlib
 import hashlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, assert_never, overload
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, assert_never
 
 from onceward import errors
-from onceward.core.claim import Busy, Claim, Entry, InDoubt, Mismatch, Ref, Replay, Status
+from onceward.core.claim import Busy, Claim, Entry, Expired, InDoubt, Mismatch, Ref, Replay, Status
 from onceward.core.key import check_built_key, shown
 from onceward.core.log_event import log_event
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack, unpack
 from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
-from onceward.ledger.internals import dispatcher_of, read_ref, retain_microseconds, start_renewal, stop_renewal
+from onceward.ledger.current_claim import CurrentClaim, called, current_claim, running
+from onceward.ledger.internals import dispatcher_of, read_ref, start_renewal
 from onceward.ledger.store_time import at_store_time
 from onceward.ledger.terms import Effect, Terms, check_effect
-from onceward.ledger.transaction import AsyncConnection, Bound, SyncConnection, forget_bound, inside_bound
+from onceward.ledger.transaction import forget_bound, inside_bound
 from onceward.store.dispatch.future import driven, running_loop
 from onceward.store.dispatch.renewal import POLL_SECONDS_MAX, POLL_SECONDS_MIN
 
 if TYPE_CHECKING:
     from onceward.ledger.ledger import Ledger
-    from onceward.store.dispatch.renewal import Renewal
+
+__all__ = ["CurrentClaim", "current_claim", "run"]
 
 logger = logging.getLogger("onceward.run")
 
 # The scope of plain calls. Other layers use other scopes.
 SCOPE = "call"
 UNDO_SCOPE = "undo"
-
-
-class CurrentClaim:
-    """The claim of a running effect, returned by `current_claim`.
-
-    Pass `version`, which only increases, to systems that can refuse older requests (fencing), and `key` to systems that
-    accept an idempotency key.
-
-    Attributes:
-        key: The key of the claim.
-        renewal: The background renewal of the claim, or None.
-        bound: The transaction that the claim is bound to, or None.
-    """
-
-    def __init__(self, ledger: Ledger, claim: Claim, key: str, terms: Terms) -> None:
-        self._ledger = ledger
-        self._claim = claim
-        self._terms = terms
-        self.key = key
-        self.renewal: Renewal | None = None
-        self.bound: Bound[Any] | None = None
-
-    @property
-    def version(self) -> int:
-        """The version of the claim: its fencing token."""
-        return self._claim.version
-
-    @property
-    def attempt(self) -> int:
-        """The number of times that the key was claimed, including this time."""
-        return self._claim.attempt
-
-    @overload
-    def bind(self, connection: AsyncConnection) -> Bound[Awaitable[None]]: ...
-    @overload
-    def bind(self, connection: SyncConnection) -> Bound[None]: ...
-    @overload
-    def bind(self, connection: object) -> Bound[Any]: ...
-    def bind(self, connection: object) -> Bound[Any]:
-        """Bind the claim to the caller's own transaction, so that effect and outcome commit together.
-
-        Binding locks the entry and stops its renewal. On an async connection, await the result.
-
-        Args:
-            connection: A connection to the ledger's own database: of `sqlite3`, psycopg or asyncpg, an SQLAlchemy
-                Connection, Session, AsyncConnection or AsyncSession, or Django's `connection` in an atomic block.
-
-        Returns:
-            The bound claim. Call its `settle` before the transaction commits.
-
-        Raises:
-            InvalidOption: If the store or the connection does not support binding, or no transaction is open.
-            ClaimLost: If the claim was taken over, or the connection is to another database.
-            TransactionConflict: If the transaction cannot see the claim.
-            StoreUnavailable: If a statement fails.
-        """
-        self.bound = Bound.to(
-            dispatcher_of(self._ledger).store,
-            self._claim.entry,
-            connection,
-            retain_microseconds(self._ledger, self._terms.retain_seconds),
-            self._terms.max_result_bytes,
-            self.suspend,
-        )
-        return self.bound
-
-    def suspend(self) -> None:
-        """Stop renewing the claim."""
-        if self.renewal is not None:
-            stop_renewal(self._ledger, self.renewal)
-
-
-_running: ContextVar[CurrentClaim | None] = ContextVar("onceward_claim", default=None)
-
-
-def current_claim() -> CurrentClaim:
-    """Return the claim of the effect that is running in this task or thread.
-
-    Returns:
-        The current claim.
-
-    Raises:
-        InvalidOption: If no effect is running here.
-    """
-    claim = _running.get()
-    if claim is None:
-        raise errors.InvalidOption("current_claim() must be called inside an effect")
-    return claim
 
 
 async def run(
@@ -159,6 +72,8 @@ async def run(
                 # The chunks were purged between two reads, so the outcome has expired. Begin again.
             case Mismatch():
                 raise errors.KeyReused(f"the key {shown(key)!r} was already used with different arguments")
+            case Expired():
+                raise _expired(key)
             case InDoubt(entry, now):
                 with at_store_time(now):
                     verdict = await _reconcile(terms, entry)
@@ -203,19 +118,19 @@ async def _perform(ledger: Ledger, claim: Claim, key: str, effect: Callable[[], 
 
 
 async def _execute(ledger: Ledger, claim: Claim, current: CurrentClaim, effect: Callable[[], Any], terms: Terms) -> Any:
-    token = _running.set(current)
+    token = running.set(current)
     try:
-        value = await call_here(effect)
+        value = await call_here(called(current, effect))
     except GeneratorExit:
         # The coroutine is being closed, so nothing can be awaited any more. The claim will lapse.
         raise
     except BaseException as error:
-        _running.reset(token)
+        running.reset(token)
         recorded = await _after_exception(ledger, claim, current, error, terms)
         if recorded is None:
             raise
         return await _value_of(ledger, recorded, terms)
-    _running.reset(token)
+    running.reset(token)
     return await _finish(ledger, claim, current, value, terms)
 
 
@@ -253,7 +168,7 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
         )
     try:
         outcome = await _storable_outcome(ledger, claim, value, terms)
-        is_settled = await ledger.settle(claim, outcome, terms.retain_seconds)
+        is_settled = await _settle(ledger, claim, outcome, terms)
     except errors.StoreUnavailable as error:
         then = "its key may run again" if terms.repeatable else "its key is in doubt"
         error.add_note(
@@ -269,6 +184,14 @@ async def _finish(ledger: Ledger, claim: Claim, current: CurrentClaim, value: ob
         hint="another holder took over the claim, and its outcome counts; a longer lease prevents that",
     )
     return await _recorded_value(ledger, claim, terms)
+
+
+def _settle(ledger: Ledger, claim: Claim, outcome: Outcome, terms: Terms) -> Coroutine[Any, Any, bool]:
+    if not terms.refuse:
+        return ledger.settle(claim, outcome, terms.retain_seconds)
+    return ledger.settle(
+        claim, outcome, terms.retain_seconds, refuse_seconds=terms.refuse_seconds, retain_ever=terms.retain_ever
+    )
 
 
 async def _storable_outcome(ledger: Ledger, claim: Claim, value: object, terms: Terms) -> Outcome:
@@ -296,7 +219,7 @@ async def _storable_outcome(ledger: Ledger, claim: Claim, value: object, terms: 
         raise
     except BaseException:
         # Cancelled or interrupted: the value is lost, but the fact that the effect happened is recorded.
-        await ledger.settle(claim, NOTHING, terms.retain_seconds)
+        await _settle(ledger, claim, NOTHING, terms)
         raise
     return Outcome(chunks=len(chunks))
 
@@ -325,8 +248,17 @@ async def _recorded_value(ledger: Ledger, claim: Claim, terms: Terms) -> object:
             raise errors.ClaimLost(f"the claim on {shown(ref.key)!r} was taken over and abandoned; call again")
 
 
+def _expired(key: str) -> errors.Expired:
+    return errors.Expired(
+        f"the effect of {shown(key)!r} has happened, and its result is no longer kept; it will not run again; use a new"
+        " key for new work"
+    )
+
+
 async def _value_of(ledger: Ledger, entry: Entry, terms: Terms) -> object:
     body = await ledger.body(entry)
+    if body is None and entry.refuse_until is not None and entry.expires_at == entry.refuse_until:
+        raise _expired(entry.key)
     if body is None and entry.outcome.chunks:
         raise errors.ClaimLost(f"the outcome of {shown(entry.key)!r} expired while it was being read; call again")
     return unpack(body, terms.returns)
@@ -350,12 +282,13 @@ async def _after_exception(
             return entry if ours else None
         if terms.effect is Effect.COMPENSATABLE and not _did_nothing(error, terms):
             await _undo(ledger, claim, claim.attempt, terms)
-            await ledger.fail(claim, note, terms.retain_seconds)
+            await ledger.fail(claim, note, terms.retain_seconds, not_done=claim.earlier_did_nothing)
         elif terms.effect is Effect.IRREVERSIBLE and not _did_nothing(error, terms):
             if await ledger.doubt(claim, note):
                 error.add_note("onceward: the effect may have happened, so its key is now in doubt")
         else:
-            await ledger.fail(claim, note, terms.retain_seconds)
+            not_done = _did_nothing(error, terms) and claim.earlier_did_nothing
+            await ledger.fail(claim, note, terms.retain_seconds, not_done=not_done)
     except errors.StoreUnavailable as unavailable:
         error.add_note(f"onceward: this failure could not be recorded ({unavailable}); the claim will lapse")
     return None
@@ -418,8 +351,10 @@ async def _resolve(ledger: Ledger, scope: str, key: str, entry: Entry, verdict: 
         return False
     word = "committed" if isinstance(verdict, Committed) else f"not committed, {verdict.reason.value}"
     await ledger.resolve(
-        scope, key, entry.version, verdict, note=f"reconciled: {word}", retain_seconds=terms.retain_seconds
-    )
+        scope, key, entry.version, verdict, note=f"reconciled: {word}", retain_seconds=terms.retain_seconds,
+        refuse_seconds=terms.refuse_seconds if terms.after_retention == "refuse" else None,
+        retain_ever=terms.retain_ever,
+    )  # fmt: skip
     return True
 
 

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypedDict
 
-from onceward.core.claim import SECOND, Entry
+from onceward.core.claim import EVER, SECOND, Entry
 from onceward.core.verdict import Verdict
 from onceward.errors import InvalidOption
 from onceward.store import PAGE_MAX
@@ -28,6 +28,8 @@ from onceward.store import PAGE_MAX
 MAX_RUN_SECONDS = 3600.0
 # The largest stored result. A larger one settles the key without a value.
 RESULT_BYTES_MAX = 16 * 1024 * 1024
+# How long a key is refused after its retention, if it is. Longer than clients and queues repeat a request.
+REFUSE_SECONDS = 30 * 24 * 3600.0
 # Limits that keep every timestamp within the range of dates that every store can represent.
 LEASE_SECONDS_MAX = 30 * 24 * 3600.0
 RETAIN_SECONDS_MAX = 100 * 365 * 24 * 3600.0
@@ -62,6 +64,11 @@ class Terms:
         max_run_seconds: The longest time for which the claim is renewed.
         max_result_bytes: The largest result that is stored.
         returns: The class to rebuild a typed result as.
+        after_retention: The end of the retention: `"run"` runs the effect again, and `"refuse"` refuses the key with
+            `errors.Expired`. It is fixed when the outcome is recorded.
+        refuse_seconds: With `"refuse"`, the time for which the key is refused, counted from the end of the retention.
+        retain_ever: Whether the entry never expires. Its result is still dropped after `retain_seconds`, and later
+            calls raise `OutcomeNotKept`. Each key then occupies a row forever.
 
     Raises:
         InvalidOption: If a field has an invalid value.
@@ -77,6 +84,9 @@ class Terms:
     max_run_seconds: float = MAX_RUN_SECONDS
     max_result_bytes: int = RESULT_BYTES_MAX
     returns: type | None = None
+    after_retention: Literal["run", "refuse"] = "run"
+    refuse_seconds: float = REFUSE_SECONDS
+    retain_ever: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -96,9 +106,20 @@ class Terms:
         size = self.max_result_bytes
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
             raise InvalidOption(f"max_result_bytes must be a whole number of at least 0, not {size!r}")
+        if self.after_retention not in ("run", "refuse"):
+            raise InvalidOption(f"after_retention= must be 'run' or 'refuse', not {self.after_retention!r}")
+        if self.retain_ever and self.after_retention == "refuse":
+            raise InvalidOption("retain_ever= and after_retention='refuse' exclude each other: the entry never expires")
         for name in ("undo", "reconcile"):
             if getattr(self, name) is not None and not callable(getattr(self, name)):
                 raise InvalidOption(f"{name}= must be a function, not {getattr(self, name)!r}")
+
+    @property
+    def refuse(self) -> int:
+        """The `Move.refuse` of an outcome that is recorded under these terms."""
+        return refuse_of(
+            self.refuse_seconds if self.after_retention == "refuse" else None, retain_ever=self.retain_ever
+        )
 
     @property
     def repeatable(self) -> bool:
@@ -152,6 +173,8 @@ class RunOptions(TypedDict, total=False):
     max_run_seconds: float
     max_result_bytes: int
     returns: type | None
+    after_retention: Literal["run", "refuse"]
+    refuse_seconds: float
 
 
 def check_seconds(name: str, value: object, maximum: float, positive: bool = False) -> float:
@@ -177,6 +200,7 @@ _TICK = 1e-6
 _SPANS = {
     "lease_seconds": (LEASE_SECONDS_MAX, True),
     "retain_seconds": (RETAIN_SECONDS_MAX, False),
+    "refuse_seconds": (RETAIN_SECONDS_MAX, True),
     "wait_seconds": (LEASE_SECONDS_MAX, False),
     "max_run_seconds": (RETAIN_SECONDS_MAX, False),
 }
@@ -190,3 +214,10 @@ def span(name: str, seconds: float) -> int:
 @functools.lru_cache
 def _span(name: str, seconds: float) -> int:
     return int(check_seconds(name, seconds, *_SPANS[name]) * SECOND)
+
+
+def refuse_of(seconds: float | None, *, retain_ever: bool) -> int:
+    """Return the `Move.refuse` of an outcome: what happens to its key after the retention."""
+    if retain_ever:
+        return EVER
+    return 0 if seconds is None else span("refuse_seconds", seconds)

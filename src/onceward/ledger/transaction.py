@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import ContextVar
-from typing import Any, Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast, runtime_checkable
 
 from onceward.core.claim import Entry
 from onceward.core.outcome import INLINE_BYTES_MAX, Outcome, cut, pack
@@ -56,12 +56,16 @@ class Bound(Generic[S_co]):
         settled: Whether the outcome was written in the transaction.
         value: The value that was settled.
         retain: The retention of the outcome in microseconds.
+        refuse: The `Move.refuse` of the outcome.
     """
 
-    def __init__(self, binding: BoundConnection, entry: Entry, retain: int, result_bytes_max: int) -> None:
+    def __init__(
+        self, binding: BoundConnection, entry: Entry, retain: int, result_bytes_max: int, refuse: int = 0
+    ) -> None:
         self._binding = binding
         self._entry = entry
         self.retain = retain
+        self.refuse = refuse
         self._result_bytes_max = result_bytes_max
         self._locked_in: object = None  # identifies the transaction that holds the lock; None before it
         self._is_kept: Callable[[], bool] | None = None  # tells whether the transaction still contains the outcome
@@ -78,13 +82,14 @@ class Bound(Generic[S_co]):
         retain: int,
         result_bytes_max: int,
         suspend: Callable[[], None],
+        refuse: int = 0,
     ) -> Bound[Any]:
         """Stop renewing, then lock the entry in the caller's transaction (on an async connection, when awaited)."""
         if not isinstance(store, Bindable):
             raise InvalidOption("bind() needs a ledger on SQLite or PostgreSQL")
         binding = store.bind(connection)
         suspend()
-        bound: Bound[Any] = cls(binding, entry, retain, result_bytes_max)
+        bound: Bound[Any] = cls(binding, entry, retain, result_bytes_max, refuse)
         if not binding.connection.is_async:
             binding.run(bound._lock())
         return bound
@@ -162,7 +167,9 @@ class Bound(Generic[S_co]):
         if self._locked_in is not None and not self.open:
             raise TransactionConflict(ENDED)
         yield from self._lock()
-        yield from self._binding.settle(self._entry, outcome, chunks, write_id(), self.retain, self._locked_in)
+        yield from self._binding.settle(
+            self._entry, outcome, chunks, write_id(), self.retain, self._locked_in, self.refuse
+        )
         mark = self._binding.connection.mark
         self._is_kept = None if mark is None else mark()
         self.settled = True
@@ -177,9 +184,13 @@ def inside_bound() -> bool:
 
 def refuse_inside_bound() -> None:
     if inside_bound():
-        raise InsideBoundTransaction(
-            "this task has an open bound transaction; end it before any other ledger call, or use another task"
-        )
+        refuse_bound()
+
+
+def refuse_bound() -> NoReturn:
+    raise InsideBoundTransaction(
+        "this task has an open bound transaction; end it before any other ledger call, or use another task"
+    )
 
 
 def forget_bound() -> None:

@@ -18,8 +18,9 @@ commits one batch after the other. To write your own store, implement the method
     it, so that tests can pin the time. Native expiry, where a store has it, only cleans up: it is set later than the
     entry's own expiry.
  6. Retention counts from settle or fail. A held or in-doubt entry never reads as absent. Only purge deletes: finished
-    entries past `expires_at`, and abandoned repeatable ones past lease and retention. `lapsed` returns the claims that
-    are not repeatable and whose lease is over, at a cost that grows only with their number.
+    entries past `expires_at`, and abandoned repeatable ones past lease and retention. An entry that refuses its key
+    after that, or never expires, only loses its result and its recovery point. `lapsed` returns the claims that are not
+    repeatable and whose lease is over, at a cost that grows only with their number.
  7. Bounded. The limits below are checked before a write is queued. A page has at most 500 entries.
  8. Three results: applied, refused, or `StoreUnavailable`, which means "may or may not have been applied". The entry
     stores the id of its last write, so that the result of a repeated write shows whether the first one was applied.
@@ -39,7 +40,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
-from onceward.core.claim import Entry, Ref, Status, Write, WriteResult
+from onceward.core.claim import Entry, Mark, Move, Ref, Status, Write, WriteResult
 from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX
 from onceward.core.record import record
 from onceward.errors import SchemaTooNew, WriteRefused
@@ -66,6 +67,7 @@ __all__ = [
     "failure_log",
     "forks",
     "memory",
+    "needs_new_schema",
     "open",
     "write_id",
 ]
@@ -75,7 +77,8 @@ PAGE_MAX = 500
 # One batch: large enough that hundreds of writes share one fsync, small enough to complete within milliseconds.
 BATCH_WRITES_MAX = 512
 BATCH_BYTES_MAX = 4 * 1024 * 1024
-# The schema that this version writes, and the oldest schema whose processes may use the store at the same time.
+# The schema that this version writes, and the oldest schema whose processes may use the store at the same time. That
+# is raised to `SCHEMA_VERSION` by the first write that `needs_new_schema`.
 SCHEMA_VERSION = 2
 OLDEST_SCHEMA = 1
 
@@ -129,6 +132,15 @@ class Schema:
                 f"the store needs a version of Onceward that supports schema {needed}; this one supports {SCHEMA_VERSION};"
                 " upgrade Onceward"
             )
+
+
+def needs_new_schema(write: Write) -> bool:
+    """Return whether processes of schema 1 would lose what this write stores, so that they must not use the store.
+
+    They would drop a recovery point when they take over, and run a refused key again. The count of attempts that did
+    nothing does not need it: if they drop that, a provider gets a key that it never acted on.
+    """
+    return isinstance(write, Mark) or (isinstance(write, Move) and write.refuse != 0)
 
 
 @record(frozen=True, slots=True)
@@ -198,13 +210,13 @@ class Store(Protocol):
         ...
 
     def purge(self, limit: int) -> int:
-        """Delete at most `limit` entries that rule 6 allows, with their chunks.
+        """Delete at most `limit` entries that rule 6 allows, with their chunks, or drop their results.
 
         Args:
-            limit: The most entries to delete.
+            limit: The most entries to delete or to change.
 
         Returns:
-            The number of deleted entries.
+            The number of entries that were deleted or changed.
         """
         ...
 

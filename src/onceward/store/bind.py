@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from onceward.core.claim import Entry
+from onceward.core.claim import EVER, Entry
 from onceward.core.key import shown
 from onceward.core.outcome import Outcome
 from onceward.core.timestamp import to_text
@@ -33,7 +33,7 @@ _LOCK_POSTGRES = (
 )
 _SETTLE_SQLITE = (
     "UPDATE platform_idempotency_keys SET status = 'completed', write_id = :write_id, completed_at = :now,"
-    " expires_at = :expires_at, note = '', response_status = :code, response_headers = :headers,"
+    " expires_at = :expires_at, refuse_until = :refuse_until, note = '', response_status = :code, response_headers = :headers,"
     " response_body = :body, response_chunks = :chunks"
     " WHERE scope = :scope AND key = :key AND version = :version AND status IN ('in_progress', 'in_doubt') RETURNING 1"
 )
@@ -42,7 +42,8 @@ _NOW_POSTGRES = "coalesce(timestamptz 'epoch' + CAST(:now AS bigint) * interval 
 _SETTLE_POSTGRES = (
     "UPDATE platform_idempotency_keys SET status = 'completed', write_id = CAST(:write_id AS text),"  # noqa: S608
     f" completed_at = {_NOW_POSTGRES},"
-    f" expires_at = {_NOW_POSTGRES} + CAST(:retain AS bigint) * interval '1 microsecond',"
+    f" expires_at = {_NOW_POSTGRES} + CAST(:expires AS bigint) * interval '1 microsecond',"
+    f" refuse_until = {_NOW_POSTGRES} + CAST(:refuse AS bigint) * interval '1 microsecond',"
     " note = '', response_status = CAST(:code AS integer), response_headers = CAST(:headers AS text),"
     " response_body = CAST(:body AS bytea), response_chunks = CAST(:chunks AS integer)"
     " WHERE scope = CAST(:scope AS text) AND key = CAST(:key AS text) AND version = CAST(:version AS bigint)"
@@ -63,6 +64,7 @@ class BoundConnection:
     dialect: str
     clock: Clock | None
     file: Path | None = None
+    require_schema: tuple[str, ...] = ()  # the statements before a settle that `needs_new_schema`
 
     def lock(self, entry: Entry) -> Steps:
         """Lock the entry for the rest of the transaction, or raise `ClaimLost`.
@@ -92,7 +94,14 @@ class BoundConnection:
         raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over, or this connection is to another database")
 
     def settle(
-        self, entry: Entry, outcome: Outcome, chunks: Sequence[bytes], write_id: str, retain: int, locked_in: object
+        self,
+        entry: Entry,
+        outcome: Outcome,
+        chunks: Sequence[bytes],
+        write_id: str,
+        retain: int,
+        locked_in: object,
+        refuse: int = 0,
     ) -> Steps:
         """Write the outcome in the caller's transaction, whose commit publishes it. `locked_in` comes from `lock`."""
         for seq, data in enumerate(chunks, 1):
@@ -101,11 +110,17 @@ class BoundConnection:
             **_claim_values(entry), "write_id": write_id, "code": outcome.code, "headers": outcome.headers,
             "body": outcome.body, "chunks": outcome.chunks,
         }  # fmt: skip
+        expires = None if refuse == EVER else retain
+        until = None if refuse == 0 else retain if refuse == EVER else retain + refuse
+        for statement in self.require_schema if refuse else ():
+            yield statement, {}
         if self.dialect == SQLITE:
             now = self.clock() if self.clock else 0
-            rows = yield _SETTLE_SQLITE, values | {"now": to_text(now), "expires_at": to_text(now + retain)}
+            times = (None if span is None else to_text(now + span) for span in (0, expires, until))
+            rows = yield _SETTLE_SQLITE, values | dict(zip(("now", "expires_at", "refuse_until"), times, strict=True))
         else:
-            rows = yield _SETTLE_POSTGRES, values | {"now": self.clock() if self.clock else None, "retain": retain}
+            now_or_none = self.clock() if self.clock else None
+            rows = yield _SETTLE_POSTGRES, values | {"now": now_or_none, "expires": expires, "refuse": until}
         if not rows:
             raise ClaimLost(f"the claim on {shown(entry.key)!r} was taken over; roll this transaction back")
         if rows[0][0] != locked_in:

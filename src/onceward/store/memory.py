@@ -54,11 +54,14 @@ class MemoryStore:
 
     def purge(self, limit: int) -> int:
         now = self._clock()
-        purgeable = [ref for ref, entry in self._entries.items() if entry.purgeable(now)][:limit]
-        for ref in purgeable:
-            del self._entries[ref]
-            self._chunks.pop(ref, None)
-        return len(purgeable)
+        due = [entry for entry in self._entries.values() if entry.purgeable(now) or entry.droppable(now)][:limit]
+        for entry in due:
+            self._chunks.pop(entry.ref, None)
+            if entry.purgeable(now):
+                del self._entries[entry.ref]
+            else:
+                self._entries[entry.ref] = entry.without_result()
+        return len(due)
 
     def lapsed(self, limit: int) -> Sequence[Entry]:
         now = self._clock()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from onceward.core.claim import Append, Begin, Entry, Move, Ref, Status, Verb, Write, WriteResult, apply
+from onceward.core.claim import Append, Begin, Entry, Mark, Move, Ref, Status, Verb, Write, WriteResult, apply
 from onceward.core.outcome import NOTHING, Outcome
 from onceward.store import Clock, Store
 from onceward.testing.clock import SECOND
@@ -43,6 +43,10 @@ def move(verb: Verb, version: int, key: str = KEY, scope: str = SCOPE, outcome: 
 
 def append(version: int, seq: int, *chunks: bytes, key: str = KEY, scope: str = SCOPE) -> Append:
     return Append(scope, key, write_id(), version, seq, chunks)
+
+
+def mark(version: int, seq: int, text: str, *, key: str = KEY, scope: str = SCOPE) -> Mark:
+    return Mark(scope, key, write_id(), version, seq, text)
 
 
 class Caller:
@@ -84,6 +88,9 @@ class Caller:
 
     def append(self, version: int, seq: int, *chunks: bytes, key: str = KEY) -> WriteResult:
         return self.one(append(version, seq, *chunks, key=key))
+
+    def mark(self, version: int, seq: int, text: str, *, key: str = KEY) -> WriteResult:
+        return self.one(mark(version, seq, text, key=key))
 
     def read(self, key: str = KEY, scope: str = SCOPE) -> Entry | None:
         return self.store.read([Ref(scope, key)]).entries[0]

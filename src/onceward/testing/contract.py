@@ -30,6 +30,8 @@ from onceward.testing.rules.fidelity import FidelityRules
 from onceward.testing.rules.lifecycle import LifecycleRules
 from onceward.testing.rules.pages import PageRules
 from onceward.testing.rules.purges import PurgeRules
+from onceward.testing.rules.recovery import RecoveryRules
+from onceward.testing.rules.retention import RetentionRules
 from onceward.testing.rules.versions import VersionRules
 
 
@@ -39,6 +41,8 @@ class StoreContract(
     VersionRules,
     TimeRules,
     PurgeRules,
+    RecoveryRules,
+    RetentionRules,
     BatchRules,
     ChunkRules,
     PageRules,

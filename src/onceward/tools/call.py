@@ -5,12 +5,14 @@ Planning is pure. It refuses a call that cannot run, so that a missing argument 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias
 
+from onceward.core.claim import Entry
 from onceward.core.fingerprint import Digest, fingerprint
+from onceward.ledger.internals import key_for
+from onceward.ledger.ledger import Ledger
 from onceward.ledger.terms import Effect
 from onceward.tools import keys
 from onceward.tools.envelope import Envelope
@@ -19,9 +21,6 @@ from onceward.tools.tool import Once, Tool
 
 # Runs the effect of one call in place of the tool's function. It gets the provider's key, if the tool takes one.
 EffectFunction: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Any]]
-
-# The longest idempotency key that providers accept.
-_PROVIDER_KEY_LENGTH_MAX = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +71,19 @@ class Call:
         numbered = f"{layer}.{self.generation}" if self.generation else layer
         return keys.scope_of(numbered, self.principal, self.tenant_id)
 
-    def of_attempt(self, namespace: str, attempt: int) -> Call:
-        """Return the call with the key for its provider.
+    def of_attempt(self, ledger: Ledger, entry: Entry, attempt: int) -> Call:
+        """Return the call with the key for its provider: `key_for`, with the name of the tool as the provider.
 
-        The provider's key is the call's key with a digest of scope and arguments: other tenants may use the same name
-        for a turn group, and a call that did nothing may be repeated with other arguments. A compensatable tool has a
-        new key for each attempt, so that the provider does not return the old result of an undone call.
+        The fingerprint is the step: a call that did nothing may be repeated with other arguments.
 
         Args:
-            namespace: The namespace of the ledger.
+            ledger: The ledger that records the call.
+            entry: The entry of the call.
             attempt: The number of the attempt, from 1.
         """
-        mark = f"{namespace}:{self.scope}\0{self.fingerprint}"
-        if self.effect is Effect.COMPENSATABLE:
-            mark += f"\0{attempt}"
-        digest = hashlib.sha256(mark.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-        text = f"{self.key}:{digest}"
-        if len(text) > _PROVIDER_KEY_LENGTH_MAX or not text.isascii():
-            text = f"{self.tool.name}:{hashlib.sha256(text.encode()).hexdigest()}"
-        return replace(self, provider_key=text)
+        return replace(
+            self, provider_key=key_for(ledger, entry, self.effect, attempt, self.tool.name, self.fingerprint)
+        )
 
 
 class Gate(Protocol):

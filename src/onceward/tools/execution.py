@@ -108,7 +108,7 @@ class Execution:
             raise errors.NotDone("the gate refused the call before its effect began") from error
         self.ran = True
         claim = run.current_claim()
-        call = self.call.of_attempt(self.ledger.namespace, claim.attempt)
+        call = replace(self.call, provider_key=claim.key_for(self.call.tool.name, self.call.fingerprint))
         cancelled = Cancellation()
         try:
             result = await run_function(call, cancelled)
@@ -136,7 +136,10 @@ class Execution:
         """Undo an attempt whose result is unknown, because it raised or its holder disappeared."""
         # The key of an undo in the ledger ends with the number of the attempt.
         attempt = int(run.current_claim().key.rpartition(":")[2])
-        call = self.call.of_attempt(self.ledger.namespace, attempt)
+        call = self.call
+        entry = await self.ledger.read(call.scope, call.key) if call.tool.provider_key is not None else None
+        if entry is not None:
+            call = call.of_attempt(self.ledger, entry, attempt)
         try:
             await call_undo(call, None)
         except BaseException as error:
@@ -148,7 +151,7 @@ class Execution:
         tool = self.call.tool
         if tool.reconcile is None:
             raise AssertionError  # the terms contain this function only if the tool has a hook
-        call = self.call.of_attempt(self.ledger.namespace, entry.attempt)
+        call = self.call.of_attempt(self.ledger, entry, entry.attempt)
         known = {**call.arguments, **_provider_argument(call), "call": call, "entry": entry}
         try:
             verdict: Verdict = await invoke(tool.reconcile, arguments_by_name(tool.reconcile, known, other=entry))
@@ -188,6 +191,9 @@ class Execution:
             case errors.InDoubt():
                 self.check = IdempotencyStatus.IN_DOUBT
                 return self._envelope(CallStatus.UNKNOWN, str(error), code=error.code)
+            case errors.Expired():
+                self.check = IdempotencyStatus.EXPIRED
+                return self._envelope(CallStatus.REPLAYED, str(error), code=error.code)
             case errors.OutcomeNotKept():
                 self.check = IdempotencyStatus.DUPLICATE_COMPLETED
                 return self._envelope(CallStatus.REPLAYED, str(error), code=error.code)
@@ -235,7 +241,8 @@ class Execution:
             return
         second = 2  # the claim that frees the key is an attempt, too: the second, if the tool ran once
         if call.effect is Effect.IDEMPOTENT and found.attempt > second:
-            await self.ledger.fail(found, "the last attempt had no effect", call.retain_seconds)
+            not_done = found.earlier_did_nothing
+            await self.ledger.fail(found, "the last attempt had no effect", call.retain_seconds, not_done=not_done)
         else:
             await self.ledger.release(found)
 

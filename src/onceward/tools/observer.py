@@ -11,13 +11,18 @@ TOOL_BASED = "tool_based"
 
 
 class IdempotencyStatus(enum.StrEnum):
-    """The result of a check. `IN_DOUBT`: the outcome of the entry is unknown, and its effect must not be repeated."""
+    """The result of a check.
+
+    `IN_DOUBT`: the outcome of the entry is unknown, and its effect must not be repeated. `EXPIRED`: its effect has
+    happened, its outcome is no longer kept, and its key is refused.
+    """
 
     PROCESSING_STARTED = "processing_started"
     DUPLICATE_PROCESSING = "duplicate_processing"
     DUPLICATE_COMPLETED = "duplicate_completed"
     FINGERPRINT_MISMATCH = "fingerprint_mismatch"
     IN_DOUBT = "in_doubt"
+    EXPIRED = "expired"
 
 
 class Observer(Protocol):

@@ -289,8 +289,9 @@ def tool(
             call, `result` (None if it is unknown) and `call`.
         reconcile: Finds out whether a call in doubt happened, and returns a verdict. Its parameters may be any
             arguments of the call, `call` and `entry`.
-        provider_key: The parameter that receives the idempotency key for the provider. The key is the same in every
-            attempt, except that a compensatable tool gets a new one after each undo. Callers do not see it.
+        provider_key: The parameter that receives the idempotency key for the provider: `CurrentClaim.key_for`. The key
+            is the same in every attempt that may have reached the provider. A compensatable tool gets a new one after
+            each undo. Callers do not see it.
         idempotent_for: How long a call is remembered: seconds or a timedelta. With once="ever", only its result is
             dropped after that time.
         not_done: Exceptions that prove that nothing happened, in addition to `errors.NotDone`.

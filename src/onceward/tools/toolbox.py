@@ -313,7 +313,8 @@ async def _pure(call: Call) -> Envelope:
 async def _undo_call(ledger: Ledger, call: Call, found: Envelope, wait_seconds: float | None) -> Envelope:
     ran = False
     entry = await ledger.read(call.scope, call.key)
-    call = call.of_attempt(ledger.namespace, 1 if entry is None else entry.attempt)
+    if entry is not None:
+        call = call.of_attempt(ledger, entry, entry.attempt)
 
     async def undo() -> None:
         nonlocal ran

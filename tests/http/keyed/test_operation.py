@@ -20,10 +20,11 @@ from starlette.requests import Request
 from werkzeug.test import EnvironBuilder
 
 from onceward.core.claim import Claim, Entry, Status
-from onceward.errors import InvalidOption, NotGuarded
+from onceward.errors import InsideBoundTransaction, InvalidOption, NotGuarded
 from onceward.http import Rule, idempotency
 from onceward.http.keyed.operation import ENVIRON_KEY, GUARDED, SCOPE_KEY, ClaimBinding, Operation
 from onceward.http.stored.codec import ResponseCodec
+from onceward.http.stored.encryption import Encryption
 from onceward.ledger import Ledger
 from onceward.ledger.internals import start_renewal
 from onceward.ledger.open import open_ledger
@@ -151,6 +152,54 @@ def begun(ledger: Ledger, rule: Rule) -> Operation:
     full = rule.over(Rule(store=True, max_response_bytes=100_000))
     renewal = start_renewal(ledger, found, None, None, MAX_RUN_SECONDS)
     return Operation("k", ClaimBinding(ledger, ResponseCodec(frozenset()), found, full, renewal))
+
+
+@pytest.mark.parametrize("keys", [[], [b"k" * 16]], ids=["plain", "encrypted"])
+def test_a_recovery_point_is_recorded_and_read_by_the_next_attempt(ledger: Ledger, keys: list[bytes]) -> None:
+    codec = ResponseCodec(frozenset(), Encryption(keys) if keys else None)
+    seen: list[object] = []
+
+    def operation() -> Operation:
+        found = ledger.blocking.begin("s", "k", repeatable=True)
+        assert isinstance(found, Claim)
+        renewal = start_renewal(ledger, found, None, None, MAX_RUN_SECONDS)
+        made = Operation("k", ClaimBinding(ledger, codec, found, Rule(), renewal))
+        seen.append(made.recovered)
+        return made
+
+    async def record(made: Operation) -> None:
+        await made.recovery_point({"intent": "pi_2"})
+
+    first = operation()
+    first.recovery_point({"intent": "pi_1"})
+    asyncio.run(record(first))
+    entry = ledger.blocking.read("s", "k")
+    assert entry is not None
+    assert ("pi_2" in str(entry.recovery), entry.recovery_seq) == (not keys, 2)
+    ledger.blocking.lapse(Claim(entry, None))
+
+    operation()
+    assert seen == [None, {"intent": "pi_2"}]
+
+
+def test_a_recovery_point_without_a_key_is_not_recorded() -> None:
+    operation = Operation(None)
+
+    async def record() -> None:
+        await operation.recovery_point("x")
+
+    operation.recovery_point("x")
+    asyncio.run(record())
+    assert operation.recovered is None
+
+
+def test_a_recovery_point_is_refused_inside_a_bound_transaction(ledger: Ledger, path: Path) -> None:
+    operation = begun(ledger, Rule())
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        operation.bind(connection)
+        with pytest.raises(InsideBoundTransaction):
+            operation.recovery_point("x")
 
 
 def settled(ledger: Ledger) -> Entry:

@@ -200,3 +200,21 @@ def test_headers_that_are_too_large_for_a_chunk_are_not_kept(codec: ResponseCode
 
     with pytest.raises(OutcomeNotKept, match="too large"):
         codec.encode_head(ENTRY, 200, lines)
+
+
+# Recovery points.
+
+
+@codecs
+def test_a_recovery_point_is_read_by_later_versions_of_its_entry_only(codec: ResponseCodec) -> None:
+    stored = replace(ENTRY, recovery=codec.encode_recovery(ENTRY, '{"batch":"b-1"}'), recovery_seq=1)
+
+    assert codec.decode_recovery(replace(stored, version=9, attempt=2)) == {"batch": "b-1"}
+    assert codec.decode_recovery(ENTRY) is None
+    if codec is ENCRYPTED:
+        assert "b-1" not in stored.recovery  # type: ignore[operator]  # it is not None
+        assert isinstance(stored.recovery_point, bytes)
+        others = (replace(stored, key="other"), replace(stored, created_at=2), replace(stored, recovery='"plain"'))
+        for other in others:
+            with pytest.raises(OutcomeNotKept, match="put the key that encrypted it back"):
+                codec.decode_recovery(other)

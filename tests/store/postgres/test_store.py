@@ -75,7 +75,7 @@ def round_trips(connection: psycopg.Connection, step: Callable[[], object]) -> i
 def test_the_server_has_the_same_list_of_ending_verbs(store: PostgresStore) -> None:
     ends = {verb.value: MOVES[verb][1] in FINISHED for verb in Verb}
 
-    assert {verb: value(session(store), f"SELECT onceward_ends_v4('{verb}')") for verb in ends} == ends
+    assert {verb: value(session(store), f"SELECT onceward_ends_v5('{verb}')") for verb in ends} == ends
 
 
 def test_long_results_are_not_kept_by_the_connection(store: PostgresStore) -> None:
@@ -236,9 +236,11 @@ def test_a_database_of_an_earlier_version_is_upgraded_and_keeps_its_entries(
     with closing(PostgresStore(url)) as store, psycopg.connect(url, autocommit=True) as before:
         held = entry_of(store.commit([begin()])[0], applied=True)
         before.execute(
-            "DROP FUNCTION onceward_commit_v4; DROP FUNCTION onceward_allows_v4; DROP TYPE onceward_write_v4; "
-            "DROP FUNCTION onceward_ends_v4; DROP FUNCTION onceward_scan_v2; DROP FUNCTION onceward_lapsed_v1; "
-            "DROP FUNCTION onceward_abandoned_v1"
+            # Version 4 had the rest.
+            "DROP FUNCTION onceward_commit_v5; DROP FUNCTION onceward_allows_v5; DROP TYPE onceward_write_v5; "
+            "DROP FUNCTION onceward_ends_v5; DROP FUNCTION onceward_scan_v3; DROP FUNCTION onceward_lapsed_v2; "
+            "DROP FUNCTION onceward_absent_v2; DROP FUNCTION onceward_purge_v2; "
+            "DROP FUNCTION onceward_require_schema_2_v1; DROP INDEX idx_idempotency_keys_drop"
         )
 
     with closing(PostgresStore(url)) as store:

@@ -54,6 +54,7 @@ def test_a_begin_is_encoded_as_the_arguments_of_its_script(
         ),
         *(member, write.write_id, fingerprint, holder, int(repeatable), lease, write.retain, write.dead, write.user_id),
         endpoint,
+        write.key_basis,
     )
 
 
@@ -74,7 +75,7 @@ def test_a_begin_is_encoded_as_the_arguments_of_its_script(
 def test_a_move_is_encoded_as_the_arguments_of_its_script(
     key: str, verb: Verb, note: str, known: str, outcome: Outcome, now: str
 ) -> None:
-    write = Move("scope", key, "w", verb, 7, lease=3, retain=4, outcome=outcome, note=note)
+    write = Move("scope", key, "w", verb, 7, lease=3, retain=4, outcome=outcome, note=note, refuse=-1)
     member = f"scope\x00{key}"
     named = {"code": outcome.code, "headers": outcome.headers, "chunks": outcome.chunks, "body": outcome.body}
 
@@ -94,7 +95,7 @@ def test_a_move_is_encoded_as_the_arguments_of_its_script(
             7,
             3,
         ),
-        *(4, note, known),
+        *(4, note, known, -1),
         *(word for name, value in named.items() if value is not None for word in (name, value)),
     )
 

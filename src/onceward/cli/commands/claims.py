@@ -22,7 +22,8 @@ from onceward.hub.config.config import Config
 FOUND = 3
 _PAGE_MAX = 500
 _versions = click.IntRange(1, 2**53 - 1)
-_statuses = click.Choice([status.value for status in Status])
+# `expired` is not stored: completed, its retention is over, and its key is refused.
+_statuses = click.Choice([*(status.value for status in Status), "expired"])
 
 
 class ClaimsBackend(Protocol):

@@ -17,8 +17,9 @@ from onceward.http.problem import Response
 from onceward.http.stored.codec import ResponseCodec
 from onceward.ledger.internals import dispatcher_of, retain_microseconds, stop_renewal
 from onceward.ledger.ledger import Ledger
+from onceward.ledger.recovery import RecoveryPoints
 from onceward.ledger.terms import RETAIN_SECONDS_MAX, check_seconds
-from onceward.ledger.transaction import AsyncConnection, Bound, S_co, SyncConnection
+from onceward.ledger.transaction import AsyncConnection, Bound, S_co, SyncConnection, refuse_bound
 from onceward.store.dispatch.renewal import Renewal
 
 # The key of the operation in an ASGI scope and in a WSGI environ.
@@ -58,6 +59,7 @@ class Operation:
 
     __slots__ = (
         "_binding",
+        "_points",
         "attempt",
         "began_at",
         "bound",
@@ -81,6 +83,43 @@ class Operation:
         self.retain_seconds: float | None = None
         self.bound: ResponseBound[Any] | None = None
         self._binding = binding
+        self._points: RecoveryPoints | None = None
+
+    @property
+    def recovered(self) -> Any:
+        """The last recovery point of an earlier attempt, or None. It shows where to continue.
+
+        Raises:
+            OutcomeNotKept: The value is encrypted with a key that is not in `encryption_keys`.
+        """
+        binding = self._binding
+        return None if binding is None else binding.codec.decode_recovery(binding.claim.entry)
+
+    def recovery_point(self, value: object) -> Awaitable[None]:
+        """Record what a later attempt must know, such as the id that a provider gave to a request.
+
+        In an `async def` handler, await the result. In a `def` handler, the value is stored when the call returns.
+        It is encrypted if responses are. Without a key, nothing is recorded.
+
+        Args:
+            value: JSON of at most 16 KiB. It replaces the value before.
+
+        Returns:
+            An awaitable. After it, or after the call in blocking code, the value is durable.
+
+        Raises:
+            InvalidOption: The value is not JSON, or is too large.
+            ClaimLost: Another holder has taken the claim over. Stop.
+            InsideBoundTransaction: The claim is bound to a transaction that is open.
+            StoreUnavailable: The store did not respond; the value may have been stored.
+        """
+        if self._binding is None:
+            return _nothing_to_record()
+        if self.bound is not None and self.bound.open:
+            refuse_bound()
+        if self._points is None:
+            self._points = self._binding.recovery_points()
+        return self._points.record(value, blocks=False)
 
     def no_store(self) -> None:
         """Record that the request was carried out, but not its response: a retry gets 409 `outcome-not-kept`."""
@@ -154,6 +193,10 @@ class ClaimBinding:
         """Stop renewing the claim."""
         stop_renewal(self.ledger, self.renewal)
 
+    def recovery_points(self) -> RecoveryPoints:
+        entry = self.claim.entry
+        return RecoveryPoints(self.ledger, self.claim, lambda text: self.codec.encode_recovery(entry, text))
+
     def bind(self, connection: object, retain_seconds: float | None) -> ResponseBound[Any]:
         rule = self.rule
         retain = retain_microseconds(self.ledger, rule.retain_seconds if retain_seconds is None else retain_seconds)
@@ -215,6 +258,14 @@ class ResponseBound(Generic[S_co]):
                 )
         self.response = converted
         return self._bound.settle_outcome(outcome, chunks)
+
+
+class _nothing_to_record:  # noqa: N801  # used as a function
+    """The result of a recovery point without a key. It may be awaited, but need not be."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return
+        yield
 
 
 class Unbound:

@@ -12,7 +12,7 @@ import contextvars
 import logging
 from typing import Any, Unpack, assert_never
 
-from onceward.core.claim import Busy, Claim, InDoubt, Mismatch, Replay
+from onceward.core.claim import Busy, Claim, Expired, InDoubt, Mismatch, Replay
 from onceward.core.log_event import log_event
 from onceward.errors import InvalidKey, StoreUnavailable
 from onceward.http import problem
@@ -169,7 +169,7 @@ class IdempotencyMiddleware:
 
     async def _respond(
         self,
-        found: Replay | Busy | Mismatch | InDoubt | PrincipalChanged,
+        found: Replay | Busy | Mismatch | InDoubt | Expired | PrincipalChanged,
         headers: AsgiHeaders,
         receive: Receive,
         send: Send,
@@ -189,6 +189,8 @@ class IdempotencyMiddleware:
                 await send_response(send, problem.principal_changed())
             case InDoubt():
                 await send_response(send, problem.in_doubt())
+            case Expired():
+                await send_response(send, problem.expired())
             case _:
                 assert_never(found)
 

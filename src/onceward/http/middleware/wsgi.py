@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Unpack, assert_never
 
-from onceward.core.claim import Busy, Claim, Entry, InDoubt, Mismatch, Replay
+from onceward.core.claim import Busy, Claim, Entry, Expired, InDoubt, Mismatch, Replay
 from onceward.errors import ClaimLost, InvalidKey, InvalidOption, StoreUnavailable
 from onceward.http import problem
 from onceward.http.keyed import principal as principals
@@ -152,6 +152,8 @@ class WSGIIdempotencyMiddleware:
                 return _respond(start_response, problem.principal_changed())
             case InDoubt():
                 return _respond(start_response, problem.in_doubt())
+            case Expired():
+                return _respond(start_response, problem.expired())
             case _:
                 assert_never(found)
 

@@ -9,12 +9,16 @@ Each encrypted part is bound to its entry and version. In addition:
     the head chunk         is bound to the status; it is used only while the response is not settled
     a chunk of the body    is bound to its number
 
+A recovery point is bound to its entry and to the time of the first attempt, because later versions read it.
+
 So any change of the status or the headers, and any missing, added or exchanged chunk, is detected.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from onceward.core.claim import Entry
 from onceward.core.outcome import CHUNK_BYTES_MAX, INLINE_BYTES_MAX, Outcome
@@ -86,7 +90,23 @@ class ResponseCodec:
         chunks = (head, *self.encode_chunks(entry, HEAD_SEQ + 1, self.split(body)))
         return Outcome(status, self.encode_headers(entry, status, headers, len(chunks)), None, len(chunks)), chunks
 
+    def encode_recovery(self, entry: Entry, text: str) -> str:
+        """Encode the text of a recovery point. It outlives the version of the entry, so it is not bound to that."""
+        return text if self.encryption is None else self.encryption.encrypt_text(text, _recovery_of(entry))
+
     # Reading.
+
+    def decode_recovery(self, entry: Entry) -> Any:
+        """Decode the recovery point of an entry, or None. Raises `OutcomeNotKept` if it cannot be decrypted."""
+        if self.encryption is None or entry.recovery is None:
+            return entry.recovery_point
+        try:
+            return json.loads(self.encryption.decrypt_text(entry.recovery, _recovery_of(entry)))
+        except OutcomeNotKept:
+            raise OutcomeNotKept(
+                "the recovery point cannot be decrypted; put the key that encrypted it back into encryption_keys=,"
+                " behind the first one"
+            ) from None
 
     def decode_settled(self, entry: Entry) -> tuple[int, Headers]:
         """Decode status and headers of a settled entry. Raises `OutcomeNotKept`."""
@@ -117,6 +137,10 @@ class ResponseCodec:
 
 def _settled(status: int, chunks: int) -> str:
     return f"settled {status} {chunks}"
+
+
+def _recovery_of(entry: Entry) -> bytes:
+    return f"{entry.scope}\x00{entry.key}\x00{entry.created_at}\x00recovery point".encode()
 
 
 def _bound_to(entry: Entry, what: str) -> bytes:

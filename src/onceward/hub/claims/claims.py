@@ -19,7 +19,7 @@ from onceward.core.key import CUT, KEY_CHARACTERS_SHOWN, check_key, check_scope
 from onceward.core.key import shown as shown_key
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, pack, unpack
 from onceward.core.verdict import Committed, Final, NotCommitted
-from onceward.errors import Conflict, InvalidKey, InvalidOption, NotFound, OncewardError
+from onceward.errors import Conflict, InvalidKey, InvalidOption, NotFound, OncewardError, OutcomeNotKept
 from onceward.http.stored.codec import ResponseCodec
 from onceward.hub.claims.given_response import (
     GivenResponse,
@@ -31,7 +31,7 @@ from onceward.hub.claims.given_response import (
 )
 from onceward.hub.db.page import not_a_cursor, parse_cursor
 from onceward.ledger.internals import dispatcher_of
-from onceward.ledger.ledger import Ledger
+from onceward.ledger.ledger import EXPIRED, Ledger
 from onceward.store import PAGE_MAX
 
 COMMITTED, NOT_COMMITTED = "committed", "not_committed"
@@ -54,9 +54,10 @@ async def list_claims(
     listed = _oldest if oldest else _stored
     entries, following = await listed(ledger, scope, status, limit, _from_cursor(after))
     cursor = _to_cursor(following)
+    now = await _now(ledger) if entries else 0
     # `next` is for clients of earlier versions.
     return {
-        "claims": [shown(ledger, entry) for entry in entries],
+        "claims": [shown(ledger, entry, now) for entry in entries],
         "next_after": cursor,
         "has_more": cursor is not None,
         "next": cursor,
@@ -117,7 +118,12 @@ async def show_claim(ledger: Ledger, form: ResponseCodec, scope: str, key: str) 
     entry = await ledger.read(scope, key)
     if entry is None:
         raise _no_claim(scope)
-    return {**shown(ledger, entry), "outcome": await _outcome(ledger, form, entry)}
+    now = await _now(ledger)
+    return {
+        **shown(ledger, entry, now),
+        "recovery_point": _recovery_point(form, entry),
+        "outcome": await _outcome(ledger, form, entry),
+    }
 
 
 async def resolve_claim(
@@ -242,12 +248,27 @@ async def purge_claims(ledger: Ledger) -> int:
     return count
 
 
-def shown(ledger: Ledger, entry: Entry) -> dict[str, Any]:
-    """Convert an entry to the JSON of all responses, without its outcome."""
+async def _now(ledger: Ledger) -> int:
+    """Return the time of the store's clock."""
+    return (await dispatcher_of(ledger).read([])).now
+
+
+def _recovery_point(form: ResponseCodec, entry: Entry) -> Any:
+    if not is_http(entry.scope.partition(":")[2]):
+        return entry.recovery_point
+    try:
+        point = form.decode_recovery(entry)
+    except OutcomeNotKept as error:
+        return f"({error})"
+    return "(encrypted; the key is not configured here)" if isinstance(point, bytes) else point
+
+
+def shown(ledger: Ledger, entry: Entry, now: int) -> dict[str, Any]:
+    """Convert an entry to the JSON of all responses, without its outcome and its recovery point."""
     return {
         "scope": entry.scope.removeprefix(f"{ledger.namespace}:"),
         "key": entry.key,
-        "status": entry.status.value,
+        "status": EXPIRED if entry.expired(now) else entry.status.value,
         "version": entry.version,
         "attempt": entry.attempt,
         "created_at": _time(entry.created_at),
@@ -255,6 +276,8 @@ def shown(ledger: Ledger, entry: Entry) -> dict[str, Any]:
         "lease_until": _time(entry.lease_until) if entry.status is Status.IN_PROGRESS else None,
         "completed_at": _time(entry.completed_at),
         "expires_at": _time(entry.expires_at),
+        "refuse_until": _time(entry.refuse_until),
+        "not_done_count": entry.not_done_count,
         "repeatable": entry.repeatable,
         "user_id": entry.user_id or None,
         "endpoint": entry.endpoint or None,

@@ -13,7 +13,7 @@ _PATH = "/api/v1/claims"
 
 @dataclass(frozen=True, slots=True)
 class ClaimSeen:
-    """Snapshot of an entry of the ledger. Times are text in UTC. Only `show` fills in `outcome`."""
+    """Snapshot of an entry of the ledger. Times are text in UTC. `show` also gives `recovery_point` and `outcome`."""
 
     scope: str
     key: str
@@ -30,6 +30,9 @@ class ClaimSeen:
     endpoint: str | None
     note: str | None
     outcome: dict[str, Any] | None = None
+    refuse_until: str | None = None
+    not_done_count: int = 0
+    recovery_point: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,8 @@ class Claims:
 
         Args:
             scope: Only claims in this scope.
-            status: Only claims with this status: `in_progress`, `completed`, `failed` or `in_doubt`.
+            status: Only claims with this status: `in_progress`, `completed`, `failed`,
+                `in_doubt` or `expired`.
             limit: The maximum number in the page, at most 500.
             after: The cursor: `next_after` of the previous page.
             oldest: Sort by age, oldest first. Otherwise, the order is that of the store.
@@ -78,7 +82,8 @@ class Claims:
 
         Args:
             scope: Only claims in this scope.
-            status: Only claims with this status: `in_progress`, `completed`, `failed` or `in_doubt`.
+            status: Only claims with this status: `in_progress`, `completed`, `failed`,
+                `in_doubt` or `expired`.
             oldest: Sort by age, oldest first. Otherwise, the order is that of the store.
 
         Yields:

@@ -62,6 +62,8 @@ def error_of(response: httpx.Response) -> errors.OncewardError:
             return errors.NotFound(detail)
         case 409 if code == "in-doubt":
             return errors.InDoubt(detail)
+        case 409 if code == errors.Expired.code:
+            return errors.Expired(detail)
         case 409 if code == "outcome-not-kept":
             return errors.OutcomeNotKept(detail)
         case 409 if problem and "Retry-After" not in response.headers:

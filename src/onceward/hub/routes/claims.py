@@ -11,7 +11,6 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse
 
-from onceward.core.claim import Status
 from onceward.core.key import KEY_BYTES_MAX, SCOPE_BYTES_MAX
 from onceward.core.outcome import INLINE_BYTES_MAX
 from onceward.http.stored.policy import RETRIABLE_STATUSES
@@ -24,13 +23,15 @@ from onceward.hub.web.constraints import BASE64, Schema, not_together, text
 from onceward.hub.web.json_body import StrictBody, StrictRoute
 from onceward.hub.web.pagination import LIMIT_DEFAULT, After, Limit, PageShown
 
+# The stored statuses, and `expired`: completed, its retention is over, and its key is refused.
+ClaimStatus = Literal["in_progress", "completed", "failed", "in_doubt", "expired"]
 router = APIRouter(prefix="/api/v1/claims", route_class=StrictRoute, tags=["claims"])
 
 
 class ClaimShown(BaseModel):
     scope: str
     key: str
-    status: Status
+    status: ClaimStatus
     version: int = Field(description="The version to pass to `resolve` and `abandon`.")
     attempt: int
     created_at: str | None = Field(description="When the key was first claimed.")
@@ -40,6 +41,10 @@ class ClaimShown(BaseModel):
     )
     completed_at: str | None
     expires_at: str | None
+    refuse_until: str | None = Field(
+        description="Until when the key is refused after its retention; without `expires_at`, when its result is dropped."
+    )
+    not_done_count: int = Field(description="The number of attempts that certainly did nothing.")
     repeatable: bool
     user_id: str | None
     endpoint: str | None
@@ -53,6 +58,7 @@ class OutcomeShown(BaseModel):
 
 
 class ClaimWhole(ClaimShown):
+    recovery_point: Any = Field(description="The last value that a holder recorded with `recovery_point`.")
     outcome: OutcomeShown | None
 
 
@@ -160,7 +166,7 @@ class PurgeShown(BaseModel):
 async def list_claims(
     request: Request,
     scope: Annotated[str | None, Query(description="Only claims in this scope.", max_length=255)] = None,
-    status: Annotated[Status | None, Query(description="Only claims with this status.")] = None,
+    status: Annotated[ClaimStatus | None, Query(description="Only claims with this status.")] = None,
     limit: Limit = LIMIT_DEFAULT,
     after: After = "",
     oldest: Annotated[bool, Query(description="Oldest first. Each page then reads every matching claim.")] = False,

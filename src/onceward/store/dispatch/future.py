@@ -12,8 +12,8 @@ import contextlib
 import contextvars
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from typing import Any, Generic, TypeVar, cast
 
 from onceward.errors import StoreUnavailable
 
@@ -280,3 +280,19 @@ def wake(*waiters: Waiter) -> None:
             if number < len(waiters):
                 waiter.get_loop().call_soon(wake, *waiters[number:])
             raise
+
+
+def wait(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine of the ledger to its end on this thread."""
+    error: BaseException | None = None
+    with driving():
+        while True:
+            try:
+                future = coroutine.send(None) if error is None else coroutine.throw(error)
+            except StopIteration as stop:
+                return cast("T", stop.value)
+            error = None
+            try:
+                cast("StoreFuture[object]", future).block()
+            except BaseException as interrupt:  # noqa: BLE001  # handed to the coroutine, which decides
+                error = interrupt

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeAlias, TypeVar
 
-from onceward.core.claim import Append, Begin, Claim, Move, Ref, Verb, Write, WriteResult, apply, found
+from onceward.core.claim import Append, Begin, Claim, Mark, Move, Ref, Verb, Write, WriteResult, apply, found
 from onceward.store import BATCH_BYTES_MAX, BATCH_WRITES_MAX, Store
 from onceward.store.dispatch.future import RESULT_SECONDS, StoreFuture
 from onceward.store.write_id import write_id
@@ -194,5 +194,7 @@ def _bytes(write: Write) -> int:
             return sum(map(len, write.chunks))
         case Move():
             return len(write.outcome.body or b"")
+        case Mark():
+            return len(write.text)
         case Begin():
             return 0

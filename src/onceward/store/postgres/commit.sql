@@ -2,11 +2,24 @@
 -- one transaction, under a lock. Names contain a version, so that another version of Onceward can use the same database
 -- with its own functions.
 
--- One write of a batch: a begin, a move or an append. Fields that a verb does not use are NULL.
-CREATE TYPE onceward_write_v4 AS (
+-- Entries that never expire, but whose results purge drops.
+CREATE INDEX IF NOT EXISTS idx_idempotency_keys_drop ON platform_idempotency_keys (refuse_until)
+    WHERE expires_at IS NULL AND refuse_until IS NOT NULL;
+
+-- Keep out processes of schema 1, before the first write that they would damage. The application's role may not change
+-- this table by itself, so the function runs with the rights of the role that created it.
+CREATE OR REPLACE FUNCTION onceward_require_schema_2_v1() RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path FROM CURRENT
+BEGIN ATOMIC
+    UPDATE platform_idempotency_meta SET schema_version = 2, readable_from = 2 WHERE readable_from < 2;
+END;
+
+-- One write of a batch: a begin, a move, an append or a mark. Fields that a verb does not use are NULL.
+CREATE TYPE onceward_write_v5 AS (
     n           integer,           -- its place in the batch
-    verb        text,              -- begin, append, or a move (renew settle fail release doubt abandon abandon_dead uphold
-                                   -- overturn); or read, which every entry refuses, so that the result shows the entry
+    verb        text,              -- begin, append, mark, or a move (renew settle fail not_done release doubt abandon
+                                   -- abandon_dead uphold overturn); or read, which every entry refuses, so that the
+                                   -- result shows the entry
     scope       text COLLATE "C",
     key         text COLLATE "C",
     write_id    text,
@@ -21,46 +34,55 @@ CREATE TYPE onceward_write_v4 AS (
     note        text,
     code        integer,
     headers     text,
-    chunks      integer,           -- of an append: the number of chunks before it
+    chunks      integer,           -- of an append: the number of chunks before it; of a mark: its number
     parts       integer[],         -- positions of its bytes in the batch's data: a body has one part, an append many
-    known       text               -- the last write of the entry that its caller knows; NULL: none
+    known       text,              -- the last write of the entry that its caller knows; NULL: none
+    refuse      bigint,            -- of a settle or uphold: microseconds after the retention; -1: never expires
+    basis       integer            -- of a begin: not_done_count of a new entry
 );
 
 -- The guard: whether core/claim.py would apply this write to this entry. NULL if the entry does not exist.
-CREATE FUNCTION onceward_allows_v4(e platform_idempotency_keys, w onceward_write_v4, moment timestamptz) RETURNS boolean
+CREATE FUNCTION onceward_allows_v5(e platform_idempotency_keys, w onceward_write_v5, moment timestamptz) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN CASE
     WHEN w.verb = 'begin' THEN
         e.status IN ('completed', 'failed') AND e.expires_at <= moment
+            AND (e.refuse_until IS NULL OR e.refuse_until <= moment)
         OR e.fingerprint = w.fingerprint AND (
             e.status = 'failed'
             OR e.status = 'in_progress' AND (e.lease_until <= moment OR e.version = w.version))
     -- The other verbs accept only unfinished entries, and those are never absent.
     WHEN e.version <> w.version THEN false
     WHEN w.verb = 'settle' THEN e.status IN ('in_progress', 'in_doubt')
-    WHEN w.verb IN ('renew', 'fail', 'release', 'doubt', 'abandon_dead') THEN e.status = 'in_progress'
+    WHEN w.verb IN ('renew', 'fail', 'not_done', 'release', 'doubt', 'abandon_dead') THEN e.status = 'in_progress'
     WHEN w.verb = 'abandon' THEN e.status = 'in_progress' AND e.lease_until <= moment
     WHEN w.verb IN ('uphold', 'overturn') THEN e.status = 'in_doubt'
     WHEN w.verb = 'append' THEN e.status = 'in_progress' AND e.response_chunks = w.chunks
+    WHEN w.verb = 'mark' THEN e.status IN ('in_progress', 'in_doubt') AND coalesce(e.recovery_seq, 0) < w.chunks
     ELSE false
 END;
 
+-- Entry.absent of core/claim.py: finished, its retention is over, and its key is not refused.
+CREATE FUNCTION onceward_absent_v2(e platform_idempotency_keys, moment timestamptz) RETURNS boolean
+LANGUAGE sql IMMUTABLE RETURN e.status IN ('completed', 'failed') AND e.expires_at <= moment
+    AND (e.refuse_until IS NULL OR e.refuse_until <= moment);
+
 -- Entry.abandoned of core/claim.py: the next begin treats it as a claim in progress.
-CREATE FUNCTION onceward_abandoned_v1(e platform_idempotency_keys) RETURNS boolean
+CREATE OR REPLACE FUNCTION onceward_abandoned_v1(e platform_idempotency_keys) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN e.status = 'failed' AND e.completed_at IS NULL;
 
-CREATE FUNCTION onceward_ends_v4(verb text) RETURNS boolean
-LANGUAGE sql IMMUTABLE RETURN verb IN ('settle', 'fail', 'release', 'uphold', 'overturn');
+CREATE FUNCTION onceward_ends_v5(verb text) RETURNS boolean
+LANGUAGE sql IMMUTABLE RETURN verb IN ('settle', 'fail', 'not_done', 'release', 'uphold', 'overturn');
 
 -- A page of entries in key order. Planned again for each call, so that unset filters cost nothing and set filters use
 -- their index.
-CREATE FUNCTION onceward_scan_v2(
+CREATE FUNCTION onceward_scan_v3(
     p_scope text, p_status text, p_after_scope text, p_after_key text, p_limit integer)
 RETURNS TABLE (
     scope text, key text,
     fingerprint text, status varchar, version bigint, attempt integer, write_id text, holder text, repeatable boolean,
     lease_until bigint, expires_at bigint, created_at bigint, completed_at bigint, user_id varchar, endpoint varchar,
     note text, response_status integer, response_headers text, response_body bytea, response_chunks integer,
-    claimed_at bigint)
+    claimed_at bigint, recovery_point bytea, recovery_seq integer, refuse_until bigint, not_done_count integer)
 LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_custom_plan
 AS $$
@@ -72,7 +94,8 @@ BEGIN
            onceward_microseconds_v1(e.lease_until), onceward_microseconds_v1(e.expires_at),
            onceward_microseconds_v1(e.created_at), onceward_microseconds_v1(e.completed_at),
            e.user_id, e.endpoint, e.note, e.response_status, e.response_headers, e.response_body, e.response_chunks,
-           onceward_microseconds_v1(e.claimed_at)
+           onceward_microseconds_v1(e.claimed_at), e.recovery_point, e.recovery_seq,
+           onceward_microseconds_v1(e.refuse_until), e.not_done_count
     FROM platform_idempotency_keys e
     WHERE (e.scope, e.key) > (p_after_scope, p_after_key)
       AND (p_scope IS NULL OR e.scope = p_scope)
@@ -83,13 +106,13 @@ END
 $$;
 
 -- Claims that go in doubt: they are not repeatable and their lease has lapsed. The oldest lease comes first.
-CREATE FUNCTION onceward_lapsed_v1(p_now bigint, p_limit integer)
+CREATE FUNCTION onceward_lapsed_v2(p_now bigint, p_limit integer)
 RETURNS TABLE (
     scope text, key text,
     fingerprint text, status varchar, version bigint, attempt integer, write_id text, holder text, repeatable boolean,
     lease_until bigint, expires_at bigint, created_at bigint, completed_at bigint, user_id varchar, endpoint varchar,
     note text, response_status integer, response_headers text, response_body bytea, response_chunks integer,
-    claimed_at bigint)
+    claimed_at bigint, recovery_point bytea, recovery_seq integer, refuse_until bigint, not_done_count integer)
 LANGUAGE sql STABLE
 BEGIN ATOMIC
     SELECT e.scope, e.key,
@@ -97,7 +120,8 @@ BEGIN ATOMIC
            onceward_microseconds_v1(e.lease_until), onceward_microseconds_v1(e.expires_at),
            onceward_microseconds_v1(e.created_at), onceward_microseconds_v1(e.completed_at),
            e.user_id, e.endpoint, e.note, e.response_status, e.response_headers, e.response_body, e.response_chunks,
-           onceward_microseconds_v1(e.claimed_at)
+           onceward_microseconds_v1(e.claimed_at), e.recovery_point, e.recovery_seq,
+           onceward_microseconds_v1(e.refuse_until), e.not_done_count
     FROM platform_idempotency_keys e
     WHERE e.status = 'in_progress' AND NOT e.repeatable
       AND e.lease_until <= coalesce(onceward_time_v1(p_now), clock_timestamp())
@@ -123,14 +147,14 @@ END;
 -- the version of each inserted begin, and `before` has the place and the earlier status of each finished entry. A begin
 -- that found an expired entry, which was purged before it could be locked, has no row at all: the key is free, and the
 -- caller sends the write again.
-CREATE FUNCTION onceward_commit_v4(
-    p_now bigint, p_known onceward_write_v4[], p_other onceward_write_v4[], p_data bytea)
+CREATE FUNCTION onceward_commit_v5(
+    p_now bigint, p_known onceward_write_v5[], p_other onceward_write_v5[], p_data bytea)
 RETURNS TABLE (
     n integer, applied boolean, before varchar, locked boolean, now bigint,
     fingerprint text, status varchar, version bigint, attempt integer, write_id text, holder text, repeatable boolean,
     lease_until bigint, expires_at bigint, created_at bigint, completed_at bigint, user_id varchar, endpoint varchar,
     note text, response_status integer, response_headers text, response_body bytea, response_chunks integer,
-    claimed_at bigint)
+    claimed_at bigint, recovery_point bytea, recovery_seq integer, refuse_until bigint, not_done_count integer)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
@@ -139,8 +163,8 @@ DECLARE
     now_us   constant bigint := onceward_microseconds_v1(moment);
     micro    constant interval := interval '1 microsecond';
     -- Writes that their entries may allow: those that finish an entry, and others.
-    ending   onceward_write_v4[];
-    changing onceward_write_v4[];
+    ending   onceward_write_v5[];
+    changing onceward_write_v5[];
     -- Places of writes:
     fresh    integer[];   -- begins of keys that have no row
     answered integer[];   -- writes whose whole result is in the first row
@@ -154,6 +178,7 @@ DECLARE
     failed   integer[];
     renewed  integer[];
     appended integer[];
+    marked   integer[];
     inserted bigint[];    -- versions
     -- The contents of the first row.
     begun    text;
@@ -164,8 +189,8 @@ BEGIN
     -- cache are not read, because they are nearly always unchanged.
     IF p_other IS NOT NULL THEN
         SELECT array_agg(w.n) FILTER (WHERE e.key IS NULL AND w.verb = 'begin'),
-               array_agg(w) FILTER (WHERE onceward_ends_v4(w.verb) AND onceward_allows_v4(e, w, moment)),
-               array_agg(w) FILTER (WHERE NOT onceward_ends_v4(w.verb) AND onceward_allows_v4(e, w, moment))
+               array_agg(w) FILTER (WHERE onceward_ends_v5(w.verb) AND onceward_allows_v5(e, w, moment)),
+               array_agg(w) FILTER (WHERE NOT onceward_ends_v5(w.verb) AND onceward_allows_v5(e, w, moment))
         INTO fresh, ending, changing
         FROM unnest(p_other) w LEFT JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key;
     END IF;
@@ -181,10 +206,10 @@ BEGIN
         ), made AS (
             INSERT INTO platform_idempotency_keys AS e (
                 scope, key, user_id, endpoint, status, created_at, claimed_at, fingerprint, version, attempt, write_id,
-                holder, repeatable, lease_until, expires_at)
+                holder, repeatable, lease_until, expires_at, not_done_count)
             SELECT w.scope, w.key, w.user_id, w.endpoint, 'in_progress', moment, moment, w.fingerprint, w.minted, 1,
                    w.write_id, w.holder, w.repeatable, moment + w.lease * micro,
-                   CASE WHEN w.repeatable THEN moment + (w.lease + w.retain) * micro END
+                   CASE WHEN w.repeatable THEN moment + (w.lease + w.retain) * micro END, w.basis
             FROM wanted w
             ORDER BY w.scope, w.key
             ON CONFLICT DO NOTHING
@@ -212,13 +237,21 @@ BEGIN
             SELECT e.ctid AS place, e.status AS before, coalesce(e.write_id = w.known, false) AS is_known, w.*
             FROM unnest(ending) w
             JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
-            WHERE onceward_allows_v4(e, w, moment)
+            WHERE onceward_allows_v5(e, w, moment)
             ORDER BY e.scope, e.key
             FOR NO KEY UPDATE OF e SKIP LOCKED
         ), changed AS (
             UPDATE platform_idempotency_keys e
             SET status = CASE WHEN h.verb IN ('settle', 'uphold') THEN 'completed' ELSE 'failed' END,
-                write_id = h.write_id, expires_at = moment + h.retain * micro, completed_at = moment,
+                write_id = h.write_id, completed_at = moment,
+                expires_at = CASE WHEN h.refuse = -1 AND h.verb IN ('settle', 'uphold') THEN NULL
+                                  ELSE moment + h.retain * micro END,
+                refuse_until = CASE WHEN h.refuse IS NOT NULL AND h.verb IN ('settle', 'uphold')
+                                    THEN moment + (h.retain + greatest(h.refuse, 0)) * micro END,
+                recovery_point = CASE WHEN h.verb <> 'overturn' THEN e.recovery_point END,
+                recovery_seq = CASE WHEN h.verb <> 'overturn' THEN e.recovery_seq END,
+                not_done_count = CASE WHEN h.verb IN ('not_done', 'overturn') THEN coalesce(e.not_done_count, 0) + 1
+                                      ELSE e.not_done_count END,
                 note = h.note, response_status = h.code, response_headers = h.headers,
                 response_chunks = h.chunks,
                 response_body = substring(p_data FROM h.parts[1] + 1 FOR h.parts[2] - h.parts[1])
@@ -244,17 +277,18 @@ BEGIN
                    WHERE h.verb = 'doubt' OR h.verb IN ('begin', 'abandon', 'abandon_dead') AND h.doubtful),
                array_agg(h.n) FILTER (WHERE h.verb IN ('abandon', 'abandon_dead') AND NOT h.doubtful),
                array_agg(h.n) FILTER (WHERE h.verb = 'renew'),
-               array_agg(h.n) FILTER (WHERE h.verb = 'append')
-        INTO caught, priors, taken, doubted, failed, renewed, appended
+               array_agg(h.n) FILTER (WHERE h.verb = 'append'),
+               array_agg(h.n) FILTER (WHERE h.verb = 'mark')
+        INTO caught, priors, taken, doubted, failed, renewed, appended, marked
         FROM (
             SELECT w.n, w.verb,
-                   CASE WHEN onceward_absent_v1(e, moment) THEN NULL
+                   CASE WHEN onceward_absent_v2(e, moment) THEN NULL
                         WHEN onceward_abandoned_v1(e) THEN 'in_progress' ELSE e.status END AS before,
-                   (e.status = 'in_progress' OR onceward_abandoned_v1(e) AND NOT onceward_absent_v1(e, moment))
+                   (e.status = 'in_progress' OR onceward_abandoned_v1(e) AND NOT onceward_absent_v2(e, moment))
                    AND NOT (e.repeatable AND coalesce(w.repeatable, true)) AS doubtful
             FROM unnest(changing) w
             JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
-            WHERE onceward_allows_v4(e, w, moment)
+            WHERE onceward_allows_v5(e, w, moment)
             ORDER BY e.scope, e.key
             FOR NO KEY UPDATE OF e SKIP LOCKED
         ) h;
@@ -271,13 +305,13 @@ BEGIN
         SET user_id = w.user_id, endpoint = w.endpoint, status = 'in_progress', response_status = NULL,
             response_headers = NULL, response_body = NULL, response_chunks = 0, completed_at = NULL,
             fingerprint = w.fingerprint, version = nextval('platform_idempotency_versions'),
-            attempt = CASE WHEN onceward_absent_v1(e, moment) THEN 1 ELSE e.attempt + 1 END,
-            created_at = CASE WHEN onceward_absent_v1(e, moment) THEN moment ELSE e.created_at END,
-            note = CASE WHEN onceward_absent_v1(e, moment) THEN '' ELSE e.note END,
-            recovery_point = CASE WHEN NOT onceward_absent_v1(e, moment) THEN e.recovery_point END,
-            recovery_seq = CASE WHEN NOT onceward_absent_v1(e, moment) THEN e.recovery_seq END,
-            refuse_until = CASE WHEN NOT onceward_absent_v1(e, moment) THEN e.refuse_until END,
-            not_done_count = CASE WHEN NOT onceward_absent_v1(e, moment) THEN e.not_done_count END,
+            attempt = CASE WHEN onceward_absent_v2(e, moment) THEN 1 ELSE e.attempt + 1 END,
+            created_at = CASE WHEN onceward_absent_v2(e, moment) THEN moment ELSE e.created_at END,
+            note = CASE WHEN onceward_absent_v2(e, moment) THEN '' ELSE e.note END,
+            recovery_point = CASE WHEN NOT onceward_absent_v2(e, moment) THEN e.recovery_point END,
+            recovery_seq = CASE WHEN NOT onceward_absent_v2(e, moment) THEN e.recovery_seq END,
+            refuse_until = NULL,
+            not_done_count = CASE WHEN onceward_absent_v2(e, moment) THEN w.basis ELSE e.not_done_count END,
             claimed_at = moment, write_id = w.write_id, holder = w.holder, repeatable = w.repeatable,
             lease_until = moment + w.lease * micro,
             expires_at = CASE WHEN w.repeatable THEN moment + (w.lease + w.retain) * micro END
@@ -319,6 +353,14 @@ BEGIN
         FROM unnest(changing) w WHERE w.n = ANY (appended) AND e.scope = w.scope AND e.key = w.key;
     END IF;
 
+    -- In doubt, the write that put the entry in doubt must still recognise itself.
+    IF marked IS NOT NULL THEN
+        UPDATE platform_idempotency_keys e
+        SET write_id = CASE WHEN e.status = 'in_progress' THEN w.write_id ELSE e.write_id END, recovery_seq = w.chunks,
+            recovery_point = substring(p_data FROM w.parts[1] + 1 FOR w.parts[2] - w.parts[1])
+        FROM unnest(changing) w WHERE w.n = ANY (marked) AND e.scope = w.scope AND e.key = w.key;
+    END IF;
+
     -- Step 3: return the results.
     IF answered IS NOT NULL THEN
         n := -1;
@@ -331,13 +373,14 @@ BEGIN
     -- another transaction had locked the row. An applied body is not sent back to its sender.
     IF coalesce(cardinality(answered), 0) < coalesce(cardinality(p_known), 0) + coalesce(cardinality(p_other), 0) THEN
         RETURN QUERY
-        SELECT w.n, a.applied, befores[array_position(held, w.n)], NOT a.applied AND onceward_allows_v4(e, w, moment),
+        SELECT w.n, a.applied, befores[array_position(held, w.n)], NOT a.applied AND onceward_allows_v5(e, w, moment),
                now_us, e.fingerprint, e.status, e.version, e.attempt, e.write_id, e.holder, e.repeatable,
                onceward_microseconds_v1(e.lease_until), onceward_microseconds_v1(e.expires_at),
                onceward_microseconds_v1(e.created_at), onceward_microseconds_v1(e.completed_at),
                e.user_id, e.endpoint, e.note, e.response_status, e.response_headers,
                CASE WHEN NOT a.applied THEN e.response_body END, e.response_chunks,
-               onceward_microseconds_v1(e.claimed_at)
+               onceward_microseconds_v1(e.claimed_at), e.recovery_point, e.recovery_seq,
+               onceward_microseconds_v1(e.refuse_until), e.not_done_count
         FROM unnest(p_known || p_other) w
         LEFT JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
         CROSS JOIN LATERAL (SELECT coalesce(w.n = ANY (held), false) AS applied) a
@@ -346,3 +389,51 @@ BEGIN
 END
 $$;
 
+-- Delete entries whose retention is over. Only this function deletes entries, and only while no batch inserts any
+-- (step 1 of onceward_commit). Entries that refuse their key, or never expire, stay without their results
+-- (Entry.without_result of core/entry.py).
+CREATE FUNCTION onceward_purge_v2(p_now bigint, p_limit integer) RETURNS integer
+LANGUAGE plpgsql
+AS $$
+DECLARE
+    moment constant timestamptz := coalesce(onceward_time_v1(p_now), clock_timestamp());
+    scopes text[];
+    keys   text[];
+    stay   boolean[];
+BEGIN
+    -- With nothing to do, take no lock.
+    IF NOT EXISTS (SELECT FROM platform_idempotency_keys e WHERE e.expires_at <= moment)
+        AND NOT EXISTS (SELECT FROM platform_idempotency_keys e WHERE e.expires_at IS NULL AND e.refuse_until <= moment)
+    THEN
+        RETURN 0;
+    END IF;
+    PERFORM pg_advisory_xact_lock(1869505381, 2);
+    SELECT array_agg(d.scope), array_agg(d.key), array_agg(d.stays) INTO scopes, keys, stay
+    FROM (
+        SELECT e.scope, e.key, coalesce(e.refuse_until > moment, false) AS stays FROM platform_idempotency_keys e
+        WHERE e.expires_at <= moment ORDER BY e.expires_at LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    ) d;
+    IF coalesce(cardinality(scopes), 0) < p_limit THEN
+        SELECT scopes || array_agg(d.scope), keys || array_agg(d.key), stay || array_agg(true) INTO scopes, keys, stay
+        FROM (
+            SELECT e.scope, e.key FROM platform_idempotency_keys e
+            WHERE e.expires_at IS NULL AND e.refuse_until <= moment
+            ORDER BY e.refuse_until LIMIT p_limit - coalesce(cardinality(scopes), 0)
+            FOR UPDATE SKIP LOCKED
+        ) d;
+    END IF;
+    -- Each statement sees the rows as they are under these locks, and every chunk that was appended before.
+    DELETE FROM platform_idempotency_chunks c USING unnest(scopes, keys) d(scope, key)
+    WHERE c.scope = d.scope AND c.key = d.key;
+    UPDATE platform_idempotency_keys e
+    SET response_status = NULL, response_headers = NULL, response_body = NULL, response_chunks = 0,
+        recovery_point = NULL, recovery_seq = NULL,
+        expires_at = CASE WHEN e.expires_at IS NOT NULL THEN e.refuse_until END,
+        refuse_until = CASE WHEN e.expires_at IS NOT NULL THEN e.refuse_until END
+    FROM unnest(scopes, keys, stay) d(scope, key, stays) WHERE d.stays AND e.scope = d.scope AND e.key = d.key;
+    DELETE FROM platform_idempotency_keys e USING unnest(scopes, keys, stay) d(scope, key, stays)
+    WHERE NOT d.stays AND e.scope = d.scope AND e.key = d.key;
+    RETURN coalesce(cardinality(scopes), 0);
+END
+$$;

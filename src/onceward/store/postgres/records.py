@@ -9,7 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, assert_never
 
-from onceward.core.claim import FINISHED, MOVES, Append, Begin, Entry, Move, Ref, Status, Write, WriteResult, apply
+from onceward.core.claim import (
+    FINISHED,
+    MOVES,
+    Append,
+    Begin,
+    Entry,
+    Mark,
+    Move,
+    Ref,
+    Status,
+    Write,
+    WriteResult,
+    apply,
+)
 from onceward.core.outcome import NOTHING, Outcome
 from onceward.errors import StoreUnavailable
 
@@ -17,7 +30,7 @@ _STATUS = {status.value: status for status in Status}
 
 
 def write_record(n: int, write: Write, at: int, known: str) -> str:
-    """Encode a write as an `onceward_write_v4`.
+    """Encode a write as an `onceward_write_v5`.
 
     `at` is the position of its bytes in the data of the batch, and `known` the last write of its cached entry.
     """
@@ -28,7 +41,8 @@ def write_record(n: int, write: Write, at: int, known: str) -> str:
             )
             return (
                 f'"({n},begin,\\"{scope}\\",\\"{key}\\",\\"{write_id}\\",{write.dead},{write.lease},{write.retain},'
-                f'\\"{fingerprint}\\",\\"{holder}\\",{"t" if write.repeatable else "f"},\\"{user_id}\\",\\"{endpoint}\\",,,,,,)"'
+                f'\\"{fingerprint}\\",\\"{holder}\\",{"t" if write.repeatable else "f"},\\"{user_id}\\",\\"{endpoint}\\",,,,,,,,'
+                f'{write.key_basis or ""})"'
             )
         case Move():
             outcome = write.outcome
@@ -38,7 +52,8 @@ def write_record(n: int, write: Write, at: int, known: str) -> str:
             return (
                 f'"({n},{write.verb.value},\\"{scope}\\",\\"{key}\\",\\"{write_id}\\",{write.version},{write.lease},'
                 f'{write.retain},,,,,,\\"{note}\\",{"" if outcome.code is None else outcome.code},'
-                f'{headers},{outcome.chunks},{parts},{_quoted(known) if known else ""})"'
+                f"{headers},{outcome.chunks},{parts},{_quoted(known) if known else ''},"
+                f'{write.refuse or ""},)"'
             )
         case Append():
             scope, key, write_id = _texts(write.scope, write.key, write.write_id)
@@ -46,14 +61,18 @@ def write_record(n: int, write: Write, at: int, known: str) -> str:
             for chunk in write.chunks:
                 ends.append(ends[-1] + len(chunk))
             parts = _quoted(f"{{{','.join(map(str, ends))}}}")
-            return f'"({n},append,\\"{scope}\\",\\"{key}\\",\\"{write_id}\\",{write.version},,,,,,,,,,,{write.seq - 1},{parts},)"'
+            return f'"({n},append,\\"{scope}\\",\\"{key}\\",\\"{write_id}\\",{write.version},,,,,,,,,,,{write.seq - 1},{parts},,,)"'
+        case Mark():
+            scope, key, write_id = _texts(write.scope, write.key, write.write_id)
+            parts = _quoted(f"{{{at},{at + len(write.text.encode())}}}")
+            return f'"({n},mark,\\"{scope}\\",\\"{key}\\",\\"{write_id}\\",{write.version},,,,,,,,,,,{write.seq},{parts},,,)"'
         case _:
             assert_never(write)
 
 
 def read_record(n: int, ref: Ref) -> str:
     scope, key = _texts(*ref)
-    return f'"({n},read,\\"{scope}\\",\\"{key}\\",,,,,,,,,,,,,,,)"'
+    return f'"({n},read,\\"{scope}\\",\\"{key}\\",,,,,,,,,,,,,,,,,)"'
 
 
 def _texts(*texts: str) -> Sequence[str]:
@@ -77,6 +96,8 @@ def pieces(write: Write) -> tuple[bytes, ...]:
             return () if write.outcome.body is None else (write.outcome.body,)
         case Append():
             return write.chunks
+        case Mark():
+            return (write.text.encode(),)
         case _:
             assert_never(write)
 
@@ -149,4 +170,5 @@ def to_entry(scope: str, key: str, row: Sequence[Any], outcome: Outcome | None =
     return Entry(
         scope, key, row[0], _STATUS[row[1]], row[2], row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10],
         row[11], row[12], row[13], outcome, row[9] if row[18] is None else row[18],
+        None if row[19] is None else bytes(row[19]).decode(), row[20] or 0, row[21], row[22] or 0,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import cast
 
 from onceward.core.claim import Entry, Ref, Status, Write, WriteResult
 from onceward.errors import StoreUnavailable
-from onceward.store import BatchFailed, Clock, Page, Reading
+from onceward.store import BatchFailed, Clock, Page, Reading, needs_new_schema
 from onceward.store.bind import BoundConnection
 from onceward.store.caller_connection import POSTGRES, caller_connection
 from onceward.store.claim_cache import ClaimCache
@@ -28,10 +28,11 @@ from onceward.store.postgres.records import (
     write_record,
 )
 
-_COMMIT = "SELECT * FROM onceward_commit_v4(%s::bigint, %s::onceward_write_v4[], %s::onceward_write_v4[], %b)"
-_SCAN = "SELECT * FROM onceward_scan_v2(%s, %s, %s, %s, %s::integer)"
-_PURGE = "SELECT onceward_purge_v1(%s::bigint, %s::integer)"
-_LAPSED = "SELECT * FROM onceward_lapsed_v1(%s::bigint, %s::integer)"
+_COMMIT = "SELECT * FROM onceward_commit_v5(%s::bigint, %s::onceward_write_v5[], %s::onceward_write_v5[], %b)"
+_REQUIRE_SCHEMA = "SELECT 1 FROM onceward_require_schema_2_v1()"
+_SCAN = "SELECT * FROM onceward_scan_v3(%s, %s, %s, %s, %s::integer)"
+_PURGE = "SELECT onceward_purge_v2(%s::bigint, %s::integer)"
+_LAPSED = "SELECT * FROM onceward_lapsed_v2(%s::bigint, %s::integer)"
 _CHUNKS = """
 SELECT c.data FROM platform_idempotency_keys AS e JOIN platform_idempotency_chunks AS c USING (scope, key)
 WHERE e.scope = %s AND e.key = %s AND e.version = %s::bigint AND c.seq > %s::integer ORDER BY c.seq LIMIT %s::integer
@@ -47,12 +48,20 @@ class PostgresStore:
     def __init__(self, url: str, clock: Clock | None = None) -> None:
         self._clock = clock
         self._cache = ClaimCache()
+        self._schema_is_required = False
         self.connection = PostgresConnection(url, self._cache.clear)
 
     def commit(self, writes: Sequence[Write]) -> list[WriteResult]:
         encoded = self.encode_batch()
         encoded.add(writes)
+        if self.must_require_schema(writes):
+            self.connection.query(_REQUIRE_SCHEMA, (), repeats=True)
+            self._schema_is_required = True
         return self.results_of(encoded, self.connection.query(_COMMIT, encoded.arguments()))
+
+    def must_require_schema(self, writes: Sequence[Write]) -> bool:
+        """Return whether processes of schema 1 must be kept out before these writes."""
+        return not self._schema_is_required and any(map(needs_new_schema, writes))
 
     def encode_batch(self) -> PostgresBatch:
         return PostgresBatch(self, self._cache)
@@ -117,7 +126,9 @@ class PostgresStore:
 
     def bind(self, connection: object) -> BoundConnection:
         """Bind to a caller's transaction on this database. It locks only the row of the claim, and delays no batch."""
-        return BoundConnection(caller_connection(connection, POSTGRES), POSTGRES, self._clock)
+        return BoundConnection(
+            caller_connection(connection, POSTGRES), POSTGRES, self._clock, require_schema=(_REQUIRE_SCHEMA,)
+        )
 
     def abandon(self) -> None:
         self.connection.abandon()
@@ -165,7 +176,9 @@ class PostgresBatch:
         return self._store.arguments(self._known, self._other, b"".join(self._data))
 
     def send(self) -> SentBatch | None:
-        return None if self._store.connection.driver is None else _PostgresSentBatch(self._store, self)
+        if self._store.connection.driver is None or self._store.must_require_schema(self.writes):
+            return None
+        return _PostgresSentBatch(self._store, self)
 
 
 class _PostgresSentBatch:

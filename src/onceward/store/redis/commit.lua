@@ -13,7 +13,8 @@
 --   onceward:{xx}:all                 zset    every entry, score 0, as scope NUL key: scans use this order
 --   onceward:{xx}:open                zset    the same for in_progress and in_doubt only, so that the cost of listing
 --                                             unfinished entries depends only on their number
---   onceward:{xx}:due                 zset    entries that purge may delete after their expires_at, which is the score
+--   onceward:{xx}:due                 zset    entries that purge may delete, or whose result it drops, after the time
+--                                             that is the score: expires_at, or refuse_until if they never expire
 --   onceward:{xx}:lapse               zset    claims that go in doubt when their lease lapses, by lease_until
 --   onceward:{xx}:version             string  the last version of this bucket; it outlives every entry
 --   onceward:{00}:schema              string  the number that a process of schema 1 compares with its own; it has the
@@ -21,8 +22,8 @@
 --   onceward:{00}:readable_from       string  the oldest schema whose processes may use this store
 --   onceward:{00}:upgraded_to         string  the newest schema to which the store was upgraded
 --
--- An entry may also have recovery_point, recovery_seq, refuse_until and not_done_count. They outlive an attempt: a
--- begin over a failed or lapsed entry does not delete them. claimed_at exists from the second attempt on; for the first
+-- An entry may also have recovery_point, recovery_seq, refuse_until and not_done_count. They belong to the key: a begin
+-- over a failed or lapsed entry does not delete them. claimed_at exists from the second attempt on; for the first
 -- attempt, created_at is that time.
 --
 -- No key has a native expiry: only purge deletes. Times are microseconds. Numbers in Lua are doubles, exact up to 2^53
@@ -39,7 +40,7 @@
 -- Fields by number. A table with names would cost as much as all the rest of a refused call.
 local FINGERPRINT, STATUS, VERSION, ATTEMPT, WRITE_ID = 1, 2, 3, 4, 5
 local REPEATABLE, LEASE_UNTIL, EXPIRES_AT, CREATED_AT, COMPLETED_AT = 7, 8, 9, 10, 11
-local NOTE, CHUNKS, BODY = 14, 17, 19
+local NOTE, CHUNKS, RECOVERY_POINT, RECOVERY_SEQ, REFUSE_UNTIL, NOT_DONE_COUNT, BODY = 14, 17, 19, 20, 21, 22, 23
 
 -- Lua cannot pass more than about 8,000 values in one call.
 local PUSH_MAX = 1000
@@ -63,7 +64,8 @@ local function look_up()
   return redis.call('HMGET', KEYS[1],
     'fingerprint', 'status', 'version', 'attempt', 'write_id', 'holder',
     'repeatable', 'lease_until', 'expires_at', 'created_at', 'completed_at',
-    'user_id', 'endpoint', 'note', 'code', 'headers', 'chunks', 'claimed_at', 'body')
+    'user_id', 'endpoint', 'note', 'code', 'headers', 'chunks', 'claimed_at', 'recovery_point', 'recovery_seq',
+    'refuse_until', 'not_done_count', 'body')
 end
 
 local function is_absent(entry)
@@ -73,11 +75,12 @@ local function is_absent(entry)
   end
   local finished = status == 'completed' or status == 'failed'
   return finished and entry[EXPIRES_AT] ~= '' and tonumber(entry[EXPIRES_AT]) <= now
+    and not (entry[REFUSE_UNTIL] and tonumber(entry[REFUSE_UNTIL]) > now)
 end
 
 local function answer(entry, applied, before)
   local body = entry[BODY]
-  entry[19], entry[20], entry[21] = applied, before, text(now)
+  entry[23], entry[24], entry[25] = applied, before, text(now)
   local head = cjson.encode(entry)
   return body and head .. '\n' .. body or head
 end
@@ -95,7 +98,8 @@ local function set_due(due, expires_at)
 end
 
 -- KEYS: entry, chunks, all, open, due, version, lapse.
--- ARGV: write id, fingerprint, holder, repeatable (1 or 0), lease, retain, a version proved dead, user id, endpoint.
+-- ARGV: write id, fingerprint, holder, repeatable (1 or 0), lease, retain, a version proved dead, user id, endpoint, and
+-- not_done_count of a new entry.
 if verb == 'begin' then
   local write_id, fingerprint, holder, repeatable = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
   local lease, retain, dead, user_id, endpoint = tonumber(ARGV[8]), tonumber(ARGV[9]), ARGV[10], ARGV[11], ARGV[12]
@@ -155,12 +159,35 @@ if verb == 'begin' then
     'write_id', write_id, 'holder', holder, 'repeatable', repeatable, 'lease_until', lease_until,
     'expires_at', expires_at, 'created_at', created_at, 'user_id', user_id, 'endpoint', endpoint, 'note', note)
   if not before then
+    if ARGV[13] ~= '0' then
+      redis.call('HSET', KEYS[1], 'not_done_count', ARGV[13])
+    end
     return text(now) .. ' ' .. version
   end
   return answer({
     fingerprint, 'in_progress', version, attempt, write_id, holder, repeatable, lease_until, expires_at, created_at,
-    false, user_id, endpoint, note, false, false, false, text(now), false,
+    false, user_id, endpoint, note, false, false, false, text(now), stored[RECOVERY_POINT], stored[RECOVERY_SEQ], false,
+    stored[NOT_DONE_COUNT], false,
   }, 1, before)
+end
+
+-- KEYS: entry. ARGV: write id, version, number, and the text of the recovery point. In doubt, the write that put the
+-- entry in doubt must still recognise itself.
+if verb == 'mark' then
+  local write_id, version, seq = ARGV[4], ARGV[5], ARGV[6]
+  local entry = look_up()
+  local before = entry[STATUS]
+  if (before ~= 'in_progress' and before ~= 'in_doubt') or entry[VERSION] ~= version
+    or tonumber(entry[RECOVERY_SEQ] or 0) >= tonumber(seq) then
+    return refuse(entry)
+  end
+
+  if before == 'in_progress' then
+    entry[WRITE_ID] = write_id
+  end
+  entry[RECOVERY_POINT], entry[RECOVERY_SEQ] = ARGV[7], seq
+  redis.call('HSET', KEYS[1], 'write_id', entry[WRITE_ID], 'recovery_point', ARGV[7], 'recovery_seq', seq)
+  return answer(entry, 1, before)
 end
 
 -- KEYS: entry, chunks. ARGV: write id, version, number of the first chunk; then the chunks.
@@ -197,17 +224,36 @@ if verb == 'chunks' then
   return redis.call('LRANGE', KEYS[2], ARGV[5], ARGV[5] + ARGV[6] - 1)
 end
 
--- KEYS: due. ARGV: limit. Returns the members that purge may delete.
+-- KEYS: due. ARGV: limit. Returns the members that purge may delete or change.
 if verb == 'due' then
   return redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', text(now), 'LIMIT', 0, ARGV[4])
 end
 
--- KEYS: entry, chunks, all, open, due. Checks again before it deletes. Returns the number of deleted entries.
+-- KEYS: entry, chunks, all, open, due. Checks again before it deletes. Returns the number of entries that were deleted
+-- or lost their result.
 if verb == 'purge' then
-  local expires_at = redis.call('HGET', KEYS[1], 'expires_at')
-  if expires_at and (expires_at == '' or tonumber(expires_at) > now) then
-    set_due(KEYS[5], expires_at)
+  local stored = redis.call('HMGET', KEYS[1], 'expires_at', 'refuse_until')
+  local expires_at, refuse_until = stored[1], stored[2]
+  local due = expires_at
+  if expires_at == '' and refuse_until then
+    due = refuse_until
+  end
+  if due and (due == '' or tonumber(due) > now) then
+    set_due(KEYS[5], due)
     return 0
+  end
+  if refuse_until and (expires_at == '' or tonumber(refuse_until) > now) then
+    -- Entry.without_result of core/entry.py.
+    redis.call('UNLINK', KEYS[2])
+    redis.call('HDEL', KEYS[1], 'code', 'headers', 'chunks', 'body', 'recovery_point', 'recovery_seq')
+    if expires_at == '' then
+      redis.call('HDEL', KEYS[1], 'refuse_until')
+      set_due(KEYS[5], '')
+    else
+      redis.call('HSET', KEYS[1], 'expires_at', refuse_until)
+      set_due(KEYS[5], refuse_until)
+    end
+    return 1
   end
   -- Members whose entry was removed by a DEL are deleted too.
   redis.call('ZREM', KEYS[3], member)
@@ -247,15 +293,16 @@ elseif verb == 'uphold' then
   held, doubted, status = false, true, 'completed'
 elseif verb == 'overturn' then
   held, doubted = false, true
-end -- fail, release
+end -- fail, not_done, release
 
 local function is_accepted(before)
   return (held and before == 'in_progress') or (doubted and before == 'in_doubt')
 end
 
 -- KEYS: entry, open, due, lapse.
--- ARGV: write id, version, lease, retain, note, and the last write that the caller knows or ''. Then those of code,
--- headers, chunks and body that are set, each as its name and its value.
+-- ARGV: write id, version, lease, retain, note, the last write that the caller knows or '', and for how long the key is
+-- refused after the retention (-1: it never expires). Then those of code, headers, chunks and body that are set, each as
+-- its name and its value.
 local write_id, version, lease, retain, note = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
 -- An unfinished entry has no code, headers or body, so fields that are not set here stay unset.
@@ -264,10 +311,27 @@ local function finish(expires_at, repeatable)
   if repeatable ~= '1' then
     redis.call('ZREM', KEYS[4], member)
   end
-  set_due(KEYS[3], expires_at)
+  local refuse_until = false
+  if ARGV[10] ~= '0' and status == 'completed' then
+    refuse_until = text(now + retain + math.max(tonumber(ARGV[10]), 0))
+    redis.call('HSET', KEYS[1], 'refuse_until', refuse_until)
+  end
+  if refuse_until and ARGV[10] == '-1' then
+    expires_at = ''
+    set_due(KEYS[3], refuse_until)
+  else
+    set_due(KEYS[3], expires_at)
+  end
+  if verb == 'not_done' or verb == 'overturn' then
+    redis.call('HINCRBY', KEYS[1], 'not_done_count', 1)
+  end
+  if verb == 'overturn' then
+    redis.call('HDEL', KEYS[1], 'recovery_point', 'recovery_seq')
+  end
   redis.call('HSET', KEYS[1],
     'status', status, 'write_id', write_id, 'expires_at', expires_at, 'completed_at', text(now),
-    'note', note, 'chunks', '0', unpack(ARGV, 10))
+    'note', note, 'chunks', '0', unpack(ARGV, 11))
+  return expires_at, refuse_until
 end
 
 if ARGV[9] ~= '' and (status == 'completed' or status == 'failed') then
@@ -316,7 +380,13 @@ elseif verb == 'abandon' or verb == 'abandon_dead' then
   redis.call('HSET', KEYS[1],
     'status', status, 'write_id', write_id, 'expires_at', entry[EXPIRES_AT], 'note', note, 'chunks', '0')
 else
-  entry[EXPIRES_AT], entry[COMPLETED_AT], entry[NOTE] = text(now + retain), text(now), note
-  finish(entry[EXPIRES_AT], entry[REPEATABLE])
+  entry[COMPLETED_AT], entry[NOTE] = text(now), note
+  entry[EXPIRES_AT], entry[REFUSE_UNTIL] = finish(text(now + retain), entry[REPEATABLE])
+  if verb == 'not_done' or verb == 'overturn' then
+    entry[NOT_DONE_COUNT] = text((entry[NOT_DONE_COUNT] or 0) + 1)
+  end
+  if verb == 'overturn' then
+    entry[RECOVERY_POINT], entry[RECOVERY_SEQ] = false, false
+  end
 end
 return answer(entry, 1, before)

@@ -14,12 +14,12 @@ def to_result(write: Write, reply: object, cached: Entry | None) -> WriteResult:
     if not cast("bytes", reply).startswith(b"["):
         return _brief(write, cast("bytes", reply), cached)
     head, body = split(reply)
-    applied = bool(head[18])
+    applied = bool(head[22])
     # If a move finished the entry, the outcome is the one that was sent. An abandoned claim has none.
     ends = applied and isinstance(write, Move) and head[1] in FINISHED and write.verb not in ABANDONS
     sent = write.outcome if ends and isinstance(write, Move) else None
-    before = Status(head[19]) if head[19] else None
-    return WriteResult(applied, to_entry(write.scope, write.key, head, body, sent), int(head[20]), before)
+    before = Status(head[23]) if head[23] else None
+    return WriteResult(applied, to_entry(write.scope, write.key, head, body, sent), int(head[24]), before)
 
 
 def _brief(write: Write, reply: bytes, cached: Entry | None) -> WriteResult:
@@ -43,6 +43,7 @@ def split(reply: object) -> tuple[list[str], bytes | None]:
 def to_entry(scope: str, key: str, head: list[str], body: bytes | None, outcome: Outcome | None = None) -> Entry | None:
     (fingerprint, status, version, attempt, write_id, holder, repeatable, lease_until, expires_at) = head[:9]
     (created_at, completed_at, user_id, endpoint, note, code, headers, chunks, claimed_at) = head[9:18]
+    recovery_point, recovery_seq, refuse_until, not_done_count = head[18:22]
     if not status:
         return None
     if outcome is None:
@@ -67,4 +68,8 @@ def to_entry(scope: str, key: str, head: list[str], body: bytes | None, outcome:
         note=note,
         outcome=outcome,
         claimed_at=int(claimed_at or created_at),
+        recovery=recovery_point if isinstance(recovery_point, str) else None,
+        recovery_seq=int(recovery_seq),
+        refuse_until=int(refuse_until) if refuse_until else None,
+        key_basis=int(not_done_count),
     )

@@ -127,8 +127,8 @@ class RedisPipeline:
 Argument: TypeAlias = bytes | str | int
 Command: TypeAlias = bytes
 
-_BEGIN_WORDS = 3 + 7 + 12
-_MOVE_WORDS = 3 + 4 + 9
+_BEGIN_WORDS = 3 + 7 + 13
+_MOVE_WORDS = 3 + 4 + 10
 
 
 class BucketNames(NamedTuple):
@@ -173,13 +173,14 @@ def encode_begin(bucket: Bucket, member: str, now: str, write: Begin, size: Call
     write_id, fingerprint, holder, user_id, endpoint = (
         write.write_id, write.fingerprint, write.holder, write.user_id, write.endpoint
     )  # fmt: skip
-    lease, retain, dead = str(write.lease), str(write.retain), str(write.dead)
+    lease, retain, dead, basis = str(write.lease), str(write.retain), str(write.dead), str(write.key_basis)
     text = (
         f"{bucket.begin_head}${size(entry)}\r\n{entry}\r\n${size(chunks)}\r\n{chunks}\r\n{bucket.begin_keys}"
         f"${len(now)}\r\n{now}\r\n${size(member)}\r\n{member}\r\n${size(write_id)}\r\n{write_id}\r\n"
         f"${size(fingerprint)}\r\n{fingerprint}\r\n${size(holder)}\r\n{holder}\r\n$1\r\n{'1' if write.repeatable else '0'}\r\n"
         f"${len(lease)}\r\n{lease}\r\n${len(retain)}\r\n{retain}\r\n${len(dead)}\r\n{dead}\r\n"
         f"${size(user_id)}\r\n{user_id}\r\n${size(endpoint)}\r\n{endpoint}\r\n"
+        f"${len(basis)}\r\n{basis}\r\n"
     )
     if size is len and not text.isascii():
         return encode_begin(bucket, member, now, write, _bytes_of)
@@ -193,6 +194,7 @@ def encode_move(
     entry = bucket.entry + member
     verb, write_id, note, outcome = write.verb.value, write.write_id, write.note, write.outcome
     version, lease, retain, chunks = str(write.version), str(write.lease), str(write.retain), str(outcome.chunks)
+    refuse = str(write.refuse)
     words = _MOVE_WORDS + 2
     parts = ""
     if outcome.code is not None:
@@ -207,7 +209,7 @@ def encode_move(
         f"*{words if body is None else words + 2}\r\n{bucket.move_head}${size(entry)}\r\n{entry}\r\n{bucket.move_keys}"
         f"${len(verb)}\r\n{verb}\r\n${len(now)}\r\n{now}\r\n${size(member)}\r\n{member}\r\n${size(write_id)}\r\n{write_id}\r\n"
         f"${len(version)}\r\n{version}\r\n${len(lease)}\r\n{lease}\r\n${len(retain)}\r\n{retain}\r\n"
-        f"${size(note)}\r\n{note}\r\n${size(known)}\r\n{known}\r\n{parts}$6\r\nchunks\r\n${len(chunks)}\r\n{chunks}\r\n"
+        f"${size(note)}\r\n{note}\r\n${size(known)}\r\n{known}\r\n${len(refuse)}\r\n{refuse}\r\n{parts}$6\r\nchunks\r\n${len(chunks)}\r\n{chunks}\r\n"
     )
     if size is len and not text.isascii():
         return encode_move(bucket, member, now, write, known, _bytes_of)

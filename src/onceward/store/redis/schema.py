@@ -11,7 +11,7 @@ from typing import cast
 
 from onceward.errors import SchemaTooNew
 from onceward.store import OLDEST_SCHEMA, SCHEMA_VERSION, Schema
-from onceward.store.redis.connection import RedisConnection
+from onceward.store.redis.connection import BucketCommand, RedisConnection
 from onceward.store.redis.resp import encode
 
 
@@ -24,6 +24,12 @@ def check_schema(connection: RedisConnection, prefix: str) -> None:
         numbers = (OLDEST_SCHEMA, OLDEST_SCHEMA, SCHEMA_VERSION)
         connection.send([(0, encode("SET", *one, "NX")) for one in zip(names, numbers, strict=True)])
         _schema(connection, names).check()
+
+
+def require_new_schema(prefix: str) -> list[BucketCommand]:
+    """Return the commands that keep out processes of schema 1, before the first write that they would damage."""
+    # A process of this schema cannot open a store that needs a newer one, so the numbers never decrease.
+    return [(0, encode("SET", f"{prefix}:{{00}}:{name}", SCHEMA_VERSION)) for name in ("readable_from", "schema")]
 
 
 def _schema(connection: RedisConnection, names: Sequence[str]) -> Schema:

@@ -16,16 +16,16 @@ from contextlib import contextmanager
 from importlib import resources
 from typing import TypeAlias, cast
 
-from onceward.core.claim import UNFINISHED, Append, Begin, Entry, Move, Ref, Status, Write, WriteResult
+from onceward.core.claim import UNFINISHED, Append, Begin, Entry, Mark, Move, Ref, Status, Write, WriteResult
 from onceward.core.log_event import log_event
 from onceward.errors import InvalidOption, NotDurable, StoreClosed
-from onceward.store import PAGE_MAX, BatchFailed, Clock, Page, Reading
+from onceward.store import PAGE_MAX, BatchFailed, Clock, Page, Reading, needs_new_schema
 from onceward.store.claim_cache import ClaimCache
 from onceward.store.dispatch.inflight import SentBatch
 from onceward.store.redis.connection import BUCKETS, BucketCommand, RedisConnection, parse_target
 from onceward.store.redis.replies import split, to_entry, to_result
 from onceward.store.redis.resp import Argument, BucketNames, RedisPipeline, bucket_of, encode, encode_begin, encode_move
-from onceward.store.redis.schema import check_schema
+from onceward.store.redis.schema import check_schema, require_new_schema
 
 # A scan that finds few matching entries stops after this many pages and returns its cursor, because other callers wait.
 SCAN_STEPS_MAX = 20
@@ -51,10 +51,14 @@ class RedisStore:
         self._closed = False
         self._warned = False
         self._indexed = False
+        self._schema_is_required = False
 
     def commit(self, writes: Sequence[Write]) -> list[WriteResult]:
         encoded = self.encode_batch()
         encoded.add(writes)
+        if self._must_require_schema(writes):
+            self._send(require_new_schema(self._target.prefix))
+            self._schema_is_required = True
         try:
             replies = self._send(encoded.calls, durable=is_irreversible(writes))
         except NotDurable:
@@ -63,6 +67,10 @@ class RedisStore:
             # Nothing was sent. The batcher halves the batch until the refused write is alone.
             raise BatchFailed("a write of this batch needs a Redis that is durable") from None
         return self.results_of(encoded, replies)
+
+    def _must_require_schema(self, writes: Sequence[Write]) -> bool:
+        """Return whether processes of schema 1 must be kept out before these writes."""
+        return not self._schema_is_required and any(map(needs_new_schema, writes))
 
     def encode_batch(self) -> RedisBatch:
         return RedisBatch(self)
@@ -74,6 +82,7 @@ class RedisStore:
             or connection is None
             or not connection.can_pipeline(durable=durable)
             or connection.is_stale()
+            or self._must_require_schema(encoded.writes)
         ):
             return None
         with self.closing_on_error():
@@ -253,6 +262,11 @@ class RedisStore:
                 keys = [names.entry + place, names.chunks + place]
                 written = (write.write_id, write.version, write.seq)
                 return _script(number, keys, "append", now, place, *written, *write.chunks)
+            case Mark():
+                place = member.encode()
+                written = (write.write_id, write.version, write.seq)
+                entry = self._names[number].entry + place
+                return _script(number, [entry], "mark", now, place, *written, write.text)
 
     def _read(self, places: Sequence[Place], status: str) -> list[tuple[int, Entry | None]]:
         now = self._now()
@@ -367,7 +381,7 @@ def _entry_of(member: bytes, reply: object) -> tuple[int, Entry | None]:
     """Decode the reply to a read: the time and the entry."""
     scope, _, key = member.decode().partition("\x00")
     head, body = split(reply)
-    return int(head[20]), to_entry(scope, key, head, body)
+    return int(head[24]), to_entry(scope, key, head, body)
 
 
 def _names(prefix: str, bucket: int) -> BucketNames:

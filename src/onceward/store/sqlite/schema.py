@@ -39,6 +39,30 @@ def ensure_schema(db: sqlite3.Connection, lock: Callable[[], object]) -> None:
         raise
 
 
+# Keep out processes of schema 1, and create the index of entries that never expire, which few ledgers have.
+REQUIRE_NEW_SCHEMA = (
+    (
+        f"UPDATE platform_idempotency_meta SET schema_version = {SCHEMA_VERSION}, readable_from = {SCHEMA_VERSION}"  # noqa: S608
+        f" WHERE readable_from < {SCHEMA_VERSION}"
+    ),
+    (
+        "CREATE INDEX IF NOT EXISTS idx_idempotency_keys_drop ON platform_idempotency_keys (refuse_until)"
+        " WHERE expires_at IS NULL AND refuse_until IS NOT NULL"
+    ),
+)
+
+
+def require_new_schema(db: sqlite3.Connection) -> None:
+    """Prepare for the first write that processes of schema 1 would damage (`needs_new_schema`)."""
+    for statement in REQUIRE_NEW_SCHEMA:
+        db.execute(statement)
+
+
+def has_drop_index(db: sqlite3.Connection) -> bool:
+    """Return whether there may be entries whose results are dropped although they never expire."""
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'idx_idempotency_keys_drop'").fetchone() is not None
+
+
 def _schema(db: sqlite3.Connection) -> Schema:
     table = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'platform_idempotency_meta'").fetchone()
     if table is None:

@@ -19,7 +19,7 @@ from typing import TypeVar
 from onceward.core.claim import Append, Begin, Entry, Ref, Status, Write, WriteResult, apply
 from onceward.core.timestamp import to_text
 from onceward.errors import InvalidStoreUrl, StoreClosed
-from onceward.store import Clock, Page, Reading
+from onceward.store import Clock, Page, Reading, needs_new_schema
 from onceward.store.bind import BoundConnection
 from onceward.store.caller_connection import SQLITE, caller_connection
 from onceward.store.claim_cache import ClaimCache
@@ -31,6 +31,8 @@ from onceward.store.sqlite.fast_path import STALE, write_alone
 from onceward.store.sqlite.rows import (
     DELETE,
     DELETE_CHUNKS,
+    DROP,
+    DROPPABLE,
     INSERT_CHUNK,
     LAPSED,
     MOVE,
@@ -49,7 +51,7 @@ from onceward.store.sqlite.rows import (
     to_entry,
     to_row,
 )
-from onceward.store.sqlite.schema import ensure_schema
+from onceward.store.sqlite.schema import REQUIRE_NEW_SCHEMA, ensure_schema, has_drop_index, require_new_schema
 
 # How long a batch waits for a transaction of another process, or a bound one, before it gives up.
 BUSY_SECONDS = 5.0
@@ -74,6 +76,7 @@ class SqliteStore:
         self._floor = 0
         self._cache = ClaimCache()
         self._closed = False
+        self._schema_is_required = False
         self._lock = threading.Lock()
         _stores.add(self)
 
@@ -86,6 +89,9 @@ class SqliteStore:
             raise failure_of(error, self.path) from error
 
     def _commit(self, db: sqlite3.Connection, writes: Sequence[Write]) -> list[WriteResult]:
+        if not self._schema_is_required and any(map(needs_new_schema, writes)):
+            require_new_schema(db)
+            self._schema_is_required = True
         if len(writes) == 1:
             write = writes[0]
             ref = (write.scope, write.key)
@@ -192,7 +198,8 @@ class SqliteStore:
                 floor = max((row[2] for row in purgeable), default=0)
                 db.execute("UPDATE platform_idempotency_meta SET version_floor = max(version_floor, ?)", (floor,))
                 self._data_version = -1  # the remembered floor is out of date
-                db.executemany(DELETE, [row[:2] for row in purgeable])
+                db.executemany(DROP, [row[:2] for row in purgeable if row[3]])
+                db.executemany(DELETE, [row[:2] for row in purgeable if not row[3]])
                 db.executemany(DELETE_CHUNKS, [row[:2] for row in purgeable])
                 db.execute("COMMIT")
             except BaseException:
@@ -223,7 +230,9 @@ class SqliteStore:
 
     def bind(self, connection: object) -> BoundConnection:
         """Bind to a caller's transaction on the same file. It holds the file's write lock, so keep it short."""
-        return BoundConnection(caller_connection(connection, SQLITE), SQLITE, self._clock, self.path)
+        return BoundConnection(
+            caller_connection(connection, SQLITE), SQLITE, self._clock, self.path, REQUIRE_NEW_SCHEMA
+        )
 
     def abandon(self) -> None:
         """Do nothing: `before_fork` has closed the connection."""
@@ -333,11 +342,20 @@ def _read_entries(db: sqlite3.Connection, refs: list[Ref]) -> list[Entry | None]
     return [found.get(ref) for ref in refs]
 
 
-def _purgeable(db: sqlite3.Connection, now: int, limit: int) -> list[tuple[str, str, int]]:
-    """Return entries to purge: finished ones by their index, then abandoned ones among the few unfinished."""
-    purgeable: list[tuple[str, str, int]] = []
-    for sql in (PURGEABLE_FINISHED, PURGEABLE_ABANDONED):
-        purgeable += db.execute(sql, (to_text(now), limit - len(purgeable)))
+def _purgeable(db: sqlite3.Connection, now: int, limit: int) -> list[tuple[str, str, int, bool]]:
+    """Return entries to purge, with their versions and whether only their results are dropped.
+
+    Finished ones are found by their index, then abandoned ones among the few unfinished, then those that never expire.
+    """
+    time = to_text(now)
+    purgeable: list[tuple[str, str, int, bool]] = []
+    never_expire = (DROPPABLE,) if has_drop_index(db) else ()
+    for sql in (PURGEABLE_FINISHED, PURGEABLE_ABANDONED, *never_expire):
+        rows = db.execute(sql, (time, limit - len(purgeable)))
+        purgeable += [
+            (scope, key, version, sql is DROPPABLE or (until is not None and until > time))
+            for scope, key, version, until in rows
+        ]
     return purgeable
 
 

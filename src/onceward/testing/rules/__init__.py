@@ -4,4 +4,17 @@ Not here: tests of a single store (`tests/store/`).
 Start with `claims.py`.
 """
 
-__all__ = ["batches", "chunks", "claims", "clocks", "doubts", "fidelity", "lifecycle", "pages", "purges", "versions"]
+__all__ = [
+    "batches",
+    "chunks",
+    "claims",
+    "clocks",
+    "doubts",
+    "fidelity",
+    "lifecycle",
+    "pages",
+    "purges",
+    "recovery",
+    "retention",
+    "versions",
+]

@@ -79,6 +79,7 @@ for _state in (held, held_once, lapsed, lapsed_once):
         (_state, Verb.RENEW): Status.IN_PROGRESS,
         (_state, Verb.SETTLE): Status.COMPLETED,
         (_state, Verb.FAIL): Status.FAILED,
+        (_state, Verb.NOT_DONE): Status.FAILED,
         (_state, Verb.RELEASE): Status.FAILED,
         (_state, Verb.DOUBT): Status.IN_DOUBT,
         (_state, Verb.ABANDON_DEAD): Status.FAILED if _state in (held, lapsed) else Status.IN_DOUBT,
@@ -244,7 +245,7 @@ class ClaimRules:
         assert entry.attempt == 2
         assert entry.lease_until == clock() + LEASE
 
-    @pytest.mark.parametrize("verb", [Verb.RENEW, Verb.SETTLE, Verb.FAIL, Verb.RELEASE, Verb.DOUBT])
+    @pytest.mark.parametrize("verb", [Verb.RENEW, Verb.SETTLE, Verb.FAIL, Verb.NOT_DONE, Verb.RELEASE, Verb.DOUBT])
     def test_a_lapsed_holder_keeps_its_claim_until_another_begins(
         self, verb: Verb, caller: Caller, clock: PinnedClock
     ) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, assert_never
 
-from onceward.core.claim import CHECK_STATUS, Busy, Claim, InDoubt, Mismatch, Replay, Status
+from onceward.core.claim import CHECK_STATUS, Busy, Claim, Expired, InDoubt, Mismatch, Replay, Status
 from onceward.core.fingerprint import Digest
 from onceward.core.key import KEY_BYTES_MAX, check_built_key, check_text
 from onceward.core.outcome import INLINE_BYTES_MAX, Outcome, cut, pack, unpack
@@ -133,7 +133,7 @@ class IdempotencyCache:
                 return IdempotencyCheckResult(status, response)
             case Mismatch(entry):
                 return IdempotencyCheckResult(status, stored_fingerprint=entry.fingerprint)
-            case Busy() | InDoubt():
+            case Busy() | InDoubt() | Expired():
                 return IdempotencyCheckResult(status)
             case _:
                 assert_never(found)
