@@ -5,26 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from dataclasses import replace
 
 from onceward import Ledger, errors
 from onceward.core.claim import Entry, Status
 from onceward.core.verdict import Verdict
+from onceward.ledger.recovery import encode_recovery
 from onceward.ledger.store_time import at_store_time
 from onceward.reconcile.evidence import Hook
 from onceward.store.memory import MemoryStore
 from onceward.testing import PinnedClock
-
-
-class Recorded:
-    """An entry whose effect recorded a recovery point."""
-
-    def __init__(self, entry: Entry, recovery_point: object) -> None:
-        self._entry = entry
-        self.recovery_point = recovery_point
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._entry, name)
 
 
 class Doubt:
@@ -63,8 +53,8 @@ class Doubt:
         """Ask the hook as `run` does, for an entry with a recovery point."""
 
         async def asked() -> Verdict:
-            entry: Any = Recorded(self.entry, recovery_point)
-            return await reconcile(cast("Entry", entry))
+            recovery = None if recovery_point is None else encode_recovery(recovery_point)
+            return await reconcile(replace(self.entry, recovery=recovery))
 
         with at_store_time(self.clock()):
             return asyncio.run(asked())

@@ -418,9 +418,11 @@ def test_a_cancelled_call_is_in_doubt(ledger: Ledger) -> None:
     assert asyncio.run(main())["code"] == "in-doubt"
 
 
-def test_once_ever_is_refused_before_the_effect_until_the_ledger_supports_it(ledger: Ledger) -> None:
-    bank = Bank(ledger, once="ever", scope=None)
+@both
+def test_once_ever_has_one_effect_in_all_scopes(ledger: Ledger, way: str) -> None:
+    chats = iter(["chat-1", "chat-2"])
+    bank = Bank(ledger, once="ever", scope=lambda: next(chats))
 
-    with pytest.raises(errors.InvalidOption, match="not supported"):
-        bank.refund("42")
-    assert bank.refunds == []
+    assert [bank.call(way, "42")["status"] for _ in range(2)] == ["done", "replayed"]
+    assert Bank(ledger, once="ever", scope=None).call(way, "42")["status"] == "replayed"
+    assert bank.refunds == ["42"]

@@ -327,7 +327,8 @@ class Ledger(Closing):
             note: The name of the person or program that decided, and the reason.
             retain_seconds: The retention of the resolved entry. By default, the ledger's.
             refuse_seconds: See `settle`; for `committed` only.
-            retain_ever: See `settle`; for `committed` only.
+            retain_ever: See `settle`; for `committed` only. Required for a tool with `once="ever"`: without it the entry
+                expires, and the tool can run again.
 
         Returns:
             False if the entry is not in doubt under this version.

@@ -9,7 +9,7 @@ from typing import Any
 
 from onceward.core.claim import Entry
 from onceward.errors import InvalidOption
-from onceward.reconcile.evidence import NoEvidence, recovery_point_of
+from onceward.reconcile.evidence import NoEvidence
 
 _FIELD = re.compile(r"(key|version|attempt|recovery_point)((?:\[[^\[\]]+\])*)")
 _INDEX = re.compile(r"\[([^\[\]]+)\]")
@@ -52,7 +52,7 @@ class EntryTemplate:
 
 
 def _value(entry: Entry, name: str, path: tuple[str, ...]) -> str:
-    value: Any = recovery_point_of(entry) if name == "recovery_point" else getattr(entry, name)
+    value: Any = getattr(entry, name)
     for step in path:
         try:
             value = value[int(step)] if isinstance(value, list) else value[step]

@@ -96,11 +96,6 @@ def absent(entry: Entry, final_after_seconds: float | None) -> Verdict:
     return NotCommitted(Final.DEADLINE_PASSED) if age >= final_after_seconds else Open.PENDING
 
 
-def recovery_point_of(entry: Entry) -> Any:
-    """Return what the effect recorded with `recovery_point`, or None."""
-    return getattr(entry, "recovery_point", None)
-
-
 def text_from(point: object, *names: str) -> str:
     """Return an id from a recovery point: the point itself, or the first of its fields that exists."""
     if isinstance(point, Mapping):

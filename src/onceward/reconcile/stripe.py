@@ -16,7 +16,6 @@ from onceward.reconcile.evidence import (
     NoEvidence,
     check_options,
     hook,
-    recovery_point_of,
     text_from,
     verdict_of,
 )
@@ -105,7 +104,7 @@ def stripe(
         return data
 
     async def ask(entry: Entry) -> Verdict:
-        point = recovery_point_of(entry)
+        point = entry.recovery_point
         if point is not None:
             wanted = text_from(point, "id", "payment_intent", "charge", "refund")
             one = await get(f"{_path_of(wanted)}/{quote(wanted, safe='')}")

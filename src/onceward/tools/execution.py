@@ -273,13 +273,9 @@ def here(function: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., Any]:
     return (lambda *args: wait(function(*args))) if driven() else function
 
 
-def without_expiry(_terms: Terms) -> Terms:
-    """Return the terms of a tool with once="ever": its entry is never purged, only its body after the retention.
-
-    Raises:
-        InvalidOption: The ledger cannot settle an entry without expiry.
-    """
-    raise errors.InvalidOption('once="ever" is not supported by this version of the ledger; nothing ran')
+def without_expiry(terms: Terms) -> Terms:
+    """Return the terms of a tool with once="ever": its entry is never purged, only its body after the retention."""
+    return replace(terms, retain_ever=True)
 
 
 async def _nothing_more() -> None:

@@ -56,6 +56,11 @@ def scope_of(layer: str, principal: str, tenant_id: object = "") -> str:
     return f"{layer}:{short_name(id_text('tenant_id', tenant_id))}:{short_name(id_text('principal', principal))}"
 
 
+def is_ever(scope: str) -> bool:
+    """Return whether a ledger scope is one of calls that happen once ever, whose entries must not expire."""
+    return scope.partition(":")[0].partition(".")[0] == EVER
+
+
 def id_text(what: str, value: object) -> str:
     """Return the text of an id: a string, a whole number or a UUID.
 

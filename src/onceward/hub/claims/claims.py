@@ -33,6 +33,7 @@ from onceward.hub.db.page import not_a_cursor, parse_cursor
 from onceward.ledger.internals import dispatcher_of
 from onceward.ledger.ledger import EXPIRED, Ledger
 from onceward.store import PAGE_MAX
+from onceward.tools.keys import is_ever
 
 COMMITTED, NOT_COMMITTED = "committed", "not_committed"
 VERDICTS = (COMMITTED, NOT_COMMITTED)
@@ -169,7 +170,8 @@ async def resolve_claim(
         resolution = Committed(kept_response(form, dataclasses.replace(before, version=version), *parts))
     elif verdict == COMMITTED:
         resolution = Committed(NOTHING if is_http(scope) else value)
-    if not await ledger.resolve(scope, before.key, version, resolution, note=f"{verdict} by {actor}: {reason}"):
+    note = f"{verdict} by {actor}: {reason}"
+    if not await ledger.resolve(scope, before.key, version, resolution, note=note, retain_ever=is_ever(scope)):
         now = await ledger.read(scope, before.key) or before
         raise _changed(now, version, "only a claim that is in_doubt can be resolved")
     return await show_claim(ledger, form, scope, before.key)
