@@ -37,15 +37,17 @@ _SETTLE_SQLITE = (
     " response_body = :body, response_chunks = :chunks"
     " WHERE scope = :scope AND key = :key AND version = :version AND status IN ('in_progress', 'in_doubt') RETURNING 1"
 )
-# A pinned clock passes its own time. Otherwise the server's clock is used.
-_NOW_POSTGRES = "coalesce(timestamptz 'epoch' + CAST(:now AS bigint) * interval '1 microsecond', clock_timestamp())"
+# A pinned clock passes its own time. Otherwise the server's clock is used; it is read once, for all three times.
 _SETTLE_POSTGRES = (
-    "UPDATE platform_idempotency_keys SET status = 'completed', write_id = CAST(:write_id AS text),"  # noqa: S608
-    f" completed_at = {_NOW_POSTGRES},"
-    f" expires_at = {_NOW_POSTGRES} + CAST(:expires AS bigint) * interval '1 microsecond',"
-    f" refuse_until = {_NOW_POSTGRES} + CAST(:refuse AS bigint) * interval '1 microsecond',"
+    "WITH clock AS MATERIALIZED (SELECT coalesce("
+    "timestamptz 'epoch' + CAST(:now AS bigint) * interval '1 microsecond', clock_timestamp()) AS now)"
+    " UPDATE platform_idempotency_keys SET status = 'completed', write_id = CAST(:write_id AS text),"
+    " completed_at = clock.now,"
+    " expires_at = clock.now + CAST(:expires AS bigint) * interval '1 microsecond',"
+    " refuse_until = clock.now + CAST(:refuse AS bigint) * interval '1 microsecond',"
     " note = '', response_status = CAST(:code AS integer), response_headers = CAST(:headers AS text),"
     " response_body = CAST(:body AS bytea), response_chunks = CAST(:chunks AS integer)"
+    " FROM clock"
     " WHERE scope = CAST(:scope AS text) AND key = CAST(:key AS text) AND version = CAST(:version AS bigint)"
     " AND status IN ('in_progress', 'in_doubt') RETURNING CAST(pg_current_xact_id() AS text)"
 )
