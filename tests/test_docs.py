@@ -313,7 +313,7 @@ def test_every_error_is_in_the_reference_with_its_code_and_what_to_do(kind: type
 
 
 def written(default: object) -> str:
-    return f"{default:.15g}" if isinstance(default, int | float) else str(default)
+    return f"{default:.15g}" if isinstance(default, int | float) and not isinstance(default, bool) else str(default)
 
 
 def test_every_option_of_open_ledger_is_in_the_reference_with_its_default() -> None:

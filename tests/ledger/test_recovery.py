@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,9 @@ def test_a_recovery_point_is_refused_inside_a_bound_transaction(tmp_path: Path) 
             bound = claim.bind(connection)
             with pytest.raises(errors.InsideBoundTransaction):
                 claim.recovery_point("inside")
+            # Another thread does not know of the transaction, and would wait for its lock.
+            with ThreadPoolExecutor() as threads, pytest.raises(errors.InsideBoundTransaction):
+                threads.submit(claim.recovery_point, "inside").result()
             bound.settle("done")
 
     with open_ledger(url) as ledger:

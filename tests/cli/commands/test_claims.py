@@ -52,6 +52,19 @@ def charge(ledger: Ledger, key: str) -> object:
     return ledger.blocking.run(key, effect, fingerprint={"amount": 10}, effect="irreversible")
 
 
+def test_a_recovery_point_and_a_refused_key_are_shown(onceward: Onceward, ledger: Ledger, key: str) -> None:
+    claim = ledger.blocking.begin(SCOPE, key, repeatable=False)
+    assert isinstance(claim, Claim)
+    ledger.blocking.mark(claim, 1, '{"batch":"b-1"}')
+    assert onceward.json("claims", "show", SCOPE, key)["recovery_point"] == {"batch": "b-1"}
+    assert 'recovery_point  {"batch": "b-1"}' in onceward.text("claims", "show", SCOPE, key)
+
+    ledger.blocking.settle(claim, Outcome(body=b"1"), 0, refuse_seconds=600)
+
+    expired = onceward.json("claims", "list", "--status", "expired")["claims"]
+    assert [(one["status"], one["key"]) for one in expired if one["key"] == key] == [("expired", key)]
+
+
 def test_claims_in_doubt_are_listed_with_their_notes(onceward: Onceward, ledger: Ledger, key: str) -> None:
     version = doubt(ledger, key)
 

@@ -6,6 +6,7 @@ import asyncio
 import io
 import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -198,8 +199,8 @@ def test_a_recovery_point_is_refused_inside_a_bound_transaction(ledger: Ledger, 
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         operation.bind(connection)
-        with pytest.raises(InsideBoundTransaction):
-            operation.recovery_point("x")
+        with ThreadPoolExecutor() as threads, pytest.raises(InsideBoundTransaction):
+            threads.submit(operation.recovery_point, "x").result()
 
 
 def settled(ledger: Ledger) -> Entry:

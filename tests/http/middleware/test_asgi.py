@@ -5,6 +5,8 @@ and stop.
 from __future__ import annotations
 
 import asyncio
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,13 +14,14 @@ import pytest
 from tests.http.asgi_server import Call, give, protected, read, reply, run, send_request, start
 from tests.waiting import soon
 
-from onceward import open_ledger
+from onceward import Ledger, open_ledger
 from onceward.core.claim import Entry
 from onceward.errors import StoreClosed
 from onceward.http import IdempotencyMiddleware, idempotency
 from onceward.http.asgi_types import App, Message, Receive, Send
 from onceward.http.keyed.operation import GUARDED
 from onceward.http.middleware import asgi
+from onceward.store.memory import MemoryStore
 
 SENT_PAST = ("http.response.pathsend", "http.response.zerocopysend", "http.response.trailers")
 
@@ -288,3 +291,22 @@ def test_a_doubt_left_by_a_killed_process_shows_after_a_restart_without_any_requ
     run(main())
 
     assert heard == ["letter-1"]
+
+
+def test_an_expired_key_that_is_refused_gets_409_and_nothing_runs() -> None:
+    store, runs = MemoryStore(), []
+
+    async def app(_scope: Any, receive: Receive, send: Send) -> None:
+        runs.append(await read(receive))
+        await reply(send, b"done")
+
+    async def main() -> None:
+        async with Ledger(store) as ledger:
+            guarded = IdempotencyMiddleware(app, ledger)
+            await send_request(guarded)
+            ((ref, entry),) = store._entries.items()
+            store._entries[ref] = replace(entry, expires_at=1, refuse_until=2**60)
+            again = await send_request(guarded)
+        assert (again.status, json.loads(again.body)["code"], len(runs)) == (409, "expired", 1)
+
+    run(main())

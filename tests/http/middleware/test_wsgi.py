@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from tests.http.wsgi_server import EVENTS, TEXT, App, Environ, OpenRequest, Start, send_request
@@ -50,6 +51,24 @@ def test_a_retry_gets_the_first_response_and_nothing_runs_again(ledger: Ledger) 
 
     assert (first.status, first.body, first.replayed) == (201, b"run 1 of tea", False)
     assert (second.line, second.body, second.replayed) == (first.line, first.body, True)
+
+
+def test_an_expired_key_that_is_refused_gets_409_and_nothing_runs() -> None:
+    orders, store = Orders(), MemoryStore()
+    with Ledger(store) as ledger:
+        app = WSGIIdempotencyMiddleware(orders, ledger)
+        send_request(app, body=b"tea")
+        refuse_from_now(store)
+
+        again, other = send_request(app, body=b"tea"), send_request(app, body=b"coffee")
+
+    assert (again.status, json.loads(again.body)["code"], other.status, orders.runs) == (409, "expired", 422, 1)
+
+
+def refuse_from_now(store: MemoryStore) -> None:
+    """Turn the settled entry into one whose retention is over and whose key is refused."""
+    ((ref, entry),) = store._entries.items()
+    store._entries[ref] = replace(entry, expires_at=1, refuse_until=2**60)
 
 
 def test_the_middleware_twice_around_one_application_claims_once(ledger: Ledger) -> None:

@@ -98,8 +98,10 @@ class Operation:
     def recovery_point(self, value: object) -> Awaitable[None]:
         """Record what a later attempt must know, such as the id that a provider gave to a request.
 
-        In an `async def` handler, await the result. In a `def` handler, the value is stored when the call returns.
-        It is encrypted if responses are. Without a key, nothing is recorded.
+        In an `async def` handler, await the result. In a `def` handler, the value is stored when the call returns, if
+        the framework runs the handler in a thread, as most do. A `def` handler on the thread of an event loop (Litestar
+        with `sync_to_thread=False`) must be an `async def` instead. The value is encrypted if responses are. Without
+        a key, nothing is recorded.
 
         Args:
             value: JSON of at most 16 KiB. It replaces the value before.
