@@ -24,6 +24,8 @@ from onceward.store.sqlite.rows import INSERT_ALONE, MOVE_ALONE, SELECT_ONE
 _BODY = b'{"paid":true,"number":1}'
 _SCOPE = "onceward:call"
 _AT = "2026-01-01T00:00:00.000000Z"
+# Columns that belong to the key and not to an attempt. Most entries have none of them.
+_LASTING = (None, None, None, None)
 
 
 class Lane(Protocol):
@@ -79,11 +81,13 @@ class LedgerLane:
 
     def claim(self, key: str) -> object:
         self._db.execute(SELECT_ONE, (_SCOPE, key)).fetchone()
-        return self._db.execute(INSERT_ALONE, (_SCOPE, key, *self._row, "", "", "", None, None, None, 0, _AT, 0, 1))
+        return self._db.execute(
+            INSERT_ALONE, (_SCOPE, key, *self._row, "", "", "", None, None, None, 0, _AT, *_LASTING, 0, 1)
+        )
 
     def settle(self, key: str) -> object:
         row = ("completed", "settles", _AT, _AT, _AT, "", None, None, _BODY, 0)
-        return self._db.execute(MOVE_ALONE, (*row, _SCOPE, key, "claims", 1))
+        return self._db.execute(MOVE_ALONE, (*row, *_LASTING, _SCOPE, key, "claims", 1))
 
     def read(self, key: str) -> object:
         return self._db.execute(SELECT_ONE, (_SCOPE, key)).fetchone()

@@ -248,7 +248,7 @@ def test_a_reserved_argument_cannot_be_set_by_the_caller(ledger: Ledger) -> None
     envelope = run_client(ledger, pay, steps=steps)
 
     assert (envelope["status"], envelope["key"]) == ("done", "pay:key:k")
-    assert got[0].startswith("pay:key:k:")
+    assert len(got[0]) == 36
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ UNDO = [*CLAIM, "before undo", "after undo", *SETTLE]
             (Scenario("irreversible"), [*CLAIM, *EFFECT, *SETTLE]),
             (Scenario("idempotent", large=True), [*CLAIM, *EFFECT, *APPEND, *SETTLE]),
             (Scenario("irreversible", raises=True), [*CLAIM, *EFFECT, "before doubt", "after doubt"]),
-            (Scenario("compensatable", raises=True), [*CLAIM, *EFFECT, *UNDO, "before fail", "after fail"]),
+            (Scenario("compensatable", raises=True), [*CLAIM, *EFFECT, *UNDO, "before not_done", "after not_done"]),
         )
     ],
 )
