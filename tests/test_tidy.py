@@ -76,7 +76,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     # Agents: one module for each engine and protocol.
     "mcp": ("integrations/mcp.py",),
     "langchain": ("integrations/langchain.py",),
-    "langchain_core": ("integrations/langchain.py",),
+    "langchain_core": ("integrations/langchain.py", "hub/turns/brains/langgraph.py"),
     "langgraph": ("integrations/langchain.py",),
     "dbos": ("hub/turns/runners/dbos.py",),
     "hatchet_sdk": ("hub/turns/runners/hatchet.py",),
