@@ -26,7 +26,7 @@ from onceward.hub.db.engine import open_database
 from onceward.hub.turns.model.stream import read_chunks
 from onceward.integrations.langchain import awrap_tool_call, wrap_tool_call
 from onceward.ledger.open import open_ledger
-from onceward.turns import Brain, Decision, State, tools_of
+from onceward.turns import Brain, Decision, State, Turn, tools_of
 from onceward.turns.brains.langgraph import graph_brain
 
 SUPERSEDE, ABSORB, QUEUE = Decision.SUPERSEDE, Decision.ABSORB, Decision.QUEUE
@@ -35,8 +35,9 @@ SUPERSEDE, ABSORB, QUEUE = Decision.SUPERSEDE, Decision.ABSORB, Decision.QUEUE
 class Desk:
     """A graph of a model and a tool with an effect, which stops where the test wants it to."""
 
-    def __init__(self, effect: str, stops_at: str = "", checkpointer: Any = None) -> None:
+    def __init__(self, effect: str, stops_at: str = "", checkpointer: Any = None, *, is_quiet: bool = False) -> None:
         self.stops_at = stops_at
+        self.is_quiet = is_quiet
         self.happened: list[str] = []
         self.seen: list[list[str]] = []
         self.reached = asyncio.Event()
@@ -76,6 +77,9 @@ class Desk:
             self.reached.set()
             await self.go_on.wait()
 
+    async def step(self, name: str, _turn: Turn) -> None:
+        await self._at(name)
+
     async def _model(self, state: MessagesState) -> dict[str, Any]:
         messages: Sequence[BaseMessage] = state["messages"]
         last = messages[-1]
@@ -91,7 +95,7 @@ class Desk:
             return {"messages": [AIMessage("", tool_calls=[call] if "act" in last.text else [])]}
         assert isinstance(last, ToolMessage)
         await self._at("answer")
-        return {"messages": [AIMessage(json.loads(str(last.content))["status"])]}
+        return {"messages": [AIMessage("" if self.is_quiet else json.loads(str(last.content))["status"])]}
 
 
 @pytest.fixture
@@ -105,7 +109,8 @@ def play(sqlite_template: Path, tmp_path: Path) -> Callable[..., None]:
             desk = make()
             with closing(open_database(f"sqlite:///{tmp_path}/hub.db")) as database, open_ledger("memory:") as ledger:
                 brain = desk.brain(**options)
-                one, other = (TurnHarness(database, ledger, brain, max_attempts=1) for _ in range(2))
+                steps = {"step": desk.step} if isinstance(desk, Desk) else {}
+                one, other = (TurnHarness(database, ledger, brain, max_attempts=1, **steps) for _ in range(2))
                 async with opened(one), opened(other):
                     await asyncio.wait_for(story(desk, one, other), SECONDS_MAX)
 
@@ -224,9 +229,23 @@ def test_a_checkpointer_has_no_traces_of_a_run_that_was_replaced(play: Callable[
     play(lambda: Desk("idempotent", "answer", InMemorySaver()), story, decide=lambda *_: decision)
 
 
+def test_a_run_that_is_replaced_after_the_end_of_its_graph_leaves_no_traces(play: Callable[..., None]) -> None:
+    async def story(desk: Desk, one: TurnHarness, _other: TurnHarness) -> None:
+        await one.say("act on x", session_key="s")
+        await desk.reached.wait()
+        await one.say("now act on x", session_key="s")
+        desk.go_on.set()
+        await one.idle()
+
+        assert desk.seen[1:] == [["human: act on x", "human: now act on x"]]
+        assert desk.happened == ["x"]
+
+    play(lambda: Desk("idempotent", "answered", InMemorySaver()), story, decide=lambda *_: SUPERSEDE)
+
+
 def test_checkpoints_of_a_late_superseded_run_are_not_the_history(play: Callable[..., None]) -> None:
     async def story(desk: Desk, one: TurnHarness, other: TurnHarness) -> None:
-        await one.say("act on x", session_key="s")
+        first = await one.say("act on x", session_key="s")
         await desk.reached.wait()
         await other.say("now act on x", session_key="s")
         await other.sweep()
@@ -235,10 +254,13 @@ def test_checkpoints_of_a_late_superseded_run_are_not_the_history(play: Callable
         await other.say("thanks", session_key="s")
         await other.idle()
 
+        assert one.turn(first.turn_id).state is State.SUPERSEDED
         assert desk.seen[-1][:2] == ["human: act on x", "human: now act on x"]
+        assert desk.seen[-1][-1] == "human: thanks"
         assert desk.happened == ["x"]
 
-    play(lambda: Desk("idempotent", "answer", InMemorySaver()), story, decide=lambda *_: SUPERSEDE)
+    # A run without text ends its graph: the stream does not refuse it earlier.
+    play(lambda: Desk("idempotent", "answer", InMemorySaver(), is_quiet=True), story, decide=lambda *_: SUPERSEDE)
 
 
 class Chatty:

@@ -105,12 +105,11 @@ class _GraphRun:
         steps = self._graph.astream(self._to_input(context), config, stream_mode=["messages", "values"])
         async with contextlib.aclosing(steps):
             async for mode, data in steps:
-                if mode == "values":
+                if mode == "values":  # the end of a step
                     await stream.flush()
                     state = data
                 elif isinstance(data[0], AIMessage):
                     await stream.add(data[0])
-        await stream.flush()
         if isinstance(state, Mapping) and state.get("__interrupt__"):
             raise InvalidOption(
                 "the graph has stopped at an interrupt(), which a brain cannot resume; ask the user in the response"
