@@ -109,7 +109,7 @@ def play(sqlite_template: Path, tmp_path: Path) -> Callable[..., None]:
             desk = make()
             with closing(open_database(f"sqlite:///{tmp_path}/hub.db")) as database, open_ledger("memory:") as ledger:
                 brain = desk.brain(**options)
-                steps = {"step": desk.step} if isinstance(desk, Desk) else {}
+                steps: dict[str, Any] = {"step": desk.step} if isinstance(desk, Desk) else {}
                 one, other = (TurnHarness(database, ledger, brain, max_attempts=1, **steps) for _ in range(2))
                 async with opened(one), opened(other):
                     await asyncio.wait_for(story(desk, one, other), SECONDS_MAX)
@@ -343,7 +343,7 @@ def say_nothing(_state: MessagesState) -> dict[str, Any]:
             "remove scope=",
         ),
         (
-            lambda: Unfit(call_act, ToolNode([act], wrap_tool_call=wrap_tool_call(None, RULES)), rules=RULES),
+            lambda: Unfit(call_act, ToolNode([act], wrap_tool_call=wrap_tool_call(None, RULES))),
             "pass awrap_tool_call=",
         ),
     ],
@@ -366,3 +366,12 @@ def test_a_graph_that_does_not_fit_into_turns_fails_its_turn_without_an_effect(
 def test_a_graph_must_be_compiled() -> None:
     with pytest.raises(errors.InvalidOption, match="needs a compiled graph, got StateGraph; call its compile"):
         graph_brain(StateGraph(MessagesState))
+
+
+def test_a_tool_that_would_run_without_its_rule_is_refused() -> None:
+    unfit = Unfit(call_act, ToolNode([act]), rules=RULES)
+
+    with pytest.raises(errors.InvalidOption, match=r"'act' without its rule; add OnceToolMiddleware\(None, rules\)"):
+        unfit.brain()
+    unfit.rules = {"act": {"effect": "pure"}}
+    unfit.brain()

@@ -22,6 +22,7 @@ from typing import Any, TypeAlias
 
 try:
     from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
+    from langgraph.prebuilt import ToolNode
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         f"onceward.turns.brains.langgraph needs {error.name!r}: pip install 'onceward[langchain]'", name=error.name
@@ -72,15 +73,29 @@ def graph_brain(
         The brain. Its toolbox has the rules, and undoes the effects of compensatable tools.
 
     Raises:
-        errors.InvalidOption: It is not a compiled graph, or a rule or an option is not valid.
+        errors.InvalidOption: It is not a compiled graph, it runs a tool without its rule, or a rule or an option is not
+            valid.
     """
     if not callable(getattr(graph, "astream", None)):
         raise InvalidOption(f"graph_brain needs a compiled graph, got {type(graph).__name__}; call its compile() first")
-    if rules is None:
-        rules = {}
-    toolbox = Toolbox(rules if isinstance(rules, ToolRules) else ToolRules(rules))
+    known = rules if isinstance(rules, ToolRules) else ToolRules({} if rules is None else rules)
+    _check_tools(graph, known)
     run = _GraphRun(graph, to_input or _messages, to_response or _last_text, config or {})
-    return Brain(run, toolbox, **options)
+    return Brain(run, Toolbox(known), **options)
+
+
+def _check_tools(graph: Any, rules: ToolRules) -> None:
+    """Refuse a graph whose tools have rules that nothing applies. Nodes other than a `ToolNode` are not checked."""
+    for node in getattr(graph, "nodes", {}).values():
+        bound = getattr(node, "bound", None)
+        # A version of LangGraph without this attribute is not checked.
+        if isinstance(bound, ToolNode) and getattr(bound, "_awrap_tool_call", bound) is None:
+            for name in bound.tools_by_name:
+                if name in rules and not rules.passes(name):
+                    raise InvalidOption(
+                        f"the graph runs the tool {name!r} without its rule; add OnceToolMiddleware(None, rules) to the"
+                        " agent, or pass awrap_tool_call=awrap_tool_call(None, rules) to the ToolNode"
+                    )
 
 
 class _GraphRun:
