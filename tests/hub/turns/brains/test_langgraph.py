@@ -67,8 +67,8 @@ class Desk:
     def brain(self, **options: Any) -> Brain:
         return graph_brain(self.graph, self.rules, **options)
 
-    def _undo(self, thing: str) -> None:
-        self.happened.append(f"undo {thing}")
+    def _undo(self, thing: str, result: Any) -> None:
+        self.happened.append(f"undo {thing}: {result['content']}")
 
     async def _at(self, point: str) -> None:
         """Stop there once: the next run passes."""
@@ -166,7 +166,7 @@ def test_the_effect_of_a_superseded_run_is_undone(play: Callable[..., None]) -> 
         second = await one.say("now act on x", session_key="s")
         await one.idle()
 
-        assert desk.happened == ["x", "undo x", "x"]
+        assert desk.happened == ["x", "undo x: did x", "x"]
         assert one.turn(second.turn_id).answer == "done"
 
     play(lambda: Desk("compensatable", "answer"), story, decide=lambda *_: SUPERSEDE)
