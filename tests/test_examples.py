@@ -96,6 +96,40 @@ def test_a_langchain_agent_that_plans_a_call_again_pays_back_once(tmp_path: Path
     ]
 
 
+def test_a_langgraph_agent_on_a_hub_is_interrupted_in_three_ways_and_refunds_each_order_once(tmp_path: Path) -> None:
+    assert output_of("langgraph_desk.py", tmp_path) == [
+        "",
+        "customer:  Refund order 1234",
+        "desk:      Let me see.",
+        "",
+        "customer:  No wait, order 1243",
+        "hub:       the running turn is superseded; a new turn has both messages",
+        "effects:   none",
+        "desk:      Refunded: 1243.",
+        "effects:   refund 1243: done",
+        "",
+        "customer:  Refund order 1250",
+        "desk:      Let me see.",
+        "",
+        "customer:  And also order 1251",
+        "hub:       absorbed; the running turn starts over with both messages",
+        "desk:      Refunded: 1250, 1251.",
+        "effects:   refund 1250: done, refund 1251: done",
+        "",
+        "customer:  Refund order 1260",
+        "bank:      a refund has begun",
+        "",
+        "customer:  Stop, not that one",
+        "hub:       queued in a turn of its own: the running turn has reached its commit point",
+        "desk:      Refunded: 1260.",
+        "effects:   refund 1260: done",
+        "desk:      Let me see. Nothing is left to refund.",
+        "effects:   none",
+        "",
+        "refunds:   1243, 1250, 1251, 1260",
+    ]
+
+
 def test_the_first_program_of_the_readme_prints_the_shown_output_of_its_second_run(tmp_path: Path) -> None:
     readme = (EXAMPLES.parent / "README.md").read_text("utf-8")
     program, _, after = readme.partition("```python\n")[2].partition("```\n")

@@ -78,8 +78,8 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "mcp": ("integrations/mcp.py", "integrations/fastmcp.py"),
     "fastmcp": ("integrations/fastmcp.py",),
     "langchain": ("integrations/langchain.py",),
-    "langchain_core": ("integrations/langchain.py",),
-    "langgraph": ("integrations/langchain.py",),
+    "langchain_core": ("integrations/langchain.py", "hub/turns/brains/langgraph.py"),
+    "langgraph": ("integrations/langchain.py", "hub/turns/brains/langgraph.py"),
     "dbos": ("hub/turns/runners/dbos.py",),
     "hatchet_sdk": ("hub/turns/runners/hatchet.py",),
 }

@@ -34,7 +34,7 @@ class State(MessagesState, total=False):
 class Graph:
     """A graph with one `ToolNode`, called as a model would call it."""
 
-    def __init__(self, ledger: Ledger, *tools: BaseTool, way: str = "sync", **options: Any) -> None:
+    def __init__(self, ledger: Ledger | None, *tools: BaseTool, way: str = "sync", **options: Any) -> None:
         self.way = way
         self.thread: str | None = "thread-1"
         options = {"rules": RULES, **options}
@@ -162,6 +162,15 @@ def test_a_run_without_a_thread_is_refused_before_the_effect(ledger: Ledger, ban
     graph.thread = None
 
     with pytest.raises(errors.InvalidOption, match="the run has no thread_id"):
+        graph.call(order_id="1")
+    assert bank.refunds == []
+
+
+@pytest.mark.parametrize("way", ["sync", "async"])
+def test_a_graph_without_a_ledger_runs_only_in_turns(bank: Bank, way: str) -> None:
+    graph = Graph(None, bank.tool(), way=way)
+
+    with pytest.raises(errors.InvalidOption, match="no ledger and runs only in turns of the hub"):
         graph.call(order_id="1")
     assert bank.refunds == []
 

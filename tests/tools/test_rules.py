@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from onceward.core.verdict import Verdict, committed
 from onceward.store.memory import MemoryStore
 from onceward.testing import FaultyStore
 from onceward.tools import Envelope, ToolRules
+from onceward.tools.call import Call, Gate, NullGate
 
 REFUND: dict[str, Any] = {"effect": "irreversible", "key_fields": ["order_id"]}
 
@@ -135,6 +137,34 @@ def test_the_envelope_reports_a_result_that_was_lost_after_the_effect() -> None:
 
     assert (found.status, found.code) == ("unknown", "store-unavailable")
     assert "the effect has run, but its result could not be recorded" in found.detail
+
+
+class ClosedGate(NullGate):
+    """The gate of a run that was superseded."""
+
+    async def fire(self, call: Call) -> None:
+        raise errors.Superseded(f"{call.tool.name} was not called")
+
+
+@pytest.mark.parametrize(
+    ("gate", "is_down", "error"),
+    [(ClosedGate(), False, errors.Superseded), (NullGate(), True, errors.StoreUnavailable)],
+)
+def test_a_turn_gets_the_errors_of_its_gate_and_of_the_ledger(
+    gate: Gate, is_down: bool, error: type[errors.OncewardError]
+) -> None:
+    store = FaultyStore(MemoryStore())
+
+    async def handler() -> None:
+        raise AssertionError
+
+    async def call(ledger: Ledger) -> Envelope:
+        rules = ToolRules({"refund": REFUND})
+        with store.unavailable() if is_down else contextlib.nullcontext():
+            return await rules.call("refund", {"order_id": "1"}, handler, ledger=ledger, gate=gate, scope="chat-1")
+
+    with Ledger(store, wait_seconds=0, patience_seconds=0) as ledger, pytest.raises(error):
+        asyncio.run(call(ledger))
 
 
 def test_a_scope_is_needed(framework: Callable[..., Framework]) -> None:

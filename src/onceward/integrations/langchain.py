@@ -32,6 +32,7 @@ from onceward.core.canonical import Json
 from onceward.core.json_text import compact
 from onceward.errors import InvalidOption, NotDone
 from onceward.ledger.ledger import Ledger
+from onceward.tools.call import CALLER_KEY, TurnCaller
 from onceward.tools.envelope import CallStatus, Envelope
 from onceward.tools.keys import Group, check_group, id_text
 from onceward.tools.observer import Observer
@@ -63,8 +64,12 @@ class OnceToolMiddleware(AgentMiddleware[Any, Any, Any]):
 
     Put it last in the list: a middleware that repeats failed calls must be outside of it.
 
+    In a turn of the hub (`onceward.turns.brains.langgraph`), the ledger, the scope, the principal and the tenant are
+    those of the turn, and a superseded run cannot start an effect.
+
     Args:
-        ledger: The ledger that records the calls, or a function that returns it.
+        ledger: The ledger that records the calls, or a function that returns it. None if the graph runs only in turns
+            of the hub, which has its own ledger.
         rules: For each tool with an effect, its effect class and key; see `onceward.tools.ToolRules`.
         unlisted: Whether a tool without a rule is passed through (`"pass"`, the default) or refused (`"refuse"`).
         scope: The group of calls that share their effects: a string, or a function without arguments that returns one.
@@ -81,7 +86,7 @@ class OnceToolMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def __init__(
         self,
-        ledger: LedgerSource,
+        ledger: LedgerSource | None,
         rules: Rules,
         *,
         unlisted: Unlisted | None = None,
@@ -92,7 +97,7 @@ class OnceToolMiddleware(AgentMiddleware[Any, Any, Any]):
         observer: Observer | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(ledger, Ledger) and not callable(ledger):
+        if ledger is not None and not isinstance(ledger, Ledger) and not callable(ledger):
             raise InvalidOption(
                 f"the first argument must be a Ledger, or a function that returns one, got {ledger!r:.60}"
             )
@@ -119,20 +124,21 @@ class OnceToolMiddleware(AgentMiddleware[Any, Any, Any]):
             The message for the model, or the tool's `Command`.
 
         Raises:
-            InvalidOption: The run has no `thread_id`, and there is no `scope=`. Nothing ran.
+            InvalidOption: The run has no `thread_id`, and there is no `scope=`. Or it belongs to a turn of the hub,
+                which runs graphs with `astream`. Nothing ran.
             GraphBubbleUp: The tool interrupted the graph. Nothing is recorded, and the tool may run again.
         """
         if self._rules.passes(request.tool_call["name"]):
             return handler(request)
+        if _caller_of(request) is not None:
+            raise InvalidOption("a turn of the hub runs tools with ainvoke; pass awrap_tool_call= to the ToolNode, too")
         call = _ToolCall(request, self._rules)
 
         def effect() -> Json:
             with call.observed():
                 return call.record(handler(request))
 
-        envelope = self._rules.call_blocking(
-            call.name, call.arguments, effect, ledger=ledger_from(self._ledger), **self._whose(request)
-        )
+        envelope = self._rules.call_blocking(call.name, call.arguments, effect, **self._own(request))
         return call.message(envelope, unwrap=self._unwrap)
 
     async def awrap_tool_call(
@@ -148,11 +154,15 @@ class OnceToolMiddleware(AgentMiddleware[Any, Any, Any]):
             The message for the model, or the tool's `Command`.
 
         Raises:
-            InvalidOption: The run has no `thread_id`, and there is no `scope=`. Nothing ran.
+            InvalidOption: The run has no `thread_id`, and there is no `scope=`. Or the tool's rule and the turn of the
+                hub do not fit together. Nothing ran.
+            Superseded: The run belongs to a turn of the hub, and was superseded. Nothing ran.
+            StoreUnavailable: The run belongs to a turn of the hub, and the ledger or the database did not respond.
             GraphBubbleUp: The tool interrupted the graph. Nothing is recorded, and the tool may run again.
         """
         if self._rules.passes(request.tool_call["name"]):
             return await handler(request)
+        caller = _caller_of(request)
         call = _ToolCall(request, self._rules)
 
         async def effect() -> Json:
@@ -160,12 +170,34 @@ class OnceToolMiddleware(AgentMiddleware[Any, Any, Any]):
                 return call.record(await handler(request))
 
         envelope = await self._rules.call(
-            call.name, call.arguments, effect, ledger=ledger_from(self._ledger), **self._whose(request)
+            call.name,
+            call.arguments,
+            effect,
+            **(self._own(request) if caller is None else self._of_turn(caller, call.name)),
         )
         return call.message(envelope, unwrap=self._unwrap)
 
-    def _whose(self, request: ToolCallRequest) -> dict[str, Any]:
+    def _of_turn(self, caller: TurnCaller, name: str) -> dict[str, Any]:
+        """Return the options of a call in a turn of the hub."""
+        if self._scope is not None:
+            raise InvalidOption("a turn of the hub has its own scope; remove scope= to run this graph in turns")
+        if name in self._rules and name not in caller.tools:
+            raise InvalidOption(f"the brain does not know the rule of {name!r}; pass the rules to graph_brain, too")
         return {
+            "ledger": caller.ledger,
+            "gate": caller.gate,
+            "scope": caller.turn_group_id,
+            "principal": caller.principal,
+            "tenant_id": caller.tenant_id,
+            "observer": caller.observer,
+        }
+
+    def _own(self, request: ToolCallRequest) -> dict[str, Any]:
+        """Return the options of a call outside of a turn."""
+        if self._ledger is None:
+            raise InvalidOption("this graph has no ledger and runs only in turns of the hub; pass a ledger")
+        return {
+            "ledger": ledger_from(self._ledger),
             "scope": _thread_of(request) if self._scope is None else self._scope,
             "principal": self._principal(request) if callable(self._principal) else self._principal,
             "tenant_id": self._tenant_id,
@@ -173,11 +205,11 @@ class OnceToolMiddleware(AgentMiddleware[Any, Any, Any]):
         }
 
 
-def wrap_tool_call(ledger: LedgerSource, rules: Rules, **options: Unpack[OnceToolOptions]) -> Wrapper:
+def wrap_tool_call(ledger: LedgerSource | None, rules: Rules, **options: Unpack[OnceToolOptions]) -> Wrapper:
     """Return the `wrap_tool_call` of a `ToolNode`. A graph that runs with `ainvoke` needs `awrap_tool_call`, too.
 
     Args:
-        ledger: The ledger that records the calls, or a function that returns it.
+        ledger: As in `OnceToolMiddleware`.
         rules: As in `OnceToolMiddleware`.
         options: As in `OnceToolMiddleware`.
 
@@ -190,11 +222,11 @@ def wrap_tool_call(ledger: LedgerSource, rules: Rules, **options: Unpack[OnceToo
     return OnceToolMiddleware(ledger, rules, **options).wrap_tool_call
 
 
-def awrap_tool_call(ledger: LedgerSource, rules: Rules, **options: Unpack[OnceToolOptions]) -> AsyncWrapper:
+def awrap_tool_call(ledger: LedgerSource | None, rules: Rules, **options: Unpack[OnceToolOptions]) -> AsyncWrapper:
     """Return the `awrap_tool_call` of a `ToolNode`, for graphs that run with `ainvoke`.
 
     Args:
-        ledger: The ledger that records the calls, or a function that returns it.
+        ledger: As in `OnceToolMiddleware`.
         rules: As in `OnceToolMiddleware`.
         options: As in `OnceToolMiddleware`.
 
@@ -281,9 +313,20 @@ class _ToolCall:
         )
 
 
-def _thread_of(request: ToolCallRequest) -> str:
+def _configurable(request: ToolCallRequest) -> Mapping[str, Any]:
     config: Mapping[str, Any] = getattr(request.runtime, "config", None) or {}
-    thread = config.get("configurable", {}).get("thread_id")
+    found: Mapping[str, Any] = config.get("configurable", {})
+    return found
+
+
+def _caller_of(request: ToolCallRequest) -> TurnCaller | None:
+    """Return the caller of the turn that the run belongs to, if there is one."""
+    found = _configurable(request).get(CALLER_KEY)
+    return found if isinstance(found, TurnCaller) else None
+
+
+def _thread_of(request: ToolCallRequest) -> str:
+    thread = _configurable(request).get("thread_id")
     if thread is None:
         raise InvalidOption(
             "the run has no thread_id, so its calls cannot be told from those of other conversations; pass"

@@ -17,10 +17,15 @@ from onceward.ledger.terms import Effect
 from onceward.tools import keys
 from onceward.tools.envelope import Envelope
 from onceward.tools.fingerprint import call_fp
+from onceward.tools.observer import Observer
 from onceward.tools.tool import Once, Tool
 
 # Runs the effect of one call in place of the tool's function. It gets the provider's key, if the tool takes one.
 EffectFunction: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[Any]]
+
+# The key under which the config of a framework's run has the caller of a turn. The underscores keep it out of LangGraph's
+# checkpoints.
+CALLER_KEY = "__onceward_caller"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +111,29 @@ class Gate(Protocol):
             call: The call.
             envelope: Its result.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCaller:
+    """The caller of tools that a framework runs inside a turn.
+
+    Attributes:
+        ledger: The ledger that records the calls.
+        gate: Asked before each effect, and notified of the result.
+        turn_group_id: The group of calls that share their effects.
+        principal: The principal of the turn.
+        tenant_id: The tenant of the turn.
+        tools: The names of the tools whose effects the turn can undo.
+        observer: Notified of each check of a key.
+    """
+
+    ledger: Ledger
+    gate: Gate
+    turn_group_id: str
+    principal: str
+    tenant_id: str
+    tools: frozenset[str] = frozenset()
+    observer: Observer | None = None
 
 
 class NullGate:

@@ -17,7 +17,7 @@ from onceward import errors
 from onceward.ledger.blocking import wait
 from onceward.ledger.ledger import Ledger
 from onceward.ledger.terms import Effect, EffectClass
-from onceward.tools.call import Call, plan
+from onceward.tools.call import Call, Gate, plan
 from onceward.tools.envelope import CallStatus, Envelope
 from onceward.tools.invocation import FunctionRun
 from onceward.tools.keys import Group
@@ -72,6 +72,9 @@ class ToolRules:
 
     def __iter__(self) -> Iterator[Tool]:
         return iter(self._tools.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
 
     def passes(self, name: str) -> bool:
         """Return whether the framework may run this tool directly: it is pure, or has no rule and is not refused.
@@ -149,6 +152,7 @@ class ToolRules:
         handler: Callable[[], Awaitable[Any]],
         *,
         ledger: Ledger,
+        gate: Gate | None = None,
         observer: Observer | None = None,
         **whose: Any,
     ) -> Envelope:
@@ -159,6 +163,8 @@ class ToolRules:
             arguments: The arguments of the call, by name. A call id is not one of them.
             handler: Runs the tool, and returns its result as JSON.
             ledger: The ledger that records the call.
+            gate: The gate of a turn: asked before the effect begins, and notified of the result. With a gate, errors
+                of the gate and of the ledger are raised, because the turn handles them.
             observer: Notified of the check of the key.
             whose: The options of `plan` that identify the call, such as `scope`.
 
@@ -168,6 +174,8 @@ class ToolRules:
 
         Raises:
             InvalidOption: An option is wrong. Nothing ran.
+            Superseded: The gate refused the call. Nothing ran.
+            StoreUnavailable: There is a gate, and the store of the ledger is unavailable.
             Exception: The exception by which the tool interrupts its framework, such as `GraphInterrupt`. Nothing is
                 recorded, and the tool may run again.
         """
@@ -177,7 +185,7 @@ class ToolRules:
             with ran.recorded():
                 return await handler()
 
-        return await self._run(name, arguments, effect_fn, ran, ledger, observer, whose)
+        return await self._run(name, arguments, effect_fn, ran, ledger, gate, observer, whose)
 
     def call_blocking(
         self,
@@ -212,7 +220,7 @@ class ToolRules:
             with ran.recorded():
                 return handler()
 
-        return wait(self._run(name, arguments, effect_fn, ran, ledger, observer, whose))
+        return wait(self._run(name, arguments, effect_fn, ran, ledger, None, observer, whose))
 
     async def _run(
         self,
@@ -221,17 +229,20 @@ class ToolRules:
         effect_fn: Callable[[Mapping[str, Any]], Awaitable[Any]],
         ran: FunctionRun,
         ledger: Ledger,
+        gate: Gate | None,
         observer: Observer | None,
         whose: Mapping[str, Any],
     ) -> Envelope:
         try:
             call = replace(self.plan(name, arguments, **whose), effect_fn=effect_fn)
-            envelope = await run_call(ledger, call, observer=observer)
+            envelope = await run_call(ledger, call, gate=gate, observer=observer)
         except errors.InvalidOption:
             raise
         except (errors.NotFound, errors.InvalidInput, errors.InvalidKey) as error:
             return Envelope(CallStatus.REFUSED, name, detail=str(error), code=error.code)
         except errors.OncewardError as error:
+            if gate is not None:
+                raise
             return error_envelope(name, error)
         ran.raise_interrupt()
         return envelope

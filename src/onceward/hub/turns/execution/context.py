@@ -14,6 +14,7 @@ from onceward.hub.turns.execution.gate import TurnGate
 from onceward.hub.turns.execution.recorder import Recorder
 from onceward.hub.turns.model.turn import Message, Turn
 from onceward.ledger.ledger import Ledger
+from onceward.tools.call import TurnCaller
 from onceward.tools.envelope import Envelope
 from onceward.tools.observer import Observer
 
@@ -68,6 +69,20 @@ class Context:
     def versions(self) -> Mapping[str, object]:
         """The versions that the brain declared."""
         return self._brain.versions
+
+    @property
+    def caller(self) -> TurnCaller:
+        """The caller for tools that a framework runs. Their calls pass the gate of this run, as with `call`."""
+        toolbox = self._brain.toolbox
+        return TurnCaller(
+            ledger=self._ledger,
+            gate=self._gate,
+            turn_group_id=self.turn.turn_group_id,
+            principal=self.turn.principal,
+            tenant_id=self.turn.tenant_id,
+            tools=frozenset() if toolbox is None else frozenset(one.name for one in toolbox),
+            observer=self._observer,
+        )
 
     async def call(self, tool: str, /, **arguments: Any) -> Envelope:
         """Call a tool. The same call of the same turn group gets the same result, however often the turn is restarted.
