@@ -58,7 +58,9 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     # The hub is a FastAPI application; its parts are its own.
     "fastapi": ("hub/",),
     "starlette": ("hub/",),
-    "pydantic": ("hub/", "integrations/langchain.py"),  # LangChain describes tools by its models
+    # LangChain and pydantic-ai describe tools by its models.
+    "pydantic": ("hub/", "integrations/langchain.py", "integrations/pydantic_ai.py"),
+    "pydantic_core": ("integrations/pydantic_ai.py",),
     "anyio": ("hub/",),
     "uvicorn": ("hub/server/process.py", "hub/server/http_protocol.py", "hub/server/websocket_protocol.py"),
     "httptools": ("hub/server/http_protocol.py",),
@@ -78,6 +80,8 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "langchain": ("integrations/langchain.py",),
     "langchain_core": ("integrations/langchain.py",),
     "langgraph": ("integrations/langchain.py",),
+    "pydantic_ai": ("integrations/pydantic_ai.py",),
+    "agents": ("integrations/openai_agents.py",),
     "dbos": ("hub/turns/runners/dbos.py",),
     "hatchet_sdk": ("hub/turns/runners/hatchet.py",),
 }

@@ -4,4 +4,4 @@ Not here: the tools themselves (`onceward.tools`). Each module uses the framewor
 Start with `mcp.py`.
 """
 
-__all__ = ["langchain", "mcp"]
+__all__ = ["langchain", "mcp", "openai_agents", "pydantic_ai"]

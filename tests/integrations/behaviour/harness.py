@@ -33,6 +33,7 @@ ADAPTERS = (
     AdapterName("langchain_adapter", "agent", "unknown"),
     AdapterName("langchain_adapter", "agent-sync", "replayed"),
     AdapterName("langchain_adapter", "tool-node", "unknown"),
+    AdapterName("pydantic_ai_adapter", "agent", "unknown"),
 )
 
 
