@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, cast
 try:
     from pydantic import BaseModel, TypeAdapter
     from pydantic_ai import exceptions
-    from pydantic_ai.messages import ToolReturn, is_multi_modal_content, tool_return_content_ta, tool_return_ta
+    from pydantic_ai.messages import ToolReturn, ToolReturnContent, is_multi_modal_content, tool_return_ta
     from pydantic_ai.tools import RunContext
     from pydantic_ai.toolsets import FunctionToolset, ToolsetTool, WrapperToolset
     from pydantic_ai.toolsets.function import FunctionToolsetTool
@@ -49,6 +49,7 @@ _UUID7 = 7
 _DETAILS = ("content", "metadata", "tools")
 _NAMES = {"value": "result"}
 _tool_returns: TypeAdapter[ToolReturn[Any]] = TypeAdapter(ToolReturn)
+_contents: TypeAdapter[Any] = TypeAdapter(ToolReturnContent)
 
 
 @dataclass
@@ -254,7 +255,7 @@ def _json_of(value: object) -> Json:
 
 
 def _restored(record: Mapping[str, Any]) -> Any:
-    value = tool_return_content_ta.validate_python(record["value"])
+    value = _contents.validate_python(record["value"])
     if record["kind"] == "tool-value":
         return value
     details = {name: record.get(name) for name in _DETAILS}
