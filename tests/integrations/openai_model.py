@@ -33,6 +33,6 @@ def says(text: str) -> ResponseOutputMessage:
 
 
 def tool_outputs(run: Any) -> dict[str, Any]:
-    """What the model sees of each call of a run, by the id of the call."""
+    """Return the output that the model sees of each call, by the id of the call."""
     raw = [cast("Any", one.raw_item) for one in run.new_items if isinstance(one, ToolCallOutputItem)]
     return {one["call_id"]: one["output"] for one in raw}

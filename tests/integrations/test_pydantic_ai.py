@@ -261,7 +261,7 @@ def failed(_order_id: str) -> None:
 
 
 @pytest.mark.parametrize(("fault", "text"), [(broken, "try again"), (failed, "no such order")])
-def test_a_retry_that_follows_another_error_is_no_proof(
+def test_a_retry_that_follows_another_error_proves_nothing(
     ledger: Ledger, bank: Bank, fault: Callable[[str], None], text: str
 ) -> None:
     def refund(order_id: str) -> None:
@@ -304,7 +304,7 @@ def test_a_timeout_is_never_proof(ledger: Ledger, bank: Bank) -> None:
     assert bank.refunds == ["1"]
 
 
-def test_a_tool_of_an_mcp_server_runs_once_and_its_error_is_no_proof(ledger: Ledger, bank: Bank) -> None:
+def test_a_tool_of_an_mcp_server_runs_once_and_its_error_proves_nothing(ledger: Ledger, bank: Bank) -> None:
     server = FastMCP("shop")
 
     @server.tool
@@ -402,7 +402,7 @@ def test_a_scope_needs_no_context(ledger: Ledger, bank: Bank, scope: Any) -> Non
 
 
 @pytest.mark.parametrize("scope", [lambda _ctx: None, lambda _ctx: "", lambda _ctx: 7])
-def test_a_scope_that_is_no_text_ends_the_run_before_the_effect(ledger: Ledger, bank: Bank, scope: Any) -> None:
+def test_a_scope_that_is_not_a_text_ends_the_run_before_the_effect(ledger: Ledger, bank: Bank, scope: Any) -> None:
     with pytest.raises(errors.InvalidOption, match="scope= must be a text"):
         Chat(ledger, bank.toolset(), scope=scope).run({"order_id": "1"})
     assert bank.refunds == []

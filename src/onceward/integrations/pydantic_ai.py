@@ -22,7 +22,7 @@ try:
     from pydantic_ai import exceptions
     from pydantic_ai.messages import ToolReturn, ToolReturnContent, is_multi_modal_content, tool_return_ta
     from pydantic_ai.tools import RunContext
-    from pydantic_ai.toolsets import FunctionToolset, ToolsetTool, WrapperToolset
+    from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool, WrapperToolset
     from pydantic_ai.toolsets.function import FunctionToolsetTool
     from pydantic_core import PydanticSerializationError
 except ModuleNotFoundError as error:
@@ -45,7 +45,7 @@ Rules: TypeAlias = ToolRules | Mapping[str, RuleOptions] | Mapping[str, Mapping[
 RunText: TypeAlias = str | Callable[[RunContext[Any]], str] | Callable[[], str]
 
 _UUID7 = 7
-# What a `ToolReturn` has besides its value, and the words for what could not be stored.
+# The parts of a `ToolReturn` besides its value, and the words for parts that could not be stored.
 _DETAILS = ("content", "metadata", "tools")
 _NAMES = {"value": "result"}
 _tool_returns: TypeAdapter[ToolReturn[Any]] = TypeAdapter(ToolReturn)
@@ -74,6 +74,7 @@ class OnceToolset(WrapperToolset[Any]):
         InvalidOption: A rule or an option is not valid.
     """
 
+    wrapped: AbstractToolset[Any]
     ledger: LedgerSource
     rules: Rules
     _: KW_ONLY
