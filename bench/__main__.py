@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import os
 import platform
 import sqlite3
@@ -112,7 +113,7 @@ QUICK = Plan(
 )
 
 
-PARTS = ("ledger", "http", "hub", "load", "blobs", "ingest", "turns")
+PARTS = ("ledger", "http", "hub", "load", "blobs", "ingest", "turns", "agents")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -168,6 +169,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         texts.append(measure_ingest(plan))
     if options.part in {None, "turns"}:
         texts.append(measure_turns(plan, python))
+    if options.part in {None, "agents"}:
+        texts.append(measure_agents(plan, python))
     text = "\n".join(texts)
     print(text)
     if folder is not None:
@@ -318,6 +321,23 @@ def measure_turns(plan: Plan, python: Path | None) -> str:
         turn_seconds=plan.turn_seconds,
         stream_rounds=plan.stream_rounds,
     )
+
+
+def measure_agents(plan: Plan, python: Path | None) -> str:
+    """Measure the integrations of agent frameworks and return their table."""
+    from bench.agents import contestants as agents  # noqa: PLC0415  # it imports the frameworks, which takes seconds
+    from bench.agents import table as agents_table  # noqa: PLC0415
+
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(_scratch()))
+        numbers = itertools.count()
+        tools = list(agents.contestants(lambda: f"sqlite:///{folder}/{next(numbers)}.db", python))
+        for one in tools:
+            stack.callback(one.close)
+        figures = compete(names.SQLITE, tools, plan.rounds, plan.seconds, _report, agents.SCENARIOS)
+        peers = [one.version for one in tools if isinstance(one, PeerProcess) and one.version]
+        versions = {names.AGENT_ONCE: peers[0]} if peers else {}
+    return agents_table.render(figures, versions, rounds=plan.rounds, seconds=plan.seconds)
 
 
 def _turns(plan: Plan, ground: Arena) -> Figures:

@@ -87,8 +87,9 @@ def test_an_mcp_client_gets_one_refund_for_each_key(tmp_path: Path) -> None:
     }
 
 
-def test_a_langchain_agent_that_plans_a_call_again_pays_back_once(tmp_path: Path) -> None:
-    assert output_of("agent_langchain.py", tmp_path) == [
+@pytest.mark.parametrize("framework", ["langchain", "pydantic_ai", "openai_agents"])
+def test_an_agent_that_plans_a_call_again_pays_back_once(framework: str, tmp_path: Path) -> None:
+    assert output_of(f"agent_{framework}.py", tmp_path) == [
         "call-1: done {'order': '42', 'paid_back': 10}",
         "call-2: replayed {'order': '42', 'paid_back': 10}",
         "call-3: refused None key-reused",

@@ -53,6 +53,8 @@ NEEDS = [
         )
     ),
     ("langchain", "import onceward.integrations.langchain", "langchain"),
+    ("pydantic_ai", "import onceward.integrations.pydantic_ai", "pydantic-ai"),
+    ("agents", "import onceward.integrations.openai_agents", "openai-agents"),
     ("dbos", "import onceward.turns.runners.dbos", "dbos"),
     ("hatchet_sdk", "import onceward.turns.runners.hatchet", "hatchet"),
 ]

@@ -58,8 +58,9 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     # The hub is a FastAPI application; its parts are its own.
     "fastapi": ("hub/",),
     "starlette": ("hub/",),
-    # LangChain and FastMCP describe tools by its models.
-    "pydantic": ("hub/", "integrations/fastmcp.py", "integrations/langchain.py"),
+    # LangChain, FastMCP and pydantic-ai describe tools by its models.
+    "pydantic": ("hub/", "integrations/fastmcp.py", "integrations/langchain.py", "integrations/pydantic_ai.py"),
+    "pydantic_core": ("integrations/pydantic_ai.py",),
     "anyio": ("hub/",),
     "uvicorn": ("hub/server/process.py", "hub/server/http_protocol.py", "hub/server/websocket_protocol.py"),
     "httptools": ("hub/server/http_protocol.py",),
@@ -80,6 +81,8 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "langchain": ("integrations/langchain.py",),
     "langchain_core": ("integrations/langchain.py", "hub/turns/brains/langgraph.py"),
     "langgraph": ("integrations/langchain.py", "hub/turns/brains/langgraph.py"),
+    "pydantic_ai": ("integrations/pydantic_ai.py",),
+    "agents": ("integrations/openai_agents.py",),
     "dbos": ("hub/turns/runners/dbos.py",),
     "hatchet_sdk": ("hub/turns/runners/hatchet.py",),
 }

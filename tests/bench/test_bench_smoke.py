@@ -53,6 +53,8 @@ def test_a_quick_run_prints_and_saves_every_row_with_its_ratios(
     assert "| fresh ÷ the fastest peer, SQLite FULL | ≥ 1 | - | not measured |" in text
     for name in ["**Onceward, an empty brain**", "**Onceward, an idempotent tool**"]:
         assert "-[^" not in _cells(text, name)
+    for framework in ["async function", "LangChain", "pydantic-ai", "OpenAI Agents"]:
+        assert re.search(rf"\| {framework} \| \*\*Onceward\*\* \| [\d,]+ \| -?[\d,]+ \| [\d,]+ \| -?[\d,]+ \|", text)
     assert "| SQLite FULL | 3 | 10 |" in text
     for route in [*TITLES.values(), "GET"]:
         assert re.search(rf"\| SQLite FULL \| [^|]+ \| {re.escape(route)} \| [\d,]+ \|", text)

@@ -64,6 +64,8 @@ WITH_MCP = PLAIN | needed_by("onceward", "mcp")
 # The metadata of an installation may be older than these extras.
 WITH_FASTMCP = PLAIN | needed_by("fastmcp")
 WITH_LANGCHAIN = PLAIN | needed_by("langchain")
+WITH_PYDANTIC_AI = PLAIN | needed_by("pydantic-ai-slim")
+WITH_OPENAI_AGENTS = PLAIN | needed_by("openai-agents")
 
 CALL = """
 import asyncio
@@ -182,12 +184,60 @@ with open_ledger("memory:") as ledger:
     assert (done.stdout, done.stderr) == ("refunded 1\n", "")
 
 
+def test_pydantic_ai_needs_its_own_extra_and_no_other() -> None:
+    done = run(
+        modules_without(WITH_PYDANTIC_AI),
+        """
+import asyncio
+from pydantic_ai import Agent, FunctionToolset
+from pydantic_ai.models.test import TestModel
+from onceward import open_ledger
+from onceward.integrations.pydantic_ai import OnceToolset
+
+def refund(order_id: str) -> str:
+    return f"refunded {order_id}"
+
+with open_ledger("memory:") as ledger:
+    tools = OnceToolset(FunctionToolset([refund]), ledger, {"refund": {"effect": "irreversible"}}, unwrap=True)
+    run = Agent(TestModel(), toolsets=[tools]).run("refund it", conversation_id="chat-1")
+    print(asyncio.run(run).output)
+""",
+    )
+
+    assert (done.stdout, done.stderr) == ('{"refund":"refunded a"}\n', "")
+
+
+def test_openai_agents_need_their_own_extra_and_no_other() -> None:
+    done = run(
+        modules_without(WITH_OPENAI_AGENTS),
+        """
+import asyncio
+from agents.tool_context import ToolContext
+from onceward import open_ledger
+from onceward.integrations.openai_agents import once_function_tool
+
+with open_ledger("memory:") as ledger:
+    @once_function_tool(ledger, effect="irreversible", scope="chat-1", unwrap=True)
+    def refund(order_id: str) -> str:
+        return f"refunded {order_id}"
+
+    text = '{"order_id": "1"}'
+    context = ToolContext(None, tool_name="refund", tool_call_id="call-1", tool_arguments=text)
+    print(asyncio.run(refund.on_invoke_tool(context, text)))
+""",
+    )
+
+    assert (done.stdout, done.stderr) == ("refunded 1\n", "")
+
+
 @pytest.mark.parametrize(
     ("statement", "extra"),
     [
         ("import onceward.integrations.langchain", "langchain"),
         ("import onceward.integrations.mcp", "mcp"),
         ("import onceward.integrations.fastmcp", "fastmcp"),
+        ("import onceward.integrations.openai_agents", "openai-agents"),
+        ("import onceward.integrations.pydantic_ai", "pydantic-ai"),
         ("from onceward.turns.adapters.mcp import mcp_server", "mcp"),
         ("from onceward.turns import Engine", "hub"),
     ],

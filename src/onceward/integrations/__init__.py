@@ -4,4 +4,14 @@ Not here: the tools themselves (`onceward.tools`). Each module uses the framewor
 Start with `mcp.py`.
 """
 
-__all__ = ["fastmcp", "langchain", "mcp", "mcp_identity", "mcp_result", "mcp_wrap", "running_calls"]
+__all__ = [
+    "fastmcp",
+    "langchain",
+    "mcp",
+    "mcp_identity",
+    "mcp_result",
+    "mcp_wrap",
+    "openai_agents",
+    "pydantic_ai",
+    "running_calls",
+]

@@ -118,6 +118,21 @@ def _group_name(group: str) -> str:
     return id_text("turn_group_id", name)
 
 
+def value_for(option: str, value: object, context: object) -> str:
+    """Return an option of a call: its text, or the result of its function, which may take the framework's context.
+
+    Raises `InvalidOption` for anything that is not a text.
+    """
+    if callable(value):
+        value = value(context) if inspect.signature(value).parameters else value()
+        if inspect.iscoroutine(value):
+            value.close()  # avoid the warning that it was never awaited
+    if not isinstance(value, str) or not value:
+        found = "an empty one" if value == "" else _kind(value)
+        raise InvalidOption(f"{option}= must be a text, or a function that returns one, got {found}")
+    return id_text(option, value)
+
+
 def _kind(value: object) -> str:
     return "None" if value is None else f"a value of type {type(value).__name__}"
 

@@ -36,6 +36,9 @@ ADAPTERS = (
     AdapterName("langchain_adapter", "agent", "unknown"),
     AdapterName("langchain_adapter", "agent-sync", "replayed"),
     AdapterName("langchain_adapter", "tool-node", "unknown"),
+    AdapterName("pydantic_ai_adapter", "agent", "unknown"),
+    AdapterName("openai_agents_adapter", "async", "unknown"),
+    AdapterName("openai_agents_adapter", "sync", "replayed"),
 )
 
 
