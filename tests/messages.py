@@ -254,7 +254,7 @@ class _Reader:
                 for code in self._calls_around(use)
             }
             if len(found) == 1:
-                return found.pop()
+                return found.pop() or PART
         if isinstance(statement, ast.Assert | ast.For | ast.Match | ast.While | ast.Delete):
             return None
         if self._module.name.startswith(_API_MODULES):

@@ -21,6 +21,7 @@ from langgraph.types import Command, interrupt
 from pydantic import ValidationError
 
 from onceward import Ledger, errors
+from onceward.core.verdict import Committed
 from onceward.integrations.langchain import OnceToolMiddleware, awrap_tool_call, wrap_tool_call
 from onceward.tools import ToolRules
 
@@ -221,6 +222,20 @@ def test_an_error_that_the_tool_reports_as_a_message_leaves_the_effect_unknown(l
 
     assert [first["status"], again["status"]] == ["unknown", "unknown"]
     assert "the bank did not respond" in first["detail"]
+    assert bank.refunds == ["1"]
+
+
+@pytest.mark.parametrize("unwrap", [False, True])
+def test_the_value_with_which_a_doubt_was_resolved_is_shown(ledger: Ledger, bank: Bank, *, unwrap: bool) -> None:
+    bank.raises = OSError("connection lost")
+    graph = Graph(ledger, bank.tool(), unwrap=unwrap)
+    key = graph.call(order_id="1")["key"]
+    asyncio.run(ledger.resolve("tool:local:local", key, 1, Committed({"paid": 7}), note="seen at the bank"))
+
+    message = graph.message(order_id="1")
+
+    assert message.status == "success"
+    assert (envelope(message) if unwrap else envelope(message)["result"]) == {"paid": 7}
     assert bank.refunds == ["1"]
 
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from onceward import Ledger, errors
 from onceward.core.claim import Entry, Status
 from onceward.core.verdict import Verdict
+from onceward.ledger.doubts import at_store_time
 from onceward.ledger.recovery import encode_recovery
-from onceward.ledger.store_time import at_store_time
 from onceward.reconcile.evidence import Hook
 from onceward.store.memory import MemoryStore
 from onceward.testing import PinnedClock

@@ -288,6 +288,10 @@ class _ToolCall:
             return self._returned  # it could not be stored, but the model gets it now
         if not envelope.ok or record is None:
             return self._envelope_message(envelope)
+        if "content" not in record:
+            # An operator or a reconcile hook gave this value, in place of the record of a call.
+            content = compact(record)
+            return self._content_message(content) if unwrap else self._envelope_message(envelope)
         lost = record.get("lost")
         shown = replace(envelope, result=_readable(record["content"]), detail=str(lost or envelope.detail))
         if envelope.status is CallStatus.DONE and isinstance(self._returned, ToolMessage):
@@ -297,10 +301,11 @@ class _ToolCall:
         if record.get("command"):
             return _rebuilt_command(record["command"], self._id)
         if unwrap and not lost:
-            return ToolMessage(
-                content=record["content"], artifact=record.get("artifact"), name=self.name, tool_call_id=self._id
-            )
+            return self._content_message(record["content"], record.get("artifact"))
         return self._envelope_message(shown, record.get("artifact"))
+
+    def _content_message(self, content: Any, artifact: object = None) -> ToolMessage:
+        return ToolMessage(content=content, artifact=artifact, name=self.name, tool_call_id=self._id)
 
     def _envelope_message(self, envelope: Envelope, artifact: object = None) -> ToolMessage:
         failed = envelope.status in {CallStatus.REFUSED, CallStatus.UNKNOWN}

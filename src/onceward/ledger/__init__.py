@@ -19,12 +19,12 @@ __all__ = [
     "Status",
     "blocking",
     "current_claim",
+    "doubts",
     "internals",
     "ledger",
     "open",
     "recovery",
     "run",
-    "store_time",
     "terms",
     "transaction",
 ]

@@ -1,7 +1,8 @@
 """Notification of claims in doubt: a warning in the log with the command that ends the doubt, and the `on_doubt` hook.
 
 Both happen on a separate thread, one doubt after the other, so that they never block the I/O thread or an event loop.
-The thread ends when no notifications are left.
+The thread ends when no notifications are left. A reconcile hook, which is called by `run`, sees the time of the
+store's clock: the age of a claim must not depend on this machine's clock.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import os
 import shlex
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeAlias
 
-from onceward.core.claim import Entry
+from onceward.core.claim import SECOND, Entry
 from onceward.core.key import shown
 from onceward.core.log_event import Command, log_event
 
@@ -111,3 +114,29 @@ def _word(text: str) -> str:
         return shlex.quote(text)
     escaped = (one if one.isprintable() and one not in "\\'" else f"\\U{ord(one):08x}" for one in text)
     return f"$'{''.join(escaped)}'"
+
+
+_store_time: ContextVar[int] = ContextVar("onceward_store_time", default=0)
+
+
+@contextmanager
+def at_store_time(now: int) -> Iterator[None]:
+    """Let a hook that is called in this block see when the store found the doubt."""
+    token = _store_time.set(now)
+    try:
+        yield
+    finally:
+        _store_time.reset(token)
+
+
+def claim_age_seconds(entry: Entry) -> float | None:
+    """Return how long ago the claim of an entry began, by the store's clock.
+
+    None if that is not known: outside a reconcile hook, or if a process of the previous version claimed the key again
+    and recorded only its first attempt.
+    """
+    now = _store_time.get()
+    began = entry.claimed_at
+    if not now or not began or (entry.attempt > 1 and began <= entry.created_at):
+        return None
+    return (now - began) / SECOND

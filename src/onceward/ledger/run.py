@@ -17,8 +17,8 @@ from onceward.core.log_event import log_event
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, Outcome, cut, pack, unpack
 from onceward.core.verdict import Committed, NotCommitted, Open, Verdict
 from onceward.ledger.current_claim import CurrentClaim, called, current_claim, running
+from onceward.ledger.doubts import at_store_time
 from onceward.ledger.internals import dispatcher_of, read_ref, start_renewal
-from onceward.ledger.store_time import at_store_time
 from onceward.ledger.terms import Effect, Terms, check_effect
 from onceward.ledger.transaction import forget_bound, inside_bound
 from onceward.store.dispatch.future import driven, running_loop

@@ -16,7 +16,7 @@ from onceward.core.key import shown
 from onceward.core.log_event import log_event
 from onceward.core.verdict import Committed, Final, NotCommitted, Open, Verdict
 from onceward.errors import InvalidOption, described
-from onceward.ledger.store_time import claim_age_seconds
+from onceward.ledger.doubts import claim_age_seconds
 from onceward.ledger.terms import check_seconds
 
 logger = logging.getLogger("onceward.reconcile")

@@ -10,7 +10,7 @@ import pytest
 
 from onceward import Ledger, errors, verdict
 from onceward.core.claim import Claim, Entry
-from onceward.ledger.store_time import at_store_time, claim_age_seconds
+from onceward.ledger.doubts import at_store_time, claim_age_seconds
 from onceward.store.memory import MemoryStore
 from onceward.store.sqlite import SqliteStore
 from onceward.testing import PinnedClock
