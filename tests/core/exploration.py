@@ -2,7 +2,8 @@
 
 Each caller begins, runs its effect, and settles, fails, releases or gives up; it may crash at any point, lose any
 result and send the same write again. One copy of a write may stay in flight and arrive at any later time. Leases lapse,
-outcomes expire, entries are purged, holders are proved dead, and an operator resolves doubts correctly.
+outcomes expire and their keys may be refused for a while, entries are purged, holders are proved dead, and an operator
+resolves doubts correctly.
 
 Each state leaves out what cannot matter (`states.py`). So the number of steps needs no bound, only the number of
 times that a caller begins: visiting every state covers every schedule of any length.
@@ -36,7 +37,8 @@ from tests.core.states import (
 )
 
 from onceward.core import claim as machine
-from onceward.core.claim import Begin, Claim, Entry, Found, Mark, Move, Status, Verb, Write, WriteResult
+from onceward.core.claim import Begin, Claim, Entry, Expired, Found, Mark, Move, Status, Verb, Write, WriteResult
+from onceward.core.outcome import NOTHING
 
 Apply: TypeAlias = Callable[[Entry | None, Write, int, int], Entry | None]
 Step: TypeAlias = tuple[str, State]
@@ -54,6 +56,7 @@ class Machine:
     found: Callable[[Begin, WriteResult], Found] = machine.found
     committed: Callable[[Move | Mark, WriteResult], bool] = machine.committed
     purgeable: Callable[[Entry, int], bool] = Entry.purgeable
+    droppable: Callable[[Entry, int], bool] = Entry.droppable
 
 
 def explore(callers: tuple[Caller, ...], rules: Machine, *, late_copies: bool) -> int:
@@ -126,7 +129,11 @@ class World:
                 stored.status is Status.IN_PROGRESS and not stored.repeatable
             )
             require(not unknown, "purge takes what nobody knows the outcome of")
+            require(not entry_of(stored).expired(NOW), "purge takes a key that is still refused")
             yield "purge", freed(state)._replace(stored=None)
+        if self.rules.droppable(entry_of(stored), NOW):
+            require(entry_of(stored).expired(NOW), "purge drops a result within its retention")
+            yield "purge drops the result", state._replace(stored=stored_of(entry_of(stored).without_result()))
         if stored.status is Status.IN_DOUBT:
             if state.lost_once or state.lost_repeatable:
                 yield "upheld", self.store(state, SentWrite(False, Verb.UPHOLD, stored.version, 0))[0]
@@ -171,7 +178,8 @@ class World:
             sent = caller.sent
         else:
             version = dead if verb is None and not mark else caller.version
-            sent = SentWrite(caller.repeatable, verb, version, fresh_id(state), caller.seq if mark else 0)
+            refuses = caller.refuses and verb is Verb.SETTLE
+            sent = SentWrite(caller.repeatable, verb, version, fresh_id(state), caller.seq if mark else 0, refuses)
         waiting = caller._replace(phase=name, sent=sent)
         asked = put(state, number, waiting)
         if self.late_copies and state.under_way is None and not again:
@@ -191,6 +199,8 @@ class World:
             require(
                 isinstance(found, Claim) == own, "a caller takes another's claim for its own, or its own for another's"
             )
+            is_refused = entry is not None and entry.expired(NOW)
+            require(isinstance(found, Expired) == is_refused, "a caller does not learn that its key is refused")
             if isinstance(found, Claim):
                 seq = found.entry.recovery_seq
                 claim = Caller(
@@ -200,6 +210,7 @@ class World:
                     found.version,
                     marks_left=caller.marks_left,
                     seq=seq,
+                    refuses=caller.refuses,
                 )
                 return put(state, number, claim)
             return gone(state, number)
@@ -207,7 +218,9 @@ class World:
             return self.receive_mark(state, number, write, result, applied_last=applied_last)
         assert isinstance(write, Move)
         if self.rules.committed(write, result):
-            recorded = entry is not None and entry.status is Status.COMPLETED and entry.outcome == write.outcome
+            recorded = entry is not None and entry.status is Status.COMPLETED and (
+                entry.outcome == write.outcome or dropped(entry)
+            )  # fmt: skip
             require(recorded or write.verb is not Verb.SETTLE, "a caller believes in an outcome that is not recorded")
         elif applied_last and entry is not None and not entry.absent(NOW) and entry.version == write.version:
             # Only a doubt may have been ended by somebody else in the meantime.
@@ -289,6 +302,11 @@ def check_change(before: Entry | None, write: Write, after: Entry, version: int)
     if before.status is Status.IN_PROGRESS and isinstance(write, Move) and write.verb is Verb.ABANDON:
         require(before.lapsed(NOW), "a live claim is abandoned")
         require((after.status is Status.FAILED) == before.repeatable, "what may not be repeated is abandoned as failed")
+
+
+def dropped(entry: Entry) -> bool:
+    """Return whether purge has dropped the result of an entry whose key is or was refused."""
+    return entry.refuse_until is not None and entry.expires_at == entry.refuse_until and entry.outcome == NOTHING
 
 
 def check_start(state: State, number: int) -> None:

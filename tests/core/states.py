@@ -15,6 +15,7 @@ from onceward.core.outcome import NOTHING, Outcome
 NOW = 0
 LEASE = 1
 RETAIN = 1
+REFUSE = 1
 # The version-like number of an outcome that an operator recorded.
 OPERATOR = 255
 
@@ -22,7 +23,8 @@ OPERATOR = 255
 class StoredEntry(NamedTuple):
     """The relevant part of an entry. Times are relative to now; 0 means over or irrelevant.
 
-    A value names the version that settled it; `point` is the number of the recovery point.
+    A value names the version that settled it; `point` is the number of the recovery point. `refuse` is the time until
+    which the key is refused after its retention.
     """
 
     status: Status
@@ -34,6 +36,7 @@ class StoredEntry(NamedTuple):
     value: int
     abandoned: bool = False
     point: int = 0
+    refuse: int | None = None
 
 
 class SentWrite(NamedTuple):
@@ -46,6 +49,7 @@ class SentWrite(NamedTuple):
     version: int
     write_id: int
     seq: int = 0
+    refuses: bool = False
 
 
 class Caller(NamedTuple):
@@ -60,6 +64,7 @@ class Caller(NamedTuple):
     stale: bool = False  # its claim is from before the key became free again by age
     marks_left: int = 0
     seq: int = 0  # of its last mark, or of the recovery point that it found
+    refuses: bool = False  # it settles with a key that is refused after its retention
 
     @property
     def unproven(self) -> bool:
@@ -85,7 +90,8 @@ def put(state: State, number: int, caller: Caller) -> State:
 def gone(state: State, number: int) -> State:
     """Remove a caller that has its result or has died; the next caller does not know of it."""
     caller = state.callers[number]
-    after = put(state, number, Caller(caller.repeatable, caller.begins_left, marks_left=caller.marks_left))
+    fresh = Caller(caller.repeatable, caller.begins_left, marks_left=caller.marks_left, refuses=caller.refuses)
+    after = put(state, number, fresh)
     if not caller.unproven:
         return after
     if caller.repeatable:
@@ -101,7 +107,8 @@ def freed(state: State) -> State:
 
 def older(stored: StoredEntry) -> StoredEntry:
     expires = None if stored.expires is None else max(0, stored.expires - 1)
-    return stored._replace(lease=max(0, stored.lease - 1), expires=expires)
+    refuse = None if stored.refuse is None else max(0, stored.refuse - 1)
+    return stored._replace(lease=max(0, stored.lease - 1), expires=expires, refuse=refuse)
 
 
 def newest(state: State) -> int:
@@ -149,7 +156,11 @@ def renumbered(state: State, versions: list[int], ids: list[int]) -> State:
 
     # Spelled out: `_replace` takes three times as long, and this is done a million times.
     def sent(one: SentWrite | None) -> SentWrite | None:
-        return one and SentWrite(one.repeatable, one.verb, version[one.version], write_id[one.write_id], one.seq)
+        if one is None:
+            return None
+        return SentWrite(
+            one.repeatable, one.verb, version[one.version], write_id[one.write_id], one.seq, one.refuses
+        )  # fmt: skip
 
     stored = state.stored and state.stored._replace(
         version=version[state.stored.version],
@@ -168,6 +179,7 @@ def renumbered(state: State, versions: list[int], ids: list[int]) -> State:
                 one.stale,
                 one.marks_left,
                 one.seq,
+                one.refuses,
             )
             for one in state.callers
         ]
@@ -186,7 +198,7 @@ def entry_of(stored: StoredEntry) -> Entry:
     return Entry(
         "s", "k", "print", stored.status, stored.version, 1, str(stored.write_id), "", stored.repeatable or stored.abandoned,
         stored.lease, stored.expires, NOW, None if stored.abandoned or stored.status in UNFINISHED else NOW, outcome=outcome,
-        recovery=str(stored.point) if stored.point else None, recovery_seq=stored.point,
+        recovery=str(stored.point) if stored.point else None, recovery_seq=stored.point, refuse_until=stored.refuse,
     )  # fmt: skip
 
 
@@ -203,6 +215,7 @@ def stored_of(entry: Entry) -> StoredEntry:
         value,
         entry.abandoned,
         entry.recovery_seq,
+        entry.refuse_until,
     )
 
 
@@ -215,4 +228,5 @@ def write_of(sent: SentWrite) -> Write:
         return Begin("s", "k", write_id, "print", "", sent.repeatable, LEASE, RETAIN, dead=sent.version)
     values = {Verb.SETTLE: bytes([sent.version]), Verb.UPHOLD: bytes([OPERATOR])}
     retain = 0 if sent.verb is Verb.RELEASE else RETAIN
-    return Move("s", "k", write_id, sent.verb, sent.version, LEASE, retain, Outcome(body=values.get(sent.verb)))
+    outcome = Outcome(body=values.get(sent.verb))
+    return Move("s", "k", write_id, sent.verb, sent.version, LEASE, retain, outcome, refuse=REFUSE * sent.refuses)

@@ -10,10 +10,25 @@ from tests.core.exploration import Machine, Violation, explore
 from tests.core.states import Caller
 
 from onceward.core import claim
-from onceward.core.claim import FINISHED, Begin, Busy, Entry, Found, Mark, Move, Status, Verb, Write, WriteResult
+from onceward.core.claim import (
+    FINISHED,
+    Begin,
+    Busy,
+    Entry,
+    Expired,
+    Found,
+    Mark,
+    Move,
+    Replay,
+    Status,
+    Verb,
+    Write,
+    WriteResult,
+)  # fmt: skip
 
 ONCE, AGAIN = Caller(repeatable=False, begins_left=1), Caller(repeatable=True, begins_left=1)
 TWICE = Caller(repeatable=False, begins_left=2)
+ONCE_REFUSING, AGAIN_REFUSING = ONCE._replace(refuses=True), AGAIN._replace(refuses=True)
 ONCE_MARKING, AGAIN_MARKING = ONCE._replace(marks_left=2), AGAIN._replace(marks_left=2)
 
 # The callers, whether a late copy of a write may arrive at any time, and the minimum number of states: a change must
@@ -30,6 +45,10 @@ WORLDS: dict[str, tuple[tuple[Caller, ...], bool, int]] = {
     "two that may not, of which one marks, with late copies": ((ONCE_MARKING, ONCE), True, 21_000),
     "one that may not, is asked twice and marks, with late copies": ((TWICE._replace(marks_left=2),), True, 3_500),
     "one that may, is asked twice and marks, with late copies": ((AGAIN_MARKING._replace(begins_left=2),), True, 9_000),
+    "two that may not and refuse": ((ONCE_REFUSING, ONCE_REFUSING), False, 400),
+    "two that may and refuse": ((AGAIN_REFUSING, AGAIN_REFUSING), False, 1_400),
+    "one that may and refuses, and one that may not, with late copies": ((AGAIN_REFUSING, ONCE), True, 20_000),
+    "one that may not, is asked twice and refuses, with late copies": ((TWICE._replace(refuses=True),), True, 800),
 }
 
 
@@ -282,6 +301,39 @@ MARK_MUTANTS = {
 def explore_markers(rules: Machine) -> None:
     for callers in ((ONCE_MARKING,), (ONCE_MARKING, ONCE), (AGAIN_MARKING, AGAIN)):
         explore(callers, rules, late_copies=True)
+
+
+def running_what_is_refused(entry: Entry | None, write: Write, now: int, version: int) -> Entry | None:
+    if isinstance(write, Begin) and entry is not None and entry.expired(now):
+        entry = None
+    return claim.apply(entry, write, now, version)
+
+
+def replaying_what_is_refused(write: Begin, result: WriteResult) -> Found:
+    found = claim.found(write, result)
+    return Replay(found.entry) if isinstance(found, Expired) else found
+
+
+def purging_what_is_refused(entry: Entry, now: int) -> bool:
+    return entry.expires_at is not None and entry.expires_at <= now
+
+
+def dropping_results_early(entry: Entry, now: int) -> bool:  # noqa: ARG001  # that is the bug
+    return entry.refuse_until is not None
+
+
+REFUSAL_MUTANTS = {
+    "running what is refused": Machine(apply=running_what_is_refused),
+    "replaying what is refused": Machine(found=replaying_what_is_refused),
+    "purging what is refused": Machine(purgeable=purging_what_is_refused),
+    "dropping results early": Machine(droppable=dropping_results_early),
+}
+
+
+@pytest.mark.parametrize("mutant", REFUSAL_MUTANTS)
+def test_a_bug_planted_in_refused_keys_is_caught(mutant: str) -> None:
+    with pytest.raises(Violation, match="schedule"):
+        explore((ONCE_REFUSING, ONCE_REFUSING), REFUSAL_MUTANTS[mutant], late_copies=False)
 
 
 @pytest.mark.parametrize("mutant", MARK_MUTANTS)
