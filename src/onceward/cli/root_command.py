@@ -14,6 +14,7 @@ import click
 
 from onceward.cli.commands.admin import admin
 from onceward.cli.commands.attach import attach
+from onceward.cli.commands.backup import backup, restore
 from onceward.cli.commands.claims import claims
 from onceward.cli.commands.config import config
 from onceward.cli.commands.ingest import ingest
@@ -53,10 +54,11 @@ def onceward() -> None:
       onceward attach add TASK plan.pdf --kind spec
       onceward ingest backfill mail.mbox      # stores each message once
       onceward claims list --status in_doubt  # effects whose outcome is unknown
+      onceward backup /backups/today          # while the hub runs
     """  # noqa: D301  # \b: click does not rewrap the paragraph
 
 
-for command in (serve, config, schema, token, task, attach, ingest, claims, mcp, admin):
+for command in (serve, config, schema, token, task, attach, ingest, claims, mcp, admin, backup, restore):
     onceward.add_command(command)
 
 
