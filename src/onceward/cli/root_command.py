@@ -17,6 +17,7 @@ from onceward.cli.commands.attach import attach
 from onceward.cli.commands.backup import backup, restore
 from onceward.cli.commands.claims import claims
 from onceward.cli.commands.config import config
+from onceward.cli.commands.doctor import doctor
 from onceward.cli.commands.ingest import ingest
 from onceward.cli.commands.mcp import mcp
 from onceward.cli.commands.schema import schema
@@ -54,11 +55,12 @@ def onceward() -> None:
       onceward attach add TASK plan.pdf --kind spec
       onceward ingest backfill mail.mbox      # stores each message once
       onceward claims list --status in_doubt  # effects whose outcome is unknown
+      onceward doctor                         # what is wrong, and what to do about it
       onceward backup /backups/today          # while the hub runs
     """  # noqa: D301  # \b: click does not rewrap the paragraph
 
 
-for command in (serve, config, schema, token, task, attach, ingest, claims, mcp, admin, backup, restore):
+for command in (serve, config, schema, token, task, attach, ingest, claims, mcp, admin, backup, restore, doctor):
     onceward.add_command(command)
 
 

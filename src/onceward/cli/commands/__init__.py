@@ -4,4 +4,17 @@ Not here: the data that they work on (`cli/backend.py`, `cli/local/`, `cli/remot
 Start with `task.py`.
 """
 
-__all__ = ["admin", "attach", "backup", "claims", "config", "ingest", "mcp", "schema", "serve", "task", "token"]
+__all__ = [
+    "admin",
+    "attach",
+    "backup",
+    "claims",
+    "config",
+    "doctor",
+    "ingest",
+    "mcp",
+    "schema",
+    "serve",
+    "task",
+    "token",
+]
