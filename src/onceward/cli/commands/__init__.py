@@ -10,6 +10,7 @@ __all__ = [
     "backup",
     "claims",
     "config",
+    "demo",
     "doctor",
     "ingest",
     "mcp",
