@@ -37,7 +37,7 @@ BELOW_STRANGERS = frozenset({"file_lock", "db", "events", "blobs", "media", "arc
 DRIVERS: dict[str, tuple[str, ...]] = {
     "rfc8785": ("core/canonical.py",),
     "multipart": ("http/request/form_digest.py",),
-    "httpx": ("http/client/transport.py", "hub/client/", "reconcile/json_request.py"),
+    "httpx": ("http/client/transport.py", "hub/client/", "hub/doctor/", "reconcile/json_request.py", "cli/demo/"),
     "psycopg": ("store/postgres/connection.py",),
     "redis": ("store/redis/connection.py",),
     "cryptography": ("http/stored/encryption.py",),
@@ -52,6 +52,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
         "hub/tasks/",
         "hub/ingest/",
         "hub/turns/",
+        "hub/doctor/",
         "hub/security/tokens.py",
     ),
     "alembic": ("hub/db/migrate.py", "hub/db/migrations/"),

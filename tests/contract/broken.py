@@ -385,6 +385,15 @@ def counts_every_failure_as_not_done(store: Broken) -> None:
     rewritten(store, change)
 
 
+def retains_forgotten_entries(store: Broken) -> None:
+    def change(write: Write) -> Write:
+        if isinstance(write, Move) and write.verb is Verb.FORGET:
+            return replace(write, retain=1_000_000)
+        return write
+
+    rewritten(store, change)
+
+
 def runs_refused_keys_again(store: Broken) -> None:
     kept_differently(store, lambda entry: replace(entry, refuse_until=None) if entry.expires_at else entry)
 
@@ -449,6 +458,7 @@ BUGS = [
     loses_the_mark_in_doubt,
     keeps_the_mark_of_a_free_key,
     counts_every_failure_as_not_done,
+    retains_forgotten_entries,
     runs_refused_keys_again,
     purges_refused_keys,
     keeps_results_that_never_expire,

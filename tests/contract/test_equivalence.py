@@ -114,6 +114,8 @@ class Step:
 
     def write(self, entry: Entry | None) -> Write:
         if entry is None or entry.status not in LIKELY:
+            if self.pick == 2:
+                return replace(self.move, verb=Verb.FORGET)
             return (self.mark if self.pick == 1 else self.begin) if self.pick % 4 else self.move
         verbs = LIKELY[entry.status]
         if self.pick < len(verbs):

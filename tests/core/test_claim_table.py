@@ -147,11 +147,16 @@ MOVES: dict[tuple[str, Verb], Status] = {
     ("held-once", Verb.ABANDON_DEAD): Status.IN_DOUBT,
     ("lapsed", Verb.ABANDON_DEAD): Status.FAILED,
     ("lapsed-once", Verb.ABANDON_DEAD): Status.IN_DOUBT,
+    **{
+        (state, Verb.FORGET): Status.FAILED
+        for state in ("settled", "refused", "refused-without-result", "for-ever", "for-ever-without-result")
+    },
 }
 
 
 def moving(verb: Verb, version: int = OLD) -> Move:
-    return Move("s", "k", "w2", verb, version, LEASE, 0 if verb is Verb.RELEASE else RETAIN, DONE, "because")
+    retain = 0 if verb in (Verb.RELEASE, Verb.FORGET) else RETAIN
+    return Move("s", "k", "w2", verb, version, LEASE, retain, DONE, "because")
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -265,6 +270,17 @@ def test_a_released_entry_reads_as_absent_at_once() -> None:
     assert after.absent(NOW)
 
 
+@pytest.mark.parametrize("entry", [SETTLED, REFUSED, FOR_EVER, FOR_EVER.without_result()])
+def test_a_forgotten_entry_reads_as_absent_at_once_and_purge_may_delete_it(entry: Entry) -> None:
+    after = apply(entry, moving(Verb.FORGET), NOW, NEW)
+
+    assert after is not None
+    assert after.absent(NOW)
+    assert after.purgeable(NOW)
+    assert (after.version, after.note) == (entry.version, "because")
+    assert apply(after, BEGIN, NOW, NEW) == FIRST
+
+
 @pytest.mark.parametrize("state", STATES)
 def test_only_the_holder_appends_chunks_and_without_gaps(state: str) -> None:
     entry = STATES[state]
@@ -300,9 +316,15 @@ def test_only_the_holder_marks_and_only_with_a_greater_number(state: str) -> Non
     assert [after(0), after(1), after(2), after(3, OLD + 1), after(3, OLD - 1)] == [None] * 5
 
 
+def _accepting(verb: Verb) -> Entry:
+    if verb is Verb.FORGET:
+        return SETTLED
+    return IN_DOUBT if verb in (Verb.UPHOLD, Verb.OVERTURN) else LAPSED_ONCE
+
+
 @pytest.mark.parametrize("verb", Verb)
 def test_only_overturning_drops_the_recovery_point_and_counts_with_not_done(verb: Verb) -> None:
-    entry = IN_DOUBT if verb in (Verb.UPHOLD, Verb.OVERTURN) else LAPSED_ONCE
+    entry = _accepting(verb)
 
     after = apply(entry, moving(verb), NOW, NEW)
 
@@ -315,7 +337,7 @@ def test_only_overturning_drops_the_recovery_point_and_counts_with_not_done(verb
 @pytest.mark.parametrize("verb", Verb)
 @pytest.mark.parametrize("refuse", [0, 7, EVER])
 def test_only_a_recorded_outcome_fixes_what_follows_its_retention(verb: Verb, refuse: int) -> None:
-    entry = IN_DOUBT if verb in (Verb.UPHOLD, Verb.OVERTURN) else LAPSED_ONCE
+    entry = _accepting(verb)
 
     plain, after = (apply(entry, replace(moving(verb), refuse=value), NOW, NEW) for value in (0, refuse))
 

@@ -38,6 +38,7 @@ VALID: dict[tuple[str, str], dict[str, Any]] = {
         "scope": "call", "key": "k", "version": 1, "verdict": "committed", "reason": "r",
     },
     ("post", "/api/v1/claims/abandon"): {"scope": "call", "key": "k", "version": 1, "reason": "r"},
+    ("post", "/api/v1/claims/forget"): {"scope": "call", "key": "k", "version": 1, "reason": "r"},
     ("post", "/v1/admin/gc-blobs"): {},
     ("post", "/v1/admin/fsck"): {},
     ("post", "/db/insert"): {"source": "rss"},

@@ -205,6 +205,8 @@ class StoreChecker:
         wanted = (
             {Status.IN_DOUBT}
             if write.verb in {Verb.UPHOLD, Verb.OVERTURN}
+            else {Status.COMPLETED}
+            if write.verb is Verb.FORGET
             else {Status.IN_PROGRESS, Status.IN_DOUBT}
             if write.verb is Verb.SETTLE
             else {Status.IN_PROGRESS}
@@ -220,9 +222,9 @@ class StoreChecker:
                 account.doubted.add(account.version)
             case Verb.ABANDON | Verb.ABANDON_DEAD:
                 self._check_abandoned(account, write, entry, now)
-            case Verb.FAIL | Verb.NOT_DONE | Verb.RELEASE | Verb.OVERTURN:
+            case Verb.FAIL | Verb.NOT_DONE | Verb.RELEASE | Verb.OVERTURN | Verb.FORGET:
                 account.status = Status.FAILED
-                account.released = write.verb is Verb.RELEASE
+                account.released = write.verb in {Verb.RELEASE, Verb.FORGET}
                 account.expires_at = now + write.retain
                 if write.verb is Verb.OVERTURN:
                     account.point = (None, 0)

@@ -134,7 +134,7 @@ def with_backend(
     @functools.wraps(command)
     def on_opened_backend(hub: str | None, token: str | None, config_file: Path | None, **given: Any) -> Any:
         flag_values = {flag: given.pop(flag) for flag in flags}
-        with _ended_in_order(), _opened(hub, token, config_file, flag_values, local, remote or _remote_hub) as backend:
+        with ended_in_order(), _opened(hub, token, config_file, flag_values, local, remote or _remote_hub) as backend:
             return command(backend, **given)
 
     decorated = with_flags(on_opened_backend, *flags)
@@ -163,7 +163,7 @@ def exactly_one(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
 
 @contextmanager
-def _ended_in_order() -> Iterator[None]:
+def ended_in_order() -> Iterator[None]:
     """Turn SIGTERM into `SystemExit`, so that cleanup runs and no partial file is left behind."""
     if threading.current_thread() is not threading.main_thread():
         yield

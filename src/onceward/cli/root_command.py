@@ -14,8 +14,11 @@ import click
 
 from onceward.cli.commands.admin import admin
 from onceward.cli.commands.attach import attach
+from onceward.cli.commands.backup import backup, restore
 from onceward.cli.commands.claims import claims
 from onceward.cli.commands.config import config
+from onceward.cli.commands.demo import demo
+from onceward.cli.commands.doctor import doctor
 from onceward.cli.commands.ingest import ingest
 from onceward.cli.commands.mcp import mcp
 from onceward.cli.commands.schema import schema
@@ -46,6 +49,7 @@ def onceward() -> None:
 
     \b
     Examples:
+      onceward demo                           # a payment, a kill -9, a retry, one charge
       onceward serve                          # http://127.0.0.1:8787, data in ./onceward-data
       onceward config                         # every setting and its source
       onceward token create ada --scope read  # prints the token; it is not shown again
@@ -53,10 +57,12 @@ def onceward() -> None:
       onceward attach add TASK plan.pdf --kind spec
       onceward ingest backfill mail.mbox      # stores each message once
       onceward claims list --status in_doubt  # effects whose outcome is unknown
+      onceward doctor                         # what is wrong, and what to do about it
+      onceward backup /backups/today          # while the hub runs
     """  # noqa: D301  # \b: click does not rewrap the paragraph
 
 
-for command in (serve, config, schema, token, task, attach, ingest, claims, mcp, admin):
+for command in (serve, config, schema, token, task, attach, ingest, claims, mcp, admin, backup, restore, doctor, demo):
     onceward.add_command(command)
 
 

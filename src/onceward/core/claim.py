@@ -31,13 +31,13 @@ stores implement the same table, and tests compare them with `apply`.
     (1) once lapsed or proved dead, not repeatable      (2) once lapsed or proved dead, repeatable
 
     Not drawn: `renew`, `append` and `mark` do not change the state. A begin that finds (2) takes over: held -> held under a new
-    version. `release` makes a held claim absent. Settled and failed entries become absent when their retention is over,
-    unless their key is refused after that.
+    version. `release` makes a held claim absent, and `forget` a settled entry. Settled and failed entries become absent
+    when their retention is over, unless their key is refused after that.
 
 Permissions. Anyone may begin. Only the holder renews, appends, marks, settles, fails, releases or doubts its claim, with one
 exception: `Ledger.abandon` with `force` is a `doubt` by an operator. Anyone may abandon a claim whose lease has lapsed
 or whose holder is proved dead. An operator or a reconcile hook resolves a doubt: `uphold` for "committed", `overturn`
-for "not committed".
+for "not committed". Only an operator forgets: the effect happened, and the next begin runs it again.
 
 Versions are fencing tokens. Every begin that gets the claim takes a new version, and the versions of one key only
 increase, even across release, expiry and purge. Each move and append names the version of its claim, and an entry with
@@ -86,7 +86,7 @@ recognise that as success.
 
 Deletion belongs to purge alone. In a store, absent means no row, or a completed or failed row past its `expires_at` and
 its `refuse_until`.
-Release leaves such a row behind. Only purge deletes rows, so that a new version is never below one that was seen.
+Release and forget leave such a row behind. Only purge deletes rows, so that a new version is never below one that was seen.
 
 GUIDE TO THE TABLE
 
@@ -111,6 +111,7 @@ fourth, and `MOVES` has the others. The last column is what a write that is appl
     abandon_dead   refused        (c)                              refused     refused       refused           stays
     uphold         refused        refused                          settled     refused       refused           stays
     overturn       refused        refused                          failed      refused       refused           is dropped
+    forget         refused        refused                          refused     absent        refused           -
 
     (a) If both are repeatable: held, with a new version and attempt + 1; Claim. Otherwise: in_doubt; InDoubt.
     (b) With attempt + 1 and a new version. An abandoned entry instead follows (a).
@@ -148,6 +149,7 @@ class Verb(enum.StrEnum):
     ABANDON_DEAD = "abandon_dead"
     UPHOLD = "uphold"
     OVERTURN = "overturn"
+    FORGET = "forget"
 
 
 # The states that each verb accepts (with the right version), and the new state. Resolve is `uphold` or `overturn`.
@@ -163,6 +165,8 @@ MOVES: dict[Verb, tuple[frozenset[Status], Status]] = {
     Verb.ABANDON_DEAD: (frozenset({Status.IN_PROGRESS}), Status.IN_DOUBT),
     Verb.UPHOLD: (frozenset({Status.IN_DOUBT}), Status.COMPLETED),
     Verb.OVERTURN: (frozenset({Status.IN_DOUBT}), Status.FAILED),
+    # Without retention, like a release: the entry reads as absent at once, and its row keeps versions increasing.
+    Verb.FORGET: (frozenset({Status.COMPLETED}), Status.FAILED),
 }
 
 ABANDONS = frozenset({Verb.ABANDON, Verb.ABANDON_DEAD})
@@ -199,8 +203,8 @@ class Begin:
 class Move:
     """A change of a claimed entry, guarded by the version that its holder was given.
 
-    When the move finishes an entry, `retain` counts from now. A release has no retention, so the entry reads as absent
-    at once. If the move records an outcome, `refuse` says for how long the key is refused after the retention. With
+    When the move finishes an entry, `retain` counts from now. A release or forget has no retention, so the entry reads
+    as absent at once. If the move records an outcome, `refuse` says for how long the key is refused after the retention. With
     `EVER`, the entry never expires, and only its result is dropped after `retain`.
     """
 

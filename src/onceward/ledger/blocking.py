@@ -50,6 +50,7 @@ class Blocking:
     lapse = _blocking(Ledger.lapse)
     resolve = _blocking(Ledger.resolve)
     abandon = _blocking(Ledger.abandon)
+    forget = _blocking(Ledger.forget)
     append = _blocking(Ledger.append)
     mark = _blocking(Ledger.mark)
     read = _blocking(Ledger.read)

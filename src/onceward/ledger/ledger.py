@@ -1,6 +1,7 @@
 """The ledger: claim a key, settle its outcome, read entries. Every operation is one round trip to the store.
 
-    begin · renew · mark · settle · fail · doubt · release · resolve · read · scan · purge · append · chunks
+    begin · renew · mark · settle · fail · doubt · release · resolve · abandon · forget · read · scan · purge · append ·
+    chunks
 
 `run`, `once` and `cached` combine these operations. `blocking` offers all of them to synchronous code.
 """
@@ -388,6 +389,29 @@ class Ledger(Closing):
         if self._dispatcher.proved_dead(entry.holder):
             return await moved(Verb.ABANDON_DEAD)
         return force and await moved(Verb.DOUBT)
+
+    async def forget(self, scope: str, key: str, version: int, *, note: str) -> bool:
+        """Remove a settled entry before its retention is over. The next caller runs the effect again.
+
+        This is the only way to remove an entry that never expires. A later claim of the key has a greater version.
+
+        Args:
+            scope: The scope of the entry.
+            key: The key of the entry.
+            version: The version of the settled entry.
+            note: The name of the person or program that decided, and the reason.
+
+        Returns:
+            False if the entry is not settled under this version. A claim that is held or in doubt is never forgotten.
+
+        Raises:
+            InvalidKey: If the scope or the key is not valid.
+            StoreUnavailable: If the store did not respond; the write may have been applied.
+        """
+        write = Move(
+            self._scope(scope), check_key(key), write_id(), Verb.FORGET, version, note=clip(note, NOTE_BYTES_MAX)
+        )
+        return machine.committed(write, await self._write(write, self._write_seconds))
 
     async def append(self, claim: Claim, seq: int, chunks: Sequence[bytes]) -> None:
         """Add chunks to the chunk log of a claim.

@@ -37,7 +37,7 @@ def begin(key: str = KEY, scope: str = SCOPE, *, repeatable: bool = True, finger
 
 
 def move(verb: Verb, version: int, key: str = KEY, scope: str = SCOPE, outcome: Outcome = NOTHING) -> Move:
-    retain = 0 if verb is Verb.RELEASE else RETAIN
+    retain = 0 if verb in (Verb.RELEASE, Verb.FORGET) else RETAIN
     return Move(scope, key, write_id(), verb, version, LEASE, retain, outcome)
 
 

@@ -312,12 +312,55 @@ sys.stdin.read()
     assert onceward.json(*abandon)["status"] == "in_doubt"
 
 
+def test_a_completed_claim_that_never_expires_is_forgotten_and_its_effect_runs_again(
+    onceward: Onceward, ledger: Ledger, key: str
+) -> None:
+    claim = ledger.blocking.begin(SCOPE, key, {"amount": 10}, repeatable=False)
+    assert isinstance(claim, Claim)
+    assert ledger.blocking.settle(claim, Outcome(body=b"1"), retain_ever=True)
+    forget = ("claims", "forget", SCOPE, key, "--reason", "the wrong card", "--version")
+
+    other = onceward(*forget, str(claim.version + 1))
+    assert (other.code, "nothing was changed" in other.err) == (1, True)
+    done = onceward(*forget, str(claim.version))
+
+    assert (done.code, "runs the effect again" in done.err) == (0, True)
+    assert f"version         {claim.version}" in done.out.decode()
+    assert ledger.blocking.read(SCOPE, key) is None
+    assert ledger.blocking.run(key, lambda: "again", fingerprint={"amount": 10}, effect="irreversible") == "again"
+    entry = ledger.blocking.read(SCOPE, key)
+    assert entry is not None
+    assert (entry.attempt, entry.version > claim.version) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"), [("in_progress", "may be at work"), ("in_doubt", "resolve it first"), ("failed", "anyway")]
+)
+def test_only_a_completed_claim_is_forgotten(
+    onceward: Onceward, ledger: Ledger, key: str, status: str, advice: str
+) -> None:
+    claim = ledger.blocking.begin(SCOPE, key, repeatable=False)
+    assert isinstance(claim, Claim)
+    if status != "in_progress":
+        assert ledger.blocking.doubt(claim) if status == "in_doubt" else ledger.blocking.fail(claim)
+
+    done = onceward("claims", "forget", SCOPE, key, "--reason", "r", "--version", str(claim.version))
+
+    assert (done.code, f"the claim is {status}; only a completed claim" in done.err, advice in done.err) == (
+        1,
+        True,
+        True,
+    )
+    assert onceward.json("claims", "show", SCOPE, key)["status"] == status
+
+
 def test_an_unknown_claim_cannot_be_shown_or_resolved(onceward: Onceward, ledger: Ledger) -> None:
     assert ledger.blocking.read(SCOPE, "nobody") is None
     for command in (
         ("show", SCOPE, "nobody"),
         ("resolve", SCOPE, "nobody", "--version", "1", "--committed", "--reason", "r"),
         ("abandon", SCOPE, "nobody", "--version", "1", "--reason", "r"),
+        ("forget", SCOPE, "nobody", "--version", "1", "--reason", "r"),
     ):
         done = onceward("claims", *command)
         assert (done.code, "has no claim with this key" in done.err) == (1, True)

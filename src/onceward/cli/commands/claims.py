@@ -1,4 +1,4 @@
-"""`onceward claims`: list the claims of a ledger, and resolve or abandon them."""
+"""`onceward claims`: list the claims of a ledger, and resolve, abandon or forget them."""
 
 from __future__ import annotations
 
@@ -40,6 +40,9 @@ class ClaimsBackend(Protocol):
         """Resolve a doubt. A `response` has `status`, `headers` and `body_base64`."""
 
     def abandon_claim(self, scope: str, key: str, version: int, reason: str, *, force: bool) -> Shown: ...
+
+    def forget_claim(self, scope: str, key: str, version: int, reason: str) -> Shown:
+        """Remove a completed claim, and return it as it was."""
 
     def purge_claims(self) -> Shown: ...
 
@@ -234,6 +237,33 @@ def abandon(
       onceward claims abandon call charge:42 --version 7 --reason "its machine is gone"
     """  # noqa: D301  # \b: click does not rewrap the paragraph
     _print_claim(backend.abandon_claim(scope, key, version, reason, force=force), as_json)
+
+
+@claims.command()
+@click.argument("scope")
+@click.argument("key")
+@click.option(
+    "--version", type=_versions, metavar="N", required=True, help="Version that you checked, from `claims show`."
+)
+@click.option("--reason", required=True, help="Why the effect may run again. Logged with your user name.")
+@as_json
+@on_ledger
+def forget(backend: ClaimsBackend, scope: str, key: str, version: int, reason: str, as_json: bool) -> None:
+    """Remove a completed claim. The effect happened, and THE NEXT CALL WITH THIS KEY RUNS IT AGAIN.
+
+    This is the only way to remove a claim that never expires, such as that of a tool with once="ever". The command
+    refuses if the claim has another version, is in progress or is in doubt. It prints the claim as it was.
+
+    KEY may be truncated as in the log: its first 20 characters and "...".
+
+    \b
+    Examples:
+      onceward claims forget tool:ever:acme refund:order-7 --version 7 --reason "refunded to the wrong card"
+      onceward claims forget call charge:42 --version 9 --reason "test data" --ledger sqlite:///payments.db
+    """  # noqa: D301  # \b: click does not rewrap the paragraph
+    _print_claim(backend.forget_claim(scope, key, version, reason), as_json)
+    if not as_json:
+        click.echo("forgotten: the next call with this key runs the effect again", err=True)
 
 
 @claims.command()

@@ -75,6 +75,12 @@ class LocalClaims:
         )
         return wait(abandoning)
 
+    def forget_claim(self, scope: str, key: str, version: int, reason: str) -> Shown:
+        forgetting = claims.forget_claim(
+            self._ledger, self._form, getpass.getuser(), scope=scope, key=key, version=version, reason=reason
+        )
+        return wait(forgetting)
+
     def _warn_of_other_namespaces(self) -> None:
         """Warn if only other namespaces have claims. With `--fail-if-any` and no `--namespace`, raise an error instead.
 

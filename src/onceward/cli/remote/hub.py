@@ -125,6 +125,9 @@ class RemoteHub:
     def abandon_claim(self, scope: str, key: str, version: int, reason: str, *, force: bool) -> Shown:
         return dataclasses.asdict(self._hub.claims.abandon(scope, key, version, reason, force=force))
 
+    def forget_claim(self, scope: str, key: str, version: int, reason: str) -> Shown:
+        return dataclasses.asdict(self._hub.claims.forget(scope, key, version, reason))
+
     def purge_claims(self) -> Shown:
         return {"deleted_count": self._hub.claims.purge()}
 

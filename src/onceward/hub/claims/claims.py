@@ -1,4 +1,4 @@
-"""Operations on claims for operators: list, show, resolve, abandon and purge.
+"""Operations on claims for operators: list, show, resolve, abandon, forget and purge.
 
 A doubt is resolved by compare-and-set: the entry must still be in doubt under the version that the operator checked.
 The operator's name and reason are recorded.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import logging
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from onceward.core.claim import Entry, Status
 from onceward.core.json_text import checked, refused
 from onceward.core.key import CUT, KEY_CHARACTERS_SHOWN, check_key, check_scope
 from onceward.core.key import shown as shown_key
+from onceward.core.log_event import log_event
 from onceward.core.outcome import INLINE_BYTES_MAX, NOTHING, pack, unpack
 from onceward.core.verdict import Committed, Final, NotCommitted
 from onceward.errors import Conflict, InvalidKey, InvalidOption, NotFound, OncewardError, OutcomeNotKept
@@ -39,6 +41,7 @@ COMMITTED, NOT_COMMITTED = "committed", "not_committed"
 VERDICTS = (COMMITTED, NOT_COMMITTED)
 REASON_BYTES_MAX = 500
 
+_log = logging.getLogger("onceward.hub")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Cursor of a list with the oldest first: created_at in microseconds, scope and key of the page's last entry.
 _OLDEST = re.compile(r"(\d{1,18})\0([^\0]{1,1024})\0([^\0]{1,1024})", re.ASCII)
@@ -119,9 +122,12 @@ async def show_claim(ledger: Ledger, form: ResponseCodec, scope: str, key: str) 
     entry = await ledger.read(scope, key)
     if entry is None:
         raise _no_claim(scope)
-    now = await _now(ledger)
+    return await _whole(ledger, form, entry)
+
+
+async def _whole(ledger: Ledger, form: ResponseCodec, entry: Entry) -> dict[str, Any]:
     return {
-        **shown(ledger, entry, now),
+        **shown(ledger, entry, await _now(ledger)),
         "recovery_point": _recovery_point(form, entry),
         "outcome": await _outcome(ledger, form, entry),
     }
@@ -205,6 +211,33 @@ async def abandon_claim(
             )
         raise _changed(now, version, "only a claim that is in_progress can be abandoned")
     return await show_claim(ledger, form, scope, before.key)
+
+
+async def forget_claim(
+    ledger: Ledger, form: ResponseCodec, actor: str, *, scope: str, key: str, version: int, reason: str
+) -> dict[str, Any]:
+    """Remove a completed claim, so that the next call with its key runs the effect again. Return it as it was."""
+    _check_names(ledger, scope, key)
+    checked("reason", reason, REASON_BYTES_MAX)
+    before = await _found(ledger, scope, key, version, Status.COMPLETED)
+    shown_before = await _whole(ledger, form, before)
+    if not await ledger.forget(scope, before.key, version, note=f"forgotten by {actor}: {reason}"):
+        now = await ledger.read(scope, before.key)
+        if now is None:
+            raise _no_claim(scope)
+        raise _changed(now, version, _NOT_FORGOTTEN[now.status])
+    key = shown_key(before.key)
+    log_event(_log.info, "claim_forgotten", scope=scope, key=key, version=version, actor=actor, reason=reason)
+    return shown_before
+
+
+# The rule that a claim with this status breaks, and what to do instead.
+_NOT_FORGOTTEN = {
+    Status.COMPLETED: "only a completed claim can be forgotten",
+    Status.IN_PROGRESS: "only a completed claim can be forgotten, and its holder may be at work",
+    Status.IN_DOUBT: "only a completed claim can be forgotten; resolve it first",
+    Status.FAILED: "only a completed claim can be forgotten; the next call runs it again anyway",
+}
 
 
 def _changed(now: Entry, version: int, rule: str) -> Conflict:

@@ -123,6 +123,7 @@ class BlockingClaims:
     show = _of(_claims, Claims.show)
     resolve = _of(_claims, Claims.resolve)
     abandon = _of(_claims, Claims.abandon)
+    forget = _of(_claims, Claims.forget)
     purge = _of(_claims, Claims.purge)
 
 

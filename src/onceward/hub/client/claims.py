@@ -1,4 +1,4 @@
-"""`hub.claims`: list the claims of the hub's ledger, and resolve or abandon them. Requires scope `admin`."""
+"""`hub.claims`: list the claims of the hub's ledger, and resolve, abandon or forget them. Requires scope `admin`."""
 
 from __future__ import annotations
 
@@ -169,6 +169,28 @@ class Claims:
         """
         sent = {"scope": scope, "key": key, "version": version, "reason": reason, "force": force}
         return await self._connection.change("POST", f"{_PATH}/abandon", sent, idempotency_key, _claim)
+
+    async def forget(
+        self, scope: str, key: str, version: int, reason: str, *, idempotency_key: str | None = None
+    ) -> ClaimSeen:
+        """Remove a completed claim before its retention is over. The next call with the key runs the effect again.
+
+        Args:
+            scope: The scope of the claim.
+            key: The key of the claim. It may be truncated as in the log.
+            version: The version that you checked. The claim must still have it.
+            reason: Why. It is logged with your name.
+            idempotency_key: A key of your own, to repeat the call later. By default, the client generates one.
+
+        Returns:
+            The claim as it was before.
+
+        Raises:
+            NotFound: The claim does not exist.
+            Conflict: The claim is not completed, or has another version. Nothing was changed.
+        """
+        sent = {"scope": scope, "key": key, "version": version, "reason": reason}
+        return await self._connection.change("POST", f"{_PATH}/forget", sent, idempotency_key, _claim)
 
     async def purge(self, *, idempotency_key: str | None = None) -> int:
         """Delete the claims whose retention is over.

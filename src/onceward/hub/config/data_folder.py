@@ -21,6 +21,8 @@ from onceward.ledger.open import open_ledger
 
 # Readable and writable by the owner only.
 _PRIVATE = 0o600
+# `onceward restore` writes here first, and removes this subfolder last.
+RESTORING = ".restoring"
 
 
 @contextlib.contextmanager
@@ -66,6 +68,11 @@ def make_folder(config: Config) -> None:
         raise InvalidConfig(
             f"hub.data_dir: cannot create the folder {str(folder)!r}: {why}; choose another with --data-dir"
         ) from None
+    if (folder / RESTORING).exists():
+        raise InvalidConfig(
+            f"hub.data_dir: a restore into {str(folder)!r} is running or was interrupted. Wait for it, or empty the"
+            " folder and run `onceward restore` again"
+        )
     for name, url in (("hub.db", config.database_url), ("ledger.db", config.ledger_url)):
         if url == config.file_url(name):
             # SQLite creates the WAL and its index with the mode of the database file.

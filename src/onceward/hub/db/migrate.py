@@ -49,6 +49,12 @@ def migrate(database: Database) -> bool:
     return True
 
 
+def migration_of(database: Database) -> str:
+    """Return the name of the last migration of the tables, without changing anything. Empty for an empty database."""
+    with database.read() as tx:
+        return _version(tx)
+
+
 def _version(tx: Transaction) -> str:
     if not sqlalchemy.inspect(tx).has_table("alembic_version"):
         return ""

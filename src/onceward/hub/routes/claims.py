@@ -1,4 +1,4 @@
-"""Claim routes: read the ledger, and resolve, abandon and purge entries.
+"""Claim routes: read the ledger, and resolve, abandon, forget and purge entries.
 
 They need the scope `admin`, because they show the keys and outcomes of every principal.
 """
@@ -32,7 +32,7 @@ class ClaimShown(BaseModel):
     scope: str
     key: str
     status: ClaimStatus
-    version: int = Field(description="The version to pass to `resolve` and `abandon`.")
+    version: int = Field(description="The version to pass to `resolve`, `abandon` and `forget`.")
     attempt: int
     created_at: str | None = Field(description="When the key was first claimed.")
     claimed_at: str | None = Field(description="When this version was claimed.")
@@ -158,6 +158,17 @@ class AbandonSent(StrictBody):
     )
 
 
+class ForgetSent(StrictBody):
+    scope: Scope
+    key: Key
+    version: int = Field(
+        ge=1,
+        le=_VERSION_MAX,
+        description="The version that you read. If the claim has another version, nothing is changed.",
+    )
+    reason: Reason = Field(description="Why the effect may run again. Logged together with the principal.")
+
+
 class PurgeShown(BaseModel):
     deleted_count: int
 
@@ -218,6 +229,18 @@ async def abandon_claim(sent: AbandonSent, request: Request) -> Response:
     """A repeatable claim becomes failed; any other claim becomes in doubt."""
     hub, actor = hub_of(request), principal_of(request.scope)
     return JSONResponse(await claims.abandon_claim(hub.ledger, hub.response_form, actor, **sent.model_dump()))
+
+
+@router.post(
+    "/forget",
+    response_model=ClaimWhole,
+    responses={409: {"description": "The claim is not completed, or has another version."}},
+    summary="Remove a completed claim",
+)
+async def forget_claim(sent: ForgetSent, request: Request) -> Response:
+    """The next request or call with this key runs the effect again. Returns the claim as it was."""
+    hub, actor = hub_of(request), principal_of(request.scope)
+    return JSONResponse(await claims.forget_claim(hub.ledger, hub.response_form, actor, **sent.model_dump()))
 
 
 @router.post("/purge", response_model=PurgeShown, summary="Delete entries past their retention")

@@ -15,11 +15,11 @@ BEGIN ATOMIC
 END;
 
 -- One write of a batch: a begin, a move, an append or a mark. Fields that a verb does not use are NULL.
-CREATE TYPE onceward_write_v5 AS (
+CREATE TYPE onceward_write_v6 AS (
     n           integer,           -- its place in the batch
     verb        text,              -- begin, append, mark, or a move (renew settle fail not_done release doubt abandon
-                                   -- abandon_dead uphold overturn); or read, which every entry refuses, so that the
-                                   -- result shows the entry
+                                   -- abandon_dead uphold overturn forget); or read, which every entry refuses, so
+                                   -- that the result shows the entry
     scope       text COLLATE "C",
     key         text COLLATE "C",
     write_id    text,
@@ -42,7 +42,7 @@ CREATE TYPE onceward_write_v5 AS (
 );
 
 -- The guard: whether core/claim.py would apply this write to this entry. NULL if the entry does not exist.
-CREATE FUNCTION onceward_allows_v5(e platform_idempotency_keys, w onceward_write_v5, moment timestamptz) RETURNS boolean
+CREATE FUNCTION onceward_allows_v6(e platform_idempotency_keys, w onceward_write_v6, moment timestamptz) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN CASE
     WHEN w.verb = 'begin' THEN
         e.status IN ('completed', 'failed') AND e.expires_at <= moment
@@ -50,19 +50,21 @@ LANGUAGE sql IMMUTABLE RETURN CASE
         OR e.fingerprint = w.fingerprint AND (
             e.status = 'failed'
             OR e.status = 'in_progress' AND (e.lease_until <= moment OR e.version = w.version))
-    -- The other verbs accept only unfinished entries, and those are never absent.
+    -- The other verbs, except forget, accept only unfinished entries, and those are never absent.
     WHEN e.version <> w.version THEN false
     WHEN w.verb = 'settle' THEN e.status IN ('in_progress', 'in_doubt')
     WHEN w.verb IN ('renew', 'fail', 'not_done', 'release', 'doubt', 'abandon_dead') THEN e.status = 'in_progress'
     WHEN w.verb = 'abandon' THEN e.status = 'in_progress' AND e.lease_until <= moment
     WHEN w.verb IN ('uphold', 'overturn') THEN e.status = 'in_doubt'
+    WHEN w.verb = 'forget' THEN e.status = 'completed'
+        AND (e.expires_at IS NULL OR e.expires_at > moment OR coalesce(e.refuse_until > moment, false))
     WHEN w.verb = 'append' THEN e.status = 'in_progress' AND e.response_chunks = w.chunks
     WHEN w.verb = 'mark' THEN e.status IN ('in_progress', 'in_doubt') AND coalesce(e.recovery_seq, 0) < w.chunks
     ELSE false
 END;
 
 -- Entry.absent of core/claim.py: finished, its retention is over, and its key is not refused.
-CREATE FUNCTION onceward_absent_v2(e platform_idempotency_keys, moment timestamptz) RETURNS boolean
+CREATE OR REPLACE FUNCTION onceward_absent_v2(e platform_idempotency_keys, moment timestamptz) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN e.status IN ('completed', 'failed') AND e.expires_at <= moment
     AND (e.refuse_until IS NULL OR e.refuse_until <= moment);
 
@@ -70,12 +72,12 @@ LANGUAGE sql IMMUTABLE RETURN e.status IN ('completed', 'failed') AND e.expires_
 CREATE OR REPLACE FUNCTION onceward_abandoned_v1(e platform_idempotency_keys) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN e.status = 'failed' AND e.completed_at IS NULL;
 
-CREATE FUNCTION onceward_ends_v5(verb text) RETURNS boolean
-LANGUAGE sql IMMUTABLE RETURN verb IN ('settle', 'fail', 'not_done', 'release', 'uphold', 'overturn');
+CREATE FUNCTION onceward_ends_v6(verb text) RETURNS boolean
+LANGUAGE sql IMMUTABLE RETURN verb IN ('settle', 'fail', 'not_done', 'release', 'uphold', 'overturn', 'forget');
 
 -- A page of entries in key order. Planned again for each call, so that unset filters cost nothing and set filters use
 -- their index.
-CREATE FUNCTION onceward_scan_v3(
+CREATE OR REPLACE FUNCTION onceward_scan_v3(
     p_scope text, p_status text, p_after_scope text, p_after_key text, p_limit integer)
 RETURNS TABLE (
     scope text, key text,
@@ -106,7 +108,7 @@ END
 $$;
 
 -- Claims that go in doubt: they are not repeatable and their lease has lapsed. The oldest lease comes first.
-CREATE FUNCTION onceward_lapsed_v2(p_now bigint, p_limit integer)
+CREATE OR REPLACE FUNCTION onceward_lapsed_v2(p_now bigint, p_limit integer)
 RETURNS TABLE (
     scope text, key text,
     fingerprint text, status varchar, version bigint, attempt integer, write_id text, holder text, repeatable boolean,
@@ -147,8 +149,8 @@ END;
 -- the version of each inserted begin, and `before` has the place and the earlier status of each finished entry. A begin
 -- that found an expired entry, which was purged before it could be locked, has no row at all: the key is free, and the
 -- caller sends the write again.
-CREATE FUNCTION onceward_commit_v5(
-    p_now bigint, p_known onceward_write_v5[], p_other onceward_write_v5[], p_data bytea)
+CREATE FUNCTION onceward_commit_v6(
+    p_now bigint, p_known onceward_write_v6[], p_other onceward_write_v6[], p_data bytea)
 RETURNS TABLE (
     n integer, applied boolean, before varchar, locked boolean, now bigint,
     fingerprint text, status varchar, version bigint, attempt integer, write_id text, holder text, repeatable boolean,
@@ -163,8 +165,8 @@ DECLARE
     now_us   constant bigint := onceward_microseconds_v1(moment);
     micro    constant interval := interval '1 microsecond';
     -- Writes that their entries may allow: those that finish an entry, and others.
-    ending   onceward_write_v5[];
-    changing onceward_write_v5[];
+    ending   onceward_write_v6[];
+    changing onceward_write_v6[];
     -- Places of writes:
     fresh    integer[];   -- begins of keys that have no row
     answered integer[];   -- writes whose whole result is in the first row
@@ -189,8 +191,8 @@ BEGIN
     -- cache are not read, because they are nearly always unchanged.
     IF p_other IS NOT NULL THEN
         SELECT array_agg(w.n) FILTER (WHERE e.key IS NULL AND w.verb = 'begin'),
-               array_agg(w) FILTER (WHERE onceward_ends_v5(w.verb) AND onceward_allows_v5(e, w, moment)),
-               array_agg(w) FILTER (WHERE NOT onceward_ends_v5(w.verb) AND onceward_allows_v5(e, w, moment))
+               array_agg(w) FILTER (WHERE onceward_ends_v6(w.verb) AND onceward_allows_v6(e, w, moment)),
+               array_agg(w) FILTER (WHERE NOT onceward_ends_v6(w.verb) AND onceward_allows_v6(e, w, moment))
         INTO fresh, ending, changing
         FROM unnest(p_other) w LEFT JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key;
     END IF;
@@ -237,7 +239,7 @@ BEGIN
             SELECT e.ctid AS place, e.status AS before, coalesce(e.write_id = w.known, false) AS is_known, w.*
             FROM unnest(ending) w
             JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
-            WHERE onceward_allows_v5(e, w, moment)
+            WHERE onceward_allows_v6(e, w, moment)
             ORDER BY e.scope, e.key
             FOR NO KEY UPDATE OF e SKIP LOCKED
         ), changed AS (
@@ -288,7 +290,7 @@ BEGIN
                    AND NOT (e.repeatable AND coalesce(w.repeatable, true)) AS doubtful
             FROM unnest(changing) w
             JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
-            WHERE onceward_allows_v5(e, w, moment)
+            WHERE onceward_allows_v6(e, w, moment)
             ORDER BY e.scope, e.key
             FOR NO KEY UPDATE OF e SKIP LOCKED
         ) h;
@@ -373,7 +375,7 @@ BEGIN
     -- another transaction had locked the row. An applied body is not sent back to its sender.
     IF coalesce(cardinality(answered), 0) < coalesce(cardinality(p_known), 0) + coalesce(cardinality(p_other), 0) THEN
         RETURN QUERY
-        SELECT w.n, a.applied, befores[array_position(held, w.n)], NOT a.applied AND onceward_allows_v5(e, w, moment),
+        SELECT w.n, a.applied, befores[array_position(held, w.n)], NOT a.applied AND onceward_allows_v6(e, w, moment),
                now_us, e.fingerprint, e.status, e.version, e.attempt, e.write_id, e.holder, e.repeatable,
                onceward_microseconds_v1(e.lease_until), onceward_microseconds_v1(e.expires_at),
                onceward_microseconds_v1(e.created_at), onceward_microseconds_v1(e.completed_at),
@@ -392,7 +394,7 @@ $$;
 -- Delete entries whose retention is over. Only this function deletes entries, and only while no batch inserts any
 -- (step 1 of onceward_commit). Entries that refuse their key, or never expire, stay without their results
 -- (Entry.without_result of core/entry.py).
-CREATE FUNCTION onceward_purge_v2(p_now bigint, p_limit integer) RETURNS integer
+CREATE OR REPLACE FUNCTION onceward_purge_v2(p_now bigint, p_limit integer) RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE

@@ -66,7 +66,7 @@ SELECT set_config('statement_timeout', '{STATEMENT_SECONDS}s', false),
 # Through JSON, because the tables of schema 1 do not have all of these columns.
 _SCHEMA = """
 SELECT m.schema_version, (to_jsonb(m)->>'readable_from')::integer, (to_jsonb(m)->>'upgraded_to')::integer,
-       to_regproc('onceward_commit_v5') IS NOT NULL
+       to_regproc('onceward_commit_v6') IS NOT NULL
 FROM platform_idempotency_meta m
 """
 # The advisory locks: the letters "once", with 1 for schema changes and 2 (inside the functions) for insert and purge.

@@ -28,7 +28,7 @@ from onceward.store.postgres.records import (
     write_record,
 )
 
-_COMMIT = "SELECT * FROM onceward_commit_v5(%s::bigint, %s::onceward_write_v5[], %s::onceward_write_v5[], %b)"
+_COMMIT = "SELECT * FROM onceward_commit_v6(%s::bigint, %s::onceward_write_v6[], %s::onceward_write_v6[], %b)"
 _REQUIRE_SCHEMA = "SELECT 1 FROM onceward_require_schema_2_v1()"
 _SCAN = "SELECT * FROM onceward_scan_v3(%s, %s, %s, %s, %s::integer)"
 _PURGE = "SELECT onceward_purge_v2(%s::bigint, %s::integer)"

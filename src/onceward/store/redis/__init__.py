@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onceward.store.redis.store import RedisStore
 
-__all__ = ["RedisStore", "store"]
+__all__ = ["RedisStore", "connection", "store"]
 
 
 def __getattr__(name: str) -> type[RedisStore]:

@@ -282,7 +282,7 @@ end
 
 -- All other verbs are moves: the states that each accepts, and the new state, as in MOVES of core/claim.py. Settle
 -- comes first. Tables are avoided, because they would be created again in every call.
-local held, doubted, status = true, false, 'failed'
+local held, doubted, settled, status = true, false, false, 'failed'
 if verb == 'settle' then
   doubted, status = true, 'completed'
 elseif verb == 'renew' then
@@ -293,10 +293,13 @@ elseif verb == 'uphold' then
   held, doubted, status = false, true, 'completed'
 elseif verb == 'overturn' then
   held, doubted = false, true
+elseif verb == 'forget' then
+  held, settled = false, true
 end -- fail, not_done, release
 
 local function is_accepted(before)
   return (held and before == 'in_progress') or (doubted and before == 'in_doubt')
+    or (settled and before == 'completed')
 end
 
 -- KEYS: entry, open, due, lapse.
@@ -305,7 +308,8 @@ end
 -- its name and its value.
 local write_id, version, lease, retain, note = ARGV[4], ARGV[5], tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8]
 
--- An unfinished entry has no code, headers or body, so fields that are not set here stay unset.
+-- An unfinished entry has no code, headers or body, so fields that are not set here stay unset. A forgotten one loses
+-- them.
 local function finish(expires_at, repeatable)
   redis.call('ZREM', KEYS[2], member)
   if repeatable ~= '1' then
@@ -327,6 +331,8 @@ local function finish(expires_at, repeatable)
   end
   if verb == 'overturn' then
     redis.call('HDEL', KEYS[1], 'recovery_point', 'recovery_seq')
+  elseif verb == 'forget' then
+    redis.call('HDEL', KEYS[1], 'code', 'headers', 'body', 'refuse_until')
   end
   redis.call('HSET', KEYS[1],
     'status', status, 'write_id', write_id, 'expires_at', expires_at, 'completed_at', text(now),
@@ -336,7 +342,7 @@ end
 
 if ARGV[9] ~= '' and (status == 'completed' or status == 'failed') then
   local stored = redis.call('HMGET', KEYS[1], 'status', 'version', 'write_id', 'repeatable')
-  -- An accepted entry is unfinished, so it cannot have expired.
+  -- An accepted entry is unfinished, so it cannot have expired. (No claim cache knows a settled entry.)
   if stored[2] == version and stored[3] == ARGV[9] and is_accepted(stored[1]) then
     finish(text(now + retain), stored[4])
     return text(now) .. ' ' .. stored[1]

@@ -338,6 +338,20 @@ class RedisConnection:
         return info
 
 
+def server_info(url: str) -> dict[str, str]:
+    """Return the INFO of a store's server (in a cluster: of its first node) without changing anything."""
+    target = parse_target(url)
+    try:
+        driver = make_driver_connection(target, target.nodes[0])
+        try:
+            driver.connect()
+            return _info(driver)
+        finally:
+            driver.disconnect()
+    except (RedisError, OSError) as error:
+        raise _unreachable(error) from None
+
+
 def _info(driver: DriverConnection) -> dict[str, str]:
     """Return the server's INFO, which is empty if this user may not read it."""
     reply = _ask(driver, encode("INFO"))

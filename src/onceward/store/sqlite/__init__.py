@@ -6,4 +6,4 @@ Start with `store.py`. The tables are in `schema.sql`.
 
 from onceward.store.sqlite.store import SqliteStore
 
-__all__ = ["SqliteStore", "errors", "store"]
+__all__ = ["SqliteStore", "errors", "schema", "store"]

@@ -14,13 +14,13 @@ def ensure_schema(db: sqlite3.Connection, lock: Callable[[], object]) -> None:
 
     The schema is read again under the lock, because another process may have done the same.
     """
-    schema = _schema(db)
+    schema = read_schema(db)
     schema.check()
     if schema.is_current:
         return
     lock()
     try:
-        schema = _schema(db)
+        schema = read_schema(db)
         schema.check()
         if not schema.is_current:
             for script in ("schema.sql", "schema_2.sql") if schema.upgraded_to == 0 else ("schema_2.sql",):
@@ -63,7 +63,8 @@ def has_drop_index(db: sqlite3.Connection) -> bool:
     return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'idx_idempotency_keys_drop'").fetchone() is not None
 
 
-def _schema(db: sqlite3.Connection) -> Schema:
+def read_schema(db: sqlite3.Connection) -> Schema:
+    """Return the schema numbers of a file, without changing anything."""
     table = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'platform_idempotency_meta'").fetchone()
     if table is None:
         return Schema()

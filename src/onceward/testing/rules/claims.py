@@ -72,6 +72,7 @@ ACCEPTED: dict[tuple[State, Verb], Status] = {
     (in_doubt, Verb.OVERTURN): Status.FAILED,
     # Before the lease lapses, only ABANDON_DEAD is accepted, because it states that the holder is proved dead.
     (lapsed, Verb.ABANDON): Status.FAILED,
+    (settled, Verb.FORGET): Status.FAILED,
     (lapsed_once, Verb.ABANDON): Status.IN_DOUBT,
 }
 for _state in (held, held_once, lapsed, lapsed_once):

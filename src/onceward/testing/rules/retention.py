@@ -94,6 +94,31 @@ class RetentionRules:
         write = begin()
         assert found(write, caller.one(write)) == Replay(kept)
 
+    @pytest.mark.parametrize("refuse", [0, REFUSE, EVER])
+    @pytest.mark.parametrize("purged", [True, False])
+    def test_a_forgotten_entry_is_absent_at_once_and_its_versions_go_on(
+        self, refuse: int, purged: bool, caller: Caller, clock: PinnedClock
+    ) -> None:
+        """Rules 4 and 6. Also after the result was dropped, and only under its version."""
+        settled = _settled(caller, refuse)
+        if refuse:
+            clock.advance(RETAIN_SECONDS)
+            assert caller.store.purge(10) == 1
+        entry_of(caller.move(Verb.FORGET, settled.version - 1), applied=False)
+
+        forgotten = entry_of(caller.move(Verb.FORGET, settled.version, note="why"), applied=True)
+
+        assert forgotten.absent(clock())
+        assert (forgotten.version, forgotten.note, forgotten.outcome) == (settled.version, "why", NOTHING)
+        entry_of(caller.move(Verb.FORGET, settled.version), applied=False)
+        if purged:
+            assert [caller.store.purge(10), caller.store.purge(10), caller.read()] == [1, 0, None]
+        write = begin(fingerprint="0" * 64)
+        claim = found(write, caller.one(write))
+        assert isinstance(claim, Claim)
+        assert (claim.before, claim.attempt, claim.version > settled.version) == (None, 1, True)
+        assert (claim.entry.refuse_until, claim.entry.recovery) == (None, None)
+
     @pytest.mark.parametrize("refuse", [REFUSE, EVER])
     def test_a_verdict_of_committed_refuses_too_and_a_failure_never_does(
         self, refuse: int, caller: Caller, clock: PinnedClock

@@ -1,0 +1,41 @@
+"""`onceward demo`: watch a shop that is killed while it charges a card."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from onceward.cli.backend import ended_in_order
+
+
+@click.command()
+def demo() -> None:
+    """Show in a few seconds what Onceward does: a payment, a kill -9, a retry, one charge, a doubt and its resolution.
+
+    Starts a small shop in a process of its own, kills it twice, and needs nothing else: it listens on loopback, writes
+    into a temporary folder, and removes that at the end. NO_COLOR=1 prints without colours.
+
+    Exit code 1: something did not happen as promised.
+
+    \b
+    Examples:
+      onceward demo
+    """  # noqa: D301  # \b: click does not rewrap the paragraph
+    from onceward.cli.demo.story import Failed, Teller, tell  # noqa: PLC0415  # slow import; `--help` does without
+
+    is_plain = bool(os.environ.get("NO_COLOR"))
+
+    def styled(text: str, **style: str | bool) -> str:
+        return text if is_plain else click.style(text, **style)  # type: ignore[arg-type]  # names of styles
+
+    teller = Teller(
+        heading=lambda text: click.echo("\n" + styled(text, bold=True)),
+        line=lambda text: click.echo(f"  {text}"),
+        result=lambda text: click.echo("  " + styled(text, fg="green")),
+    )
+    try:
+        with ended_in_order():
+            tell(teller)
+    except Failed as error:
+        raise click.ClickException(str(error)) from None

@@ -1,0 +1,38 @@
+"""The checks of a hub's data and of the machine, without a hub. None of them creates, upgrades or changes anything."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+
+from onceward.hub.config.config import Config
+from onceward.hub.doctor.check_result import CheckResult, guarded, ok
+from onceward.hub.doctor.database import database_checks
+from onceward.hub.doctor.ledger import ledger_checks
+from onceward.hub.doctor.machine import blobs_checks, data_folder_checks, descriptor_checks, disk_space_checks
+from onceward.hub.doctor.retention import retention
+from onceward.hub.doctor.server import START
+
+
+def check_up(config: Config, clock: Callable[[], float] = time.time) -> Iterator[CheckResult]:
+    """Check the data of a hub and this machine.
+
+    Args:
+        config: The configuration of the hub.
+        clock: This machine's clock, in seconds since 1970.
+
+    Yields:
+        One result for each check.
+    """
+    yield ok("version", f"onceward {version('onceward')}, SQLite {sqlite3.sqlite_version}")
+    yield from guarded("data-folder", "check the folder and its permissions", lambda: data_folder_checks(config))
+    yield from guarded("database", START, lambda: database_checks(config, clock))
+    yield from guarded("ledger", START, lambda: ledger_checks(config, clock))
+    yield from guarded(
+        "blobs", "correct hub.blobs, or the permissions of the folder or bucket", lambda: blobs_checks(config)
+    )
+    yield from guarded("disk-space", "free some space", lambda: disk_space_checks(config))
+    yield from descriptor_checks(config)
+    yield from retention(config)

@@ -1,0 +1,128 @@
+"""The checks of a running hub, over its API. Doubts and test mode need a token with scope admin."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from importlib.metadata import version
+from urllib.parse import urlsplit
+
+import httpx
+
+from onceward.errors import Forbidden, OncewardError, Unauthorized
+from onceward.hub.client import BlockingHub
+from onceward.hub.doctor.check_result import CheckResult, guarded, ok, problem, warning
+from onceward.hub.doctor.ledger import DOUBT_SECONDS_MAX
+from onceward.hub.doctor.server import skew
+from onceward.hub.security.hosts import is_loopback
+
+_SECONDS = 10.0
+# The header `Date` has whole seconds.
+_ROUNDING_SECONDS = 0.5
+# The size of a page. More doubts are counted as "at least".
+_DOUBTS_SHOWN_MAX = 500
+_ADMIN = "give --token a token with scope admin: onceward token create NAME --scope admin"
+
+
+def check_hub(url: str, token: str | None, clock: Callable[[], float] = time.time) -> Iterator[CheckResult]:
+    """Check a running hub.
+
+    Args:
+        url: The URL of the hub.
+        token: A token of the hub, or None.
+        clock: This machine's clock, in seconds since 1970.
+
+    Yields:
+        One result for each check.
+    """
+    with httpx.Client(base_url=url, timeout=_SECONDS) as client:
+        try:
+            answer = client.get("/healthz")
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            yield problem("hub", f"{url} does not respond: {error}", "start the hub, or correct the URL")
+            return
+        if answer.status_code != httpx.codes.OK:
+            yield problem("hub", f"{url} responds {answer.status_code} to /healthz", "check that this is a hub")
+            return
+        yield ok("hub", f"{url} responds")
+        if "date" in answer.headers:
+            there = parsedate_to_datetime(answer.headers["date"]).timestamp() + _ROUNDING_SECONDS
+            yield skew("hub-clock", there, clock)
+        yield from _version(client, token)
+        yield from _tokens(client, url)
+    with BlockingHub(url, token, deadline_seconds=_SECONDS) as hub:
+        yield from guarded("stores", "see the log of the hub", lambda: _stores(hub))
+        yield from _as_admin("doubts", lambda: _doubts(hub, clock))
+        yield from _as_admin("test-mode", lambda: _test_mode(hub))
+
+
+def _version(client: httpx.Client, token: str | None) -> Iterator[CheckResult]:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    answer = client.get("/openapi.json", headers=headers)
+    if answer.status_code != httpx.codes.OK:
+        return
+    theirs, own = str(answer.json()["info"]["version"]), version("onceward")
+    if theirs == own:
+        yield ok("version", f"the hub and this command have version {own}")
+    else:
+        yield warning("version", f"the hub has version {theirs}, and this command {own}", "use the same version")
+
+
+def _tokens(client: httpx.Client, url: str) -> Iterator[CheckResult]:
+    """Find out whether a caller without a token may read."""
+    status = client.get("/v1/tasks", params={"limit": 1}).status_code
+    if status in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+        yield ok("tokens", "the hub requires a token")
+    elif is_loopback(urlsplit(url).hostname or ""):
+        yield ok("tokens", "the hub requires no token from this machine")
+    else:
+        yield problem(
+            "tokens",
+            f"{url} responds {status} to a caller without a token",
+            "create a token, and do not let a proxy on the hub's machine hide where requests come from",
+        )
+
+
+def _stores(hub: BlockingHub) -> Iterator[CheckResult]:
+    found = hub.readyz()
+    bad = {name: state for name, state in found.checks.items() if state != "ok"}
+    if found.ready and not bad:
+        yield ok("stores", f"reachable: {', '.join(sorted(found.checks))}")
+    else:
+        shown = ", ".join(f"{name}: {state}" for name, state in sorted(bad.items()))
+        yield problem("stores", f"not ready: {shown}", "run onceward doctor on the hub's machine, and see its log")
+
+
+def _as_admin(check: str, look: Callable[[], Iterator[CheckResult]]) -> Iterator[CheckResult]:
+    try:
+        yield from look()
+    except (Unauthorized, Forbidden):
+        yield warning(check, "not checked: the hub requires a token with scope admin", _ADMIN)
+    except OncewardError as error:
+        yield problem(check, str(error), "see the log of the hub")
+
+
+def _doubts(hub: BlockingHub, clock: Callable[[], float]) -> Iterator[CheckResult]:
+    page = hub.claims.list(status="in_doubt", limit=_DOUBTS_SHOWN_MAX, oldest=True)
+    if not page.claims:
+        yield ok("doubts", "no claim is in doubt", count=0)
+        return
+    age = clock() - datetime.fromisoformat(page.claims[0].claimed_at).timestamp()
+    count = f"{'at least ' if page.has_more else ''}{len(page.claims)}"
+    found = problem if age > DOUBT_SECONDS_MAX else warning
+    yield found(
+        "doubts",
+        f"{count} claims are in doubt, the oldest since {age / 3600:.1f} hours",
+        "onceward claims list --status in_doubt --oldest, then onceward claims resolve",
+        count=len(page.claims),
+        oldest_seconds=age,
+    )
+
+
+def _test_mode(hub: BlockingHub) -> Iterator[CheckResult]:
+    if hub.ingest.test_mode():
+        yield warning("test-mode", "new entries go into the test schema", "onceward ingest test-mode off")
+    else:
+        yield ok("test-mode", "off")

@@ -1,0 +1,104 @@
+"""`onceward demo`, as a person starts it: in a terminal, in a pipe, and interrupted."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.hub.hub_process import environment
+from tests.waiting import until
+
+from onceward.cli.demo.bank import Bank
+
+DEMO = (sys.executable, "-m", "onceward", "demo")
+_ESCAPE = re.compile(rb"\x1b\[[0-9;]*m")
+
+
+def in_terminal(env: Mapping[str, str]) -> tuple[int, bytes]:
+    """Run the demo in a pseudo-terminal on which nobody types; return its exit code and output."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(DEMO, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(env)) as process:
+        os.close(theirs)
+        output = b""
+        while True:
+            try:
+                piece = os.read(ours, 65_536)
+            except OSError:  # Linux reports the end of a terminal as an error
+                break
+            if not piece:
+                break
+            output += piece
+    os.close(ours)
+    return process.returncode, output
+
+
+def check_story(output: bytes) -> None:
+    text = _ESCAPE.sub(b"", output).decode()
+    assert re.search(r"the same request again +-> 201 ch_1, replayed", text)
+    assert re.search(r"kill -9 \d+", text)
+    assert "Charges for order-2: 1" in text
+    assert re.search(r"a retry +-> 409 in-doubt", text)
+    assert re.search(r"the next retry +-> 201 ch_3, replayed", text)
+    assert "3 payments, 2 kills: 3 charges." in text
+
+
+def test_the_demo_tells_its_story_in_a_terminal_in_under_a_minute_and_leaves_nothing(tmp_path: Path) -> None:
+    began = time.monotonic()
+
+    code, output = in_terminal({"TMPDIR": str(tmp_path), "TERM": "xterm"})
+
+    assert (code, list(tmp_path.iterdir())) == (0, []), output.decode()
+    assert time.monotonic() - began < 60
+    assert _ESCAPE.search(output)
+    check_story(output)
+
+
+def test_the_demo_is_plain_in_a_pipe_and_with_no_color(tmp_path: Path) -> None:
+    env = {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        DEMO, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(env)
+    ) as piped:
+        code, plain = in_terminal({**env, "NO_COLOR": "1", "TERM": "xterm"})
+        output, _ = piped.communicate()
+
+    assert (code, piped.returncode) == (0, 0), (plain + output).decode()
+    assert b"\x1b" not in plain + output
+    check_story(plain)
+    check_story(output)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_demo_leaves_no_shop_behind(tmp_path: Path, number: signal.Signals) -> None:
+    env = environment({"TMPDIR": str(tmp_path)})
+    with subprocess.Popen(DEMO, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stdout is not None
+        shop = next(int(found[1]) for line in process.stdout if (found := re.search(r"kill -9 (\d+)", line)))
+        children = until(lambda: _children(process.pid) - {shop})
+        process.send_signal(number)
+        process.stdout.close()
+
+    until(lambda: not any(Path(f"/proc/{child}/cmdline").exists() for child in children), "a shop is left")
+    if number is signal.SIGTERM:
+        assert (process.returncode, list(tmp_path.iterdir())) == (143, [])
+
+
+def _children(pid: int) -> set[int]:
+    return {
+        int(child) for task in Path(f"/proc/{pid}/task").iterdir() for child in (task / "children").read_text().split()
+    }
+
+
+def test_a_bank_with_keys_books_a_key_once() -> None:
+    bank = Bank()
+
+    assert [bank.book("o", "k"), bank.book("o", "k"), bank.book("o", None), bank.book("o", None)] == [
+        "ch_1", "ch_1", "ch_2", "ch_3"
+    ]  # fmt: skip

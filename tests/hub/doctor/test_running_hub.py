@@ -1,0 +1,65 @@
+"""`check_hub`: a running hub, over its API."""
+
+from __future__ import annotations
+
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from tests.hub.hub_process import RunningHub, running_hub
+
+from onceward import open_ledger
+from onceward.cli import main
+from onceward.core.claim import Claim
+from onceward.hub.doctor.check_result import CheckResult, Level
+from onceward.hub.doctor.running_hub import check_hub
+
+
+def wrong(found: list[CheckResult]) -> dict[str, Level]:
+    return {finding.check: finding.level for finding in found if finding.level is not Level.OK}
+
+
+def test_a_hub_that_does_not_run_is_a_problem() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        found = list(check_hub(f"http://127.0.0.1:{unused.getsockname()[1]}", None))
+
+    assert wrong(found) == {"hub": Level.PROBLEM}
+
+
+def _doubt(data: Path) -> None:
+    with open_ledger(f"sqlite:///{data.absolute()}/ledger.db", namespace="idempotency") as ledger:
+        claim = ledger.blocking.begin("call", "charge:1", repeatable=False)
+        assert isinstance(claim, Claim)
+        assert ledger.blocking.doubt(claim)
+
+
+def test_a_running_hub_is_checked_and_its_doubts_and_missing_tokens_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "data"
+    with running_hub(data_dir=data) as hub:
+        healthy = list(check_hub(hub.url, None))
+        assert wrong(healthy) == {}
+        assert {one.check for one in healthy} == {
+            "hub", "hub-clock", "version", "tokens", "stores", "doubts", "test-mode"
+        }  # fmt: skip
+        assert wrong(list(check_hub(hub.url, None, lambda: time.time() - 100)))["hub-clock"] is Level.PROBLEM
+        assert main(["doctor", "--hub", hub.url]) == 0
+        _doubt(data)
+        assert wrong(list(check_hub(hub.url, None))) == {"doubts": Level.WARNING}
+        assert main(["doctor", "--hub", hub.url]) == 1
+        assert "warning  doubts: 1 claims are in doubt" in capsys.readouterr().out
+        _with_token(hub, data, capsys)
+
+
+def _with_token(hub: RunningHub, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["token", "create", "ada", "--scope", "read", "--data-dir", str(data)]) == 0
+    token = capsys.readouterr().out.split()[-1]
+
+    found = {one.check: one for one in check_hub(hub.url, token)}
+
+    assert found["tokens"].detail == "the hub requires a token"
+    assert wrong(list(found.values())) == {"doubts": Level.WARNING}
+    assert "scope admin" in found["doubts"].advice
