@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 import click
 
 from onceward.cli.settings import WITH_BYTES, loaded, with_flags
+from onceward.cli.token_file import token_in
 from onceward.errors import Unauthorized
 from onceward.hub.config.config import Config
 
@@ -132,12 +133,22 @@ def with_backend(
     """Add the options that select a backend: `local` opens it from the configuration, `remote` from URL and token."""
 
     @functools.wraps(command)
-    def on_opened_backend(hub: str | None, token: str | None, config_file: Path | None, **given: Any) -> Any:
+    def on_opened_backend(
+        hub: str | None, token: str | None, token_file: Path | None, config_file: Path | None, **given: Any
+    ) -> Any:
+        if hub is not None and token_file is not None:
+            token = token_in(token_file)
         flag_values = {flag: given.pop(flag) for flag in flags}
         with _ended_in_order(), _opened(hub, token, config_file, flag_values, local, remote or _remote_hub) as backend:
             return command(backend, **given)
 
     decorated = with_flags(on_opened_backend, *flags)
+    decorated = click.option(
+        "--token-file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="File with the access token for --hub. Other users must not be able to read it.",
+    )(decorated)
     decorated = click.option(
         "--token", metavar="TOKEN", envvar="ONCEWARD_TOKEN", help="Access token for --hub. [default: $ONCEWARD_TOKEN]"
     )(decorated)
@@ -208,7 +219,7 @@ def _advised(token: str | None) -> Iterator[None]:
         yield
     except Unauthorized as error:
         if token is None:
-            advice = "the hub requires a token: pass --token or set ONCEWARD_TOKEN"
+            advice = "the hub requires a token: pass --token-file or --token, or set ONCEWARD_TOKEN"
             raise Unauthorized(f"{advice}; `onceward token create` creates one") from error
         raise Unauthorized(f"{str(error).rstrip('.')}; `onceward token list` shows which are valid") from error
 

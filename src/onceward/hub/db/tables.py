@@ -151,6 +151,9 @@ tokens = Table(
     Column("scopes", Text, nullable=False),
     Column("created_at", Text, nullable=False),
     Column("revoked_at", Text),
+    Column("expires_at", Text),
+    # The hour of the last use.
+    Column("last_used_at", Text),
 )
 
 tasks = Table(
