@@ -53,6 +53,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
         "hub/ingest/",
         "hub/turns/",
         "hub/security/tokens.py",
+        "hub/audit/log.py",
     ),
     "alembic": ("hub/db/migrate.py", "hub/db/migrations/"),
     # The hub is a FastAPI application; its parts are its own.

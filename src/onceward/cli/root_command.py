@@ -14,6 +14,7 @@ import click
 
 from onceward.cli.commands.admin import admin
 from onceward.cli.commands.attach import attach
+from onceward.cli.commands.audit import audit
 from onceward.cli.commands.claims import claims
 from onceward.cli.commands.config import config
 from onceward.cli.commands.ingest import ingest
@@ -56,7 +57,7 @@ def onceward() -> None:
     """  # noqa: D301  # \b: click does not rewrap the paragraph
 
 
-for command in (serve, config, schema, token, task, attach, ingest, claims, mcp, admin):
+for command in (serve, config, schema, token, task, attach, ingest, claims, mcp, admin, audit):
     onceward.add_command(command)
 
 

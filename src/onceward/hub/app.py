@@ -30,7 +30,7 @@ from onceward.http.asgi_types import App, Receive, Send
 from onceward.http.keyed.options import LEASE_SECONDS
 from onceward.hub import openapi
 from onceward.hub.config.config import Config
-from onceward.hub.routes import admin, chat, claims, events, ingest, pages, tasks, topics
+from onceward.hub.routes import admin, audit, chat, claims, events, ingest, pages, tasks, topics
 from onceward.hub.security.auth import AuthMiddleware, principal_of
 from onceward.hub.security.hosts import HostsMiddleware
 from onceward.hub.security.streams import StreamsMiddleware
@@ -83,7 +83,7 @@ def create_app(config: Config) -> App:
     app.state.writers = asyncio.Semaphore(WRITERS)
     app.state.uploaders = anyio.CapacityLimiter(UPLOADERS)
     app.state.normalizers = asyncio.Semaphore(NORMALIZERS)
-    for part in (topics, tasks, events, ingest, chat, claims, admin, pages, metrics):
+    for part in (topics, tasks, events, ingest, chat, claims, admin, audit, pages, metrics):
         # Not `include_router`: it would build every route a second time, with the first request.
         app.router.routes.extend(part.router.routes)
     route_index.install(app)

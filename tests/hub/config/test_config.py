@@ -211,6 +211,14 @@ def test_an_invalid_origin_is_refused(origin: str) -> None:
     assert "allowed_origins" in refusal(environ={"ONCEWARD_AUTH__ALLOWED_ORIGINS": origin})
 
 
+def test_the_audit_log_is_kept_for_thirty_days_or_longer() -> None:
+    message = refusal("[hub]\naudit_keep_days = '7d'\n")
+
+    assert message == "hub.audit_keep_days (file onceward.toml): expected 0 (keep forever) or at least 30, not 7"
+    for days in (0, 30):
+        assert from_text(f"[hub]\naudit_keep_days = {days}\n").hub.audit_keep_days == days
+
+
 def test_a_memory_ledger_is_refused_for_several_workers() -> None:
     message = refusal("[hub]\nworkers = 2\nledger = 'memory:'\n")
 

@@ -4,4 +4,4 @@ Not here: the data that they work on (`cli/backend.py`, `cli/local/`, `cli/remot
 Start with `task.py`.
 """
 
-__all__ = ["admin", "attach", "claims", "config", "ingest", "mcp", "schema", "serve", "task", "token"]
+__all__ = ["admin", "attach", "audit", "claims", "config", "ingest", "mcp", "schema", "serve", "task", "token"]

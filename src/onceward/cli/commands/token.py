@@ -72,7 +72,7 @@ def create(config: Config, name: str, scopes: tuple[str, ...], valid_seconds: fl
     may share a name, so that one can replace the other without a gap.
 
     The scopes read, write and admin cover the whole hub, and metrics covers only /metrics. A scope with a part covers
-    only that part: topics, tasks, events, ingest, turns, claims or storage.
+    only that part: topics, tasks, events, ingest, turns, claims, storage or audit.
 
     \b
     Examples:
@@ -81,11 +81,15 @@ def create(config: Config, name: str, scopes: tuple[str, ...], valid_seconds: fl
       onceward token create prometheus --scope metrics
       TOKEN=$(onceward token create robot --scope read)
     """  # noqa: D301  # \b: click does not rewrap the paragraph
+    from onceward.hub.audit.actor import local_actor  # noqa: PLC0415  # slow import; `--help` does without
+    from onceward.hub.audit.log import append  # noqa: PLC0415  # slow import; `--help` does without
     from onceward.hub.config import data_folder  # noqa: PLC0415  # slow import; `--help` does without
     from onceward.hub.security import tokens  # noqa: PLC0415  # slow import; `--help` does without
 
     with data_folder.opened(config) as database, database.write() as tx:
         made, text = tokens.create(tx, name, scopes, valid_seconds=valid_seconds)
+        details = {"name": made.name, "scopes": sorted(made.scopes), "expires_at": made.expires_at}
+        append(tx, local_actor(), "token.create", made.token_id, details)
     if as_json:
         click.echo(json.dumps({**_shown(made), "token": text}))
         return
@@ -138,10 +142,14 @@ def revoke(config: Config, id_or_name: str, as_json: bool) -> None:
       onceward token revoke ada           # all tokens with this name
       onceward token revoke 1a2b3c4d5e6f  # one token, by its id from `onceward token list`
     """  # noqa: D301  # \b: click does not rewrap the paragraph
+    from onceward.hub.audit.actor import local_actor  # noqa: PLC0415
+    from onceward.hub.audit.log import append  # noqa: PLC0415
     from onceward.hub.security import tokens  # noqa: PLC0415
 
     with _existing_database(config) as database, database.write() as tx:
         count = tokens.revoke(tx, id_or_name)
+        if count:
+            append(tx, local_actor(), "token.revoke", id_or_name, {"revoked": count})
     if not count:
         raise NotFound(f"no valid token has the id or name {id_or_name!r}; `onceward token list` lists the tokens")
     click.echo(json.dumps({"revoked": count}) if as_json else f"revoked: {count}")
@@ -161,6 +169,8 @@ def open_local(config: Config, yes: bool) -> None:
     Examples:
       onceward token open-local --yes
     """  # noqa: D301  # \b: click does not rewrap the paragraph
+    from onceward.hub.audit.actor import local_actor  # noqa: PLC0415
+    from onceward.hub.audit.log import append  # noqa: PLC0415
     from onceward.hub.security import tokens  # noqa: PLC0415
 
     if not yes:
@@ -169,6 +179,7 @@ def open_local(config: Config, yes: bool) -> None:
         )
     with _existing_database(config) as database, database.write() as tx:
         since = tokens.open_local(tx)
+        append(tx, local_actor(), "token.open_local", None, {})
     click.echo(
         f"onceward: {since}: user {getpass.getuser()} opened this hub: requests from this machine need no token until"
         " the next token is created",

@@ -128,6 +128,11 @@ class RemoteHub:
     def purge_claims(self) -> Shown:
         return {"deleted_count": self._hub.claims.purge()}
 
+    def audit(self, limit: int, after: str | None) -> Shown:
+        page = self._hub.audit.list(limit=limit, after=after)
+        entries = [dataclasses.asdict(one) for one in page.entries]
+        return {"entries": entries, "next_after": page.next_after, "has_more": page.has_more}
+
 
 def _claim(claim: ClaimSeen) -> Shown:
     """Convert a claim of a list, which has no outcome."""

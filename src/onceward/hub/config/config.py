@@ -33,6 +33,8 @@ PREFIX = "ONCEWARD_"
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
 _YEARS_100_IN_DAYS = RETAIN_SECONDS_MAX / _DAY
+# A trigger of the database refuses to delete newer rows of the audit log.
+AUDIT_DAYS_MIN = 30
 
 
 def _is_namespace(text: str) -> bool:
@@ -76,6 +78,8 @@ class HubSettings:
     # 0: the smaller of 1,000 and three quarters of the file descriptors.
     max_connections: Annotated[int, WholeNumber(0, 1_000_000)] = 0
     max_streams_per_principal: Annotated[int, WholeNumber(1, 1_000_000)] = 100
+    # 0: forever. The database keeps rows for at least 30 days.
+    audit_keep_days: Annotated[float, Duration(0, _YEARS_100_IN_DAYS, "d")] = 365.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +326,7 @@ def _from_tables(
                 yield from _from_tables({key: value}, source, f"{table}.")
                 continue
             if key not in setting_types(table):
-                hint = _hint(key, setting_types(table)) or _home(key)
+                hint = _home(key) or _hint(key, setting_types(table))
                 raise InvalidConfig(f"{table}.{key} ({source}): unknown setting{hint}")
             yield (table, key), value, source
 
@@ -339,6 +343,12 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, s
 
 
 def _check_together(config: Config) -> None:
+    if 0 < config.hub.audit_keep_days < AUDIT_DAYS_MIN:
+        source = config.sources.get(("hub", "audit_keep_days"), "default")
+        raise InvalidConfig(
+            f"hub.audit_keep_days ({source}): expected 0 (keep forever) or at least {AUDIT_DAYS_MIN}, not"
+            f" {config.hub.audit_keep_days:g}"
+        )
     if config.hub.workers > 1 and config.ledger_url.lower().startswith("memory:"):
         source = config.sources.get(("hub", "ledger"), "default")
         raise InvalidConfig(

@@ -16,7 +16,7 @@ Needed: TypeAlias = Literal["open", "read", "write", "admin", "read or admin", "
 # Public pages: they show no data, or must work before the client has a token.
 _OPEN = frozenset({"/", "/healthz", "/readyz", "/skill.md", "/openapi.json", "/docs", "/favicon.ico"})
 _OPEN_UNDER = ("/console/",)
-_ADMIN_UNDER = ("/v1/admin/", "/api/v1/claims/", "/policies/")
+_ADMIN_UNDER = ("/v1/admin/", "/api/v1/claims/", "/api/v1/audit/", "/policies/")
 # Changing this affects every user, so it needs scope admin. Scope admin is enough to read it, too.
 _ADMIN_TO_CHANGE = frozenset({"/test-mode"})
 _METRICS = "metrics"
@@ -36,6 +36,7 @@ _PART_UNDER: Mapping[str, str] = {
     "/turns/": "turns",
     "/api/v1/claims/": "claims",
     "/v1/admin/": "storage",
+    "/api/v1/audit/": "audit",
     "/metrics/": _METRICS,
 }
 # The scopes that each part can be narrowed to: those that its requests need.
@@ -48,6 +49,7 @@ NARROWED: Mapping[str, tuple[str, ...]] = {
     "turns": ("read", "write"),
     "claims": ("admin",),
     "storage": ("admin",),
+    "audit": ("admin",),
 }
 # The scopes that a token can have.
 GRANTED = (
