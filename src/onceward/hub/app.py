@@ -1,5 +1,6 @@
 """The hub's ASGI application: FastAPI behind these middlewares, from the outside in.
 
+ClientAddressMiddleware finds the client behind trusted proxies
 RequestLogMiddleware    writes one log line and counts one metric per request
 HostsMiddleware         checks Host and Origin
 AuthMiddleware          checks the token and its scopes
@@ -32,6 +33,7 @@ from onceward.hub import openapi
 from onceward.hub.config.config import Config
 from onceward.hub.routes import admin, audit, chat, claims, events, ingest, pages, tasks, topics
 from onceward.hub.security.auth import AuthMiddleware, principal_of
+from onceward.hub.security.client_address import ClientAddressMiddleware
 from onceward.hub.security.hosts import HostsMiddleware
 from onceward.hub.security.streams import StreamsMiddleware
 from onceward.hub.state import HubState
@@ -123,7 +125,7 @@ def _with_middlewares(app: App, hub: HubState) -> App:
     app = StreamsMiddleware(app, hub.streams, always_waits=config.idempotency.wait_seconds > 0)
     app = AuthMiddleware(app, hub.database)
     app = HostsMiddleware(app, config.auth.allowed_hosts, config.auth.allowed_origins, bound=config.hub.host)
-    return RequestLogMiddleware(app)
+    return ClientAddressMiddleware(RequestLogMiddleware(app), config.hub.trusted_proxies)
 
 
 class IdempotencyBypassMiddleware:

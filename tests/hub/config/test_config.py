@@ -211,6 +211,17 @@ def test_an_invalid_origin_is_refused(origin: str) -> None:
     assert "allowed_origins" in refusal(environ={"ONCEWARD_AUTH__ALLOWED_ORIGINS": origin})
 
 
+@pytest.mark.parametrize("text", ["proxy.example.com", "10.0.0.1/8", "0.0.0.0/0", "::/0", "10.0.0.0/33", ""])
+def test_a_trusted_proxy_is_an_address_or_a_network(text: str) -> None:
+    message = refusal(f"[hub]\ntrusted_proxies = ['{text}']\n")
+
+    assert message.startswith(
+        "hub.trusted_proxies (file onceward.toml): expected a list in which each item is an address"
+    )
+    found = from_text("[hub]\ntrusted_proxies = ['127.0.0.1', '10.0.0.0/8', '::1']\n").hub.trusted_proxies
+    assert found == ("127.0.0.1", "10.0.0.0/8", "::1")
+
+
 def test_the_audit_log_is_kept_for_thirty_days_or_longer() -> None:
     message = refusal("[hub]\naudit_keep_days = '7d'\n")
 

@@ -54,6 +54,7 @@ _BRAIN = Text("module:name", setting.is_brain)
 _NAMESPACE = Text("1 to 64 characters of A-Z a-z 0-9 . _ -", _is_namespace)
 _HOSTS = TextList(Text("a host name, with or without a port", lambda text: bool(text) and not set(text) & set(" /@?#")))
 _MEDIA_TYPES = TextList(Text('a media type such as "image/png" or "image/*"', setting.is_media_range))
+_PROXIES = TextList(Text('an address or a network such as "127.0.0.1" or "10.0.0.0/8"', setting.is_network))
 _ORIGINS = TextList(Text('an origin such as "https://app.example.com"', setting.is_origin))
 
 
@@ -78,6 +79,8 @@ class HubSettings:
     # 0: the smaller of 1,000 and three quarters of the file descriptors.
     max_connections: Annotated[int, WholeNumber(0, 1_000_000)] = 0
     max_streams_per_principal: Annotated[int, WholeNumber(1, 1_000_000)] = 100
+    # Proxies whose X-Forwarded-For is believed. Their clients are never `local`.
+    trusted_proxies: Annotated[tuple[str, ...], _PROXIES] = ()
     # 0: forever. The database keeps rows for at least 30 days.
     audit_keep_days: Annotated[float, Duration(0, _YEARS_100_IN_DAYS, "d")] = 365.0
 

@@ -10,7 +10,6 @@ its client likes, so its token is looked up periodically.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +22,7 @@ from onceward.http.asgi_types import App, Message, Receive, Send
 from onceward.http.problem import Response
 from onceward.hub.db.engine import Database
 from onceward.hub.security import tokens
-from onceward.hub.security.hosts import is_loopback
+from onceward.hub.security.client_address import is_local_client
 from onceward.hub.security.last_uses import LastUses
 from onceward.hub.security.scopes import Needed, part_of, scope_needed, scopes_in, scopes_of, sufficient_scopes
 from onceward.hub.security.tokens import TokenLookup
@@ -37,7 +36,7 @@ _NO_TOKEN = "This request requires a token. Send the header Authorization: Beare
 _BAD_TOKEN = "The token is malformed, unknown or revoked."  # noqa: S105  # a sentence
 _EXPIRED = "The token expired at {}. Create a new one: onceward token create NAME --scope read --expires 90d"
 _NOT_LOCAL = (
-    "Without tokens, this hub accepts requests only from its own machine."
+    "Without tokens, this hub accepts requests only from its own machine, and not through a proxy."
     " Create a token: onceward token create NAME --scope read"
 )
 
@@ -178,9 +177,7 @@ class AuthMiddleware:
             return
         websocket = scope["type"] == "websocket"
         needed = scope_needed("GET" if websocket else scope["method"], scope["path"])
-        credentials = Credentials(
-            sent_token(scope), _is_local_client(scope.get("client")), needed, part_of(scope["path"])
-        )
+        credentials = Credentials(sent_token(scope), is_local_client(scope), needed, part_of(scope["path"]))
         found = ANONYMOUS if needed == "open" else await authenticate(self._database, credentials, self._last_uses)
         if isinstance(found, Response):
             await refuse(scope, receive, send, found)
@@ -189,16 +186,6 @@ class AuthMiddleware:
         if websocket and scope.get("subprotocols"):
             send = _accepting(scope, send)
         await self.app(scope, receive, send)
-
-
-def _is_local_client(client: Any) -> bool:
-    """Return whether the peer of the connection is on this machine. Proxy headers are ignored."""
-    return client is not None and _is_loopback_address(client[0])
-
-
-@functools.lru_cache(maxsize=1024)
-def _is_loopback_address(text: str) -> bool:
-    return text != "localhost" and is_loopback(text)
 
 
 def _accepting(scope: Any, send: Send) -> Send:

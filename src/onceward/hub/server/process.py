@@ -140,7 +140,7 @@ def _uvicorn_config(config: Config, factory: Factory | None) -> uvicorn.Config:
         log_config=None,
         log_level="warning" if level == "info" else level,
         access_log=False,
-        # The client's address must not depend on headers that anybody can send.
+        # The client's address must not depend on headers that anybody can send; see `hub/security/client_address.py`.
         proxy_headers=False,
         server_header=False,
         workers=1,
