@@ -47,6 +47,7 @@ def _is_namespace(text: str) -> bool:
 
 _HOST = Text('a name or address without a port, such as "127.0.0.1" or "::1"', setting.is_host)
 _FOLDER = Text("the path of a folder")
+_FILE = Text("the path of a file", lambda _text: True)
 _DATABASE = Text("sqlite:///path or postgresql://user@host/name", setting.is_database)
 _LEDGER = Text("memory:, sqlite:///path, postgresql://… or redis://…", setting.is_ledger)
 _BLOBS = Text("file:///path or s3://bucket/prefix", setting.is_blobs)
@@ -79,6 +80,9 @@ class HubSettings:
     # 0: the smaller of 1,000 and three quarters of the file descriptors.
     max_connections: Annotated[int, WholeNumber(0, 1_000_000)] = 0
     max_streams_per_principal: Annotated[int, WholeNumber(1, 1_000_000)] = 100
+    # PEM files. Empty: no TLS.
+    tls_cert: Annotated[str, _FILE] = ""
+    tls_key: Annotated[str, _FILE] = ""
     # Proxies whose X-Forwarded-For is believed. Their clients are never `local`.
     trusted_proxies: Annotated[tuple[str, ...], _PROXIES] = ()
     # 0: forever. The database keeps rows for at least 30 days.
