@@ -119,7 +119,7 @@ def test_a_token_may_expire(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["ada", "--scope", "read", "--expires", "soon"], "expected a number of seconds"),
         (["ada", "--scope", "read", "--expires", "0"], "expected a number of seconds"),
-        (["ada", "--scope", "write:metrics"], "scopes must be one or more of read, write"),
+        (["ada", "--scope", "write:metrics"], "'write:metrics' is not one of 'read', 'write'"),
         (["1a2b3c4d5e6f", "--scope", "read"], "mistaken for the id"),
     ],
     ids=str,

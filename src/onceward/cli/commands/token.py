@@ -15,6 +15,7 @@ from onceward.cli.settings import DATA, settings
 from onceward.errors import NotFound
 from onceward.hub.config.config import Config
 from onceward.hub.config.setting import Duration
+from onceward.hub.security.scopes import GRANTED
 
 if TYPE_CHECKING:
     from onceward.hub.db.engine import Database
@@ -50,6 +51,7 @@ def token() -> None:
 @click.option(
     "--scope",
     "scopes",
+    type=click.Choice(GRANTED),
     metavar="SCOPE",
     multiple=True,
     required=True,

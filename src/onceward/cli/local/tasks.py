@@ -163,9 +163,8 @@ class LocalData:
     def fsck(self, *, quarantine: bool, progress: Progress) -> Shown:
         total = sum(stored.size for stored in self._blobs.keys())  # noqa: SIM118  # not a dictionary's
         with self._recorded("blobs.fsck", {"quarantine": quarantine}) as audit:
-            found = tasks.check_blobs(
-                self._database, self._blobs, quarantine=quarantine, progress=_counting(progress, total)
-            )
+            check = _counting(progress, total)
+            found = list(tasks.check_blobs(self._database, self._blobs, quarantine=quarantine, progress=check))
             audit.details = {"damaged": [damage.blob_id for damage in found]}
         return {"damaged": [damage.shown() for damage in found]}
 

@@ -97,7 +97,8 @@ def collect(
 def check(request: Request, sent: CheckSent = _CHECK) -> Response:
     hub = hub_of(request)
     with _recorded(request, "blobs.fsck", {"quarantine": sent.quarantine}) as audit:
-        found = tasks.check_blobs(hub.database, hub.blobs, quarantine=sent.quarantine)
+        # Read here: the blobs are checked one by one, as the results are taken.
+        found = list(tasks.check_blobs(hub.database, hub.blobs, quarantine=sent.quarantine))
         audit.details = {"damaged": [damage.blob_id for damage in found]}
     return JSONResponse({"damaged": [damage.shown() for damage in found]})
 
