@@ -157,7 +157,9 @@ def test_the_stored_outcomes_name_moved_classes() -> None:
 
 
 def test_a_hub_serves_what_the_old_layout_stored(tmp_path: Path) -> None:
-    restore("hub.sql", tmp_path / "hub.db")
+    old = restore("hub.sql", tmp_path / "hub.db")
+    with closing(open_database(f"sqlite:///{old}")) as database:
+        migrate(database)
     with in_process_hub(Config(HubSettings(data_dir=str(tmp_path)))) as hub:
         (topic,) = hub.get("/api/v1/topics").json()["topics"]
         task = hub.get("/v1/tasks/task-1").json()

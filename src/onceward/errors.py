@@ -234,7 +234,7 @@ class HubUnavailable(StoreUnavailable):
 
 
 class Unauthorized(OncewardError):
-    """The hub needs a token, or the token is malformed, unknown or revoked. Nothing was done."""
+    """The hub needs a token, or the token is malformed, unknown, revoked or expired. Nothing was done."""
 
     code = "unauthorized"
 

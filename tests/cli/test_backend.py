@@ -39,9 +39,15 @@ def test_a_token_is_taken_from_the_environment_or_the_option(
     monkeypatch.setenv("ONCEWARD_TOKEN", reader_token[:-1])
     wrong = onceward("task", "list")
     by_option = onceward("task", "list", "--token", reader_token)
+    Path("token").write_text(reader_token + "\n")
+    Path("token").chmod(0o640)
+    by_file = onceward("task", "list", "--token-file", "token")
+    both = onceward("task", "list", "--token-file", "token", "--token", reader_token)
 
     assert (without.code, by_name.code, by_option.code, too_far.code, wrong.code) == (1, 0, 0, 1, 1)
-    assert "the hub requires a token: pass --token or set ONCEWARD_TOKEN" in without.err
+    assert (by_file.code, both.code) == (0, 2), by_file.err
+    assert "--token and --token-file cannot be combined" in both.err
+    assert "the hub requires a token: pass --token-file or --token, or set ONCEWARD_TOKEN" in without.err
     assert "The token is malformed, unknown or revoked; `onceward token list` shows" in wrong.err
     assert "the scope admin" in too_far.err
 

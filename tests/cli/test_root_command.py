@@ -39,7 +39,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["serve", "extra"], "onceward: Got unexpected extra argument"),
         (["config", "--config", "missing.toml"], "onceward: the configuration file 'missing.toml' does not exist"),
         (["token", "create"], "onceward: Missing argument 'NAME'; see onceward token create --help"),
-        (["token", "create", "ada"], "onceward: Missing option '--scope'. Choose from: read, write, admin;"),
+        (["token", "create", "ada"], "onceward: Missing option '--scope'. Choose from: read, write, admin, metrics, read:topics,"),
         (["token", "create", "ada", "--scope", "own"], "onceward: Invalid value for '--scope': 'own' is not one of"),
         (["token", "create", " ", "--scope", "read"], "onceward: a token's name must be"),
         (["attach", "add", "t", "none", "--kind", "spec"], "onceward: Invalid value for 'FILE': File 'none' does not exist"),

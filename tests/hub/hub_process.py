@@ -19,7 +19,7 @@ SERVE = (sys.executable, "-m", "onceward", "serve")
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 40.0
 
-_READY = re.compile(r"onceward: listening on (http://\S+)")
+_READY = re.compile(r"onceward: listening on (https?://\S+)")
 
 
 class RunningHub:

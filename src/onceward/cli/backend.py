@@ -12,13 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias
 
 import click
 
 from onceward.cli.settings import WITH_BYTES, loaded, with_flags
+from onceward.cli.token_file import token_in
 from onceward.errors import Unauthorized
 from onceward.hub.config.config import Config
+
+if TYPE_CHECKING:
+    from onceward.hub.client.connection import HubOptions
 
 # Exit code of a process that a signal ended: this plus the signal's number, as in shells.
 _SIGNALLED = 128
@@ -27,6 +31,8 @@ _SIGNALLED = 128
 Shown: TypeAlias = dict[str, Any]
 # Takes the number done, and the total if it is known.
 Progress: TypeAlias = Callable[[int, int | None], object]
+# Opens the backend of a running hub: URL, token, and options of the client.
+Remote: TypeAlias = Callable[[str, str | None, "HubOptions"], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,17 +133,48 @@ def with_backend(
     command: Callable[..., Any],
     flags: tuple[str, ...],
     local: Callable[[Config], AbstractContextManager[Any]],
-    remote: Callable[[str, str | None], AbstractContextManager[Any]] | None = None,
+    remote: Remote | None = None,
 ) -> Callable[..., Any]:
-    """Add the options that select a backend: `local` opens it from the configuration, `remote` from URL and token."""
+    """Add the options that select a backend: `local` opens it from the configuration, `remote` from URL and token.
+
+    `remote` also gets the options of the client.
+    """
 
     @functools.wraps(command)
-    def on_opened_backend(hub: str | None, token: str | None, config_file: Path | None, **given: Any) -> Any:
+    def on_opened_backend(
+        hub: str | None,
+        token: str | None,
+        token_file: Path | None,
+        ca_file: Path | None,
+        config_file: Path | None,
+        **given: Any,
+    ) -> Any:
+        if hub is not None and token_file is not None:
+            token = token_in(token_file)
+        options: HubOptions = {} if ca_file is None else {"ca_file": ca_file}
+
+        def connect(url: str, token: str | None) -> AbstractContextManager[Any]:
+            return (remote or _remote_hub)(url, token, options)
+
         flag_values = {flag: given.pop(flag) for flag in flags}
-        with ended_in_order(), _opened(hub, token, config_file, flag_values, local, remote or _remote_hub) as backend:
+        with ended_in_order(), _opened(hub, token, config_file, flag_values, local, connect) as backend:
             return command(backend, **given)
 
     decorated = with_flags(on_opened_backend, *flags)
+    decorated = click.option(
+        "--ca-file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        envvar="ONCEWARD_CA_FILE",
+        help="PEM file with the certificates that an https hub may be signed by. [default: $ONCEWARD_CA_FILE, or the"
+        " system's]",
+    )(decorated)
+    decorated = click.option(
+        "--token-file",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        help="File with the access token for --hub. Other users must not be able to read it.",
+    )(decorated)
     decorated = click.option(
         "--token", metavar="TOKEN", envvar="ONCEWARD_TOKEN", help="Access token for --hub. [default: $ONCEWARD_TOKEN]"
     )(decorated)
@@ -208,14 +245,14 @@ def _advised(token: str | None) -> Iterator[None]:
         yield
     except Unauthorized as error:
         if token is None:
-            advice = "the hub requires a token: pass --token or set ONCEWARD_TOKEN"
+            advice = "the hub requires a token: pass --token-file or --token, or set ONCEWARD_TOKEN"
             raise Unauthorized(f"{advice}; `onceward token create` creates one") from error
         raise Unauthorized(f"{str(error).rstrip('.')}; `onceward token list` shows which are valid") from error
 
 
 @contextmanager
-def _remote_hub(url: str, token: str | None) -> Iterator[Any]:
+def _remote_hub(url: str, token: str | None, options: HubOptions) -> Iterator[Any]:
     from onceward.cli.remote.hub import remote_hub  # noqa: PLC0415  # only needed with --hub
 
-    with remote_hub(url, token) as running:
+    with remote_hub(url, token, options) as running:
         yield running

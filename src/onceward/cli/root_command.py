@@ -14,6 +14,7 @@ import click
 
 from onceward.cli.commands.admin import admin
 from onceward.cli.commands.attach import attach
+from onceward.cli.commands.audit import audit
 from onceward.cli.commands.backup import backup, restore
 from onceward.cli.commands.claims import claims
 from onceward.cli.commands.config import config
@@ -62,7 +63,9 @@ def onceward() -> None:
     """  # noqa: D301  # \b: click does not rewrap the paragraph
 
 
-for command in (serve, config, schema, token, task, attach, ingest, claims, mcp, admin, backup, restore, doctor, demo):
+for command in (
+    serve, config, schema, token, task, attach, ingest, claims, mcp, admin, audit, backup, restore, doctor, demo,
+):  # fmt: skip
     onceward.add_command(command)
 
 

@@ -23,6 +23,8 @@ _FLAGS = {
     "ledger": ("URL", "Ledger for claims: sqlite:///path, postgresql://…, redis://… or memory: [default: ledger.db in the data folder, or the PostgreSQL of --database]"),
     "blobs": ("URL", "Storage for file contents: file:///path or s3://bucket/prefix [default: blobs in the data folder]"),
     "workers": ("N", "Number of server processes. [default: 1]"),
+    "tls_cert": ("FILE", "Certificate in PEM format, with its chain: serve https. [default: none; serve http]"),
+    "tls_key": ("FILE", "Private key of the certificate, in PEM format."),
     "namespace": ("NAME", "Namespace of the claims. [default: idempotency.key_prefix]"),
     "brain": ("MODULE:NAME", "Brain that answers /chat. Its module is imported from the Python path, or else from the current folder. [default: a demo refund desk]"),
 }  # fmt: skip

@@ -1,5 +1,6 @@
 """The hub's ASGI application: FastAPI behind these middlewares, from the outside in.
 
+ClientAddressMiddleware finds the client behind trusted proxies
 RequestLogMiddleware    writes one log line and counts one metric per request
 HostsMiddleware         checks Host and Origin
 AuthMiddleware          checks the token and its scopes
@@ -30,8 +31,9 @@ from onceward.http.asgi_types import App, Receive, Send
 from onceward.http.keyed.options import LEASE_SECONDS
 from onceward.hub import openapi
 from onceward.hub.config.config import Config
-from onceward.hub.routes import admin, chat, claims, events, ingest, pages, tasks, topics
+from onceward.hub.routes import admin, audit, chat, claims, events, ingest, pages, tasks, topics
 from onceward.hub.security.auth import AuthMiddleware, principal_of
+from onceward.hub.security.client_address import ClientAddressMiddleware
 from onceward.hub.security.hosts import HostsMiddleware
 from onceward.hub.security.streams import StreamsMiddleware
 from onceward.hub.state import HubState
@@ -83,7 +85,7 @@ def create_app(config: Config) -> App:
     app.state.writers = asyncio.Semaphore(WRITERS)
     app.state.uploaders = anyio.CapacityLimiter(UPLOADERS)
     app.state.normalizers = asyncio.Semaphore(NORMALIZERS)
-    for part in (topics, tasks, events, ingest, chat, claims, admin, pages, metrics):
+    for part in (topics, tasks, events, ingest, chat, claims, admin, audit, pages, metrics):
         # Not `include_router`: it would build every route a second time, with the first request.
         app.router.routes.extend(part.router.routes)
     route_index.install(app)
@@ -123,7 +125,7 @@ def _with_middlewares(app: App, hub: HubState) -> App:
     app = StreamsMiddleware(app, hub.streams, always_waits=config.idempotency.wait_seconds > 0)
     app = AuthMiddleware(app, hub.database)
     app = HostsMiddleware(app, config.auth.allowed_hosts, config.auth.allowed_origins, bound=config.hub.host)
-    return RequestLogMiddleware(app)
+    return ClientAddressMiddleware(RequestLogMiddleware(app), config.hub.trusted_proxies)
 
 
 class IdempotencyBypassMiddleware:

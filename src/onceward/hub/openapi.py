@@ -64,7 +64,7 @@ def describe(document: dict[str, Any]) -> dict[str, Any]:
                 responses.setdefault("400", {"description": text, "content": content})
             if scopes:
                 responses.setdefault(
-                    "401", {"description": "The token is missing, unknown or revoked.", "content": content}
+                    "401", {"description": "The token is missing, unknown, revoked or expired.", "content": content}
                 )
                 responses.setdefault(
                     "403", {"description": "The token does not have the required scope.", "content": content}

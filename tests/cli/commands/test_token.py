@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +95,40 @@ def test_the_list_of_tokens_is_a_table(capsys: pytest.CaptureFixture[str]) -> No
 
     head, first, second = printed_by(capsys, "list").splitlines()
 
-    assert head.split() == ["ID", "NAME", "SCOPES", "CREATED", "REVOKED"]
+    assert head.split() == ["ID", "NAME", "SCOPES", "CREATED", "EXPIRES", "LAST", "USED", "REVOKED"]
     assert first.split()[1:4] == ["ada", "admin", "read"]
     assert len(first.split()) == 6
     assert len(second.split()) == 5
     assert first.index("admin") == second.index("admin") == head.index("SCOPES")
+
+
+def test_a_token_may_expire(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["token", "create", "ada", "--scope", "read:topics", "--expires", "90d"]) == 0
+    said = capsys.readouterr().err
+    (listed,) = parsed(capsys, "list")["tokens"]
+    days = datetime.fromisoformat(listed["expires_at"]) - datetime.fromisoformat(listed["created_at"])
+
+    assert days.days == 90
+    assert f"(read:topics, valid until {listed['expires_at']}); it is not shown again" in said
+    assert listed["last_used_at"] is None
+    assert listed["expires_at"] in printed_by(capsys, "list")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ada", "--scope", "read", "--expires", "soon"], "expected a number of seconds"),
+        (["ada", "--scope", "read", "--expires", "0"], "expected a number of seconds"),
+        (["ada", "--scope", "write:metrics"], "'write:metrics' is not one of 'read', 'write'"),
+        (["1a2b3c4d5e6f", "--scope", "read"], "mistaken for the id"),
+    ],
+    ids=str,
+)
+def test_an_unusable_token_is_not_created(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["token", "create", *arguments]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_hub_is_opened_again_only_with_yes_and_without_live_tokens(

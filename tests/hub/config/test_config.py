@@ -211,6 +211,25 @@ def test_an_invalid_origin_is_refused(origin: str) -> None:
     assert "allowed_origins" in refusal(environ={"ONCEWARD_AUTH__ALLOWED_ORIGINS": origin})
 
 
+@pytest.mark.parametrize("text", ["proxy.example.com", "10.0.0.1/8", "0.0.0.0/0", "::/0", "10.0.0.0/33", ""])
+def test_a_trusted_proxy_is_an_address_or_a_network(text: str) -> None:
+    message = refusal(f"[hub]\ntrusted_proxies = ['{text}']\n")
+
+    assert message.startswith(
+        "hub.trusted_proxies (file onceward.toml): expected a list in which each item is an address"
+    )
+    found = from_text("[hub]\ntrusted_proxies = ['127.0.0.1', '10.0.0.0/8', '::1']\n").hub.trusted_proxies
+    assert found == ("127.0.0.1", "10.0.0.0/8", "::1")
+
+
+def test_the_audit_log_is_kept_for_thirty_days_or_longer() -> None:
+    message = refusal("[hub]\naudit_keep_days = '7d'\n")
+
+    assert message == "hub.audit_keep_days (file onceward.toml): expected 0 (keep forever) or at least 30, not 7"
+    for days in (0, 30):
+        assert from_text(f"[hub]\naudit_keep_days = {days}\n").hub.audit_keep_days == days
+
+
 def test_a_memory_ledger_is_refused_for_several_workers() -> None:
     message = refusal("[hub]\nworkers = 2\nledger = 'memory:'\n")
 

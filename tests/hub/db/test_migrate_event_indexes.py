@@ -55,9 +55,9 @@ def test_the_log_is_unchanged_and_can_be_appended_to(before: Database) -> None:
 
 def test_the_triggers_of_the_log_are_the_same_before_and_after(before: Database) -> None:
     look = (
-        "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY 1"
+        "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'event%' ORDER BY 1"
         if before.is_sqlite
-        else "SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1"
+        else "SELECT tgname, pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal AND tgname LIKE 'event%' ORDER BY 1"
     )
     with before.read() as tx:
         was = tx.execute(text(look)).all()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 from tests.hub.asgi_client import (
     LOCAL_CLIENT,
     REMOTE_CLIENT,
@@ -22,8 +23,9 @@ from onceward.http.asgi_types import Receive, Send
 from onceward.http.problem import Response
 from onceward.http.response.replay import send_response
 from onceward.hub.db.engine import Database, open_database
+from onceward.hub.db.tables import tokens as tokens_table
 from onceward.hub.security import tokens
-from onceward.hub.security.auth import AuthMiddleware, principal_of
+from onceward.hub.security.auth import AuthMiddleware, may, principal_of
 from onceward.hub.security.scopes import scope_needed
 
 METHODS = ("GET", "PUT")
@@ -45,7 +47,8 @@ on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
         ("DELETE", "/console/app.js", "write"),
         ("GET", "/healthz/more", "read"),
         ("GET", "/consoles", "read"),
-        ("GET", "/metrics", "read"),
+        ("GET", "/metrics", "read or metrics"),
+        ("POST", "/metrics", "write"),
         ("GET", "/ws", "read"),
         ("GET", "/api/v1/topics", "read"),
         ("OPTIONS", "/api/v1/topics", "read"),
@@ -167,6 +170,58 @@ def test_a_revoked_token_is_refused_from_the_next_request_on(database: Database)
     assert response_to(database, "GET", "/x").body == b"local"
     assert response_to(database, "GET", "/x", client=REMOTE_CLIENT).status == 401
     assert (status(text), status(other)) == (401, 401)
+
+
+def test_an_expired_token_is_refused_and_the_response_says_so(database: Database) -> None:
+    text = made(database, "ci", "read")
+    before = response_to(database, "GET", "/x", bearer(text)).status
+    with database.write() as tx:
+        tx.execute(update(tokens_table).values(expires_at="2026-01-02T00:00:00.000000Z"))
+    after = response_to(database, "GET", "/x", bearer(text))
+
+    assert before == 200
+    assert (after.status, after.code) == (401, "unauthorized")
+    assert "expired at 2026-01-02" in after.json["detail"]
+    assert after.headers["www-authenticate"] == "Bearer"
+
+
+@on_sqlite
+def test_a_narrowed_scope_opens_one_part_of_the_hub(database: Database) -> None:
+    text = made(database, "ci", "read:topics", "write:tasks", "admin:tasks")
+    paths = ("/api/v1/topics", "/v1/tasks", "/api/v1/events", "/metrics", "/unknown", "/api/v1/claims")
+    statuses = {
+        method: [response_to(database, method, path, bearer(text)).status for path in paths]
+        for method in ("GET", "POST")
+    }
+    detail = response_to(database, "POST", "/api/v1/topics", bearer(text)).json["detail"]
+
+    assert statuses == {"GET": [200, *[403] * 5], "POST": [403, 200, *[403] * 4]}
+    assert detail == "This request requires a token with the scope write or write:topics."
+
+
+@on_sqlite
+def test_a_handler_sees_the_scopes_that_count_in_its_part(database: Database) -> None:
+    text = made(database, "ci", "write:tasks", "admin:tasks", "write:topics")
+
+    async def app(scope: Any, _receive: Receive, send: Send) -> None:
+        await send_response(send, Response(200, (), str(may(scope, "admin")).encode()))
+
+    bodies = [
+        send_request(AuthMiddleware(app, database), request("POST", path, bearer(text))).body
+        for path in ("/v1/tasks/t/attachments", "/api/v1/topics")
+    ]
+
+    assert bodies == [b"True", b"False"]
+
+
+@on_sqlite
+def test_the_scope_metrics_reads_the_metrics_alone(database: Database) -> None:
+    text = made(database, "prometheus", "metrics")
+    requests = [("GET", "/metrics"), ("GET", "/x"), ("POST", "/metrics"), ("GET", "/metrics/x"), ("GET", "/policies")]
+    statuses = [response_to(database, method, path, bearer(text)).status for method, path in requests]
+
+    assert statuses == [200, 403, 403, 403, 403]
+    assert response_to(database, "GET", "/metrics", bearer(made(database, "reader", "read"))).status == 200
 
 
 @on_sqlite

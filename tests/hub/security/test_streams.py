@@ -12,6 +12,7 @@ from tests.hub.asgi_client import AsgiResponse, Headers, request, send_request, 
 from onceward.http.asgi_types import Receive, Send
 from onceward.http.problem import Response
 from onceward.hub.db.engine import Database
+from onceward.hub.db.tables import tokens as table
 from onceward.hub.security import tokens
 from onceward.hub.security.auth import LOCAL, Credentials, Principal, authenticate_all
 from onceward.hub.security.streams import OpenStreams, StreamsMiddleware
@@ -120,8 +121,9 @@ def test_a_slot_is_free_again_however_its_stream_ends() -> None:
 
 def test_many_open_streams_are_checked_with_one_statement(database: Database) -> None:
     with database.write() as tx:
-        texts = {name: tokens.create(tx, name, ["read"])[1] for name in ("a", "b", "gone")}
+        texts = {name: tokens.create(tx, name, ["read"])[1] for name in ("a", "b", "gone", "expired")}
         tokens.revoke(tx, "gone")
+        tx.execute(sqlalchemy.update(table).where(table.c.name == "expired").values(expires_at="2026-01-01T00:00:00Z"))
     sent = [*texts.values(), None, "nonsense", "ow_000000000000_" + "a" * 43]
     sent_credentials = [
         Credentials(text, is_local=True, needed=needed) for text in sent for needed in ("read", "write")
@@ -134,7 +136,7 @@ def test_many_open_streams_are_checked_with_one_statement(database: Database) ->
         one.name if isinstance(one, Principal) else one.status
         for one in (found[credentials] for credentials in sent_credentials)
     ]
-    assert names_and_statuses == ["a", 403, "b", 403, *[401] * 8]
+    assert names_and_statuses == ["a", 403, "b", 403, *[401] * 10]
     assert sum("tokens" in statement for statement in statements) == 1
     assert "BEGIN IMMEDIATE" not in statements, "a check must not keep writers waiting"
 

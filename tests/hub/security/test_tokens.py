@@ -104,6 +104,32 @@ def test_once_a_token_was_made_the_hub_requires_one_until_it_is_opened_again(dat
         assert [token.name for token in tokens.listed(tx)] == ["a", "b"], "an opening is not a token"
 
 
+def test_an_expired_token_is_invalid_and_the_hub_still_requires_one(database: Database) -> None:
+    with database.write() as tx:
+        made, text = tokens.create(tx, "ci", ["read"], valid_seconds=3600)
+        _, forever = tokens.create(tx, "forever", ["read"])
+        before = tokens.find(tx, text), tokens.find(tx, forever)
+        tx.execute(update(table).where(table.c.name == "ci").values(expires_at=made.created_at))
+        tokens.revoke(tx, "forever")
+        after = tokens.lookup(tx, text)
+        wrong_secret = tokens.lookup(tx, text[:-1] + ("a" if text[-1] != "a" else "b"))
+
+    assert made.expires_at is not None
+    assert made.expires_at[:10] >= made.created_at[:10]
+    assert made.expires_at > made.created_at
+    assert None not in before
+    assert after == tokens.TokenLookup(token_required=True, token=None, expired_at=made.created_at)
+    assert wrong_secret.expired_at is None, "only the owner of a token learns that it is expired"
+
+
+def test_expired_tokens_do_not_keep_a_hub_from_being_opened(database: Database) -> None:
+    with database.write() as tx:
+        made, _ = tokens.create(tx, "ci", ["read"], valid_seconds=3600)
+        tx.execute(update(table).values(expires_at=made.created_at))
+        tokens.open_local(tx)
+        assert not tokens.is_required(tx)
+
+
 def test_a_hub_with_a_live_token_is_not_opened(database: Database) -> None:
     with database.write() as tx:
         tokens.create(tx, "a", ["read"])
@@ -167,12 +193,33 @@ def test_an_unreadable_or_reserved_name_is_refused(name: str) -> None:
         tokens.check_name(name)
 
 
+@pytest.mark.parametrize(
+    "name", ["1a2b3c4d5e6f", "1A2B3C4D5E6F", "open-1a2b3c4d5e6f", "ow_x", "\uff11a2b3c4d5e6f"], ids=ascii
+)
+def test_a_name_that_could_be_an_id_is_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match="mistaken for the id"):
+        tokens.check_name(name)
+
+
+def test_names_that_look_the_same_are_the_same(database: Database) -> None:
+    composed, decomposed = "Jos\u00e9", "Jose\u0301"
+    with database.write() as tx:
+        first, _ = tokens.create(tx, composed, ["read"])
+        second, _ = tokens.create(tx, decomposed, ["read"])
+        revoked = tokens.revoke(tx, decomposed)
+
+    assert first.name == second.name == composed
+    assert revoked == 2
+    with pytest.raises(InvalidInput, match="reserved"):
+        tokens.check_name("\uff4cocal")
+
+
 @pytest.mark.parametrize("name", ["a", "a" * 128, "Jürgen's laptop", "ci/main", "localhost"])
 def test_other_names_are_stored_unchanged(name: str) -> None:
     assert tokens.check_name(name) == name
 
 
-@pytest.mark.parametrize("scopes", [[], ["all"], ["read", "Write"], [""], "read"], ids=str)
+@pytest.mark.parametrize("scopes", [[], ["all"], ["read", "Write"], [""], "read", ["admin:topics"]], ids=str)
 def test_an_invalid_scope_is_refused(scopes: list[str]) -> None:
     with pytest.raises(InvalidInput):
         tokens.check_scopes(scopes)

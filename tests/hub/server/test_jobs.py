@@ -7,13 +7,17 @@ import threading
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert
 from tests.hub.in_process_hub import in_process_hub
 from tests.hub.tasks_hub import attach, tasks_hub
 from tests.waiting import until
 
+from onceward.hub.audit.log import audit_page
 from onceward.hub.config import data_folder
 from onceward.hub.config.config import AttachmentsSettings, Config, EventsSettings, HubSettings
 from onceward.hub.db.engine import Database
+from onceward.hub.db.tables import audit_log
+from onceward.hub.db.timestamps import now_text
 from onceward.hub.server import jobs
 from onceward.ledger.open import open_ledger
 
@@ -51,6 +55,21 @@ def test_a_job_is_told_that_the_hub_stops_and_is_waited_for(
 
     assert ended.is_set()
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_hub_deletes_old_lines_of_its_audit_log(database: Database, database_url: str, tmp_path: Path) -> None:
+    row = {"principal": "ada", "source": "api", "action": "policy.put", "details": "{}", "result": "done"}
+    with database.write() as tx:
+        for created_at in ("2020-01-01T00:00:00.000000Z", now_text()):
+            tx.execute(insert(audit_log).values(created_at=created_at, **row))
+
+    def count() -> int:
+        with database.read() as tx:
+            return len(audit_page(tx, 10).items)
+
+    with in_process_hub(Config(HubSettings(data_dir=str(tmp_path), database=database_url))) as client:
+        until(lambda: client.get("/healthz") and count() == 1, "the old line was not deleted")
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

@@ -110,6 +110,8 @@ def test_a_request_is_one_complete_log_line(log: io.StringIO, alone: bool) -> No
         "path": "/api/v1/topics",
         "status": 201,
         "principal": "local",
+        "token_id": None,
+        "client": "127.0.0.1",
         "request_id": answered.headers["x-request-id"],
         "bytes": 5,
         "replayed": True,

@@ -7,6 +7,7 @@ Start with `task.py`.
 __all__ = [
     "admin",
     "attach",
+    "audit",
     "backup",
     "claims",
     "config",

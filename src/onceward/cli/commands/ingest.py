@@ -18,6 +18,7 @@ from onceward.hub.config.config import Config
 
 if TYPE_CHECKING:
     from onceward.cli.backfill import BackfillReport, IngestBackend
+    from onceward.hub.client.connection import HubOptions
 
 _SCHEMAS = click.Choice(["pkm", "pkm_test"])
 _FORMATS = click.Choice(["mbox", "maildir", "eml", "telegram", "jsonl"])
@@ -51,10 +52,10 @@ def _local(config: Config) -> Iterator[IngestBackend]:
 
 
 @contextmanager
-def _remote(url: str, token: str | None) -> Iterator[IngestBackend]:
+def _remote(url: str, token: str | None, options: HubOptions) -> Iterator[IngestBackend]:
     from onceward.cli.remote.ingest import remote_ingest  # noqa: PLC0415  # only needed with --hub
 
-    with remote_ingest(url, token) as found:
+    with remote_ingest(url, token, options) as found:
         yield found
 
 

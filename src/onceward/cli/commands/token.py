@@ -14,13 +14,21 @@ from onceward.cli.output import as_json, print_table
 from onceward.cli.settings import DATA, settings
 from onceward.errors import NotFound
 from onceward.hub.config.config import Config
+from onceward.hub.config.setting import Duration
+from onceward.hub.security.scopes import GRANTED
 
 if TYPE_CHECKING:
     from onceward.hub.db.engine import Database
     from onceward.hub.security.tokens import Token
 
-# The scopes of `onceward.hub.security.tokens`, which is imported only when a command runs.
-SCOPES = ("read", "write", "admin")
+_VALIDITY = Duration(1, 36_500 * 86_400.0, named=False)
+
+
+def _read_validity(_context: click.Context, _parameter: click.Parameter, value: str | None) -> float | None:
+    try:
+        return None if value is None else _VALIDITY.read(value, as_text=True)
+    except ValueError:
+        raise click.BadParameter(f"expected {_VALIDITY.expected}, not {value!r}") from None
 
 
 @click.group()
@@ -43,35 +51,55 @@ def token() -> None:
 @click.option(
     "--scope",
     "scopes",
-    type=click.Choice(SCOPES),
+    type=click.Choice(GRANTED),
+    metavar="SCOPE",
     multiple=True,
     required=True,
-    help="Scope of the token; repeat the option for several. No scope includes another.",
+    help="Scope of the token: read, write, admin, metrics, or one for a part of the hub, such as read:topics. Repeat"
+    " the option for several. No scope includes another.",
+)
+@click.option(
+    "--expires",
+    "valid_seconds",
+    metavar="DURATION",
+    callback=_read_validity,
+    help="How long the token is valid: 12h, 90d. [default: until it is revoked]",
 )
 @as_json
 @settings(*DATA)
-def create(config: Config, name: str, scopes: tuple[str, ...], as_json: bool) -> None:
+def create(config: Config, name: str, scopes: tuple[str, ...], valid_seconds: float | None, as_json: bool) -> None:
     """Create a token for NAME and print it.
 
     The token is printed only this once: the hub stores just its digest. NAME is the principal of the token. Two tokens
     may share a name, so that one can replace the other without a gap.
 
+    The scopes read, write and admin cover the whole hub, and metrics covers only /metrics. A scope with a part covers
+    only that part: topics, tasks, events, ingest, turns, claims, storage or audit.
+
     \b
     Examples:
-      onceward token create ada --scope read --scope write
+      onceward token create ada --scope read --scope write --expires 90d
+      onceward token create crawler --scope write:ingest
+      onceward token create prometheus --scope metrics
       TOKEN=$(onceward token create robot --scope read)
     """  # noqa: D301  # \b: click does not rewrap the paragraph
+    from onceward.hub.audit.actor import local_actor  # noqa: PLC0415  # slow import; `--help` does without
+    from onceward.hub.audit.log import append  # noqa: PLC0415  # slow import; `--help` does without
     from onceward.hub.config import data_folder  # noqa: PLC0415  # slow import; `--help` does without
     from onceward.hub.security import tokens  # noqa: PLC0415  # slow import; `--help` does without
 
     with data_folder.opened(config) as database, database.write() as tx:
-        made, text = tokens.create(tx, name, scopes)
+        made, text = tokens.create(tx, name, scopes, valid_seconds=valid_seconds)
+        details = {"name": made.name, "scopes": sorted(made.scopes), "expires_at": made.expires_at}
+        append(tx, local_actor(), "token.create", made.token_id, details)
     if as_json:
         click.echo(json.dumps({**_shown(made), "token": text}))
         return
     click.echo(text)
+    until = "" if made.expires_at is None else f", valid until {made.expires_at}"
     click.echo(
-        f"onceward: created token {made.token_id} for {made.name} ({_scopes(made)}); it is not shown again", err=True
+        f"onceward: created token {made.token_id} for {made.name} ({_scopes(made)}{until}); it is not shown again",
+        err=True,
     )
 
 
@@ -79,7 +107,9 @@ def create(config: Config, name: str, scopes: tuple[str, ...], as_json: bool) ->
 @as_json
 @settings(*DATA)
 def list_tokens(config: Config, as_json: bool) -> None:
-    """List all tokens, oldest first, including revoked ones. The secrets are not shown.
+    """List all tokens, oldest first, including revoked and expired ones. The secrets are not shown.
+
+    The time of the last use is rounded down to the hour.
 
     \b
     Examples:
@@ -93,8 +123,11 @@ def list_tokens(config: Config, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"tokens": [_shown(one) for one in found]}))
         return
-    rows = [(one.token_id, one.name, _scopes(one), one.created_at, one.revoked_at) for one in found]
-    print_table(("ID", "NAME", "SCOPES", "CREATED", "REVOKED"), rows)
+    rows = [
+        (one.token_id, one.name, _scopes(one), one.created_at, one.expires_at, one.last_used_at, one.revoked_at)
+        for one in found
+    ]
+    print_table(("ID", "NAME", "SCOPES", "CREATED", "EXPIRES", "LAST USED", "REVOKED"), rows)
 
 
 @token.command()
@@ -111,10 +144,14 @@ def revoke(config: Config, id_or_name: str, as_json: bool) -> None:
       onceward token revoke ada           # all tokens with this name
       onceward token revoke 1a2b3c4d5e6f  # one token, by its id from `onceward token list`
     """  # noqa: D301  # \b: click does not rewrap the paragraph
+    from onceward.hub.audit.actor import local_actor  # noqa: PLC0415
+    from onceward.hub.audit.log import append  # noqa: PLC0415
     from onceward.hub.security import tokens  # noqa: PLC0415
 
     with _existing_database(config) as database, database.write() as tx:
         count = tokens.revoke(tx, id_or_name)
+        if count:
+            append(tx, local_actor(), "token.revoke", id_or_name, {"revoked": count})
     if not count:
         raise NotFound(f"no valid token has the id or name {id_or_name!r}; `onceward token list` lists the tokens")
     click.echo(json.dumps({"revoked": count}) if as_json else f"revoked: {count}")
@@ -134,6 +171,8 @@ def open_local(config: Config, yes: bool) -> None:
     Examples:
       onceward token open-local --yes
     """  # noqa: D301  # \b: click does not rewrap the paragraph
+    from onceward.hub.audit.actor import local_actor  # noqa: PLC0415
+    from onceward.hub.audit.log import append  # noqa: PLC0415
     from onceward.hub.security import tokens  # noqa: PLC0415
 
     if not yes:
@@ -142,6 +181,7 @@ def open_local(config: Config, yes: bool) -> None:
         )
     with _existing_database(config) as database, database.write() as tx:
         since = tokens.open_local(tx)
+        append(tx, local_actor(), "token.open_local", None, {})
     click.echo(
         f"onceward: {since}: user {getpass.getuser()} opened this hub: requests from this machine need no token until"
         " the next token is created",
@@ -170,5 +210,7 @@ def _shown(token: Token) -> dict[str, object]:
         "name": token.name,
         "scopes": sorted(token.scopes),
         "created_at": token.created_at,
+        "expires_at": token.expires_at,
+        "last_used_at": token.last_used_at,
         "revoked_at": token.revoked_at,
     }

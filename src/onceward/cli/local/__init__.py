@@ -4,4 +4,4 @@ Not here: the same commands against a running hub (`cli/remote/`).
 Start with `tasks.py`.
 """
 
-__all__ = ["claims", "ingest", "tasks"]
+__all__ = ["audit", "claims", "ingest", "tasks"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
-from collections.abc import Iterator
-from contextlib import contextmanager
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -15,10 +15,14 @@ from click.core import ParameterSource
 from onceward.cli.backend import Shown
 from onceward.errors import InvalidOption, NotFound
 from onceward.http.stored.codec import ResponseCodec
+from onceward.hub.audit.actor import local_actor
+from onceward.hub.audit.log import Details
+from onceward.hub.audit.recorder import StartedAction, claim_target, outcome_details, recorded_blocking
 from onceward.hub.claims import claims
 from onceward.hub.claims.given_response import GivenResponse
 from onceward.hub.config import data_folder
 from onceward.hub.config.config import Config
+from onceward.hub.db.engine import Database
 from onceward.ledger.blocking import wait
 from onceward.ledger.ledger import Ledger
 
@@ -33,16 +37,34 @@ def local_claims(config: Config) -> Iterator[LocalClaims]:
         raise NotFound(
             f"the ledger {str(file)!r} does not exist; give one with --ledger or --data-dir, or a running hub with --hub"
         )
-    with data_folder.ledger(config) as ledger:
-        yield LocalClaims(ledger, data_folder.response_form(config))
+    with data_folder.ledger(config) as ledger, _audited_database(config) as database:
+        yield LocalClaims(ledger, data_folder.response_form(config), database)
+
+
+@contextmanager
+def _audited_database(config: Config) -> Iterator[Callable[[], Database] | None]:
+    """Yield a function that opens the hub's database on first use, or None for the ledger of another application.
+
+    With `--ledger` and no option that names a hub's data, the ledger is that of another application.
+    """
+    names_hub = any(config.sources.get(("hub", key)) for key in ("data_dir", "database"))
+    names_ledger = config.sources.get(("hub", "ledger"), "").startswith("flag")
+    if not data_folder.has_data(config) or (names_ledger and not names_hub):
+        yield None
+        return
+    with ExitStack() as stack:
+        yield functools.cache(lambda: stack.enter_context(data_folder.opened(config)))
 
 
 class LocalClaims:
     """`onceward.cli.commands.claims.ClaimsBackend` on a ledger."""
 
-    def __init__(self, ledger: Ledger, form: ResponseCodec) -> None:
+    def __init__(
+        self, ledger: Ledger, form: ResponseCodec, audited_database: Callable[[], Database] | None = None
+    ) -> None:
         self._ledger = ledger
         self._form = form
+        self._audited_database = audited_database
 
     def claims(self, scope: str | None, status: str | None, limit: int, after: str | None, *, oldest: bool) -> Shown:
         found = wait(claims.list_claims(self._ledger, scope, status, limit, oldest=oldest, after=after or ""))
@@ -58,22 +80,20 @@ class LocalClaims:
     ) -> Shown:
         resolution = {"version": version, "verdict": verdict, "reason": reason, "value": value}
         resolution["response"] = None if response is None else GivenResponse(**response)
-        return wait(
-            claims.resolve_claim(self._ledger, self._form, getpass.getuser(), scope=scope, key=key, **resolution)
-        )
+        details = {"version": version, "verdict": verdict, "reason": reason}
+        with self._recorded("claim.resolve", claim_target(scope, key), details) as audit:
+            user = local_actor().principal
+            claim = wait(claims.resolve_claim(self._ledger, self._form, user, scope=scope, key=key, **resolution))
+            audit.details = outcome_details(claim)
+        return claim
 
     def abandon_claim(self, scope: str, key: str, version: int, reason: str, *, force: bool) -> Shown:
-        abandoning = claims.abandon_claim(
-            self._ledger,
-            self._form,
-            getpass.getuser(),
-            scope=scope,
-            key=key,
-            version=version,
-            reason=reason,
-            force=force,
-        )
-        return wait(abandoning)
+        user = local_actor().principal
+        details: dict[str, Any] = {"version": version, "force": force, "reason": reason}
+        with self._recorded("claim.abandon", claim_target(scope, key), details) as audit:
+            claim = wait(claims.abandon_claim(self._ledger, self._form, user, scope=scope, key=key, **details))
+            audit.details = outcome_details(claim)
+        return claim
 
     def forget_claim(self, scope: str, key: str, version: int, reason: str) -> Shown:
         forgetting = claims.forget_claim(
@@ -98,4 +118,17 @@ class LocalClaims:
             click.echo(warning, err=True)
 
     def purge_claims(self) -> Shown:
-        return {"deleted_count": wait(claims.purge_claims(self._ledger))}
+        with self._recorded("claim.purge", None, {}) as audit:
+            shown = {"deleted_count": wait(claims.purge_claims(self._ledger))}
+            audit.details = shown
+        return shown
+
+    @contextmanager
+    def _recorded(self, action: str, target: str | None, details: Details) -> Iterator[StartedAction]:
+        """Write the audit rows of an action around the block, if the ledger is a hub's."""
+        actor = local_actor()
+        if self._audited_database is None:
+            yield StartedAction(actor, action, target, details)
+            return
+        with recorded_blocking(self._audited_database(), actor, action, target, details) as audit:
+            yield audit

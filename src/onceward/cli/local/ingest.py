@@ -8,6 +8,8 @@ from pathlib import Path
 
 from onceward.cli.backend import Shown
 from onceward.core.canonical import Json
+from onceward.hub.audit.actor import local_actor
+from onceward.hub.audit.log import append
 from onceward.hub.config import data_folder
 from onceward.hub.config.config import Config
 from onceward.hub.db.engine import Database
@@ -59,6 +61,7 @@ class LocalIngest:
     def set_test_mode(self, enabled: bool) -> None:
         with self._database.write() as tx:
             set_test_mode(tx, enabled)
+            append(tx, local_actor(), "test_mode.put", None, {"enabled": enabled})
 
     def _schema(self, name: str | None) -> EntrySchema:
         if name is not None:

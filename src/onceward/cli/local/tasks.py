@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, BinaryIO, TypeVar
 
 from onceward.cli.backend import AttachmentDetails, Progress, Shown
 from onceward.errors import KeyReused, NotFound, StoreUnavailable, TooLarge
 from onceward.http.request.headers import key_of as header_key
 from onceward.hub import tasks
+from onceward.hub.audit.actor import local_actor
+from onceward.hub.audit.log import Details
+from onceward.hub.audit.recorder import StartedAction, recorded_blocking
 from onceward.hub.blobs import CHUNK_BYTES, BlobStore
 from onceward.hub.blobs.open import open_blobs
 from onceward.hub.config import data_folder
@@ -144,25 +147,35 @@ class LocalData:
         self, *, dry_run: bool, grace_seconds: float | None, batch_size: int | None, progress: Progress
     ) -> Shown:
         settings = self._config.attachments
-        done = tasks.gc_blobs(
-            self._database,
-            self._blobs,
-            dry_run=dry_run,
-            batch_size=batch_size or settings.gc_batch_size,
-            grace_seconds=settings.gc_grace if grace_seconds is None else grace_seconds,
-            progress=_counting(progress),
-        )
+        grace_seconds = settings.gc_grace if grace_seconds is None else grace_seconds
+        with self._recorded("blobs.gc", {"dry_run": dry_run, "grace_seconds": grace_seconds}) as audit:
+            done = tasks.gc_blobs(
+                self._database,
+                self._blobs,
+                dry_run=dry_run,
+                batch_size=batch_size or settings.gc_batch_size,
+                grace_seconds=grace_seconds,
+                progress=_counting(progress),
+            )
+            audit.details = done.shown()
         return done.shown()
 
     def fsck(self, *, quarantine: bool, progress: Progress) -> Shown:
         total = sum(stored.size for stored in self._blobs.keys())  # noqa: SIM118  # not a dictionary's
-        found = tasks.check_blobs(
-            self._database, self._blobs, quarantine=quarantine, progress=_counting(progress, total)
-        )
+        with self._recorded("blobs.fsck", {"quarantine": quarantine}) as audit:
+            check = _counting(progress, total)
+            found = list(tasks.check_blobs(self._database, self._blobs, quarantine=quarantine, progress=check))
+            audit.details = {"damaged": [damage.blob_id for damage in found]}
         return {"damaged": [damage.shown() for damage in found]}
 
     def backfill_spec_attachments(self, progress: Progress) -> Shown:
-        return tasks.backfill_spec_attachments(self._database, _counting(progress)).shown()
+        with self._recorded("tasks.backfill_spec_attachments", {}) as audit:
+            done = tasks.backfill_spec_attachments(self._database, _counting(progress))
+            audit.details = {"added_count": done.added_count}
+        return done.shown()
+
+    def _recorded(self, action: str, details: Details) -> AbstractContextManager[StartedAction]:
+        return recorded_blocking(self._database, local_actor(), action, None, details)
 
     def _all(self, listed: Callable[[Transaction, int, str], RowPage[T]], limit: int | None) -> list[T]:
         """Return all items of a list, or at most `limit`, reading as many pages as needed."""

@@ -10,14 +10,17 @@ from typing import Any, BinaryIO
 
 from onceward.cli.backend import AttachmentDetails, Progress, Shown
 from onceward.hub.client import About, BlockingHub, ClaimSeen
+from onceward.hub.client.connection import HubOptions
 
 # A person is waiting at the terminal: give up on an unreachable hub sooner than the client's default.
 _DEADLINE_SECONDS = 15.0
 
 
 @contextmanager
-def remote_hub(url: str, token: str | None) -> Iterator[RemoteHub]:
-    with BlockingHub(url, token, deadline_seconds=_DEADLINE_SECONDS) as hub:
+def remote_hub(url: str, token: str | None, options: HubOptions | None = None) -> Iterator[RemoteHub]:
+    own: HubOptions = {"deadline_seconds": _DEADLINE_SECONDS}
+    own.update(options or {})
+    with BlockingHub(url, token, **own) as hub:
         yield RemoteHub(hub)
 
 
@@ -130,6 +133,11 @@ class RemoteHub:
 
     def purge_claims(self) -> Shown:
         return {"deleted_count": self._hub.claims.purge()}
+
+    def audit(self, limit: int, after: str | None) -> Shown:
+        page = self._hub.audit.list(limit=limit, after=after)
+        entries = [dataclasses.asdict(one) for one in page.entries]
+        return {"entries": entries, "next_after": page.next_after, "has_more": page.has_more}
 
 
 def _claim(claim: ClaimSeen) -> Shown:

@@ -11,6 +11,7 @@ from pathlib import Path
 from onceward.cli.backend import Shown
 from onceward.errors import Conflict, InvalidOption
 from onceward.hub.client import BlockingHub
+from onceward.hub.client.connection import HubOptions
 from onceward.hub.client.ingest import EntryInserted
 from onceward.hub.ingest.backfill.run import Result
 from onceward.hub.ingest.payload import Payload
@@ -21,8 +22,10 @@ _SCHEMAS = ("pkm", "pkm_test")
 
 
 @contextmanager
-def remote_ingest(url: str, token: str | None) -> Iterator[RemoteIngest]:
-    with BlockingHub(url, token, deadline_seconds=_DEADLINE_SECONDS) as hub:
+def remote_ingest(url: str, token: str | None, options: HubOptions | None = None) -> Iterator[RemoteIngest]:
+    own: HubOptions = {"deadline_seconds": _DEADLINE_SECONDS}
+    own.update(options or {})
+    with BlockingHub(url, token, **own) as hub:
         yield RemoteIngest(hub, url)
 
 

@@ -14,7 +14,15 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra(error, __name__, "client") from error
 
-from onceward.hub.client.blocking import BlockingChat, BlockingClaims, BlockingFollowing, BlockingHub, BlockingIngest
+from onceward.hub.client.audit import Audit, AuditEntry, AuditPage
+from onceward.hub.client.blocking import (
+    BlockingAudit,
+    BlockingChat,
+    BlockingClaims,
+    BlockingFollowing,
+    BlockingHub,
+    BlockingIngest,
+)
 from onceward.hub.client.chat import Chat, ChatAnswer, ChatEvent, ChatMessage, Saying, ToolSeen, TurnSeen
 from onceward.hub.client.claims import ClaimPage, Claims, ClaimSeen
 from onceward.hub.client.follow import Following
@@ -44,7 +52,11 @@ __all__ = [
     "About",
     "Attached",
     "Attachment",
+    "Audit",
+    "AuditEntry",
+    "AuditPage",
     "Backfilled",
+    "BlockingAudit",
     "BlockingChat",
     "BlockingClaims",
     "BlockingFollowing",

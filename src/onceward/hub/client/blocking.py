@@ -14,6 +14,7 @@ from concurrent.futures import CancelledError
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, Unpack
 
 from onceward.errors import StoreClosed
+from onceward.hub.client.audit import Audit
 from onceward.hub.client.chat import Chat
 from onceward.hub.client.claims import Claims
 from onceward.hub.client.connection import HubOptions
@@ -87,6 +88,10 @@ def _each_of(
     return functools.update_wrapper(call, method)
 
 
+def _audit(hub: Hub) -> Audit:
+    return hub.audit
+
+
 def _chat(hub: Hub) -> Chat:
     return hub.chat
 
@@ -97,6 +102,16 @@ def _claims(hub: Hub) -> Claims:
 
 def _ingest(hub: Hub) -> Ingest:
     return hub.ingest
+
+
+class BlockingAudit:
+    """Blocking version of `Audit`. `BlockingHub` creates it as `hub.audit`."""
+
+    def __init__(self, hub: BlockingHub) -> None:
+        self.hub = hub
+
+    list = _of(_audit, Audit.list)
+    all = _each_of(_audit, Audit.all)
 
 
 class BlockingChat:
@@ -156,6 +171,7 @@ class BlockingHub:
     Attributes:
         hub: The asynchronous client, for coroutines that are passed to `wait`.
         chat: Operations on messages and turns, a `BlockingChat`.
+        audit: The audit log, a `BlockingAudit`.
         claims: Operations on claims, a `BlockingClaims`.
         ingest: Operations on ingested entries, a `BlockingIngest`.
 
@@ -166,6 +182,7 @@ class BlockingHub:
     def __init__(self, url: str, token: str | None = None, **options: Unpack[HubOptions]) -> None:
         self.hub = Hub(url, token, **options)
         self.chat = BlockingChat(self)
+        self.audit = BlockingAudit(self)
         self.claims = BlockingClaims(self)
         self.ingest = BlockingIngest(self)
         self._lock = threading.Lock()

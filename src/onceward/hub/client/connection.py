@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 from urllib.parse import quote
 
@@ -37,6 +38,8 @@ class HubOptions(TypedDict, total=False):
         deadline_seconds: The time limit of a call, including its retries. 90 by default.
         transfer_seconds: The same for uploads, downloads and administration. 6 hours by default.
         try_seconds: The time that one attempt may receive nothing. 20 by default.
+        ca_file: A file with the certificates, in PEM format, that an https hub may be signed by. By default, those of
+            httpx, or of the variable SSL_CERT_FILE.
         transport: The httpx transport that sends each attempt, with its proxies, TLS and limits. It is closed with the
             client.
     """
@@ -44,6 +47,7 @@ class HubOptions(TypedDict, total=False):
     deadline_seconds: float
     transfer_seconds: float
     try_seconds: float
+    ca_file: str | Path
     transport: httpx.AsyncBaseTransport
 
 
@@ -57,7 +61,7 @@ class HubConnection:
         self.transfer_seconds = check_seconds(
             "transfer_seconds", options.get("transfer_seconds", TRANSFER_SECONDS), SECONDS_MAX, positive=True
         )
-        self._inner = options.get("transport") or _transport(base)
+        self._inner = options.get("transport") or _transport(base, options.get("ca_file"))
         self._client = httpx.AsyncClient(
             base_url=base,
             headers={"User-Agent": "onceward", **_authorization(token)},
@@ -220,9 +224,16 @@ def _authorization(token: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
-def _transport(base: httpx.URL) -> httpx.AsyncHTTPTransport:
-    # Loading all CA certificates takes longer than most calls. Without TLS, an empty context is enough.
-    verify = True if base.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+def _transport(base: httpx.URL, ca_file: str | Path | None) -> httpx.AsyncHTTPTransport:
+    verify: ssl.SSLContext | bool = True
+    if base.scheme != "https":
+        # Loading all CA certificates takes longer than most calls. Without TLS, an empty context is enough.
+        verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    elif ca_file is not None:
+        try:
+            verify = ssl.create_default_context(cafile=ca_file)
+        except OSError as error:
+            raise InvalidOption(f"ca_file: {str(ca_file)!r} is not a file with certificates in PEM format") from error
     # No connection limit, because each stream holds a connection.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
     return httpx.AsyncHTTPTransport(verify=verify, limits=limits)

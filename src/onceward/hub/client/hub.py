@@ -19,6 +19,7 @@ from onceward.errors import HubUnavailable
 from onceward.http.response.sse import is_event_stream
 from onceward.hub.atomic_file import new_file
 from onceward.hub.client import responses
+from onceward.hub.client.audit import Audit
 from onceward.hub.client.chat import Chat
 from onceward.hub.client.claims import Claims
 from onceward.hub.client.connection import PAGE_MAX, SECONDS_MAX, HubConnection, HubOptions, as_json, path_of
@@ -76,6 +77,7 @@ class Hub:
 
     Attributes:
         chat: Operations on messages and turns, a `Chat`.
+        audit: The audit log, an `Audit`.
         claims: Operations on claims, a `Claims`.
         ingest: Operations on ingested entries, an `Ingest`.
 
@@ -86,6 +88,7 @@ class Hub:
     def __init__(self, url: str, token: str | None = None, **options: Unpack[HubOptions]) -> None:
         self._connection = HubConnection(url, token, options)
         self.chat = Chat(self._connection)
+        self.audit = Audit(self._connection)
         self.claims = Claims(self._connection)
         self.ingest = Ingest(self._connection)
 

@@ -33,6 +33,8 @@ PREFIX = "ONCEWARD_"
 _HOUR = 3600.0
 _DAY = 24 * _HOUR
 _YEARS_100_IN_DAYS = RETAIN_SECONDS_MAX / _DAY
+# A trigger of the database refuses to delete newer rows of the audit log.
+AUDIT_DAYS_MIN = 30
 
 
 def _is_namespace(text: str) -> bool:
@@ -45,6 +47,7 @@ def _is_namespace(text: str) -> bool:
 
 _HOST = Text('a name or address without a port, such as "127.0.0.1" or "::1"', setting.is_host)
 _FOLDER = Text("the path of a folder")
+_FILE = Text("the path of a file", lambda _text: True)
 _DATABASE = Text("sqlite:///path or postgresql://user@host/name", setting.is_database)
 _LEDGER = Text("memory:, sqlite:///path, postgresql://… or redis://…", setting.is_ledger)
 _BLOBS = Text("file:///path or s3://bucket/prefix", setting.is_blobs)
@@ -52,6 +55,7 @@ _BRAIN = Text("module:name", setting.is_brain)
 _NAMESPACE = Text("1 to 64 characters of A-Z a-z 0-9 . _ -", _is_namespace)
 _HOSTS = TextList(Text("a host name, with or without a port", lambda text: bool(text) and not set(text) & set(" /@?#")))
 _MEDIA_TYPES = TextList(Text('a media type such as "image/png" or "image/*"', setting.is_media_range))
+_PROXIES = TextList(Text('an address or a network such as "127.0.0.1" or "10.0.0.0/8"', setting.is_network))
 _ORIGINS = TextList(Text('an origin such as "https://app.example.com"', setting.is_origin))
 
 
@@ -76,6 +80,13 @@ class HubSettings:
     # 0: the smaller of 1,000 and three quarters of the file descriptors.
     max_connections: Annotated[int, WholeNumber(0, 1_000_000)] = 0
     max_streams_per_principal: Annotated[int, WholeNumber(1, 1_000_000)] = 100
+    # PEM files. Empty: no TLS.
+    tls_cert: Annotated[str, _FILE] = ""
+    tls_key: Annotated[str, _FILE] = ""
+    # Proxies whose X-Forwarded-For is believed. Their clients are never `local`.
+    trusted_proxies: Annotated[tuple[str, ...], _PROXIES] = ()
+    # 0: forever. The database keeps rows for at least 30 days.
+    audit_keep_days: Annotated[float, Duration(0, _YEARS_100_IN_DAYS, "d")] = 365.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +333,7 @@ def _from_tables(
                 yield from _from_tables({key: value}, source, f"{table}.")
                 continue
             if key not in setting_types(table):
-                hint = _hint(key, setting_types(table)) or _home(key)
+                hint = _home(key) or _hint(key, setting_types(table))
                 raise InvalidConfig(f"{table}.{key} ({source}): unknown setting{hint}")
             yield (table, key), value, source
 
@@ -339,6 +350,12 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[tuple[str, s
 
 
 def _check_together(config: Config) -> None:
+    if 0 < config.hub.audit_keep_days < AUDIT_DAYS_MIN:
+        source = config.sources.get(("hub", "audit_keep_days"), "default")
+        raise InvalidConfig(
+            f"hub.audit_keep_days ({source}): expected 0 (keep forever) or at least {AUDIT_DAYS_MIN}, not"
+            f" {config.hub.audit_keep_days:g}"
+        )
     if config.hub.workers > 1 and config.ledger_url.lower().startswith("memory:"):
         source = config.sources.get(("hub", "ledger"), "default")
         raise InvalidConfig(

@@ -217,6 +217,14 @@ def is_host(text: str) -> bool:
     return True
 
 
+def is_network(text: str) -> bool:
+    """Return whether the text is an address or a network. A network of all addresses would let everybody forge one."""
+    try:
+        return ipaddress.ip_network(text).prefixlen > 0
+    except ValueError:
+        return False
+
+
 def is_database(url: str) -> bool:
     return not url or _is_sqlite(url) or _is_server(url, ("postgresql", "postgres", "postgresql+psycopg"))
 

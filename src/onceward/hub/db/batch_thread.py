@@ -120,6 +120,12 @@ class BatchThread:
             raise
         return item.outcome()
 
+    def post(self, work: Any, failed: Callable[[BaseException], object]) -> None:
+        """Queue work for the next batch without waiting for it. `failed` is called in the thread if it fails."""
+        item: QueuedItem[Any] = QueuedItem(work)
+        item.wakeup = _FailureCallback(item, failed)
+        self._put(item)
+
     def _put(self, item: QueuedItem[Any]) -> None:
         if self._process != os.getpid():
             # After a fork: the parent's thread does not run here, and the queued items are the parent's.
@@ -187,6 +193,18 @@ class BatchThread:
                 if not item.done:
                     item.fail(copied(error))
         _wake(batch)
+
+
+class _FailureCallback:
+    """In place of the lock on which a waiting thread sleeps."""
+
+    def __init__(self, item: QueuedItem[Any], failed: Callable[[BaseException], object]) -> None:
+        self._item = item
+        self._failed = failed
+
+    def release(self) -> None:
+        if self._item.error is not None:
+            self._failed(self._item.error)
 
 
 async def _ended_despite_cancelling(item: QueuedItem[Any], loop: asyncio.AbstractEventLoop) -> None:

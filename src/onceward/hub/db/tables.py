@@ -151,7 +151,33 @@ tokens = Table(
     Column("scopes", Text, nullable=False),
     Column("created_at", Text, nullable=False),
     Column("revoked_at", Text),
+    Column("expires_at", Text),
+    # The hour of the last use.
+    Column("last_used_at", Text),
 )
+
+# Actions of operators, with their time and result. Rows are only appended; triggers refuse to change them.
+audit_log = Table(
+    "audit_log",
+    metadata,
+    Column("audit_id", _big, Identity(always=True), primary_key=True),
+    Column("created_at", Text, nullable=False),
+    Column("principal", Text, nullable=False),
+    Column("token_id", Text),
+    Column("client", Text),
+    # `api` or `command`.
+    Column("source", Text, nullable=False),
+    Column("request_id", Text),
+    Column("action", Text, nullable=False),
+    Column("target", Text),
+    Column("details", Text, nullable=False),
+    Column("result", Text, nullable=False),
+    # The row `started` that this one is the result of.
+    Column("started_id", BigInteger),
+    sqlite_autoincrement=True,
+)
+# For retention.
+Index("idx_audit_log_created", audit_log.c.created_at)
 
 tasks = Table(
     "tasks",

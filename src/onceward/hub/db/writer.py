@@ -178,6 +178,13 @@ class Writer:
         result: T = self._thread.submit_blocking((_SingleWork(work, order), None))
         return result
 
+    def post(self, work: Callable[[sqlalchemy.Connection], object], failed: Callable[[BaseException], object]) -> None:
+        """Run a work in the next batch without waiting for it. `failed` is called in the writer's thread if it fails.
+
+        Raises `StoreClosed` if the database is closed.
+        """
+        self._thread.post((_SingleWork(work, ()), None), failed)
+
     def close(self) -> None:
         """Commit everything that is queued, and end the thread."""
         self._thread.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Request, Response
@@ -10,6 +11,9 @@ from starlette.responses import JSONResponse
 
 from onceward.errors import InvalidInput
 from onceward.hub import tasks
+from onceward.hub.audit.actor import actor_of
+from onceward.hub.audit.log import Details
+from onceward.hub.audit.recorder import StartedAction, recorded_blocking
 from onceward.hub.state import hub_of
 from onceward.hub.web.json_body import StrictBody, StrictRoute
 
@@ -75,13 +79,16 @@ def collect(
     if not sent.dry_run and x_confirm is None:
         raise InvalidInput("deletion needs the header X-Confirm: true", (("X-Confirm", "must be true"),))
     settings = hub.config.attachments
-    collected = tasks.gc_blobs(
-        hub.database,
-        hub.blobs,
-        dry_run=sent.dry_run,
-        batch_size=sent.batch_size or settings.gc_batch_size,
-        grace_seconds=settings.gc_grace if sent.grace_seconds is None else sent.grace_seconds,
-    )
+    grace_seconds = settings.gc_grace if sent.grace_seconds is None else sent.grace_seconds
+    with _recorded(request, "blobs.gc", {"dry_run": sent.dry_run, "grace_seconds": grace_seconds}) as audit:
+        collected = tasks.gc_blobs(
+            hub.database,
+            hub.blobs,
+            dry_run=sent.dry_run,
+            batch_size=sent.batch_size or settings.gc_batch_size,
+            grace_seconds=grace_seconds,
+        )
+        audit.details = collected.shown()
     hub.feed.notify()
     return JSONResponse(collected.shown())
 
@@ -89,7 +96,10 @@ def collect(
 @router.post("/fsck", response_model=CheckShown, summary="Verify the bytes of every blob")
 def check(request: Request, sent: CheckSent = _CHECK) -> Response:
     hub = hub_of(request)
-    found = tasks.check_blobs(hub.database, hub.blobs, quarantine=sent.quarantine)
+    with _recorded(request, "blobs.fsck", {"quarantine": sent.quarantine}) as audit:
+        # Read here: the blobs are checked one by one, as the results are taken.
+        found = list(tasks.check_blobs(hub.database, hub.blobs, quarantine=sent.quarantine))
+        audit.details = {"damaged": [damage.blob_id for damage in found]}
     return JSONResponse({"damaged": [damage.shown() for damage in found]})
 
 
@@ -98,6 +108,13 @@ def check(request: Request, sent: CheckSent = _CHECK) -> Response:
 )
 def backfill(request: Request) -> Response:
     hub = hub_of(request)
-    done = tasks.backfill_spec_attachments(hub.database)
+    with _recorded(request, "tasks.backfill_spec_attachments", {}) as audit:
+        done = tasks.backfill_spec_attachments(hub.database)
+        audit.details = {"added_count": done.added_count}
     hub.feed.notify()
     return JSONResponse(done.shown())
+
+
+def _recorded(request: Request, action: str, details: Details) -> AbstractContextManager[StartedAction]:
+    """Write the audit rows of an action around the block."""
+    return recorded_blocking(hub_of(request).database, actor_of(request.scope), action, None, details)

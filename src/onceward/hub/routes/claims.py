@@ -5,6 +5,7 @@ They need the scope `admin`, because they show the keys and outcomes of every pr
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -14,6 +15,9 @@ from starlette.responses import JSONResponse
 from onceward.core.key import KEY_BYTES_MAX, SCOPE_BYTES_MAX
 from onceward.core.outcome import INLINE_BYTES_MAX
 from onceward.http.stored.policy import RETRIABLE_STATUSES
+from onceward.hub.audit.actor import actor_of
+from onceward.hub.audit.log import Details
+from onceward.hub.audit.recorder import StartedAction, claim_target, outcome_details, recorded
 from onceward.hub.claims import claims
 from onceward.hub.claims.claims import REASON_BYTES_MAX
 from onceward.hub.claims.given_response import DENIED_HEADER, HEADER_NAME, GivenResponse
@@ -204,18 +208,21 @@ async def show_claim(
 )
 async def resolve_claim(sent: ResolveSent, request: Request) -> Response:
     hub = hub_of(request)
-    claim = await claims.resolve_claim(
-        hub.ledger,
-        hub.response_form,
-        principal_of(request.scope),
-        scope=sent.scope,
-        key=sent.key,
-        version=sent.version,
-        verdict=sent.verdict,
-        value=sent.value,
-        response=None if sent.response is None else GivenResponse(**sent.response.model_dump()),
-        reason=sent.reason,
-    )
+    details = {"version": sent.version, "verdict": sent.verdict, "reason": sent.reason}
+    async with _recorded(request, "claim.resolve", sent.scope, sent.key, details) as audit:
+        claim = await claims.resolve_claim(
+            hub.ledger,
+            hub.response_form,
+            principal_of(request.scope),
+            scope=sent.scope,
+            key=sent.key,
+            version=sent.version,
+            verdict=sent.verdict,
+            value=sent.value,
+            response=None if sent.response is None else GivenResponse(**sent.response.model_dump()),
+            reason=sent.reason,
+        )
+        audit.details = outcome_details(claim)
     return JSONResponse(claim)
 
 
@@ -228,7 +235,11 @@ async def resolve_claim(sent: ResolveSent, request: Request) -> Response:
 async def abandon_claim(sent: AbandonSent, request: Request) -> Response:
     """A repeatable claim becomes failed; any other claim becomes in doubt."""
     hub, actor = hub_of(request), principal_of(request.scope)
-    return JSONResponse(await claims.abandon_claim(hub.ledger, hub.response_form, actor, **sent.model_dump()))
+    details = {"version": sent.version, "force": sent.force, "reason": sent.reason}
+    async with _recorded(request, "claim.abandon", sent.scope, sent.key, details) as audit:
+        claim = await claims.abandon_claim(hub.ledger, hub.response_form, actor, **sent.model_dump())
+        audit.details = outcome_details(claim)
+    return JSONResponse(claim)
 
 
 @router.post(
@@ -245,4 +256,15 @@ async def forget_claim(sent: ForgetSent, request: Request) -> Response:
 
 @router.post("/purge", response_model=PurgeShown, summary="Delete entries past their retention")
 async def purge_claims(request: Request) -> Response:
-    return JSONResponse({"deleted_count": await claims.purge_claims(hub_of(request).ledger)})
+    hub = hub_of(request)
+    async with recorded(hub.database, actor_of(request.scope), "claim.purge", None, {}) as audit:
+        shown = {"deleted_count": await claims.purge_claims(hub.ledger)}
+        audit.details = shown
+    return JSONResponse(shown)
+
+
+def _recorded(
+    request: Request, action: str, scope: str, key: str, details: Details
+) -> AbstractAsyncContextManager[StartedAction]:
+    """Write the audit rows of an action on a claim around the block."""
+    return recorded(hub_of(request).database, actor_of(request.scope), action, claim_target(scope, key), details)

@@ -15,10 +15,13 @@ from onceward.core.canonical import Json
 from onceward.core.json_text import refused, written
 from onceward.errors import InvalidInput, TooLarge
 from onceward.http.request.headers import media_type_of
+from onceward.hub.audit.actor import actor_of
+from onceward.hub.audit.log import append
+from onceward.hub.db.engine import Transaction
 from onceward.hub.ingest.email.normalize import normalize_email, normalize_mail
 from onceward.hub.ingest.entries.columns import TEXT_BYTES_MAX, UPDATABLE
 from onceward.hub.ingest.entries.insert import INSERT, EntriesSent, Inserted, insert_steps, writer_gave_up
-from onceward.hub.ingest.entries.policy import POLICY_KEY_BYTES_MAX, list_policies, policy_page, put_policy
+from onceward.hub.ingest.entries.policy import POLICY_KEY_BYTES_MAX, Policy, list_policies, policy_page, put_policy
 from onceward.hub.ingest.entries.preview import find_entries, result_without_write
 from onceward.hub.ingest.entries.result import alone
 from onceward.hub.ingest.entries.schema import active_schema, schema_named, set_test_mode, test_mode
@@ -249,7 +252,15 @@ def get_policies(
 @router.put("/policies", response_model=PolicyShown, summary="Create or change a policy of the active schema")
 async def change_policy(sent: PolicySent, request: Request) -> Response:
     active, given = await schema_of(request), sent.model_dump(exclude_unset=True)
-    changed = await hub_of(request).database.writer.run(lambda tx: put_policy(tx, active, **given), ("policies",))
+    # Here, not in the writer's thread, which does not know the id of the request.
+    actor = actor_of(request.scope)
+
+    def change(tx: Transaction) -> Policy:
+        policy = put_policy(tx, active, **given)
+        append(tx, actor, "policy.put", policy.policy_key, {"schema": active.name, **given})
+        return policy
+
+    changed = await hub_of(request).database.writer.run(change, ("policies",))
     return _json(changed.json())
 
 
@@ -261,7 +272,13 @@ def get_test_mode(request: Request) -> Response:
 
 @router.put("/test-mode", response_model=TestMode, summary="Switch the test mode on or off")
 async def change_test_mode(sent: TestMode, request: Request) -> Response:
-    await hub_of(request).database.writer.run(lambda tx: set_test_mode(tx, sent.enabled), ("ingest_mode",))
+    actor = actor_of(request.scope)
+
+    def change(tx: Transaction) -> None:
+        set_test_mode(tx, sent.enabled)
+        append(tx, actor, "test_mode.put", None, {"enabled": sent.enabled})
+
+    await hub_of(request).database.writer.run(change, ("ingest_mode",))
     return _json({"enabled": sent.enabled})
 
 

@@ -1,7 +1,7 @@
-"""Access control of the hub: tokens, scopes, allowed hosts, and the end of streams whose token is revoked.
+"""Access control of the hub: tokens, scopes, allowed hosts, client addresses, and the end of streams whose token is revoked.
 
 Not here: limits on connections (`hub/server/`).
 Start with `auth.py`.
 """
 
-__all__ = ["auth", "hosts", "revocation", "scopes", "streams", "tokens"]
+__all__ = ["auth", "client_address", "hosts", "last_uses", "revocation", "scopes", "streams", "tokens"]

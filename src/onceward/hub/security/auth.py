@@ -10,7 +10,6 @@ its client likes, so its token is looked up periodically.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,8 +22,9 @@ from onceward.http.asgi_types import App, Message, Receive, Send
 from onceward.http.problem import Response
 from onceward.hub.db.engine import Database
 from onceward.hub.security import tokens
-from onceward.hub.security.hosts import is_loopback
-from onceward.hub.security.scopes import Needed, scope_needed, scopes_of
+from onceward.hub.security.client_address import is_local_client
+from onceward.hub.security.last_uses import LastUses
+from onceward.hub.security.scopes import Needed, part_of, scope_needed, scopes_in, scopes_of, sufficient_scopes
 from onceward.hub.security.tokens import TokenLookup
 from onceward.hub.web.problems import refuse, store_failed
 
@@ -34,18 +34,23 @@ _BEARER_SUBPROTOCOL = "onceward.bearer."
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 _NO_TOKEN = "This request requires a token. Send the header Authorization: Bearer <token>."  # noqa: S105  # a sentence
 _BAD_TOKEN = "The token is malformed, unknown or revoked."  # noqa: S105  # a sentence
+_EXPIRED = "The token expired at {}. Create a new one: onceward token create NAME --scope read --expires 90d"
 _NOT_LOCAL = (
-    "Without tokens, this hub accepts requests only from its own machine."
+    "Without tokens, this hub accepts requests only from its own machine, and not through a proxy."
     " Create a token: onceward token create NAME --scope read"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """The caller of a request: the name of its token, and the token's scopes."""
+    """The caller of a request: the name of its token, and the token's scopes in the part of the hub that is asked for.
+
+    A caller without a token has no `token_id`.
+    """
 
     name: str
     scopes: frozenset[str]
+    token_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class Credentials:
     token_text: str | None = field(repr=False)
     is_local: bool
     needed: Needed
+    part: str = ""
 
 
 LOCAL = Principal("local", frozenset(tokens.SCOPES))
@@ -79,14 +85,21 @@ def may(scope: Any, needed: str) -> bool:
     return needed in found.scopes
 
 
-async def authenticate(database: Database, credentials: Credentials) -> Principal | Response:
-    """Return the principal by the current state of the database, or a 401 or 403; 503 if the database is down."""
+async def authenticate(
+    database: Database, credentials: Credentials, last_uses: LastUses | None = None
+) -> Principal | Response:
+    """Return the principal by the current state of the database, or a 401 or 403; 503 if the database is down.
+
+    With `last_uses`, the use of a valid token is recorded.
+    """
     token_text = credentials.token_text
     try:
         lookup = await tokens.lookup_now(database, token_text or "")
     except StoreUnavailable as error:
         return store_failed(error)
-    return authorize(credentials.needed, lookup, token_text, is_local=credentials.is_local)
+    if last_uses is not None and lookup.token is not None:
+        last_uses.record(lookup.token)
+    return _authorized(credentials, lookup)
 
 
 async def authenticate_all(
@@ -101,19 +114,27 @@ async def authenticate_all(
             lookups = await run_in_threadpool(tokens.lookup_all, database, texts)
     except StoreUnavailable as error:
         return dict.fromkeys(open_credentials, store_failed(error))
-    return {
-        one: authorize(one.needed, lookups[one.token_text or ""], one.token_text, is_local=one.is_local)
-        for one in open_credentials
-    }
+    return {one: _authorized(one, lookups[one.token_text or ""]) for one in open_credentials}
 
 
-def authorize(needed: Needed, lookup: TokenLookup, token_text: str | None, *, is_local: bool) -> Principal | Response:
+def _authorized(credentials: Credentials, lookup: TokenLookup) -> Principal | Response:
+    needed, part = credentials.needed, credentials.part
+    return authorize(needed, lookup, credentials.token_text, is_local=credentials.is_local, part=part)
+
+
+def authorize(
+    needed: Needed, lookup: TokenLookup, token_text: str | None, *, is_local: bool, part: str = ""
+) -> Principal | Response:
     """Return the principal, or a 401 or 403.
 
-    `token_text` is None if no token was sent. `is_local` means that the client is on this machine.
+    `token_text` is None if no token was sent. `is_local` means that the client is on this machine. `part` is the part of
+    the hub that the request is for.
     """
     if lookup.token is not None:
-        principal = Principal(lookup.token.name, lookup.token.scopes)
+        token = lookup.token
+        principal = Principal(token.name, scopes_in(part, token.scopes), token.token_id)
+    elif lookup.expired_at is not None:
+        return problem.problem(401, _EXPIRED.format(lookup.expired_at), headers=_CHALLENGE)
     elif token_text is not None:
         return problem.problem(401, _BAD_TOKEN, headers=_CHALLENGE)
     elif lookup.token_required:
@@ -123,7 +144,8 @@ def authorize(needed: Needed, lookup: TokenLookup, token_text: str | None, *, is
     else:
         principal = LOCAL
     if principal.scopes.isdisjoint(scopes_of(needed)):
-        return problem.problem(403, f"This request requires a token with the scope {needed}.")
+        enough = " or ".join(sufficient_scopes(needed, part))
+        return problem.problem(403, f"This request requires a token with the scope {enough}.")
     return principal
 
 
@@ -147,6 +169,7 @@ class AuthMiddleware:
     def __init__(self, app: App, database: Database) -> None:
         self.app = app
         self._database = database
+        self._last_uses = LastUses(database)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] not in {"http", "websocket"}:
@@ -154,8 +177,8 @@ class AuthMiddleware:
             return
         websocket = scope["type"] == "websocket"
         needed = scope_needed("GET" if websocket else scope["method"], scope["path"])
-        credentials = Credentials(sent_token(scope), _is_local_client(scope.get("client")), needed)
-        found = ANONYMOUS if needed == "open" else await authenticate(self._database, credentials)
+        credentials = Credentials(sent_token(scope), is_local_client(scope), needed, part_of(scope["path"]))
+        found = ANONYMOUS if needed == "open" else await authenticate(self._database, credentials, self._last_uses)
         if isinstance(found, Response):
             await refuse(scope, receive, send, found)
             return
@@ -163,16 +186,6 @@ class AuthMiddleware:
         if websocket and scope.get("subprotocols"):
             send = _accepting(scope, send)
         await self.app(scope, receive, send)
-
-
-def _is_local_client(client: Any) -> bool:
-    """Return whether the peer of the connection is on this machine. Proxy headers are ignored."""
-    return client is not None and _is_loopback_address(client[0])
-
-
-@functools.lru_cache(maxsize=1024)
-def _is_loopback_address(text: str) -> bool:
-    return text != "localhost" and is_loopback(text)
 
 
 def _accepting(scope: Any, send: Send) -> Send:

@@ -205,7 +205,7 @@ class _Response:
 
 _REVOKED = problem.problem(
     401,
-    "The token was revoked, or a token became required, while the request was waiting.",
+    "The token expired or was revoked, or a token became required, while the request was waiting.",
     headers=((b"www-authenticate", b"Bearer"),),
 )
 

@@ -1,8 +1,8 @@
 """Access tokens. Only a digest is stored, so that a copy of the database gives no access.
 
 A token is `ow_<token id>_<secret>`, shown once when it is created. Its name is its principal. Two valid tokens may
-share a name, so that one can replace the other without a gap. The scopes are `read`, `write` and `admin`; none of them
-implies another.
+share a name, so that one can replace the other without a gap. `scopes.py` has the scopes; none of them implies another.
+A token with `expires_at` is not valid from that time on.
 
 Once a token has been created, the hub requires one, even after all of them are revoked: revoked rows stay, and any row
 counts. `open_local` reverts this with an additional row under the reserved name `local`. This row is not usable as a
@@ -11,10 +11,12 @@ token, and counts until the next token is created or revoked.
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import hmac
 import re
 import secrets
+import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,8 +47,10 @@ from onceward.hub.db.engine import Database, Transaction
 from onceward.hub.db.lookup import Lookup
 from onceward.hub.db.raw_sql import RawStatement
 from onceward.hub.db.tables import tokens
-from onceward.hub.db.timestamps import now_text
+from onceward.hub.db.timestamps import now_text, time_text
+from onceward.hub.security.scopes import GRANTED
 
+# The scopes for the whole hub.
 SCOPES = ("admin", "read", "write")
 NAME_CHARACTERS_MAX = 128
 # Principals without a token. A token with such a name would share their idempotency keys.
@@ -58,6 +62,8 @@ _OPENING = "local"
 _SECRET_BYTES = 32
 _ID_BYTES = 6
 _TOKEN = re.compile(r"ow_([0-9a-f]{12})_[A-Za-z0-9_-]{43}", re.ASCII)
+# An id, an opening's id, or the text of a token: `token revoke` would take a name of this form for one of them.
+_LIKE_AN_ID = re.compile(r"(?:open-)?[0-9a-f]{12}|ow_.*", re.ASCII | re.IGNORECASE | re.DOTALL)
 # The digest to compare with if the token does not exist, so that the check takes as long as for one that exists.
 _NO_DIGEST = "0" * 64
 
@@ -70,24 +76,40 @@ class Token:
     name: str
     scopes: frozenset[str]
     created_at: str
+    expires_at: str | None
+    last_used_at: str | None
     revoked_at: str | None
     digest: str = field(repr=False)
+
+    def is_expired(self) -> bool:
+        return self.expires_at is not None and self.expires_at <= now_text()
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLookup:
-    """Result of one lookup: whether the hub requires tokens, and the valid token with the given text."""
+    """Result of one lookup: whether the hub requires tokens, and the valid token with the given text.
+
+    `expired_at` is set instead if the token is expired.
+    """
 
     token_required: bool
     token: Token | None
+    expired_at: str | None = None
 
 
-def create(tx: Transaction, name: str, scopes: Iterable[str]) -> tuple[Token, str]:
-    """Create a token. Return it with its secret text, which is not stored and cannot be shown again."""
+def create(
+    tx: Transaction, name: str, scopes: Iterable[str], *, valid_seconds: float | None = None
+) -> tuple[Token, str]:
+    """Create a token. Return it with its secret text, which is not stored and cannot be shown again.
+
+    With `valid_seconds`, it expires after that time.
+    """
     name, wanted = check_name(name), check_scopes(scopes)
     token_id = secrets.token_hex(_ID_BYTES)
     secret_text = f"ow_{token_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
-    token = Token(token_id, name, wanted, now_text(), None, _digest(secret_text))
+    now = datetime.datetime.now(datetime.UTC)
+    expires_at = None if valid_seconds is None else time_text(now + datetime.timedelta(seconds=valid_seconds))
+    token = Token(token_id, name, wanted, time_text(now), expires_at, None, None, _digest(secret_text))
     _close_openings(tx)
     _insert(tx, token)
     return token, secret_text
@@ -101,35 +123,47 @@ def _insert(tx: Transaction, token: Token) -> None:
             digest=token.digest,
             scopes=" ".join(sorted(token.scopes)),
             created_at=token.created_at,
+            expires_at=token.expires_at,
         )
     )
 
 
 def listed(tx: Transaction) -> list[Token]:
-    """Return all tokens, oldest first, including revoked ones."""
+    """Return all tokens, oldest first, including revoked and expired ones."""
     rows = tx.execute(select(*_COLUMNS).where(_is_token).order_by(tokens.c.created_at, tokens.c.token_id))
     return [_token(tuple(row)) for row in rows]
 
 
 def revoke(tx: Transaction, token_id_or_name: str) -> int:
     """Revoke the token with this id, or all with this name, from the next request on. Return their number."""
-    named = or_(tokens.c.token_id == token_id_or_name, tokens.c.name == token_id_or_name)
+    # A token of an earlier version may have a name that is not normalized.
+    names = {token_id_or_name, unicodedata.normalize("NFKC", token_id_or_name)}
+    named = or_(tokens.c.token_id == token_id_or_name, tokens.c.name.in_(names))
     _close_openings(tx)
     return tx.execute(update(tokens).where(named, _is_live, _is_token).values(revoked_at=now_text())).rowcount
+
+
+def set_last_use(tx: Transaction, token_id: str, used_at: str) -> None:
+    """Set the time of the last use, unless another process has already set this time or a later one."""
+    is_older = or_(tokens.c.last_used_at.is_(None), tokens.c.last_used_at < used_at)
+    tx.execute(update(tokens).where(tokens.c.token_id == token_id, is_older).values(last_used_at=used_at))
 
 
 def open_local(tx: Transaction) -> str:
     """Accept requests from this machine without a token again, until the next token is created. Return the time.
 
-    Raises `Conflict` while a token is valid.
+    Raises `Conflict` while a token is valid. Expired tokens are revoked.
     """
+    now = now_text()
+    # Only valid tokens are live: an expired one would otherwise keep the hub closed.
+    tx.execute(update(tokens).where(_is_live, _is_token, tokens.c.expires_at <= now).values(revoked_at=now))
     live = tx.execute(select(func.count()).select_from(tokens).where(_is_live, _is_token)).scalar_one()
     if live:
         tokens_, them = ("token", "it") if live == 1 else ("tokens", "them")
         verb = "is" if live == 1 else "are"
         raise Conflict(f"there {verb} {live} valid {tokens_}; revoke {them} first (`onceward token list` lists {them})")
     _close_openings(tx)
-    opening = Token(f"open-{secrets.token_hex(_ID_BYTES)}", _OPENING, frozenset(), now_text(), None, _NO_DIGEST)
+    opening = Token(f"open-{secrets.token_hex(_ID_BYTES)}", _OPENING, frozenset(), now, None, None, None, _NO_DIGEST)
     _insert(tx, opening)
     return opening.created_at
 
@@ -139,7 +173,7 @@ def _close_openings(tx: Transaction) -> None:
 
 
 def find(tx: Transaction, secret_text: str) -> Token | None:
-    """Return the valid token with this text. None if it is malformed, unknown or revoked."""
+    """Return the valid token with this text. None if it is malformed, unknown, revoked or expired."""
     return lookup(tx, secret_text).token
 
 
@@ -153,6 +187,8 @@ _COLUMNS = (
     tokens.c.name,
     tokens.c.scopes,
     tokens.c.created_at,
+    tokens.c.expires_at,
+    tokens.c.last_used_at,
     tokens.c.revoked_at,
     tokens.c.digest,
 )
@@ -222,10 +258,17 @@ def _verified(secret_text: str, row: Sequence[Any]) -> TokenLookup:
     token_required, *fields = row
     stored_digest, revoked_at = fields[-1], fields[-2]
     same = hmac.compare_digest(_digest(secret_text), _NO_DIGEST if stored_digest is None else stored_digest)
-    return TokenLookup(bool(token_required), _token(fields) if same and revoked_at is None else None)
+    if not same or revoked_at is not None:
+        return TokenLookup(bool(token_required), None)
+    token = _token(fields)
+    if token.is_expired():
+        return TokenLookup(bool(token_required), None, token.expires_at)
+    return TokenLookup(bool(token_required), token)
 
 
 def check_name(name: str) -> str:
+    """Return the name in NFKC, so that names that look the same are the same; raise `InvalidInput` if it is refused."""
+    name = unicodedata.normalize("NFKC", name)
     if not 1 <= len(name) <= NAME_CHARACTERS_MAX or not name.isprintable() or name != name.strip():
         raise InvalidInput(
             f"a token's name must be 1 to {NAME_CHARACTERS_MAX} printable characters, without surrounding spaces",
@@ -236,16 +279,19 @@ def check_name(name: str) -> str:
             f"a token cannot be named {name!r}: the name is reserved for callers without a token",
             (("name", "is reserved for callers without a token"),),
         )
+    if _LIKE_AN_ID.fullmatch(name):
+        raise InvalidInput(
+            f"a token cannot be named {name!r}: the name could be mistaken for the id or the text of a token",
+            (("name", "could be mistaken for the id or the text of a token"),),
+        )
     return name
 
 
 def check_scopes(scopes: Iterable[str]) -> frozenset[str]:
     wanted = frozenset(scopes)
-    if not wanted or wanted - set(SCOPES):
-        raise InvalidInput(
-            f"scopes must be one or more of {', '.join(SCOPES)}",
-            (("scopes", f"must be one or more of {', '.join(SCOPES)}"),),
-        )
+    if not wanted or wanted - set(GRANTED):
+        problem = f"must be one or more of {', '.join(GRANTED)}"
+        raise InvalidInput(f"scopes {problem}", (("scopes", problem),))
     return wanted
 
 
@@ -254,5 +300,6 @@ def _digest(secret_text: str) -> str:
 
 
 def _token(fields: Sequence[Any]) -> Token:
-    token_id, name, scopes, created_at, revoked_at, digest = fields
-    return Token(token_id, name, frozenset(scopes.split()), created_at, revoked_at, digest)
+    token_id, name, scopes, *times, digest = fields
+    created_at, expires_at, last_used_at, revoked_at = times
+    return Token(token_id, name, frozenset(scopes.split()), created_at, expires_at, last_used_at, revoked_at, digest)

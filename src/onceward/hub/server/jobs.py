@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from onceward.core.log_event import log_event
 from onceward.errors import OncewardError
+from onceward.hub.audit import log as audit_log
 from onceward.hub.claims.claims import namespaces
 from onceward.hub.db.engine import Database
 from onceward.hub.db.timestamps import time_text
@@ -58,7 +59,13 @@ def periodic(hub: HubState) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         hub.feed.notify()
         return collected.deleted_count
 
+    def audit_retention() -> int:
+        return delete_old_audit_rows(
+            hub.database, datetime.timedelta(days=hub.config.hub.audit_keep_days), check_stopping
+        )
+
     wanted = [
+        ("audit-retention", _PURGE_SECONDS if hub.config.hub.audit_keep_days else 0, audit_retention),
         ("events-retention", events.retention_interval if events.keep_days else 0, retention),
         ("blobs-collection", attachments.gc_interval, collection),
         ("artifacts-purge", _PURGE_SECONDS, lambda: purge_old_artifacts(hub.database, check_stopping)),
@@ -101,6 +108,20 @@ def delete_old_events(
     while True:
         with database.write() as tx:
             batch = log.retain(tx, before)
+        if batch == 0:
+            return deleted
+        deleted += batch
+        progress(batch)
+
+
+def delete_old_audit_rows(
+    database: Database, age: datetime.timedelta, progress: Callable[[int], None] = lambda _: None
+) -> int:
+    """Delete rows of the audit log older than this, in small transactions. Return their number."""
+    deleted = 0
+    while True:
+        with database.write() as tx:
+            batch = audit_log.retain(tx, age)
         if batch == 0:
             return deleted
         deleted += batch

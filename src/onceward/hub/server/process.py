@@ -21,6 +21,7 @@ from onceward.hub.config.config import Config
 from onceward.hub.server.connection_limits import limits_of
 from onceward.hub.server.http_protocol import HttpProtocol
 from onceward.hub.server.listener import BACKLOG
+from onceward.hub.server.tls import tls_context
 from onceward.hub.server.websocket_protocol import FramesProtocol
 from onceward.hub.server.workers import CLOSE_SECONDS, STOP_SIGNALS
 
@@ -55,6 +56,8 @@ class Server(uvicorn.Server):
     def __init__(self, config: Config, factory: Factory | None, on_ready: Callable[[], None]) -> None:
         super().__init__(_uvicorn_config(config, factory))
         self._grace_seconds = config.hub.grace_seconds
+        self._tls = tls_context(config)
+        self._handshake_seconds = config.hub.head_seconds
         self._on_ready = on_ready
         self._hurried = False
 
@@ -74,7 +77,7 @@ class Server(uvicorn.Server):
         self._hurried, self.force_exit = self._hurried or self.force_exit, False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await (super().startup(sockets) if self._tls is None else self._startup_with_tls(sockets or []))
         if self.started:
             # The objects created so far live until the end. Freezing keeps the garbage collector from scanning them.
             gc.collect()
@@ -82,6 +85,30 @@ class Server(uvicorn.Server):
             gc.set_threshold(*_GC_THRESHOLDS)
             sys.setswitchinterval(_SWITCH_SECONDS)
             self._on_ready()
+
+    async def _startup_with_tls(self, listeners: list[socket.socket]) -> None:
+        """Listen as uvicorn does, with a time limit for the handshake: asyncio's own is a minute."""
+        await super().startup([])
+        if not self.started:
+            return
+
+        def protocol() -> asyncio.Protocol:
+            make: Any = self.config.http_protocol_class
+            made: asyncio.Protocol = make(
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=None
+            )
+            return made
+
+        loop = asyncio.get_running_loop()
+        for listener in listeners:
+            server = await loop.create_server(
+                protocol,
+                sock=listener,
+                ssl=self._tls,
+                backlog=BACKLOG,
+                ssl_handshake_timeout=self._handshake_seconds,
+            )
+            self.servers.append(server)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         last = threading.Timer(self._grace_seconds + self.close_seconds, _end_at_once)
@@ -140,7 +167,7 @@ def _uvicorn_config(config: Config, factory: Factory | None) -> uvicorn.Config:
         log_config=None,
         log_level="warning" if level == "info" else level,
         access_log=False,
-        # The client's address must not depend on headers that anybody can send.
+        # The client's address must not depend on headers that anybody can send; see `hub/security/client_address.py`.
         proxy_headers=False,
         server_header=False,
         workers=1,

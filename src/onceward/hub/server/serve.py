@@ -31,6 +31,7 @@ from onceward.hub.config.setting import without_password
 from onceward.hub.db.engine import Database
 from onceward.hub.security.tokens import is_required
 from onceward.hub.server.listener import bound, is_loopback, listen, url_of
+from onceward.hub.server.tls import is_key_readable_by_others, tls_context
 from onceward.hub.server.workers import STOP_SIGNALS, WorkerPool, restore_path_setting
 from onceward.store.check import check
 from onceward.store.open import open_store
@@ -52,6 +53,7 @@ def serve(config: Config, factory: Factory | None = None) -> None:
     """
     # Files that SQLite and others create next to ours are private, too.
     os.umask(0o077)
+    tls_context(config)
     with contextlib.ExitStack() as stack:
         exit_if_signalled = stack.enter_context(_ended_by_signals())
         listener = stack.enter_context(bound(config))
@@ -212,10 +214,14 @@ def _announce(config: Config, listener: socket.socket) -> None:
         folder = str(config.data_folder.resolve())
         command = Command(f"chmod 700 {shlex.quote(folder)}")
         log_event(_log.warning, "data_folder_is_readable_by_others", folder=folder, do=command)
+    if is_key_readable_by_others(config):
+        command = Command(f"chmod 600 {shlex.quote(config.hub.tls_key)}")
+        log_event(_log.warning, "tls_key_is_readable_by_others", file=config.hub.tls_key, do=command)
     if config.hub.database:
         data += f", rows in {without_password(config.hub.database)}"
     # One write, so that no log line of another thread comes between the text and its newline.
-    print(f"onceward: listening on {url_of(listener, config.hub.host)} (data in {data})\n", end="", flush=True)  # noqa: T201
+    url = url_of(listener, config.hub.host, "https" if config.hub.tls_cert else "http")
+    print(f"onceward: listening on {url} (data in {data})\n", end="", flush=True)  # noqa: T201
 
 
 # The end.

@@ -53,6 +53,11 @@ _EVERY_PAGE = (
 _request_id: contextvars.ContextVar[str] = contextvars.ContextVar("onceward_request_id", default="")
 
 
+def current_request_id() -> str:
+    """Return the id of the request that is being handled, or an empty text outside of a request."""
+    return _request_id.get()
+
+
 def configure(log_format: str = "auto", log_level: str = "info", stream: TextIO | None = None) -> None:
     """Make every logger of this process write to `stream` (default: standard error) as `console` or `json`.
 
@@ -304,12 +309,15 @@ def request_id_of(headers: Any) -> str:
 
 def _fields(scope: Any, method: str, status: int, seconds: float) -> dict[str, Any]:
     principal = scope.get("state", {}).get("principal")
+    client = scope.get("client")
     return {
         "method": method,
         "path": shown_path(scope),
         "status": status,
         "duration_ms": round(seconds * 1000, 2),
         "principal": getattr(principal, "name", None),
+        "token_id": getattr(principal, "token_id", None),
+        "client": client[0] if client else None,
         "request_id": _request_id.get(),
     }
 

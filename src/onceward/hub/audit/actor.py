@@ -1,0 +1,42 @@
+"""Actors of the audit log: the caller of a request, or the user who runs a command on the data."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from onceward.hub.security.auth import Principal
+from onceward.hub.web.request_log import current_request_id
+
+Source: TypeAlias = Literal["api", "command"]
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """The principal of a request, or a user of this machine. Both may have the same name; `source` tells them apart."""
+
+    principal: str
+    source: Source
+    token_id: str | None = None
+    client: str | None = None
+    request_id: str | None = None
+
+
+def actor_of(scope: Any) -> Actor:
+    """Return the caller of a request that has passed `AuthMiddleware`."""
+    principal: Principal = scope["state"]["principal"]
+    client = scope.get("client")
+    request_id = current_request_id() or None
+    return Actor(principal.name, "api", principal.token_id, client[0] if client else None, request_id)
+
+
+def local_actor() -> Actor:
+    """Return the user of this process, for commands that work on the data without the hub."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):
+        # A container may run under a user id without a name.
+        name = f"uid {os.getuid()}"
+    return Actor(name, "command")
