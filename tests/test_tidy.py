@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"core"}),
     frozenset({"old_names", "store"}),
     frozenset({"ledger"}),
-    frozenset({"http", "reconcile", "tools"}),
+    frozenset({"http", "metrics", "reconcile", "tools"}),
     frozenset({"integrations", "testing"}),
     frozenset({"hub"}),
     frozenset({"turns", "cli"}),
@@ -41,7 +41,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "psycopg": ("store/postgres/connection.py",),
     "redis": ("store/redis/connection.py",),
     "cryptography": ("http/stored/encryption.py",),
-    "prometheus_client": ("http/metrics.py", "hub/web/metrics.py"),
+    "prometheus_client": ("http/metrics.py", "hub/monitoring/gauges.py", "hub/web/metrics.py", "metrics.py"),
     "opentelemetry": ("http/observer.py",),
     "pytest": ("testing/",),
     # Relational code is SQLAlchemy Core; what the schema is made with is needed only to make it.

@@ -6,6 +6,8 @@
     onceward_refusals_total{reason}                     refused before they reached a route: head_too_large, slow_head,
                                                         too_many_connections, too_many_streams, not_http
 
+The gauges of `hub/monitoring/gauges.py` follow.
+
 If `PROMETHEUS_MULTIPROC_DIR` is set before this module is imported, all processes count in files of that folder, and
 every process shows their sum. Without it, there is one process, which shows its own registry.
 """
@@ -30,6 +32,7 @@ from prometheus_client import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from onceward.http.middleware.handler_lookup import flat
@@ -109,22 +112,24 @@ def http_counts() -> HttpCounts:
     return counts
 
 
-def render() -> bytes:
-    """Render the text of `/metrics`, summed over all workers."""
+def render(gauges: Collector | None = None) -> bytes:
+    """Render the text of `/metrics`: counts summed over all workers, then gauges that are the same in every worker."""
+    shared = CollectorRegistry()
+    if gauges is not None:
+        shared.register(gauges)
     if _FOLDER not in os.environ:
-        return generate_latest(REGISTRY)
-    registry = CollectorRegistry()
-    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    return generate_latest(registry)
+        return generate_latest(REGISTRY) + generate_latest(shared)
+    MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
+    return generate_latest(shared)
 
 
 router = APIRouter(tags=["operations"])
 
 
 @router.get("/metrics", response_class=PlainTextResponse, summary="Metrics")
-def show() -> Response:
+def show(request: Request) -> Response:
     """Metrics for Prometheus, summed over all workers."""
-    return Response(render(), media_type=CONTENT_TYPE_LATEST)
+    return Response(render(getattr(request.app.state, "gauges", None)), media_type=CONTENT_TYPE_LATEST)
 
 
 def forget_worker(pid: int) -> None:
