@@ -37,7 +37,7 @@ BELOW_STRANGERS = frozenset({"file_lock", "db", "events", "blobs", "media", "arc
 DRIVERS: dict[str, tuple[str, ...]] = {
     "rfc8785": ("core/canonical.py",),
     "multipart": ("http/request/form_digest.py",),
-    "httpx": ("http/client/transport.py", "hub/client/", "reconcile/json_request.py"),
+    "httpx": ("http/client/transport.py", "hub/client/", "hub/monitoring/webhook.py", "reconcile/json_request.py"),
     "psycopg": ("store/postgres/connection.py",),
     "redis": ("store/redis/connection.py",),
     "cryptography": ("http/stored/encryption.py",),

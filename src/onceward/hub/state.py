@@ -16,6 +16,7 @@ from onceward.hub.config.data_folder import ledger, response_form, upload_rules
 from onceward.hub.db.engine import open_database
 from onceward.hub.db.request_key import RequestKey, request_of
 from onceward.hub.events.feed import Feed
+from onceward.hub.monitoring.doubts import DoubtRecord
 from onceward.hub.security.auth import principal_of
 from onceward.hub.security.revocation import watch
 from onceward.hub.security.streams import OpenStreams
@@ -32,7 +33,8 @@ class HubState:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.database = open_database(config.database_url)
-        self.ledger = ledger(config)
+        self.doubts = DoubtRecord(self.database, "whole" if config.hub.log_keys == "whole" else "short")
+        self.ledger = ledger(config, on_doubt=self.doubts.notify)
         self.response_form = response_form(config)
         self.feed = Feed(
             self.database,

@@ -19,6 +19,7 @@ __all__ = [
     "Status",
     "blocking",
     "current_claim",
+    "doubts",
     "internals",
     "ledger",
     "open",

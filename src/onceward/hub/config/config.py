@@ -69,6 +69,7 @@ class HubSettings:
     grace_seconds: Annotated[float, Duration(0, _HOUR)] = 20.0
     log_format: Annotated[str, Choice(("auto", "console", "json"))] = "auto"
     log_level: Annotated[str, Choice(("debug", "info", "warning", "error", "critical"))] = "info"
+    log_keys: Annotated[str, Choice(("short", "whole"))] = "short"
     # A body is read into memory before its route runs.
     max_body_bytes: Annotated[int, WholeNumber(1024, 1024**3)] = 1024**2
     # The next three are limits per process.

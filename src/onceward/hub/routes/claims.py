@@ -205,6 +205,7 @@ async def resolve_claim(sent: ResolveSent, request: Request) -> Response:
         response=None if sent.response is None else GivenResponse(**sent.response.model_dump()),
         reason=sent.reason,
     )
+    await hub.doubts.resolved(f"{hub.ledger.namespace}:{sent.scope}", claim["key"], sent.version, sent.verdict)
     return JSONResponse(claim)
 
 
