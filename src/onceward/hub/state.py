@@ -17,6 +17,7 @@ from onceward.hub.db.engine import open_database
 from onceward.hub.db.request_key import RequestKey, request_of
 from onceward.hub.events.feed import Feed
 from onceward.hub.monitoring.doubts import DoubtRecord
+from onceward.hub.monitoring.webhook import DoubtWebhook
 from onceward.hub.security.auth import principal_of
 from onceward.hub.security.revocation import watch
 from onceward.hub.security.streams import OpenStreams
@@ -35,6 +36,11 @@ class HubState:
         self.database = open_database(config.database_url)
         self.doubts = DoubtRecord(self.database, "whole" if config.hub.log_keys == "whole" else "short")
         self.ledger = ledger(config, on_doubt=self.doubts.notify)
+        self.webhook: DoubtWebhook | None = None
+        if config.hub.on_doubt:
+            secret = config.hub.on_doubt_secret
+            self.webhook = DoubtWebhook(config.hub.on_doubt, secret, self.database, self.ledger)
+            self.doubts.recorded = self.webhook.wake
         self.response_form = response_form(config)
         self.feed = Feed(
             self.database,
@@ -66,6 +72,7 @@ class HubState:
         background = [
             ("visitors", watch(self.feed, self.streams, self.database)),
             ("former-entries", jobs.warn_of_former_entries(self.config, self.ledger)),
+            *([("on-doubt", self.webhook.run())] if self.webhook is not None else []),
             *jobs.periodic(self),
         ]
         self._jobs = [asyncio.create_task(job, name=name) for name, job in background]

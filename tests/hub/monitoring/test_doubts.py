@@ -79,7 +79,8 @@ def names(database: Database) -> list[str]:
 def test_a_doubt_that_is_reported_and_found_by_two_scans_has_one_event(database: Database, ledger: Ledger) -> None:
     record = DoubtRecord(database, "short")
     claim = in_doubt(ledger)
-    record.notify(entry_of(ledger, claim))
+    for _ in range(2):
+        record.notify(entry_of(ledger, claim))
     changes = [DoubtRecord(database, "short").scan(ledger), record.scan(ledger)]
 
     data = {"namespace": "onceward", "scope": "call", "key": "k", "version": claim.version}

@@ -4,4 +4,4 @@ Not here: counters of requests and the route `/metrics` (`hub/web/metrics.py`), 
 Start with `doubts.py`, then `webhook.py`. `gauges.py` stands alone.
 """
 
-__all__ = ["doubts", "gauges"]
+__all__ = ["doubts", "gauges", "webhook"]
