@@ -43,6 +43,8 @@ SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 # Labels are bounded: unknown paths and methods are counted under one of these.
 UNMATCHED = "unmatched"
 OTHER_METHOD = "OTHER"
+# Exported as 0 from the start, so that an increase over time includes the first refusal.
+REFUSALS = ("head_too_large", "slow_head", "too_many_connections", "too_many_streams", "not_http")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -73,6 +75,8 @@ class HttpCounts(Collector):
             ["reason"],
             registry=None,
         )
+        for reason in REFUSALS:
+            self._refusals.labels(reason)
         # Cached, because `labels()` takes a lock. Their number is bounded by routes, methods and statuses.
         self._counters: dict[tuple[str, str, int], Counter] = {}
         self._timers: dict[str, Histogram] = {}
