@@ -20,7 +20,7 @@ from tests.waiting import until
 from onceward import Ledger
 from onceward.core.claim import Claim, Entry, InDoubt, Move, Status, Verb, Write, WriteResult
 from onceward.core.outcome import Outcome
-from onceward.errors import StoreUnavailable
+from onceward.errors import InvalidOption, StoreUnavailable
 from onceward.ledger.doubts import doubt_fields
 from onceward.store.memory import MemoryStore
 from onceward.testing import PinnedClock
@@ -386,3 +386,18 @@ def test_an_async_with_block_closes_the_ledger(store: BlockableStore, recorded: 
 
     asyncio.run(work())()
     assert recorded.keys == ["k"]
+
+
+def test_whole_keys_of_clients_are_logged_only_on_request(
+    store: BlockableStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = "0123456789abcdefghij-and-more"
+    with closing(Ledger(store, log_keys="whole")) as ledger:
+        claim = ledger.blocking.begin("http:user:ann", key, repeatable=False)
+        assert isinstance(claim, Claim)
+        assert ledger.blocking.doubt(claim)
+
+    (line,) = [record.getMessage() for record in caplog.records if record.msg == "claim_in_doubt"]
+    assert f"onceward claims resolve http:user:ann {key} --version {claim.version} --committed" in line
+    with pytest.raises(InvalidOption, match="log_keys must be 'short' or 'whole', not 'all'"):
+        Ledger(store, log_keys="all")  # type: ignore[arg-type]

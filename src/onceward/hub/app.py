@@ -31,6 +31,7 @@ from onceward.http.asgi_types import App, Receive, Send
 from onceward.http.keyed.options import LEASE_SECONDS
 from onceward.hub import openapi
 from onceward.hub.config.config import Config
+from onceward.hub.monitoring.gauges import HubGauges
 from onceward.hub.routes import admin, audit, chat, claims, events, ingest, pages, tasks, topics
 from onceward.hub.security.auth import AuthMiddleware, principal_of
 from onceward.hub.security.client_address import ClientAddressMiddleware
@@ -77,6 +78,7 @@ def create_app(config: Config) -> App:
         redirect_slashes=False,
     )
     app.state.hub = hub
+    app.state.gauges = HubGauges(hub.database, hub.ledger)
     app.state.max_body_bytes = config.hub.max_body_bytes
     app.state.max_body_bytes_at = {
         "/normalize/email": config.ingest.max_message_bytes,

@@ -16,6 +16,8 @@ from onceward.hub.config.data_folder import ledger, response_form, upload_rules
 from onceward.hub.db.engine import open_database
 from onceward.hub.db.request_key import RequestKey, request_of
 from onceward.hub.events.feed import Feed
+from onceward.hub.monitoring.doubts import DoubtRecord
+from onceward.hub.monitoring.webhook import DoubtWebhook
 from onceward.hub.security.auth import principal_of
 from onceward.hub.security.revocation import watch
 from onceward.hub.security.streams import OpenStreams
@@ -32,7 +34,13 @@ class HubState:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.database = open_database(config.database_url)
-        self.ledger = ledger(config)
+        self.doubts = DoubtRecord(self.database, "whole" if config.hub.log_keys == "whole" else "short")
+        self.ledger = ledger(config, on_doubt=self.doubts.notify)
+        self.webhook: DoubtWebhook | None = None
+        if config.hub.on_doubt:
+            secret = config.hub.on_doubt_secret
+            self.webhook = DoubtWebhook(config.hub.on_doubt, secret, self.database, self.ledger)
+            self.doubts.recorded = self.webhook.wake
         self.response_form = response_form(config)
         self.feed = Feed(
             self.database,
@@ -64,6 +72,7 @@ class HubState:
         background = [
             ("visitors", watch(self.feed, self.streams, self.database)),
             ("former-entries", jobs.warn_of_former_entries(self.config, self.ledger)),
+            *([("on-doubt", self.webhook.run())] if self.webhook is not None else []),
             *jobs.periodic(self),
         ]
         self._jobs = [asyncio.create_task(job, name=name) for name, job in background]

@@ -17,13 +17,17 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from onceward.core.claim import SECOND, Entry
 from onceward.core.key import shown
 from onceward.core.log_event import Command, log_event
+from onceward.errors import InvalidOption
 
 OnDoubt: TypeAlias = Callable[[Entry], Awaitable[object] | object]
+LogKeys: TypeAlias = Literal["short", "whole"]
+
+LOG_KEYS: tuple[LogKeys, ...] = ("short", "whole")
 
 # Layers whose clients choose the keys: anyone with the whole key could request the client's response.
 CLIENT_LAYERS = ("http:", "api:")
@@ -36,8 +40,11 @@ logger = logging.getLogger("onceward.ledger")
 class DoubtNotifier:
     """Notifier of the claims that a ledger's own writes put in doubt."""
 
-    def __init__(self, on_doubt: OnDoubt | None) -> None:
+    def __init__(self, on_doubt: OnDoubt | None, log_keys: LogKeys) -> None:
+        if log_keys not in LOG_KEYS:
+            raise InvalidOption(f"log_keys must be {' or '.join(map(repr, LOG_KEYS))}, not {log_keys!r}")
         self._on_doubt = on_doubt
+        self._log_keys = log_keys
         self._reset()
 
     def _reset(self) -> None:
@@ -69,7 +76,7 @@ class DoubtNotifier:
                     self._thread = None
                     return
                 entry = self._waiting.popleft()
-            fields = doubt_fields(entry)
+            fields = doubt_fields(entry, self._log_keys)
             log_event(logger.warning, "claim_in_doubt", **fields)
             try:
                 self._call(entry)
@@ -86,10 +93,10 @@ async def _awaited(result: Awaitable[object]) -> None:
     await result
 
 
-def doubt_fields(entry: Entry) -> dict[str, object]:
+def doubt_fields(entry: Entry, log_keys: LogKeys = "short") -> dict[str, object]:
     """Return the fields of the log event: the entry, and for each of the two verdicts the command that records it."""
     namespace, _, scope = entry.scope.partition(":")
-    key = shown(entry.key) if scope.startswith(CLIENT_LAYERS) else entry.key
+    key = entry.key if log_keys == "whole" else shown_key(entry.scope, entry.key)
     return {
         "scope": scope,
         "key": key,
@@ -98,6 +105,11 @@ def doubt_fields(entry: Entry) -> dict[str, object]:
         "if_it_happened": _command(namespace, scope, key, entry.version, "--committed"),
         "if_it_did_not": _command(namespace, scope, key, entry.version, "--not-committed"),
     }
+
+
+def shown_key(scope: str, key: str) -> str:
+    """Return a key, cut if a client chose it. The scope begins with the namespace."""
+    return shown(key) if scope.partition(":")[2].startswith(CLIENT_LAYERS) else key
 
 
 def _command(namespace: str, scope: str, key: str, version: int, verdict: str) -> Command:

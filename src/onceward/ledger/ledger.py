@@ -39,7 +39,7 @@ from onceward.core.verdict import Committed, NotCommitted
 from onceward.errors import ClaimLost, InvalidOption
 from onceward.ledger import decorators, internals, run
 from onceward.ledger.closing import Closing
-from onceward.ledger.doubts import DoubtNotifier, OnDoubt
+from onceward.ledger.doubts import DoubtNotifier, LogKeys, OnDoubt
 from onceward.ledger.holder import holder, proved_dead
 from onceward.ledger.provider_key import Secrets
 from onceward.ledger.terms import (
@@ -95,12 +95,13 @@ class Ledger(Closing):
             `lease_seconds`; a begin is repeated for at most 5 seconds.
         on_doubt: A function, sync or async, that is called with the entry of each claim that this process puts in
             doubt. It runs on a separate thread.
+        log_keys: How the log event `claim_in_doubt` shows keys that clients chose: `"short"` or `"whole"`.
         secret: A text or bytes of at least 16 bytes, from which `key_for` derives keys that nobody else can guess.
         secrets: Instead of `secret`, several of them, the newest first. An entry keeps the one with which it was begun.
         dispatcher: Replaces the dispatcher to the store, for simulations.
 
     Raises:
-        InvalidOption: If a number of seconds is out of range, or a secret is not valid.
+        InvalidOption: If a number of seconds is out of range, or a secret or `log_keys` is not valid.
         InvalidKey: If the namespace is not valid.
     """
 
@@ -114,6 +115,7 @@ class Ledger(Closing):
         namespace: str = "onceward",
         patience_seconds: float | None = None,
         on_doubt: OnDoubt | None = None,
+        log_keys: LogKeys = "short",
         secret: str | bytes | None = None,
         secrets: Sequence[str | bytes] | None = None,
         dispatcher: Batcher | None = None,
@@ -127,7 +129,7 @@ class Ledger(Closing):
         self._lease = int(self.lease_seconds * SECOND)
         self._retain = int(self.retain_seconds * SECOND)
         self._secrets = Secrets.of(secret, secrets)
-        self._doubts = DoubtNotifier(on_doubt)
+        self._doubts = DoubtNotifier(on_doubt, log_keys)
         self._dispatcher: Batcher = dispatcher or Batcher(store, proved_dead)
         self._dispatcher.on_doubt = self._doubts.notify
         self._write = RetryingWriter(self._dispatcher).write

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onceward.ledger.doubts import OnDoubt
+from onceward.ledger.doubts import LogKeys, OnDoubt
 from onceward.ledger.ledger import LEASE_SECONDS, RETAIN_SECONDS, WAIT_SECONDS, Ledger
 from onceward.store.open import open_store
 
@@ -17,6 +17,7 @@ def open_ledger(
     wait_seconds: float = WAIT_SECONDS,
     namespace: str = "onceward",
     on_doubt: OnDoubt | None = None,
+    log_keys: LogKeys = "short",
     secret: str | bytes | None = None,
     secrets: Sequence[str | bytes] | None = None,
 ) -> Ledger:
@@ -30,6 +31,7 @@ def open_ledger(
         namespace: Separates ledgers that share one store: 1 to 64 characters of `A-Z a-z 0-9 . _ -`.
         on_doubt: A function, sync or async, that is called with the entry of each claim that this process puts in
             doubt. It runs on a separate thread.
+        log_keys: How the log event `claim_in_doubt` shows keys that clients chose: `"short"` or `"whole"`.
         secret: A text or bytes of at least 16 bytes, from which `key_for` derives keys that nobody else can guess.
         secrets: Instead of `secret`, several of them, the newest first. An entry keeps the one with which it was begun.
 
@@ -38,7 +40,7 @@ def open_ledger(
 
     Raises:
         InvalidStoreUrl: If the URL is not valid, or its driver is not installed.
-        InvalidOption: If a number of seconds is out of range, or a secret is not valid.
+        InvalidOption: If a number of seconds is out of range, or a secret or `log_keys` is not valid.
         InvalidKey: If the namespace is not valid.
     """
     return Ledger(
@@ -48,6 +50,7 @@ def open_ledger(
         wait_seconds=wait_seconds,
         namespace=namespace,
         on_doubt=on_doubt,
+        log_keys=log_keys,
         secret=secret,
         secrets=secrets,
     )

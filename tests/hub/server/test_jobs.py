@@ -121,3 +121,20 @@ def test_a_hub_runs_gc_by_itself_and_repeatedly(request: pytest.FixtureRequest, 
 
         assert client.get(f"/v1/attachments/{needed['id']}/content").content == b"needed"
         assert client.post("/v1/admin/gc-blobs", json={}).json()["candidate_count"] == 0
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+def test_a_frequent_job_is_logged_only_if_it_changed_something(
+    database: Database, database_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert database is not None
+    config = Config(HubSettings(data_dir=str(tmp_path), database=database_url))
+    done = "/api/v1/claims?scope=call&status=completed"
+
+    with caplog.at_level("INFO", "onceward.hub"), in_process_hub(config) as client:
+        for job in ("doubts-purge", "doubts-scan"):
+            until(lambda job=job: f"job:{job}" in client.get(done).text, f"{job} never ran")  # type: ignore[misc]
+
+    logged = [record.__dict__["job"] for record in caplog.records if record.msg == "job_done"]
+    assert "doubts-purge" in logged
+    assert "doubts-scan" not in logged

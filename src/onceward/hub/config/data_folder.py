@@ -16,6 +16,7 @@ from onceward.hub.config.config import Config
 from onceward.hub.db.engine import Database, open_database
 from onceward.hub.db.migrate import migrate
 from onceward.hub.tasks import UploadRules
+from onceward.ledger.doubts import OnDoubt
 from onceward.ledger.ledger import Ledger
 from onceward.ledger.open import open_ledger
 
@@ -42,13 +43,15 @@ def has_data(config: Config) -> bool:
     return bool(config.hub.database) or (config.data_folder / "hub.db").exists()
 
 
-def ledger(config: Config) -> Ledger:
+def ledger(config: Config, on_doubt: OnDoubt | None = None) -> Ledger:
     """Open the ledger of a configuration. It connects on first use."""
     return open_ledger(
         config.ledger_url,
         lease_seconds=config.idempotency.processing_ttl_seconds,
         retain_seconds=config.retain_seconds,
         namespace=config.idempotency.key_prefix,
+        on_doubt=on_doubt,
+        log_keys="whole" if config.hub.log_keys == "whole" else "short",
     )
 
 

@@ -191,6 +191,26 @@ class CipherKeys:
         return "[" + ", ".join(quoted("***") for _ in keys) + "]"
 
 
+@dataclass(frozen=True, slots=True)
+class WebhookSecret:
+    """A key of Standard Webhooks: `whsec_` and base64. It is never shown."""
+
+    expected: str = '"whsec_" and 24 to 64 bytes in base64'
+
+    def read(self, value: object, *, as_text: bool) -> bytes:  # noqa: ARG002  # the same for TOML and text
+        if value in {"", b""}:
+            return b""
+        prefix, key = "whsec_", b""
+        if isinstance(value, str) and value.strip().startswith(prefix):
+            key = base64.b64decode(value.strip().removeprefix(prefix), validate=True)
+        if not 24 <= len(key) <= 64:  # noqa: PLR2004  # the sizes of Standard Webhooks
+            raise ValueError
+        return key
+
+    def write(self, value: object) -> str:
+        return quoted("***" if value else "")
+
+
 def quoted(text: str) -> str:
     """Format text as a TOML string. Settings hold only printable text, so nothing else needs an escape."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -236,6 +256,17 @@ def is_ledger(url: str) -> bool:
 
 def is_blobs(url: str) -> bool:
     return not url or (url.startswith("file:///") and len(url) > len("file:///")) or _is_server(url, ("s3",))
+
+
+def is_webhook(url: str) -> bool:
+    """Return whether the text is empty or an http or https URL with a host and without a fragment."""
+    try:
+        parts = urlsplit(url)
+        return not url or (
+            parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and "#" not in url
+        )
+    except ValueError:
+        return False
 
 
 def is_origin(text: str) -> bool:

@@ -179,6 +179,27 @@ audit_log = Table(
 # For retention.
 Index("idx_audit_log_created", audit_log.c.created_at)
 
+# Every claim that went in doubt: the record from which events are appended once, and deliveries to `hub.on_doubt`.
+doubts = Table(
+    "doubts",
+    metadata,
+    Column("doubt_id", Text, primary_key=True),
+    # The claim, whose scope begins with the namespace.
+    Column("scope", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    # The JSON object that `hub.on_doubt` gets, the same in every attempt.
+    Column("body", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
+    Column("resolved_at", Text),
+    Column("delivered_at", Text),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("next_attempt_at", Text, nullable=False, server_default=""),
+)
+_is_open, _is_resolved = text("resolved_at IS NULL"), text("resolved_at IS NOT NULL")
+Index("idx_doubts_open", doubts.c.doubt_id, sqlite_where=_is_open, postgresql_where=_is_open)
+Index("idx_doubts_resolved", doubts.c.resolved_at, sqlite_where=_is_resolved, postgresql_where=_is_resolved)
+
 tasks = Table(
     "tasks",
     metadata,

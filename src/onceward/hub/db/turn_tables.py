@@ -73,6 +73,8 @@ def _turns(into: MetaData) -> None:
         # For the sweep.
         ("idx_turns_due", ("seq",), False, "state IN ('accumulating', 'processing', 'committing')"),
         ("idx_turns_undelivered", ("seq",), False, "state = 'complete' AND delivered_at IS NULL"),
+        # For the gauge. Unfinished turns change often and are counted through `idx_turns_due`.
+        ("idx_turns_finished", ("state",), False, "state IN ('complete', 'superseded', 'failed')"),
     ):
         where = text(rule)
         Index(name, *(turns.c[one] for one in columns), unique=unique, postgresql_where=where, sqlite_where=where)

@@ -223,6 +223,7 @@ async def resolve_claim(sent: ResolveSent, request: Request) -> Response:
             reason=sent.reason,
         )
         audit.details = outcome_details(claim)
+    await hub.doubts.resolved(f"{hub.ledger.namespace}:{sent.scope}", claim["key"], sent.version, sent.verdict)
     return JSONResponse(claim)
 
 

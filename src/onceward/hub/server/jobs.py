@@ -15,6 +15,7 @@ from onceward.hub.claims.claims import namespaces
 from onceward.hub.db.engine import Database
 from onceward.hub.db.timestamps import time_text
 from onceward.hub.events import log
+from onceward.hub.monitoring.doubts import SCAN_SECONDS, purge_doubts
 from onceward.hub.tasks import gc_blobs
 from onceward.hub.turns.artifacts.artifacts import purge_artifacts
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("onceward.hub")
 
 _PURGE_SECONDS = 3600.0
+# A job that runs more often than this is logged only if it did something.
+_QUIET_BELOW_SECONDS = 60.0
 # The default of `idempotency.key_prefix` in earlier versions.
 _FORMER_NAMESPACE = "onceward"
 # Interval at which each process purges its ledger and puts lapsed claims in doubt, even without requests.
@@ -64,11 +67,16 @@ def periodic(hub: HubState) -> list[tuple[str, Coroutine[Any, Any, None]]]:
             hub.database, datetime.timedelta(days=hub.config.hub.audit_keep_days), check_stopping
         )
 
+    def doubts() -> int:
+        return hub.doubts.scan(hub.ledger, check_stopping)
+
     wanted = [
         ("audit-retention", _PURGE_SECONDS if hub.config.hub.audit_keep_days else 0, audit_retention),
         ("events-retention", events.retention_interval if events.keep_days else 0, retention),
         ("blobs-collection", attachments.gc_interval, collection),
         ("artifacts-purge", _PURGE_SECONDS, lambda: purge_old_artifacts(hub.database, check_stopping)),
+        ("doubts-scan", SCAN_SECONDS, doubts),
+        ("doubts-purge", _PURGE_SECONDS, lambda: purge_doubts(hub.database)),
     ]
     return [(name, _run_periodically(hub, name, seconds, job)) for name, seconds, job in wanted if seconds]
 
@@ -151,7 +159,8 @@ async def _run_periodically(hub: HubState, name: str, seconds: float, job: Calla
             # The job ends after its current batch. Wait for it, because it uses the database until then.
             await asyncio.wait({thread})
             raise
-        log_event(logger.info, "job_done", job=name, count=done)
+        if done or seconds >= _QUIET_BELOW_SECONDS:
+            log_event(logger.info, "job_done", job=name, count=done)
         return done
 
     while True:

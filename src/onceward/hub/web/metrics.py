@@ -6,6 +6,8 @@
     onceward_refusals_total{reason}                     refused before they reached a route: head_too_large, slow_head,
                                                         too_many_connections, too_many_streams, not_http
 
+The gauges of `hub/monitoring/gauges.py` follow.
+
 If `PROMETHEUS_MULTIPROC_DIR` is set before this module is imported, all processes count in files of that folder, and
 every process shows their sum. Without it, there is one process, which shows its own registry.
 """
@@ -30,6 +32,7 @@ from prometheus_client import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.registry import Collector
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from onceward.http.middleware.handler_lookup import flat
@@ -40,6 +43,8 @@ SECONDS_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
 # Labels are bounded: unknown paths and methods are counted under one of these.
 UNMATCHED = "unmatched"
 OTHER_METHOD = "OTHER"
+# Exported as 0 from the start, so that an increase over time includes the first refusal.
+REFUSALS = ("head_too_large", "slow_head", "too_many_connections", "too_many_streams", "not_http")
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 _FOLDER = "PROMETHEUS_MULTIPROC_DIR"
@@ -70,6 +75,8 @@ class HttpCounts(Collector):
             ["reason"],
             registry=None,
         )
+        for reason in REFUSALS:
+            self._refusals.labels(reason)
         # Cached, because `labels()` takes a lock. Their number is bounded by routes, methods and statuses.
         self._counters: dict[tuple[str, str, int], Counter] = {}
         self._timers: dict[str, Histogram] = {}
@@ -109,22 +116,24 @@ def http_counts() -> HttpCounts:
     return counts
 
 
-def render() -> bytes:
-    """Render the text of `/metrics`, summed over all workers."""
+def render(gauges: Collector | None = None) -> bytes:
+    """Render the text of `/metrics`: counts summed over all workers, then gauges that are the same in every worker."""
+    shared = CollectorRegistry()
+    if gauges is not None:
+        shared.register(gauges)
     if _FOLDER not in os.environ:
-        return generate_latest(REGISTRY)
-    registry = CollectorRegistry()
-    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    return generate_latest(registry)
+        return generate_latest(REGISTRY) + generate_latest(shared)
+    MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
+    return generate_latest(shared)
 
 
 router = APIRouter(tags=["operations"])
 
 
 @router.get("/metrics", response_class=PlainTextResponse, summary="Metrics")
-def show() -> Response:
+def show(request: Request) -> Response:
     """Metrics for Prometheus, summed over all workers."""
-    return Response(render(), media_type=CONTENT_TYPE_LATEST)
+    return Response(render(getattr(request.app.state, "gauges", None)), media_type=CONTENT_TYPE_LATEST)
 
 
 def forget_worker(pid: int) -> None:
