@@ -68,6 +68,7 @@ ADVICE = {
     "BusyLoadingError": "Onceward tries again by itself.",
     "ConnectionAbortedError": "Onceward connects again by itself.",
     "ConnectionResetError": "Onceward connects again by itself.",
+    "DeliveryRefused": "The hub sends the webhook again by itself. Check the receiver at `hub.on_doubt`.",
     "FileNotFoundError": "Create the folder, or choose another one.",
     "HTTPException": "Correct the request as the text says.",
     "Malformed": "The hub stores the archive's bytes, but cannot list its entries. Check the file.",

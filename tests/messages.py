@@ -65,6 +65,10 @@ _API_MODULES = (
 _HELP_MODULES = ("onceward.cli.settings",)
 
 
+# Their texts are printed as they are, whatever builds them.
+_PRINTED_MODULES = ("onceward.hub.doctor", "onceward.cli.demo")
+
+
 class Message(NamedTuple):
     """A message, the code or the kind it belongs to, and the function that has it."""
 
@@ -192,6 +196,8 @@ class _Reader:
             if not _PROSE.search(text) or _SQL.match(text) or self._module.name.startswith(_DATA_MODULES):
                 continue
             kind = self._kind(node)
+            if kind is not None and self._module.name.startswith(_PRINTED_MODULES):
+                kind = PRINTED
             if kind is not None:
                 yield Message(kind, " ".join(text.split()), self._where(node))
 

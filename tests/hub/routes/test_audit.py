@@ -28,6 +28,7 @@ REQUESTS: dict[tuple[str, str], tuple[dict[str, Any], str, list[str]]] = {
     ("PUT", "/test-mode"): ({"enabled": True}, "test_mode.put", ["done"]),
     ("POST", "/api/v1/claims/abandon"): ({**CLAIM, "force": True}, "claim.abandon", ["started", "done"]),
     ("POST", "/api/v1/claims/resolve"): ({**CLAIM, "verdict": "committed"}, "claim.resolve", ["started", "done"]),
+    ("POST", "/api/v1/claims/forget"): (CLAIM, "claim.forget", ["started", "done"]),
     ("POST", "/api/v1/claims/purge"): ({}, "claim.purge", ["started", "done"]),
     ("POST", "/v1/admin/gc-blobs"): ({}, "blobs.gc", ["started", "done"]),
     ("POST", "/v1/admin/fsck"): ({}, "blobs.fsck", ["started", "done"]),

@@ -96,10 +96,12 @@ class LocalClaims:
         return claim
 
     def forget_claim(self, scope: str, key: str, version: int, reason: str) -> Shown:
-        forgetting = claims.forget_claim(
-            self._ledger, self._form, getpass.getuser(), scope=scope, key=key, version=version, reason=reason
-        )
-        return wait(forgetting)
+        user = local_actor().principal
+        details: dict[str, Any] = {"version": version, "reason": reason}
+        with self._recorded("claim.forget", claim_target(scope, key), details) as audit:
+            claim = wait(claims.forget_claim(self._ledger, self._form, user, scope=scope, key=key, **details))
+            audit.details = outcome_details(claim)
+        return claim
 
     def _warn_of_other_namespaces(self) -> None:
         """Warn if only other namespaces have claims. With `--fail-if-any` and no `--namespace`, raise an error instead.

@@ -252,7 +252,11 @@ async def abandon_claim(sent: AbandonSent, request: Request) -> Response:
 async def forget_claim(sent: ForgetSent, request: Request) -> Response:
     """The next request or call with this key runs the effect again. Returns the claim as it was."""
     hub, actor = hub_of(request), principal_of(request.scope)
-    return JSONResponse(await claims.forget_claim(hub.ledger, hub.response_form, actor, **sent.model_dump()))
+    details = {"version": sent.version, "reason": sent.reason}
+    async with _recorded(request, "claim.forget", sent.scope, sent.key, details) as audit:
+        claim = await claims.forget_claim(hub.ledger, hub.response_form, actor, **sent.model_dump())
+        audit.details = outcome_details(claim)
+    return JSONResponse(claim)
 
 
 @router.post("/purge", response_model=PurgeShown, summary="Delete entries past their retention")
