@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from onceward.cli import main
+from onceward.hub.doctor import server
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Path:
     monkeypatch.chdir(tmp_path)
+    # The temporary folder may be in memory, which would be a warning.
+    monkeypatch.setattr(server, "_MEMORY_FILE_SYSTEMS", frozenset())
     (tmp_path / "file.txt").write_text("hello")
     assert main(["task", "add", "one", "--id", "t1", "--data-dir", "data"]) == 0
     assert main(["attach", "add", "t1", "file.txt", "--kind", "other", "--data-dir", "data"]) == 0

@@ -25,10 +25,18 @@ from onceward.hub.blobs.open import open_blobs
 from onceward.hub.config import data_folder
 from onceward.hub.config.config import Config, HubSettings, IdempotencySettings, TurnsSettings
 from onceward.hub.db.tables import SCHEMAS
+from onceward.hub.doctor import server
 from onceward.hub.doctor.check_result import CheckResult, Level
 from onceward.hub.doctor.checkup import check_up
 from onceward.hub.ingest.entries.schema import set_test_mode
 from onceward.ledger.ledger import Ledger
+
+
+@pytest.fixture(autouse=True)
+def on_a_disk(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """The temporary folders of the suite may be in memory, which is a finding of its own."""
+    if "memory" not in request.node.name:
+        monkeypatch.setattr(server, "_MEMORY_FILE_SYSTEMS", frozenset())
 
 
 @pytest.fixture

@@ -115,6 +115,7 @@ def test_the_whole_hub_knows_the_client_behind_its_proxy(tmp_path: Path, caplog:
         with database.write() as tx:
             token, text = tokens.create(tx, "ada", ["admin"])
         caplog.set_level("INFO", logger="onceward.request")
+        caplog.clear()
         allowed = send_request(app, request("GET", "/policies", (*bearer(text), *forwarded_for(CLIENT))))
     (line,) = [record for record in caplog.records if record.name == "onceward.request"]
 

@@ -78,6 +78,10 @@ def send_request(hub: RunningHub, *pieces: bytes) -> RawResponse:
         return response
 
 
+def open_files(hub: RunningHub) -> int:
+    return len(list(Path(f"/proc/{hub.process.pid}/fd").iterdir()))
+
+
 def resident(hub: RunningHub) -> int:
     """The most memory that the process ever had."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{hub.process.pid}/status").read_text())
@@ -337,6 +341,8 @@ def test_half_open_requests_do_not_block_other_clients(hub: RunningHub) -> None:
     with ExitStack() as stack:
         began = time.monotonic()
         crowd(hub, stack, DESCRIPTORS + 12, b"GET /healthz HTTP/1.1\r\n")
+        # Connections that arrive together may need more descriptors than there are, until the surplus is closed.
+        until(lambda: open_files(hub) < DESCRIPTORS - 8, "the surplus is closed")
         healthy = send_request(hub, GET + b"\r\n")
         while send_request(hub, LIST + b"\r\n").status != 200:
             assert time.monotonic() - began < HEAD_SECONDS + 20

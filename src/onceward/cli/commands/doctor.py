@@ -11,6 +11,7 @@ import click
 
 from onceward.cli.output import as_json, plain, print_json
 from onceward.cli.settings import WITH_BYTES, loaded, with_flags
+from onceward.cli.token_file import token_in
 
 if TYPE_CHECKING:
     from onceward.hub.doctor.check_result import CheckResult
@@ -21,7 +22,12 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 def doctor_command(
-    hub: str | None, token: str | None, config_file: Path | None, as_json: bool, **given: str | None
+    hub: str | None,
+    token: str | None,
+    token_file: Path | None,
+    config_file: Path | None,
+    as_json: bool,
+    **given: str | None,
 ) -> int:
     """Check a hub: its stores, data folder, claims, settings and machine. It changes nothing.
 
@@ -36,6 +42,8 @@ def doctor_command(
       onceward doctor --database postgresql://hub@db/onceward --ledger postgresql://hub@db/onceward
       onceward doctor --hub https://hub.example.com --token "$TOKEN" --json
     """  # noqa: D301  # \b: click does not rewrap the paragraph
+    if hub is not None and token_file is not None:
+        token = token_in(token_file)
     results = []
     for result in _results(hub, token, config_file, given):
         results.append(result)
@@ -75,6 +83,12 @@ def _print(result: CheckResult) -> None:
 _with_options: Any = as_json(with_flags(doctor_command, *_FLAGS))
 _with_options = click.option(
     "--token", metavar="TOKEN", envvar="ONCEWARD_TOKEN", help="Access token for --hub. [default: $ONCEWARD_TOKEN]"
+)(_with_options)
+_with_options = click.option(
+    "--token-file",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="File with the access token for --hub, instead of --token.",
 )(_with_options)
 _with_options = click.option(
     "--hub", metavar="URL", help="URL of a running hub. [default: none; check the data directly]"

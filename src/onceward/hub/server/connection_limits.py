@@ -3,7 +3,8 @@
 Theory of operation. A process has a fixed number of file descriptors, and each connection takes one. Up to
 `max_connections` are served. A connection above that is surplus: it may still request `/healthz`, but everything else
 gets 503. The number of surplus connections is small, and a new one replaces the oldest. Clients can fill the hub,
-but a health check that arrives is always read.
+but a health check that arrives is always read. There is one exception: if more connections arrive at the same moment
+than descriptors are left, the event loop closes some of them unread.
 """
 
 from __future__ import annotations

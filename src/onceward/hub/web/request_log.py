@@ -79,6 +79,8 @@ def configure(log_format: str = "auto", log_level: str = "info", stream: TextIO 
     # Our own lines have more fields, and omit the query string.
     logging.getLogger("uvicorn.access").disabled = True
     logging.getLogger("uvicorn.error").addFilter(_is_no_access_line)
+    # It logs every URL, and the URL of a webhook may contain a secret.
+    logging.getLogger("httpx").setLevel(max(level, logging.WARNING))
 
 
 def _is_no_access_line(record: logging.LogRecord) -> bool:

@@ -99,7 +99,7 @@ class RetentionRules:
     def test_a_forgotten_entry_is_absent_at_once_and_its_versions_go_on(
         self, refuse: int, purged: bool, caller: Caller, clock: PinnedClock
     ) -> None:
-        """Rules 4 and 6. Also after the result was dropped, and only under its version."""
+        """Rule 4. Also after the result was dropped, and only under its version."""
         settled = _settled(caller, refuse)
         if refuse:
             clock.advance(RETAIN_SECONDS)
