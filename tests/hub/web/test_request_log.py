@@ -402,6 +402,13 @@ def test_uvicorn_uses_the_hubs_log_format_and_its_access_log_is_dropped(log: io.
     assert (line["logger"], line["event"]) == ("uvicorn.error", "Invalid HTTP request received.")
 
 
+def test_the_urls_of_outgoing_requests_are_not_logged(log: io.StringIO) -> None:
+    """The URL of a webhook may contain a secret, and httpx logs every URL at the level INFO."""
+    logging.getLogger("httpx").info("HTTP Request: POST %s", "http://127.0.0.1/secret")
+
+    assert "secret" not in log.getvalue()
+
+
 def test_the_configured_level_is_used(log: io.StringIO) -> None:
     configure("json", "warning", log)
     response_to(answering(), "GET", "/x")
