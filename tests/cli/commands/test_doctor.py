@@ -45,3 +45,12 @@ def test_the_exit_code_follows_the_worst_finding(folder: Path, capsys: pytest.Ca
 def test_a_running_hub_and_data_cannot_be_checked_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--hub", "http://127.0.0.1:1", "--data-dir", "data"]) == 2
     assert "cannot be combined with --data-dir" in capsys.readouterr().err
+
+
+def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "token"
+    file.write_text("onceward_secret")
+    file.chmod(0o644)
+
+    assert main(["doctor", "--hub", "http://127.0.0.1:1", "--token-file", str(file)]) == 2
+    assert "can read" in capsys.readouterr().err
