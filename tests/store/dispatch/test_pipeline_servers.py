@@ -324,7 +324,7 @@ def test_a_server_error_during_a_batch_is_raised_when_it_completes(servers: Serv
     with closing(PostgresStore(url)) as store:
         store.read([])
         with psycopg.connect(url, autocommit=True) as other:
-            other.execute("DROP FUNCTION onceward_commit_v6")
+            other.execute("DROP FUNCTION onceward_commit_v7")
         sent_batch = require_sent(start(store, begin("k")))
         while not sent_batch.poll():
             pass

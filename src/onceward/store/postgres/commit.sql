@@ -15,7 +15,7 @@ BEGIN ATOMIC
 END;
 
 -- One write of a batch: a begin, a move, an append or a mark. Fields that a verb does not use are NULL.
-CREATE TYPE onceward_write_v6 AS (
+CREATE TYPE onceward_write_v7 AS (
     n           integer,           -- its place in the batch
     verb        text,              -- begin, append, mark, or a move (renew settle fail not_done release doubt abandon
                                    -- abandon_dead uphold overturn forget); or read, which every entry refuses, so
@@ -42,7 +42,7 @@ CREATE TYPE onceward_write_v6 AS (
 );
 
 -- The guard: whether core/claim.py would apply this write to this entry. NULL if the entry does not exist.
-CREATE FUNCTION onceward_allows_v6(e platform_idempotency_keys, w onceward_write_v6, moment timestamptz) RETURNS boolean
+CREATE FUNCTION onceward_allows_v7(e platform_idempotency_keys, w onceward_write_v7, moment timestamptz) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN CASE
     WHEN w.verb = 'begin' THEN
         e.status IN ('completed', 'failed') AND e.expires_at <= moment
@@ -72,7 +72,7 @@ LANGUAGE sql IMMUTABLE RETURN e.status IN ('completed', 'failed') AND e.expires_
 CREATE OR REPLACE FUNCTION onceward_abandoned_v1(e platform_idempotency_keys) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN e.status = 'failed' AND e.completed_at IS NULL;
 
-CREATE FUNCTION onceward_ends_v6(verb text) RETURNS boolean
+CREATE FUNCTION onceward_ends_v7(verb text) RETURNS boolean
 LANGUAGE sql IMMUTABLE RETURN verb IN ('settle', 'fail', 'not_done', 'release', 'uphold', 'overturn', 'forget');
 
 -- A page of entries in key order. Planned again for each call, so that unset filters cost nothing and set filters use
@@ -141,6 +141,11 @@ END;
 -- transaction can also make a session wait, if it changed a row that did not exist when step 0 read it. It never waits
 -- for this session, and lock_timeout limits the wait.
 --
+-- Entries are found by LATERAL subqueries that the planner cannot merge into a join (OFFSET 0, or a lock). So each lookup
+-- goes through the primary key. As a join, on a table that was nearly empty when it was last analyzed, the planner reads
+-- all entries for each batch, and the session keeps that plan while the table grows. The settings of the function
+-- exclude the other such plans, for all statements in it and on every connection, also that of a bound transaction.
+--
 -- p_known has the moves that finish an entry which their caller has in its claim cache; p_other has all other writes.
 -- Either may be NULL.
 --
@@ -149,8 +154,8 @@ END;
 -- the version of each inserted begin, and `before` has the place and the earlier status of each finished entry. A begin
 -- that found an expired entry, which was purged before it could be locked, has no row at all: the key is free, and the
 -- caller sends the write again.
-CREATE FUNCTION onceward_commit_v6(
-    p_now bigint, p_known onceward_write_v6[], p_other onceward_write_v6[], p_data bytea)
+CREATE FUNCTION onceward_commit_v7(
+    p_now bigint, p_known onceward_write_v7[], p_other onceward_write_v7[], p_data bytea)
 RETURNS TABLE (
     n integer, applied boolean, before varchar, locked boolean, now bigint,
     fingerprint text, status varchar, version bigint, attempt integer, write_id text, holder text, repeatable boolean,
@@ -158,6 +163,11 @@ RETURNS TABLE (
     note text, response_status integer, response_headers text, response_body bytea, response_chunks integer,
     claimed_at bigint, recovery_point bytea, recovery_seq integer, refuse_until bigint, not_done_count integer)
 LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_tidscan = on
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -165,16 +175,17 @@ DECLARE
     now_us   constant bigint := onceward_microseconds_v1(moment);
     micro    constant interval := interval '1 microsecond';
     -- Writes that their entries may allow: those that finish an entry, and others.
-    ending   onceward_write_v6[];
-    changing onceward_write_v6[];
+    ending   onceward_write_v7[];
+    changing onceward_write_v7[];
     -- Places of writes:
     fresh    integer[];   -- begins of keys that have no row
     answered integer[];   -- writes whose whole result is in the first row
     held     integer[];   -- other applied writes, and the earlier status of their entries
     befores  varchar[];
     done     integer[];   -- writes that one statement applied
-    caught   integer[];   -- writes that were locked to change an unfinished entry, and their earlier status
+    caught   integer[];   -- writes that were locked to change an unfinished entry, their earlier status, and their row
     priors   varchar[];
+    places   tid[];
     taken    integer[];   -- the same writes, by what they do
     doubted  integer[];
     failed   integer[];
@@ -190,11 +201,14 @@ BEGIN
     -- Step 0: read without locks. Writes that are refused here go straight to step 3. Entries that a caller has in its
     -- cache are not read, because they are nearly always unchanged.
     IF p_other IS NOT NULL THEN
-        SELECT array_agg(w.n) FILTER (WHERE e.key IS NULL AND w.verb = 'begin'),
-               array_agg(w) FILTER (WHERE onceward_ends_v6(w.verb) AND onceward_allows_v6(e, w, moment)),
-               array_agg(w) FILTER (WHERE NOT onceward_ends_v6(w.verb) AND onceward_allows_v6(e, w, moment))
+        SELECT array_agg(w.n) FILTER (WHERE e.is_there IS NULL AND w.verb = 'begin'),
+               array_agg(w) FILTER (WHERE onceward_ends_v7(w.verb) AND e.allows),
+               array_agg(w) FILTER (WHERE NOT onceward_ends_v7(w.verb) AND e.allows)
         INTO fresh, ending, changing
-        FROM unnest(p_other) w LEFT JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key;
+        FROM unnest(p_other) w LEFT JOIN LATERAL (
+            SELECT true AS is_there, onceward_allows_v7(k, w, moment) AS allows FROM platform_idempotency_keys k
+            WHERE k.scope = w.scope AND k.key = w.key OFFSET 0
+        ) e ON true;
     END IF;
     ending := p_known || ending;
 
@@ -222,8 +236,9 @@ BEGIN
         IF cardinality(inserted) IS DISTINCT FROM cardinality(fresh) THEN
             -- Other sessions inserted some of the keys first.
             SELECT string_agg(w.n || ' ' || e.version, ' '), array_agg(w.n) INTO begun, fresh
-            FROM unnest(p_other) w
-            JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
+            FROM unnest(p_other) w CROSS JOIN LATERAL (
+                SELECT k.version FROM platform_idempotency_keys k WHERE k.scope = w.scope AND k.key = w.key OFFSET 0
+            ) e
             WHERE w.n = ANY (fresh) AND e.version = ANY (inserted);
         END IF;
         answered := fresh;
@@ -236,12 +251,13 @@ BEGIN
     FOR pass IN 1 .. 2 LOOP
         EXIT WHEN ending IS NULL;
         WITH held AS MATERIALIZED (
-            SELECT e.ctid AS place, e.status AS before, coalesce(e.write_id = w.known, false) AS is_known, w.*
-            FROM unnest(ending) w
-            JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
-            WHERE onceward_allows_v6(e, w, moment)
-            ORDER BY e.scope, e.key
-            FOR NO KEY UPDATE OF e SKIP LOCKED
+            SELECT e.*, w.*
+            FROM unnest(ending) w CROSS JOIN LATERAL (
+                SELECT k.ctid AS place, k.status AS before, coalesce(k.write_id = w.known, false) AS is_known
+                FROM platform_idempotency_keys k
+                WHERE k.scope = w.scope AND k.key = w.key AND onceward_allows_v7(k, w, moment)
+                FOR NO KEY UPDATE SKIP LOCKED
+            ) e
         ), changed AS (
             UPDATE platform_idempotency_keys e
             SET status = CASE WHEN h.verb IN ('settle', 'uphold') THEN 'completed' ELSE 'failed' END,
@@ -273,7 +289,7 @@ BEGIN
 
     -- Then lock the rows of all other writes.
     IF changing IS NOT NULL THEN
-        SELECT array_agg(h.n), array_agg(h.before),
+        SELECT array_agg(h.n), array_agg(h.before), array_agg(h.place),
                array_agg(h.n) FILTER (WHERE h.verb = 'begin' AND NOT h.doubtful),
                array_agg(h.n) FILTER (
                    WHERE h.verb = 'doubt' OR h.verb IN ('begin', 'abandon', 'abandon_dead') AND h.doubtful),
@@ -281,18 +297,19 @@ BEGIN
                array_agg(h.n) FILTER (WHERE h.verb = 'renew'),
                array_agg(h.n) FILTER (WHERE h.verb = 'append'),
                array_agg(h.n) FILTER (WHERE h.verb = 'mark')
-        INTO caught, priors, taken, doubted, failed, renewed, appended, marked
+        INTO caught, priors, places, taken, doubted, failed, renewed, appended, marked
         FROM (
-            SELECT w.n, w.verb,
-                   CASE WHEN onceward_absent_v2(e, moment) THEN NULL
-                        WHEN onceward_abandoned_v1(e) THEN 'in_progress' ELSE e.status END AS before,
-                   (e.status = 'in_progress' OR onceward_abandoned_v1(e) AND NOT onceward_absent_v2(e, moment))
-                   AND NOT (e.repeatable AND coalesce(w.repeatable, true)) AS doubtful
-            FROM unnest(changing) w
-            JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
-            WHERE onceward_allows_v6(e, w, moment)
-            ORDER BY e.scope, e.key
-            FOR NO KEY UPDATE OF e SKIP LOCKED
+            SELECT w.n, w.verb, e.place, e.before, e.doubtful
+            FROM unnest(changing) w CROSS JOIN LATERAL (
+                SELECT k.ctid AS place,
+                       CASE WHEN onceward_absent_v2(k, moment) THEN NULL
+                            WHEN onceward_abandoned_v1(k) THEN 'in_progress' ELSE k.status END AS before,
+                       (k.status = 'in_progress' OR onceward_abandoned_v1(k) AND NOT onceward_absent_v2(k, moment))
+                       AND NOT (k.repeatable AND coalesce(w.repeatable, true)) AS doubtful
+                FROM platform_idempotency_keys k
+                WHERE k.scope = w.scope AND k.key = w.key AND onceward_allows_v7(k, w, moment)
+                FOR NO KEY UPDATE SKIP LOCKED
+            ) e
         ) h;
         held := held || caught;
         befores := befores || priors;
@@ -301,8 +318,11 @@ BEGIN
     -- A begin over an expired, failed or lapsed entry: a new claim in the old row. An expired entry leaves nothing
     -- behind.
     IF taken IS NOT NULL THEN
-        DELETE FROM platform_idempotency_chunks c USING unnest(changing) w
-        WHERE w.n = ANY (taken) AND c.scope = w.scope AND c.key = w.key;
+        DELETE FROM platform_idempotency_chunks c USING unnest(changing) w CROSS JOIN LATERAL (
+            SELECT k.ctid AS place FROM platform_idempotency_chunks k
+            WHERE k.scope = w.scope AND k.key = w.key OFFSET 0
+        ) d
+        WHERE w.n = ANY (taken) AND c.ctid = d.place;
         UPDATE platform_idempotency_keys e
         SET user_id = w.user_id, endpoint = w.endpoint, status = 'in_progress', response_status = NULL,
             response_headers = NULL, response_body = NULL, response_chunks = 0, completed_at = NULL,
@@ -317,7 +337,7 @@ BEGIN
             claimed_at = moment, write_id = w.write_id, holder = w.holder, repeatable = w.repeatable,
             lease_until = moment + w.lease * micro,
             expires_at = CASE WHEN w.repeatable THEN moment + (w.lease + w.retain) * micro END
-        FROM unnest(changing) w WHERE w.n = ANY (taken) AND e.scope = w.scope AND e.key = w.key;
+        FROM unnest(changing) w WHERE w.n = ANY (taken) AND e.ctid = places[array_position(caught, w.n)];
     END IF;
 
     -- A lapsed claim that is not repeatable, or a holder that gives up. A begin has no note, and an abandon may have
@@ -326,7 +346,7 @@ BEGIN
         UPDATE platform_idempotency_keys e
         SET status = 'in_doubt', write_id = w.write_id, expires_at = NULL,
             note = CASE WHEN w.verb = 'doubt' THEN w.note ELSE coalesce(nullif(w.note, ''), e.note) END
-        FROM unnest(changing) w WHERE w.n = ANY (doubted) AND e.scope = w.scope AND e.key = w.key;
+        FROM unnest(changing) w WHERE w.n = ANY (doubted) AND e.ctid = places[array_position(caught, w.n)];
     END IF;
 
     -- An abandoned claim that is repeatable.
@@ -334,14 +354,14 @@ BEGIN
         UPDATE platform_idempotency_keys e
         SET status = 'failed', write_id = w.write_id, expires_at = moment + w.retain * micro,
             note = coalesce(nullif(w.note, ''), e.note), response_chunks = 0
-        FROM unnest(changing) w WHERE w.n = ANY (failed) AND e.scope = w.scope AND e.key = w.key;
+        FROM unnest(changing) w WHERE w.n = ANY (failed) AND e.ctid = places[array_position(caught, w.n)];
     END IF;
 
     IF renewed IS NOT NULL THEN
         UPDATE platform_idempotency_keys e
         SET write_id = w.write_id, lease_until = moment + w.lease * micro,
             expires_at = CASE WHEN e.repeatable THEN moment + (w.lease + w.retain) * micro END
-        FROM unnest(changing) w WHERE w.n = ANY (renewed) AND e.scope = w.scope AND e.key = w.key;
+        FROM unnest(changing) w WHERE w.n = ANY (renewed) AND e.ctid = places[array_position(caught, w.n)];
     END IF;
 
     IF appended IS NOT NULL THEN
@@ -352,7 +372,7 @@ BEGIN
         WHERE w.n = ANY (appended);
         UPDATE platform_idempotency_keys e
         SET write_id = w.write_id, response_chunks = w.chunks + greatest(cardinality(w.parts) - 1, 0)
-        FROM unnest(changing) w WHERE w.n = ANY (appended) AND e.scope = w.scope AND e.key = w.key;
+        FROM unnest(changing) w WHERE w.n = ANY (appended) AND e.ctid = places[array_position(caught, w.n)];
     END IF;
 
     -- In doubt, the write that put the entry in doubt must still recognise itself.
@@ -360,7 +380,7 @@ BEGIN
         UPDATE platform_idempotency_keys e
         SET write_id = CASE WHEN e.status = 'in_progress' THEN w.write_id ELSE e.write_id END, recovery_seq = w.chunks,
             recovery_point = substring(p_data FROM w.parts[1] + 1 FOR w.parts[2] - w.parts[1])
-        FROM unnest(changing) w WHERE w.n = ANY (marked) AND e.scope = w.scope AND e.key = w.key;
+        FROM unnest(changing) w WHERE w.n = ANY (marked) AND e.ctid = places[array_position(caught, w.n)];
     END IF;
 
     -- Step 3: return the results.
@@ -375,7 +395,7 @@ BEGIN
     -- another transaction had locked the row. An applied body is not sent back to its sender.
     IF coalesce(cardinality(answered), 0) < coalesce(cardinality(p_known), 0) + coalesce(cardinality(p_other), 0) THEN
         RETURN QUERY
-        SELECT w.n, a.applied, befores[array_position(held, w.n)], NOT a.applied AND onceward_allows_v6(e, w, moment),
+        SELECT w.n, a.applied, befores[array_position(held, w.n)], NOT a.applied AND e.allows,
                now_us, e.fingerprint, e.status, e.version, e.attempt, e.write_id, e.holder, e.repeatable,
                onceward_microseconds_v1(e.lease_until), onceward_microseconds_v1(e.expires_at),
                onceward_microseconds_v1(e.created_at), onceward_microseconds_v1(e.completed_at),
@@ -384,7 +404,10 @@ BEGIN
                onceward_microseconds_v1(e.claimed_at), e.recovery_point, e.recovery_seq,
                onceward_microseconds_v1(e.refuse_until), e.not_done_count
         FROM unnest(p_known || p_other) w
-        LEFT JOIN platform_idempotency_keys e ON e.scope = w.scope AND e.key = w.key
+        LEFT JOIN LATERAL (
+            SELECT k.*, onceward_allows_v7(k, w, moment) AS allows FROM platform_idempotency_keys k
+            WHERE k.scope = w.scope AND k.key = w.key OFFSET 0
+        ) e ON true
         CROSS JOIN LATERAL (SELECT coalesce(w.n = ANY (held), false) AS applied) a
         WHERE (answered IS NULL OR w.n <> ALL (answered)) AND (e.key IS NOT NULL OR w.verb <> 'begin');
     END IF;
@@ -394,11 +417,17 @@ $$;
 -- Delete entries whose retention is over. Only this function deletes entries, and only while no batch inserts any
 -- (step 1 of onceward_commit). Entries that refuse their key, or never expire, stay without their results
 -- (Entry.without_result of core/entry.py).
-CREATE OR REPLACE FUNCTION onceward_purge_v2(p_now bigint, p_limit integer) RETURNS integer
+CREATE OR REPLACE FUNCTION onceward_purge_v3(p_now bigint, p_limit integer) RETURNS integer
 LANGUAGE plpgsql
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_tidscan = on
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 AS $$
 DECLARE
     moment constant timestamptz := coalesce(onceward_time_v1(p_now), clock_timestamp());
+    places tid[];
     scopes text[];
     keys   text[];
     stay   boolean[];
@@ -410,32 +439,36 @@ BEGIN
         RETURN 0;
     END IF;
     PERFORM pg_advisory_xact_lock(1869505381, 2);
-    SELECT array_agg(d.scope), array_agg(d.key), array_agg(d.stays) INTO scopes, keys, stay
+    SELECT array_agg(d.ctid), array_agg(d.scope), array_agg(d.key), array_agg(d.stays) INTO places, scopes, keys, stay
     FROM (
-        SELECT e.scope, e.key, coalesce(e.refuse_until > moment, false) AS stays FROM platform_idempotency_keys e
+        SELECT e.ctid, e.scope, e.key, coalesce(e.refuse_until > moment, false) AS stays FROM platform_idempotency_keys e
         WHERE e.expires_at <= moment ORDER BY e.expires_at LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     ) d;
     IF coalesce(cardinality(scopes), 0) < p_limit THEN
-        SELECT scopes || array_agg(d.scope), keys || array_agg(d.key), stay || array_agg(true) INTO scopes, keys, stay
+        SELECT places || array_agg(d.ctid), scopes || array_agg(d.scope), keys || array_agg(d.key),
+               stay || array_agg(true)
+        INTO places, scopes, keys, stay
         FROM (
-            SELECT e.scope, e.key FROM platform_idempotency_keys e
+            SELECT e.ctid, e.scope, e.key FROM platform_idempotency_keys e
             WHERE e.expires_at IS NULL AND e.refuse_until <= moment
             ORDER BY e.refuse_until LIMIT p_limit - coalesce(cardinality(scopes), 0)
             FOR UPDATE SKIP LOCKED
         ) d;
     END IF;
     -- Each statement sees the rows as they are under these locks, and every chunk that was appended before.
-    DELETE FROM platform_idempotency_chunks c USING unnest(scopes, keys) d(scope, key)
-    WHERE c.scope = d.scope AND c.key = d.key;
+    DELETE FROM platform_idempotency_chunks c USING unnest(scopes, keys) d(scope, key) CROSS JOIN LATERAL (
+        SELECT k.ctid AS place FROM platform_idempotency_chunks k WHERE k.scope = d.scope AND k.key = d.key OFFSET 0
+    ) f
+    WHERE c.ctid = f.place;
     UPDATE platform_idempotency_keys e
     SET response_status = NULL, response_headers = NULL, response_body = NULL, response_chunks = 0,
         recovery_point = NULL, recovery_seq = NULL,
         expires_at = CASE WHEN e.expires_at IS NOT NULL THEN e.refuse_until END,
         refuse_until = CASE WHEN e.expires_at IS NOT NULL THEN e.refuse_until END
-    FROM unnest(scopes, keys, stay) d(scope, key, stays) WHERE d.stays AND e.scope = d.scope AND e.key = d.key;
-    DELETE FROM platform_idempotency_keys e USING unnest(scopes, keys, stay) d(scope, key, stays)
-    WHERE NOT d.stays AND e.scope = d.scope AND e.key = d.key;
+    FROM unnest(places, stay) d(place, stays) WHERE d.stays AND e.ctid = d.place;
+    DELETE FROM platform_idempotency_keys e USING unnest(places, stay) d(place, stays)
+    WHERE NOT d.stays AND e.ctid = d.place;
     RETURN coalesce(cardinality(scopes), 0);
 END
 $$;

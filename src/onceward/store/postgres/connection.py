@@ -47,26 +47,20 @@ _CONNECT = {
 }
 
 # Settings that a role or database may have changed. With `read committed`, each statement of a batch sees what others
-# have just committed. `synchronous_commit` may be stronger than `on`, but not weaker. The planner settings give one
-# plan for every batch, always through the primary key, whatever the current statistics are. They are set by a
-# statement, because connection poolers refuse them in the connection string.
+# have just committed. `synchronous_commit` may be stronger than `on`, but not weaker. They are set by a statement,
+# because connection poolers refuse them in the connection string. Settings of the planner belong to the functions.
 _SESSION = f"""
 SELECT set_config('statement_timeout', '{STATEMENT_SECONDS}s', false),
        set_config('lock_timeout', '{LOCK_SECONDS}s', false),
        set_config('default_transaction_isolation', 'read committed', false),
        set_config('jit', 'off', false),
-       set_config('plan_cache_mode', 'force_generic_plan', false),
-       set_config('enable_seqscan', 'off', false),
-       set_config('enable_tidscan', 'on', false),
-       set_config('enable_hashjoin', 'off', false),
-       set_config('enable_mergejoin', 'off', false),
        set_config('synchronous_commit', CASE current_setting('synchronous_commit')
                                             WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)
 """
 # Through JSON, because the tables of schema 1 do not have all of these columns.
 _SCHEMA = """
 SELECT m.schema_version, (to_jsonb(m)->>'readable_from')::integer, (to_jsonb(m)->>'upgraded_to')::integer,
-       to_regproc('onceward_commit_v6') IS NOT NULL
+       to_regproc('onceward_commit_v7') IS NOT NULL
 FROM platform_idempotency_meta m
 """
 # The advisory locks: the letters "once", with 1 for schema changes and 2 (inside the functions) for insert and purge.
@@ -187,7 +181,8 @@ class PostgresConnection:
 
     def _query(self, statement: str, arguments: tuple[object, ...]) -> list[ResultRow]:
         with self._opened() as connection:
-            return self._fetched(self._cursor_of(connection).execute(statement, arguments, prepare=True).fetchall())
+            # Not prepared: a plan from when the tables were nearly empty would read them whole when they have grown.
+            return self._fetched(self._cursor_of(connection).execute(statement, arguments, prepare=False).fetchall())
 
     def send_nowait(self, statement: str, arguments: tuple[object, ...]) -> RunningStatement:
         """Send a statement without waiting for its rows."""

@@ -30,7 +30,7 @@ _STATUS = {status.value: status for status in Status}
 
 
 def write_record(n: int, write: Write, at: int, known: str) -> str:
-    """Encode a write as an `onceward_write_v6`.
+    """Encode a write as an `onceward_write_v7`.
 
     `at` is the position of its bytes in the data of the batch, and `known` the last write of its cached entry.
     """

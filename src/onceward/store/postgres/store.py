@@ -28,10 +28,10 @@ from onceward.store.postgres.records import (
     write_record,
 )
 
-_COMMIT = "SELECT * FROM onceward_commit_v6(%s::bigint, %s::onceward_write_v6[], %s::onceward_write_v6[], %b)"
+_COMMIT = "SELECT * FROM onceward_commit_v7(%s::bigint, %s::onceward_write_v7[], %s::onceward_write_v7[], %b)"
 _REQUIRE_SCHEMA = "SELECT 1 FROM onceward_require_schema_2_v1()"
 _SCAN = "SELECT * FROM onceward_scan_v3(%s, %s, %s, %s, %s::integer)"
-_PURGE = "SELECT onceward_purge_v2(%s::bigint, %s::integer)"
+_PURGE = "SELECT onceward_purge_v3(%s::bigint, %s::integer)"
 _LAPSED = "SELECT * FROM onceward_lapsed_v2(%s::bigint, %s::integer)"
 _CHUNKS = """
 SELECT c.data FROM platform_idempotency_keys AS e JOIN platform_idempotency_chunks AS c USING (scope, key)
