@@ -113,7 +113,9 @@ def database(database_url: str) -> Iterator[Database]:
 
 
 @pytest.fixture
-def held(database: Database) -> Iterator[HeldWriter]:
+def held(database: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[HeldWriter]:
+    # A slow machine must not split a batch.
+    monkeypatch.setattr(writer_module, "BATCH_SECONDS", SECONDS_MAX)
     with ThreadPoolExecutor(OTHERS + 2) as pool:
         held = HeldWriter(database, pool)
         yield held
