@@ -131,11 +131,11 @@ def test_a_langgraph_agent_on_a_hub_is_interrupted_in_three_ways_and_refunds_eac
     ]
 
 
-def test_the_first_program_of_the_readme_prints_the_shown_output_of_its_second_run(tmp_path: Path) -> None:
+def test_the_program_of_the_readme_prints_the_shown_output_of_its_second_run(tmp_path: Path) -> None:
     readme = (EXAMPLES.parent / "README.md").read_text("utf-8")
-    program, _, after = readme.partition("```python\n")[2].partition("```\n")
-    promised = re.search(r"second time, and it prints `(.+?)` where the first run printed `(.+?)`", after)
+    promised = re.search(r"second time, and it prints `(.+?)` where the first run printed `(.+?)`", readme)
     assert promised is not None
+    program = readme[: promised.start()].rpartition("```python\n")[2].partition("```\n")[0]
 
     runs = [
         subprocess.run(
