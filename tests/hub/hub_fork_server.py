@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1
 # A request: the environment is the largest part of it.
 REQUEST_BYTES_MAX = 150_000
-# What a hub imports while it starts.
+# The imports of a hub that starts.
 IMPORTS = (
     "onceward.cli.root_command",
     "onceward.cli.commands.serve",
@@ -145,7 +145,7 @@ def serve(number: int) -> None:
                 child, status = hubs.pop(ready)
                 _, ended = os.waitpid(child, 0)
                 os.close(ready)
-                # Nobody may be waiting any more.
+                # The test may have closed its end.
                 with status, contextlib.suppress(OSError):
                     status.send(str(os.waitstatus_to_exitcode(ended)).encode())
                 continue
