@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.english import FIRST_LINE, FIRST_LINE_REASON, PATTERNS, files, search
+from tests.english import FIRST_LINE, FIRST_LINE_REASON, PATTERNS, Found, files, search
 
 # A file, a part of the sentence, and why the sentence is right. Keep it short: rewrite the sentence first.
 EXCEPTIONS: dict[tuple[str, str], str] = {}
@@ -37,21 +37,23 @@ GOOD = [
 ]
 
 
-def test_nothing_needs_a_second_reading() -> None:
+@pytest.fixture(scope="module")
+def findings() -> list[Found]:
+    """Reading everything takes seconds."""
+    return list(search(files()))
+
+
+def test_nothing_needs_a_second_reading(findings: list[Found]) -> None:
     found = [
-        str(one)
-        for one in search(files())
-        if not any(one.path == path and text in one.text for path, text in EXCEPTIONS)
+        str(one) for one in findings if not any(one.path == path and text in one.text for path, text in EXCEPTIONS)
     ]
 
     assert found == []
 
 
-def test_no_exception_is_left_over() -> None:
-    found = list(search(files()))
-
+def test_no_exception_is_left_over(findings: list[Found]) -> None:
     assert [
-        (path, text) for path, text in EXCEPTIONS if not any(one.path == path and text in one.text for one in found)
+        (path, text) for path, text in EXCEPTIONS if not any(one.path == path and text in one.text for one in findings)
     ] == []
     assert len(EXCEPTIONS) <= 20
 

@@ -66,33 +66,38 @@ async def settles(connection: sqlite3.Connection) -> None:
 """
 
 
-def mypy(*files: Path) -> list[str]:
-    command = [sys.executable, "-m", "mypy", "--strict", "--hide-error-context", "--no-error-summary", *map(str, files)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
-    assert not done.stderr, done.stderr
-    return [line for line in done.stdout.splitlines() if ": error: " in line]
-
-
-def test_the_documented_code_passes_a_strict_type_checker(tmp_path: Path) -> None:
-    files = [tmp_path / "connections.py"]
-    files[0].write_text(CONNECTIONS)
+@pytest.fixture(scope="module")
+def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """The errors of `mypy --strict` in each file: `connections.py`, one for each page, and `wrong.py`."""
+    folder = tmp_path_factory.mktemp("typing")
+    files = {"connections.py": CONNECTIONS, "wrong.py": WRONG}
     for page in STRICT:
         lines: list[str] = []
         for block in blocks(page):
             if block.kind == RUN:
                 lines += [""] * (block.line - len(lines)) + block.text.splitlines()
-        files.append(tmp_path / f"page_{page.stem.lower()}.py")
-        files[-1].write_text("\n".join(lines) + "\n")
+        files[f"page_{page.stem.lower()}.py"] = "\n".join(lines) + "\n"
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    command = [sys.executable, "-m", "mypy", "--strict", "--hide-error-context", "--no-error-summary"]
+    command += [str(folder / name) for name in files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert not done.stderr, done.stderr
+    found: dict[str, list[str]] = {name: [] for name in files}
+    for line in done.stdout.splitlines():
+        if ": error: " in line:
+            found.setdefault(Path(line.partition(":")[0]).name, []).append(line)
+    return found
 
-    assert mypy(*files) == []
+
+def test_the_documented_code_passes_a_strict_type_checker(errors: dict[str, list[str]]) -> None:
+    assert [line for name, lines in errors.items() if name != "wrong.py" for line in lines] == []
 
 
-def test_a_type_checker_finds_code_that_cannot_work(tmp_path: Path) -> None:
-    file = tmp_path / "wrong.py"
-    file.write_text(WRONG)
+def test_a_type_checker_finds_code_that_cannot_work(errors: dict[str, list[str]]) -> None:
     expected = {number for number, line in enumerate(WRONG.splitlines(), 1) if line.endswith("# wrong")}
 
-    assert {int(line.split(":")[1]) for line in mypy(file)} == expected
+    assert {int(line.split(":")[1]) for line in errors["wrong.py"]} == expected
 
 
 def test_an_unknown_effect_is_refused_at_run_time() -> None:

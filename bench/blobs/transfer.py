@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.hub.hub_process import RunningHub, running_hub
+from tests.hub.hub_process import SERVE, RunningHub, running_hub
 
 from bench.blobs.put import MANY, SMALL_BYTES
 
@@ -79,7 +79,7 @@ def measure(scratch: Path, mib: int, small_count: int) -> Transferred:
     limit = {"ONCEWARD_ATTACHMENTS__MAX_UPLOAD_BYTES": str(4 * 1024**3)}
     with (
         tempfile.TemporaryDirectory(dir=scratch) as folder,
-        running_hub(data_dir=Path(folder) / "data", env=limit) as hub,
+        running_hub(data_dir=Path(folder) / "data", env=limit, command=SERVE) as hub,
     ):
         connection = http.client.HTTPConnection("127.0.0.1", hub.port)
         connection.request("POST", "/v1/tasks", '{"id":"t1","title":"T"}', {"Content-Type": "application/json"})

@@ -40,8 +40,7 @@ class DatabasePool:
         self._free: list[str] = []
         with psycopg.connect(server.url(template)) as connection:
             self._shape = connection.execute(_SHAPE).fetchall()
-            self._sequences = connection.execute(_SEQUENCES).fetchall()
-            self._rows = {table: _rows(connection, table) for table in connection.execute(_TABLES).fetchall()}
+            self._statements = _restoring(connection).as_bytes(connection)
 
     @contextmanager
     def borrow(self) -> Iterator[str]:
@@ -57,25 +56,35 @@ class DatabasePool:
                 connection.execute("SET lock_timeout = '1s'; SET synchronous_commit = off")
                 if _is_in_use(connection) or connection.execute(_SHAPE).fetchall() != self._shape:
                     return False
-                # Without their triggers: the log of events lets nobody delete.
-                connection.execute("SET session_replication_role = replica")
-                with connection.transaction():
-                    return self._restore(connection) <= _ROWS_MAX
+                return self._restore(connection) <= _ROWS_MAX
         except psycopg.Error:
             # Its test has dropped, stopped or locked it.
             return False
 
     def _restore(self, connection: psycopg.Connection) -> int:
         """Restore the initial rows, and return the number of deleted ones."""
+        results = connection.execute(self._statements)
         deleted = 0
-        for table, rows in self._rows.items():
-            deleted += connection.execute(_named("DELETE FROM {}", table)).rowcount
-            if rows:
-                refill = "INSERT INTO {0} OVERRIDING SYSTEM VALUE SELECT * FROM json_populate_recordset(NULL::{0}, %s)"
-                connection.execute(_named(refill, table), [json.dumps(rows)])
-        for name, start, last in self._sequences:
-            connection.execute("SELECT setval(%s, %s, %s)", [name, last or start, last is not None])
-        return deleted
+        while True:
+            if (results.statusmessage or "").startswith("DELETE"):
+                deleted += results.rowcount
+            if not results.nextset():
+                return deleted
+
+
+def _restoring(connection: psycopg.Connection) -> sql.Composed:
+    """All statements that restore the initial rows, to be sent together: they are one transaction."""
+    # Without their triggers: the log of events lets nobody delete.
+    statements: list[sql.Composable] = [sql.SQL("SET session_replication_role = replica")]
+    for table in connection.execute(_TABLES).fetchall():
+        statements.append(_named("DELETE FROM {}", table))
+        if rows := _rows(connection, table):
+            refill = "INSERT INTO {0} OVERRIDING SYSTEM VALUE SELECT * FROM json_populate_recordset(NULL::{0}, "
+            statements.append(_named(refill, table) + sql.Literal(json.dumps(rows)) + sql.SQL(")"))
+    for name, start, last in connection.execute(_SEQUENCES).fetchall():
+        values = map(sql.Literal, (name, last or start, last is not None))
+        statements.append(sql.SQL("SELECT setval({}, {}, {})").format(*values))
+    return sql.SQL("; ").join(statements)
 
 
 def _rows(connection: psycopg.Connection, table: tuple[str, str]) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 import threading
 import time
@@ -87,8 +88,11 @@ class Load:
         self._over = threading.Event()
         self._broken = threading.Event()
 
-    def run(self, seconds: float) -> Figures:
-        """Load, then a last question for each key, then the reckoning: raises `AssertionError` when a promise is broken."""
+    def run(self, seconds: float, *, kills_max: float = math.inf) -> Figures:
+        """Load, then a last question for each key, then the reckoning: raises `AssertionError` when a promise is broken.
+
+        The load ends after these seconds, or after this number of kills.
+        """
         with ExitStack() as stack:
             workers = [
                 stack.enter_context(closing(Worker(self._fork_server, self._store, self._effects, pace=PACE_SECONDS)))
@@ -101,7 +105,7 @@ class Load:
                 for client in clients:
                     client.add_done_callback(self._end_if_broken)
                 try:
-                    self._kill(workers, start + seconds)
+                    self._kill(workers, start + seconds, kills_max)
                 finally:
                     self._over.set()
                 for client in clients:
@@ -119,8 +123,8 @@ class Load:
         if client.exception() is not None:
             self._broken.set()
 
-    def _kill(self, workers: list[Worker], end: float) -> None:
-        while time.monotonic() < end:
+    def _kill(self, workers: list[Worker], end: float, kills_max: float) -> None:
+        while time.monotonic() < end and self.figures.kills < kills_max:
             if self._broken.wait(self._chance.uniform(*ALIVE_SECONDS)):
                 return
             worker = self._chance.choice(workers)

@@ -1,6 +1,6 @@
 """Four workers, thirty-two clients that retry, and a worker killed with -9 about every second.
 
-The whole minute is `make soak-http`; here are a few seconds of it, on each store that several machines can share.
+The whole minute is `make soak-http`; here are a few kills of it, on each store that several machines can share.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from tests.backends import Servers
 from tests.faults.fork_server import ForkServer
 from tests.faults.http.load import Load
 
-SECONDS = 10.0
+KILLS = 6
+# It takes a tenth of this; on a busy machine longer.
+SECONDS_MAX = 60.0
 
 
 def test_on_postgresql_every_bound_effect_happens_exactly_once_and_nothing_is_lost(
@@ -19,9 +21,9 @@ def test_on_postgresql_every_bound_effect_happens_exactly_once_and_nothing_is_lo
 ) -> None:
     paths = ("/once", "/repeat", "/once", "/hold", "/once", "/stream", "/hold-stream")
 
-    figures = Load(fork_server, servers.postgres.create_database(), tmp_path, paths).run(SECONDS)
+    figures = Load(fork_server, servers.postgres.create_database(), tmp_path, paths).run(SECONDS_MAX, kills_max=KILLS)
 
-    assert figures.kills >= SECONDS / 2
+    assert figures.kills == KILLS
     assert figures.keys.keys() == set(paths)
 
 
@@ -30,7 +32,7 @@ def test_on_redis_everyone_gets_one_response_and_no_irreversible_request_is_repe
 ) -> None:
     paths = ("/repeat", "/hold", "/repeat", "/stream", "/hold", "/hold-stream")
 
-    figures = Load(fork_server, servers.redis.fresh_url(), tmp_path, paths).run(SECONDS)
+    figures = Load(fork_server, servers.redis.fresh_url(), tmp_path, paths).run(SECONDS_MAX, kills_max=KILLS)
 
-    assert figures.kills >= SECONDS / 2
+    assert figures.kills == KILLS
     assert figures.keys.keys() == set(paths)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 from tests.backends import Servers
 from tests.faults.hub_database import connected_to
-from tests.hub.hub_process import RunningHub, running_hub
+from tests.hub.hub_process import SERVE, RunningHub, running_hub
 from tests.hub.raw_client import Caller, connections_by_worker
 from tests.waiting import SECONDS_MAX, until
 
@@ -68,7 +68,7 @@ class Sites:
         if name == "postgresql":
             url = self._servers.postgres.create_database()
             args += ["--database", url, "--ledger", self._servers.redis.fresh_url()]
-        hub = self._running.enter_context(running_hub(data_dir=data_dir, args=args))
+        hub = self._running.enter_context(running_hub(data_dir=data_dir, args=args, command=SERVE))
         database = self._running.enter_context(connected_to(url))
         with database.write() as tx:
             _, ada = tokens.create(tx, "ada", ["read", "write"])

@@ -21,7 +21,7 @@ import sqlalchemy
 from tests.faults.hub.followers import KINDS
 from tests.faults.hub.writers import write_all
 from tests.faults.hub_database import connected_to, event_ids, written
-from tests.hub.hub_process import RunningHub, running_hub
+from tests.hub.hub_process import SERVE, RunningHub, running_hub
 from tests.hub.raw_client import Caller, HubResponse, workers_of
 from tests.waiting import until
 
@@ -84,7 +84,7 @@ class Load:
     def run(self, seconds: float) -> Figures:
         """Load, then the reckoning: raises `AssertionError` when a promise is broken."""
         with ExitStack() as stack:
-            hub = stack.enter_context(running_hub(data_dir=self._data_dir, args=self._args))
+            hub = stack.enter_context(running_hub(data_dir=self._data_dir, args=self._args, command=SERVE))
             database = stack.enter_context(connected_to(self._url))
             ask = Caller(hub.port)
             topic = ask.topic("load")

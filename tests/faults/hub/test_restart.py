@@ -15,7 +15,7 @@ import pytest
 from tests.backends import Servers
 from tests.faults.hub.followers import KINDS, SocketFollower
 from tests.faults.hub_database import connected_to, event_ids, written
-from tests.hub.hub_process import running_hub, started_hub
+from tests.hub.hub_process import SERVE, running_hub, started_hub
 from tests.hub.raw_client import Caller, HubResponse, workers_of
 from tests.waiting import SECONDS_MAX
 
@@ -86,7 +86,7 @@ def test_it_is_ready_soon_stops_cleanly_under_load_and_misses_nothing_after_a_re
     data_dir, url, args = location
     with ExitStack() as stack:
         began = time.monotonic()
-        hub = stack.enter_context(running_hub(data_dir=data_dir, args=args))
+        hub = stack.enter_context(running_hub(data_dir=data_dir, args=args, command=SERVE))
         start_seconds = time.monotonic() - began
         start_cpu_seconds = max(cpu_seconds(pid) for pid in (hub.process.pid, *workers_of(hub)))
         record_property("start_seconds", round(start_seconds, 2))
@@ -103,7 +103,7 @@ def test_it_is_ready_soon_stops_cleanly_under_load_and_misses_nothing_after_a_re
         streams = [one for one in followers if one.endings]
         sockets = [one for one in streams if isinstance(one, SocketFollower)]
 
-        again = stack.enter_context(running_hub(data_dir=data_dir, args=[*args, "--port", port]))
+        again = stack.enter_context(running_hub(data_dir=data_dir, args=[*args, "--port", port], command=SERVE))
         check_that_a_second_is_refused(data_dir.parent / "second", port)
         answers = {
             key: ask.request_until_final("POST", path, message(key), key=key) for key in [*clients.first, *clients.cut]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
+import select
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import sqlalchemy.exc
 from sqlalchemy import text
-from tests.hub.hub_process import ROOT, environment
+from tests.faults.fork_server import ForkServer
 from tests.hub.tasks.attachment_store import SOUND, AttachmentStore, Audit
 
 UPLOADERS = 4
@@ -35,6 +36,35 @@ class Figures:
             f"{self.uploads} uploads, {self.deletions} deletions; {self.collections} collections took "
             f"{self.collected} blobs and {self.swept} orphans; {self.broken} attachments without bytes"
         )
+
+
+class Uploader:
+    """A process that uploads between `go` and `stop`. It prints a line when it is ready, and one about what it did."""
+
+    def __init__(self, fork_server: ForkServer, *arguments: str) -> None:
+        (reads, orders), (lines, writes) = os.pipe(), os.pipe()
+        self._orders, self._lines = os.fdopen(orders, "w"), os.fdopen(lines)
+        fork_server.fork(list(arguments), reads, writes)
+        os.close(reads)
+        os.close(writes)
+
+    def go(self) -> None:
+        self._orders.write("go\n")
+        self._orders.flush()
+
+    def stop(self) -> None:
+        self._orders.close()
+
+    def readline(self) -> str:
+        """Its next line. Fails if it has ended without one, with an error, or hangs."""
+        assert select.select([self._lines], [], [], END_SECONDS_MAX)[0], "an uploader hangs"
+        line = self._lines.readline()
+        assert line, "an uploader failed; see its error above"
+        return line
+
+    def close(self) -> None:
+        self._orders.close()
+        self._lines.close()
 
 
 def collect(attachment_store: AttachmentStore, figures: Figures) -> None:
@@ -66,54 +96,42 @@ def run(
     seconds: float,
     seed: int,
     collection: Callable[[AttachmentStore, Figures], None] = collect,
+    collected_min: int = 0,
 ) -> tuple[Figures, Audit]:
-    """Return the counts of a run until it broke, and the leftovers before any sweep."""
+    """Return the counts of a run until it broke, and the leftovers before any sweep.
+
+    It goes on after these seconds until gc has taken at least `collected_min` blobs.
+    """
     figures = Figures()
     where = (attachment_store.database_url, attachment_store.blobs_url, str(attachment_store.temp_folder))
-    command = [sys.executable, "-m", "tests.faults.tasks.uploader", *where]
-    uploaders = [
-        subprocess.Popen(
-            [*command, str(seed + number)],
-            cwd=ROOT,
-            env=environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for number in range(UPLOADERS)
-    ]
-    try:
+    # Its end is the end of all uploaders.
+    with closing(ForkServer("tests.faults.tasks.uploader")) as fork_server, ExitStack() as stack:
+        uploaders = [
+            stack.enter_context(closing(Uploader(fork_server, *where, str(seed + number))))
+            for number in range(UPLOADERS)
+        ]
         for one in uploaders:
-            assert one.stdout is not None
-            assert one.stdout.readline() == "ready\n"
+            assert one.readline() == "ready\n"
         for one in uploaders:
-            assert one.stdin is not None
-            one.stdin.write("go\n")
-            one.stdin.flush()
+            one.go()
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and not figures.broken:
+        while (time.monotonic() < deadline or figures.collected < collected_min) and not figures.broken:
+            assert time.monotonic() < deadline + END_SECONDS_MAX, figures.line()
             collection(attachment_store, figures)
             figures.collections += 1
         for one in uploaders:
-            said, _ = one.communicate(timeout=END_SECONDS_MAX)
-            assert one.returncode == 0, "an uploader failed"
-            done = json.loads(said)
+            one.stop()
+        for one in uploaders:
+            done = json.loads(one.readline())
             figures.uploads += done["uploads"]
             figures.deletions += done["deletions"]
             figures.broken += done["broken"]
-    finally:
-        for one in uploaders:
-            one.kill()
-            one.wait()
-            for pipe in (one.stdin, one.stdout):
-                if pipe is not None:
-                    pipe.close()
     return figures, attachment_store.audit()
 
 
-def prove(attachment_store: AttachmentStore, seconds: float, seed: int) -> Figures:
+def prove(attachment_store: AttachmentStore, seconds: float, seed: int, *, collected_min: int = 0) -> Figures:
     """No attachment without bytes, at any time; and no bytes without a row after a sweep."""
-    figures, audit = run(attachment_store, seconds, seed)
+    figures, audit = run(attachment_store, seconds, seed, collected_min=collected_min)
     assert figures.broken == 0, figures.line()
     assert audit.broken == [], figures.line()
     attachment_store.collect()

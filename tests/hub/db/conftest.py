@@ -1,4 +1,4 @@
-"""Empty databases: these tests create the tables."""
+"""Databases without tables, for tests that create them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.backends import Servers
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database, on each kind in turn."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/hub.db"

@@ -17,20 +17,18 @@ from onceward.errors import StoreUnavailable
 from onceward.hub import topics
 from onceward.hub.db import engine
 from onceward.hub.db.engine import Database, open_database
-from onceward.hub.db.migrate import migrate
 from onceward.hub.topics.attachment import Attached
 
 
 @pytest.fixture
-def odd(postgres_server: PostgresServer) -> Iterator[Database]:
+def odd(postgres_server: PostgresServer, postgres_template: str) -> Iterator[Database]:
     """A database whose owner prefers other settings than ours."""
-    url = postgres_server.create_database()
+    url = postgres_server.create_database(postgres_template)
     name = sql.Identifier(url.rpartition("/")[2])
     with psycopg.connect(url, autocommit=True) as owner:
         for setting in ("default_transaction_isolation = 'serializable'", "synchronous_commit = 'off'"):
             owner.execute(sql.SQL("ALTER DATABASE {} SET " + setting).format(name))
     with closing(open_database(url)) as database:
-        migrate(database)
         yield database
 
 

@@ -89,7 +89,7 @@ def test_a_database_of_a_newer_version_is_refused_and_unchanged(database: Databa
         assert tx.execute(text("SELECT version_num FROM alembic_version")).scalar() == "9999"
 
 
-def test_a_failed_step_leaves_the_database_unchanged(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_step_leaves_the_database_unchanged(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     class Oops(Exception):
         pass
 
@@ -99,7 +99,7 @@ def test_a_failed_step_leaves_the_database_unchanged(database_url: str, monkeypa
         upgrade(tx)  # type: ignore[arg-type]
         raise Oops
 
-    with closing(open_database(database_url)) as database:
+    with closing(open_database(empty_url)) as database:
         monkeypatch.setattr(migrating, "_upgrade", fail)
         with pytest.raises(Oops):
             migrate(database)
@@ -118,11 +118,11 @@ def _start(url: str, gate: str, answers: multiprocessing.SimpleQueue[bool]) -> N
         answers.put(migrate(database))
 
 
-def test_processes_that_start_concurrently_migrate_once(database_url: str, tmp_path: Path) -> None:
+def test_processes_that_start_concurrently_migrate_once(empty_url: str, tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     answers = context.SimpleQueue()
     gate = tmp_path / "gate"
-    processes = [context.Process(target=_start, args=(database_url, str(gate), answers)) for _ in range(4)]
+    processes = [context.Process(target=_start, args=(empty_url, str(gate), answers)) for _ in range(4)]
     for process in processes:
         process.start()
     gate.touch()

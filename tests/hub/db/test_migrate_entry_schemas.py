@@ -36,8 +36,8 @@ def check(database: Database) -> None:
         assert active_schema(tx) is PKM
 
 
-def test_an_old_database_gets_the_schemas_and_keeps_its_rows(database_url: str) -> None:
-    with closing(open_database(database_url)) as database:
+def test_an_old_database_gets_the_schemas_and_keeps_its_rows(empty_url: str) -> None:
+    with closing(open_database(empty_url)) as database:
         migrate_to(database, "0002")
         with database.write() as tx:
             tx.execute(text("INSERT INTO topics (id, title, created_at) VALUES ('t', 'T', '2026')"))

@@ -19,9 +19,9 @@ LATER = "9999"
 
 
 @pytest.fixture
-def before(database_url: str) -> Iterator[Database]:
+def before(empty_url: str) -> Iterator[Database]:
     """A database as the version before has left it."""
-    with closing(open_database(database_url)) as database:
+    with closing(open_database(empty_url)) as database:
         with database.write() as tx:
             migrating._upgrade(tx, "0004")
         yield database

@@ -20,8 +20,8 @@ NEW = RawStatement("INSERT INTO notes (said) VALUES (?)")
 
 
 @pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    with closing(open_database(database_url)) as database:
+def database(empty_url: str) -> Iterator[Database]:
+    with closing(open_database(empty_url)) as database:
         with database.write() as tx:
             tx.execute(text("CREATE TABLE notes (id INTEGER PRIMARY KEY, said TEXT)"))
         yield database

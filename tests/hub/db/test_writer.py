@@ -20,7 +20,6 @@ from onceward.hub.db import batch_thread
 from onceward.hub.db import writer as writer_module
 from onceward.hub.db.append import EventSteps, NewEvent
 from onceward.hub.db.engine import Database, Transaction, open_database
-from onceward.hub.db.migrate import migrate
 from onceward.hub.db.writer import BatchWork
 
 INSERT = text("INSERT INTO notes (id) VALUES (:id)")
@@ -106,10 +105,12 @@ class HeldWriter:
 @pytest.fixture
 def database(database_url: str) -> Iterator[Database]:
     with closing(open_database(database_url)) as database:
-        migrate(database)
         with database.write() as tx:
             tx.execute(text("CREATE TABLE notes (id TEXT PRIMARY KEY)"))
         yield database
+    # Without it, another test can have the database.
+    with closing(open_database(database_url)) as database, database.write() as tx:
+        tx.execute(text("DROP TABLE notes"))
 
 
 @pytest.fixture

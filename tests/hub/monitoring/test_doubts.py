@@ -33,21 +33,6 @@ from onceward.testing import PinnedClock
 HTTP_KEY = "a-key-that-a-client-chose-and-that-nobody-else-may-see"
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/hub.db"
-    servers: Servers = request.getfixturevalue("servers")
-    return servers.postgres.create_database()
-
-
-@pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    with closing(open_database(database_url)) as database:
-        migrate(database)
-        yield database
-
-
 @pytest.fixture
 def ledger() -> Iterator[Ledger]:
     with closing(Ledger(MemoryStore())) as ledger:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import closing
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from tests.backends import Servers
 from tests.hub.in_process_hub import in_process_hub
 
 from onceward import Ledger, metrics
@@ -33,17 +31,6 @@ TURN = text("""
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A read takes longer on a busy machine than a scrape would wait for it."""
     monkeypatch.setattr(metrics, "WAIT_SECONDS", 30.0)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    url = f"sqlite:///{tmp_path}/hub.db"
-    if request.param == "postgresql":
-        servers: Servers = request.getfixturevalue("servers")
-        url = servers.postgres.create_database()
-    with closing(open_database(url)) as database:
-        migrate(database)
-        yield database
 
 
 def add_turns(database: Database, **count_of_state: int) -> None:

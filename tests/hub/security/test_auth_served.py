@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.hub.hub_process import running_hub
+from tests.hub.hub_process import SERVE, running_hub
 from tests.waiting import until
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
@@ -33,7 +33,10 @@ def refused(url: str, **options: Any) -> tuple[int, str]:
 
 def test_a_running_hub_checks_every_caller_and_logs_no_token(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    with running_hub(data_dir=folder, args=["--workers", "2"]) as hub, httpx.Client(base_url=hub.url) as client:
+    with (
+        running_hub(data_dir=folder, args=["--workers", "2"], command=SERVE) as hub,
+        httpx.Client(base_url=hub.url) as client,
+    ):
         url, socket = "/api/v1/topics", f"ws{hub.url.removeprefix('http')}/ws"
         assert client.get(url).status_code == 200
         assert client.get(url, headers={"host": "evil.example.com"}).status_code == 400

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.hub.hub_process import RunningHub, running_hub
+from tests.hub.hub_process import SERVE, RunningHub, running_hub
 from tests.hub.server.raw_http import connect, get
 from tests.servers.postgres import PostgresServer
 
@@ -37,7 +37,7 @@ def workers_of(hub: RunningHub) -> list[int]:
 
 def test_a_hub_on_an_empty_folder_responds_logs_and_keeps_its_data(tmp_path: Path) -> None:
     data_dir = tmp_path / "data"
-    with running_hub(data_dir=data_dir) as hub:
+    with running_hub(data_dir=data_dir, command=SERVE) as hub:
         first = post(hub, "/api/v1/topics", {"title": "kept"}, "one")
         assert get(hub, "/readyz")
         with closing(connect(hub)) as connection:
@@ -47,7 +47,7 @@ def test_a_hub_on_an_empty_folder_responds_logs_and_keeps_its_data(tmp_path: Pat
             hub.process.terminate()
             last = stream.read().decode().split("\n\n")[-2]
         assert hub.wait() == 0
-    with running_hub(data_dir=data_dir) as again:
+    with running_hub(data_dir=data_dir, command=SERVE) as again:
         replayed = post(again, "/api/v1/topics", {"title": "kept"}, "one")
 
     assert first[0] == 201
@@ -60,7 +60,7 @@ def test_a_hub_on_an_empty_folder_responds_logs_and_keeps_its_data(tmp_path: Pat
 def test_workers_share_a_database_and_are_counted_together(tmp_path: Path, postgres_server: PostgresServer) -> None:
     url = postgres_server.create_database()
     args = ["--workers", "2", "--database", url]
-    with running_hub(data_dir=tmp_path / "data", args=args) as hub:
+    with running_hub(data_dir=tmp_path / "data", args=args, command=SERVE) as hub:
         answers = [post(hub, "/api/v1/topics", {"title": str(number)}, str(number)) for number in range(12)]
         metrics = get(hub, "/metrics").decode().splitlines()
         announced = next(line for line in hub.log_lines() if "listening" in line)

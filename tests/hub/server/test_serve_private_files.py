@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.hub.hub_process import running_hub
+from tests.hub.hub_process import SERVE, running_hub
 
 from onceward.hub.server import serve
 
@@ -41,7 +41,7 @@ def test_files_and_folders_are_private_whatever_the_umask(tmp_path: Path, worker
     elsewhere = tmp_path / "elsewhere.db"
     args = ["--workers", workers, *(["--ledger", f"sqlite:///{elsewhere}"] if workers == "2" else [])]
 
-    with running_hub(data_dir=data, args=args) as hub, httpx.Client(base_url=hub.url) as client:
+    with running_hub(data_dir=data, args=args, command=SERVE) as hub, httpx.Client(base_url=hub.url) as client:
         assert client.post("/v1/tasks", json={"id": "t1", "title": "x"}, headers={"Idempotency-Key": "k"}).is_success
         files = {"content": ("a.txt", b"hello", "text/plain")}
         sent = client.post("/v1/tasks/t1/attachments", files=files, data={"kind": "other"})
@@ -106,7 +106,7 @@ def test_python_m_removes_the_current_folder_before_any_import(tmp_path: Path) -
             f"open({str(tmp_path / 'ran')!r}, 'a').write('{name} ')\nraise SystemExit(7)\n"
         )
 
-    with running_hub(data_dir=tmp_path / "data", cwd=here, command=[sys.executable, "-m", "onceward", "serve"]) as hub:
+    with running_hub(data_dir=tmp_path / "data", cwd=here, command=SERVE) as hub:
         answer = httpx.get(f"{hub.url}/healthz")
 
     assert answer.status_code == 200
@@ -120,7 +120,7 @@ def test_a_brain_in_the_current_folder_is_found_and_shadows_nothing(tmp_path: Pa
     (here / "uvloop.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'a').write('uvloop ')\nraise SystemExit(7)\n")
     args = ["--brain", "desk:brain", "--workers", "2"]
 
-    with running_hub(data_dir=tmp_path / "data", cwd=here, args=args) as hub:
+    with running_hub(data_dir=tmp_path / "data", cwd=here, args=args, command=SERVE) as hub:
         answer = httpx.post(f"{hub.url}/chat", json={"message": "hello"}, headers={"Prefer": "wait=10"}, timeout=20)
 
     assert answer.status_code == 200, answer.text
@@ -134,7 +134,7 @@ def test_a_planted_fifo_does_not_block_the_workers(tmp_path: Path) -> None:
     planted = location / f"{prefix}planted"
     os.mkfifo(planted)
     try:
-        with running_hub(data_dir=data, args=["--workers", "2"]) as hub:
+        with running_hub(data_dir=data, args=["--workers", "2"], command=SERVE) as hub:
             answer = httpx.get(f"{hub.url}/healthz")
     finally:
         planted.unlink()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import psycopg
@@ -202,43 +202,36 @@ def test_text_that_postgresql_cannot_store_fails_the_whole_batch_and_keeps_the_c
 
 # Opening.
 
-_OPENER = """
-import sys
+# Eight forks of a process that has imported everything: they open the store when all have started.
+_OPENERS = """
+import os, sys
 from onceward.store.postgres import PostgresStore
 from onceward.testing.caller import begin
-store = PostgresStore(sys.argv[1])
-print("ready", flush=True)
-sys.stdin.readline()
-answers = store.commit([begin("same"), begin(sys.argv[2])])
-print(*(int(answer.applied) for answer in answers))
-store.close()
+started, start = os.pipe(), os.pipe()
+children = []
+for number in range(8):
+    children.append(os.fork())
+    if children[-1] == 0:
+        os.close(start[1])
+        store = PostgresStore(sys.argv[1])
+        os.write(started[1], b".")
+        os.read(start[0], 1)
+        answers = store.commit([begin("same"), begin(f"own-{number}")])
+        print(*(int(answer.applied) for answer in answers), flush=True)
+        store.close()
+        os._exit(0)
+for _ in children:
+    os.read(started[0], 1)
+os.close(start[1])
+assert [os.waitpid(child, 0)[1] for child in children] == [0] * 8
 """
 
 
 def test_eight_processes_open_an_empty_database_concurrently(postgres_server: PostgresServer) -> None:
-    url = postgres_server.create_database()
-    with ExitStack() as running:
-        openers = [
-            running.enter_context(
-                subprocess.Popen(
-                    [sys.executable, "-c", _OPENER, url, f"own-{number}"],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                )
-            )
-            for number in range(8)
-        ]
-        for opener in openers:
-            assert opener.stdout is not None
-            assert opener.stdout.readline() == "ready\n"
-        for opener in openers:
-            assert opener.stdin is not None
-            opener.stdin.write("go\n")
-            opener.stdin.flush()
-        told = [opener.communicate(timeout=60)[0] for opener in openers]
+    command = [sys.executable, "-c", _OPENERS, postgres_server.create_database()]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=60)
 
-    assert sorted(told) == ["0 1\n"] * 7 + ["1 1\n"]
+    assert sorted(done.stdout.splitlines()) == ["0 1"] * 7 + ["1 1"]
 
 
 def test_a_schema_of_a_newer_version_is_refused_and_unchanged(postgres_server: PostgresServer) -> None:

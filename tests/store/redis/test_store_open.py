@@ -73,29 +73,32 @@ def test_a_newer_schema_is_refused_and_nothing_is_written(url: str, redis_server
     assert redis_server.execute("KEYS", f"{prefix_of(url)}:*") == [name.encode()]
 
 
+# Eight forks of a process that has imported everything: they open the store when all have started.
 _OPEN_AND_CLAIM = """
-import sys
+import os, sys
 from onceward.store.redis import RedisStore
 from onceward.testing.caller import begin
-sys.stdin.read()
-print(RedisStore(sys.argv[1]).commit([begin()])[0].applied)
+started, start = os.pipe(), os.pipe()
+children = []
+for _ in range(8):
+    children.append(os.fork())
+    if children[-1] == 0:
+        os.close(start[1])
+        os.write(started[1], b".")
+        os.read(start[0], 1)
+        print(RedisStore(sys.argv[1]).commit([begin()])[0].applied, flush=True)
+        os._exit(0)
+for _ in children:
+    os.read(started[0], 1)
+os.close(start[1])
+assert [os.waitpid(child, 0)[1] for child in children] == [0] * 8
 """
 
 
 def test_eight_processes_open_an_empty_store_concurrently_and_one_gets_the_key(url: str) -> None:
-    openers = [
-        subprocess.Popen(
-            [sys.executable, "-c", _OPEN_AND_CLAIM, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(8)
-    ]
-    for opener in openers:
-        assert opener.stdin is not None
-        opener.stdin.close()
-        opener.stdin = None
-    results = [opener.communicate()[0].strip() for opener in openers]
+    done = subprocess.run([sys.executable, "-c", _OPEN_AND_CLAIM, url], check=True, stdout=subprocess.PIPE, text=True)
 
-    assert sorted(results) == ["False"] * 7 + ["True"]
+    assert sorted(done.stdout.split()) == ["False"] * 7 + ["True"]
 
 
 _FORK = """
