@@ -110,6 +110,9 @@ class Backend(Protocol):
 
     def fsck(self, *, quarantine: bool, progress: Progress) -> Shown: ...
 
+    def usage(self) -> Shown:
+        """Return all principals as `usage`, and the quota as `max_bytes_per_principal`."""
+
     def backfill_spec_attachments(self, progress: Progress) -> Shown: ...
 
 

@@ -78,7 +78,7 @@ def create_app(config: Config) -> App:
         redirect_slashes=False,
     )
     app.state.hub = hub
-    app.state.gauges = HubGauges(hub.database, hub.ledger)
+    app.state.gauges = HubGauges(hub.database, hub.ledger, config.attachments.max_bytes_per_principal)
     app.state.max_body_bytes = config.hub.max_body_bytes
     app.state.max_body_bytes_at = {
         "/normalize/email": config.ingest.max_message_bytes,

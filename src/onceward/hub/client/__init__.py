@@ -22,12 +22,14 @@ from onceward.hub.client.blocking import (
     BlockingFollowing,
     BlockingHub,
     BlockingIngest,
+    BlockingStorage,
 )
 from onceward.hub.client.chat import Chat, ChatAnswer, ChatEvent, ChatMessage, Saying, ToolSeen, TurnSeen
 from onceward.hub.client.claims import ClaimPage, Claims, ClaimSeen
 from onceward.hub.client.follow import Following
 from onceward.hub.client.hub import Hub
 from onceward.hub.client.ingest import Entry, EntryInserted, Ingest, Policy
+from onceward.hub.client.storage import CounterDifference, Storage, StorageCheck, StorageUsage
 from onceward.hub.client.types import (
     About,
     Attached,
@@ -62,6 +64,7 @@ __all__ = [
     "BlockingFollowing",
     "BlockingHub",
     "BlockingIngest",
+    "BlockingStorage",
     "Chat",
     "ChatAnswer",
     "ChatEvent",
@@ -70,6 +73,7 @@ __all__ = [
     "ClaimSeen",
     "Claims",
     "Collected",
+    "CounterDifference",
     "Damage",
     "Downloaded",
     "Entry",
@@ -85,6 +89,9 @@ __all__ = [
     "Policy",
     "Readiness",
     "Saying",
+    "Storage",
+    "StorageCheck",
+    "StorageUsage",
     "Task",
     "TaskAttachment",
     "ToolSeen",

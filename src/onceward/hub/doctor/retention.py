@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from onceward.http.client.policy import DEADLINE_SECONDS, DEADLINE_SECONDS_MAX
-from onceward.hub.config.config import Config
 from onceward.hub.doctor.check_result import CheckResult, ok, problem, warning
 
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 24 * 3600.0
@@ -43,9 +42,8 @@ OTHER_CALLERS = (
 )
 
 
-def retention(config: Config) -> Iterator[CheckResult]:
-    """Check the retention of request keys and of chat keys."""
-    kept = config.retain_seconds
+def retention(kept: float, chat: float) -> Iterator[CheckResult]:
+    """Check the retention of request keys and of chat keys, both in seconds."""
     table = [
         {
             "caller": one.name,
@@ -66,7 +64,6 @@ def retention(config: Config) -> Iterator[CheckResult]:
         yield warning("retention", f"outcomes are kept for {_span(kept)}, and {most}", advice, callers=table)
     else:
         yield ok("retention", f"outcomes are kept for {_span(kept)}{longer}", callers=table)
-    chat = config.turns.api_ttl_seconds
     if chat < DEADLINE_SECONDS:
         detail = f"the key of a chat message is kept for {_span(chat)}, and clients retry for {_span(DEADLINE_SECONDS)}"
         yield problem("chat-retention", detail, f"set turns.api_ttl_seconds to at least {DEADLINE_SECONDS:g}")

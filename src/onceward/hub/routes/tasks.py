@@ -16,9 +16,9 @@ from onceward.core.json_text import refused
 from onceward.errors import InvalidInput
 from onceward.hub import tasks
 from onceward.hub.db.timestamps import now_text
-from onceward.hub.security.auth import may
+from onceward.hub.security.auth import may, principal_of
 from onceward.hub.state import hub_of, request_key_of
-from onceward.hub.tasks import NewTaskAttachment, UploadRules
+from onceward.hub.tasks import NewTaskAttachment, Quota, UploadRules
 from onceward.hub.web.download import content_response
 from onceward.hub.web.json_body import StrictRoute, parse
 from onceward.hub.web.pagination import LIMIT_DEFAULT, After, Limit, PageShown, paged
@@ -126,10 +126,11 @@ async def upload_attachment(task_id: TaskId, request: Request) -> Response:
     async with received(request, hub.blobs, settings.max_upload_bytes) as upload:
         new, rules = _described(upload), _rules(upload, request, hub.upload_rules)
         key = request_key_of(request)
+        quota = Quota(principal_of(request.scope), settings.max_bytes_per_principal)
         added = await anyio.to_thread.run_sync(
             upload.store,
             lambda temp_file: tasks.create_managed_attachment(
-                hub.database, hub.blobs, task_id, temp_file, new, rules, key
+                hub.database, hub.blobs, task_id, temp_file, new, rules, key, quota
             ),
             limiter=request.app.state.uploaders,
         )

@@ -23,10 +23,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from onceward.core.json_text import refused
-from onceward.errors import InvalidInput, TooLarge
+from onceward.errors import InvalidInput, OncewardError, TooLarge
 from onceward.http.keyed.operation import idempotency
 from onceward.hub.blobs import BlobStore
 from onceward.hub.blobs.temp_file import TempFile
+from onceward.hub.tasks.quota import OverQuota
 
 T = TypeVar("T")
 
@@ -98,7 +99,7 @@ class WrongDigest(InvalidInput):
 async def received(request: Request, store: BlobStore, bytes_max: int) -> AsyncIterator[Upload]:
     """Receive the whole upload. At the end of the block its temp file is deleted, unless it became a blob."""
     boundary = _boundary(request)
-    with _releasing_key(request):
+    with _releasing_key(request, InvalidInput):
         promised = _promised(request)
     length = request.headers.get("content-length", "0")
     body_bytes_max = bytes_max + FIELDS_BYTES_MAX
@@ -107,20 +108,21 @@ async def received(request: Request, store: BlobStore, bytes_max: int) -> AsyncI
     upload = Upload(store, promised)
     reader = _Reader(boundary, upload, bytes_max)
     try:
-        with _releasing_key(request) if promised else contextlib.nullcontext():
+        with _releasing_key(request, InvalidInput) if promised else contextlib.nullcontext():
             await _read(request, reader, body_bytes_max)
-        with _releasing_key(request, WrongDigest):
+        # The principal may have room when it sends the same upload again.
+        with _releasing_key(request, WrongDigest, OverQuota):
             yield upload
     finally:
         upload.close()
 
 
 @contextlib.contextmanager
-def _releasing_key(request: Request, damage: type[InvalidInput] = InvalidInput) -> Iterator[None]:
-    """Release the idempotency key of an upload damaged in transit, so that a retry does not replay the refusal."""
+def _releasing_key(request: Request, *refusals: type[OncewardError]) -> Iterator[None]:
+    """Release the idempotency key of a refused upload, so that a retry does not replay the refusal."""
     try:
         yield
-    except damage:
+    except refusals:
         idempotency(request).release()
         raise
 
