@@ -11,6 +11,7 @@ from tests.hub.tasks.race_injection import intercepted
 
 from onceward.hub import tasks
 from onceward.hub.db.request_key import request_key
+from onceward.hub.db.timestamps import now_text
 from onceward.hub.tasks import OverQuota, Quota, quota
 
 ADA, BOB = Quota("ada", 10), Quota("bob", 10)
@@ -118,7 +119,8 @@ def test_every_deletion_gives_the_bytes_back(attachment_store: AttachmentStore) 
         tasks.delete_task(tx, "t2")
     assert used(attachment_store) == {"ada": (4, 1), "bob": (5, 1)}
 
-    attachment_store.write("UPDATE attachments SET expires_at = '2020-01-01T00:00:00.000000Z' WHERE id = :id", id=expired.id)
+    at = {"now": now_text(), "id": expired.id}
+    attachment_store.write("UPDATE attachments SET expires_at = :now, created_at = :now WHERE id = :id", **at)
     attachment_store.collect()
     assert used(attachment_store) == {"ada": (0, 0), "bob": (5, 1)}
 

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from onceward.cli.backend import AttachmentDetails, Progress, Shown
 from onceward.cli.output import hidden_progress
-from onceward.hub.client import About, BlockingHub, ClaimSeen
+from onceward.hub.client import About, AuditOnly, BlockingHub, ClaimSeen
 from onceward.hub.client.connection import HubOptions
 from onceward.hub.client.upload import no_progress
 
@@ -137,8 +137,8 @@ class RemoteHub:
     def purge_claims(self) -> Shown:
         return {"deleted_count": self._hub.claims.purge()}
 
-    def audit(self, limit: int, after: str | None) -> Shown:
-        page = self._hub.audit.list(limit=limit, after=after)
+    def audit(self, limit: int, after: str | None, only: AuditOnly) -> Shown:
+        page = self._hub.audit.list(limit=limit, after=after, **only)
         entries = [dataclasses.asdict(one) for one in page.entries]
         return {"entries": entries, "next_after": page.next_after, "has_more": page.has_more}
 

@@ -14,7 +14,7 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra(error, __name__, "client") from error
 
-from onceward.hub.client.audit import Audit, AuditEntry, AuditPage
+from onceward.hub.client.audit import Audit, AuditEntry, AuditOnly, AuditPage
 from onceward.hub.client.blocking import (
     BlockingAudit,
     BlockingChat,
@@ -56,6 +56,7 @@ __all__ = [
     "Attachment",
     "Audit",
     "AuditEntry",
+    "AuditOnly",
     "AuditPage",
     "Backfilled",
     "BlockingAudit",

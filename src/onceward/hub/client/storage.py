@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import httpx
 
-from onceward.errors import HubUnavailable
+from onceward.errors import HubUnavailable, UnexpectedAnswer
 from onceward.hub.client import responses
 from onceward.hub.client.connection import LINES, HubConnection
 from onceward.hub.client.types import Collected, Damage
@@ -140,20 +140,24 @@ class Storage:
                 # The connection broke after some lines. The hub goes on, and a request with the same key waits for it.
                 if not lines:
                     raise
+            except ValueError as error:
+                raise UnexpectedAnswer(f"the hub sent a line that is not JSON: {error}") from error
             else:
-                return responses.read(_as_plain(response, lines[0] if lines else {}), decode)
+                # An error, and a hub that reports no progress, respond with one object.
+                is_plain = not response.headers.get("Content-Type", "").startswith(LINES)
+                return responses.read(response if is_plain else _last_line(response, lines), decode)
 
 
-def _as_plain(response: httpx.Response, last: Mapping[str, Any]) -> httpx.Response:
-    """Return the response that a client without progress would have got. A hub may send it to this client, too."""
-    if "problem" in last:
-        status, body = int(last["problem"]["status"]), last["problem"]
-    elif "result" in last:
-        status, body = response.status_code, last["result"]
-    else:
-        return response
-    kind = "application/json" if "result" in last else "application/problem+json"
-    return httpx.Response(status, json=body, headers={"Content-Type": kind}, request=response.request)
+def _last_line(response: httpx.Response, lines: Sequence[Mapping[str, Any]]) -> httpx.Response:
+    """Return the response that a client without progress would have got."""
+    last = lines[0] if lines else {}
+    if "result" in last:
+        return httpx.Response(response.status_code, json=last["result"], request=response.request)
+    if "problem" not in last:
+        raise UnexpectedAnswer("the hub ended its response before the result", response.status_code)
+    problem, kind = last["problem"], "application/problem+json"
+    content, headers = json.dumps(problem).encode(), {"Content-Type": kind}
+    return httpx.Response(int(problem["status"]), content=content, headers=headers, request=response.request)
 
 
 def _usage(body: Any) -> StorageUsage:
@@ -162,6 +166,7 @@ def _usage(body: Any) -> StorageUsage:
 
 def _check(body: Any) -> StorageCheck:
     counters = (
-        CounterDifference(**{name: one[name] for name in CounterDifference.__slots__}) for one in body["wrong_counters"]
+        CounterDifference(**{name: one[name] for name in CounterDifference.__slots__})
+        for one in body.get("wrong_counters", ())
     )
     return StorageCheck(tuple(responses.damage_list(body)), tuple(counters))

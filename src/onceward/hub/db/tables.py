@@ -165,7 +165,7 @@ audit_log = Table(
     Column("principal", Text, nullable=False),
     Column("token_id", Text),
     Column("client", Text),
-    # `api` or `command`.
+    # `api`, `command` or `job`.
     Column("source", Text, nullable=False),
     Column("request_id", Text),
     Column("action", Text, nullable=False),

@@ -12,6 +12,8 @@ One that fails later ends with a problem line, and its idempotency key is releas
 
 from __future__ import annotations
 
+import contextvars
+import functools
 import json
 import queue
 import threading
@@ -66,7 +68,9 @@ class _Running:
         self._unit = unit
         self._work = work
         self._next_at = 0.0
-        threading.Thread(target=self._run, name="onceward-long-operation", daemon=True).start()
+        # With the request id in its log lines.
+        run = functools.partial(contextvars.copy_context().run, self._run)
+        threading.Thread(target=run, name="onceward-long-operation", daemon=True).start()
 
     def _run(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -123,10 +124,11 @@ async def upload_attachment(task_id: TaskId, request: Request) -> Response:
     """Send multipart/form-data with the file in the field `content`. Other fields may come before or after it."""
     hub = hub_of(request)
     settings = hub.config.attachments
-    async with received(request, hub.blobs, settings.max_upload_bytes) as upload:
+    quota = Quota(principal_of(request.scope), settings.max_bytes_per_principal)
+    require_room = functools.partial(tasks.quota.require_room, hub.database, quota) if quota.bytes_max else None
+    async with received(request, hub.blobs, settings.max_upload_bytes, require_room) as upload:
         new, rules = _described(upload), _rules(upload, request, hub.upload_rules)
         key = request_key_of(request)
-        quota = Quota(principal_of(request.scope), settings.max_bytes_per_principal)
         added = await anyio.to_thread.run_sync(
             upload.store,
             lambda temp_file: tasks.create_managed_attachment(

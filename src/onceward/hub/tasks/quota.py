@@ -119,6 +119,12 @@ _CORRECT = text("""
 _LOCK = text("LOCK TABLE stored_bytes IN SHARE ROW EXCLUSIVE MODE")
 
 
+def require_room(database: Database, quota: Quota, new_bytes: int) -> None:
+    """Raise `OverQuota` if these bytes do not fit now. Only `take` decides."""
+    found = database.rows(_USED, {"principal": quota.principal})
+    quota.check(int(found[0][0]) if found else 0, new_bytes)
+
+
 def take(tx: Transaction, quota: Quota, size_bytes: int) -> None:
     """Count the bytes of a new attachment, or raise `OverQuota`. Call it in the transaction that inserts the row."""
     quota.check(0, size_bytes)

@@ -96,8 +96,14 @@ class WrongDigest(InvalidInput):
 
 
 @contextlib.asynccontextmanager
-async def received(request: Request, store: BlobStore, bytes_max: int) -> AsyncIterator[Upload]:
-    """Receive the whole upload. At the end of the block its temp file is deleted, unless it became a blob."""
+async def received(
+    request: Request, store: BlobStore, bytes_max: int, require_room: Callable[[int], None] | None = None
+) -> AsyncIterator[Upload]:
+    """Receive the whole upload. At the end of the block its temp file is deleted, unless it became a blob.
+
+    `require_room` raises `OverQuota` if so many bytes do not fit. It is called with the size that a long upload has at
+    least, in a thread, before anything is received.
+    """
     boundary = _boundary(request)
     with _releasing_key(request, InvalidInput):
         promised = _promised(request)
@@ -105,6 +111,9 @@ async def received(request: Request, store: BlobStore, bytes_max: int) -> AsyncI
     body_bytes_max = bytes_max + FIELDS_BYTES_MAX
     if length.isdecimal() and int(length) > body_bytes_max:
         raise _too_large(bytes_max)
+    if require_room is not None and length.isdecimal() and int(length) > FIELDS_BYTES_MAX:
+        with _releasing_key(request, OverQuota):
+            await anyio.to_thread.run_sync(require_room, int(length) - FIELDS_BYTES_MAX)
     upload = Upload(store, promised)
     reader = _Reader(boundary, upload, bytes_max)
     try:
