@@ -16,7 +16,7 @@ def with_hub_flags(command: Callable[..., Any], without_hub: str = "work directl
 
     Args:
         command: A function with the parameters `hub`, `token`, `token_file` and `ca_file`.
-        without_hub: What the command does without `--hub`.
+        without_hub: The work of the command without `--hub`, for the help text.
 
     Returns:
         The command with its options.

@@ -44,7 +44,7 @@ def test_the_first_upload_is_limited_too(attachment_store: AttachmentStore) -> N
 
 
 def test_each_principal_pays_for_the_same_content(attachment_store: AttachmentStore) -> None:
-    """Nobody learns from its usage that another principal has the same file."""
+    """No principal learns from its usage that another one has the same file."""
     mine = attachment_store.attach(b"shared", quota=ADA)
     attachment_store.attach(b"shared", quota=BOB)
     with pytest.raises(OverQuota):

@@ -1,7 +1,7 @@
 """Stored bytes of each principal: a counter row that changes with every attachment, and the quota that limits it.
 
-Who pays
-========
+The uploader pays
+=================
 
 An attachment counts with the size of its bytes for the principal that uploaded it, also if the same content is stored
 already. So a principal's usage depends only on its own attachments: the upload or deletion of another principal never

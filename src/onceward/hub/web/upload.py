@@ -101,8 +101,8 @@ async def received(
 ) -> AsyncIterator[Upload]:
     """Receive the whole upload. At the end of the block its temp file is deleted, unless it became a blob.
 
-    `require_room` raises `OverQuota` if so many bytes do not fit. It is called with the size that a long upload has at
-    least, in a thread, before anything is received.
+    `require_room` raises `OverQuota` if the given number of bytes does not fit. It is called in a thread, before anything
+    is received, with the size that a long upload has at least.
     """
     boundary = _boundary(request)
     with _releasing_key(request, InvalidInput):
