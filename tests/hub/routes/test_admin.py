@@ -1,19 +1,18 @@
-"""Admin routes over HTTP: quota and usage of principals, progress of long operations, and settings."""
+"""Admin routes over HTTP: quota and usage of principals, and the progress of long operations."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import text
-from tests.hub.in_process_hub import Client, in_process_hub
+from tests.hub.in_process_hub import Client
 from tests.hub.tasks_hub import attach, problem, tasks_hub, upload
 
 from onceward.hub.config import data_folder
-from onceward.hub.config.config import AttachmentsSettings, Config, HubSettings, IdempotencySettings
+from onceward.hub.config.config import AttachmentsSettings, Config, HubSettings
 
 USAGE = "/v1/admin/usage"
 LINES = {"accept": "application/x-ndjson"}
@@ -103,19 +102,3 @@ def test_an_operation_that_is_refused_at_once_is_a_problem_with_its_status(clien
     (tmp_path / "blobs" / "owner").write_text("another database", "utf-8")
 
     assert "another database" in problem(client.post("/v1/admin/gc-blobs", json={}, headers=LINES), 409)["detail"]
-
-
-def test_the_settings_are_shown_without_secrets(tmp_path: Path) -> None:
-    config = Config(
-        HubSettings(data_dir=str(tmp_path), ledger="memory:"),
-        IdempotencySettings(encryption_keys=(b"0123456789abcdef",)),
-        sources={("hub", "ledger"): "flag --ledger"},
-    )
-    with data_folder.opened(config):
-        pass
-    with in_process_hub(config) as client:
-        shown: dict[str, Any] = client.get("/v1/admin/settings").json()["settings"]
-
-    assert shown["hub"]["ledger"] == {"value": "memory:", "source": "flag --ledger"}
-    assert shown["idempotency"]["encryption_keys"]["value"] == ["***"]
-    assert shown["idempotency"]["default_ttl_hours"] == {"value": 24, "source": "default"}

@@ -673,7 +673,7 @@ class Hub:
         Returns:
             The settings by table and key, each with its `value` and its `source`. Passwords are masked.
         """
-        return await self._connection.read("/v1/admin/settings", {}, lambda body: dict(body["settings"]))
+        return await self._connection.read("/api/v1/settings", {}, lambda body: dict(body["settings"]))
 
     # State of the hub. Requested once, without retries, because the current state is wanted.
 

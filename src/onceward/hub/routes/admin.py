@@ -1,4 +1,4 @@
-"""Admin routes: garbage collection, integrity checks and usage of the stored blobs, and the hub's settings."""
+"""Admin routes: garbage collection, integrity checks and usage of the stored blobs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from onceward.hub import tasks
 from onceward.hub.audit.actor import actor_of
 from onceward.hub.audit.log import Details
 from onceward.hub.audit.recorder import StartedAction, recorded_blocking
-from onceward.hub.config.config import effective_settings
 from onceward.hub.routes.progress import MEDIA_TYPE, Report, long_response, running_total
 from onceward.hub.state import hub_of
 from onceward.hub.web.json_body import StrictBody, StrictRoute
@@ -86,15 +85,6 @@ class UsageShown(BaseModel):
 class UsageList(PageShown):
     usage: list[UsageShown]
     max_bytes_per_principal: int = Field(description="The quota, `attachments.max_bytes_per_principal`. 0: none.")
-
-
-class SettingShown(BaseModel):
-    value: Any
-    source: str = Field(description="`default`, or the file, environment variable or flag.")
-
-
-class SettingsShown(BaseModel):
-    settings: dict[str, dict[str, SettingShown]]
 
 
 class BackfillShown(BaseModel):
@@ -171,12 +161,6 @@ def usage(request: Request, limit: Limit = LIMIT_DEFAULT, after: After = "") -> 
         page = tasks.quota.usage_page(tx, limit, after)
     shown = {"usage": [one.shown() for one in page.items], **paged(page)}
     return JSONResponse({**shown, "max_bytes_per_principal": hub.config.attachments.max_bytes_per_principal})
-
-
-@router.get("/settings", response_model=SettingsShown, summary="Show the settings of this hub")
-def settings(request: Request) -> Response:
-    """Every setting by table and key, with its source. Passwords and keys are masked."""
-    return JSONResponse({"settings": effective_settings(hub_of(request).config)})
 
 
 @router.post(
