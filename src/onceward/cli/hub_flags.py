@@ -11,12 +11,11 @@ import click
 _PATH = click.Path(path_type=Path)
 
 
-def with_hub_flags(command: Callable[..., Any], without_hub: str = "work directly on the data") -> Callable[..., Any]:
+def with_hub_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--hub`, `--token`, `--token-file` and `--ca-file` to a command.
 
     Args:
         command: A function with the parameters `hub`, `token`, `token_file` and `ca_file`.
-        without_hub: The work of the command without `--hub`, for the help text.
 
     Returns:
         The command with its options.
@@ -38,4 +37,6 @@ def with_hub_flags(command: Callable[..., Any], without_hub: str = "work directl
     decorated = click.option(
         "--token", metavar="TOKEN", envvar="ONCEWARD_TOKEN", help="Access token for --hub. [default: $ONCEWARD_TOKEN]"
     )(decorated)
-    return click.option("--hub", metavar="URL", help=f"URL of a running hub. [default: none; {without_hub}]")(decorated)
+    return click.option("--hub", metavar="URL", help="URL of a running hub. [default: none; use the data directly]")(
+        decorated
+    )

@@ -13,8 +13,8 @@ from onceward.hub.doctor.usage import quota_check
     [
         ({"ada": 10**12}, 0, Level.OK, "any number"),
         ({"ada": 90, "bob": 1}, 100, Level.OK, "no principal"),
-        ({"ada": 91, "bob": 1}, 100, Level.WARNING, "ada use more than 90% of their 100 bytes"),
-        (dict.fromkeys("abcd", 100), 100, Level.WARNING, "a, b, c, … use more"),
+        ({"ada": 91, "bob": 1}, 100, Level.WARNING, "use more than 90% of their 100 bytes: ada"),
+        (dict.fromkeys("abcd", 100), 100, Level.WARNING, "bytes: a, b, c, …"),
     ],
     ids=["no quota", "room", "full", "many"],
 )

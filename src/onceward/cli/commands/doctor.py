@@ -83,5 +83,4 @@ def _print(result: CheckResult) -> None:
     click.echo(f"{level}  {result.check}: {plain(result.detail)}{advice}")
 
 
-_options = with_hub_flags(with_flags(doctor_command, *_FLAGS), without_hub="check the data directly")
-doctor = click.command("doctor")(as_json(_options))
+doctor = click.command("doctor")(as_json(with_hub_flags(with_flags(doctor_command, *_FLAGS))))

@@ -71,7 +71,10 @@ def print_(database: str | None, ledger: str | None, role: str | None, as_json: 
     """  # noqa: D301  # \b: click does not rewrap the paragraph
     no_schema_reason = _no_schema_reason(database, ledger)
     if no_schema_reason is not None:
-        _print_result(f"-- {no_schema_reason}", {"sql": None, "grants": None, "reason": no_schema_reason}, as_json)
+        if as_json:
+            print_json({"sql": None, "grants": None, "reason": no_schema_reason})
+        else:
+            click.echo(f"-- {no_schema_reason}")
         return
     script, grants = _sql(is_ledger=ledger is not None)
     if as_json:
@@ -97,7 +100,10 @@ def create(database: str | None, ledger: str | None, role: str | None, as_json: 
     """  # noqa: D301  # \b: click does not rewrap the paragraph
     no_schema_reason = _no_schema_reason(database, ledger)
     if no_schema_reason is not None:
-        _print_result(no_schema_reason, {"created": False, "role": None, "reason": no_schema_reason}, as_json)
+        if as_json:
+            print_json({"created": False, "role": None, "reason": no_schema_reason})
+        else:
+            click.echo(no_schema_reason)
         return
     _, grants = _sql(is_ledger=ledger is not None)
     granted = None if role is None else grants(role)
@@ -105,15 +111,10 @@ def create(database: str | None, ledger: str | None, role: str | None, as_json: 
         _create_ledger(ledger, granted)
     else:
         _create_database(str(database), granted)
-    text = "the tables are up to date" + ("" if role is None else f", and {role} may use them")
-    _print_result(text, {"created": True, "role": role, "reason": None}, as_json)
-
-
-def _print_result(text: str, shown: dict[str, object], as_json: bool) -> None:
     if as_json:
-        print_json(shown)
+        print_json({"created": True, "role": role, "reason": None})
     else:
-        click.echo(text)
+        click.echo("the tables are up to date" + ("" if role is None else f", and {role} may use them"))
 
 
 def _no_schema_reason(database: str | None, ledger: str | None) -> str | None:

@@ -36,7 +36,7 @@ def quota_check(used: Mapping[str, int], bytes_max: int) -> CheckResult:
         return ok("quota", f"no principal uses more than {NEARLY_FULL:.0%} of its {bytes_max} bytes")
     return warning(
         "quota",
-        f"{_named(full)} use more than {NEARLY_FULL:.0%} of their {bytes_max} bytes",
+        f"these principals use more than {NEARLY_FULL:.0%} of their {bytes_max} bytes: {_named(full)}",
         "delete attachments, or raise attachments.max_bytes_per_principal; onceward admin usage lists all",
     )
 

@@ -203,11 +203,13 @@ class LocalRunner:
             await asyncio.sleep(self._sweep_seconds)
 
     def _log_sweep_failure(self, error: Exception, count: int) -> None:
-        fields = {"retry_in_seconds": self._sweep_seconds, "reason": str(error), "failure_count": count}
+        seconds, reason = self._sweep_seconds, str(error)
         if isinstance(error, StoreUnavailable):
-            log_event(_log.warning, "turn_sweep_failed", **fields)
+            log_event(_log.warning, "turn_sweep_failed", retry_in_seconds=seconds, reason=reason, failure_count=count)
         else:
-            log_event(_log.error, "turn_sweep_failed", error, **fields)
+            log_event(
+                _log.error, "turn_sweep_failed", error, retry_in_seconds=seconds, reason=reason, failure_count=count
+            )
 
     def _reload(self, turn_id: str) -> Callable[[], Awaitable[RunResult]]:
         return functools.partial(self._engine.run, turn_id, self._through)
