@@ -66,8 +66,8 @@ def callables() -> Iterator[tuple[str, Callable[..., Any], str]]:
 
 # Objects that users get from Onceward and never build: their parameters are not public.
 HANDED_OUT = {
-    "Operation", "Context", "Audit", "Chat", "Claims", "Following", "Ingest",
-    "BlockingAudit", "BlockingChat", "BlockingClaims", "BlockingFollowing", "BlockingIngest",
+    "Operation", "Context", "Audit", "Chat", "Claims", "Following", "Ingest", "Storage",
+    "BlockingAudit", "BlockingChat", "BlockingClaims", "BlockingFollowing", "BlockingIngest", "BlockingStorage",
 }  # fmt: skip
 
 

@@ -61,7 +61,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
         "hub/turns/",
         "hub/doctor/",
         "hub/security/tokens.py",
-        "hub/audit/log.py",
+        "hub/audit/",
     ),
     "alembic": ("hub/db/migrate.py", "hub/db/migrations/"),
     # The hub is a FastAPI application; its parts are its own.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-__all__ = ["argument", "backend", "backfill", "explain", "main", "output", "settings", "token_file"]
+__all__ = ["argument", "backend", "backfill", "explain", "hub_flags", "main", "output", "settings", "token_file"]
 
 _MISSING = "a package that the command needs is not installed ({}): pip install 'onceward[hub]'"
 

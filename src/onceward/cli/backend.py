@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, TypeAlias
 
 import click
 
+from onceward.cli.hub_flags import with_hub_flags
 from onceward.cli.settings import WITH_BYTES, loaded, with_flags
 from onceward.cli.token_file import token_in
 from onceward.errors import Unauthorized
@@ -110,6 +111,9 @@ class Backend(Protocol):
 
     def fsck(self, *, quarantine: bool, progress: Progress) -> Shown: ...
 
+    def usage(self) -> Shown:
+        """Return all principals as `usage`, and the quota as `max_bytes_per_principal`."""
+
     def backfill_spec_attachments(self, progress: Progress) -> Shown: ...
 
 
@@ -160,27 +164,7 @@ def with_backend(
         with ended_in_order(), _opened(hub, token, config_file, flag_values, local, connect) as backend:
             return command(backend, **given)
 
-    decorated = with_flags(on_opened_backend, *flags)
-    decorated = click.option(
-        "--ca-file",
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        envvar="ONCEWARD_CA_FILE",
-        help="PEM file with the certificates that an https hub may be signed by. [default: $ONCEWARD_CA_FILE, or the"
-        " system's]",
-    )(decorated)
-    decorated = click.option(
-        "--token-file",
-        metavar="FILE",
-        type=click.Path(path_type=Path),
-        help="File with the access token for --hub. Other users must not be able to read it.",
-    )(decorated)
-    decorated = click.option(
-        "--token", metavar="TOKEN", envvar="ONCEWARD_TOKEN", help="Access token for --hub. [default: $ONCEWARD_TOKEN]"
-    )(decorated)
-    return click.option(
-        "--hub", metavar="URL", help="URL of a running hub. [default: none; work directly on the data]"
-    )(decorated)
+    return with_hub_flags(with_flags(on_opened_backend, *flags))
 
 
 def exactly_one(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -65,20 +65,26 @@ def size_text(count: int | None) -> str:
     return f"{count} {_UNITS[0]}" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
 
 
-@contextlib.contextmanager
-def progress(title: str, *, in_bytes: bool, total: int | None = None) -> Iterator[Callable[[int, int | None], object]]:
-    """Show a progress bar on standard error while the block runs, if that is a terminal.
+def hidden_progress(_done: int, _total: int | None) -> None:
+    """Ignore progress: standard error is not a terminal."""
 
-    Yields a function that takes the number done and the total. Until its first call, the bar shows only the elapsed
-    time: a remote hub reports no progress.
+
+@contextlib.contextmanager
+def progress(
+    title: str, *, in_bytes: bool, total: int | None = None, hidden: bool = False
+) -> Iterator[Callable[[int, int | None], object]]:
+    """Show a progress bar on standard error while the block runs, if that is a terminal and it is not `hidden`.
+
+    Yields a function that takes the number done and the total: `hidden_progress` if nobody sees it. Until its first
+    call, the bar shows only the elapsed time: a hub reports no progress of short operations.
     """
-    if not sys.stderr.isatty():
-        yield lambda _done, _total: None
+    if hidden or not sys.stderr.isatty():
+        yield hidden_progress
         return
     from rich import progress as bars  # noqa: PLC0415  # only needed on a terminal
     from rich.console import Console  # noqa: PLC0415
 
-    amount = bars.DownloadColumn() if in_bytes else bars.TextColumn("{task.completed:.0f}")
+    amount = bars.DownloadColumn() if in_bytes else bars.MofNCompleteColumn()
     speed = [bars.TransferSpeedColumn()] if in_bytes else []
     named = (bars.TextColumn("{task.description}"), bars.BarColumn())
     waiting, counting = (*named, bars.TimeElapsedColumn()), (*named, amount, *speed, bars.TimeRemainingColumn())

@@ -32,7 +32,7 @@ from onceward.http.keyed.options import LEASE_SECONDS
 from onceward.hub import openapi
 from onceward.hub.config.config import Config
 from onceward.hub.monitoring.gauges import HubGauges
-from onceward.hub.routes import admin, audit, chat, claims, events, ingest, pages, tasks, topics
+from onceward.hub.routes import admin, audit, chat, claims, events, ingest, pages, settings, tasks, topics
 from onceward.hub.security.auth import AuthMiddleware, principal_of
 from onceward.hub.security.client_address import ClientAddressMiddleware
 from onceward.hub.security.hosts import HostsMiddleware
@@ -78,7 +78,7 @@ def create_app(config: Config) -> App:
         redirect_slashes=False,
     )
     app.state.hub = hub
-    app.state.gauges = HubGauges(hub.database, hub.ledger)
+    app.state.gauges = HubGauges(hub.database, hub.ledger, config.attachments.max_bytes_per_principal)
     app.state.max_body_bytes = config.hub.max_body_bytes
     app.state.max_body_bytes_at = {
         "/normalize/email": config.ingest.max_message_bytes,
@@ -87,7 +87,7 @@ def create_app(config: Config) -> App:
     app.state.writers = asyncio.Semaphore(WRITERS)
     app.state.uploaders = anyio.CapacityLimiter(UPLOADERS)
     app.state.normalizers = asyncio.Semaphore(NORMALIZERS)
-    for part in (topics, tasks, events, ingest, chat, claims, admin, audit, pages, metrics):
+    for part in (topics, tasks, events, ingest, chat, claims, admin, audit, settings, pages, metrics):
         # Not `include_router`: it would build every route a second time, with the first request.
         app.router.routes.extend(part.router.routes)
     route_index.install(app)

@@ -65,6 +65,7 @@ __all__ = [
     "claim_cache",
     "durable",
     "failure_log",
+    "failure_streak",
     "forks",
     "memory",
     "needs_new_schema",

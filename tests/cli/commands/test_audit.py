@@ -80,3 +80,16 @@ def test_a_folder_without_a_hub_is_an_error(onceward: Onceward, tmp_path: Path) 
     assert done.code == 1
     assert "no hub data in 'data'" in done.err
     assert not (tmp_path / "data").exists()
+
+
+def test_the_audit_log_is_filtered_by_principal_action_and_time(onceward: Onceward) -> None:
+    onceward("task", "add", "x")
+    onceward.json("admin", "gc-blobs", "--dry-run")
+    onceward.json("admin", "fsck", "--no-quarantine")
+    principal = onceward.json("audit", "--limit", "1")["entries"][0]["principal"]
+    recent = onceward.json("audit", "--action", "blobs.fsck", "--since", "1h", "--principal", principal, "--limit", "2")
+
+    assert [one["action"] for one in recent["entries"]] == ["blobs.fsck", "blobs.fsck"]
+    assert onceward.json("audit", "--until", "1h")["entries"] == []
+    assert onceward.json("audit", "--principal", "nobody")["entries"] == []
+    assert onceward("audit", "--since", "soon").code == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -61,10 +62,11 @@ def test_the_demo_tells_its_story_in_a_terminal_in_under_a_minute_and_leaves_not
     check_story(output)
 
 
-def test_the_demo_is_plain_in_a_pipe_and_with_no_color(tmp_path: Path) -> None:
+def test_the_demo_is_plain_with_no_color_and_prints_json(tmp_path: Path) -> None:
     env = {"TMPDIR": str(tmp_path)}
+    command = (*DEMO, "--json")
     with subprocess.Popen(
-        DEMO, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(env)
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(env)
     ) as piped:
         code, plain = in_terminal({**env, "NO_COLOR": "1", "TERM": "xterm"})
         output, _ = piped.communicate()
@@ -72,7 +74,9 @@ def test_the_demo_is_plain_in_a_pipe_and_with_no_color(tmp_path: Path) -> None:
     assert (code, piped.returncode) == (0, 0), (plain + output).decode()
     assert b"\x1b" not in plain + output
     check_story(plain)
-    check_story(output)
+    parts = json.loads(output)["parts"]
+    check_story("\n".join(text for part in parts for text in (*part["lines"], part["result"])).encode())
+    assert [part["heading"][:2] for part in parts] == ["1.", "2.", "3.", "Th"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -80,12 +84,15 @@ def test_an_interrupted_demo_leaves_no_shop_behind(tmp_path: Path, number: signa
     env = environment({"TMPDIR": str(tmp_path)})
     with subprocess.Popen(DEMO, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=env) as process:
         assert process.stdout is not None
-        shop = next(int(found[1]) for line in process.stdout if (found := re.search(r"kill -9 (\d+)", line)))
-        children = until(lambda: _children(process.pid) - {shop})
+        told = [next(process.stdout)]
+        while not (found := re.search(r"kill -9 (\d+)", told[-1])):
+            told.append(next(process.stdout))
+        children = until(lambda: _children(process.pid) - {int(found[1])})
         process.send_signal(number)
         process.stdout.close()
 
     until(lambda: not any(Path(f"/proc/{child}/cmdline").exists() for child in children), "a shop is left")
+    assert "\x1b" not in "".join(told), "a pipe is no terminal"
     if number is signal.SIGTERM:
         assert (process.returncode, list(tmp_path.iterdir())) == (143, [])
 

@@ -116,3 +116,14 @@ def test_the_list_is_paginated_as_every_other(client: Client) -> None:
     assert [one["details"]["enabled"] for one in (*first["entries"], *second["entries"])] == [False, True, False]
     assert (first["has_more"], second["has_more"], second["next_after"]) == (True, False, None)
     assert client.get(AUDIT, params={"after": "x"}).status_code == 400
+
+
+def test_the_list_can_be_filtered(client: Client) -> None:
+    client.put("/test-mode", json={"enabled": True})
+    client.post("/v1/admin/gc-blobs", json={})
+    asked = {"principal": "local", "action": "blobs", "since": "2020-01-01", "until": "2999-01-01"}
+    found = client.get(AUDIT, params=asked).json()["entries"]
+
+    assert [(one["action"], one["result"]) for one in found] == [("blobs.gc", "done"), ("blobs.gc", "started")]
+    assert client.get(AUDIT, params={"until": "2020-01-01"}).json()["entries"] == []
+    assert client.get(AUDIT, params={"since": "soon"}).json()["errors"][0]["field"] == "since"

@@ -244,7 +244,7 @@ def test_fsck_and_the_backfill_respond(client: Client) -> None:
     attach(client, b"1")
     client.post("/v1/tasks", json={"id": "t2", "title": "x", "spec_id": "docs/a.md"})
 
-    assert client.post("/v1/admin/fsck", json={}).json() == {"damaged": []}
+    assert client.post("/v1/admin/fsck", json={}).json() == {"damaged": [], "wrong_counters": []}
     first, second = (client.post("/v1/admin/backfill-spec-attachments").json() for _ in range(2))
     assert first == {"task_count": 1, "added_count": 1, "skipped_count": 0, "failed": []}
     assert second == {"task_count": 1, "added_count": 0, "skipped_count": 1, "failed": []}

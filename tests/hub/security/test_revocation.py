@@ -79,4 +79,4 @@ def test_only_a_refusal_ends_a_stream_and_nothing_ends_the_watch(
         asyncio.run(watched())
 
     assert given[:5] == [False] * 5
-    assert "visitors_not_judged" in caplog.messages
+    assert "visitors_not_judged" in [record.msg for record in caplog.records]

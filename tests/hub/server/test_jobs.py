@@ -64,12 +64,13 @@ def test_a_hub_deletes_old_lines_of_its_audit_log(database: Database, database_u
         for created_at in ("2020-01-01T00:00:00.000000Z", now_text()):
             tx.execute(insert(audit_log).values(created_at=created_at, **row))
 
-    def count() -> int:
+    def entries() -> list[tuple[str, str, str]]:
         with database.read() as tx:
-            return len(audit_page(tx, 10).items)
+            return [(one.principal, one.source, one.action) for one in audit_page(tx, 10).items]
 
     with in_process_hub(Config(HubSettings(data_dir=str(tmp_path), database=database_url))) as client:
-        until(lambda: client.get("/healthz") and count() == 1, "the old line was not deleted")
+        kept, deletion = ("ada", "api", "policy.put"), ("hub", "job", "audit.retain")
+        until(lambda: client.get("/healthz") and entries() == [deletion, kept], "the old line was not deleted")
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
@@ -121,6 +122,14 @@ def test_a_hub_runs_gc_by_itself_and_repeatedly(request: pytest.FixtureRequest, 
 
         assert client.get(f"/v1/attachments/{needed['id']}/content").content == b"needed"
         assert client.post("/v1/admin/gc-blobs", json={}).json()["candidate_count"] == 0
+        audit = {"principal": "hub", "action": "blobs.gc"}
+        # One for each run that deleted something, and none for those that did not.
+        deletions = until(
+            lambda: len(found := client.get("/api/v1/audit", params=audit).json()["entries"]) >= 3 and found
+        )
+        assert [(one["source"], one["result"], one["details"]["deleted_count"]) for one in deletions] == [
+            ("job", "done", 1)
+        ] * 3
 
 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

@@ -58,6 +58,7 @@ def test_the_hub_serves_https_to_its_client_and_its_commands(
         made = hub.create_topic("T")
         event = next(iter(hub.follow(after=0)))
     code = main(["task", "add", "x", "--hub", url, "--ca-file", str(tls_hub.ca_file)])
+    assert main(["doctor", "--hub", url, "--ca-file", str(tls_hub.ca_file)]) == 0, capsys.readouterr().out
 
     assert url.startswith("https://127.0.0.1:")
     assert event.entity_id == made.topic.id
@@ -72,8 +73,11 @@ def test_a_client_refuses_a_certificate_that_it_does_not_know(
         hub.create_topic("T")
     with pytest.raises(InvalidOption, match="not a file with certificates"):
         BlockingHub(tls_hub.hub.url, ca_file=tls_hub.ca_file.with_suffix(".none"))
-    assert main(["task", "list", "--hub", tls_hub.hub.url, "--ca-file", "/dev/null"]) == 2
-    assert "not a file with certificates" in capsys.readouterr().err
+    for command in (["task", "list"], ["doctor"]):
+        assert main([*command, "--hub", tls_hub.hub.url, "--ca-file", "/dev/null"]) == 2
+        assert "not a file with certificates" in capsys.readouterr().err
+    assert main(["doctor", "--hub", tls_hub.hub.url]) == 2
+    assert "give --ca-file the certificate of the authority" in capsys.readouterr().out
 
 
 def test_pages_of_the_hub_itself_may_write_over_https(tls_hub: TlsHub) -> None:

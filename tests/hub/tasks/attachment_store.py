@@ -17,7 +17,7 @@ from onceward.hub.db.engine import Database
 from onceward.hub.db.request_key import RequestKey
 from onceward.hub.events import log
 from onceward.hub.events.log import Event
-from onceward.hub.tasks import Collected, NewTaskAttachment, TaskAttachment, UploadRules
+from onceward.hub.tasks import Collected, NewTaskAttachment, Quota, TaskAttachment, UploadRules
 from onceward.hub.tasks.insert import Added
 
 RULES = UploadRules()
@@ -59,6 +59,7 @@ class AttachmentStore:
         store: BlobStore | None = None,
         rules: UploadRules = RULES,
         request: RequestKey | None = None,
+        quota: Quota | None = None,
         **fields: Any,
     ) -> Added:
         with self.store.temp_file() as temp_file:
@@ -66,7 +67,7 @@ class AttachmentStore:
             temp_file.finish()
             new = NewTaskAttachment(**{"kind": "artifact", **fields})
             return tasks.create_managed_attachment(
-                self.database, store or self.store, task_id, temp_file, new, rules, request
+                self.database, store or self.store, task_id, temp_file, new, rules, request, quota
             )
 
     def link(self, task_id: str = "t1", *, request: RequestKey | None = None, **fields: Any) -> TaskAttachment:

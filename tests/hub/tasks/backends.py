@@ -22,7 +22,7 @@ from onceward.hub.db.migrate import migrate
 BOTH = ("sqlite-folder", "postgresql-s3")
 ALL = (*BOTH, "postgresql-folder")
 
-_EMPTY = "TRUNCATE tasks, blobs, attachments, attachment_labels, events, tokens RESTART IDENTITY CASCADE"
+_EMPTY = "TRUNCATE tasks, blobs, attachments, attachment_labels, stored_bytes, events, tokens RESTART IDENTITY CASCADE"
 
 
 def database_url(backend: str, servers: Servers, folder: Path) -> str:

@@ -124,23 +124,23 @@ def test_nothing_is_purged_by_default(store: PurgedStore, batcher: Batcher, cloc
 
 
 @pytest.mark.parametrize("failure", [StoreUnavailable("gone"), RuntimeError("a store's bug")], ids=["gone", "bug"])
-def test_a_failed_purge_is_logged_and_retried(
+def test_a_failed_purge_is_logged_once_and_retried(
     store: PurgedStore, batcher: Batcher, clock: PinnedClock, caplog: pytest.LogCaptureFixture, failure: Exception
 ) -> None:
     refs = settled(batcher, 1)
     clock.advance(61)
     store.failures = [failure, type(failure)("again")]
 
-    with caplog.at_level(logging.WARNING, "onceward.store"):
+    with caplog.at_level(logging.INFO, "onceward.store"):
         batcher.purge_every(SOON)
         store.wait(3)
         assert left(batcher, refs) == 0
 
-    assert [(record.msg, record.retry_in_seconds, record.reason) for record in caplog.records] == [  # type: ignore[attr-defined]
-        ("purge_failed", 0.002, str(failure)),
-        ("purge_failed", 0.002, "again"),
-    ]
-    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]
+    failed, recovered = [record.__dict__ for record in caplog.records]
+    assert (failed["msg"], failed["levelname"]) == ("purge_failed", "WARNING")
+    assert (failed["retry_in_seconds"], failed["reason"], failed["failure_count"]) == (0.002, str(failure), 1)
+    assert (recovered["msg"], recovered["levelname"]) == ("purge_recovered", "INFO")
+    assert recovered["failure_count"] == 2
 
 
 def test_a_failed_purge_fails_no_other_call(store: PurgedStore, batcher: Batcher) -> None:

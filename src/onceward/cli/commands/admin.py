@@ -15,7 +15,7 @@ _NOT_WELL = 1
 
 @click.group()
 def admin() -> None:
-    """Delete unused files, check stored files for damage, and migrate old tasks.
+    """Delete unused files, check stored files for damage, show who stores how much, and migrate old tasks.
 
     With --hub, the commands ask a running hub, which requires a token with scope admin. Without it, they work directly
     on a data folder, whether or not a hub is running on it.
@@ -24,6 +24,7 @@ def admin() -> None:
     Examples:
       onceward admin gc-blobs --dry-run
       onceward admin fsck
+      onceward admin usage
     """  # noqa: D301  # \b: click does not rewrap the paragraph
 
 
@@ -74,7 +75,7 @@ def gc_blobs(
       onceward admin gc-blobs --dry-run
       onceward admin gc-blobs --apply --grace 0
     """  # noqa: D301  # \b: click does not rewrap the paragraph
-    with progress("garbage collection", in_bytes=False) as update:
+    with progress("garbage collection", in_bytes=False, hidden=as_json) as update:
         done = backend.gc_blobs(dry_run=dry_run, grace_seconds=grace_seconds, batch_size=batch_size, progress=update)
     if as_json:
         print_json(done)
@@ -88,33 +89,69 @@ def gc_blobs(
     "--quarantine/--no-quarantine",
     default=True,
     help="Move damaged blobs to quarantine: they are no longer served, and uploading the same file again restores it."
-    " [default: yes]",
+    " Correct wrong counters. [default: yes]",
 )
 @as_json
 @on_backend
 def fsck(backend: Backend, quarantine: bool, as_json: bool) -> int:
-    """Check that the bytes of every blob exist and match their SHA-256.
+    """Check that the bytes of every blob exist and match their SHA-256, and the counters of stored bytes.
 
-    Exit code 1: some are missing or damaged.
+    Exit code 1: some are missing or damaged, or a counter was wrong.
 
     \b
     Examples:
       onceward admin fsck
       onceward admin fsck --no-quarantine --json
     """  # noqa: D301  # \b: click does not rewrap the paragraph
-    with progress("checking", in_bytes=True) as update:
+    with progress("checking", in_bytes=True, hidden=as_json) as update:
         found = backend.fsck(quarantine=quarantine, progress=update)
-    damaged = found["damaged"]
+    damaged, counters = found["damaged"], found["wrong_counters"]
     if as_json:
         print_json(found)
-    elif damaged:
+        return _NOT_WELL if damaged or counters else 0
+    if damaged:
         rows = [
             (one["blob_id"], one["problem"], one["quarantined"], one["attachments"], one["sha256"]) for one in damaged
         ]
         print_table(("BLOB", "PROBLEM", "QUARANTINED", "ATTACHMENTS", "SHA256"), rows)
     else:
         click.echo("all blobs are intact")
-    return _NOT_WELL if damaged else 0
+    if counters:
+        columns = ("principal", "counted_bytes", "stored_bytes", "corrected")
+        print_table([name.upper() for name in columns], [[one[name] for name in columns] for one in counters])
+    return _NOT_WELL if damaged or counters else 0
+
+
+@admin.command()
+@as_json
+@on_backend
+def usage(backend: Backend, as_json: bool) -> None:
+    """List how many bytes each principal stores, and how much of its quota that is.
+
+    An attachment counts for the principal that uploaded it, until it is deleted or expires. The quota is the setting
+    attachments.max_bytes_per_principal.
+
+    \b
+    Examples:
+      onceward admin usage
+      onceward admin usage --hub https://hub.example.com --token-file token --json
+    """  # noqa: D301  # \b: click does not rewrap the paragraph
+    found = backend.usage()
+    if as_json:
+        print_json(found)
+        return
+    most = found["max_bytes_per_principal"]
+    rows = [
+        (
+            one["principal"],
+            one["attachment_count"],
+            one["stored_bytes"],
+            size_text(one["stored_bytes"]),
+            f"{one['stored_bytes'] / most:.0%}" if most else "no quota",
+        )
+        for one in sorted(found["usage"], key=lambda one: -one["stored_bytes"])
+    ]
+    print_table(("PRINCIPAL", "ATTACHMENTS", "BYTES", "SIZE", "QUOTA"), rows)
 
 
 @admin.command("backfill-spec-attachments")
@@ -129,7 +166,7 @@ def backfill_spec_attachments(backend: Backend, as_json: bool) -> int:
     Examples:
       onceward admin backfill-spec-attachments
     """  # noqa: D301  # \b: click does not rewrap the paragraph
-    with progress("checking tasks", in_bytes=False) as update:
+    with progress("checking tasks", in_bytes=False, hidden=as_json) as update:
         done = backend.backfill_spec_attachments(update)
     failed = done["failed"]
     if as_json:

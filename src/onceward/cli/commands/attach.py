@@ -99,7 +99,8 @@ def add(
         filename = path.name
     # The size of a pipe is unknown until it ends.
     total = None if path is None else path.stat().st_size or None
-    with ExitStack() as opened, progress(filename or "standard input", in_bytes=True, total=total) as update:
+    title = filename or "standard input"
+    with ExitStack() as opened, progress(title, in_bytes=True, total=total, hidden=as_json) as update:
         source: BinaryIO = sys.stdin.buffer if path is None else opened.enter_context(path.open("rb"))
         about = AttachmentDetails(filename=filename, **details)
         made = backend.attach_file(task_id, source, about, key, allow_mismatch=allow_mismatch, progress=update)
@@ -189,7 +190,7 @@ def get(backend: Backend, attachment_id: str, output: str, force: bool, as_json:
       onceward attach get at-1a2b3c4d --output plan.pdf
       onceward attach get at-1a2b3c4d --output - | tar tz
     """  # noqa: D301  # \b: click does not rewrap the paragraph
-    with progress(attachment_id, in_bytes=True) as update:
+    with progress(attachment_id, in_bytes=True, hidden=as_json) as update:
         if output == "-":
             backend.download(attachment_id, sys.stdout.buffer, update)
             sys.stdout.buffer.flush()

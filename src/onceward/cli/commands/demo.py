@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import click
 
 from onceward.cli.backend import ended_in_order
+from onceward.cli.output import as_json, print_json
 
 
 @click.command()
-def demo() -> None:
+@as_json
+def demo(as_json: bool) -> None:
     """Show in a few seconds what Onceward does: a payment, a kill -9, a retry, one charge, a doubt and its resolution.
 
     Starts a small shop in a process of its own, kills it twice, and needs nothing else: it listens on loopback, writes
@@ -21,6 +24,7 @@ def demo() -> None:
     \b
     Examples:
       onceward demo
+      onceward demo --json
     """  # noqa: D301  # \b: click does not rewrap the paragraph
     from onceward.cli.demo.story import Failed, Teller, tell  # noqa: PLC0415  # slow import; `--help` does without
 
@@ -34,8 +38,20 @@ def demo() -> None:
         line=lambda text: click.echo(f"  {text}"),
         result=lambda text: click.echo("  " + styled(text, fg="green")),
     )
+    parts: list[dict[str, Any]] = []
+
+    def add_line(text: str) -> None:
+        parts[-1]["lines"].append(text)
+
+    collecting = Teller(
+        heading=lambda text: parts.append({"heading": text, "lines": [], "result": None}),
+        line=add_line,
+        result=lambda text: parts[-1].update(result=text),
+    )
     try:
         with ended_in_order():
-            tell(teller)
+            tell(collecting if as_json else teller)
     except Failed as error:
         raise click.ClickException(str(error)) from None
+    if as_json:
+        print_json({"parts": parts})

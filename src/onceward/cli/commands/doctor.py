@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from onceward.cli.hub_flags import with_hub_flags
 from onceward.cli.output import as_json, plain, print_json
 from onceward.cli.settings import WITH_BYTES, loaded, with_flags
 from onceward.cli.token_file import token_in
@@ -25,6 +26,7 @@ def doctor_command(
     hub: str | None,
     token: str | None,
     token_file: Path | None,
+    ca_file: Path | None,
     config_file: Path | None,
     as_json: bool,
     **given: str | None,
@@ -40,12 +42,13 @@ def doctor_command(
     Examples:
       onceward doctor
       onceward doctor --database postgresql://hub@db/onceward --ledger postgresql://hub@db/onceward
-      onceward doctor --hub https://hub.example.com --token "$TOKEN" --json
+      onceward doctor --hub https://hub.example.com --token-file token --json
+      onceward doctor --hub https://hub.internal --ca-file our-ca.pem --token-file token
     """  # noqa: D301  # \b: click does not rewrap the paragraph
     if hub is not None and token_file is not None:
         token = token_in(token_file)
     results = []
-    for result in _results(hub, token, config_file, given):
+    for result in _results(hub, token, ca_file, config_file, given):
         results.append(result)
         if not as_json:
             _print(result)
@@ -57,7 +60,7 @@ def doctor_command(
 
 
 def _results(
-    hub: str | None, token: str | None, config_file: Path | None, flags: dict[str, str | None]
+    hub: str | None, token: str | None, ca_file: Path | None, config_file: Path | None, flags: dict[str, str | None]
 ) -> Iterator[CheckResult]:
     if hub is None:
         from onceward.hub.doctor.checkup import check_up  # noqa: PLC0415  # slow import; `--help` does without
@@ -70,7 +73,7 @@ def _results(
         )
     from onceward.hub.doctor.running_hub import check_hub  # noqa: PLC0415  # as above
 
-    return check_hub(hub, token)
+    return check_hub(hub, token, ca_file=ca_file)
 
 
 def _print(result: CheckResult) -> None:
@@ -80,17 +83,4 @@ def _print(result: CheckResult) -> None:
     click.echo(f"{level}  {result.check}: {plain(result.detail)}{advice}")
 
 
-_with_options: Any = as_json(with_flags(doctor_command, *_FLAGS))
-_with_options = click.option(
-    "--token", metavar="TOKEN", envvar="ONCEWARD_TOKEN", help="Access token for --hub. [default: $ONCEWARD_TOKEN]"
-)(_with_options)
-_with_options = click.option(
-    "--token-file",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="File with the access token for --hub, instead of --token.",
-)(_with_options)
-_with_options = click.option(
-    "--hub", metavar="URL", help="URL of a running hub. [default: none; check the data directly]"
-)(_with_options)
-doctor = click.command("doctor")(_with_options)
+doctor = click.command("doctor")(as_json(with_hub_flags(with_flags(doctor_command, *_FLAGS))))

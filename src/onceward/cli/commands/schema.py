@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from onceward.cli.backend import exactly_one
+from onceward.cli.output import as_json, print_json
 from onceward.errors import InvalidOption, InvalidStoreUrl
 
 _POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
@@ -25,7 +26,7 @@ _ROLE = "ROLE"
 
 def _on_a_store(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options for the database and the role."""
-    decorated: Callable[..., Any] = exactly_one("database", "ledger")(command)
+    decorated: Callable[..., Any] = as_json(exactly_one("database", "ledger")(command))
     for name, metavar, about in (
         (
             "role",
@@ -57,8 +58,11 @@ def schema() -> None:
 
 @schema.command("print")
 @_on_a_store
-def print_(database: str | None, ledger: str | None, role: str | None) -> None:
+def print_(database: str | None, ledger: str | None, role: str | None, as_json: bool) -> None:
     """Print the SQL for an empty database. Only the scheme of the URL matters: no connection is opened.
+
+    --json prints the SQL that creates the tables and that of the GRANTs apart: sql and grants, or null for both and the
+    reason if the store needs no tables.
 
     \b
     Examples:
@@ -67,9 +71,15 @@ def print_(database: str | None, ledger: str | None, role: str | None) -> None:
     """  # noqa: D301  # \b: click does not rewrap the paragraph
     no_schema_reason = _no_schema_reason(database, ledger)
     if no_schema_reason is not None:
-        click.echo(f"-- {no_schema_reason}")
+        if as_json:
+            print_json({"sql": None, "grants": None, "reason": no_schema_reason})
+        else:
+            click.echo(f"-- {no_schema_reason}")
         return
     script, grants = _sql(is_ledger=ledger is not None)
+    if as_json:
+        print_json({"sql": script.strip(), "grants": None if role is None else grants(role), "reason": None})
+        return
     click.echo(script.strip() + "\n")
     if role is None:
         click.echo("-- For the role that uses the tables: replace ROLE with its name, or pass --role NAME.")
@@ -80,7 +90,7 @@ def print_(database: str | None, ledger: str | None, role: str | None) -> None:
 
 @schema.command("create")
 @_on_a_store
-def create(database: str | None, ledger: str | None, role: str | None) -> None:
+def create(database: str | None, ledger: str | None, role: str | None, as_json: bool) -> None:
     """Create missing tables, upgrade older ones, and grant --role what it needs. Repeating it is safe.
 
     \b
@@ -90,7 +100,10 @@ def create(database: str | None, ledger: str | None, role: str | None) -> None:
     """  # noqa: D301  # \b: click does not rewrap the paragraph
     no_schema_reason = _no_schema_reason(database, ledger)
     if no_schema_reason is not None:
-        click.echo(no_schema_reason)
+        if as_json:
+            print_json({"created": False, "role": None, "reason": no_schema_reason})
+        else:
+            click.echo(no_schema_reason)
         return
     _, grants = _sql(is_ledger=ledger is not None)
     granted = None if role is None else grants(role)
@@ -98,7 +111,10 @@ def create(database: str | None, ledger: str | None, role: str | None) -> None:
         _create_ledger(ledger, granted)
     else:
         _create_database(str(database), granted)
-    click.echo("the tables are up to date" + ("" if role is None else f", and {role} may use them"))
+    if as_json:
+        print_json({"created": True, "role": role, "reason": None})
+    else:
+        click.echo("the tables are up to date" + ("" if role is None else f", and {role} may use them"))
 
 
 def _no_schema_reason(database: str | None, ledger: str | None) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onceward.cli.output import as_json, print_table
+from onceward.cli.output import as_json, print_json, print_table
 from onceward.cli.settings import DATA, settings
 from onceward.errors import NotFound
 from onceward.hub.config.config import Config
@@ -159,8 +159,9 @@ def revoke(config: Config, id_or_name: str, as_json: bool) -> None:
 
 @token.command("open-local")
 @click.option("--yes", is_flag=True, help="Confirm that every program on this machine gets full access to the hub.")
+@as_json
 @settings(*DATA)
-def open_local(config: Config, yes: bool) -> None:
+def open_local(config: Config, yes: bool, as_json: bool) -> None:
     """Accept requests from this machine without a token again.
 
     This reverts the hub to its state before the first token was created. Every program on the hub's machine then has
@@ -182,6 +183,9 @@ def open_local(config: Config, yes: bool) -> None:
     with _existing_database(config) as database, database.write() as tx:
         since = tokens.open_local(tx)
         append(tx, local_actor(), "token.open_local", None, {})
+    if as_json:
+        print_json({"open_since": since})
+        return
     click.echo(
         f"onceward: {since}: user {getpass.getuser()} opened this hub: requests from this machine need no token until"
         " the next token is created",

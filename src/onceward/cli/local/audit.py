@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from onceward.cli.backend import Shown
 from onceward.errors import NotFound
+from onceward.hub.audit.filter import audit_filter
 from onceward.hub.audit.log import audit_page
 from onceward.hub.config import data_folder
 from onceward.hub.config.config import Config
@@ -28,9 +30,10 @@ class LocalAudit:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def audit(self, limit: int, after: str | None) -> Shown:
+    def audit(self, limit: int, after: str | None, only: Mapping[str, Any]) -> Shown:
+        texts = {name: value for name, value in only.items() if value is not None}
         with self._database.read() as tx:
-            page = audit_page(tx, limit, after or "")
+            page = audit_page(tx, limit, after or "", audit_filter(**texts))
         return {
             "entries": [row.shown() for row in page.items],
             "next_after": page.next_after,

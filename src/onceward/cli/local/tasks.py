@@ -86,8 +86,9 @@ class LocalData:
                 temp_file.write(piece)
                 progress(temp_file.size, None)
             temp_file.finish()
+            quota = tasks.Quota(_LOCAL, self._config.attachments.max_bytes_per_principal)
             added = tasks.create_managed_attachment(
-                self._database, self._blobs, task_id, temp_file, _new(details), rules, self._request(key)
+                self._database, self._blobs, task_id, temp_file, _new(details), rules, self._request(key), quota
             ).attachment
         if (added.task_id, added.kind, added.sha256) != (task_id, details.kind, temp_file.sha256):
             raise _reused()
@@ -155,18 +156,29 @@ class LocalData:
                 dry_run=dry_run,
                 batch_size=batch_size or settings.gc_batch_size,
                 grace_seconds=grace_seconds,
-                progress=_counting(progress),
+                progress=_counting(progress, tasks.blob_totals(self._database)[0]),
             )
             audit.details = done.shown()
         return done.shown()
 
     def fsck(self, *, quarantine: bool, progress: Progress) -> Shown:
-        total = sum(stored.size for stored in self._blobs.keys())  # noqa: SIM118  # not a dictionary's
         with self._recorded("blobs.fsck", {"quarantine": quarantine}) as audit:
-            check = _counting(progress, total)
+            check = _counting(progress, tasks.blob_totals(self._database)[1])
             found = list(tasks.check_blobs(self._database, self._blobs, quarantine=quarantine, progress=check))
-            audit.details = {"damaged": [damage.blob_id for damage in found]}
-        return {"damaged": [damage.shown() for damage in found]}
+            counters = tasks.quota.check_counters(self._database, correct=quarantine)
+            audit.details = {
+                "damaged": [damage.blob_id for damage in found],
+                "wrong_counters": [counter.principal for counter in counters],
+            }
+        return {
+            "damaged": [damage.shown() for damage in found],
+            "wrong_counters": [counter.shown() for counter in counters],
+        }
+
+    def usage(self) -> Shown:
+        found: list[tasks.PrincipalUsage] = self._all(tasks.quota.usage_page, None)
+        bytes_max = self._config.attachments.max_bytes_per_principal
+        return {"usage": [one.shown() for one in found], "max_bytes_per_principal": bytes_max}
 
     def backfill_spec_attachments(self, progress: Progress) -> Shown:
         with self._recorded("tasks.backfill_spec_attachments", {}) as audit:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
 from onceward.cli.backend import AttachmentDetails, Progress, Shown
-from onceward.hub.client import About, BlockingHub, ClaimSeen
+from onceward.cli.output import hidden_progress
+from onceward.hub.client import About, AuditOnly, BlockingHub, ClaimSeen
 from onceward.hub.client.connection import HubOptions
+from onceward.hub.client.upload import no_progress
 
 # A person is waiting at the terminal: give up on an unreachable hub sooner than the client's default.
 _DEADLINE_SECONDS = 15.0
@@ -95,20 +97,21 @@ class RemoteHub:
         self._hub.remove_attachment(attachment_id)
 
     def gc_blobs(
-        self,
-        *,
-        dry_run: bool,
-        grace_seconds: float | None,
-        batch_size: int | None,
-        progress: Progress,  # noqa: ARG002  # the hub reports no progress
+        self, *, dry_run: bool, grace_seconds: float | None, batch_size: int | None, progress: Progress
     ) -> Shown:
-        done = self._hub.gc_blobs(dry_run=dry_run, grace_seconds=grace_seconds, batch_size=batch_size)
+        done = self._hub.storage.gc(
+            dry_run=dry_run, grace_seconds=grace_seconds, batch_size=batch_size, progress=_reported(progress)
+        )
         return dataclasses.asdict(done)
 
-    def fsck(self, *, quarantine: bool, progress: Progress) -> Shown:  # noqa: ARG002  # as above
-        return {"damaged": [dataclasses.asdict(damage) for damage in self._hub.fsck(quarantine=quarantine)]}
+    def fsck(self, *, quarantine: bool, progress: Progress) -> Shown:
+        return dataclasses.asdict(self._hub.storage.check(quarantine=quarantine, progress=_reported(progress)))
 
-    def backfill_spec_attachments(self, progress: Progress) -> Shown:  # noqa: ARG002  # as above
+    def usage(self) -> Shown:
+        found = [dataclasses.asdict(one) for one in self._hub.storage.usage()]
+        return {"usage": found, "max_bytes_per_principal": self._hub.storage.quota()}
+
+    def backfill_spec_attachments(self, progress: Progress) -> Shown:  # noqa: ARG002  # the hub reports none for this
         return dataclasses.asdict(self._hub.backfill_spec_attachments())
 
     def claims(self, scope: str | None, status: str | None, limit: int, after: str | None, *, oldest: bool) -> Shown:
@@ -134,10 +137,15 @@ class RemoteHub:
     def purge_claims(self) -> Shown:
         return {"deleted_count": self._hub.claims.purge()}
 
-    def audit(self, limit: int, after: str | None) -> Shown:
-        page = self._hub.audit.list(limit=limit, after=after)
+    def audit(self, limit: int, after: str | None, only: AuditOnly) -> Shown:
+        page = self._hub.audit.list(limit=limit, after=after, **only)
         entries = [dataclasses.asdict(one) for one in page.entries]
         return {"entries": entries, "next_after": page.next_after, "has_more": page.has_more}
+
+
+def _reported(progress: Progress) -> Callable[[int, int], object]:
+    """Return the progress that a hub reports to; nothing is asked for that nobody sees."""
+    return no_progress if progress is hidden_progress else progress
 
 
 def _claim(claim: ClaimSeen) -> Shown:

@@ -4,4 +4,4 @@ Not here: the request log (`hub/web/request_log.py`), and the events that client
 Start with `recorder.py`; `log.py` reads and writes the rows.
 """
 
-__all__ = ["actor", "log", "recorder"]
+__all__ = ["actor", "filter", "log", "recorder"]

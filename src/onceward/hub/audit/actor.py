@@ -1,4 +1,4 @@
-"""Actors of the audit log: the caller of a request, or the user who runs a command on the data."""
+"""Actors of the audit log: the caller of a request, the user who runs a command on the data, or the hub itself."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Literal, TypeAlias
 from onceward.hub.security.auth import Principal
 from onceward.hub.web.request_log import current_request_id
 
-Source: TypeAlias = Literal["api", "command"]
+Source: TypeAlias = Literal["api", "command", "job"]
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """The principal of a request, or a user of this machine. Both may have the same name; `source` tells them apart."""
+    """The principal of a request, a user of this machine, or the hub. `source` tells two of the same name apart."""
 
     principal: str
     source: Source
@@ -40,3 +40,7 @@ def local_actor() -> Actor:
         # A container may run under a user id without a name.
         name = f"uid {os.getuid()}"
     return Actor(name, "command")
+
+
+# A periodic job of the hub. Its entries are written only if it deleted something.
+HUB_JOB = Actor("hub", "job")

@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeAlias
 from sqlalchemy import delete, insert, select
 
 from onceward.hub.audit.actor import Actor
+from onceward.hub.audit.filter import AuditFilter
 from onceward.hub.db.engine import Transaction
 from onceward.hub.db.page import LIMIT_MAX, RowPage, page_of, parse_cursor
 from onceward.hub.db.tables import audit_log
@@ -29,6 +30,7 @@ from onceward.hub.db.timestamps import now_text, time_text
 Result: TypeAlias = Literal["started", "done", "refused", "unknown"]
 Details: TypeAlias = Mapping[str, Any]
 
+EVERYTHING = AuditFilter()
 # Rows that retention deletes in one transaction.
 _RETENTION_BATCH = 1000
 _CURSOR = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
@@ -96,10 +98,10 @@ def append(
     return audit_id
 
 
-def audit_page(tx: Transaction, limit: int, after: str = "") -> RowPage[AuditRow]:
-    """Return a page of rows, newest first."""
+def audit_page(tx: Transaction, limit: int, after: str = "", only: AuditFilter = EVERYTHING) -> RowPage[AuditRow]:
+    """Return a page of the rows that pass the filter, newest first."""
     limit = min(limit, LIMIT_MAX)
-    wanted = select(audit_log).order_by(audit_log.c.audit_id.desc()).limit(limit + 1)
+    wanted = only.apply(select(audit_log).order_by(audit_log.c.audit_id.desc()).limit(limit + 1))
     if after:
         wanted = wanted.where(audit_log.c.audit_id < int(parse_cursor(after, _CURSOR)[0]))
     rows = [_row(row) for row in tx.execute(wanted).mappings()]

@@ -14,7 +14,7 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra(error, __name__, "client") from error
 
-from onceward.hub.client.audit import Audit, AuditEntry, AuditPage
+from onceward.hub.client.audit import Audit, AuditEntry, AuditOnly, AuditPage
 from onceward.hub.client.blocking import (
     BlockingAudit,
     BlockingChat,
@@ -22,12 +22,14 @@ from onceward.hub.client.blocking import (
     BlockingFollowing,
     BlockingHub,
     BlockingIngest,
+    BlockingStorage,
 )
 from onceward.hub.client.chat import Chat, ChatAnswer, ChatEvent, ChatMessage, Saying, ToolSeen, TurnSeen
 from onceward.hub.client.claims import ClaimPage, Claims, ClaimSeen
 from onceward.hub.client.follow import Following
 from onceward.hub.client.hub import Hub
 from onceward.hub.client.ingest import Entry, EntryInserted, Ingest, Policy
+from onceward.hub.client.storage import CounterDifference, Storage, StorageCheck, StorageUsage
 from onceward.hub.client.types import (
     About,
     Attached,
@@ -54,6 +56,7 @@ __all__ = [
     "Attachment",
     "Audit",
     "AuditEntry",
+    "AuditOnly",
     "AuditPage",
     "Backfilled",
     "BlockingAudit",
@@ -62,6 +65,7 @@ __all__ = [
     "BlockingFollowing",
     "BlockingHub",
     "BlockingIngest",
+    "BlockingStorage",
     "Chat",
     "ChatAnswer",
     "ChatEvent",
@@ -70,6 +74,7 @@ __all__ = [
     "ClaimSeen",
     "Claims",
     "Collected",
+    "CounterDifference",
     "Damage",
     "Downloaded",
     "Entry",
@@ -85,6 +90,9 @@ __all__ = [
     "Policy",
     "Readiness",
     "Saying",
+    "Storage",
+    "StorageCheck",
+    "StorageUsage",
     "Task",
     "TaskAttachment",
     "ToolSeen",

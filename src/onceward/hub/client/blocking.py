@@ -21,6 +21,7 @@ from onceward.hub.client.connection import HubOptions
 from onceward.hub.client.follow import Following
 from onceward.hub.client.hub import Hub
 from onceward.hub.client.ingest import Ingest
+from onceward.hub.client.storage import Storage
 from onceward.hub.client.types import Event
 
 P = ParamSpec("P")
@@ -104,6 +105,10 @@ def _ingest(hub: Hub) -> Ingest:
     return hub.ingest
 
 
+def _storage(hub: Hub) -> Storage:
+    return hub.storage
+
+
 class BlockingAudit:
     """Blocking version of `Audit`. `BlockingHub` creates it as `hub.audit`."""
 
@@ -158,6 +163,18 @@ class BlockingIngest:
     set_test_mode = _of(_ingest, Ingest.set_test_mode)
 
 
+class BlockingStorage:
+    """Blocking version of `Storage`. `BlockingHub` creates it as `hub.storage`."""
+
+    def __init__(self, hub: BlockingHub) -> None:
+        self.hub = hub
+
+    usage = _of(_storage, Storage.usage)
+    quota = _of(_storage, Storage.quota)
+    gc = _of(_storage, Storage.gc)
+    check = _of(_storage, Storage.check)
+
+
 class BlockingHub:
     """Blocking client of a hub: `with BlockingHub("http://127.0.0.1:8787", token="…") as hub:`.
 
@@ -174,6 +191,7 @@ class BlockingHub:
         audit: The audit log, a `BlockingAudit`.
         claims: Operations on claims, a `BlockingClaims`.
         ingest: Operations on ingested entries, a `BlockingIngest`.
+        storage: Usage and checks of stored bytes, a `BlockingStorage`.
 
     Raises:
         InvalidOption: The URL, the token or an option is not valid.
@@ -185,6 +203,7 @@ class BlockingHub:
         self.audit = BlockingAudit(self)
         self.claims = BlockingClaims(self)
         self.ingest = BlockingIngest(self)
+        self.storage = BlockingStorage(self)
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._enough = asyncio.Event()
@@ -267,6 +286,7 @@ class BlockingHub:
     gc_blobs = _waits(Hub.gc_blobs)
     fsck = _waits(Hub.fsck)
     backfill_spec_attachments = _waits(Hub.backfill_spec_attachments)
+    settings = _waits(Hub.settings)
     healthz = _waits(Hub.healthz)
     readyz = _waits(Hub.readyz)
 

@@ -28,6 +28,9 @@ TRANSFER_SECONDS = 6 * 3600.0
 # collection reads every blob.
 RESPONSE_SECONDS = 3600.0
 
+# One JSON object in each line.
+LINES = "application/x-ndjson"
+
 to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -88,9 +91,12 @@ class HubConnection:
 
     async def work(self, path: str, sent: Mapping[str, object], key: str | None, decode: Callable[[Any], T]) -> T:
         """Send an administrative request, which may take long."""
+        return responses.read(await self.send_transfer(self.work_request(path, sent, key)), decode)
+
+    def work_request(self, path: str, sent: Mapping[str, object], key: str | None) -> httpx.Request:
         request = self._json("POST", path, sent, key)
         request.headers["X-Confirm"] = "true"
-        return responses.read(await self.send_transfer(request), decode)
+        return request
 
     async def read(self, path: str, query: Mapping[str, object], decode: Callable[[Any], T]) -> T:
         return responses.read(await self.send(self.get(path, query)), decode)
@@ -134,10 +140,13 @@ class HubConnection:
     async def send(self, request: httpx.Request) -> httpx.Response:
         return await self._response_to(request, self._client.send(request))
 
-    async def send_transfer(self, request: httpx.Request) -> httpx.Response:
+    async def send_transfer(
+        self, request: httpx.Request, on_line: Callable[[str], None] | None = None
+    ) -> httpx.Response:
+        """Send a request that may take long. If the response is lines of JSON, `on_line` gets each as it arrives."""
         timeout = httpx.Timeout(self.try_seconds, read=max(self.try_seconds, RESPONSE_SECONDS))
         request.extensions = {**request.extensions, "timeout": timeout.as_dict()}
-        return await self._send_once(self._transfer_transport, request)
+        return await self._send_once(self._transfer_transport, request, on_line)
 
     def get(self, path: str, query: Mapping[str, object]) -> httpx.Request:
         params: dict[str, Any] = {name: value for name, value in query.items() if value is not None}
@@ -165,12 +174,21 @@ class HubConnection:
         request.headers["Content-Type"] = "application/json"
         return request
 
-    async def _send_once(self, transport: httpx.AsyncBaseTransport, request: httpx.Request) -> httpx.Response:
+    async def _send_once(
+        self,
+        transport: httpx.AsyncBaseTransport,
+        request: httpx.Request,
+        on_line: Callable[[str], None] | None = None,
+    ) -> httpx.Response:
         async def send() -> httpx.Response:
             response = await transport.handle_async_request(request)
             response.request = request
             try:
-                await response.aread()
+                if on_line is not None and response.headers.get("Content-Type", "").startswith(LINES):
+                    async for line in response.aiter_lines():
+                        on_line(line)
+                else:
+                    await response.aread()
             finally:
                 await response.aclose()
             return response
@@ -224,16 +242,21 @@ def _authorization(token: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 
 
+def certificates_in(ca_file: str | Path) -> ssl.SSLContext:
+    """Return a context that trusts the certificates in a PEM file, or raise `InvalidOption`."""
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise InvalidOption(f"ca_file: {str(ca_file)!r} is not a file with certificates in PEM format") from error
+
+
 def _transport(base: httpx.URL, ca_file: str | Path | None) -> httpx.AsyncHTTPTransport:
     verify: ssl.SSLContext | bool = True
     if base.scheme != "https":
         # Loading all CA certificates takes longer than most calls. Without TLS, an empty context is enough.
         verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     elif ca_file is not None:
-        try:
-            verify = ssl.create_default_context(cafile=ca_file)
-        except OSError as error:
-            raise InvalidOption(f"ca_file: {str(ca_file)!r} is not a file with certificates in PEM format") from error
+        verify = certificates_in(ca_file)
     # No connection limit, because each stream holds a connection.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
     return httpx.AsyncHTTPTransport(verify=verify, limits=limits)

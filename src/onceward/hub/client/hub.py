@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self, Unpack
+from typing import Any, BinaryIO, Self, Unpack
 
 import httpx
 
@@ -26,6 +26,7 @@ from onceward.hub.client.connection import PAGE_MAX, SECONDS_MAX, HubConnection,
 from onceward.hub.client.download import download
 from onceward.hub.client.follow import Following, OnGap, check_cursor, check_on_gap, lost
 from onceward.hub.client.ingest import Ingest
+from onceward.hub.client.storage import Storage
 from onceward.hub.client.types import (
     About,
     Attached,
@@ -80,6 +81,7 @@ class Hub:
         audit: The audit log, an `Audit`.
         claims: Operations on claims, a `Claims`.
         ingest: Operations on ingested entries, an `Ingest`.
+        storage: Usage and checks of stored bytes, a `Storage`.
 
     Raises:
         InvalidOption: The URL, the token or an option is not valid.
@@ -91,6 +93,7 @@ class Hub:
         self.audit = Audit(self._connection)
         self.claims = Claims(self._connection)
         self.ingest = Ingest(self._connection)
+        self.storage = Storage(self._connection)
 
     def __repr__(self) -> str:
         return f"Hub({self._connection.url!r})"
@@ -635,8 +638,9 @@ class Hub:
         Returns:
             The counts.
         """
-        sent = {"dry_run": dry_run, "grace_seconds": grace_seconds, "batch_size": batch_size}
-        return await self._connection.work("/v1/admin/gc-blobs", sent, idempotency_key, responses.collected)
+        return await self.storage.gc(
+            dry_run=dry_run, grace_seconds=grace_seconds, batch_size=batch_size, idempotency_key=idempotency_key
+        )
 
     async def fsck(self, *, quarantine: bool = True, idempotency_key: str | None = None) -> list[Damage]:
         """Check the stored bytes of every blob against their size and SHA-256. Requires scope `admin`.
@@ -648,9 +652,7 @@ class Hub:
         Returns:
             The damaged blobs.
         """
-        return await self._connection.work(
-            "/v1/admin/fsck", {"quarantine": quarantine}, idempotency_key, responses.damage_list
-        )
+        return list((await self.storage.check(quarantine=quarantine, idempotency_key=idempotency_key)).damaged)
 
     async def backfill_spec_attachments(self, *, idempotency_key: str | None = None) -> Backfilled:
         """Create an attachment from each task's `spec_id`, once. Requires scope `admin`.
@@ -664,6 +666,14 @@ class Hub:
         return await self._connection.work(
             "/v1/admin/backfill-spec-attachments", {}, idempotency_key, responses.backfilled
         )
+
+    async def settings(self) -> dict[str, dict[str, dict[str, Any]]]:
+        """Return every setting of the hub, as `onceward config --json` prints them. Requires scope `admin`.
+
+        Returns:
+            The settings by table and key, each with its `value` and its `source`. Passwords are masked.
+        """
+        return await self._connection.read("/api/v1/settings", {}, lambda body: dict(body["settings"]))
 
     # State of the hub. Requested once, without retries, because the current state is wanted.
 

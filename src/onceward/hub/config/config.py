@@ -17,7 +17,7 @@ import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from onceward.core.key import check_namespace
@@ -134,6 +134,8 @@ class AttachmentsSettings:
     """Limits on attachments of tasks, and garbage collection of their bytes."""
 
     max_upload_bytes: Annotated[int, WholeNumber(1, 1024**4)] = 100 * 1024**2
+    # 0: no quota.
+    max_bytes_per_principal: Annotated[int, WholeNumber(0, 1024**5)] = 0
     # Empty: all are allowed.
     allowed_media_types: Annotated[tuple[str, ...], _MEDIA_TYPES] = ()
     reject_media_type_mismatch: Annotated[bool, Flag()] = True
@@ -259,6 +261,21 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[tuple[str
     config = Config(**tables, sources={name: source for name, (_, source) in found.items()})
     _check_together(config)
     return config
+
+
+def effective_settings(config: Config) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return every setting by table and key: its value as in TOML, with passwords masked, and its source."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for table in TABLES:
+        values = getattr(config, _attribute(table))
+        found[table] = {
+            key: {
+                "value": tomllib.loads(f"value = {kind.write(getattr(values, key))}")["value"],
+                "source": config.sources.get((table, key), "default"),
+            }
+            for key, kind in setting_types(table).items()
+        }
+    return found
 
 
 def effective(config: Config) -> str:

@@ -165,7 +165,7 @@ audit_log = Table(
     Column("principal", Text, nullable=False),
     Column("token_id", Text),
     Column("client", Text),
-    # `api` or `command`.
+    # `api`, `command` or `job`.
     Column("source", Text, nullable=False),
     Column("request_id", Text),
     Column("action", Text, nullable=False),
@@ -247,6 +247,8 @@ attachments = Table(
     Column("updated_at", Text, nullable=False),
     Column("expires_at", Text),
     Column("request_key", Text, unique=True),
+    # The principal that uploaded it; null for a link, and for uploads to an earlier version.
+    Column("principal", Text),
     *(CheckConstraint(rule, name=f"attachments_{name}") for name, rule in ATTACHMENT_CHECKS.items()),
 )
 Index("idx_attachments_task_created", attachments.c.task_id, attachments.c.created_at)
@@ -255,6 +257,15 @@ Index("idx_attachments_media_type", attachments.c.media_type)
 Index("idx_attachments_source_type", attachments.c.source_type)
 Index("idx_attachments_blob_id", attachments.c.blob_id)
 Index("idx_attachments_expires_at", attachments.c.expires_at)
+
+# The sizes of each principal's attachments, added up. `tasks/quota.py` changes a row with each of its attachments.
+stored_bytes = Table(
+    "stored_bytes",
+    metadata,
+    Column("principal", Text, primary_key=True),
+    Column("stored_bytes", BigInteger, nullable=False),
+    Column("attachment_count", BigInteger, nullable=False),
+)
 
 attachment_labels = Table(
     "attachment_labels",

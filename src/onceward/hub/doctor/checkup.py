@@ -35,4 +35,4 @@ def check_up(config: Config, clock: Callable[[], float] = time.time) -> Iterator
     )
     yield from guarded("disk-space", "free some space", lambda: disk_space_checks(config))
     yield from descriptor_checks(config)
-    yield from retention(config)
+    yield from retention(config.retain_seconds, config.turns.api_ttl_seconds)

@@ -15,6 +15,7 @@ from onceward.hub.db.migrations import HEAD
 from onceward.hub.db.tables import metadata_on
 from onceward.hub.doctor.check_result import CheckResult, guarded, ok, problem, warning
 from onceward.hub.doctor.server import START, file_durability, file_of, owner_url, postgres_durability, skew
+from onceward.hub.doctor.usage import usage_checks
 from onceward.hub.ingest.entries.schema import test_mode
 from onceward.hub.security.hosts import is_loopback
 from onceward.hub.security.tokens import is_required
@@ -50,6 +51,8 @@ def database_checks(config: Config, clock: Callable[[], float]) -> Iterator[Chec
         if found == HEAD:
             yield from guarded("tokens", START, lambda: _tokens(config, database))
             yield from guarded("test-mode", START, lambda: _test_mode(database))
+            most = config.attachments.max_bytes_per_principal
+            yield from guarded("stored-bytes", START, lambda: usage_checks(database, most))
 
 
 def _migration(found: str) -> CheckResult:

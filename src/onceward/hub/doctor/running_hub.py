@@ -1,4 +1,4 @@
-"""The checks of a running hub, over its API. Doubts and test mode need a token with scope admin."""
+"""The checks of a running hub, over its API. Doubts, test mode, quota and retention need a token with scope admin."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 
 from onceward.errors import Forbidden, OncewardError, Unauthorized
 from onceward.hub.client import BlockingHub
+from onceward.hub.client.connection import HubOptions, certificates_in
 from onceward.hub.doctor.check_result import CheckResult, guarded, ok, problem, warning
 from onceward.hub.doctor.ledger import DOUBT_SECONDS_MAX
+from onceward.hub.doctor.retention import retention
 from onceward.hub.doctor.server import skew
+from onceward.hub.doctor.usage import quota_check
 from onceward.hub.security.hosts import is_loopback
 
 _SECONDS = 10.0
@@ -26,22 +30,29 @@ _DOUBTS_SHOWN_MAX = 500
 _ADMIN = "give --token a token with scope admin: onceward token create NAME --scope admin"
 
 
-def check_hub(url: str, token: str | None, clock: Callable[[], float] = time.time) -> Iterator[CheckResult]:
+def check_hub(
+    url: str, token: str | None, clock: Callable[[], float] = time.time, ca_file: Path | None = None
+) -> Iterator[CheckResult]:
     """Check a running hub.
 
     Args:
         url: The URL of the hub.
         token: A token of the hub, or None.
         clock: This machine's clock, in seconds since 1970.
+        ca_file: A file with the certificates that an https hub may be signed by. By default, those of the system.
 
     Yields:
         One result for each check.
     """
-    with httpx.Client(base_url=url, timeout=_SECONDS) as client:
+    options: HubOptions = (
+        {"deadline_seconds": _SECONDS} if ca_file is None else {"deadline_seconds": _SECONDS, "ca_file": ca_file}
+    )
+    verify = True if ca_file is None else certificates_in(ca_file)
+    with httpx.Client(base_url=url, timeout=_SECONDS, verify=verify) as client:
         try:
             answer = client.get("/healthz")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            yield problem("hub", f"{url} does not respond: {error}", "start the hub, or correct the URL")
+            yield problem("hub", f"{url} does not respond: {error}", _advice(error))
             return
         if answer.status_code != httpx.codes.OK:
             yield problem("hub", f"{url} responds {answer.status_code} to /healthz", "check that this is a hub")
@@ -52,10 +63,18 @@ def check_hub(url: str, token: str | None, clock: Callable[[], float] = time.tim
             yield skew("hub-clock", there, clock)
         yield from _version(client, token)
         yield from _tokens(client, url)
-    with BlockingHub(url, token, deadline_seconds=_SECONDS) as hub:
+    with BlockingHub(url, token, **options) as hub:
         yield from guarded("stores", "see the log of the hub", lambda: _stores(hub))
         yield from _as_admin("doubts", lambda: _doubts(hub, clock))
         yield from _as_admin("test-mode", lambda: _test_mode(hub))
+        yield from _as_admin("quota", lambda: _quota(hub))
+        yield from _as_admin("retention", lambda: _retention(hub))
+
+
+def _advice(error: Exception) -> str:
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        return "give --ca-file the certificate of the authority that signed the hub's certificate"
+    return "start the hub, or correct the URL"
 
 
 def _version(client: httpx.Client, token: str | None) -> Iterator[CheckResult]:
@@ -126,3 +145,13 @@ def _test_mode(hub: BlockingHub) -> Iterator[CheckResult]:
         yield warning("test-mode", "new entries go into the test schema", "onceward ingest test-mode off")
     else:
         yield ok("test-mode", "off")
+
+
+def _quota(hub: BlockingHub) -> Iterator[CheckResult]:
+    yield quota_check({one.principal: one.stored_bytes for one in hub.storage.usage()}, hub.storage.quota())
+
+
+def _retention(hub: BlockingHub) -> Iterator[CheckResult]:
+    settings = hub.settings()
+    kept = float(settings["idempotency"]["default_ttl_hours"]["value"]) * 3600
+    yield from retention(kept, float(settings["turns"]["api_ttl_seconds"]["value"]))

@@ -3,6 +3,8 @@
     onceward_in_doubt                  claims in doubt
     onceward_in_doubt_oldest_seconds   the time since the oldest of them was claimed
     onceward_turns{state}              turns by state
+    onceward_stored_bytes{principal}   bytes of attachments, of the principals that store the most
+    onceward_stored_bytes_max          the quota of each principal; not there without a quota
     onceward_build_info{version,…}     always 1
 
 All workers share the database and the ledger, so the worker that answers a scrape shows the numbers of all of them. They
@@ -21,9 +23,13 @@ from prometheus_client.registry import Collector
 
 from onceward.hub.db.engine import Database
 from onceward.hub.db.raw_sql import RawStatement
+from onceward.hub.tasks.quota import largest_usage
 from onceward.hub.turns.model.turn import State
 from onceward.ledger.ledger import Ledger
 from onceward.metrics import CachedValue, DoubtGauges
+
+# Principals are names of tokens, so there are few. The limit is for a hub where they are not.
+PRINCIPALS_MAX = 100
 
 # Two statements in one, because each half has a partial index. See `hub/db/turn_tables.py`.
 COUNT_TURNS = RawStatement("""
@@ -36,9 +42,11 @@ COUNT_TURNS = RawStatement("""
 class HubGauges(Collector):
     """Collector of the gauges of one hub."""
 
-    def __init__(self, database: Database, ledger: Ledger) -> None:
+    def __init__(self, database: Database, ledger: Ledger, bytes_max: int = 0) -> None:
         self._doubts = DoubtGauges(ledger)
         self._turns = CachedValue(lambda: count_turns(database))
+        self._stored = CachedValue(lambda: largest_usage(database, PRINCIPALS_MAX))
+        self._bytes_max = bytes_max
 
     def collect(self) -> Iterator[Metric]:
         yield from self._doubts.collect()
@@ -46,6 +54,16 @@ class HubGauges(Collector):
         for state, count in (self._turns.get() or {}).items():
             turns.add_metric([state], count)
         yield turns
+        stored = GaugeMetricFamily(
+            "onceward_stored_bytes", "Bytes of the attachments of a principal.", labels=["principal"]
+        )
+        for one in self._stored.get() or ():
+            stored.add_metric([one.principal], one.stored_bytes)
+        yield stored
+        if self._bytes_max:
+            yield GaugeMetricFamily(
+                "onceward_stored_bytes_max", "Bytes that each principal may store.", value=self._bytes_max
+            )
         build = GaugeMetricFamily(
             "onceward_build_info", "Version of the hub and of Python.", labels=["version", "python"]
         )

@@ -1,9 +1,9 @@
-"""Admin routes: garbage collection, and integrity checks of the stored blobs."""
+"""Admin routes: garbage collection, integrity checks and usage of the stored blobs."""
 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel, Field
@@ -14,8 +14,10 @@ from onceward.hub import tasks
 from onceward.hub.audit.actor import actor_of
 from onceward.hub.audit.log import Details
 from onceward.hub.audit.recorder import StartedAction, recorded_blocking
+from onceward.hub.routes.progress import MEDIA_TYPE, Report, long_response, running_total
 from onceward.hub.state import hub_of
 from onceward.hub.web.json_body import StrictBody, StrictRoute
+from onceward.hub.web.pagination import LIMIT_DEFAULT, After, Limit, PageShown, paged
 
 router = APIRouter(prefix="/v1/admin", route_class=StrictRoute, tags=["admin"])
 
@@ -26,12 +28,16 @@ class GcSent(StrictBody):
     grace_seconds: float | None = Field(None, ge=0, le=365 * 86_400, description="Overrides `attachments.gc_grace`.")
 
 
+LINES: dict[int | str, dict[str, Any]] = {
+    200: {"content": {MEDIA_TYPE: {}}, "description": "The result, or lines with progress and the result."}
+}
+
 # A request without a body is a dry run.
 _COUNT = GcSent.model_validate({})
 
 
 class CheckSent(StrictBody):
-    quarantine: bool = Field(default=True, description="Move damaged blobs to quarantine.")
+    quarantine: bool = Field(default=True, description="Move damaged blobs to quarantine, and correct wrong counters.")
 
 
 _CHECK = CheckSent()
@@ -56,8 +62,29 @@ class DamageShown(BaseModel):
     quarantined: bool
 
 
+class WrongCounterShown(BaseModel):
+    principal: str
+    counted_bytes: int
+    stored_bytes: int = Field(description="The sum of the sizes of the principal's attachments.")
+    counted_attachments: int
+    attachment_count: int
+    corrected: bool
+
+
 class CheckShown(BaseModel):
     damaged: list[DamageShown]
+    wrong_counters: list[WrongCounterShown] = Field(description="Counters of stored bytes that were not correct.")
+
+
+class UsageShown(BaseModel):
+    principal: str
+    stored_bytes: int = Field(description="The sum of the sizes of the principal's attachments.")
+    attachment_count: int
+
+
+class UsageList(PageShown):
+    usage: list[UsageShown]
+    max_bytes_per_principal: int = Field(description="The quota, `attachments.max_bytes_per_principal`. 0: none.")
 
 
 class BackfillShown(BaseModel):
@@ -67,7 +94,9 @@ class BackfillShown(BaseModel):
     failed: list[list[str]]
 
 
-@router.post("/gc-blobs", response_model=GcShown, summary="Delete expired attachments and unreferenced blobs")
+@router.post(
+    "/gc-blobs", response_model=GcShown, responses=LINES, summary="Delete expired attachments and unreferenced blobs"
+)
 def collect(
     request: Request,
     sent: GcSent = _COUNT,
@@ -75,32 +104,63 @@ def collect(
         Literal["true"] | None, Header(alias="X-Confirm", description="Required if `dry_run` is false.")
     ] = None,
 ) -> Response:
+    """With `Accept: application/x-ndjson`, the response is lines of JSON that begin with the progress."""
     hub = hub_of(request)
     if not sent.dry_run and x_confirm is None:
         raise InvalidInput("deletion needs the header X-Confirm: true", (("X-Confirm", "must be true"),))
     settings = hub.config.attachments
     grace_seconds = settings.gc_grace if sent.grace_seconds is None else sent.grace_seconds
-    with _recorded(request, "blobs.gc", {"dry_run": sent.dry_run, "grace_seconds": grace_seconds}) as audit:
-        collected = tasks.gc_blobs(
-            hub.database,
-            hub.blobs,
-            dry_run=sent.dry_run,
-            batch_size=sent.batch_size or settings.gc_batch_size,
-            grace_seconds=grace_seconds,
-        )
-        audit.details = collected.shown()
-    hub.feed.notify()
-    return JSONResponse(collected.shown())
+    batch_size = sent.batch_size or settings.gc_batch_size
+    audited = _recorded(request, "blobs.gc", {"dry_run": sent.dry_run, "grace_seconds": grace_seconds})
+
+    def work(report: Report) -> dict[str, object]:
+        with audited as audit:
+            collected = tasks.gc_blobs(
+                hub.database,
+                hub.blobs,
+                dry_run=sent.dry_run,
+                batch_size=batch_size,
+                grace_seconds=grace_seconds,
+                progress=running_total(report, tasks.blob_totals(hub.database)[0]),
+            )
+            audit.details = collected.shown()
+        hub.feed.notify()
+        return collected.shown()
+
+    return long_response(request, "files", work)
 
 
-@router.post("/fsck", response_model=CheckShown, summary="Verify the bytes of every blob")
+@router.post("/fsck", response_model=CheckShown, responses=LINES, summary="Verify the bytes of every blob")
 def check(request: Request, sent: CheckSent = _CHECK) -> Response:
+    """With `Accept: application/x-ndjson`, the response is lines of JSON that begin with the progress."""
     hub = hub_of(request)
-    with _recorded(request, "blobs.fsck", {"quarantine": sent.quarantine}) as audit:
-        # Read here: the blobs are checked one by one, as the results are taken.
-        found = list(tasks.check_blobs(hub.database, hub.blobs, quarantine=sent.quarantine))
-        audit.details = {"damaged": [damage.blob_id for damage in found]}
-    return JSONResponse({"damaged": [damage.shown() for damage in found]})
+    audited = _recorded(request, "blobs.fsck", {"quarantine": sent.quarantine})
+
+    def work(report: Report) -> dict[str, object]:
+        with audited as audit:
+            progress = running_total(report, tasks.blob_totals(hub.database)[1])
+            # Read here: the blobs are checked one by one, as the results are taken.
+            found = list(tasks.check_blobs(hub.database, hub.blobs, quarantine=sent.quarantine, progress=progress))
+            counters = tasks.quota.check_counters(hub.database, correct=sent.quarantine)
+            audit.details = {
+                "damaged": [damage.blob_id for damage in found],
+                "wrong_counters": [counter.principal for counter in counters],
+            }
+        return {
+            "damaged": [damage.shown() for damage in found],
+            "wrong_counters": [counter.shown() for counter in counters],
+        }
+
+    return long_response(request, "bytes", work)
+
+
+@router.get("/usage", response_model=UsageList, summary="List the stored bytes of each principal")
+def usage(request: Request, limit: Limit = LIMIT_DEFAULT, after: After = "") -> Response:
+    hub = hub_of(request)
+    with hub.database.read() as tx:
+        page = tasks.quota.usage_page(tx, limit, after)
+    shown = {"usage": [one.shown() for one in page.items], **paged(page)}
+    return JSONResponse({**shown, "max_bytes_per_principal": hub.config.attachments.max_bytes_per_principal})
 
 
 @router.post(

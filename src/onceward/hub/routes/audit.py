@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from onceward.core.json_text import written
+from onceward.hub.audit.filter import audit_filter
 from onceward.hub.audit.log import audit_page
 from onceward.hub.state import hub_of
 from onceward.hub.web.json_body import StrictRoute
@@ -19,10 +20,12 @@ router = APIRouter(prefix="/api/v1/audit", route_class=StrictRoute, tags=["audit
 class AuditShown(BaseModel):
     audit_id: int
     created_at: str
-    principal: str = Field(description="The name of the token or, for a command, of the user of the machine.")
+    principal: str = Field(
+        description="The name of the token; for a command, of the user of the machine; for a job, `hub`."
+    )
     token_id: str | None
-    client: str | None = Field(description="The client's address. Null for a command on the data.")
-    source: Literal["api", "command"]
+    client: str | None = Field(description="The client's address. Null for a command on the data, and for a job.")
+    source: Literal["api", "command", "job"]
     request_id: str | None
     action: str = Field(description="The action, such as `claim.resolve`.")
     target: str | None = Field(description="The object: an id, a name, or scope and key of a claim.")
@@ -37,9 +40,32 @@ class AuditList(PageShown):
     entries: list[AuditShown]
 
 
+_TEXT_MAX = 512
+PrincipalAsked = Annotated[str, Query(max_length=_TEXT_MAX, description="Only entries of this principal.")]
+ActionAsked = Annotated[
+    str,
+    Query(
+        max_length=_TEXT_MAX, description="Only this action, such as `claim.resolve`, or all that begin with `claim.`"
+    ),
+]
+Since = Annotated[str, Query(max_length=64, description="The earliest date or time (RFC 3339).")]
+Until = Annotated[
+    str, Query(max_length=64, description="The last date, or the first time that is too late (RFC 3339).")
+]
+
+
 @router.get("", response_model=AuditList, summary="List the audit log, newest first")
-def list_audit(request: Request, limit: Limit = LIMIT_DEFAULT, after: After = "") -> Response:
+def list_audit(
+    request: Request,
+    limit: Limit = LIMIT_DEFAULT,
+    after: After = "",
+    principal: PrincipalAsked = "",
+    action: ActionAsked = "",
+    since: Since = "",
+    until: Until = "",
+) -> Response:
+    only = audit_filter(principal, action, since, until)
     with hub_of(request).database.read() as tx:
-        page = audit_page(tx, limit, after)
+        page = audit_page(tx, limit, after, only)
     content = written({"entries": [row.shown() for row in page.items], **paged(page)})
     return Response(content, media_type="application/json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -16,9 +17,9 @@ from onceward.core.json_text import refused
 from onceward.errors import InvalidInput
 from onceward.hub import tasks
 from onceward.hub.db.timestamps import now_text
-from onceward.hub.security.auth import may
+from onceward.hub.security.auth import may, principal_of
 from onceward.hub.state import hub_of, request_key_of
-from onceward.hub.tasks import NewTaskAttachment, UploadRules
+from onceward.hub.tasks import NewTaskAttachment, Quota, UploadRules
 from onceward.hub.web.download import content_response
 from onceward.hub.web.json_body import StrictRoute, parse
 from onceward.hub.web.pagination import LIMIT_DEFAULT, After, Limit, PageShown, paged
@@ -123,13 +124,15 @@ async def upload_attachment(task_id: TaskId, request: Request) -> Response:
     """Send multipart/form-data with the file in the field `content`. Other fields may come before or after it."""
     hub = hub_of(request)
     settings = hub.config.attachments
-    async with received(request, hub.blobs, settings.max_upload_bytes) as upload:
+    quota = Quota(principal_of(request.scope), settings.max_bytes_per_principal)
+    require_room = functools.partial(tasks.quota.require_room, hub.database, quota) if quota.bytes_max else None
+    async with received(request, hub.blobs, settings.max_upload_bytes, require_room) as upload:
         new, rules = _described(upload), _rules(upload, request, hub.upload_rules)
         key = request_key_of(request)
         added = await anyio.to_thread.run_sync(
             upload.store,
             lambda temp_file: tasks.create_managed_attachment(
-                hub.database, hub.blobs, task_id, temp_file, new, rules, key
+                hub.database, hub.blobs, task_id, temp_file, new, rules, key, quota
             ),
             limiter=request.app.state.uploaders,
         )

@@ -15,6 +15,7 @@ from onceward.hub.events.feed import Feed
 from onceward.hub.events.handshake import UNAUTHORIZED
 from onceward.hub.security.auth import Credentials, authenticate_all
 from onceward.hub.security.streams import OpenStreams
+from onceward.store.failure_streak import FailureStreak
 
 # A stream must end within 2 seconds after its token: one interval, plus the extra time for a client that does not read.
 CHECK_SECONDS = 0.5
@@ -25,12 +26,16 @@ logger = logging.getLogger("onceward.hub")
 
 async def watch(feed: Feed, streams: OpenStreams, database: Database) -> None:
     """End streams whose credentials are no longer accepted. While the database is down, they continue."""
+    streak = FailureStreak()
     while True:
         await asyncio.sleep(CHECK_SECONDS)
         try:
             await _check(feed, streams, database)
         except Exception as error:  # noqa: BLE001  # a bug; if this loop ended, a revoked token would keep its streams
-            log_event(logger.error, "visitors_not_judged", error)
+            if (count := streak.failed(error)) is not None:
+                log_event(logger.error, "visitors_not_judged", error, failure_count=count)
+        else:
+            streak.succeeded()
 
 
 async def _check(feed: Feed, streams: OpenStreams, database: Database) -> None:

@@ -16,7 +16,7 @@ Needed: TypeAlias = Literal["open", "read", "write", "admin", "read or admin", "
 # Public pages: they show no data, or must work before the client has a token.
 _OPEN = frozenset({"/", "/healthz", "/readyz", "/skill.md", "/openapi.json", "/docs", "/favicon.ico"})
 _OPEN_UNDER = ("/console/",)
-_ADMIN_UNDER = ("/v1/admin/", "/api/v1/claims/", "/api/v1/audit/", "/policies/")
+_ADMIN_UNDER = ("/v1/admin/", "/api/v1/claims/", "/api/v1/audit/", "/api/v1/settings/", "/policies/")
 # Changing this affects every user, so it needs scope admin. Scope admin is enough to read it, too.
 _ADMIN_TO_CHANGE = frozenset({"/test-mode"})
 _METRICS = "metrics"
@@ -37,6 +37,7 @@ _PART_UNDER: Mapping[str, str] = {
     "/api/v1/claims/": "claims",
     "/v1/admin/": "storage",
     "/api/v1/audit/": "audit",
+    "/api/v1/settings/": "settings",
     "/metrics/": _METRICS,
 }
 # The scopes that each part can be narrowed to: those that its requests need.
@@ -50,6 +51,7 @@ NARROWED: Mapping[str, tuple[str, ...]] = {
     "claims": ("admin",),
     "storage": ("admin",),
     "audit": ("admin",),
+    "settings": ("admin",),
 }
 # The scopes that a token can have.
 GRANTED = (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from onceward.core.log_event import log_event
 from onceward.errors import OncewardError
 from onceward.hub.audit import log as audit_log
+from onceward.hub.audit.actor import HUB_JOB
 from onceward.hub.claims.claims import namespaces
 from onceward.hub.db.engine import Database
 from onceward.hub.db.timestamps import time_text
@@ -18,6 +19,7 @@ from onceward.hub.events import log
 from onceward.hub.monitoring.doubts import SCAN_SECONDS, purge_doubts
 from onceward.hub.tasks import gc_blobs
 from onceward.hub.turns.artifacts.artifacts import purge_artifacts
+from onceward.store.failure_streak import FailureStreak
 
 if TYPE_CHECKING:
     from onceward.hub.config.config import Config
@@ -40,15 +42,25 @@ class Stopped(Exception):  # not an error: the hub stops
 
 
 def periodic(hub: HubState) -> list[tuple[str, Coroutine[Any, Any, None]]]:
-    """Return the enabled jobs with their names."""
+    """Return the enabled jobs with their names.
+
+    A job that deleted what users or operators stored appends an entry to the audit log. The other jobs delete what has
+    served its purpose: expired artifacts, which are a cache, and the rows of doubts that were resolved a month ago.
+    """
     events, attachments = hub.config.events, hub.config.attachments
 
     def check_stopping(_done: int) -> None:
         if hub.stopping.is_set():
             raise Stopped
 
+    def audited(action: str, deleted: int, details: audit_log.Details) -> None:
+        if deleted:
+            hub.database.writer.run_blocking(lambda tx: audit_log.append(tx, HUB_JOB, action, None, details))
+
     def retention() -> int:
-        return delete_old_events(hub.database, datetime.timedelta(days=events.keep_days), check_stopping)
+        deleted = delete_old_events(hub.database, datetime.timedelta(days=events.keep_days), check_stopping)
+        audited("events.retain", deleted, {"deleted_count": deleted, "keep_days": events.keep_days})
+        return deleted
 
     def collection() -> int:
         collected = gc_blobs(
@@ -60,12 +72,15 @@ def periodic(hub: HubState) -> list[tuple[str, Coroutine[Any, Any, None]]]:
             progress=check_stopping,
         )
         hub.feed.notify()
+        deleted = collected.deleted_count + collected.expired_count + collected.orphan_count
+        audited("blobs.gc", deleted, {**collected.shown(), "grace_seconds": attachments.gc_grace})
         return collected.deleted_count
 
     def audit_retention() -> int:
-        return delete_old_audit_rows(
-            hub.database, datetime.timedelta(days=hub.config.hub.audit_keep_days), check_stopping
-        )
+        keep_days = hub.config.hub.audit_keep_days
+        deleted = delete_old_audit_rows(hub.database, datetime.timedelta(days=keep_days), check_stopping)
+        audited("audit.retain", deleted, {"deleted_count": deleted, "keep_days": keep_days})
+        return deleted
 
     def doubts() -> int:
         return hub.doubts.scan(hub.ledger, check_stopping)
@@ -163,6 +178,7 @@ async def _run_periodically(hub: HubState, name: str, seconds: float, job: Calla
             log_event(logger.info, "job_done", job=name, count=done)
         return done
 
+    streak = FailureStreak()
     while True:
         try:
             # The outcome expires a little before the next attempt, which would otherwise still find it.
@@ -170,7 +186,18 @@ async def _run_periodically(hub: HubState, name: str, seconds: float, job: Calla
         except Stopped:
             return
         except OncewardError as error:
-            log_event(logger.warning, "job_failed", job=name, reason=str(error))
+            if (count := streak.failed(error)) is not None:
+                log_event(logger.warning, "job_failed", job=name, reason=str(error), failure_count=count)
         except Exception as error:  # noqa: BLE001  # a bug or a database error; the job must run again later
-            log_event(logger.error, "job_failed", error, job=name)
+            if (count := streak.failed(error)) is not None:
+                log_event(logger.error, "job_failed", error, job=name, failure_count=count)
+        else:
+            if (ended := streak.succeeded()) is not None:
+                log_event(
+                    logger.info,
+                    "job_recovered",
+                    job=name,
+                    failure_count=ended.failure_count,
+                    seconds=ended.seconds,
+                )
         await asyncio.sleep(seconds)

@@ -13,9 +13,10 @@ from onceward.hub.tasks.attachment import (
     replace_labels,
 )
 from onceward.hub.tasks.content import Content, open_content
-from onceward.hub.tasks.fsck import Damage, check_blobs
+from onceward.hub.tasks.fsck import Damage, blob_totals, check_blobs
 from onceward.hub.tasks.gc import Collected, gc_blobs
 from onceward.hub.tasks.link import create_link_attachment
+from onceward.hub.tasks.quota import OverQuota, PrincipalUsage, Quota, WrongCounter
 from onceward.hub.tasks.spec_backfill import backfill_spec_attachments
 from onceward.hub.tasks.task import Task, create_task, delete_task, get_task, list_tasks
 from onceward.hub.tasks.upload import UploadRules, create_managed_attachment
@@ -32,10 +33,15 @@ __all__ = [
     "Damage",
     "NewAttachment",
     "NewTaskAttachment",
+    "OverQuota",
+    "PrincipalUsage",
+    "Quota",
     "Task",
     "TaskAttachment",
     "UploadRules",
+    "WrongCounter",
     "backfill_spec_attachments",
+    "blob_totals",
     "check_blobs",
     "create_link_attachment",
     "create_managed_attachment",
@@ -48,6 +54,7 @@ __all__ = [
     "list_attachments",
     "list_tasks",
     "open_content",
+    "quota",
     "replace_labels",
     "task",
     "validation",

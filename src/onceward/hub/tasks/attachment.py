@@ -19,6 +19,7 @@ from onceward.hub.db.engine import Transaction
 from onceward.hub.db.page import LIMIT_MAX, RowPage, page_of, parse_cursor
 from onceward.hub.db.tables import attachment_labels, attachments, blobs
 from onceward.hub.db.timestamps import now_text
+from onceward.hub.tasks.quota import give_back
 from onceward.hub.tasks.validation import normal_labels
 
 ADDED = "task.attachment_added"
@@ -80,7 +81,7 @@ _LABELS = select(attachment_labels.c.attachment_id, attachment_labels.c.label).w
     attachment_labels.c.attachment_id.in_(bindparam("ids", expanding=True))
 )
 _TASK = text("SELECT 1 FROM tasks WHERE id = :id")
-_DELETE = text("DELETE FROM attachments WHERE id = :id")
+_DELETE = text("DELETE FROM attachments WHERE id = :id RETURNING principal")
 _UNLABEL = text("DELETE FROM attachment_labels WHERE attachment_id = :id")
 _LABEL = text("INSERT INTO attachment_labels (attachment_id, label) VALUES (:id, :label)")
 _TOUCH = text("UPDATE attachments SET updated_at = :at WHERE id = :id")
@@ -131,8 +132,10 @@ def attachments_of_ids(tx: Transaction, ids: Sequence[str]) -> list[TaskAttachme
 def delete_attachment(tx: Transaction, attachment_id: str) -> EventSteps[TaskAttachment]:
     """Delete an attachment and append its event. Gc deletes its blob later, when nothing else needs it."""
     attachment = get_attachment(tx, attachment_id)
-    if tx.execute(_DELETE, {"id": attachment_id}).rowcount == 0:
+    deleted = tx.execute(_DELETE, {"id": attachment_id}).one_or_none()
+    if deleted is None:
         raise no_attachment(attachment_id)
+    give_back(tx, [(deleted.principal, attachment.size_bytes)])
     yield [removed_event(attachment)]
     return attachment
 

@@ -46,7 +46,15 @@ class _Blob:
 _COLUMNS = "SELECT id, sha256, size_bytes, storage_backend, blob_key FROM blobs"
 _PAGE = text(f"{_COLUMNS} WHERE id > :after ORDER BY id LIMIT :limit")
 _ONE = text(f"{_COLUMNS} WHERE id = :id")
+_TOTALS = text("SELECT count(*), coalesce(sum(size_bytes), 0) FROM blobs")
 _ATTACHMENTS = text("SELECT id FROM attachments WHERE blob_id = :id ORDER BY id")
+
+
+def blob_totals(database: Database) -> tuple[int, int]:
+    """Return the number of blobs and of their bytes, for progress."""
+    with database.read() as tx:
+        count, size = tx.execute(_TOTALS).one()
+    return int(count), int(size)
 
 
 def check_blobs(

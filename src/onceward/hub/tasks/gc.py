@@ -25,6 +25,7 @@ from onceward.hub.db.engine import Database
 from onceward.hub.db.timestamps import time_text
 from onceward.hub.events.log import append, extent
 from onceward.hub.tasks.attachment import attachments_of_ids, removed_event
+from onceward.hub.tasks.quota import give_back
 
 BATCH_SIZE = 500
 GRACE_SECONDS = 24 * 3600.0
@@ -84,7 +85,9 @@ _EXPIRED = "SELECT id FROM attachments WHERE expires_at <= :now AND id > :after 
 _EXPIRED_SQLITE = text(_EXPIRED)
 # SKIP LOCKED: skip rows that another transaction is changing.
 _EXPIRED_POSTGRES = text(f"{_EXPIRED} FOR UPDATE SKIP LOCKED")
-_DROP = text("DELETE FROM attachments WHERE id IN :ids").bindparams(bindparam("ids", expanding=True))
+_DROP = text("DELETE FROM attachments WHERE id IN :ids RETURNING id, principal").bindparams(
+    bindparam("ids", expanding=True)
+)
 _COUNT_EXPIRED = text("SELECT count(*) FROM attachments WHERE expires_at <= :now")
 # Large artifacts of turns are stored among the blobs too, without a row in `blobs`.
 _KNOWN = text("""
@@ -112,7 +115,7 @@ def gc_blobs(
 ) -> Collected:
     """Delete expired attachments, blobs that nothing needs, and bytes without a row.
 
-    `progress` is called with the number of candidates in each page.
+    `progress` is called after each batch, with the number of files that are done: deleted, or found to be needed.
     """
     _require_owner(database, store)
     moment = datetime.datetime.now(datetime.UTC)
@@ -127,12 +130,14 @@ def gc_blobs(
         gone = page if dry_run else _collect(database, bin_, page, when)
         deleted += 0 if dry_run else len(gone)
         reclaimed += sum(one.size for one in gone)
-        progress(len(page))
+        progress(0 if dry_run else len(gone))
     age = max(grace_seconds, 0.0 if store.backend == "local_cas" else orphan_seconds)
-    for batch in _batches(_old(store, moment - datetime.timedelta(seconds=age)), batch_size):
-        swept = _sweep(database, bin_, batch, dry_run=dry_run)
+    before_sweep = moment - datetime.timedelta(seconds=age)
+    for batch in _batches(iter(store.keys()), batch_size):
+        swept = _sweep(database, bin_, [one for one in batch if one.modified < before_sweep], dry_run=dry_run)
         orphans += len(swept)
         reclaimed += sum(one.size for one in swept)
+        progress(len(batch))
     # The grace period is enough: a running upload holds the lock of its temporary file, however old that file is.
     temporary = store.sweep_temporary(grace_seconds, dry_run=dry_run)
     if not dry_run:
@@ -240,7 +245,8 @@ def _delete_expired(database: Database, now: str, limit: int) -> int:
             if not ids:
                 return deleted
             gone = attachments_of_ids(tx, ids)
-            tx.execute(_DROP, {"ids": ids})
+            payers = {row.id: row.principal for row in tx.execute(_DROP, {"ids": ids})}
+            give_back(tx, [(payers.get(one.id), one.size_bytes) for one in gone])
             append(tx, [removed_event(one) for one in gone])
         deleted += len(gone)
         after = ids[-1]
@@ -251,24 +257,29 @@ def _batches(items: Iterator[Stored], size: int) -> Iterator[list[Stored]]:
         yield batch
 
 
-def _old(store: BlobStore, before: datetime.datetime) -> Iterator[Stored]:
-    return (stored for stored in store.keys() if stored.modified < before)  # noqa: SIM118  # not a dictionary's
-
-
 def _sweep(database: Database, bin_: _Bin, stored: Sequence[Stored], *, dry_run: bool) -> list[Stored]:
     """Delete bytes without a row and return them; a dry run returns what would be deleted."""
-    known = _known(database, bin_.store, stored)
+    if not stored:
+        return []
+    known = _known(database, bin_.store, [one.key for one in stored])
     orphans = [one for one in stored if one.key not in known]
     if dry_run or not orphans:
         return orphans
     with bin_.store.lock():
-        known = _known(database, bin_.store, orphans)
+        known = _known(database, bin_.store, [one.key for one in orphans])
         return [one for one in orphans if one.key not in known and bin_.take(one.key)]
 
 
-def _known(database: Database, store: BlobStore, stored: Sequence[Stored]) -> set[str]:
+def discard_unreferenced(database: Database, store: BlobStore, blob_key: str) -> None:
+    """Delete bytes that were just stored, unless a row references them: that of another upload of the same content."""
+    with store.lock():
+        if blob_key not in _known(database, store, [blob_key]):
+            store.discard(blob_key)
+
+
+def _known(database: Database, store: BlobStore, blob_keys: Sequence[str]) -> set[str]:
     with database.read() as tx:
-        hashes = sorted({_sha256_of(one.key) for one in stored})
+        hashes = sorted({_sha256_of(blob_key) for blob_key in blob_keys})
         return set(tx.execute(_KNOWN, {"backend": store.backend, "hashes": hashes}).scalars())
 
 

@@ -16,16 +16,18 @@ from onceward.hub.db.short_id import short_ids
 from onceward.hub.db.timestamps import now_text
 from onceward.hub.tasks import validation
 from onceward.hub.tasks.attachment import TaskAttachment, added_event, get_attachment, label_all, require_task
+from onceward.hub.tasks.quota import Quota, take
 
 _INSERT = """
     INSERT INTO attachments (
         id, task_id, kind, source_type, title, filename, media_type, media_type_source, blob_id, external_url,
-        repo_path, meta_json, created_at, updated_at, expires_at, request_key
+        repo_path, meta_json, created_at, updated_at, expires_at, request_key, principal
     )
     SELECT CAST(:id AS TEXT), tasks.id, CAST(:kind AS TEXT), CAST(:source_type AS TEXT), CAST(:title AS TEXT),
         CAST(:filename AS TEXT), CAST(:media_type AS TEXT), CAST(:media_type_source AS TEXT), CAST(:blob_id AS TEXT),
         CAST(:external_url AS TEXT), CAST(:repo_path AS TEXT), CAST(:meta_json AS TEXT), CAST(:created_at AS TEXT),
-        CAST(:updated_at AS TEXT), CAST(:expires_at AS TEXT), CAST(:request_key AS TEXT)
+        CAST(:updated_at AS TEXT), CAST(:expires_at AS TEXT), CAST(:request_key AS TEXT),
+        CAST(:principal AS TEXT)
     FROM tasks WHERE tasks.id = :task_id {locked}
     ON CONFLICT DO NOTHING
 """
@@ -55,9 +57,13 @@ def find_by_request(tx: Transaction, request: RequestKey | None) -> TaskAttachme
 
 
 def insert(
-    tx: Transaction, draft: TaskAttachment, request: RequestKey | None, blob_id: str | None = None
+    tx: Transaction,
+    draft: TaskAttachment,
+    request: RequestKey | None,
+    blob_id: str | None = None,
+    quota: Quota | None = None,
 ) -> EventSteps[Added]:
-    """Insert an attachment under a free id, with its labels, and yield its event."""
+    """Insert an attachment under a free id, with its labels, count its bytes, and yield its event."""
     there = find_by_request(tx, request)
     if there is not None:
         return Added(there, is_new=False)
@@ -67,7 +73,9 @@ def insert(
         if draft.is_expired(at):  # it was valid when the request arrived, and expired while this waited
             raise validation.past()
         attachment = dataclasses.replace(draft, id=one, created_at=at, updated_at=at, blob_id=blob_id)
-        if statement.count(tx, _row(attachment, request)) == 1:
+        if statement.count(tx, _row(attachment, request, quota)) == 1:
+            if quota is not None:
+                take(tx, quota, attachment.size_bytes or 0)
             label_all(tx, attachment.id, attachment.labels)
             yield [added_event(attachment)]
             return Added(attachment, is_new=True)
@@ -78,10 +86,11 @@ def insert(
     raise AssertionError  # unreachable: `short_ids` raises when no id is free
 
 
-def _row(attachment: TaskAttachment, request: RequestKey | None) -> dict[str, object]:
+def _row(attachment: TaskAttachment, request: RequestKey | None, quota: Quota | None) -> dict[str, object]:
     row = {name: getattr(attachment, name) for name in TaskAttachment.__slots__}
     row["meta_json"] = compact(attachment.meta) if attachment.meta else None
     row["request_key"] = None if request is None else request.digest
+    row["principal"] = None if quota is None else quota.principal
     for name in ("meta", "labels", "sha256", "size_bytes"):
         del row[name]
     return row

@@ -17,6 +17,7 @@ from onceward.hub.db.short_id import short_ids
 from onceward.hub.db.tables import tasks
 from onceward.hub.db.timestamps import now_text
 from onceward.hub.tasks.attachment import no_task, removed_event, rows_of_task
+from onceward.hub.tasks.quota import give_back
 
 TITLE_BYTES_MAX = 512
 SPEC_BYTES_MAX = 1024
@@ -47,7 +48,7 @@ _NEWEST = select(*_COLUMNS).order_by(tasks.c.created_at.desc(), tasks.c.id.desc(
 _OLDER = _NEWEST.where(tuple_(tasks.c.created_at, tasks.c.id) < tuple_(bindparam("at"), bindparam("id")))
 # A cursor is the created_at and the id of the last row of a page.
 _PLACE = re.compile(rf"(\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{{6}}Z)~({_ID.pattern})", re.ASCII)
-_DETACH = text("DELETE FROM attachments WHERE task_id = :id RETURNING id")
+_DETACH = text("DELETE FROM attachments WHERE task_id = :id RETURNING id, principal")
 _DELETE = text("DELETE FROM tasks WHERE id = :id")
 
 
@@ -108,8 +109,9 @@ def delete_task(tx: Transaction, task_id: str) -> EventSteps[int]:
     attached = rows_of_task(tx, task_id)
     # Deleted here, not by the foreign key's cascade: if another transaction has just deleted an attachment, that
     # transaction has appended the event.
-    gone = set(tx.execute(_DETACH, {"id": task_id}).scalars())
+    gone = {row.id: row.principal for row in tx.execute(_DETACH, {"id": task_id})}
     if tx.execute(_DELETE, {"id": task_id}).rowcount == 0:
         raise no_task(task_id)
+    give_back(tx, [(gone.get(attachment.id), attachment.size_bytes) for attachment in attached])
     yield [removed_event(attachment) for attachment in attached if attachment.id in gone]
     return len(gone)

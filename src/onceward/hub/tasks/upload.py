@@ -32,7 +32,9 @@ from onceward.hub.media.hierarchy import UNKNOWN
 from onceward.hub.tasks import validation
 from onceward.hub.tasks.attachment import MANAGED, TaskAttachment, no_task
 from onceward.hub.tasks.fsck import LOCAL, holds
+from onceward.hub.tasks.gc import discard_unreferenced
 from onceward.hub.tasks.insert import Added, find_by_request, insert
+from onceward.hub.tasks.quota import OverQuota, Quota
 from onceward.hub.tasks.validation import NewTaskAttachment, normal_labels
 
 # Gc deletes bytes without a row from an object store after an hour. An upload that pauses for longer than this between
@@ -60,10 +62,12 @@ class _Blob:
     key: str
 
 
-# Find the task, and the blob with these bytes if there is one.
+# Find the task, the bytes that the principal uses, and the blob with these bytes if there is one.
 _FIND = RawStatement("""
-    SELECT blobs.id, blobs.storage_backend, blobs.blob_key
-    FROM tasks LEFT JOIN blobs ON blobs.sha256 = :sha256
+    SELECT stored_bytes.stored_bytes, blobs.id, blobs.storage_backend, blobs.blob_key
+    FROM tasks
+    LEFT JOIN stored_bytes ON stored_bytes.principal = :principal
+    LEFT JOIN blobs ON blobs.sha256 = :sha256
     WHERE tasks.id = :task_id
 """)
 _INSERT = RawStatement("""
@@ -91,16 +95,20 @@ def create_managed_attachment(
     new: NewTaskAttachment,
     rules: UploadRules,
     request: RequestKey | None = None,
+    quota: Quota | None = None,
 ) -> Added:
-    """Attach the bytes of a finished temporary file. If this raises, no row was added and nothing is visible."""
+    """Attach the bytes of a finished temporary file. If this raises, no row was added and nothing is visible.
+
+    With a `quota`, the bytes count for its principal, and `OverQuota` is raised if they do not fit.
+    """
     draft = _draft(task_id, temp_file, new, rules)
     if request is not None and request.again:
         there = database.writer.run_blocking(lambda tx: find_by_request(tx, request))
         if there is not None:
             return Added(there, is_new=False)
     for blob_id in short_ids("bl"):
-        known = _known(database, task_id, temp_file.sha256)
-        added = _keep(database, store, temp_file, draft, blob_id, known, request)
+        known = _known(database, draft, temp_file, quota)
+        added = _keep(database, store, temp_file, draft, blob_id, known, request, quota)
         if added is not None:
             return added
     raise AssertionError  # unreachable: `short_ids` raises when no id is free
@@ -155,6 +163,7 @@ def _keep(
     blob_id: str,
     known: _Blob | None,
     request: RequestKey | None,
+    quota: Quota | None,
 ) -> Added | None:
     """Store the bytes and insert the rows. `known` is the blob of this content, as read just before.
 
@@ -167,15 +176,21 @@ def _keep(
 
     def write_rows(tx: Transaction) -> EventSteps[tuple[_Blob | None, Added | None]]:
         blob = _use(tx, _Blob(blob_id, store.backend, key), temp_file, broken, may_insert=not usable)
-        added = None if blob is None else (yield from insert(tx, draft, request, blob.id))
+        added = None if blob is None else (yield from insert(tx, draft, request, blob.id, quota))
         if time.time() - asked_at > SURE_SECONDS:
             raise _TooLateError
         return blob, added
 
     with contextlib.suppress(_TooLateError):
-        with store.lock_shared():
-            store.ensure(temp_file, key)
-            blob, added = database.writer.append_blocking(write_rows, ("blob", temp_file.sha256))
+        try:
+            with store.lock_shared():
+                store.ensure(temp_file, key)
+                blob, added = database.writer.append_blocking(write_rows, ("blob", temp_file.sha256))
+        except OverQuota:
+            # Another upload of the same principal was faster. These bytes are stored already, without a row.
+            with contextlib.suppress(OncewardError):
+                discard_unreferenced(database, store, key)
+            raise
         if store.backend != LOCAL and (blob is None or blob.key != key):
             # The commit did not use this key, so nothing will ever reference it. (After an error above it is left to
             # gc, because the transaction may have been committed.) In a folder, another upload may be about to
@@ -201,12 +216,16 @@ def _is_whole(store: BlobStore, key: str, temp_file: TempFile) -> bool:
     return False
 
 
-def _known(database: Database, task_id: str, sha256: str) -> _Blob | None:
-    """Return the blob of this content, if any; `NotFound` for an unknown task."""
-    found = database.rows(_FIND, {"task_id": task_id, "sha256": sha256})
+def _known(database: Database, draft: TaskAttachment, temp_file: TempFile, quota: Quota | None) -> _Blob | None:
+    """Return the blob of this content, if any; `NotFound` for an unknown task, `OverQuota` if it does not fit."""
+    principal = None if quota is None else quota.principal
+    found = database.rows(_FIND, {"task_id": draft.task_id, "sha256": temp_file.sha256, "principal": principal})
     if not found:
-        raise no_task(task_id)
-    return None if found[0][0] is None else _Blob(*found[0])
+        raise no_task(draft.task_id)
+    used_bytes, *blob = found[0]
+    if quota is not None:
+        quota.check(used_bytes or 0, temp_file.size)
+    return None if blob[0] is None else _Blob(*blob)
 
 
 def _use(tx: Transaction, new: _Blob, temp_file: TempFile, broken: str, *, may_insert: bool) -> _Blob | None:

@@ -23,10 +23,11 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 
 from onceward.core.json_text import refused
-from onceward.errors import InvalidInput, TooLarge
+from onceward.errors import InvalidInput, OncewardError, TooLarge
 from onceward.http.keyed.operation import idempotency
 from onceward.hub.blobs import BlobStore
 from onceward.hub.blobs.temp_file import TempFile
+from onceward.hub.tasks.quota import OverQuota
 
 T = TypeVar("T")
 
@@ -95,32 +96,42 @@ class WrongDigest(InvalidInput):
 
 
 @contextlib.asynccontextmanager
-async def received(request: Request, store: BlobStore, bytes_max: int) -> AsyncIterator[Upload]:
-    """Receive the whole upload. At the end of the block its temp file is deleted, unless it became a blob."""
+async def received(
+    request: Request, store: BlobStore, bytes_max: int, require_room: Callable[[int], None] | None = None
+) -> AsyncIterator[Upload]:
+    """Receive the whole upload. At the end of the block its temp file is deleted, unless it became a blob.
+
+    `require_room` raises `OverQuota` if the given number of bytes does not fit. It is called in a thread, before anything
+    is received, with the size that a long upload has at least.
+    """
     boundary = _boundary(request)
-    with _releasing_key(request):
+    with _releasing_key(request, InvalidInput):
         promised = _promised(request)
     length = request.headers.get("content-length", "0")
     body_bytes_max = bytes_max + FIELDS_BYTES_MAX
     if length.isdecimal() and int(length) > body_bytes_max:
         raise _too_large(bytes_max)
+    if require_room is not None and length.isdecimal() and int(length) > FIELDS_BYTES_MAX:
+        with _releasing_key(request, OverQuota):
+            await anyio.to_thread.run_sync(require_room, int(length) - FIELDS_BYTES_MAX)
     upload = Upload(store, promised)
     reader = _Reader(boundary, upload, bytes_max)
     try:
-        with _releasing_key(request) if promised else contextlib.nullcontext():
+        with _releasing_key(request, InvalidInput) if promised else contextlib.nullcontext():
             await _read(request, reader, body_bytes_max)
-        with _releasing_key(request, WrongDigest):
+        # The principal may have room when it sends the same upload again.
+        with _releasing_key(request, WrongDigest, OverQuota):
             yield upload
     finally:
         upload.close()
 
 
 @contextlib.contextmanager
-def _releasing_key(request: Request, damage: type[InvalidInput] = InvalidInput) -> Iterator[None]:
-    """Release the idempotency key of an upload damaged in transit, so that a retry does not replay the refusal."""
+def _releasing_key(request: Request, *refusals: type[OncewardError]) -> Iterator[None]:
+    """Release the idempotency key of a refused upload, so that a retry does not replay the refusal."""
     try:
         yield
-    except damage:
+    except refusals:
         idempotency(request).release()
         raise
 

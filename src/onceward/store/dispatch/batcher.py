@@ -54,6 +54,7 @@ from onceward.store.dispatch.pipeline import Pipeline
 from onceward.store.dispatch.queue import Batch, Queue, QueuedCall, QueuedWrite, release_for
 from onceward.store.dispatch.renewal import KeyWatch, Renewal, Renewals, WatchResult
 from onceward.store.dispatch.wakeup import Wakeup
+from onceward.store.failure_streak import FailureStreak
 from onceward.store.forks import at_fork
 from onceward.store.write_id import write_id
 
@@ -79,6 +80,7 @@ class Batcher:
         self.on_doubt = on_doubt  # called for each claim that a write of this process put in doubt; must not block
         self._closed = False
         self._purge_seconds = math.inf
+        self._purge_streak = FailureStreak()
         self._reset()
         _open_batchers.add(self)
 
@@ -384,8 +386,13 @@ class Batcher:
             doubts = self._lapsed_claims.put_in_doubt(self.store, PAGE_MAX, self.on_doubt)
             if self.store.purge(PAGE_MAX) >= PAGE_MAX or doubts:
                 pause = min(pause, PURGE_PAUSE_SECONDS)
+            if (ended := self._purge_streak.succeeded()) is not None:
+                log_event(logger.info, "purge_recovered", failure_count=ended.failure_count, seconds=ended.seconds)
         except Exception as error:  # noqa: BLE001  # nothing waits for it; the next run deletes what is left
-            log_event(logger.warning, "purge_failed", retry_in_seconds=pause, reason=str(error))
+            if (count := self._purge_streak.failed(error)) is not None:
+                log_event(
+                    logger.warning, "purge_failed", retry_in_seconds=pause, reason=str(error), failure_count=count
+                )
         self._purge_at = time.monotonic() + pause
 
     def _poll(self) -> None:

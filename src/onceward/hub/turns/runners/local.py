@@ -20,6 +20,7 @@ from onceward.hub.turns.execution import sweep
 from onceward.hub.turns.execution.engine import AttemptRunner, Engine, RunResult, RunStatus, directly
 from onceward.hub.turns.execution.repository import LoadedTurn
 from onceward.hub.turns.model.db_threads import in_thread
+from onceward.store.failure_streak import FailureStreak
 
 WORKERS = 16
 # How soon other processes notice a dead one. A sweep costs one read and one ledger batch.
@@ -187,16 +188,28 @@ class LocalRunner:
             return sweep.find_due(tx, time_text(self._engine.now()), self._engine.running, self._cursor)
 
     async def _sweep(self) -> None:
+        streak = FailureStreak()
         while True:
             try:
                 await self.sweep_once()
-            except StoreUnavailable as error:
-                log_event(_log.warning, "turn_sweep_failed", retry_in_seconds=self._sweep_seconds, reason=str(error))
             except Exception as error:  # noqa: BLE001  # a bug must not end the task that recovers crashed turns
-                log_event(
-                    _log.error, "turn_sweep_failed", error, retry_in_seconds=self._sweep_seconds, reason=str(error)
-                )
+                if (count := streak.failed(error)) is not None:
+                    self._log_sweep_failure(error, count)
+            else:
+                if (ended := streak.succeeded()) is not None:
+                    log_event(
+                        _log.info, "turn_sweep_recovered", failure_count=ended.failure_count, seconds=ended.seconds
+                    )
             await asyncio.sleep(self._sweep_seconds)
+
+    def _log_sweep_failure(self, error: Exception, count: int) -> None:
+        seconds, reason = self._sweep_seconds, str(error)
+        if isinstance(error, StoreUnavailable):
+            log_event(_log.warning, "turn_sweep_failed", retry_in_seconds=seconds, reason=reason, failure_count=count)
+        else:
+            log_event(
+                _log.error, "turn_sweep_failed", error, retry_in_seconds=seconds, reason=reason, failure_count=count
+            )
 
     def _reload(self, turn_id: str) -> Callable[[], Awaitable[RunResult]]:
         return functools.partial(self._engine.run, turn_id, self._through)
