@@ -117,7 +117,6 @@ BACKENDS = {
         Backend("memory", lambda _, __: "memory:"),
         Backend("sqlite", lambda _, folder: f"sqlite:///{folder / 'ledger.db'}"),
         Backend("postgres", lambda servers, _: servers.emptied_database()),
-        Backend("postgres-pooled", lambda servers, _: servers.pgbouncer.url(servers.emptied_database())),
         Backend("redis", lambda servers, _: servers.redis.fresh_url()),
         Backend("redis-cluster", lambda servers, _: servers.redis_cluster.fresh_url()),
     )

@@ -27,6 +27,7 @@ _CONFIG = """
 listen_addr = 127.0.0.1
 listen_port = {port}
 unix_socket_dir =
+logfile = {folder}/pgbouncer.log
 auth_type = trust
 auth_file = {folder}/users
 admin_users = admin
@@ -56,7 +57,7 @@ class Pgbouncer:
         self._server_port = server.port
         self._options = {"pool_size": pool_size, "clients": clients, "pool_mode": pool_mode}
         self._program = program("pgbouncer")
-        self._process = process = ServerProcess("pgbouncer", self._command, self._is_up)
+        self._process = process = ServerProcess("pgbouncer", self._command, self._is_up, log="pgbouncer.log")
         names = ("postgres", "admin", *roles)
         (process.folder / "users").write_text("".join(f'"{name}" ""\n' for name in names))
         self._user = ""
@@ -94,7 +95,7 @@ class Pgbouncer:
             server_port=self._server_port, port=self.port, folder=folder, user=self._user, **self._options
         )
         (folder / "pgbouncer.ini").write_text(config)
-        return [str(self._program), str(folder / "pgbouncer.ini")]
+        return [str(self._program), "-q", str(folder / "pgbouncer.ini")]
 
     def _is_up(self) -> bool:
         with suppress(psycopg.OperationalError):

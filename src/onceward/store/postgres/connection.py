@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from onceward.errors import InvalidStoreUrl, StoreClosed, StoreMisconfigured, StoreUnavailable
+from onceward.errors import InvalidStoreUrl, StoreClosed, StoreMisconfigured, StoreOverloaded, StoreUnavailable
 from onceward.store import BatchFailed
 from onceward.store.postgres.driver import (
     OPEN_SECONDS,
@@ -17,7 +17,7 @@ from onceward.store.postgres.driver import (
     last_rows,
     psycopg,
 )
-from onceward.store.postgres.errors import misconfiguration, one_line
+from onceward.store.postgres.errors import is_overloaded, misconfiguration, one_line
 from onceward.store.postgres.pooler import is_pooled, split_pooler
 from onceward.store.postgres.roles import MISSING
 from onceward.store.postgres.upgrade import ensure_tables, only
@@ -161,7 +161,8 @@ class PostgresConnection:
             wrong = misconfiguration(state, reason, "--ledger")
             if wrong is not None:
                 raise StoreMisconfigured(wrong) from None
-            raise StoreUnavailable(f"PostgreSQL: {type(error).__name__}: {one_line(reason)}") from None
+            cause = f"PostgreSQL: {type(error).__name__}: {one_line(reason)}"
+            raise (StoreOverloaded if is_overloaded(state, reason) else StoreUnavailable)(cause) from None
         except BaseException:
             # After an interrupt, the result of this call may still arrive on the connection.
             self.drop()
