@@ -38,6 +38,7 @@ ADVICE = {
     "store-closed": "Open the ledger or the client again.",
     "store-misconfigured": "Correct the cause that the log names. A retry does not help.",
     "store-not-durable": "Configure the server as the text says, or use another store for this effect.",
+    "store-overloaded": "Retry later with the same key. Nothing was written. If it lasts, allow more connections.",
     "store-unavailable": "Retry with the same key. The write may or may not have been applied; the key makes the retry safe.",
     "superseded": "Do nothing. The call was not made, and a newer turn has taken over the work.",
     "too-large": "Send less. The text names the limit.",

@@ -47,7 +47,7 @@ def effect(number):
     return number * number
 
 with open_ledger(url) as ledger:
-    print(sum(ledger.blocking.run(f"key-{n}", effect, n, effect="irreversible") for n in range(count)))
+    print(sum(ledger.blocking.run(f"key-{n}", lambda n=n: effect(n), effect="irreversible") for n in range(count)))
 """
 
 
