@@ -23,7 +23,8 @@ from onceward.ledger import ledger
 TOPICS = "/api/v1/topics"
 MAX_CONNECTIONS = 20
 DATABASE_CONNECTIONS = 6
-ANSWER_SECONDS_MAX = 5.0
+# Far more than a busy machine takes.
+ANSWER_SECONDS_MAX = 30.0
 _OF_HUB = "FROM pg_stat_activity WHERE application_name = 'onceward'"
 
 

@@ -17,6 +17,7 @@ from tests.waiting import SECONDS_MAX, until
 
 from onceward.core.claim import Ref, Verb
 from onceward.errors import InvalidStoreUrl, StoreOverloaded
+from onceward.store import Schema
 from onceward.store.postgres import PostgresStore, upgrade
 from onceward.store.postgres.driver import TimeoutConnection
 from onceward.store.postgres.pooler import Pooler, is_pooled, split_pooler
@@ -114,7 +115,7 @@ def test_settings_hold_for_each_statement_and_other_clients_never_see_them(url: 
         before = other.execute(_SETTINGS).fetchall()
         entry = entry_of(store.commit([begin()])[0], applied=True)
         store.commit([move(Verb.SETTLE, entry.version)])
-        within = dict(store.connection.query(_SETTINGS, ()))
+        within: dict[str, str] = dict(store.connection.query(_SETTINGS, ()))
         after = other.execute(_SETTINGS).fetchall()
 
     assert after == before
@@ -184,7 +185,7 @@ def test_a_store_that_waited_for_the_tables_of_another_one_finds_them(servers: S
             waiting = threading.Thread(target=upgrade.ensure_tables, args=(late,))
             waiting.start()
             until(late_waits, "it does not wait")
-            upgrade._upgrade(creator, upgrade.Schema(), complete=False)
+            upgrade._upgrade(creator, Schema(), complete=False)
         waiting.join(SECONDS_MAX)
 
         assert late.info.transaction_status == psycopg.pq.TransactionStatus.IDLE

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 # A pooler whose connections are all in use lets its clients wait, pgbouncer for two minutes by default. The hub gives up
 # earlier: nothing has been sent to the server yet, and the client should retry.
 START_SECONDS = 3.0
+# The same for the first statement of a connection of which it is not known whether it goes through a pooler.
+_FIRST_SECONDS = 10.0
 
 _IDLE = psycopg.pq.TransactionStatus.IDLE
 
@@ -34,16 +36,17 @@ class HubConnection(psycopg.Connection[Any]):
         """Run a generator of psycopg; within `START_SECONDS` if it begins a transaction behind a pooler."""
         if (self.is_ready and not self.is_pooled) or self.pgconn.transaction_status != _IDLE:
             return super().wait(gen, *args, **kwargs)
+        seconds = START_SECONDS if self.is_pooled else _FIRST_SECONDS
         try:
-            return wait_within(self.pgconn.socket, gen, next(gen), START_SECONDS)
+            return wait_within(self.pgconn.socket, gen, next(gen), seconds)
         except StopIteration as end:
             return end.value
         except TimeoutError:
             # The pooler has not given the statement to the server. Without its client, it forgets it.
             self.close()
             if not self.is_pooled:
-                raise psycopg.OperationalError(f"the server did not respond within {START_SECONDS:g} s") from None
-            raise NoFreeConnectionError(f"the pooler had no free connection for {START_SECONDS:g} s") from None
+                raise psycopg.OperationalError(f"the server did not respond within {seconds:g} s") from None
+            raise NoFreeConnectionError(f"the pooler had no free connection for {seconds:g} s") from None
 
     def has_input(self) -> bool:
         """Return whether something has arrived. On an idle connection, that is usually its end."""
