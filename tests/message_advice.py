@@ -65,6 +65,7 @@ ADVICE = {
     # Exceptions without a code of their own: they are mistakes in the calling code, or the hub turns them into problems.
     "AssertionError": "This is a bug in Onceward, in a store, or in a test. Report it with the traceback.",
     "AttributeError": "Correct the name.",
+    "NoFreeConnectionError": "Retry later. Allow more connections in the pooler, or use fewer.",
     "BadParameter": "Correct the option. `--help` describes it.",
     "BusyLoadingError": "Onceward tries again by itself.",
     "ConnectionAbortedError": "Onceward connects again by itself.",
@@ -78,6 +79,7 @@ ADVICE = {
     "NonRetryableException": "The workflow engine does not try this again.",
     "PermissionError": "Give this user access, or choose another folder.",
     "RuntimeError": "Correct the calling code as the text says.",
+    "OperationalError": "Onceward connects again by itself. Check that the server responds.",
     "TimeoutError": "Onceward connects again by itself.",
     "ToolError": "Read the envelope: it says whether the tool may have had its effect.",
     "ToolFailed": "Read the envelope: it says whether the tool may have had its effect.",

@@ -117,7 +117,7 @@ def _output(process: subprocess.Popen[str]) -> str:
 
 
 def _settings_of_all_sessions(url: str) -> list[list[tuple[str, str]]]:
-    """What a client of the pooler finds in each of its sessions: each transaction keeps its session from the others."""
+    """Return our settings in each session of the pooler. An open transaction keeps its session from the others."""
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(psycopg.connect(url)) for _ in range(CONNECTIONS)]
         for client in clients:

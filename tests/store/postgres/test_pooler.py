@@ -23,7 +23,7 @@ from onceward.store.postgres.driver import TimeoutConnection
 from onceward.store.postgres.pooler import Pooler, is_pooled, split_pooler
 from onceward.testing.caller import SCOPE, begin, entry_of, move
 
-# What the store sets, as other clients of the same session would see it.
+# The settings that the store changes, as other clients of the same session would see them.
 _SETTINGS = """
     SELECT name, setting FROM pg_settings WHERE name IN ('statement_timeout', 'lock_timeout', 'jit', 'plan_cache_mode',
         'enable_seqscan', 'enable_tidscan', 'enable_hashjoin', 'enable_mergejoin', 'synchronous_commit',

@@ -22,7 +22,7 @@ _IN_FULL = os.environ.get("ONCEWARD_POOLER") == "1"
 
 
 def sample(each: int) -> type[StoreContract]:
-    """The contract with this many tests of each rule, or all: an attribute that is no function is not collected."""
+    """The contract with this many tests of each rule, or all. pytest collects only functions."""
     seen: Counter[str] = Counter()
     left_out: dict[str, None] = {}
     for name, test in inspect.getmembers(StoreContract, inspect.isfunction):

@@ -103,12 +103,12 @@ _LIMITS = text("""
 
 def _connections(database: Database, config: Config) -> Iterator[CheckResult]:
     """Compare the connections of all workers with what the server allows."""
-    from onceward.hub.db.postgres.connection import hub_connection  # noqa: PLC0415  # needs the driver
+    from onceward.hub.db.postgres.connection import database_connection  # noqa: PLC0415  # needs the driver
 
     workers, each = config.hub.workers, config.hub.database_connections + (config.ledger_url == config.database_url)
     needed = workers * each
     with database.read() as tx:
-        is_pooled = hub_connection(tx).is_pooled
+        is_pooled = database_connection(tx).is_pooled
         allowed = min(limit for limit in tx.execute(_LIMITS).one() if limit >= 0)
     sums = f"{workers} workers with {each} connections each" if workers > 1 else f"a worker with {each} connections"
     if is_pooled:

@@ -1,8 +1,9 @@
 """Connection poolers in transaction mode, such as pgbouncer: each transaction may run in another session of the server.
 
-What a session keeps is then somebody else's: prepared statements, settings, locks of the session, LISTEN. So behind a
-pooler nothing may outlive its transaction. A pooler is recognised without a setting: the process id that a client gets
-when it connects is the pooler's own invention, and the server's session has another one (docs/decisions/0035).
+Prepared statements, settings, session locks and LISTEN stay with a session, which belongs to another client after the
+transaction. So behind a pooler nothing may outlive its transaction. A pooler is recognised without a setting: it
+invents the process id that a client gets when it connects, and the session of the server has another one (decision
+0035).
 """
 
 from __future__ import annotations

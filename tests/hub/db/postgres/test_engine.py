@@ -21,7 +21,7 @@ from onceward.hub.db import engine
 from onceward.hub.db.engine import KEPT_CONNECTIONS, POSTGRES_CONNECTIONS, Database, open_database
 from onceward.hub.db.lookup import Lookup
 from onceward.hub.db.postgres import connection as pooled_connection
-from onceward.hub.db.postgres.connection import hub_connection
+from onceward.hub.db.postgres.connection import database_connection
 from onceward.hub.db.postgres.engine import IDLE_SECONDS, LOCK_SECONDS
 from onceward.hub.db.raw_sql import RawStatement
 
@@ -84,7 +84,7 @@ def test_a_pooler_is_detected_and_the_parameter_decides_before(url: str, server_
         "server, session": f"{server_url}?pooler=session",
     }.items():
         with closing(open_database(address)) as database, database.read() as tx:
-            found[name] = hub_connection(tx).is_pooled
+            found[name] = database_connection(tx).is_pooled
 
     assert found == {"pooler": True, "server": False, "server, transaction": True, "server, session": False}
 

@@ -25,7 +25,7 @@ class NoFreeConnectionError(psycopg.OperationalError):
     sqlstate = "53300"
 
 
-class HubConnection(psycopg.Connection[Any]):
+class DatabaseConnection(psycopg.Connection[Any]):
     """A connection. Behind a pooler, a transaction must begin within `START_SECONDS`, and so must a single statement."""
 
     is_pooled: bool = False
@@ -55,6 +55,6 @@ class HubConnection(psycopg.Connection[Any]):
             return bool(selector.select(0))
 
 
-def hub_connection(connection: sqlalchemy.Connection) -> HubConnection:
+def database_connection(connection: sqlalchemy.Connection) -> DatabaseConnection:
     """Return the driver's connection. It is also there for a connection that was detached from its pool."""
-    return cast("HubConnection", connection.connection.dbapi_connection)
+    return cast("DatabaseConnection", connection.connection.dbapi_connection)

@@ -67,21 +67,21 @@ def postgres_engine(address: sqlalchemy.URL, pool_size: int, pool_seconds: float
             # After a unique violation, a writer must see the conflicting row, which is newer than its transaction.
             isolation_level="READ COMMITTED",
         )
-        from onceward.hub.db.postgres.connection import HubConnection, hub_connection  # noqa: PLC0415  # needs psycopg
+        from onceward.hub.db.postgres.connection import DatabaseConnection, database_connection  # noqa: PLC0415  # needs psycopg
     except ModuleNotFoundError:
         raise InvalidStoreUrl("the PostgreSQL driver is not installed: pip install 'onceward[postgres]'") from None
 
     found = _Found(is_pooled=pooler is Pooler.TRANSACTION)
 
     @event.listens_for(engine, "do_connect")
-    def connect(_dialect: object, _record: object, arguments: list[Any], options: dict[str, Any]) -> HubConnection:
-        connection = HubConnection.connect(*arguments, **options)
+    def connect(_dialect: object, _record: object, arguments: list[Any], options: dict[str, Any]) -> DatabaseConnection:
+        connection = DatabaseConnection.connect(*arguments, **options)
         # Until its first statement tells, it is taken for what the last one was.
         connection.is_pooled = found.is_pooled
         return connection
 
     @event.listens_for(engine, "connect")
-    def prepare(connection: HubConnection, record: sqlalchemy.pool.ConnectionPoolEntry) -> None:
+    def prepare(connection: DatabaseConnection, record: sqlalchemy.pool.ConnectionPoolEntry) -> None:
         values = {"pooler": pooler.value, "pid": connection.info.backend_pid}
         try:
             row = connection.execute(_SESSION, values).fetchone()
@@ -96,14 +96,14 @@ def postgres_engine(address: sqlalchemy.URL, pool_size: int, pool_seconds: float
         record.info[_FRESH] = True
 
     @event.listens_for(engine, "checkout")
-    def check(connection: HubConnection, record: sqlalchemy.pool.ConnectionPoolEntry, _proxy: object) -> None:
+    def check(connection: DatabaseConnection, record: sqlalchemy.pool.ConnectionPoolEntry, _proxy: object) -> None:
         """Replace connections that were dropped while idle (by a restart, a failover or a proxy)."""
         if not record.info.pop(_FRESH, False) and _is_lost(engine, connection):
             raise sqlalchemy.exc.InvalidatePoolError
 
     @event.listens_for(engine, "begin")
     def begin(connection: sqlalchemy.Connection) -> None:
-        driver = hub_connection(connection)
+        driver = database_connection(connection)
         if driver.is_pooled and not driver.autocommit:
             connection.exec_driver_sql(_LOCAL)
 
@@ -112,7 +112,7 @@ def postgres_engine(address: sqlalchemy.URL, pool_size: int, pool_seconds: float
 
 @dataclass
 class _Found:
-    """What the last connection of an engine found out."""
+    """Knowledge that the connections of an engine share."""
 
     is_pooled: bool
 
