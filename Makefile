@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE =
 SCRATCH := $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && test -w /dev/shm \
   && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 6000000 {print "TMPDIR=/dev/shm"}')
 
-.PHONY: help venv serve check test test-library coverage layout messages test-everywhere lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
+.PHONY: help system-packages venv serve check test test-library coverage layout messages test-everywhere test-pooler lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -48,8 +48,12 @@ check: lint ## Run lint, type checks and the fast tests: pure tests and one stor
 	@$(SCRATCH) $(BIN)/python -m pytest -q -n 2 --dist loadgroup --one-store @tests/fast.txt
 
 test: lint ## Run lint, type checks and all tests; starts and stops its own servers.
+	@$(BIN)/python -m tests.servers.system_packages || true
 	@echo "onceward: tests (starts its own PostgreSQL and Redis on loopback; takes a few minutes)"
 	@$(SCRATCH) $(BIN)/python -m pytest -n 3 --dist loadgroup
+
+system-packages: $(STAMP) ## Install programs that the tests need and no wheel has, with apt-get, if they are missing.
+	@$(BIN)/python -m tests.servers.system_packages
 
 test-library: ## Test the library alone, as on macOS and Windows: without the hub's packages and without servers.
 	@echo "onceward: tests of the library, in an environment without the hub"
@@ -59,6 +63,7 @@ test-library: ## Test the library alone, as on macOS and Windows: without the hu
 	@.venv-library/bin/python -m pytest -q --one-store @tests/library.txt
 
 coverage: $(STAMP) ## Run all tests, and report the lines and branches that they do not reach.
+	@$(BIN)/python -m tests.servers.system_packages || true
 	@echo "onceward: tests with coverage (takes longer than make test)"
 	@$(SCRATCH) $(BIN)/python -W "ignore:Unable to activate pytest branch" -m slipcover -m pytest -n 3 --dist loadgroup
 
@@ -71,6 +76,10 @@ layout: $(STAMP) ## Print the layout of the package: folders, modules, lines, en
 test-everywhere: $(STAMP) ## Run all HTTP behaviour tests, each on every framework with every store that it can run on.
 	@echo "onceward: all HTTP behaviour tests (three minutes on two idle cores)"
 	@ONCEWARD_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/http/behaviour
+
+test-pooler: $(STAMP) system-packages ## Run the whole store contract through pgbouncer, and the tests of poolers and connections.
+	@echo "onceward: all tests behind a connection pooler"
+	@ONCEWARD_POOLER=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/store/postgres/test_pooler.py tests/store/postgres/test_pooler_contract.py tests/hub/db/postgres tests/hub/events/test_notifications_pooled.py tests/faults/hub/test_pooler.py tests/faults/hub/test_connections.py
 
 simulate: $(STAMP) ## Run the simulator over SEEDS seeds (make simulate SEEDS=100000).
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)

@@ -19,6 +19,7 @@ from onceward.store.open import open_store
 
 if TYPE_CHECKING:
     import psycopg
+    from tests.servers.pgbouncer import Pgbouncer
     from tests.servers.postgres import PostgresServer
     from tests.servers.redis import RedisCluster, RedisServer
     from tests.servers.relay import PartialRelay
@@ -50,6 +51,13 @@ class Servers:
         from tests.servers.postgres import PostgresServer
 
         return self._running.enter_context(PostgresServer())
+
+    @cached_property
+    def pgbouncer(self) -> Pgbouncer:
+        """A pooler in transaction mode in front of `postgres`, with fewer connections than a test has stores."""
+        from tests.servers.pgbouncer import Pgbouncer
+
+        return self._running.enter_context(Pgbouncer(self.postgres, pool_size=2))
 
     @cached_property
     def redis(self) -> RedisServer:

@@ -38,6 +38,7 @@ ADVICE = {
     "store-closed": "Open the ledger or the client again.",
     "store-misconfigured": "Correct the cause that the log names. A retry does not help.",
     "store-not-durable": "Configure the server as the text says, or use another store for this effect.",
+    "store-overloaded": "Retry later with the same key. Nothing was written. If it lasts, allow more connections.",
     "store-unavailable": "Retry with the same key. The write may or may not have been applied; the key makes the retry safe.",
     "superseded": "Do nothing. The call was not made, and a newer turn has taken over the work.",
     "too-large": "Send less. The text names the limit.",
@@ -64,6 +65,7 @@ ADVICE = {
     # Exceptions without a code of their own: they are mistakes in the calling code, or the hub turns them into problems.
     "AssertionError": "This is a bug in Onceward, in a store, or in a test. Report it with the traceback.",
     "AttributeError": "Correct the name.",
+    "NoFreeConnectionError": "Retry later. Allow more connections in the pooler, or use fewer.",
     "BadParameter": "Correct the option. `--help` describes it.",
     "BusyLoadingError": "Onceward tries again by itself.",
     "ConnectionAbortedError": "Onceward connects again by itself.",
@@ -77,6 +79,7 @@ ADVICE = {
     "NonRetryableException": "The workflow engine does not try this again.",
     "PermissionError": "Give this user access, or choose another folder.",
     "RuntimeError": "Correct the calling code as the text says.",
+    "OperationalError": "Onceward connects again by itself. Check that the server responds.",
     "TimeoutError": "Onceward connects again by itself.",
     "ToolError": "Read the envelope: it says whether the tool may have had its effect.",
     "ToolFailed": "Read the envelope: it says whether the tool may have had its effect.",

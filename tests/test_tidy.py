@@ -45,7 +45,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
         "reconcile/json_request.py",
         "cli/demo/",
     ),
-    "psycopg": ("store/postgres/connection.py",),
+    "psycopg": ("store/postgres/driver.py",),
     "redis": ("store/redis/connection.py",),
     "cryptography": ("http/stored/encryption.py",),
     "prometheus_client": ("http/metrics.py", "hub/monitoring/gauges.py", "hub/web/metrics.py", "metrics.py"),

@@ -129,6 +129,16 @@ class StoreMisconfigured(StoreUnavailable):
     retryable = False
 
 
+class StoreOverloaded(StoreUnavailable):
+    """All connections to the store are in use: those of this process, of a pooler, or of the server.
+
+    Nothing was written. This is a subclass of `StoreUnavailable`, so code that handles a failing store handles it
+    too.
+    """
+
+    code = "store-overloaded"
+
+
 class StoreClosed(OncewardError):
     """The store or ledger was closed before this call."""
 

@@ -111,7 +111,7 @@ def test_an_unknown_role_is_a_misconfiguration_and_too_many_connections_are_not(
 
     assert isinstance(failure(as_role(url, "nobody_of_that_name")), errors.StoreMisconfigured)
     crowded = failure(as_role(url, role))
-    assert type(crowded) is errors.StoreUnavailable
+    assert type(crowded) is errors.StoreOverloaded
     assert "OperationalError: connection failed" in str(crowded)
     assert "too many connections for role" in str(crowded)
 

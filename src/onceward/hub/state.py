@@ -33,7 +33,7 @@ class HubState:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.database = open_database(config.database_url)
+        self.database = open_database(config.database_url, connections=config.hub.database_connections)
         self.doubts = DoubtRecord(self.database, "whole" if config.hub.log_keys == "whole" else "short")
         self.ledger = ledger(config, on_doubt=self.doubts.notify)
         self.webhook: DoubtWebhook | None = None

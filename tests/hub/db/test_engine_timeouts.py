@@ -17,6 +17,8 @@ from onceward.errors import StoreUnavailable
 from onceward.hub import topics
 from onceward.hub.db import engine
 from onceward.hub.db.engine import Database, open_database
+from onceward.hub.db.migrate import migrate
+from onceward.hub.db.postgres.engine import IDLE_SECONDS, LOCK_SECONDS
 from onceward.hub.topics.attachment import Attached
 
 
@@ -72,8 +74,8 @@ def wait_until_somebody_waits(database: Database) -> None:
 def test_an_idle_transaction_is_ended(odd: Database) -> None:
     """Otherwise a process that is frozen while it appends would hold up everybody who appends, for as long as it is."""
     with odd.write() as tx:
-        assert tx.execute(text("SHOW idle_in_transaction_session_timeout")).scalar() == f"{engine.IDLE_SECONDS}s"
-        assert tx.execute(text("SHOW lock_timeout")).scalar() == f"{engine.LOCK_SECONDS}s"
+        assert tx.execute(text("SHOW idle_in_transaction_session_timeout")).scalar() == f"{IDLE_SECONDS}s"
+        assert tx.execute(text("SHOW lock_timeout")).scalar() == f"{LOCK_SECONDS}s"
 
     def stand_still() -> None:
         with odd.write() as tx:

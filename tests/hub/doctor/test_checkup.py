@@ -312,6 +312,34 @@ class TestPostgres:
 
         assert (found.get("database-clock"), found.get("ledger-clock")) == (level, level)
 
+    def test_more_connections_than_the_server_allows_are_a_warning(self, config: Config) -> None:
+        enough = findings(replace(config, hub=replace(config.hub, workers=4)))["connections"]
+        many = findings(replace(config, hub=replace(config.hub, workers=5)))
+        narrow = findings(replace(config, hub=replace(config.hub, workers=5, database_connections=9)))["connections"]
+
+        assert (enough.level, enough.data) == (Level.OK, {"needed": 80, "allowed": 97})
+        assert wrong(many) == {"connections": Level.WARNING}
+        assert many["connections"].data == {"needed": 100, "allowed": 97}
+        assert "5 workers with 20 connections each" in many["connections"].detail
+        assert (narrow.level, narrow.data["needed"]) == (Level.OK, 50)
+
+    def test_a_limit_of_the_database_counts_too(self, config: Config) -> None:
+        name = urlsplit(config.database_url).path[1:]
+        with psycopg.connect(config.database_url, autocommit=True) as owner:
+            owner.execute(f"ALTER DATABASE {name} CONNECTION LIMIT 19".encode())
+
+        assert findings(config)["connections"].data == {"needed": 20, "allowed": 19}
+
+    def test_a_pooler_is_named_and_must_accept_all_clients(self, config: Config, servers: Servers) -> None:
+        url = servers.pgbouncer.url(config.database_url)
+
+        found = findings(replace(config, hub=replace(config.hub, database=url, ledger=url, workers=5)))
+
+        assert wrong(found) == {}
+        assert (
+            "a connection pooler is in front of the server; it must accept 100 clients" in found["connections"].detail
+        )
+
     def test_a_role_without_privileges_is_a_problem(self, config: Config, servers: Servers) -> None:
         database = urlsplit(config.database_url).path[1:]
         role = f"weak_{database}"

@@ -63,6 +63,17 @@ def test_a_cancelled_task_is_stepped_once_and_abandons_its_result(loop: asyncio.
     assert (task.cancelled(), one.abandoned, one.result()) == (True, True, 1)
 
 
+def test_a_cancelled_task_gets_the_message_of_its_cancellation(loop: asyncio.AbstractEventLoop) -> None:
+    """By the message, anyio recognises the timeout of its own scope (`move_on_after`)."""
+    (task,) = waiting(loop, future())
+
+    task.cancel("of this scope")
+    turn(loop)
+
+    with pytest.raises(asyncio.CancelledError, match="of this scope"):
+        loop.run_until_complete(task)
+
+
 def test_a_task_that_has_its_result_is_not_cancelled_through_its_waiter(loop: asyncio.AbstractEventLoop) -> None:
     one = future()
 

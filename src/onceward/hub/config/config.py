@@ -89,11 +89,13 @@ class HubSettings:
     on_doubt_secret: Annotated[bytes, WebhookSecret()] = field(default=b"", repr=False)
     # A body is read into memory before its route runs.
     max_body_bytes: Annotated[int, WholeNumber(1024, 1024**3)] = 1024**2
-    # The next three are limits per process.
+    # The next four are limits per process.
     head_seconds: Annotated[float, Duration(0.1, _HOUR)] = 10.0
     # 0: the smaller of 1,000 and three quarters of the file descriptors.
     max_connections: Annotated[int, WholeNumber(0, 1_000_000)] = 0
     max_streams_per_principal: Annotated[int, WholeNumber(1, 1_000_000)] = 100
+    # PostgreSQL only, and without the connection of the ledger. Three are not in the pool (`KEPT_CONNECTIONS`).
+    database_connections: Annotated[int, WholeNumber(5, 1000)] = 19
     # PEM files. Empty: no TLS.
     tls_cert: Annotated[str, _FILE] = ""
     tls_key: Annotated[str, _FILE] = ""

@@ -22,8 +22,9 @@ try:
 except ModuleNotFoundError as error:
     raise missing_extra(error, __name__, "hub") from error
 
-from onceward.errors import InvalidStoreUrl, StoreMisconfigured, StoreUnavailable
+from onceward.errors import InvalidStoreUrl, StoreMisconfigured, StoreOverloaded, StoreUnavailable
 from onceward.hub.db.lookup import Lookups, ReadConnections
+from onceward.hub.db.postgres.engine import postgres_engine
 from onceward.hub.db.raw_sql import RawStatement, sqlite_connection
 from onceward.hub.db.wal_checkpoint import WalCheckpoint
 from onceward.hub.db.writer import Writer
@@ -38,34 +39,33 @@ Transaction: TypeAlias = sqlalchemy.Connection
 SQLITE_CONNECTIONS = 48
 # PostgreSQL: a server allows about a hundred connections, shared by several hub processes. Threads wait for a free one.
 POSTGRES_CONNECTIONS = 16
+# Connections outside the pool: those of the writer, of lookups and of notifications.
+KEPT_CONNECTIONS = 3
 # Connections reserved for readers: writers may all wait for one lock, and readers must not wait behind them.
 READERS_CONNECTIONS = 4
 # How long a writer waits for the writers of other processes.
 BUSY_SECONDS = 30.0
 # How long a thread waits for a free connection.
-POOL_SECONDS = 10.0
+POOL_SECONDS = 5.0
 # SQLite's automatic checkpoint runs only at 64 MB, as a fallback if the thread of `WalCheckpoint` is delayed.
 _CHECKPOINT_PAGES = 16_000
-
-# PostgreSQL: after this time the lock's owner is probably stuck, and the client should retry.
-LOCK_SECONDS = 10
-# Our transactions are never idle. An idle one belongs to a frozen process, and all writers of the event log may be
-# waiting for it.
-IDLE_SECONDS = 20
 
 _READ = "onceward_read"
 _DOWN = (
     sqlite3.OperationalError,
     sqlalchemy.exc.OperationalError,
     sqlalchemy.exc.InterfaceError,
-    sqlalchemy.exc.TimeoutError,
 )
 _CHANGES = "onceward_changes"
 _SCHEMES = "sqlite:///path or postgresql://user@host/name"
 
 
-def open_database(url: str, *, pool_size: int | None = None) -> Database:
-    """Open the database of a URL, or raise `InvalidStoreUrl`. It connects on first use."""
+def open_database(url: str, *, pool_size: int | None = None, connections: int | None = None) -> Database:
+    """Open the database of a URL, or raise `InvalidStoreUrl`. It connects on first use.
+
+    `connections` is the largest number of connections to PostgreSQL, in the pool and outside. `pool_size` is the number
+    in the pool, on both databases.
+    """
     scheme = url.partition(":")[0]
     try:
         address = sqlalchemy.make_url(url)
@@ -83,8 +83,9 @@ def open_database(url: str, *, pool_size: int | None = None) -> Database:
             address = address.set(database=str(Path(address.database).absolute()))
             return Database(_sqlite(address, pool_size or SQLITE_CONNECTIONS), writers=1)
         case "postgresql" | "postgres" | "postgresql+psycopg":
-            pool_size = pool_size or POSTGRES_CONNECTIONS
-            return Database(_postgres(address, pool_size), writers=max(1, pool_size - READERS_CONNECTIONS))
+            pool_size = pool_size or (connections or POSTGRES_CONNECTIONS + KEPT_CONNECTIONS) - KEPT_CONNECTIONS
+            engine = postgres_engine(address, pool_size, POOL_SECONDS)
+            return Database(engine, writers=max(1, pool_size - READERS_CONNECTIONS))
         case _:
             raise InvalidStoreUrl(f"unknown database scheme {scheme!r}; expected {_SCHEMES}")
 
@@ -156,13 +157,22 @@ class Database:
     def _failure(self, error: Exception) -> StoreUnavailable | None:
         reason = getattr(error, "orig", None) or error
         message, kind = postgres_errors.one_line(str(reason)), type(reason).__name__
+        state = getattr(reason, "sqlstate", None)
         if self.is_sqlite:
             wrong = sqlite_errors.misconfiguration(reason, str(self.engine.url.database))
         else:
-            state = getattr(reason, "sqlstate", None)
             wrong = postgres_errors.misconfiguration(state, message, "--database")
         if wrong is not None:
             return StoreMisconfigured(wrong)
+        if isinstance(error, sqlalchemy.exc.TimeoutError):
+            return StoreOverloaded(
+                "all connections of this process to the database are in use; if that lasts, raise hub.database_connections"
+            )
+        if postgres_errors.is_overloaded(state, message):
+            return StoreOverloaded(
+                f"PostgreSQL has no free connection: {message}; allow more on the server or the pooler, or lower hub.workers"
+                " or hub.database_connections"
+            )
         if isinstance(error, _DOWN) or getattr(error, "connection_invalidated", False):
             return StoreUnavailable(f"the database is unavailable: {kind}: {message}")
         return None
@@ -175,7 +185,8 @@ class Database:
     def writing(self) -> Iterator[None]:
         """Wait for the turn of this thread to write, among those of this process and of others."""
         if not self._writers.acquire(timeout=BUSY_SECONDS if self.is_sqlite else POOL_SECONDS):
-            raise StoreUnavailable("the database is unavailable: timed out waiting for other writers")
+            kind = StoreUnavailable if self.is_sqlite else StoreOverloaded
+            raise kind("the database is unavailable: timed out waiting for other writers")
         try:
             with self._queue.turn() if self._queue is not None else contextlib.nullcontext():
                 yield
@@ -231,51 +242,5 @@ def _sqlite(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
         reading = connection.get_execution_options().get(_READ, False)
         # Take the write lock at once: a transaction that reads first can fail when it starts to write.
         connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
-
-    return engine
-
-
-# Overrides the settings of the role or database. Sent as a statement, because poolers refuse these as startup options.
-# A prepared statement is planned each time: a plan from when its table was nearly empty would read the whole table
-# later, until PostgreSQL analyzes it.
-_SESSION = f"""
-SELECT set_config('lock_timeout', '{LOCK_SECONDS}s', false),
-       set_config('idle_in_transaction_session_timeout', '{IDLE_SECONDS}s', false),
-       set_config('plan_cache_mode', 'force_custom_plan', false),
-       set_config('synchronous_commit', CASE current_setting('synchronous_commit')
-                                            WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, false)
-"""
-_CONNECT = {
-    "application_name": "onceward",
-    "connect_timeout": 5,
-    # Detect a server that disappeared without closing the connection.
-    "keepalives": 1,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 20_000,
-}
-
-
-def _postgres(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
-    try:
-        engine = sqlalchemy.create_engine(
-            address.set(drivername="postgresql+psycopg"),
-            pool_size=pool_size,
-            max_overflow=0,
-            pool_timeout=POOL_SECONDS,
-            connect_args=_CONNECT,
-            # Replace connections that were dropped while idle (by a restart, a failover or a proxy).
-            pool_pre_ping=True,
-            # After a unique violation, a writer must see the conflicting row, which is newer than its transaction.
-            isolation_level="READ COMMITTED",
-        )
-    except ModuleNotFoundError:
-        raise InvalidStoreUrl("the PostgreSQL driver is not installed: pip install 'onceward[postgres]'") from None
-
-    @event.listens_for(engine, "connect")
-    def prepare(connection: Any, _record: object) -> None:
-        connection.execute(_SESSION)
-        connection.commit()
 
     return engine

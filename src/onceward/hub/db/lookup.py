@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import sqlalchemy
 
+from onceward.errors import StoreOverloaded
 from onceward.hub.db.batch_thread import BatchThread, KeptConnection, QueuedItem
 from onceward.hub.db.raw_sql import RawStatement, sqlite_connection
 
@@ -77,9 +78,9 @@ class Lookups:
         try:
             with self._database.translating_errors():
                 return self._connection.get().execute(lookup.many, values).all()
-        except Exception:
+        except Exception as error:
             self._connection.close()
-            if not was_open:
+            if not was_open or isinstance(error, StoreOverloaded):
                 raise
         # The server may have closed the idle connection. A read can be repeated.
         return self._execute(lookup, values)

@@ -47,7 +47,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import sqlalchemy
 from sqlalchemy import event
 
-from onceward.errors import OncewardError, StoreUnavailable
+from onceward.errors import OncewardError, StoreOverloaded, StoreUnavailable
 from onceward.hub.db.append import EventSteps, MarkedEvent, NewEvent, append, finish
 from onceward.hub.db.batch_thread import BatchThread, KeptConnection, QueuedItem
 from onceward.hub.db.raw_sql import sqlite_connection
@@ -385,6 +385,8 @@ def _is_of_database(error: BaseException) -> bool:
 
 def _lost_connection(error: Exception) -> bool:
     cause = error.__cause__
+    if isinstance(error, StoreOverloaded):
+        return False
     return isinstance(cause, sqlalchemy.exc.DBAPIError) and cause.connection_invalidated
 
 

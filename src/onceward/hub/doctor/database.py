@@ -38,6 +38,7 @@ def database_checks(config: Config, clock: Callable[[], float]) -> Iterator[Chec
         yield _migration(found)
         if not database.is_sqlite:
             yield from _privileges(database, config)
+            yield from guarded("connections", START, lambda: _connections(database, config))
             with database.read() as tx:
                 yield skew(
                     "database-clock",
@@ -92,6 +93,41 @@ def _privileges(database: Database, config: Config) -> Iterator[CheckResult]:
         f"the role {role} lacks {', '.join(lacking[:_SHOWN_MAX])}" + (", …" if len(lacking) > _SHOWN_MAX else ""),
         f"as the owner of the tables, run: onceward schema create --database {owner_url(config.database_url)} --role {role}",
     )
+
+
+# The server's limit without the connections that it reserves, and the limits of this role and this database (-1: none).
+_LIMITS = text("""
+    SELECT current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
+               - coalesce(current_setting('reserved_connections', true)::integer, 0),
+           (SELECT rolconnlimit FROM pg_roles WHERE rolname = current_user),
+           (SELECT datconnlimit FROM pg_database WHERE datname = current_database())
+""")
+
+
+def _connections(database: Database, config: Config) -> Iterator[CheckResult]:
+    """Compare the connections of all workers with what the server allows."""
+    from onceward.hub.db.postgres.connection import database_connection  # noqa: PLC0415  # needs the driver
+
+    workers, each = config.hub.workers, config.hub.database_connections + (config.ledger_url == config.database_url)
+    needed = workers * each
+    with database.read() as tx:
+        is_pooled = database_connection(tx).is_pooled
+        allowed = min(limit for limit in tx.execute(_LIMITS).one() if limit >= 0)
+    sums = f"{workers} workers with {each} connections each" if workers > 1 else f"a worker with {each} connections"
+    if is_pooled:
+        detail = f"a connection pooler is in front of the server; it must accept {needed} clients: {sums}"
+        yield ok("connections", detail, needed=needed)
+    elif needed > allowed:
+        yield warning(
+            "connections",
+            f"the server allows {allowed} connections, and the hub may need {needed}: {sums}",
+            "raise max_connections of the server, lower hub.workers or hub.database_connections, or use a pooler",
+            needed=needed,
+            allowed=allowed,
+        )
+    else:
+        detail = f"the server allows {allowed} connections, and the hub needs at most {needed}: {sums}"
+        yield ok("connections", detail, needed=needed, allowed=allowed)
 
 
 def _tokens(config: Config, database: Database) -> Iterator[CheckResult]:

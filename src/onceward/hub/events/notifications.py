@@ -20,6 +20,8 @@ from onceward.hub.events.log import CHANNEL
 
 # How soon a commit of another process on the same SQLite file is noticed. One check costs about 10 microseconds.
 _SQLITE_POLL_SECONDS = 0.02
+# The same behind a pooler of PostgreSQL, where one check is a transaction of its own.
+_POOLED_POLL_SECONDS = 0.2
 # The pause before a failed source of notifications is opened again.
 _REOPEN_SECONDS = 1.0
 
@@ -61,21 +63,40 @@ class SqliteDataVersion:
 
 
 class PostgresListener:
-    """PostgreSQL: LISTEN on a dedicated connection."""
+    """PostgreSQL: LISTEN on a dedicated connection, which autocommits."""
 
-    def __init__(self, database: Database) -> None:
-        self._connection: Any = _own_connection(database)
-        try:
-            self._connection.autocommit = True
-            self._connection.execute(f"LISTEN {CHANNEL}")
-        except BaseException:
-            self._connection.close()
-            raise
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._connection.execute(f"LISTEN {CHANNEL}")
 
     def wait(self, wakeup: socket.socket, seconds: float) -> None:
         if self._connection in _readable(seconds, wakeup, self._connection):
             for _ in self._connection.notifies(timeout=0):
                 pass
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class PostgresPolling:
+    """PostgreSQL behind a pooler, where nobody can listen: the largest event id, read on an autocommitting connection."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._last = self._read_last()
+
+    def _read_last(self) -> int:
+        return int(self._connection.execute("SELECT coalesce(max(event_id), 0) FROM events").fetchone()[0])
+
+    def wait(self, wakeup: socket.socket, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while True:
+            left = until - time.monotonic()
+            if left <= 0 or _readable(min(left, _POOLED_POLL_SECONDS), wakeup):
+                return
+            if (last := self._read_last()) != self._last:
+                self._last = last
+                return
 
     def close(self) -> None:
         self._connection.close()
@@ -105,6 +126,7 @@ class Notifications:
         self._source: NotificationSource | None = None
         self._reopen_at = 0.0
         self._has_warned = False
+        self._has_told = False
 
     def notify(self) -> None:
         """Wake the waiting thread, for example because an event was appended."""
@@ -142,10 +164,31 @@ class Notifications:
             elif self._database.is_sqlite:
                 self._source = SqliteDataVersion(self._database)
             else:
-                self._source = PostgresListener(self._database)
+                self._source = self._open_postgres()
             self._has_warned = False
         except self._driver_errors as error:
             self._source_failed(error)
+
+    def _open_postgres(self) -> NotificationSource:
+        connection = _own_connection(self._database)
+        try:
+            connection.autocommit = True
+            if not connection.is_pooled:
+                return PostgresListener(connection)
+            source = PostgresPolling(connection)
+        except BaseException:
+            connection.close()
+            raise
+        if not self._has_told:
+            self._has_told = True
+            log_event(
+                _log.info,
+                "event_notifications_polled",
+                poll_seconds=_POOLED_POLL_SECONDS,
+                hint="LISTEN does not work behind a connection pooler; with a pooler in session mode, add pooler=session to"
+                " hub.database",
+            )
+        return source
 
     def _source_failed(self, error: Exception) -> None:
         if not self._has_warned:

@@ -40,6 +40,9 @@ _UNAVAILABLE = (
     "The database or the blob store does not respond or is full. Retry in a moment, with the same idempotency key if you"
     " sent one."
 )
+_OVERLOADED = (
+    "All connections to the database are in use. Retry in a moment, with the same idempotency key if you sent one."
+)
 _MISCONFIGURED = (
     "The hub's database, its ledger or its blob store is misconfigured. A retry does not help. The hub's log has the"
     " cause."
@@ -72,6 +75,8 @@ def response_to(error: Exception) -> problem.Response:
             return problem.problem(413, _cut(str(error)))
         case errors.StoreMisconfigured():
             return problem.problem(500, _MISCONFIGURED)
+        case errors.StoreOverloaded():
+            return problem.problem(503, _OVERLOADED, retry_after=problem.STORE_RETRY_SECONDS)
         case errors.TooManyRequests():
             return problem.problem(429, _cut(str(error)), retry_after=max(1, math.ceil(error.retry_after_seconds)))
         case errors.StoreUnavailable() | errors.StoreClosed() | errors.TransactionConflict():

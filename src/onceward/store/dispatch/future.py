@@ -68,7 +68,7 @@ class Waiter:
         self._loop = loop
         self._step: Callable[[Waiter], object] | None = None
         self._context: contextvars.Context | None = None
-        self._cancelled = False
+        self._cancelled: tuple[object, ...] | None = None
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._loop
@@ -78,17 +78,18 @@ class Waiter:
     ) -> None:
         self._step, self._context = step, context
 
-    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002  # the signature that tasks call
+    def cancel(self, msg: object = None) -> bool:
         if self._step is None:
             return False
-        self._cancelled = True
+        # By its message, anyio recognises the cancellation of its own scopes.
+        self._cancelled = () if msg is None else (msg,)
         self._loop.call_soon(self.wake)
         return True
 
     def result(self) -> None:
         """Raise `CancelledError` in the task that is stepped, if the wait was cancelled."""
-        if self._cancelled:
-            raise asyncio.CancelledError
+        if self._cancelled is not None:
+            raise asyncio.CancelledError(*self._cancelled)
 
     def done(self) -> bool:
         return self._step is None

@@ -32,6 +32,16 @@ _REFUSALS = (
     ("permission denied for database", "42501"),
 )
 
+_TOO_MANY_CONNECTIONS = "53300"
+# The server's words, for which libpq provides no SQLSTATE either, and those of pgbouncer.
+_OVERLOADED = (
+    "too many clients",
+    "too many connections",
+    "remaining connection slots are reserved",
+    "no more connections allowed",
+    "query_wait_timeout",
+)
+
 
 def misconfiguration(sqlstate: str | None, message: str, option: Option) -> str | None:
     """Return what is wrong and what to do about it, or None for a transient error."""
@@ -39,6 +49,11 @@ def misconfiguration(sqlstate: str | None, message: str, option: Option) -> str 
     if state not in _ADVICE:
         return None
     return f"PostgreSQL refuses: {one_line(message)}; {_ADVICE[state].format(option=option)}"
+
+
+def is_overloaded(sqlstate: str | None, message: str) -> bool:
+    """Return whether the server or a pooler has no free connection. Then nothing was sent to the server."""
+    return sqlstate == _TOO_MANY_CONNECTIONS or any(words in message for words in _OVERLOADED)
 
 
 def one_line(message: str) -> str:

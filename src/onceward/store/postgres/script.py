@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import cast
 
-from onceward.store.postgres.connection import TimeoutConnection, create_tables
+from onceward.store.postgres.driver import TimeoutConnection
+from onceward.store.postgres.upgrade import create_tables
 
 
 def ledger_script() -> str:

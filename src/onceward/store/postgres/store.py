@@ -17,7 +17,8 @@ from onceward.store.caller_connection import POSTGRES, caller_connection
 from onceward.store.claim_cache import ClaimCache
 from onceward.store.dispatch.inflight import SentBatch
 from onceward.store.memory import cursor
-from onceward.store.postgres.connection import PostgresConnection, ResultRow
+from onceward.store.postgres.connection import PostgresConnection
+from onceward.store.postgres.driver import ResultRow
 from onceward.store.postgres.records import (
     count_results,
     finishes,
@@ -42,7 +43,7 @@ WHERE e.scope = %s AND e.key = %s AND e.version = %s::bigint AND c.seq > %s::int
 class PostgresStore:
     """A ledger in a PostgreSQL database (14 or later), in the first schema of its search path.
 
-    A connection pooler must use session pooling, not transaction pooling, because the store changes session settings.
+    A connection pooler in front of it may use transaction pooling (`pooler.py`).
     """
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
