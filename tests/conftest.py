@@ -31,8 +31,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 # Fixtures that need a server, and words in the ids of tests that run on one.
-SERVER_FIXTURES = frozenset({"postgres_server", "redis_server", "redis_cluster", "s3_server", "lending"})
-SERVER_WORDS = ("postgres", "redis", "s3")
+SERVER_FIXTURES = frozenset({
+    "postgres_server", "redis_server", "redis_cluster", "s3_server", "other_s3_server", "lending"
+})  # fmt: skip
+SERVER_WORDS = ("postgres", "redis", "valkey", "s3")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
