@@ -28,7 +28,7 @@ def test_every_version_that_the_package_names_is_tested() -> None:
     assert f"PYTHONS ?= {' '.join(versions)}\n" in makefile
 
 
-def test_the_tests_of_a_store_run_on_every_server_that_there_is() -> None:
+def test_the_tests_of_a_store_run_on_every_server() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
 
     assert f"REDISES ?= {' '.join(REDIS_SERVERS)}\n" in makefile
