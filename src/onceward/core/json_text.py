@@ -66,12 +66,15 @@ def has_nul(value: Json) -> bool:
 
 
 def depth(value: Json) -> int:
-    """Return the nesting depth of objects and lists."""
-    if isinstance(value, dict):
-        return 1 + max(map(depth, value.values()), default=0)
-    if isinstance(value, list):
-        return 1 + max(map(depth, value), default=0)
-    return 0
+    """Return the nesting depth of objects and lists.
+
+    Without recursion: since Python 3.13, JSON may be written that is nested deeper than Python functions can be.
+    """
+    levels, found = 0, [value]
+    while containers := [one for one in found if isinstance(one, dict | list)]:
+        levels += 1
+        found = [item for one in containers for item in (one.values() if isinstance(one, dict) else one)]
+    return levels
 
 
 def refused(name: str, why: str) -> InvalidInput:
