@@ -4,6 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SEEDS ?= 20000
+# For test-pythons: the versions, and the target to run on each.
+PYTHONS ?= 3.11 3.12 3.13 3.14
+RUN ?= test
+# For test-backends. redis7 is the redis-server of this machine, because no wheel has it; the others are wheels.
+REDISES ?= redis6 redis7 valkey
+REDIS_TESTS := tests/store tests/contract tests/faults/processes tests/hub/doctor
+S3S ?= rclone seaweedfs moto
+S3_TESTS := tests/hub/blobs tests/hub/tasks tests/reconcile tests/faults/hub/test_store_failures.py tests/cli/test_backend.py
 
 # Write bytecode: tests start hundreds of processes, and each would compile every module again.
 export PYTHONDONTWRITEBYTECODE =
@@ -13,7 +21,7 @@ export PYTHONDONTWRITEBYTECODE =
 SCRATCH := $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && test -w /dev/shm \
   && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 6000000 {print "TMPDIR=/dev/shm"}')
 
-.PHONY: help system-packages venv serve check test test-library coverage layout messages test-everywhere test-pooler lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
+.PHONY: help system-packages venv serve check test test-library coverage layout messages test-everywhere test-pooler lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean test-backends
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -81,6 +89,16 @@ test-pooler: $(STAMP) system-packages ## Run the whole store contract through pg
 	@echo "onceward: all tests behind a connection pooler"
 	@ONCEWARD_POOLER=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/store/postgres/test_pooler.py tests/store/postgres/test_pooler_contract.py tests/hub/db/postgres tests/hub/events/test_notifications_pooled.py tests/faults/hub/test_pooler.py tests/faults/hub/test_connections.py
 
+test-backends: $(STAMP) ## Run the tests of the Redis store on each of REDISES, and those of S3 on each of S3S.
+	@for server in $(REDISES); do \
+	  echo "onceward: tests of the Redis store on $$server"; \
+	  ONCEWARD_REDIS=$$server $(SCRATCH) $(BIN)/python -m pytest -n 2 --dist loadgroup -q -k redis $(REDIS_TESTS) || exit 1; \
+	done
+	@for server in $(S3S); do \
+	  echo "onceward: tests of S3 on $$server"; \
+	  ONCEWARD_S3=$$server ONCEWARD_LISTED=1100 $(SCRATCH) $(BIN)/python -m pytest -n 2 --dist loadgroup -q -k s3 $(S3_TESTS) || exit 1; \
+	done
+
 simulate: $(STAMP) ## Run the simulator over SEEDS seeds (make simulate SEEDS=100000).
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
@@ -105,12 +123,11 @@ soak-ingest: $(STAMP) ## Test two concurrent backfills of the same 20,000 messag
 bench: $(STAMP) ## Measure Onceward, the bare databases and comparable libraries; writes bench/results.md and .svg.
 	@$(BIN)/python -m bench
 
-test-pythons: ## Run all tests on every Python 3.11-3.14 found on this machine.
-	@for version in 3.11 3.12 3.13 3.14; do \
-	  python=$$(command -v python$$version || ls $$HOME/.pyenv/versions/$$version.*/bin/python 2>/dev/null | tail -1); \
-	  if [ -z "$$python" ]; then echo "onceward: no Python $$version on this machine, skipped"; continue; fi; \
-	  echo "onceward: tests on Python $$version"; \
-	  $(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-$$version || exit 1; \
+test-pythons: ## Run all tests on each of PYTHONS, by default 3.11 to 3.14; a missing one is an error (RUN=check: fast tests).
+	@found=$$($(PYTHON) -m tests.pythons $(PYTHONS)) || exit 1; \
+	for python in $$found; do \
+	  echo "onceward: make $(RUN) on Python $${python%%=*}"; \
+	  $(MAKE) --no-print-directory $(RUN) PYTHON=$${python#*=} VENV=.venv-$${python%%=*} || exit 1; \
 	done
 
 requirements: $(STAMP) ## Compile requirements/*.in into pinned files with hashes (needs uv).

@@ -6,6 +6,7 @@ that does not start is an error: nothing is skipped.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -72,10 +73,22 @@ class Servers:
         return self._running.enter_context(RedisCluster())
 
     @cached_property
-    def s3(self) -> S3Server:
-        from tests.servers.s3 import S3Server
+    def valkey(self) -> RedisServer:
+        from tests.servers.redis import RedisServer
 
-        return self._running.enter_context(S3Server())
+        return self._running.enter_context(RedisServer(kind="valkey"))
+
+    @cached_property
+    def valkey_cluster(self) -> RedisCluster:
+        from tests.servers.redis import RedisCluster
+
+        return self._running.enter_context(RedisCluster(kind="valkey"))
+
+    @cached_property
+    def s3(self) -> S3Server:
+        from tests.servers.s3 import start_s3
+
+        return self._running.enter_context(start_s3())
 
     @cached_property
     def partial_s3(self) -> PartialRelay:
@@ -119,10 +132,18 @@ BACKENDS = {
         Backend("postgres", lambda servers, _: servers.emptied_database()),
         Backend("redis", lambda servers, _: servers.redis.fresh_url()),
         Backend("redis-cluster", lambda servers, _: servers.redis_cluster.fresh_url()),
+        Backend("valkey", lambda servers, _: servers.valkey.fresh_url()),
+        Backend("valkey-cluster", lambda servers, _: servers.valkey_cluster.fresh_url()),
     )
 }
-# The four that a URL names. The cluster is the same store on other ground; the contract covers it.
+# One for each kind of store. A cluster is the same store on other ground; the contract covers it.
 FOUR = ("memory", "sqlite", "postgres", "redis")
+# Valkey takes turns with Redis, so that each suite runs on both and takes no longer. `make test-backends` chooses one
+# server, and runs everything on it.
+CHOSEN = "ONCEWARD_REDIS" in os.environ
+ALL_KINDS = (*FOUR, "redis-cluster")
+IN_TURN = ("sqlite", "postgres", "redis", "redis-cluster" if CHOSEN else "valkey-cluster")
+PIPELINED = ("postgres", "redis" if CHOSEN else "valkey")
 
 
 class Opener:

@@ -34,8 +34,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 gc.disable()
 
 # Fixtures that need a server, and words in the ids of tests that run on one.
-SERVER_FIXTURES = frozenset({"postgres_server", "redis_server", "redis_cluster", "s3_server", "lending"})
-SERVER_WORDS = ("postgres", "redis", "s3")
+SERVER_FIXTURES = frozenset({
+    "postgres_server", "redis_server", "redis_cluster", "s3_server", "other_s3_server", "lending"
+})  # fmt: skip
+SERVER_WORDS = ("postgres", "redis", "valkey", "s3")
 TESTS = Path(__file__).parent
 
 

@@ -1,4 +1,4 @@
-"""The CI matrix, the package's classifiers and the Makefile name the same versions of Python."""
+"""The CI matrix, the package's classifiers and the Makefile name the same versions of Python, and all test servers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import tomllib
 from pathlib import Path
 
 import yaml
+from tests.servers.redis import REDIS_SERVERS
+from tests.servers.s3 import S3_SERVERS
 
 ROOT = Path(__file__).parent.parent
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8"))
@@ -23,7 +25,15 @@ def test_every_version_that_the_package_names_is_tested() -> None:
     makefile = (ROOT / "Makefile").read_text("utf-8")
 
     assert matrix("linux")["python"] == versions
-    assert f"for version in {' '.join(versions)};" in makefile
+    assert f"PYTHONS ?= {' '.join(versions)}\n" in makefile
+
+
+def test_the_tests_of_a_store_run_on_every_server() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+
+    assert f"REDISES ?= {' '.join(REDIS_SERVERS)}\n" in makefile
+    assert f"S3S ?= {' '.join(S3_SERVERS)}\n" in makefile
+    assert WORKFLOW["jobs"]["backends"]["steps"][-1] == {"run": "make test-backends"}
 
 
 def test_the_library_is_tested_on_the_other_systems() -> None:

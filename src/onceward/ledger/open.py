@@ -24,7 +24,8 @@ def open_ledger(
     """Open a ledger on the store that a URL names. It connects on first use.
 
     Args:
-        url: `memory:`, `sqlite:///path`, `postgresql://…`, `redis://…` or `redis+cluster://…`.
+        url: `memory:`, `sqlite:///path`, `postgresql://…`, `redis://…` or `redis+cluster://…`. `valkey` means the same as
+            `redis`.
         lease_seconds: The time for which a silent holder keeps its claim. Claims are renewed while their effects run.
         retain_seconds: The time for which an outcome is replayed, counted from its settle.
         wait_seconds: The time for which a concurrent caller waits for the holder before it gets `errors.Busy`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -12,6 +13,8 @@ from onceward.core.verdict import Verdict
 from onceward.errors import InvalidOption, missing_extra
 from onceward.reconcile.entry_template import EntryTemplate
 from onceward.reconcile.evidence import Found, Hook, NoEvidence, absent, check_options, hook, verdict_of
+
+_PLAIN = re.compile(r"[A-Za-z0-9/._-]*")
 
 Expected: TypeAlias = str | Callable[[Entry], str | None]
 
@@ -72,7 +75,7 @@ def s3_object(
                 head = await obstore.head_async(store, path)
             except FileNotFoundError:
                 # A missing bucket gives the same error. Only a bucket that can be listed proves that the object is missing.
-                async for _ in obstore.list(store, prefix=path, chunk_size=1):
+                async for _ in obstore.list(store, prefix=_plain_start(path), chunk_size=1):
                     break
                 return absent(entry, final_after_seconds)
             await _check_content(store, path, _expected(sha256, entry))
@@ -99,6 +102,14 @@ def _expected(value: Expected | None, entry: Entry) -> str | None:
     if not isinstance(wanted, str) or not wanted:
         raise NoEvidence("the expected ETag or SHA-256 is not known for this entry")
     return wanted
+
+
+def _plain_start(path: str) -> str:
+    """Return the start of a path up to the first character that servers encode differently when they check a signature.
+
+    Some refuse a query with a space or a `*`. Which part of the bucket is listed does not matter here.
+    """
+    return _PLAIN.match(path)[0] or path  # type: ignore[index]  # it matches nothing, too
 
 
 def _plain(etag: str | None) -> str:

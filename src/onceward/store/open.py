@@ -7,17 +7,22 @@ from urllib.parse import unquote, urlsplit
 
 from onceward.errors import InvalidStoreUrl
 from onceward.store import Clock, Store
+from onceward.store.redis import REDIS_SCHEMES
 
 # The longest file name on Linux, macOS and Windows.
 _NAME_BYTES_MAX = 255
-_KNOWN = "memory: · sqlite:///relative.db · sqlite:////absolute.db · postgresql://… · redis://… · redis+cluster://…"
+_KNOWN = (
+    "memory: · sqlite:///relative.db · sqlite:////absolute.db · postgresql://… · redis://… · redis+cluster://…"
+    " · valkey://… · valkey+cluster://…"
+)
 
 
 def open_store(url: str, *, clock: Clock | None = None) -> Store:
     """Open the store that a URL names. It connects on first use.
 
     Args:
-        url: `memory:`, `sqlite:///path`, `postgresql://…`, `redis://…` or `redis+cluster://…`.
+        url: `memory:`, `sqlite:///path`, `postgresql://…`, `redis://…` or `redis+cluster://…`. `valkey` means the same as
+            `redis`.
         clock: Replaces the store's own clock, in microseconds since 1970. Tests pin the time with it.
 
     Returns:
@@ -42,7 +47,7 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
             return _sqlite(url, clock)
         case "postgresql" | "postgres" | "postgresql+psycopg":
             return _postgres(url, clock)
-        case "redis" | "rediss" | "redis+cluster" | "rediss+cluster":
+        case name if name in REDIS_SCHEMES:
             return _redis(url, clock)
         case _:
             raise InvalidStoreUrl(f"unknown scheme {scheme!r}; a store URL is one of: {_KNOWN}")

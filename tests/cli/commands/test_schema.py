@@ -137,6 +137,7 @@ def test_without_a_role_the_grants_are_shown_and_not_run(capsys: pytest.CaptureF
     ("option", "url_text"),
     [
         ("--ledger", "redis://h"),
+        ("--ledger", "valkey://h"),
         ("--ledger", "sqlite:///x.db"),
         ("--ledger", "memory:"),
         ("--database", "sqlite:///x.db"),

@@ -281,6 +281,7 @@ def test_the_effective_settings_are_toml_that_loads_as_the_same_settings() -> No
         ("postgresql://h/d?password=hush&sslmode=require", "postgresql://h/d?password=***&sslmode=require"),
         ("postgresql://h/d?sslPassword=hush", "postgresql://h/d?sslPassword=***"),
         ("redis://:hush@h", "redis://:***@h"),
+        ("valkeys+cluster://:hush@h", "valkeys+cluster://:***@h"),
         ("postgresql://u@h/d", "postgresql://u@h/d"),
     ],
 )

@@ -17,7 +17,6 @@ from onceward.errors import StoreUnavailable
 from onceward.hub import topics
 from onceward.hub.db import engine
 from onceward.hub.db.engine import Database, open_database
-from onceward.hub.db.migrate import migrate
 from onceward.hub.db.postgres.engine import IDLE_SECONDS, LOCK_SECONDS
 from onceward.hub.topics.attachment import Attached
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import resource
 import socket
 import sqlite3
@@ -273,6 +274,14 @@ def test_a_redis_that_may_lose_writes_is_a_problem(config: Config) -> None:
     assert wrong(refused) == {"ledger-durability": Level.PROBLEM}
     assert wrong(accepted) == {"ledger-durability": Level.WARNING}
     assert wrong(findings(server_is_gone)) == {"ledger": Level.PROBLEM}
+
+
+def test_the_server_of_the_ledger_is_named_with_its_version(config: Config, servers: Servers) -> None:
+    for one, name in ((servers.redis, r"(Redis|Valkey) \d+\."), (servers.valkey, r"Valkey \d+\.")):
+        found = findings(replace(config, hub=replace(config.hub, ledger=one.fresh_url())))
+
+        assert wrong(found) == {}
+        assert re.match(name, found["ledger-durability"].detail)
 
 
 class TestPostgres:

@@ -44,7 +44,7 @@ class SlotMigration:
         self.slot: int = cluster.nodes[0].execute("CLUSTER", "KEYSLOT", f"{bucket:02x}")
         ports = {
             port: node_id.decode()
-            for first, last, (_, port, node_id), *_ in cluster.nodes[0].execute("CLUSTER", "SLOTS")
+            for first, last, (_, port, node_id, *_), *_ in cluster.nodes[0].execute("CLUSTER", "SLOTS")
             if first <= self.slot <= last
         }
         self.source = next(node for node in cluster.nodes if node.port in ports)
@@ -180,7 +180,7 @@ def test_any_node_of_the_url_may_be_down(redis_cluster: RedisCluster) -> None:
 
 
 def test_a_cluster_url_of_a_single_server_is_refused(redis_server: RedisServer) -> None:
-    url = redis_server.url().replace("redis:", "redis+cluster:")
+    url = redis_server.url().replace("://", "+cluster://")
     with closing(RedisStore(url)) as store, pytest.raises(errors.InvalidStoreUrl, match="single server"):
         store.commit([begin()])
 

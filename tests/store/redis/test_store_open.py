@@ -16,6 +16,7 @@ from onceward.core.claim import Ref
 from onceward.store import BatchFailed
 from onceward.store.open import open_store
 from onceward.store.redis import RedisStore
+from onceward.store.redis.connection import parse_target
 from onceward.testing.caller import SCOPE, begin
 
 
@@ -77,6 +78,7 @@ def test_a_newer_schema_is_refused_and_nothing_is_written(url: str, redis_server
 _OPEN_AND_CLAIM = """
 import os, sys
 from onceward.store.redis import RedisStore
+from onceward.store.redis.connection import parse_target
 from onceward.testing.caller import begin
 started, start = os.pipe(), os.pipe()
 children = []
@@ -104,6 +106,7 @@ def test_eight_processes_open_an_empty_store_concurrently_and_one_gets_the_key(u
 _FORK = """
 import os, sys
 from onceward.store.redis import RedisStore
+from onceward.store.redis.connection import parse_target
 from onceward.testing.caller import begin
 store = RedisStore(sys.argv[1])
 store.commit([begin("parent")])
@@ -163,6 +166,7 @@ def test_a_wrong_password_is_a_misconfiguration_and_not_shown(redis_server: Redi
         "redis://one,two",
         "redis+cluster://host/1",
         "redis+sentinel://host",
+        "valkeyss://host",
     ],
 )
 def test_an_invalid_url_is_refused_before_connecting(url: str) -> None:
@@ -184,3 +188,10 @@ def test_without_its_driver_the_url_says_what_to_install() -> None:
 def test_a_url_with_a_secure_scheme_is_accepted_without_connecting() -> None:
     open_store("rediss://user:hush@host:6380/1?ssl_cert_reqs=none").close()
     open_store("rediss+cluster://one:1,two:2,[::1]:3").close()
+
+
+@pytest.mark.parametrize("rest", ["://host", "s://user:hush@host:6380/1?prefix=p", "+cluster://a,b", "s+cluster://a:1"])
+def test_a_valkey_url_means_the_same_as_a_redis_url(rest: str) -> None:
+    assert parse_target(f"valkey{rest}") == parse_target(f"redis{rest}")
+    assert parse_target(f"valkey{rest}").secure == rest.startswith("s")
+    open_store(f"Valkey{rest}").close()

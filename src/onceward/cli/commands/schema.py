@@ -11,15 +11,13 @@ import click
 from onceward.cli.backend import exactly_one
 from onceward.cli.output import as_json, print_json
 from onceward.errors import InvalidOption, InvalidStoreUrl
+from onceward.store.redis import REDIS_SCHEMES
 
 _POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
 _NONE_NEEDED = {
     "sqlite": "SQLite needs no schema: the file and its tables are created on first use.",
     "memory": "memory: needs no schema.",
-    **dict.fromkeys(
-        ("redis", "rediss", "redis+cluster", "rediss+cluster"),
-        "Redis needs no schema: the ledger's keys are created as they are used.",
-    ),
+    **dict.fromkeys(REDIS_SCHEMES, "Redis needs no schema: the ledger's keys are created as they are used."),
 }
 _ROLE = "ROLE"
 

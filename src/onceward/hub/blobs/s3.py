@@ -42,9 +42,11 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _PERMANENT = frozenset({
     "AccessDenied", "AccountProblem", "AllAccessDisabled", "AuthorizationHeaderMalformed", "ExpiredToken",
     "IllegalLocationConstraintException", "InvalidAccessKeyId", "InvalidBucketName", "InvalidSecurity", "InvalidToken",
-    "NoSuchBucket", "NotSignedUp", "PermanentRedirect", "SignatureDoesNotMatch",
+    "NoSuchBucket", "NotSignedUp", "PermanentRedirect", "RequestTimeTooSkewed", "SignatureDoesNotMatch",
 })  # fmt: skip
 NO_BUCKET = "the bucket does not exist"
+_URL = "check the bucket and the endpoint in the URL, and the credentials in the environment"
+_CLOCK = "set the clock of this machine: a request must be signed within 15 minutes of the server's time"
 
 # The product of these two is the memory that one upload needs. S3 requires parts of at least 5 MiB.
 PART_BYTES = 8 * 1024 * 1024
@@ -209,7 +211,7 @@ class S3Blobs:
             start = until
 
     def _window(self, blob_key: str, start: int, end: int, size: int) -> memoryview | None:
-        """Fetch a range; None if the server ignores ranges, or responds with 200 instead of 206 (rclone does)."""
+        """Fetch a range; None if the server ignores ranges, or responds with 200 instead of 206 (as some servers do)."""
         with self._failing_as("cannot be read", blob_key):
             if end - start == size:
                 return memoryview(obstore.get(self._store, blob_key).bytes())
@@ -255,7 +257,7 @@ class S3Blobs:
         reason = _reason(error)
         refused = isinstance(error, PermissionDeniedError | UnauthenticatedError)
         if reason in _PERMANENT or reason == NO_BUCKET or refused:
-            advice = "check the bucket and the endpoint in the URL, and the credentials in the environment"
+            advice = _CLOCK if reason == "RequestTimeTooSkewed" else _URL
             return StoreMisconfigured(f"{self._where} {what}: {type(error).__name__}: {reason}; {advice}")
         return StoreUnavailable(f"{self._where} {what}: {type(error).__name__}: {reason}")
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from onceward.store.redis import REDIS_SCHEMES
+
 # Units of a duration, in seconds.
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?|\.\d+)([smhd]?)", re.ASCII)
@@ -250,7 +252,7 @@ def is_database(url: str) -> bool:
 
 
 def is_ledger(url: str) -> bool:
-    servers = ("postgresql", "postgres", "postgresql+psycopg", "redis", "rediss", "redis+cluster", "rediss+cluster")
+    servers = ("postgresql", "postgres", "postgresql+psycopg", *REDIS_SCHEMES)
     return not url or url.rstrip("/").lower() == "memory:" or _is_sqlite(url) or _is_server(url, servers)
 
 

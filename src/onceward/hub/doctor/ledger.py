@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,6 +20,7 @@ from onceward.hub.doctor.server import file_durability, file_of, owner_url, post
 from onceward.store import PAGE_MAX, SCHEMA_VERSION, Schema, Store
 from onceward.store.open import open_store
 from onceward.store.postgres.roles import MISSING
+from onceward.store.redis import REDIS_SCHEMES
 from onceward.store.sqlite.schema import read_schema
 
 # A doubt that nobody resolved within a day is forgotten by its caller, too.
@@ -67,7 +68,7 @@ def _server(config: Config, file: Path | None) -> tuple[Schema | None, list[Chec
         address = f"file:{quote(str(file.absolute()))}?mode=rw"
         with contextlib.closing(sqlite3.connect(address, uri=True)) as db:
             return read_schema(db), list(file_durability(check, file))
-    if url.startswith("redis"):
+    if url.partition(":")[0].lower() in REDIS_SCHEMES:
         return None, list(_redis_durability(check, url))
     with contextlib.closing(open_database(url, pool_size=1)) as database:
         with database.read() as tx:
@@ -83,14 +84,21 @@ def _server(config: Config, file: Path | None) -> tuple[Schema | None, list[Chec
         return Schema.stored(*row), findings
 
 
+def _product(info: Mapping[str, str]) -> str:
+    """Return the name and the version of the server. Valkey also reports the version of Redis that it replaces."""
+    if "valkey_version" in info:
+        return f"Valkey {info['valkey_version']}"
+    return " ".join(["Redis", *filter(None, [info.get("redis_version")])])
+
+
 def _redis_durability(check: str, url: str) -> Iterator[CheckResult]:
     from onceward.store.redis.connection import parse_target, server_info  # noqa: PLC0415  # only with Redis
 
     info = server_info(url)
     if info.get("aof_enabled") == "1" and info.get("maxmemory_policy") == "noeviction":
-        yield ok(check, "Redis has an append-only file and evicts nothing")
+        yield ok(check, f"{_product(info)} has an append-only file and evicts nothing")
         return
-    detail = "this Redis may lose acknowledged writes"
+    detail = f"this {_product(info)} may lose acknowledged writes"
     advice = "set appendonly yes and maxmemory-policy noeviction"
     if parse_target(url).volatile_ok:
         yield warning(check, f"{detail}, and its URL accepts that (volatile=ok)", advice)

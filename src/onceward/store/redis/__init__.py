@@ -1,4 +1,4 @@
-"""The Redis store, also for Redis Cluster: one script call for each write, one pipeline for a batch.
+"""The Redis store, also for Valkey and for a cluster of either: one script call for each write, one pipeline for a batch.
 
 Not here: how callers share a batch (`store/dispatch/`).
 Start with `store.py`. The script is `commit.lua`. Needs the extra `redis`.
@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from onceward.store.redis.store import RedisStore
 
-__all__ = ["RedisStore", "connection", "store"]
+__all__ = ["REDIS_SCHEMES", "RedisStore", "connection", "store"]
+
+# Valkey speaks Redis's protocol, so its schemes are other names for the same.
+REDIS_SCHEMES = frozenset(
+    f"{server}{tls}{kind}" for server in ("redis", "valkey") for tls in ("", "s") for kind in ("", "+cluster")
+)
 
 
 def __getattr__(name: str) -> type[RedisStore]:

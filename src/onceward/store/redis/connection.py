@@ -23,6 +23,7 @@ from redis.exceptions import ConnectionError as ConnectionRefused
 
 from onceward.errors import InvalidStoreUrl, NotDurable, StoreMisconfigured, StoreUnavailable
 from onceward.store import BatchFailed
+from onceward.store.redis import REDIS_SCHEMES
 from onceward.store.redis.errors import misconfiguration
 from onceward.store.redis.resp import Command, RedisPipeline, Refusal, encode
 
@@ -68,7 +69,7 @@ class RedisTarget(NamedTuple):
 
 
 def parse_target(url: str) -> RedisTarget:
-    """Parse a store URL: `redis://` or `rediss://`, each also with `+cluster` and then with hosts between commas."""
+    """Parse a store URL with one of `REDIS_SCHEMES`; with `+cluster`, it may name several hosts between commas."""
     try:
         parts = urlsplit(url)
         query = {name: values[-1] for name, values in parse_qs(parts.query, strict_parsing=bool(parts.query)).items()}
@@ -81,10 +82,11 @@ def parse_target(url: str) -> RedisTarget:
         raise InvalidStoreUrl(f"the Redis store URL is malformed; write {_FORM}") from None
     if "@" in parts.path + parts.query + parts.fragment:
         raise InvalidStoreUrl(f"the Redis store URL is malformed; write {_FORM}")
-    scheme, _, kind = parts.scheme.partition("+")
-    if scheme not in {"redis", "rediss"} or kind not in {"", "cluster"} or parts.fragment:
+    scheme, _, kind = parts.scheme.replace("valkey", "redis").partition("+")
+    if parts.scheme not in REDIS_SCHEMES or parts.fragment:
         raise InvalidStoreUrl(
-            "a Redis store URL must begin with redis://, rediss://, redis+cluster:// or rediss+cluster://"
+            "a Redis store URL must begin with redis://, rediss://, redis+cluster:// or rediss+cluster://; for Valkey,"
+            " with valkey://, valkeys://, valkey+cluster:// or valkeys+cluster://"
         )
     if kind != "cluster" and len(nodes) > 1:
         raise InvalidStoreUrl("only a redis+cluster:// URL may name several hosts; they must be one cluster")
