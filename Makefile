@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SEEDS ?= 20000
+# The first container engine that is installed, and the image that ours starts from; empty: the one in the Dockerfile.
+ENGINE ?= $(notdir $(firstword $(shell command -v docker podman buildah 2>/dev/null)))
+BASE ?=
 
 # Write bytecode: tests start hundreds of processes, and each would compile every module again.
 export PYTHONDONTWRITEBYTECODE =
@@ -13,7 +16,7 @@ export PYTHONDONTWRITEBYTECODE =
 SCRATCH := $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && test -w /dev/shm \
   && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 6000000 {print "TMPDIR=/dev/shm"}')
 
-.PHONY: help venv serve check test test-library coverage layout messages test-everywhere lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
+.PHONY: help venv serve check test test-library coverage layout messages test-everywhere lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons audit fuzz image test-image test-alerts requirements clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -104,8 +107,24 @@ test-pythons: ## Run all tests on every Python 3.11-3.14 found on this machine.
 	  $(MAKE) --no-print-directory test PYTHON=$$python VENV=.venv-$$version || exit 1; \
 	done
 
+audit: $(STAMP) ## Check every pinned package for known vulnerabilities; fails if one cannot be checked (make audit ADVISORIES=folder).
+	@$(BIN)/python -m tests.audit $(if $(ADVISORIES),--advisories "$(ADVISORIES)")
+
+fuzz: $(STAMP) ## Send mutated bytes to every parser of external input (make fuzz SECONDS=10 for each, TARGET=name for one).
+	@$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),10) $(TARGET)
+
+image: ## Build the container image of the hub (make image ENGINE=podman BASE=python@sha256:…).
+	@test -n "$(ENGINE)" || { echo "onceward: no container engine found; install docker, podman or buildah, or set ENGINE" >&2; exit 1; }
+	$(ENGINE) build $(if $(BASE),--build-arg BASE=$(BASE)) --tag onceward .
+
+test-image: $(STAMP) ## Build the image with buildah, and test it: its user, its health check, its end (needs root and buildah).
+	@$(BIN)/python -m tests.ops.image $(if $(BASE),--base $(BASE))
+
+test-alerts: $(STAMP) ## Let each alert fire in a real Prometheus, from a real hub in the condition (needs prometheus and promtool).
+	@$(BIN)/python -m tests.ops.prometheus
+
 requirements: $(STAMP) ## Compile requirements/*.in into pinned files with hashes (needs uv).
-	@for name in dev library peers; do \
+	@for name in dev library peers hub build; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 
