@@ -175,6 +175,9 @@ class HttpProtocol(HttpToolsProtocol):
         if self._should_upgrade():
             if self._longest_line() > _SOCKET_LINE_BYTES_MAX:
                 self._stop(HEAD_TOO_LARGE, "head_too_large")
+            if not all(value.isascii() for name, value in self.headers if name.startswith(b"sec-websocket-")):
+                # The WebSocket library would respond with 500.
+                self._stop(_NOT_HTTP, "not_http")
         elif any(
             name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
             for name, value in self.headers

@@ -25,6 +25,7 @@ from starlette.requests import ClientDisconnect, Request
 from onceward.core.json_text import refused
 from onceward.errors import InvalidInput, TooLarge
 from onceward.http.keyed.operation import idempotency
+from onceward.http.request.headers import length_of
 from onceward.hub.blobs import BlobStore
 from onceward.hub.blobs.temp_file import TempFile
 
@@ -100,9 +101,9 @@ async def received(request: Request, store: BlobStore, bytes_max: int) -> AsyncI
     boundary = _boundary(request)
     with _releasing_key(request):
         promised = _promised(request)
-    length = request.headers.get("content-length", "0")
+    length = length_of(request.headers.get("content-length", ""))
     body_bytes_max = bytes_max + FIELDS_BYTES_MAX
-    if length.isdecimal() and int(length) > body_bytes_max:
+    if length is not None and length > body_bytes_max:
         raise _too_large(bytes_max)
     upload = Upload(store, promised)
     reader = _Reader(boundary, upload, bytes_max)
