@@ -75,19 +75,19 @@ def interrupting() -> Iterator[None]:
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise _Hang
 
-    before = signal.signal(signal.SIGVTALRM, interrupt)
+    before = signal.signal(signal.SIGPROF, interrupt)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def check(target: Target, data: bytes, *, measured: bool = False) -> str:
     """Run one input, inside of `interrupting`. Return what came of it, without details; raise `Failure`."""
     if measured:
         tracemalloc.start()
-    signal.setitimer(signal.ITIMER_VIRTUAL, HANG_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, HANG_SECONDS)
     began = time.thread_time()
     try:
         outcome = _outcome(target, data)
@@ -95,7 +95,7 @@ def check(target: Target, data: bytes, *, measured: bool = False) -> str:
         raise Failure(target, data, f"did not return within {HANG_SECONDS:g} seconds of CPU time") from None
     finally:
         took = time.thread_time() - began
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         peak = tracemalloc.get_traced_memory()[1] if measured else 0
         if measured:
             tracemalloc.stop()

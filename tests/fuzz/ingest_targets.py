@@ -149,11 +149,12 @@ def declared(data: bytes) -> object:
     text, _, address = data.decode("utf-8", "replace").partition("\n")
     sniffed = of_sample(take(io.BytesIO(b"text")))
     found: list[object] = []
-    for ask in (
+    asks: tuple[Callable[[], object], ...] = (
         lambda: settle(sniffed, text, None, reject_mismatch=True),
         lambda: settle_link(text, address),
         lambda: settle_link(None, address),
-    ):
+    )
+    for ask in asks:
         try:
             found.append(ask())
         except InvalidInput:
@@ -171,7 +172,7 @@ def _zip() -> bytes:
 
 def _tar() -> bytes:
     file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as opened:
+    with tarfile.TarFile(fileobj=file, mode="w") as opened:
         member = tarfile.TarInfo("x" * 120)
         member.size = 5
         opened.addfile(member, io.BytesIO(b"bytes"))

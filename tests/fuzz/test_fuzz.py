@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import logging
 import random
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,9 +53,13 @@ def test_no_input_that_once_failed_fails_again() -> None:
 def parsing_modules() -> set[str]:
     """Every module that calls one of the `PARSERS`, or has a class that is one."""
     found: set[str] = set()
+    mentioned = re.compile(rf"\b(?:{'|'.join(sorted(PARSERS))})\b")
     for file in SOURCE.rglob("*.py"):
+        text = file.read_text("utf-8")
+        if not mentioned.search(text):
+            continue
         module = ".".join(file.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        for node in ast.walk(ast.parse(text)):
             used = [node.func] if isinstance(node, ast.Call) else node.bases if isinstance(node, ast.ClassDef) else []
             names = {one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in used}
             if names & PARSERS:
@@ -83,7 +88,7 @@ def planted(bug: str) -> Target:
         if not number.isdigit():
             raise ValueError("not a number")
         if bug == "exception" and b"[" in text:
-            return {}["missing"]
+            raise KeyError("missing")
         if bug == "slow" and b"[" in text:
             while True:
                 time.thread_time()
