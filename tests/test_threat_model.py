@@ -51,7 +51,7 @@ def test_every_parser_that_the_model_names_exists() -> None:
 
 
 def test_security_lists_every_table() -> None:
-    stored = section(SECURITY, "What is stored unencrypted")
+    stored = section(SECURITY, "Data stored unencrypted")
     listed = {name for row in rows(stored) for name in re.findall(r"`([\w.]+)`", row[0])}
 
     assert metadata_on(is_sqlite=False).tables.keys() | LEDGER_TABLES <= listed

@@ -49,7 +49,11 @@ def main() -> int:
     logging.disable(logging.CRITICAL)
     print(f"onceward: seed {options.seed}", flush=True)
     chosen = [TARGETS[name] for name in options.names or TARGETS]
-    return 0 if all(fuzz(target, options.seconds, options.seed) for target in chosen) else 1
+    # A failure of one target does not keep the others from running.
+    failed = [target.name for target in chosen if not fuzz(target, options.seconds, options.seed)]
+    if failed:
+        print(f"onceward: failed: {', '.join(failed)}", flush=True)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

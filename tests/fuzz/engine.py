@@ -54,6 +54,12 @@ class Target:
     words: tuple[bytes, ...] = ()
 
 
+class Kind(str):
+    """A result that a target has classified itself."""
+
+    __slots__ = ()
+
+
 class Failure(Exception):
     """An input on which a parser did something that its documentation does not say."""
 
@@ -113,6 +119,8 @@ def _outcome(target: Target, data: bytes) -> str:
         return f"{type(error).__name__} {re.sub('[^a-z ]', '', str(error)[:80])}"
     except Exception as error:
         raise Failure(target, data, f"{type(error).__name__}: {error}"[:300]) from error
+    if isinstance(found, Kind):
+        return found
     return f"{type(found).__name__} {len(repr(found)).bit_length()}"
 
 

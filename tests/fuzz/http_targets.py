@@ -6,10 +6,11 @@ import asyncio
 import base64
 import datetime
 import json
+import re
 from typing import Any, cast
 
 import uvicorn
-from tests.fuzz.engine import Target
+from tests.fuzz.engine import Kind, Target
 from uvicorn.server import ServerState
 
 from onceward.core.entry import Entry, Status
@@ -102,7 +103,7 @@ LOOP_STEPS = 6
 _config: Any = None
 
 
-def connection(data: bytes) -> bytes:
+def connection(data: bytes) -> Kind:
     """Send bytes to a connection in two pieces, let the application run, and close."""
     global _config  # noqa: PLW0603  # one configuration for all inputs
     if _config is None:
@@ -138,7 +139,7 @@ def connection(data: bytes) -> bytes:
     written = asyncio.run(exchange())
     assert not written or written.startswith(b"HTTP/1.1 "), written[:80]
     assert not written.startswith(b"HTTP/1.1 5"), written[:80]
-    return written[:12]
+    return Kind(re.sub(rb"[^A-Za-z0-9 /.]", b"", written[:60]).decode())
 
 
 def upload(data: bytes) -> object:

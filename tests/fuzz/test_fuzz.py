@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import logging
 import random
 import re
@@ -50,6 +51,7 @@ def test_no_input_that_once_failed_fails_again() -> None:
             check(TARGETS[file.name.partition(".")[0]], file.read_bytes())
 
 
+@functools.cache
 def parsing_modules() -> set[str]:
     """Every module that calls one of the `PARSERS`, or has a class that is one."""
     found: set[str] = set()
