@@ -176,7 +176,7 @@ def store_url(data: bytes) -> object:
         try:
             store: Any = opened(text)
         except InvalidStoreUrl as error:
-            has_password = re.match(r"(?:redis|postgresql)\S*://\w*:secret@", text) is not None
+            has_password = re.match(r"(?:redis|postgresql)\S*://\w*:secret@", text) and text.count("secret") == 1
             assert not has_password or "secret" not in str(error), "the message shows the password"  # noqa: PT017
             found.append("refused")
             continue

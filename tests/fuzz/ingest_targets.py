@@ -24,6 +24,7 @@ from onceward.hub.ingest.backfill.normalizer import Normalizer
 from onceward.hub.ingest.backfill.telegram_export import TelegramExport
 from onceward.hub.ingest.email.html_text import text_of_html
 from onceward.hub.ingest.email.normalize import normalize_email, normalize_mail
+from onceward.hub.ingest.entries.draft import draft_of
 from onceward.hub.ingest.normalize.dates import date_bucket, moment, source_time
 from onceward.hub.ingest.normalize.subject import subject_base, thread_subject
 from onceward.hub.ingest.normalize.text import clean
@@ -116,12 +117,14 @@ def archive_of_messages(kind: Callable[[Path, Normalizer], Any], name: str) -> C
 
 
 def _normalized(item: Any) -> bool:
+    """Return whether a message becomes a row. A line may be a ready payload, which only `draft_of` checks."""
     try:
         payload = item.payload()
+        draft = None if payload is None else draft_of(payload, {})
     except InvalidInput:
         return False
-    if payload is not None:
-        storable(payload)
+    if draft is not None:
+        storable(list(draft[1]))
     return True
 
 

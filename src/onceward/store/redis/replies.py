@@ -60,7 +60,7 @@ def to_entry(scope: str, key: str, head: list[str], body: bytes | None, outcome:
     """Decode the entry in a reply, or None if there is none. Raises `StoreUnavailable` if it is malformed."""
     try:
         return _to_entry(scope, key, head, body, outcome)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise _unreadable() from error
 
 
