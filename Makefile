@@ -12,6 +12,9 @@ REDISES ?= redis6 redis7 valkey
 REDIS_TESTS := tests/store tests/contract tests/faults/processes tests/hub/doctor
 S3S ?= rclone seaweedfs moto
 S3_TESTS := tests/hub/blobs tests/hub/tasks tests/reconcile tests/faults/hub/test_store_failures.py tests/cli/test_backend.py
+# The first container engine that is installed, and the image that ours starts from; empty: the one in the Dockerfile.
+ENGINE ?= $(notdir $(firstword $(shell command -v docker podman buildah 2>/dev/null)))
+BASE ?=
 
 # Write bytecode: tests start hundreds of processes, and each would compile every module again.
 export PYTHONDONTWRITEBYTECODE =
@@ -21,7 +24,7 @@ export PYTHONDONTWRITEBYTECODE =
 SCRATCH := $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && test -w /dev/shm \
   && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 6000000 {print "TMPDIR=/dev/shm"}')
 
-.PHONY: help system-packages venv serve check test test-library coverage layout messages test-everywhere test-pooler lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean test-backends
+.PHONY: help system-packages venv serve check test test-library coverage layout messages test-everywhere test-pooler lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean test-backends audit fuzz image test-image test-alerts
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -130,8 +133,24 @@ test-pythons: ## Run all tests on each of PYTHONS, by default 3.11 to 3.14; a mi
 	  $(MAKE) --no-print-directory $(RUN) PYTHON=$${python#*=} VENV=.venv-$${python%%=*} || exit 1; \
 	done
 
+audit: $(STAMP) ## Check every pinned package for known vulnerabilities; fails if one cannot be checked (make audit ADVISORIES=folder).
+	@$(BIN)/python -m tests.audit $(if $(ADVISORIES),--advisories "$(ADVISORIES)")
+
+fuzz: $(STAMP) ## Send mutated bytes to every parser of external input (make fuzz SECONDS=10 for each, TARGET=name for one).
+	@$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),10) $(TARGET)
+
+image: ## Build the container image of the hub (make image ENGINE=podman BASE=python@sha256:…).
+	@test -n "$(ENGINE)" || { echo "onceward: no container engine found; install docker, podman or buildah, or set ENGINE" >&2; exit 1; }
+	$(ENGINE) build $(if $(BASE),--build-arg BASE=$(BASE)) --tag onceward .
+
+test-image: $(STAMP) ## Build the image with buildah, and test it: its user, its health check, its end (needs root and buildah).
+	@$(BIN)/python -m tests.ops.image $(if $(BASE),--base $(BASE))
+
+test-alerts: $(STAMP) ## Let each alert fire in a real Prometheus, from a real hub in the condition (needs prometheus and promtool).
+	@$(BIN)/python -m tests.ops.prometheus
+
 requirements: $(STAMP) ## Compile requirements/*.in into pinned files with hashes (needs uv).
-	@for name in dev library peers; do \
+	@for name in dev library peers hub build; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 

@@ -19,6 +19,7 @@ import pytest
 
 from onceward.core.scalar import Unkeepable
 from onceward.core.value import NESTING_MAX, TAG, decode, encode
+from onceward.errors import OutcomeNotKept
 
 
 class Colour(enum.Enum):
@@ -359,3 +360,12 @@ def test_plain_json_is_encoded_as_itself() -> None:
 )
 def test_the_first_and_the_last_datetime_of_a_zone_are_encoded(moment: datetime.datetime) -> None:
     assert decode(encode(moment)) == moment
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{", b'{"$":"bytes"}', b'{"$":"decimal","v":"x"}', b'{"$":[],"v":1}', b'{"$":"set","v":[[]]}', b"[" * 100_000],
+)
+def test_damaged_bytes_are_an_outcome_that_is_not_kept(body: bytes) -> None:
+    with pytest.raises(OutcomeNotKept):
+        decode(body)

@@ -97,7 +97,7 @@ class Entry:
             return None
         try:
             return json.loads(self.recovery)
-        except ValueError:
+        except (ValueError, RecursionError):
             return self.recovery.encode()
 
     @property

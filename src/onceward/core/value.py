@@ -92,7 +92,21 @@ def encode(value: object, size_max: int = sys.maxsize) -> bytes:
 
 
 def decode(body: bytes, returns: type | None = None) -> object:
-    """Return the value that `encode` was given. `returns` is the declared return type, used for a renamed class."""
+    """Return the value that `encode` was given. `returns` is the declared return type, used for a renamed class.
+
+    Raises:
+        OutcomeNotKept: The bytes are not a stored result, or a class in it is not imported or has changed.
+    """
+    try:
+        return _decode(body, returns)
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
+        raise OutcomeNotKept(
+            "the stored result cannot be read: its bytes are damaged, or were changed in the store; the effect will not"
+            " run again"
+        ) from error
+
+
+def _decode(body: bytes, returns: type | None) -> object:
     if _TAG_BYTES not in body:
         return json.loads(body)
     unknowns: list[_UnknownClass] = []

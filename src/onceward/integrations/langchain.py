@@ -411,7 +411,7 @@ def _readable(content: Any) -> Json:
     if isinstance(content, str) and content[:1] in {"{", "["}:
         try:
             found: Json = json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):
             return content
         return found
     shown: Json = content

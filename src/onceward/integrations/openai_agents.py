@@ -350,6 +350,6 @@ def _as_seen(value: Any) -> Any:
         return [to_json(one) for one in value]
     try:
         same = str(json.loads(json.dumps(value))) == str(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         same = False
     return value if same else str(value)

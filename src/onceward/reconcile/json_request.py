@@ -54,7 +54,12 @@ async def get_json(
         raise NoEvidence(f"the provider did not respond within {timeout_seconds:g} seconds") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise NoEvidence(f"the request failed: {type(error).__name__}") from error
+    return response.status_code, json_in(body)
+
+
+def json_in(body: bytes | bytearray) -> Any:
+    """Parse the body of a response, or raise `NoEvidence`."""
     try:
-        return response.status_code, json.loads(body)
-    except ValueError as error:
+        return json.loads(body)
+    except (ValueError, RecursionError) as error:
         raise NoEvidence("the response is not JSON") from error

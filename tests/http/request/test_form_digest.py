@@ -286,3 +286,17 @@ def test_a_form_with_too_many_parts_is_not_parsed() -> None:
     """Such a form is not parsed; its raw bytes count, so that it cannot keep the loop busy."""
     assert of(UPLOAD[:1] * 2_000) is not None
     assert of(UPLOAD[:1] * 2_001) is None
+
+
+def test_a_malformed_form_has_one_fingerprint_however_it_arrives() -> None:
+    """With text before the first boundary, the parser itself gives another result for other pieces."""
+    body = b'"\n"\n"\n"\n"\n"\n"\n"\n' + form(UPLOAD, "b1")
+    found = set()
+    for size in (1, 7, 100, len(body)):
+        digest = parts_digest("multipart/form-data; boundary=b1")
+        assert digest is not None
+        for start in range(0, len(body), size):
+            digest.feed(body[start : start + size])
+        found.add(digest.finish())
+
+    assert len(found) == 1

@@ -38,6 +38,8 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no manifest": (lambda copy: (copy / "backup.json").unlink(), "not a complete backup"),
     "a part of the manifest": (lambda copy: (copy / "backup.json").write_text('{"format": 1'), "damaged"),
     "a manifest without fields": (lambda copy: (copy / "backup.json").write_text('{"format": 1}'), "damaged"),
+    "a manifest that is nested too deeply": (lambda copy: (copy / "backup.json").write_text("[" * 30_000), "damaged"),
+    "a number that is text": (lambda copy: _renumber(copy, {"format": "1"}), "damaged"),
     "a newer format": (lambda copy: _renumber(copy, {"format": 2}), "upgrade Onceward"),
 }
 
@@ -48,6 +50,20 @@ def test_a_damaged_backup_is_refused_and_nothing_is_left(copy: Path, tmp_path: P
     change(copy)
 
     with pytest.raises(InvalidInput, match=message):
+        restore(copy, Config(HubSettings(data_dir=str(tmp_path / "new"))))
+
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["../outside.db", "/outside.db", "blobs", ""])
+def test_a_manifest_cannot_name_a_file_outside_of_the_backup(copy: Path, tmp_path: Path, name: str) -> None:
+    file = copy / "backup.json"
+    found = json.loads(file.read_text())
+    found["database"]["name"] = name
+    file.write_text(json.dumps(found))
+    (copy.parent / "outside.db").write_bytes((copy / "hub.db").read_bytes())
+
+    with pytest.raises(InvalidInput, match="damaged"):
         restore(copy, Config(HubSettings(data_dir=str(tmp_path / "new"))))
 
     assert not (tmp_path / "new").exists()

@@ -26,6 +26,7 @@ from email.utils import parsedate_to_datetime
 from typing import TypedDict
 
 from onceward.errors import InvalidOption
+from onceward.http.request.headers import length_of
 from onceward.ledger.terms import check_seconds
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
@@ -143,7 +144,8 @@ def read_whole(content_length: str | None, content_type: str | None) -> bool:
     as it arrives.
     """
     if content_length is not None:
-        return content_length.isdecimal() and int(content_length) <= WHOLE_BYTES_MAX
+        length = length_of(content_length)
+        return length is not None and length <= WHOLE_BYTES_MAX
     media_type = (content_type or "").partition(";")[0].strip().lower()
     return media_type == "application/json" or media_type.endswith("+json")
 

@@ -14,6 +14,8 @@ _HEADER_BYTES_MAX = 16 * 1024
 _HEADERS_MAX = 64
 # Twice the limit of common frameworks. Parsing millions of parts would block the event loop.
 _PARTS_MAX = 2_000
+# The most bytes that wait in memory.
+_PIECE_BYTES = 64 * 1024
 
 
 class PartsDigest:
@@ -30,9 +32,18 @@ class PartsDigest:
         self._part: MultipartSegment | None = None
         self._content: Any = None
         self._broken = False
+        self._waiting = bytearray()
 
     def feed(self, data: bytes) -> None:
-        # A server may pass an empty piece at any time, but the parser takes it as the end.
+        # For a malformed body, the result of the parser depends on the pieces. A retry arrives in other pieces, but is
+        # the same request, so the parser gets pieces of a fixed size.
+        self._waiting += data
+        while len(self._waiting) >= _PIECE_BYTES:
+            self._parse(bytes(self._waiting[:_PIECE_BYTES]))
+            del self._waiting[:_PIECE_BYTES]
+
+    def _parse(self, data: bytes) -> None:
+        # The parser takes an empty piece as the end.
         if self._broken or not data:
             return
         try:
@@ -59,6 +70,8 @@ class PartsDigest:
             self._parts.append(digest_of(kind, *head, self._content.digest()).encode())
 
     def finish(self) -> bytes | None:
+        self._parse(bytes(self._waiting))
+        self._waiting.clear()
         if not self._broken:
             try:
                 self._parser.close()

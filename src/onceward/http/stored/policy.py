@@ -46,7 +46,7 @@ def headers_from_text(text: str | None) -> Headers:
         return ()
     try:
         return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in json.loads(text))
-    except (ValueError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise OutcomeNotKept("the stored headers of this response cannot be read") from error
 
 

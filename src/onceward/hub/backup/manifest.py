@@ -94,14 +94,14 @@ def read_manifest(folder: Path) -> Manifest:
         raise InvalidInput(
             f"{str(folder)!r} is not a complete backup: it has no {MANIFEST}, which `onceward backup` writes last"
         ) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidInput(f"{str(folder / MANIFEST)!r} is damaged; use another backup") from None
     if isinstance(found, dict) and isinstance(found.get("format"), int) and found["format"] > FORMAT:
         raise InvalidInput(
             f"the backup has format {found['format']}; this version reads up to {FORMAT}; upgrade Onceward"
         )
     try:
-        return Manifest(
+        manifest = Manifest(
             found["format"],
             found["onceward"],
             found["created_at"],
@@ -111,7 +111,24 @@ def read_manifest(folder: Path) -> Manifest:
             tuple(found["damaged"]),
         )
     except (KeyError, TypeError):
-        raise InvalidInput(f"{str(folder / MANIFEST)!r} is damaged; use another backup") from None
+        manifest = None
+    if manifest is None or not _is_sound(manifest):
+        raise InvalidInput(f"{str(folder / MANIFEST)!r} is damaged; use another backup")
+    return manifest
+
+
+def _is_sound(manifest: Manifest) -> bool:
+    """Return whether every value has its type, and the files have their names, which become paths."""
+    if (manifest.database.name, manifest.ledger.name) != (DATABASE, LEDGER):
+        return False
+    files, blobs = (manifest.database, manifest.ledger), manifest.blobs
+    numbers = [manifest.format, blobs.count, blobs.size_bytes, *(file.size_bytes for file in files)]
+    words = [manifest.onceward, manifest.created_at, blobs.keys_sha256, *manifest.damaged]
+    words += [file.sha256 for file in files]
+    if not all(isinstance(file.tables, Mapping) for file in files):
+        return False
+    numbers += [count for file in files for count in file.tables.values()]
+    return all(type(one) is int for one in numbers) and all(isinstance(one, str) for one in words)
 
 
 def private_file(path: Path) -> Any:

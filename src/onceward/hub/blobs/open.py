@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -21,6 +22,11 @@ def open_blobs(url: str, *, temp_folder: Path | None = None) -> BlobStore:
     scheme, separator, _ = url.partition(":")
     if not separator:
         raise InvalidStoreUrl(f"a blob URL needs a scheme; use one of: {_KNOWN}")
+    try:
+        urlsplit(url)
+        os.fsencode(url)
+    except ValueError:  # an unclosed bracket, or a lone surrogate
+        raise InvalidStoreUrl(f"the blob URL is malformed; use one of: {_KNOWN}") from None
     match scheme.lower():
         case "file":
             return _folder(url)

@@ -291,6 +291,14 @@ def open_s3(url: str, temp_folder: Path | None = None, *, request_seconds_max: f
     return S3Blobs(store, temp_files, f"the S3 bucket {location.bucket!r} at {location.endpoint or 'Amazon'}")
 
 
+def _is_endpoint(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc
+
+
 def parse(url: str) -> S3Location:
     parts = urlsplit(url)
     if not parts.netloc or "@" in parts.netloc or ":" in parts.netloc or parts.fragment:
@@ -299,10 +307,8 @@ def parse(url: str) -> S3Location:
     if unknown := options.keys() - _OPTIONS:
         # Name the option without its value, which may be a secret.
         raise InvalidStoreUrl(f"s3: unknown option {min(unknown)!r}; the options are {', '.join(sorted(_OPTIONS))}")
-    if "endpoint" in options:
-        endpoint = urlsplit(options["endpoint"])
-        if endpoint.scheme not in {"http", "https"} or not endpoint.hostname or "@" in endpoint.netloc:
-            raise InvalidStoreUrl("s3: endpoint must be http://host:port or https://host, without a user")
+    if "endpoint" in options and not _is_endpoint(options["endpoint"]):
+        raise InvalidStoreUrl("s3: endpoint must be http://host:port or https://host, without a user")
     if options.get("checksum", "none") not in {"sha256", "crc64nvme", "none"}:
         raise InvalidStoreUrl("s3: checksum must be sha256, crc64nvme or none")
     if options.get("credentials", "instance") != "instance":

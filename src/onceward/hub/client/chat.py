@@ -368,7 +368,7 @@ def _event(block: bytes) -> ChatEvent | None:
     try:
         data = json.loads(fields[b"data"])
         return ChatEvent(fields[b"id"].decode(), fields[b"event"].decode(), dict(data))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise UnexpectedAnswer(f"the hub sent a malformed event of a turn: {block[:200]!r}") from error
 
 

@@ -202,7 +202,7 @@ class Following:
                 case "error":
                     # The stream ends here, and the next one resumes.
                     log_event(_log.info, "event_stream_ended", code=data.get("code"))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise UnexpectedAnswer(f"the hub sent a malformed event: {block[:200]!r}") from error
         return None
 

@@ -40,7 +40,7 @@ def read(response: httpx.Response, decode: Callable[[Any], T]) -> T:
         raise error_of(response)
     try:
         return decode(response.json())
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise unexpected(response) from error
 
 
@@ -100,7 +100,7 @@ def _problem(response: httpx.Response) -> dict[str, Any]:
         return {}
     try:
         body = response.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return body if isinstance(body, dict) else {}
 

@@ -345,7 +345,9 @@ def _from_file(file: Path | None) -> Iterator[tuple[tuple[str, str], object, str
         raise InvalidConfig(f"the configuration file {str(file)!r} does not exist") from None
     except OSError as error:
         raise InvalidConfig(f"the configuration file {str(file)!r} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise InvalidConfig(f"the configuration file {str(file)!r} is nested too deeply") from None
+    except ValueError as error:  # not TOML, not UTF-8, or a number with too many digits
         raise InvalidConfig(f"the configuration file {str(file)!r} is not valid TOML: {error}") from None
     yield from _from_tables(tables, source)
 

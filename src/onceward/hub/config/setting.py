@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -112,9 +111,8 @@ class Duration:
         if isinstance(value, str) and (found := _DURATION.fullmatch(value.strip())):
             number, unit = found.groups()
             value = float(number) * (_UNITS[unit] / _UNITS[self.unit] if unit else 1.0)
-        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-            raise ValueError
-        if not self.low <= value <= self.high:
+        # Compared first: an integer may be too large for a float. NaN is not in any range.
+        if not isinstance(value, int | float) or isinstance(value, bool) or not self.low <= value <= self.high:
             raise ValueError
         return float(value)
 

@@ -113,7 +113,8 @@ def read_client_message(text: str | None) -> bool | CloseReason:
     message = _object(text)
     if isinstance(message, CloseReason):
         return message
-    if message.get("type") not in {"ping", "pong"}:
+    # Not a set: the type may be any JSON, also a list, which has no hash.
+    if message.get("type") not in ("ping", "pong"):
         return bad("after its hello, a client may only send ping and pong")
     return message["type"] == "ping"
 

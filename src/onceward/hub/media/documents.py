@@ -51,7 +51,8 @@ def _parsed(text: str) -> Any:
 def _kind(value: Any) -> str:
     if not isinstance(value, dict):
         return JSON
-    if value.get("type") in {"FeatureCollection", "Feature"} and ("features" in value or "geometry" in value):
+    # Not a set: in a JSON Schema, the type may be a list, which has no hash.
+    if value.get("type") in ("FeatureCollection", "Feature") and ("features" in value or "geometry" in value):
         return "application/geo+json"
     if isinstance(value.get("asset"), dict) and "version" in value["asset"] and value.keys() & {"scenes", "meshes"}:
         return "model/gltf+json"

@@ -69,7 +69,7 @@ def _host_port_of(text: str) -> HostPort | None:
         return None
     name = found[1].removesuffix(".")
     address = address_of(name)
-    if name.startswith("[") and address is None:
+    if not name or (name.startswith("[") and address is None):
         return None
     return HostPort(name if address is None else str(address), int(found[2] or 0))
 

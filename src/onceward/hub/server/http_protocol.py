@@ -39,6 +39,8 @@ _UPGRADE_WITH_BODY = problem.problem(
 )
 # The WebSocket library refuses longer lines without a response.
 _SOCKET_LINE_BYTES_MAX = 8 * 1024
+# The headers that it parses.
+_SOCKET_HEADERS = (b"connection", b"upgrade", b"sec-websocket-")
 # Closing immediately would reset the connection, and a client that is still sending would not see the response.
 _LINGER_SECONDS = 2.0
 # The event loop calls expired timers before it reads from sockets. It reads from them during this time.
@@ -175,6 +177,9 @@ class HttpProtocol(HttpToolsProtocol):
         if self._should_upgrade():
             if self._longest_line() > _SOCKET_LINE_BYTES_MAX:
                 self._stop(HEAD_TOO_LARGE, "head_too_large")
+            if not all(value.isascii() for name, value in self.headers if name.startswith(_SOCKET_HEADERS)):
+                # The WebSocket library would respond with 500, or fail.
+                self._stop(_NOT_HTTP, "not_http")
         elif any(
             name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
             for name, value in self.headers

@@ -25,6 +25,7 @@ from starlette.requests import ClientDisconnect, Request
 from onceward.core.json_text import refused
 from onceward.errors import InvalidInput, OncewardError, TooLarge
 from onceward.http.keyed.operation import idempotency
+from onceward.http.request.headers import length_of
 from onceward.hub.blobs import BlobStore
 from onceward.hub.blobs.temp_file import TempFile
 from onceward.hub.tasks.quota import OverQuota
@@ -107,9 +108,9 @@ async def received(
     boundary = _boundary(request)
     with _releasing_key(request, InvalidInput):
         promised = _promised(request)
-    length = request.headers.get("content-length", "0")
+    length = length_of(request.headers.get("content-length", ""))
     body_bytes_max = bytes_max + FIELDS_BYTES_MAX
-    if length.isdecimal() and int(length) > body_bytes_max:
+    if length is not None and length > body_bytes_max:
         raise _too_large(bytes_max)
     if require_room is not None and length.isdecimal() and int(length) > FIELDS_BYTES_MAX:
         with _releasing_key(request, OverQuota):

@@ -133,7 +133,9 @@ def load_config(file: Path | None, **given: Any) -> WrapConfig:
             found = tomllib.loads(file.read_text("utf-8"))
         except OSError as error:
             raise InvalidConfig(f"cannot read {str(file)!r}: {error.strerror or error}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except RecursionError:
+            raise InvalidConfig(f"{str(file)!r} is nested too deeply") from None
+        except ValueError as error:  # not TOML, not UTF-8, or a number with too many digits
             raise InvalidConfig(f"{str(file)!r} is not TOML: {error}") from error
         known = [one.name for one in fields(WrapConfig) if one.init]
         for name in found:

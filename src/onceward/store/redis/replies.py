@@ -9,6 +9,9 @@ from onceward.core.claim import ABANDONS, FINISHED, Begin, Entry, Move, Status, 
 from onceward.core.outcome import Outcome
 from onceward.errors import StoreUnavailable
 
+# The words of a reply: those of the entry, whether the write was applied, the earlier status and the time.
+_WORDS = 25
+
 
 def to_result(write: Write, reply: object, cached: Entry | None) -> WriteResult:
     if not cast("bytes", reply).startswith(b"["):
@@ -36,11 +39,32 @@ def _brief(write: Write, reply: bytes, cached: Entry | None) -> WriteResult:
 
 
 def split(reply: object) -> tuple[list[str], bytes | None]:
-    head, has_body, body = cast("bytes", reply).partition(b"\n")
-    return json.loads(head.decode()), body if has_body else None
+    """Split a reply into its words and the body of the outcome. Raises `StoreUnavailable` if it is malformed."""
+    text, has_body, body = cast("bytes", reply).partition(b"\n")
+    try:
+        head = json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise _unreadable() from error
+    if not isinstance(head, list) or len(head) != _WORDS:
+        raise _unreadable()
+    return head, body if has_body else None
+
+
+def _unreadable() -> StoreUnavailable:
+    return StoreUnavailable(
+        "the Redis store returned an entry that cannot be read; check whether another program writes to its keys"
+    )
 
 
 def to_entry(scope: str, key: str, head: list[str], body: bytes | None, outcome: Outcome | None = None) -> Entry | None:
+    """Decode the entry in a reply, or None if there is none. Raises `StoreUnavailable` if it is malformed."""
+    try:
+        return _to_entry(scope, key, head, body, outcome)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise _unreadable() from error
+
+
+def _to_entry(scope: str, key: str, head: list[str], body: bytes | None, outcome: Outcome | None) -> Entry | None:
     (fingerprint, status, version, attempt, write_id, holder, repeatable, lease_until, expires_at) = head[:9]
     (created_at, completed_at, user_id, endpoint, note, code, headers, chunks, claimed_at) = head[9:18]
     recovery_point, recovery_seq, refuse_until, not_done_count = head[18:22]

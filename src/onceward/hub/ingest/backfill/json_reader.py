@@ -63,6 +63,8 @@ class JsonReader:
                 reason = error.msg
             except RecursionError:
                 raise self._broken("it is nested too deeply") from None
+            except ValueError:
+                raise self._broken("a number has too many digits") from None
             else:
                 return value  # type: ignore[no-any-return]  # a decoded value is always `Json`
             if len(self._buffer) - self._at > VALUE_LENGTH_MAX:
