@@ -3,6 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Small environments of their own: the hub as `make serve` runs it, and the build of the package.
+HUB_STAMP := .venv-hub/.installed
+BUILD_STAMP := .venv-build/.installed
+# One date for all files of the package, so that a clone, an archive and an unpacked sdist give the same bytes.
+SOURCE_DATE_EPOCH ?= 1767225600
 SEEDS ?= 20000
 
 # Write bytecode: tests start hundreds of processes, and each would compile every module again.
@@ -13,7 +18,7 @@ export PYTHONDONTWRITEBYTECODE =
 SCRATCH := $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && test -w /dev/shm \
   && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 6000000 {print "TMPDIR=/dev/shm"}')
 
-.PHONY: help venv serve check test test-library coverage layout messages test-everywhere lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
+.PHONY: help venv serve check test test-library dist test-wheel test-uvx coverage layout messages test-everywhere lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -30,8 +35,21 @@ $(STAMP): requirements/dev.txt pyproject.toml
 
 venv: $(STAMP) ## Create .venv with the pinned requirements.
 
-serve: $(STAMP) ## Run the hub on http://127.0.0.1:8787 (SQLite files in ./onceward-data, no other service).
-	@$(BIN)/onceward serve
+$(BUILD_STAMP): requirements/build.txt
+	@$(PYTHON) -m venv .venv-build
+	@.venv-build/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/build.txt
+	@touch $@
+
+$(HUB_STAMP): requirements/hub.txt requirements/build.txt pyproject.toml
+	@echo "onceward: creating .venv-hub with the hub's pinned requirements (a few seconds)"
+	@$(PYTHON) -c 'import sys; sys.exit("onceward needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -m venv .venv-hub
+	@.venv-hub/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/hub.txt -r requirements/build.txt
+	@.venv-hub/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+serve: $(HUB_STAMP) ## Run the hub on http://127.0.0.1:8787 (SQLite files in ./onceward-data, no other service).
+	@.venv-hub/bin/onceward serve
 
 lint: $(STAMP) ## Check format, lint and types.
 	@echo "onceward: ruff format, ruff check, mypy --strict"
@@ -57,6 +75,23 @@ test-library: ## Test the library alone, as on macOS and Windows: without the hu
 	@.venv-library/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/library.txt
 	@.venv-library/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@.venv-library/bin/python -m pytest -q --one-store @tests/library.txt
+
+dist: $(BUILD_STAMP) ## Build the wheel and the sdist into dist/, the same bytes each time.
+	@rm -rf dist
+	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) .venv-build/bin/python -m hatchling build >/dev/null
+	@cd dist && for file in *; do ../.venv-build/bin/python -c 'import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest(), sys.argv[1])' "$$file"; done
+
+test-wheel: dist ## Test the library in a fresh environment that has the built wheel, not the source (WHOLE=1: the whole suite).
+	@echo "onceward: tests of the installed wheel"
+	@rm -rf .venv-wheel && $(PYTHON) -m venv .venv-wheel
+	@.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/$(if $(WHOLE),dev,library).txt
+	@.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index dist/*.whl
+	@.venv-wheel/bin/python -c 'import onceward, sys; sys.exit(0 if "site-packages" in onceward.__file__ else "onceward: the tests would run the source: " + onceward.__file__)'
+	@$(if $(WHOLE),$(SCRATCH)) .venv-wheel/bin/python -m pytest -q $(if $(WHOLE),-n 3 --dist loadgroup,--one-store @tests/library.txt)
+
+test-uvx: dist ## Run `onceward demo` from the built wheel with uv, in an environment that uv creates (needs uv).
+	@command -v uv >/dev/null || { echo "onceward: uv is not installed; see https://docs.astral.sh/uv/" >&2; exit 1; }
+	@NO_COLOR=1 uv tool run --isolated --from "$$(echo dist/*.whl)[hub]" onceward demo
 
 coverage: $(STAMP) ## Run all tests, and report the lines and branches that they do not reach.
 	@echo "onceward: tests with coverage (takes longer than make test)"
@@ -105,7 +140,7 @@ test-pythons: ## Run all tests on every Python 3.11-3.14 found on this machine.
 	done
 
 requirements: $(STAMP) ## Compile requirements/*.in into pinned files with hashes (needs uv).
-	@for name in dev library peers; do \
+	@for name in dev library peers hub build; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from onceward.errors import missing_extra
+from onceward.errors import install_command, missing_extra
 
 try:
     import sqlalchemy
@@ -271,7 +271,7 @@ def _postgres(address: sqlalchemy.URL, pool_size: int) -> sqlalchemy.Engine:
             isolation_level="READ COMMITTED",
         )
     except ModuleNotFoundError:
-        raise InvalidStoreUrl("the PostgreSQL driver is not installed: pip install 'onceward[postgres]'") from None
+        raise InvalidStoreUrl(f"the PostgreSQL driver is not installed: {install_command('postgres')}") from None
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: object) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib import resources
 from typing import TypeAlias, TypeVar, cast
 
-from onceward.errors import InvalidStoreUrl, StoreClosed, StoreMisconfigured, StoreUnavailable
+from onceward.errors import InvalidStoreUrl, StoreClosed, StoreMisconfigured, StoreUnavailable, install_command
 from onceward.store import OLDEST_SCHEMA, SCHEMA_VERSION, BatchFailed, Schema
 from onceward.store.postgres.errors import misconfiguration, one_line
 from onceward.store.postgres.roles import MISSING
@@ -21,7 +21,7 @@ try:
     from psycopg.rows import TupleRow
     from psycopg.waiting import Ready, Wait
 except ImportError as missing:
-    raise InvalidStoreUrl("PostgreSQL stores need psycopg: pip install 'onceward[postgres]'") from missing
+    raise InvalidStoreUrl(f"PostgreSQL stores need psycopg: {install_command('postgres')}") from missing
 
 
 # Timeouts of a statement that waits for a lock, of a slow statement, and of a server that does not reply. They increase
