@@ -10,15 +10,15 @@ import functools
 import importlib.util
 import inspect
 import json
-import os
 import re
 import sqlite3
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
+from tests.markdown import DO_NOT_RUN, PRINTS, RUN, anchors, blocks, prose, section, targets, text_of
 
 import onceward
 import onceward.http
@@ -39,53 +39,14 @@ from onceward.testing import StoreContract
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
-WITH_CODE = [ROOT / "README.md", *sorted(ROOT.glob("docs/guides/*.md"))]
+# For coding agents, inside the package. It is not part of the site: no page links to it, and it links to no page.
+SKILL = ROOT / "src/onceward/.agents/skills/onceward/SKILL.md"
+WITH_CODE = [ROOT / "README.md", SKILL, *sorted(ROOT.glob("docs/guides/*.md"))]
 DECISIONS = sorted(ROOT.glob("docs/decisions/[0-9]*.md"))
-pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+pages = pytest.mark.parametrize("page", [*PAGES, SKILL], ids=lambda page: str(page.relative_to(ROOT)))
 
-RUN, DO_NOT_RUN = "python", "python no-run"
-FENCES = {RUN, DO_NOT_RUN, "sh", "json", "mermaid", ""}
-PRINTS = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
-LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCES = {RUN, DO_NOT_RUN, "sh", "json", "toml", "mermaid", ""}
 NAMED_TEST = re.compile(r"`((?:tests|src|examples)/[\w/]+\.py)(?:::(\w+))?`")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Block:
-    """The text between two fences, and the number of its first line, counted from 0."""
-
-    kind: str
-    line: int
-    text: str
-
-
-def text_of(page: Path) -> str:
-    return page.read_text("utf-8")
-
-
-def blocks(page: Path) -> Iterator[Block]:
-    kind, start = None, 0
-    lines = text_of(page).splitlines()
-    for number, line in enumerate(lines):
-        if not line.startswith("```"):
-            continue
-        if kind is None:
-            kind, start = line.removeprefix("```"), number + 1
-        else:
-            yield Block(kind, start, "\n".join(lines[start:number]))
-            kind = None
-    assert kind is None, f"{page}: a fence is not closed"
-
-
-def prose(page: Path) -> str:
-    """The text without what stands between fences."""
-    return re.sub(r"^```.*?^```$", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
-
-
-def section(page: Path, heading: str) -> str:
-    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text_of(page), re.MULTILINE | re.DOTALL)
-    assert found is not None, f"{page} has no section {heading!r}"
-    return found[1]
 
 
 def code_words(text: str) -> set[str]:
@@ -150,21 +111,19 @@ def test_every_block_has_a_language_and_code_that_is_not_run_is_valid_python(pag
             assert "Not run here, because " in " ".join(before[-4:])
 
 
+def test_the_skill_has_the_front_matter_of_its_format() -> None:
+    """Of the Agent Skills format: a name equal to its folder, and a description by which an agent selects it."""
+    _, front, _ = text_of(SKILL).split("---\n", 2)
+    fields = yaml.safe_load(front)
+
+    assert fields.keys() == {"name", "description"}
+    assert fields["name"] == SKILL.parent.name == "onceward"
+    assert 0 < len(fields["description"]) <= 1024
+    assert len(re.findall(r"^## Recipe \d: ", text_of(SKILL), re.MULTILINE)) == 5
+    assert len(text_of(SKILL).splitlines()) < 500
+
+
 # Links, paths and tests that the documents name.
-
-
-@functools.cache
-def anchors(page: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-def targets(page: Path) -> Iterator[tuple[Path, str]]:
-    for link in LINK.findall(prose(page)):
-        if not link.startswith("https://"):
-            path, _, anchor = link.partition("#")
-            # Not resolved: a page that is a link to a file of the package counts as the page.
-            yield Path(os.path.normpath(page.parent / path)) if path else page, anchor
 
 
 @pages
