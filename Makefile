@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# Small environments of their own: the hub as `make serve` runs it, and the build of the package.
+# Small environments of their own: the hub as `make serve` runs it, the build of the package, and the site.
 HUB_STAMP := .venv-hub/.installed
 BUILD_STAMP := .venv-build/.installed
+DOCS_STAMP := .venv-docs/.installed
 # One date for all files of the package, so that a clone, an archive and an unpacked sdist give the same bytes.
 SOURCE_DATE_EPOCH ?= 1767225600
 SEEDS ?= 20000
@@ -18,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE =
 SCRATCH := $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && test -w /dev/shm \
   && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 6000000 {print "TMPDIR=/dev/shm"}')
 
-.PHONY: help venv serve check test test-library dist test-wheel test-uvx coverage layout messages test-everywhere lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
+.PHONY: help venv serve check test test-library dist test-wheel test-uvx docs check-links coverage layout messages test-everywhere lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -93,6 +94,17 @@ test-uvx: dist ## Run `onceward demo` from the built wheel with uv, in an enviro
 	@command -v uv >/dev/null || { echo "onceward: uv is not installed; see https://docs.astral.sh/uv/" >&2; exit 1; }
 	@NO_COLOR=1 uv tool run --isolated --from "$$(echo dist/*.whl)[hub]" onceward demo
 
+$(DOCS_STAMP): requirements/docs.txt
+	@$(PYTHON) -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/docs.txt
+	@touch $@
+
+docs: $(DOCS_STAMP) ## Build the documentation site in build/site, and follow every link in it, offline.
+	@.venv-docs/bin/python docs/build_site.py
+
+check-links: ## Follow the links of the documents to other sites (needs the network).
+	@$(PYTHON) docs/check_links.py
+
 coverage: $(STAMP) ## Run all tests, and report the lines and branches that they do not reach.
 	@echo "onceward: tests with coverage (takes longer than make test)"
 	@$(SCRATCH) $(BIN)/python -W "ignore:Unable to activate pytest branch" -m slipcover -m pytest -n 3 --dist loadgroup
@@ -140,7 +152,7 @@ test-pythons: ## Run all tests on every Python 3.11-3.14 found on this machine.
 	done
 
 requirements: $(STAMP) ## Compile requirements/*.in into pinned files with hashes (needs uv).
-	@for name in dev library peers hub build; do \
+	@for name in dev library peers hub build docs; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 

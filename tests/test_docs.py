@@ -12,9 +12,12 @@ import inspect
 import json
 import re
 import sqlite3
+import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 import yaml
@@ -38,10 +41,17 @@ from onceward.store.redis import connection
 from onceward.testing import StoreContract
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md"), ROOT / "examples/README.md"])
 # For coding agents, inside the package. It is not part of the site: no page links to it, and it links to no page.
 SKILL = ROOT / "src/onceward/.agents/skills/onceward/SKILL.md"
-WITH_CODE = [ROOT / "README.md", SKILL, *sorted(ROOT.glob("docs/guides/*.md"))]
+WITH_CODE = [
+    *(ROOT / "README.md", SKILL, ROOT / "docs/tutorial.md", ROOT / "docs/concepts.md"),
+    *sorted(ROOT.glob("docs/guides/*.md")),
+    *sorted(ROOT.glob("docs/frameworks/[a-z]*.md")),
+    *sorted(ROOT.glob("docs/migrate/*.md")),
+]
+# Django has one configuration for each process.
+IN_ITS_OWN_PROCESS = {"django.md"}
 DECISIONS = sorted(ROOT.glob("docs/decisions/[0-9]*.md"))
 pages = pytest.mark.parametrize("page", [*PAGES, SKILL], ids=lambda page: str(page.relative_to(ROOT)))
 
@@ -85,6 +95,12 @@ def test_the_code_runs_and_prints_the_shown_output(
     name = f"{page.stem.lower()}_page"
     file = tmp_path / f"{name}.py"
     file.write_text("\n".join(lines), "utf-8")
+    said = [line for block in runnable for line in PRINTS.findall(block.text)]
+    assert said
+    if page.name in IN_ITS_OWN_PROCESS:
+        done = subprocess.run([sys.executable, str(file)], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.stdout.splitlines(), done.returncode) == (said, 0), done.stderr
+        return
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
@@ -95,8 +111,6 @@ def test_the_code_runs_and_prints_the_shown_output(
 
     spec.loader.exec_module(module)
 
-    said = [line for block in runnable for line in PRINTS.findall(block.text)]
-    assert said
     assert capsys.readouterr().out.splitlines() == said
 
 
@@ -144,6 +158,67 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
             waiting += [target for target, _ in targets(page)]
 
     assert set(PAGES) - reached == set()
+
+
+def linked(page: Path) -> set[Path]:
+    return {target for target, _ in targets(page)}
+
+
+def test_every_page_for_users_is_on_the_map_of_the_documents_and_in_llms_txt() -> None:
+    pages = {page for page in PAGES if "decisions" not in page.parts} - {ROOT / "docs/README.md"}
+    pages -= set(ROOT.glob("bench/history*.md"))
+    for_developers = {ROOT / name for name in ("CONTRIBUTING.md", "docs/release.md", "docs/design-documents.md")}
+    for_developers |= {ROOT / "README.md", *ROOT.glob("bench/*.md")}
+
+    assert pages - linked(ROOT / "docs/README.md") - {ROOT / "docs/frameworks/README.md"} == set()
+    assert pages - for_developers - linked(ROOT / "docs/llms.txt") == set()
+    for target, _ in targets(ROOT / "docs/llms.txt"):
+        assert target.is_file()
+
+
+def test_every_page_on_the_map_is_in_the_navigation_of_the_site() -> None:
+    def files(entries: list[dict[str, object]]) -> Iterator[str]:
+        for entry in entries:
+            for target in entry.values():
+                if isinstance(target, str):
+                    yield target
+                else:
+                    yield from files(cast("list[dict[str, object]]", target))
+
+    nav = list(files(tomllib.loads(text_of(ROOT / "zensical.toml"))["project"]["nav"]))
+    mapped = {path.relative_to(ROOT).as_posix() for path in linked(ROOT / "docs/README.md") if path.suffix == ".md"}
+
+    assert len(nav) == len(set(nav))
+    assert set(nav) == mapped | {"docs/README.md"}
+
+
+def test_the_figures_of_the_comparison_are_those_of_the_benchmark() -> None:
+    results = text_of(ROOT / "bench/results.md")
+    comparison = section(ROOT / "docs/comparison.md", "Speed")
+    versions = re.findall(r"(?:idemkit|call4agents|DBOS) \d[\d.]*\d", comparison)
+
+    rows = {
+        "SQLite, synchronous FULL": "SQLite FULL",
+        "PostgreSQL": "PostgreSQL",
+        "Redis, AOF always": "Redis, AOF always",
+    }
+    shown = dict.fromkeys(rows, 0)
+    for line in comparison.splitlines():
+        store, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if store in rows:
+            contestants = ("**Onceward, awaited**", "idemkit", "call4agents", "DBOS")
+            for contestant, cell in zip(contestants, cells, strict=True):
+                (measured,) = re.findall(
+                    rf"^\| {re.escape(rows[store])} \| {re.escape(contestant)} \|[^|]*\| ([-\d,]+)",
+                    results,
+                    re.MULTILINE,
+                )
+                assert cell == (measured if measured != "-" else "—"), f"{store}, {contestant}"
+                shown[store] += 1
+
+    assert set(shown.values()) == {4}
+    assert versions
+    assert all(version in results for version in versions)
 
 
 @functools.cache
@@ -395,6 +470,6 @@ def test_every_dependency_has_its_reason() -> None:
     wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
     for file in ROOT.glob("requirements/*.in"):
         wanted += [line for line in text_of(file).splitlines() if line and not line.startswith("#")]
-    names = {re.split(r"[\[<>=~ ]", requirement)[0] for requirement in wanted} - {project["name"]}
+    names = {re.split(r"[\[<>=~; ]", requirement)[0] for requirement in wanted} - {project["name"]}
 
     assert names <= reasons
