@@ -19,7 +19,7 @@ export PYTHONDONTWRITEBYTECODE =
 SCRATCH := $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && test -w /dev/shm \
   && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 6000000 {print "TMPDIR=/dev/shm"}')
 
-.PHONY: help venv serve check test test-library dist test-wheel test-uvx docs check-links coverage layout messages test-everywhere lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
+.PHONY: help venv serve check test test-library dist test-wheel test-uvx first-five docs check-links coverage layout messages test-everywhere lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -41,11 +41,11 @@ $(BUILD_STAMP): requirements/build.txt
 	@.venv-build/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/build.txt
 	@touch $@
 
-$(HUB_STAMP): requirements/hub.txt requirements/build.txt pyproject.toml
+$(HUB_STAMP): requirements/serve.txt requirements/build.txt pyproject.toml
 	@echo "onceward: creating .venv-hub with the hub's pinned requirements (a few seconds)"
 	@$(PYTHON) -c 'import sys; sys.exit("onceward needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@$(PYTHON) -m venv .venv-hub
-	@.venv-hub/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/hub.txt -r requirements/build.txt
+	@.venv-hub/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/serve.txt -r requirements/build.txt
 	@.venv-hub/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -93,6 +93,9 @@ test-wheel: dist ## Test the library in a fresh environment that has the built w
 test-uvx: dist ## Run `onceward demo` from the built wheel with uv, in an environment that uv creates (needs uv).
 	@command -v uv >/dev/null || { echo "onceward: uv is not installed; see https://docs.astral.sh/uv/" >&2; exit 1; }
 	@NO_COLOR=1 uv tool run --isolated --from "$$(echo dist/*.whl)[hub]" onceward demo
+
+first-five: ## Follow the README from a clone to the first replayed request, in fresh environments; prints time and size.
+	@$(PYTHON) -m tests.first_five
 
 $(DOCS_STAMP): requirements/docs.txt
 	@$(PYTHON) -m venv .venv-docs
@@ -152,7 +155,7 @@ test-pythons: ## Run all tests on every Python 3.11-3.14 found on this machine.
 	done
 
 requirements: $(STAMP) ## Compile requirements/*.in into pinned files with hashes (needs uv).
-	@for name in dev library peers hub build docs; do \
+	@for name in dev library peers serve build docs; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 

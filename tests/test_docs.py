@@ -166,7 +166,7 @@ def linked(page: Path) -> set[Path]:
 
 def test_every_page_for_users_is_on_the_map_of_the_documents_and_in_llms_txt() -> None:
     pages = {page for page in PAGES if "decisions" not in page.parts} - {ROOT / "docs/README.md"}
-    pages -= set(ROOT.glob("bench/history*.md"))
+    pages -= {*ROOT.glob("bench/*.md")} - {ROOT / "bench/results.md"}
     for_developers = {ROOT / name for name in ("CONTRIBUTING.md", "docs/release.md", "docs/design-documents.md")}
     for_developers |= {ROOT / "README.md", *ROOT.glob("bench/*.md")}
 
