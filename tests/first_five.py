@@ -176,14 +176,18 @@ def free_port() -> int:
 @contextlib.contextmanager
 def background(command: str, clone: Path, settings: dict[str, str], port: int) -> Iterator[None]:
     """Run a server until the end of the block, and wait until it answers."""
-    with subprocess.Popen(  # noqa: S602  # the README's own line
-        command, cwd=clone, env=settings, shell=True, start_new_session=True, stdout=subprocess.DEVNULL
-    ) as process:
+    log = clone / "first-five.log"
+    with (
+        log.open("w") as written,
+        subprocess.Popen(  # noqa: S602  # the README's own line
+            command, cwd=clone, env=settings, shell=True, start_new_session=True, stdout=written, stderr=written
+        ) as process,
+    ):
         try:
             deadline = time.monotonic() + START_SECONDS_MAX
             while not answers(port):
                 if process.poll() is not None or time.monotonic() > deadline:
-                    raise Failed(f"{command}: nothing answers on port {port}")
+                    raise Failed(f"{command}: nothing answers on port {port}\n{log.read_text()}")
                 time.sleep(0.2)
             yield
         finally:
