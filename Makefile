@@ -3,6 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Small environments of their own: the hub as `make serve` runs it, the build of the package, and the site.
+HUB_STAMP := .venv-hub/.installed
+BUILD_STAMP := .venv-build/.installed
+DOCS_STAMP := .venv-docs/.installed
+# One date for all files of the package, so that a clone, an archive and an unpacked sdist give the same bytes.
+SOURCE_DATE_EPOCH ?= 1767225600
 SEEDS ?= 20000
 # For test-pythons: the versions, and the target to run on each.
 PYTHONS ?= 3.11 3.12 3.13 3.14
@@ -24,7 +30,7 @@ export PYTHONDONTWRITEBYTECODE =
 SCRATCH := $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && test -w /dev/shm \
   && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 6000000 {print "TMPDIR=/dev/shm"}')
 
-.PHONY: help system-packages venv serve check test test-library coverage layout messages test-everywhere test-pooler lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean test-backends audit fuzz image test-image test-alerts
+.PHONY: help system-packages venv serve check test test-library coverage layout messages test-everywhere test-pooler lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean test-backends audit fuzz image test-image test-alerts dist test-wheel test-uvx first-five docs check-links
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -41,8 +47,21 @@ $(STAMP): requirements/dev.txt pyproject.toml
 
 venv: $(STAMP) ## Create .venv with the pinned requirements.
 
-serve: $(STAMP) ## Run the hub on http://127.0.0.1:8787 (SQLite files in ./onceward-data, no other service).
-	@$(BIN)/onceward serve
+$(BUILD_STAMP): requirements/build.txt
+	@$(PYTHON) -m venv .venv-build
+	@.venv-build/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/build.txt
+	@touch $@
+
+$(HUB_STAMP): requirements/serve.txt requirements/build.txt pyproject.toml
+	@echo "onceward: creating .venv-hub with the hub's pinned requirements (a few seconds)"
+	@$(PYTHON) -c 'import sys; sys.exit("onceward needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -m venv .venv-hub
+	@.venv-hub/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/serve.txt -r requirements/build.txt
+	@.venv-hub/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+serve: $(HUB_STAMP) ## Run the hub on http://127.0.0.1:8787 (SQLite files in ./onceward-data, no other service).
+	@.venv-hub/bin/onceward serve
 
 lint: $(STAMP) ## Check format, lint and types.
 	@echo "onceward: ruff format, ruff check, mypy --strict"
@@ -72,6 +91,37 @@ test-library: ## Test the library alone, as on macOS and Windows: without the hu
 	@.venv-library/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/library.txt
 	@.venv-library/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@.venv-library/bin/python -m pytest -q --one-store @tests/library.txt
+
+dist: $(BUILD_STAMP) ## Build the wheel and the sdist into dist/, the same bytes each time.
+	@rm -rf dist
+	@SOURCE_DATE_EPOCH=$(SOURCE_DATE_EPOCH) .venv-build/bin/python -m hatchling build >/dev/null
+	@cd dist && for file in *; do ../.venv-build/bin/python -c 'import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest(), sys.argv[1])' "$$file"; done
+
+test-wheel: dist ## Test the library in a fresh environment that has the built wheel, not the source (WHOLE=1: the whole suite).
+	@echo "onceward: tests of the installed wheel"
+	@rm -rf .venv-wheel && $(PYTHON) -m venv .venv-wheel
+	@.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/$(if $(WHOLE),dev,library).txt
+	@.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-index dist/*.whl
+	@.venv-wheel/bin/python -c 'import onceward, sys; sys.exit(0 if "site-packages" in onceward.__file__ else "onceward: the tests would run the source: " + onceward.__file__)'
+	@$(if $(WHOLE),$(SCRATCH)) .venv-wheel/bin/python -m pytest -q $(if $(WHOLE),-n 3 --dist loadgroup,--one-store @tests/library.txt)
+
+test-uvx: dist ## Run `onceward demo` from the built wheel with uv, in an environment that uv creates (needs uv).
+	@command -v uv >/dev/null || { echo "onceward: uv is not installed; see https://docs.astral.sh/uv/" >&2; exit 1; }
+	@NO_COLOR=1 uv tool run --isolated --from "$$(echo dist/*.whl)[hub]" onceward demo
+
+first-five: ## Follow the README from a clone to the first replayed request, in fresh environments; prints time and size.
+	@$(PYTHON) -m tests.first_five
+
+$(DOCS_STAMP): requirements/docs.txt
+	@$(PYTHON) -m venv .venv-docs
+	@.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/docs.txt
+	@touch $@
+
+docs: $(DOCS_STAMP) ## Build the documentation site in build/site, and follow every link in it, offline.
+	@.venv-docs/bin/python docs/build_site.py
+
+check-links: ## Follow the links of the documents to other sites (needs the network).
+	@$(PYTHON) docs/check_links.py
 
 coverage: $(STAMP) ## Run all tests, and report the lines and branches that they do not reach.
 	@$(BIN)/python -m tests.servers.system_packages || true
@@ -150,7 +200,7 @@ test-alerts: $(STAMP) ## Let each alert fire in a real Prometheus, from a real h
 	@$(BIN)/python -m tests.ops.prometheus
 
 requirements: $(STAMP) ## Compile requirements/*.in into pinned files with hashes (needs uv).
-	@for name in dev library peers hub build; do \
+	@for name in dev library peers hub serve build docs; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 

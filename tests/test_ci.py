@@ -1,4 +1,6 @@
-"""The CI matrix, the package's classifiers and the Makefile name the same versions of Python, and all test servers."""
+"""The CI matrix, the package's classifiers and the Makefile name the same versions of Python, and all test servers. A
+release is published with the least rights.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from tests.servers.redis import REDIS_SERVERS
 from tests.servers.s3 import S3_SERVERS
 
 ROOT = Path(__file__).parent.parent
+RELEASE = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text("utf-8"))
 WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8"))
 
 
@@ -45,3 +48,28 @@ def test_every_path_of_the_lanes_exists() -> None:
     for lane in ("fast", "library"):
         for line in (ROOT / "tests" / f"{lane}.txt").read_text("utf-8").split():
             assert (ROOT / line.removeprefix("--ignore=")).exists(), line
+
+
+def test_a_release_uses_pinned_actions_and_one_job_may_ask_for_a_token() -> None:
+    build, publish = RELEASE["jobs"]["build"], RELEASE["jobs"]["publish"]
+    used = [step["uses"] for job in (build, publish) for step in job["steps"] if "uses" in step]
+
+    assert used
+    assert all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", one) for one in used)
+    assert RELEASE["permissions"] == {}
+    assert (build["permissions"], publish["permissions"]) == ({"contents": "read"}, {"id-token": "write"})
+    assert publish["environment"] == "pypi"
+    assert publish["needs"] == "build"
+    # The job with the token runs nothing that the repository contains.
+    assert all("run" not in step and "checkout" not in step["uses"] for step in publish["steps"])
+    assert publish["steps"][-1]["with"] == {"attestations": True}
+
+
+def test_a_release_runs_targets_of_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    targets = re.findall(
+        r"^ *make ([a-z-]+)$", "\n".join(s.get("run", "") for s in RELEASE["jobs"]["build"]["steps"]), re.MULTILINE
+    )
+
+    assert targets == ["test-wheel", "dist"]
+    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)

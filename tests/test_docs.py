@@ -10,15 +10,18 @@ import functools
 import importlib.util
 import inspect
 import json
-import os
 import re
 import sqlite3
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
+import yaml
+from tests.markdown import DO_NOT_RUN, PRINTS, RUN, anchors, blocks, prose, section, targets, text_of
 
 import onceward
 import onceward.http
@@ -38,54 +41,22 @@ from onceward.store.redis import connection
 from onceward.testing import StoreContract
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md")])
-WITH_CODE = [ROOT / "README.md", *sorted(ROOT.glob("docs/guides/*.md"))]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("bench/*.md"), ROOT / "examples/README.md"])
+# For coding agents, inside the package. It is not part of the site: no page links to it, and it links to no page.
+SKILL = ROOT / "src/onceward/.agents/skills/onceward/SKILL.md"
+WITH_CODE = [
+    *(ROOT / "README.md", SKILL, ROOT / "docs/tutorial.md", ROOT / "docs/concepts.md"),
+    *sorted(ROOT.glob("docs/guides/*.md")),
+    *sorted(ROOT.glob("docs/frameworks/[a-z]*.md")),
+    *sorted(ROOT.glob("docs/migrate/*.md")),
+]
+# Django has one configuration for each process.
+IN_ITS_OWN_PROCESS = {"django.md"}
 DECISIONS = sorted(ROOT.glob("docs/decisions/[0-9]*.md"))
-pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+pages = pytest.mark.parametrize("page", [*PAGES, SKILL], ids=lambda page: str(page.relative_to(ROOT)))
 
-RUN, DO_NOT_RUN = "python", "python no-run"
-FENCES = {RUN, DO_NOT_RUN, "sh", "json", "mermaid", ""}
-PRINTS = re.compile(r"^ *print\(.*\)  # (.*)$", re.MULTILINE)
-LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCES = {RUN, DO_NOT_RUN, "sh", "json", "toml", "mermaid", ""}
 NAMED_TEST = re.compile(r"`((?:tests|src|examples)/[\w/]+\.py)(?:::(\w+))?`")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Block:
-    """The text between two fences, and the number of its first line, counted from 0."""
-
-    kind: str
-    line: int
-    text: str
-
-
-def text_of(page: Path) -> str:
-    return page.read_text("utf-8")
-
-
-def blocks(page: Path) -> Iterator[Block]:
-    kind, start = None, 0
-    lines = text_of(page).splitlines()
-    for number, line in enumerate(lines):
-        if not line.startswith("```"):
-            continue
-        if kind is None:
-            kind, start = line.removeprefix("```"), number + 1
-        else:
-            yield Block(kind, start, "\n".join(lines[start:number]))
-            kind = None
-    assert kind is None, f"{page}: a fence is not closed"
-
-
-def prose(page: Path) -> str:
-    """The text without what stands between fences."""
-    return re.sub(r"^```.*?^```$", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
-
-
-def section(page: Path, heading: str) -> str:
-    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text_of(page), re.MULTILINE | re.DOTALL)
-    assert found is not None, f"{page} has no section {heading!r}"
-    return found[1]
 
 
 def code_words(text: str) -> set[str]:
@@ -124,6 +95,12 @@ def test_the_code_runs_and_prints_the_shown_output(
     name = f"{page.stem.lower()}_page"
     file = tmp_path / f"{name}.py"
     file.write_text("\n".join(lines), "utf-8")
+    said = [line for block in runnable for line in PRINTS.findall(block.text)]
+    assert said
+    if page.name in IN_ITS_OWN_PROCESS:
+        done = subprocess.run([sys.executable, str(file)], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.stdout.splitlines(), done.returncode) == (said, 0), done.stderr
+        return
     spec = importlib.util.spec_from_file_location(name, file)
     assert spec is not None
     assert spec.loader is not None
@@ -134,8 +111,6 @@ def test_the_code_runs_and_prints_the_shown_output(
 
     spec.loader.exec_module(module)
 
-    said = [line for block in runnable for line in PRINTS.findall(block.text)]
-    assert said
     assert capsys.readouterr().out.splitlines() == said
 
 
@@ -150,21 +125,19 @@ def test_every_block_has_a_language_and_code_that_is_not_run_is_valid_python(pag
             assert "Not run here, because " in " ".join(before[-4:])
 
 
+def test_the_skill_has_the_front_matter_of_its_format() -> None:
+    """Of the Agent Skills format: a name equal to its folder, and a description by which an agent selects it."""
+    _, front, _ = text_of(SKILL).split("---\n", 2)
+    fields = yaml.safe_load(front)
+
+    assert fields.keys() == {"name", "description"}
+    assert fields["name"] == SKILL.parent.name == "onceward"
+    assert 0 < len(fields["description"]) <= 1024
+    assert len(re.findall(r"^## Recipe \d: ", text_of(SKILL), re.MULTILINE)) == 5
+    assert len(text_of(SKILL).splitlines()) < 500
+
+
 # Links, paths and tests that the documents name.
-
-
-@functools.cache
-def anchors(page: Path) -> set[str]:
-    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-def targets(page: Path) -> Iterator[tuple[Path, str]]:
-    for link in LINK.findall(prose(page)):
-        if not link.startswith("https://"):
-            path, _, anchor = link.partition("#")
-            # Not resolved: a page that is a link to a file of the package counts as the page.
-            yield Path(os.path.normpath(page.parent / path)) if path else page, anchor
 
 
 @pages
@@ -185,6 +158,67 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
             waiting += [target for target, _ in targets(page)]
 
     assert set(PAGES) - reached == set()
+
+
+def linked(page: Path) -> set[Path]:
+    return {target for target, _ in targets(page)}
+
+
+def test_every_page_for_users_is_on_the_map_of_the_documents_and_in_llms_txt() -> None:
+    pages = {page for page in PAGES if "decisions" not in page.parts} - {ROOT / "docs/README.md"}
+    pages -= {*ROOT.glob("bench/*.md")} - {ROOT / "bench/results.md"}
+    for_developers = {ROOT / name for name in ("CONTRIBUTING.md", "docs/release.md", "docs/design-documents.md")}
+    for_developers |= {ROOT / "README.md", *ROOT.glob("bench/*.md")}
+
+    assert pages - linked(ROOT / "docs/README.md") - {ROOT / "docs/frameworks/README.md"} == set()
+    assert pages - for_developers - linked(ROOT / "docs/llms.txt") == set()
+    for target, _ in targets(ROOT / "docs/llms.txt"):
+        assert target.is_file()
+
+
+def test_every_page_on_the_map_is_in_the_navigation_of_the_site() -> None:
+    def files(entries: list[dict[str, object]]) -> Iterator[str]:
+        for entry in entries:
+            for target in entry.values():
+                if isinstance(target, str):
+                    yield target
+                else:
+                    yield from files(cast("list[dict[str, object]]", target))
+
+    nav = list(files(tomllib.loads(text_of(ROOT / "zensical.toml"))["project"]["nav"]))
+    mapped = {path.relative_to(ROOT).as_posix() for path in linked(ROOT / "docs/README.md") if path.suffix == ".md"}
+
+    assert len(nav) == len(set(nav))
+    assert set(nav) == mapped | {"docs/README.md"}
+
+
+def test_the_figures_of_the_comparison_are_those_of_the_benchmark() -> None:
+    results = text_of(ROOT / "bench/results.md")
+    comparison = section(ROOT / "docs/comparison.md", "Speed")
+    versions = re.findall(r"(?:idemkit|call4agents|DBOS) \d[\d.]*\d", comparison)
+
+    rows = {
+        "SQLite, synchronous FULL": "SQLite FULL",
+        "PostgreSQL": "PostgreSQL",
+        "Redis, AOF always": "Redis, AOF always",
+    }
+    shown = dict.fromkeys(rows, 0)
+    for line in comparison.splitlines():
+        store, *cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if store in rows:
+            contestants = ("**Onceward, awaited**", "idemkit", "call4agents", "DBOS")
+            for contestant, cell in zip(contestants, cells, strict=True):
+                (measured,) = re.findall(
+                    rf"^\| {re.escape(rows[store])} \| {re.escape(contestant)} \|[^|]*\| ([-\d,]+)",
+                    results,
+                    re.MULTILINE,
+                )
+                assert cell == (measured if measured != "-" else "—"), f"{store}, {contestant}"
+                shown[store] += 1
+
+    assert set(shown.values()) == {4}
+    assert versions
+    assert all(version in results for version in versions)
 
 
 @functools.cache
@@ -436,6 +470,6 @@ def test_every_dependency_has_its_reason() -> None:
     wanted = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
     for file in ROOT.glob("requirements/*.in"):
         wanted += [line for line in text_of(file).splitlines() if line and not line.startswith("#")]
-    names = {re.split(r"[\[<>=~ ]", requirement)[0] for requirement in wanted} - {project["name"]}
+    names = {re.split(r"[\[<>=~; ]", requirement)[0] for requirement in wanted} - {project["name"]}
 
     assert names <= reasons

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -14,15 +15,31 @@ from pathlib import Path
 
 import pytest
 from tests.hub.hub_process import running_hub
+from tests.markdown import DO_NOT_RUN, PRINTS, blocks
+from tests.servers.postgres import PostgresServer
+from tests.servers.s3 import S3Server
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
+SKILL = EXAMPLES.parent / "src" / "onceward" / ".agents" / "skills" / "onceward" / "SKILL.md"
 
 
-def output_of(name: str, folder: Path) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)], cwd=folder, capture_output=True, text=True, check=True, timeout=60
-    )
+def output_of(name: str, folder: Path, **environment: str) -> list[str]:
+    """Run a file, or the `__main__.py` of a folder."""
+    command = [sys.executable, str(EXAMPLES / name)]
+    env = {**os.environ, **environment}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+def test_every_example_is_in_the_list_with_its_command_and_in_a_test() -> None:
+    listed = set(re.findall(r"(?:examples[/.]|, `)(\w+(?:\.py)?)", (EXAMPLES / "README.md").read_text("utf-8")))
+    there = {path.name for path in EXAMPLES.iterdir() if path.suffix == ".py" or (path / "__main__.py").exists()}
+    tested = Path(__file__).read_text("utf-8")
+
+    assert listed == there
+    families = ("http_", "agent_")  # whose names the tests put together
+    assert [name for name in there if name not in tested and not name.startswith(families)] == []
 
 
 def test_quickstart_charges_once(tmp_path: Path) -> None:
@@ -50,7 +67,7 @@ def test_in_doubt_is_resolved_by_evidence(tmp_path: Path) -> None:
 def test_a_server_behind_the_proxy_gets_one_call(tmp_path: Path) -> None:
     paid = "{'order': '42', 'paid_back': 10}"
 
-    said = [line.partition(":") for line in output_of("mcp_wrap.py", tmp_path)]
+    said = [line.partition(":") for line in output_of("mcp_proxy", tmp_path)]
 
     assert {name: text.strip() for name, _, text in said} == {
         "first": f"done {paid}",
@@ -74,7 +91,7 @@ def test_a_lost_submit_is_found_by_polling(tmp_path: Path) -> None:
 def test_an_mcp_client_gets_one_refund_for_each_key(tmp_path: Path) -> None:
     paid = "{'order': '42', 'paid_back': 10}"
 
-    said = [line.partition(":") for line in output_of("mcp_server.py", tmp_path)]
+    said = [line.partition(":") for line in output_of("mcp_server", tmp_path)]
 
     assert {name: text.strip() for name, _, text in said} == {
         "first": f"done {paid}",
@@ -87,9 +104,9 @@ def test_an_mcp_client_gets_one_refund_for_each_key(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("framework", ["langchain", "pydantic_ai", "openai_agents"])
-def test_an_agent_that_plans_a_call_again_pays_back_once(framework: str, tmp_path: Path) -> None:
-    assert output_of(f"agent_{framework}.py", tmp_path) == [
+@pytest.mark.parametrize("example", ["agent_langchain.py", "pydantic_ai_agent", "agent_openai_agents.py"])
+def test_an_agent_that_plans_a_call_again_pays_back_once(example: str, tmp_path: Path) -> None:
+    assert output_of(example, tmp_path) == [
         "call-1: done {'order': '42', 'paid_back': 10}",
         "call-2: replayed {'order': '42', 'paid_back': 10}",
         "call-3: refused None key-reused",
@@ -98,7 +115,7 @@ def test_an_agent_that_plans_a_call_again_pays_back_once(framework: str, tmp_pat
 
 
 def test_a_langgraph_agent_on_a_hub_is_interrupted_in_three_ways_and_refunds_each_order_once(tmp_path: Path) -> None:
-    assert output_of("langgraph_desk.py", tmp_path) == [
+    assert output_of("langgraph_agent", tmp_path) == [
         "",
         "customer:  Refund order 1234",
         "desk:      Let me see.",
@@ -150,9 +167,12 @@ def test_the_program_of_the_readme_prints_the_shown_output_of_its_second_run(tmp
     assert changed == [(promised[1], promised[2])]
 
 
-@pytest.mark.parametrize("framework", ["django", "fastapi", "flask", "litestar", "quart", "starlette"])
-def test_a_retry_gets_the_first_response_under_every_framework(framework: str, tmp_path: Path) -> None:
-    first, again, charged = output_of(f"http_{framework}.py", tmp_path)
+@pytest.mark.parametrize(
+    "example",
+    ["django_orm", "fastapi_payments", "flask_payments", "http_litestar.py", "http_quart.py", "http_starlette.py"],
+)
+def test_a_retry_gets_the_first_response_under_every_framework(example: str, tmp_path: Path) -> None:
+    first, again, charged = output_of(example, tmp_path)
 
     assert first.startswith("first: 201 {")
     assert first.endswith("} fresh")
@@ -168,6 +188,44 @@ def test_a_client_on_a_bad_connection_pays_once_for_each_payment(tmp_path: Path)
         "second life: {'payment': 2, 'amount': 20}",
         "unfinished: []",
         "charged: [10, 20]",
+    ]
+
+
+def test_a_webhook_is_handled_once_and_a_forged_one_never(tmp_path: Path) -> None:
+    assert output_of("stripe_webhooks", tmp_path) == [
+        "first: 200 {'booked': 'evt_1'}",
+        "again: 200 {'booked': 'evt_1'}",
+        "two at once: 200 {'booked': 'evt_2'} 200 {'booked': 'evt_2'}",
+        "forged: 400 {'error': 'the signature is not valid'}",
+        "booked: ['evt_1', 'evt_2']",
+    ]
+
+
+def test_updates_that_telegram_delivers_again_are_stored_once(tmp_path: Path) -> None:
+    assert output_of("telegram_ingest", tmp_path) == [
+        "a note: inserted",
+        "a link: inserted",
+        "its edit: updated",
+        "the note again: updated",
+        "the link again: skipped",
+        "the same page: skipped",
+        "stored: ['Buy green tea', 'https://example.com/tea?utm_source=bot']",
+    ]
+
+
+def test_a_mail_in_two_archives_is_imported_once(tmp_path: Path) -> None:
+    assert output_of("mail_backfill", tmp_path) == ["first run:  inserted 4, skipped 1", "second run: skipped 5"]
+
+
+def test_a_file_that_one_hub_attached_is_attached_at_the_other(
+    postgres_server: PostgresServer, s3_server: S3Server, tmp_path: Path
+) -> None:
+    stores = {"DATABASE": postgres_server.create_database(), "BLOBS": s3_server.fresh_url()}
+
+    assert output_of("hub_postgres_s3", tmp_path, **stores, **s3_server.environ) == [
+        "first hub:  1 attachment, content same",
+        "second hub: 1 attachment, content same",
+        "the same attachment: True",
     ]
 
 
@@ -266,9 +324,24 @@ def check_that_a_retry_replays(request: urllib.request.Request, url: str) -> Non
     assert answers[1][2] == "true"
 
 
-def test_the_command_in_the_readme_does_what_it_says(tmp_path: Path) -> None:
-    with running_hub(data_dir=tmp_path / "data") as hub:
-        check_that_a_retry_replays(command_in(EXAMPLES.parent / "README.md"), hub.url)
+@pytest.fixture(scope="module")
+def hub_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_hub(data_dir=tmp_path_factory.mktemp("hub") / "data") as hub:
+        yield hub.url
+
+
+def test_the_command_in_the_readme_does_what_it_says(hub_url: str) -> None:
+    check_that_a_retry_replays(command_in(EXAMPLES.parent / "README.md"), hub_url)
+
+
+def test_the_client_in_the_skill_does_what_it_says(hub_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The one block of the skill that its page does not run."""
+    (block,) = [block for block in blocks(SKILL) if block.kind == DO_NOT_RUN]
+    assert "http://127.0.0.1:8787" in block.text
+
+    exec(compile(block.text.replace("http://127.0.0.1:8787", hub_url), str(SKILL), "exec"), {})  # noqa: S102
+
+    assert capsys.readouterr().out.splitlines() == PRINTS.findall(block.text) == ["True"]
 
 
 def test_the_command_in_the_demo_does_what_it_says(demo: str) -> None:

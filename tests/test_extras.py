@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 PYPROJECT = Path(__file__).parent.parent / "pyproject.toml"
+SOURCE = PYPROJECT.parent / "src" / "onceward"
 
 _BLOCK = """
 import sys
@@ -79,3 +82,32 @@ def test_the_extra_of_a_runner_installs_everything_the_runner_imports() -> None:
     for runner in ("dbos", "hatchet"):
         brought = [need for need in extras[runner] if need.startswith("onceward[")]
         assert any("hub" in need for need in brought), f"onceward[{runner}] does not bring SQLAlchemy"
+
+
+def test_a_checkout_that_is_not_installed_names_its_folder(tmp_path: Path) -> None:
+    """Without site-packages the package has no metadata, as in a checkout that is only on Python's path."""
+    checkout = tmp_path / "my checkout"
+    (checkout / "src" / "onceward").mkdir(parents=True)
+    (checkout / "pyproject.toml").touch()
+    program = "import sys; sys.path.append(sys.argv[1]); import errors; print(errors.install_command('postgres'))"
+    for name in ("errors.py", "py.typed"):
+        (checkout / "src" / "onceward" / name).write_bytes((SOURCE / name).read_bytes())
+    command = [sys.executable, "-I", "-S", "-c", program, str(checkout / "src" / "onceward")]
+
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert shlex.split(done.stdout) == ["pip", "install", "--editable", f"{checkout}[postgres]"]
+
+
+def test_one_function_writes_the_command_that_installs_an_extra() -> None:
+    found = []
+    for file in SOURCE.rglob("*.py"):
+        tree = ast.parse(file.read_text("utf-8"))
+        prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        found += [
+            f"{file.relative_to(SOURCE)}:{node.lineno}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and id(node) not in prose and "pip install" in str(node.value)
+        ]
+
+    assert {place.partition(":")[0] for place in found} == {"errors.py"}, f"use errors.install_command: {found}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.test_docs import RUN, blocks
+from tests.markdown import RUN, blocks
 
 from onceward import open_ledger
 from onceward.errors import InvalidOption

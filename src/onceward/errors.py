@@ -325,7 +325,33 @@ def missing_extra(error: ModuleNotFoundError, module: str, extra: str) -> Module
     Returns:
         A new error, to be raised from `error`.
     """
-    return ModuleNotFoundError(f"{module} needs {error.name!r}: pip install 'onceward[{extra}]'", name=error.name)
+    return ModuleNotFoundError(f"{module} needs {error.name!r}: {install_command(extra)}", name=error.name)
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra, for a release and for a checkout.
+
+    pip reads the extras of an installed package from its metadata. So the name is enough for a release, and also for a
+    checkout that was installed. A checkout that is only on Python's path has no metadata: the command names its folder.
+
+    Args:
+        extra: The name of the extra.
+
+    Returns:
+        A command for a shell.
+    """
+    # Imported only for the message: they would double the time that the import of this package takes.
+    import shlex  # noqa: PLC0415
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415
+    from pathlib import Path  # noqa: PLC0415
+
+    try:
+        distribution("onceward")
+    except PackageNotFoundError:
+        checkout = Path(__file__).parents[2]
+        if (checkout / "pyproject.toml").is_file():
+            return f"pip install --editable {shlex.quote(f'{checkout}[{extra}]')}"
+    return f"pip install 'onceward[{extra}]'"
 
 
 def described(error: BaseException) -> str:

@@ -21,8 +21,8 @@ from fastapi import FastAPI
 from sqlalchemy import text
 from tests.hub.asgi_client import JSON, request, send_request
 from tests.hub.in_process_hub import Client, in_process_hub
+from tests.markdown import anchors
 from tests.ops.promql import Expression, scrape
-from tests.test_docs import anchors
 
 from onceward import Ledger, metrics
 from onceward.core.claim import Claim

@@ -9,9 +9,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from onceward.errors import install_command
+
 __all__ = ["argument", "backend", "backfill", "explain", "hub_flags", "main", "output", "settings", "token_file"]
 
-_MISSING = "a package that the command needs is not installed ({}): pip install 'onceward[hub]'"
+_MISSING = "a package that the command needs is not installed ({}): {}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,5 +34,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] == "onceward":
             raise
-        print(f"onceward: {_MISSING.format(error.name)}", file=sys.stderr)  # noqa: T201
+        print(f"onceward: {_MISSING.format(error.name, install_command('hub'))}", file=sys.stderr)  # noqa: T201
         return 1

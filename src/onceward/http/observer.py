@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from onceward.core.key import KEY_CHARACTERS_SHOWN
 from onceward.core.log_event import log_event
-from onceward.errors import InvalidOption
+from onceward.errors import InvalidOption, install_command
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -90,7 +90,7 @@ def _counts(metrics: Metrics) -> Counts | None:
     except ModuleNotFoundError as error:
         if metrics is True:
             return None
-        raise InvalidOption("metrics= needs prometheus-client: pip install 'onceward[metrics]'") from error
+        raise InvalidOption(f"metrics= needs prometheus-client: {install_command('metrics')}") from error
     return counts_in(metrics)
 
 

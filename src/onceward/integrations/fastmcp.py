@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from onceward.errors import NotDone, OncewardError, missing_extra
+
 try:
     from fastmcp.exceptions import AuthorizationError, DisabledError, NotFoundError, ToolError, ValidationError
     from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
@@ -20,11 +22,8 @@ try:
     from mcp.types import CallToolRequestParams, CallToolResult
     from pydantic import ValidationError as ArgumentError
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"onceward.integrations.fastmcp needs {error.name!r}: pip install 'onceward[fastmcp]'", name=error.name
-    ) from error
+    raise missing_extra(error, __name__, "fastmcp") from error
 
-from onceward.errors import NotDone, OncewardError
 from onceward.integrations.mcp import request_of
 from onceward.integrations.mcp_identity import INFERRED_SECONDS, CallIdentity, Request, may_have_key
 from onceward.integrations.mcp_result import foreign_result, lacks_result, text_of

@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
+from onceward.errors import InvalidOption, NotDone, missing_extra
+
 try:
     from langchain.agents.middleware import AgentMiddleware
     from langchain.tools.tool_node import ToolCallRequest
@@ -24,13 +26,10 @@ try:
     from langgraph.types import Command
     from pydantic import BaseModel, ValidationError
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"onceward.integrations.langchain needs {error.name!r}: pip install 'onceward[langchain]'", name=error.name
-    ) from error
+    raise missing_extra(error, __name__, "langchain") from error
 
 from onceward.core.canonical import Json
 from onceward.core.json_text import compact
-from onceward.errors import InvalidOption, NotDone
 from onceward.ledger.ledger import Ledger
 from onceward.tools.call import CALLER_KEY, TurnCaller
 from onceward.tools.envelope import CallStatus, Envelope

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypedDict, Unpack, cast
 
+from onceward.errors import OncewardError, missing_extra
+
 try:
     from mcp import types
     from mcp.server import Server, ServerRequestContext
@@ -23,13 +25,10 @@ try:
     from mcp.server.extension import Extension, ToolBinding
     from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"onceward.integrations.mcp needs {error.name!r}: pip install 'onceward[mcp]'", name=error.name
-    ) from error
+    raise missing_extra(error, __name__, "mcp") from error
 
 from onceward.core.canonical import Json
 from onceward.core.json_text import compact
-from onceward.errors import OncewardError
 from onceward.integrations.mcp_identity import INFERRED_SECONDS, CallIdentity, Request, token_caller
 from onceward.integrations.running_calls import RunningCalls
 from onceward.ledger.ledger import Ledger

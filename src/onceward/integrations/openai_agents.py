@@ -21,18 +21,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, cast, get_origin, get_type_hints
 
+from onceward.errors import InvalidOption, described, missing_extra
+
 try:
     from agents import FunctionTool, ModelBehaviorError, RunContextWrapper, default_tool_error_function, function_tool
     from agents.tool import ToolErrorFunction, ToolOutputFileContent, ToolOutputImage, ToolOutputText
     from agents.tool_context import ToolContext
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"onceward.integrations.openai_agents needs {error.name!r}: pip install 'onceward[openai-agents]'",
-        name=error.name,
-    ) from error
+    raise missing_extra(error, __name__, "openai-agents") from error
 
 from onceward.core.json_text import compact
-from onceward.errors import InvalidOption, described
 from onceward.ledger.terms import EffectClass
 from onceward.tools.envelope import CallStatus, Envelope
 from onceward.tools.json_result import to_json

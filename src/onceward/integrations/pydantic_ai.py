@@ -17,6 +17,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, TypeAlias, cast
 
+from onceward.errors import InvalidOption, NotDone, missing_extra
+
 try:
     from pydantic import BaseModel, TypeAdapter
     from pydantic_ai import exceptions
@@ -26,13 +28,10 @@ try:
     from pydantic_ai.toolsets.function import FunctionToolsetTool
     from pydantic_core import PydanticSerializationError
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"onceward.integrations.pydantic_ai needs {error.name!r}: pip install 'onceward[pydantic-ai]'", name=error.name
-    ) from error
+    raise missing_extra(error, __name__, "pydantic-ai") from error
 
 from onceward.core.canonical import Json
 from onceward.core.json_text import compact
-from onceward.errors import InvalidOption, NotDone
 from onceward.ledger.ledger import Ledger
 from onceward.tools.envelope import CallStatus, Envelope
 from onceward.tools.keys import check_group, id_text, value_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from urllib.parse import unquote, urlsplit
 
-from onceward.errors import InvalidStoreUrl
+from onceward.errors import InvalidStoreUrl, install_command
 from onceward.store import Clock, Store
 from onceward.store.redis import REDIS_SCHEMES
 
@@ -86,7 +86,7 @@ def _postgres(url: str, clock: Clock | None) -> Store:
     try:
         from onceward.store.postgres.store import PostgresStore  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise InvalidStoreUrl("postgresql:// needs its driver: pip install 'onceward[postgres]'") from error
+        raise InvalidStoreUrl(f"postgresql:// needs its driver: {install_command('postgres')}") from error
     return PostgresStore(url, clock)
 
 
@@ -94,5 +94,5 @@ def _redis(url: str, clock: Clock | None) -> Store:
     try:
         from onceward.store.redis.store import RedisStore  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        raise InvalidStoreUrl("redis:// needs its driver: pip install 'onceward[redis]'") from error
+        raise InvalidStoreUrl(f"redis:// needs its driver: {install_command('redis')}") from error
     return RedisStore(url, clock)

@@ -19,7 +19,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from onceward.errors import InvalidOption, OutcomeNotKept
+from onceward.errors import InvalidOption, OutcomeNotKept, install_command
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -61,7 +61,7 @@ class Encryption:
             from cryptography.exceptions import InvalidTag  # noqa: PLC0415  # needed only for encryption
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
         except ModuleNotFoundError as error:
-            raise InvalidOption("encryption_keys= needs cryptography: pip install 'onceward[crypto]'") from error
+            raise InvalidOption(f"encryption_keys= needs cryptography: {install_command('crypto')}") from error
         self._invalid_tag = InvalidTag
         self._ciphers: dict[bytes, list[AESGCM]] = {}
         for key in keys:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from onceward.errors import InvalidStoreUrl
+from onceward.errors import InvalidStoreUrl, install_command
 from onceward.hub.blobs import BlobStore
 from onceward.hub.blobs.folder import FolderBlobs
 
@@ -50,5 +50,5 @@ def _s3(url: str, temp_folder: Path | None) -> BlobStore:
     try:
         from onceward.hub.blobs.s3 import open_s3  # noqa: PLC0415  # the driver is imported only when it is used
     except ModuleNotFoundError as error:
-        raise InvalidStoreUrl("s3:// needs an optional driver: pip install 'onceward[s3]'") from error
+        raise InvalidStoreUrl(f"s3:// needs an optional driver: {install_command('s3')}") from error
     return open_s3(url, temp_folder)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from onceward.errors import missing_extra
 from onceward.hub.turns.compat.beat import BeatIdempotencyManager, LogicalTurn
 from onceward.hub.turns.compat.cache import IdempotencyCache, IdempotencyCheckResult
 from onceward.hub.turns.model.decision import Decision, settled_decision
@@ -121,8 +122,6 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("onceward"):
             raise
-        raise ModuleNotFoundError(
-            f"onceward.turns.{name} needs {error.name!r}: pip install 'onceward[hub]'", name=error.name
-        ) from error
+        raise missing_extra(error, f"onceward.turns.{name}", "hub") from error
     globals()[name] = value
     return value

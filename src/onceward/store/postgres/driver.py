@@ -6,7 +6,7 @@ import selectors
 import time
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
-from onceward.errors import InvalidStoreUrl
+from onceward.errors import InvalidStoreUrl, install_command
 
 try:
     import psycopg
@@ -15,7 +15,7 @@ try:
     from psycopg.rows import TupleRow
     from psycopg.waiting import Ready, Wait
 except ImportError as missing:
-    raise InvalidStoreUrl("PostgreSQL stores need psycopg: pip install 'onceward[postgres]'") from missing
+    raise InvalidStoreUrl(f"PostgreSQL stores need psycopg: {install_command('postgres')}") from missing
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen

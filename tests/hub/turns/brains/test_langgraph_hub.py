@@ -14,7 +14,7 @@ from onceward.hub.client import BlockingHub
 
 def test_a_turn_whose_hub_is_killed_after_the_effect_continues_without_repeating_it(tmp_path: Path) -> None:
     def hub() -> contextlib.AbstractContextManager[RunningHub]:
-        args = ("--brain", "examples.langgraph_desk:brain")
+        args = ("--brain", "examples.langgraph_agent.agent:brain")
         return running_hub(data_dir=tmp_path / "data", args=args, env={"DESK_FOLDER": str(tmp_path)}, cwd=ROOT)
 
     bank_is_busy, model_is_busy = tmp_path / "bank-is-busy", tmp_path / "model-is-busy"

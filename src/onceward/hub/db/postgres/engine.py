@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy
 from sqlalchemy import event
 
-from onceward.errors import InvalidStoreUrl
+from onceward.errors import InvalidStoreUrl, install_command
 from onceward.store.postgres.pooler import Pooler, pooler_of
 
 # After this time the lock's owner is probably stuck, and the client should retry.
@@ -69,7 +69,7 @@ def postgres_engine(address: sqlalchemy.URL, pool_size: int, pool_seconds: float
         )
         from onceward.hub.db.postgres.connection import DatabaseConnection, database_connection  # noqa: PLC0415  # needs psycopg
     except ModuleNotFoundError:
-        raise InvalidStoreUrl("the PostgreSQL driver is not installed: pip install 'onceward[postgres]'") from None
+        raise InvalidStoreUrl(f"the PostgreSQL driver is not installed: {install_command('postgres')}") from None
 
     found = _Found(is_pooled=pooler is Pooler.TRANSACTION)
 

@@ -20,16 +20,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from onceward.errors import InvalidOption, missing_extra
+
 try:
     from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
     from langgraph.prebuilt import ToolNode
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        f"onceward.turns.brains.langgraph needs {error.name!r}: pip install 'onceward[langchain]'", name=error.name
-    ) from error
+    raise missing_extra(error, "onceward.turns.brains.langgraph", "langchain") from error
 
 from onceward.core.canonical import Json
-from onceward.errors import InvalidOption
 from onceward.hub.turns.execution.brain import Brain
 from onceward.hub.turns.execution.context import Context
 from onceward.tools.call import CALLER_KEY

@@ -1,7 +1,7 @@
 """Tools over the Model Context Protocol that have one effect, however often they are called.
 
-python examples/mcp_server.py            run a client and a server, and print the results
-python examples/mcp_server.py --serve    run the server on stdio, for any client
+python examples/mcp_server            run a client and a server, and print the results
+python examples/mcp_server --serve    run the server on stdio, for any client
 """
 
 from __future__ import annotations

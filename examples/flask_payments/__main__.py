@@ -1,8 +1,11 @@
-"""Flask: the WSGI middleware wraps `app.wsgi_app`."""
+"""Flask: the WSGI middleware wraps `app.wsgi_app`, and a route says that it needs a key.
+
+python examples/flask_payments    pay, send the request again, and print the results
+"""
 
 from flask import Flask, request
 
-from onceward.http import WSGIIdempotencyMiddleware
+from onceward.http import WSGIIdempotencyMiddleware, idempotent
 
 app = Flask(__name__)
 app.wsgi_app = guard = WSGIIdempotencyMiddleware(app.wsgi_app, store="sqlite:///keys.db")  # type: ignore[method-assign]
@@ -10,6 +13,7 @@ charged: list[int] = []
 
 
 @app.post("/payments")
+@idempotent(required=True, on_crash="hold")  # after a crash the payment is in doubt, and does not run again
 def pay() -> tuple[dict[str, int], int]:
     charged.append(request.get_json()["amount"])  # call the payment provider here
     return {"payment": len(charged), "amount": charged[-1]}, 201

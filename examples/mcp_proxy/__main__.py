@@ -1,7 +1,7 @@
 """An MCP server that knows nothing of Onceward, behind a proxy that gives each of its calls one effect.
 
-python examples/mcp_wrap.py            run a client, the proxy and the server, and print the results
-python examples/mcp_wrap.py --serve    run the server alone on stdio
+python examples/mcp_proxy            run a client, the proxy and the server, and print the results
+python examples/mcp_proxy --serve    run the server alone on stdio
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A pydantic-ai agent whose model calls a tool twice, and pays back once.
 
-python examples/agent_pydantic_ai.py    run the agent with a fake model, and print the results
+python examples/pydantic_ai_agent    run the agent with a fake model, and print the results
 """
 
 from __future__ import annotations

@@ -1,0 +1,143 @@
+"""The built wheel and sdist: the same bytes from any folder, everything that the package needs, and a quick import.
+
+`make test-wheel` runs the library's tests on the installed wheel.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from email import message_from_bytes
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "onceward"
+IMPORT_SECONDS_MAX = 0.1
+
+
+def build(project: Path, into: Path, *, umask: int) -> dict[str, Path]:
+    """Build a folder as `make dist` does. Return the wheel and the sdist by their suffix."""
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1767225600"}
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(into)]
+    done = subprocess.run(
+        command, cwd=project, env=environment, umask=umask, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return {file.suffix: file for file in into.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return build(ROOT, tmp_path_factory.mktemp("built"), umask=0o022)
+
+
+@pytest.fixture(scope="module")
+def installed(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and its dependencies, and no other package."""
+    folder = tmp_path_factory.mktemp("installed")
+    with zipfile.ZipFile(built[".whl"]) as wheel:
+        wheel.extractall(folder)  # noqa: S202  # our own wheel
+    for name in required(metadata_of(built[".whl"])):
+        for file in importlib.metadata.files(name) or []:
+            target = folder / file
+            if target.is_relative_to(folder) and file.suffix == ".py":
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(str(file.locate()), target)
+    return folder
+
+
+def metadata_of(wheel: Path) -> Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        return message_from_bytes(archive.read(name))
+
+
+def required(metadata: Message) -> list[str]:
+    """The names of the packages that the package always needs."""
+    needs = metadata.get_all("Requires-Dist") or []
+    return sorted(need.partition(">")[0] for need in needs if "extra ==" not in need)
+
+
+def test_a_build_from_the_unpacked_sdist_gives_the_same_bytes(built: dict[str, Path], tmp_path: Path) -> None:
+    """Other folder, other times and other permissions of the files."""
+    with tarfile.open(built[".gz"]) as sdist:
+        sdist.extractall(tmp_path, filter="data")
+    (unpacked,) = tmp_path.iterdir()
+    for file in unpacked.rglob("*"):
+        if file.is_file():
+            os.utime(file, (1_000_000_000, 1_000_000_000))
+
+    again = build(unpacked, tmp_path / "again", umask=0o077)
+
+    assert {suffix: file.name for suffix, file in again.items()} == {s: file.name for s, file in built.items()}
+    for suffix, file in built.items():
+        assert again[suffix].read_bytes() == file.read_bytes(), suffix
+
+
+def test_the_wheel_has_every_file_of_the_package(built: dict[str, Path]) -> None:
+    with zipfile.ZipFile(built[".whl"]) as wheel:
+        packed = {name for name in wheel.namelist() if not name.startswith("onceward-")}
+    files = {
+        file.relative_to(SOURCE.parent).as_posix()
+        for file in SOURCE.rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+
+    assert packed == files
+    assert {"onceward/py.typed", "onceward/store/redis/commit.lua", "onceward/store/postgres/commit.sql"} <= packed
+
+
+def test_the_sdist_has_what_its_own_tests_need(built: dict[str, Path]) -> None:
+    with tarfile.open(built[".gz"]) as sdist:
+        names = {name.partition("/")[2] for name in sdist.getnames()}
+
+    wanted = [
+        "Makefile",
+        "docs/reference.md",
+        "requirements/dev.txt",
+        "tests/test_package.py",
+        "examples/quickstart.py",
+    ]
+    assert set(wanted) <= names
+    assert not any(name.startswith((".git/", ".venv", ".ci/", "dist/", "build/")) for name in names)
+
+
+def test_the_metadata_names_two_dependencies_the_licence_and_the_readme(built: dict[str, Path]) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    metadata = metadata_of(built[".whl"])
+
+    assert required(metadata) == ["multipart", "rfc8785"]
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["Summary"] == project["description"]
+    assert set(metadata.get_all("Provides-Extra") or []) == set(project["optional-dependencies"])
+    assert str(metadata.get_payload()).startswith("# Onceward")
+
+
+def test_the_wheel_alone_is_imported_quickly(installed: Path) -> None:
+    """The processor time of the fastest of several imports, because other tests run at the same time."""
+    program = (
+        "import sys, time; sys.path.append(sys.argv[1]); start = time.process_time(); import onceward;"
+        "print(time.process_time() - start, onceward.__file__, onceward.__version__)"
+    )
+    # Without site-packages: the standard library, the wheel and its dependencies.
+    command = [sys.executable, "-I", "-S", "-c", program, str(installed)]
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+    runs = [
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+        for _ in range(5)
+    ]
+
+    seconds, file, version = min(runs)
+    assert Path(file).is_relative_to(installed)
+    assert version == tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    assert float(seconds) < IMPORT_SECONDS_MAX
