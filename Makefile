@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE =
 SCRATCH := $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && test -w /dev/shm \
   && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 6000000 {print "TMPDIR=/dev/shm"}')
 
-.PHONY: help venv serve check test test-library coverage layout messages test-everywhere lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
+.PHONY: help venv serve check test test-library coverage layout messages test-everywhere test-profiles lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -71,6 +71,10 @@ layout: $(STAMP) ## Print the layout of the package: folders, modules, lines, en
 test-everywhere: $(STAMP) ## Run all HTTP behaviour tests, each on every framework with every store that it can run on.
 	@echo "onceward: all HTTP behaviour tests (three minutes on two idle cores)"
 	@ONCEWARD_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/http/behaviour
+
+test-profiles: $(STAMP) ## Run the conformance tables of all profiles, and all webhook senders, on every framework and store.
+	@echo "onceward: profiles and webhooks, in full (a few minutes)"
+	@ONCEWARD_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/http/behaviour/test_profiles.py tests/http/behaviour/test_webhooks.py tests/http/behaviour/test_retrying_clients.py
 
 simulate: $(STAMP) ## Run the simulator over SEEDS seeds (make simulate SEEDS=100000).
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)

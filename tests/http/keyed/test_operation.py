@@ -298,3 +298,13 @@ def test_the_operation_has_the_version_of_its_claim(ledger: Ledger) -> None:
     first = begun(ledger, Rule())
     assert (first.key, first.attempt) == ("k", 1)
     assert first.version > 0
+
+
+def test_the_key_for_a_provider_is_the_same_in_every_attempt_of_a_request(ledger: Ledger) -> None:
+    first = begun(ledger, Rule())
+
+    assert first.key_for("psp") == first.key_for("psp")
+    assert len({first.key_for("psp"), first.key_for("psp", "refund"), first.key_for("mail")}) == 3
+    assert len({Operation(None).key_for("psp") for _ in range(2)}) == 2, "without a key, every call has its own"
+    with pytest.raises(InvalidOption, match="provider must be a text"):
+        first.key_for(7)  # type: ignore[arg-type]  # as a caller without types may

@@ -36,6 +36,7 @@ from onceward.core.log_event import log_event
 from onceward.errors import missing_extra
 from onceward.http.client.intents import Intent, Intents
 from onceward.http.client.policy import (
+    CONFLICT,
     SAFE,
     WHOLE_BYTES_MAX,
     RetryOptions,
@@ -45,6 +46,7 @@ from onceward.http.client.policy import (
     retry_after_seconds,
     worth_another_try,
 )
+from onceward.http.client.profile import client_profile, code_in, shows_processed, state_path
 
 try:
     import httpx
@@ -55,6 +57,9 @@ __all__ = ["AsyncRetryTransport", "Intent", "Intents", "RetryTransport"]
 
 KEY_HEADER = "Idempotency-Key"
 KEY_HEADERS = (KEY_HEADER, "X-Idempotency-Key")
+# Headers of a request that do not belong to the GET of its resource.
+_NOT_FOR_GET = ("content-length", "content-type", "transfer-encoding", "idempotency-key", "x-idempotency-key", "signature",
+                "signature-input", "content-digest")  # fmt: skip
 # Marks a key that this transport generated, so that a redirect to a GET can drop it: httpx copies all headers.
 GENERATED_KEY = "onceward.key"
 
@@ -202,15 +207,17 @@ async def _send_with_retries(
         return await edge.send(request)
     if not isinstance(request.stream, httpx.ByteStream):
         request.stream = await edge.take(request.stream, policy.max_body_bytes)
-    end = clock() + policy.deadline_seconds
+    end, profile = clock() + policy.deadline_seconds, client_profile(policy.profile)
     tries = 0
     while True:
         tries += 1
         timeouts = Timeouts(request.extensions.get("timeout", {}), clock, end)
         try:
             response = await _attempt(edge, request, timeouts)
+            if profile.echoes:
+                await _check_echo(edge, request, response)
         except TRANSPORT_ERRORS as error:
-            pause = None
+            pause, lost = None, True
             if not _is_permanent(error) and _can_resend(request.stream):
                 pause = policy.pause(tries, 0.0, end - clock(), _random_fraction())
             if pause is None:
@@ -218,9 +225,13 @@ async def _send_with_retries(
                 raise
             reason = repr(error)
         else:
-            pause, headers = None, response.headers
+            pause, lost, headers = None, False, response.headers
             retry_after = retry_after_seconds(headers.get("Retry-After"), headers.get("Date"), datetime.now(UTC))
-            final = not worth_another_try(response.status_code, retry_after, headers.get("Idempotent-Replayed"))
+            code = code_in(_body_of(response)) if profile.running and response.status_code == CONFLICT else ""
+            should_retry = headers.get("Stripe-Should-Retry", "").lower()
+            final = not worth_another_try(
+                response.status_code, retry_after, headers.get("Idempotent-Replayed"), profile, code, should_retry
+            )
             if not final and _can_resend(request.stream):
                 pause = policy.pause(tries, retry_after or 0.0, end - clock(), _random_fraction())
             if pause is None:
@@ -232,6 +243,41 @@ async def _send_with_retries(
             reason = str(response.status_code)
         _log_pause(request, tries, reason, pause)
         await edge.pause(pause)
+        if lost and profile.gets_first and request.method not in SAFE:
+            timeouts = Timeouts(request.extensions.get("timeout", {}), clock, end)
+            state = await _processed_state(edge, request, timeouts)
+            if state is not None:
+                timeouts.end = math.inf
+                state.extensions = {**state.extensions, "tries": tries, "recovered": True}
+                return state
+
+
+async def _processed_state(edge: _Edge, request: httpx.Request, timeouts: Timeouts) -> httpx.Response | None:
+    """GET the state of the resource (UCP). Return it if it shows that the request was processed, else None."""
+    headers = [(name, value) for name, value in request.headers.multi_items() if name not in _NOT_FOR_GET]
+    url = request.url.copy_with(path=state_path(request.url.path), query=None)
+    question = httpx.Request("GET", url, headers=headers, extensions=request.extensions)
+    try:
+        response = await _attempt(edge, question, timeouts)
+    except TRANSPORT_ERRORS:
+        return None
+    if shows_processed(request.url.path, response.status_code, _body_of(response)):
+        return response
+    await _drain(edge, response, timeouts)
+    return None
+
+
+async def _check_echo(edge: _Edge, request: httpx.Request, response: httpx.Response) -> None:
+    """Treat a response with another key as lost: it belongs to another request, and a retry gets the right one."""
+    sent, echoed = request.headers.get(KEY_HEADER), response.headers.get(KEY_HEADER)
+    if sent is not None and echoed is not None and echoed.strip().strip('"') != sent.strip().strip('"'):
+        await edge.close(response.stream)
+        raise httpx.RemoteProtocolError("the response carries the idempotency key of another request")
+
+
+def _body_of(response: httpx.Response) -> bytes:
+    """Return the body of a response that was read completely; b"" for one that is still being read."""
+    return b"".join(response.stream) if isinstance(response.stream, httpx.ByteStream) else b""
 
 
 async def _attempt(edge: _Edge, request: httpx.Request, timeouts: Timeouts) -> httpx.Response:
