@@ -3,8 +3,8 @@
 python -m bench.http.options              all rows, in alternating rounds; takes about half a minute
 python -m bench.http.options --requests 200 --rounds 3
 
-A new request has a new key; a replay has one that is settled. There is no server and no framework, and the store is in
-memory, so that the difference between two rows is the option alone.
+A new request has a new key; a replay has one that is settled. Only the middleware runs, without a server or a framework,
+and the store is in memory: the difference between two rows is the option alone.
 """
 
 from __future__ import annotations

@@ -14,19 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
 from onceward.errors import InvalidOption, NotGuarded
+from onceward.http import openapi_refusals as refusals
 from onceward.http.asgi_types import Receive, Send
 from onceward.http.keyed.operation import LIFESPAN_KEY
 from onceward.http.keyed.profiles import profile_options
 from onceward.http.keyed.rules import PathRules, Rule, rule_on
 from onceward.http.middleware.coverage import check_guarded_inside
 from onceward.http.middleware.handler_lookup import flat
-from onceward.http.openapi_refusals import (
-    ECHO,
-    KEY_HEADER,
-    options_of,
-    parameters_of,
-    refusals_of,
-)
 from onceward.http.problem_formats import ProblemFormat
 from onceward.http.request.key_source import FirstOf, KeySource
 from onceward.http.stored.policy import keeps_status, keeps_success
@@ -78,7 +72,7 @@ _REPLAYED: Json = {
 }
 
 
-class RuleOptions(TypedDict, total=False):
+class DescribedOptions(TypedDict, total=False):
     """Options of the middleware that change what clients see; see `Rule`."""
 
     key: KeySource
@@ -99,7 +93,7 @@ def describe(
     required: bool = False,
     rules: Mapping[str, Rule] | None = None,
     keep_status: Callable[[int], bool] = keeps_status,
-    **options: Unpack[RuleOptions],
+    **options: Unpack[DescribedOptions],
 ) -> Json:
     """Describe in an OpenAPI document what the middleware adds.
 
@@ -133,7 +127,7 @@ def document_idempotency(
     required: bool = False,
     rules: Mapping[str, Rule] | None = None,
     keep_status: Callable[[int], bool] = keeps_status,
-    **options: Unpack[RuleOptions],
+    **options: Unpack[DescribedOptions],
 ) -> None:
     """Describe in the OpenAPI document of a FastAPI application what the middleware adds.
 
@@ -203,7 +197,7 @@ def _check_at_startup(app: Any) -> None:
     app.router.lifespan = lifespan
 
 
-def _methods(methods: Sequence[str], options: RuleOptions) -> Sequence[str]:
+def _methods(methods: Sequence[str], options: DescribedOptions) -> Sequence[str]:
     """Return the methods that the middleware checks. A profile may have its own, if none are given."""
     if methods is not _METHODS or "profile" not in options:
         return methods
@@ -211,7 +205,7 @@ def _methods(methods: Sequence[str], options: RuleOptions) -> Sequence[str]:
     return found
 
 
-def _default(required: bool, options: RuleOptions) -> Rule:
+def _default(required: bool, options: DescribedOptions) -> Rule:
     """Return the rule of routes that declare none."""
     own = Rule(required=required or None, **options)
     return own.over(Rule(required=False, store=True, compare="bytes", scope="principal", after_retention="run"))
@@ -258,7 +252,7 @@ def _describe(
             _add_keys(result, item, operation, rule)
             keeps = keep_status if rule.webhook is None else keeps_success
             _add_responses(result, operation, rule, schema, keeps if rule.store else lambda _status: False)
-            if more := options_of(rule):
+            if more := refusals.options_of(rule):
                 operation[_EXTENSION] = more
     return result
 
@@ -276,7 +270,7 @@ def _problem_name(document: Json) -> str:
 
 def _add_keys(document: Json, item: Json, operation: Json, rule: Rule) -> None:
     """Add the parameters that carry the key. A key in the body is described by the extension only."""
-    parameters = parameters_of(rule.source)
+    parameters = refusals.parameters_of(rule.source)
     single = rule.source is None or not isinstance(rule.source, FirstOf)
     for place, name in parameters or ():
         _add_key(document, item, operation, place, name, required=bool(rule.required) and single)
@@ -307,16 +301,16 @@ def _add_responses(
     document: Json, operation: Json, rule: Rule, schema: Json, keep_status: Callable[[int], bool]
 ) -> None:
     responses = operation.setdefault("responses", {})
-    refusals = refusals_of(rule, schema)
+    ours_by_status = refusals.refusals_of(rule, schema)
     for status, response in responses.items():
-        if response == refusals.get(status):
+        if response == ours_by_status.get(status):
             continue  # we added it earlier; it does not tell which statuses the application sends
         headers = {REPLAY_HEADER: _REPLAYED} if _may_be_stored(status, keep_status) else {}
         if rule.echo:
-            headers[KEY_HEADER] = ECHO
+            headers[refusals.KEY_HEADER] = refusals.ECHO
         if headers:
             responses[status] = _own_copy(document, response, {"headers": headers})
-    for status, ours in refusals.items():
+    for status, ours in ours_by_status.items():
         if status not in responses:
             responses[status] = ours
         elif responses[status] != ours:

@@ -36,7 +36,7 @@ CODES = {
 
 @record(frozen=True, slots=True)
 class Refusal:
-    """Why a request is refused, in a form from which a body of any format can be built.
+    """The reason why a request is refused, from which a body of any format can be built.
 
     Attributes:
         status: The HTTP status of the problem response.

@@ -229,7 +229,7 @@ def onceward_client(url: str) -> int:
     ],
     ids=lambda one: getattr(one, "__name__", one),
 )
-def test_what_a_client_does_with_409_by_default_is_what_the_guide_says(
+def test_a_client_handles_409_by_default_as_the_guide_says(
     server: Server, client: Callable[[str], int], status: int
 ) -> None:
     with closing(FlakyProxy(server.address, (409,), hint=False)) as proxy:

@@ -21,7 +21,7 @@ from onceward.errors import InvalidOption
 
 @record(frozen=True, slots=True)
 class ClientProfile:
-    """What a client must know about a standard.
+    """The client's view of a standard.
 
     Attributes:
         running: The code of a 409 that says that the first request still runs; "" if only `Retry-After` says so.

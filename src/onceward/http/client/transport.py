@@ -24,7 +24,7 @@ import math
 import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
@@ -50,6 +50,8 @@ from onceward.http.client.profile import client_profile, code_in, shows_processe
 
 try:
     import httpx
+
+    from onceward.http.client.joined_stream import AsyncJoinedStream, JoinedStream
 except ModuleNotFoundError as error:
     raise missing_extra(error, "onceward.http.client", "client") from error
 
@@ -67,6 +69,7 @@ GENERATED_KEY = "onceward.key"
 # but a new connection is cheaper than a long wait.
 DRAIN_BYTES_MAX = 64 * 1024
 DRAIN_SECONDS_MAX = 1.0
+OTHER_KEY = "the response carries the idempotency key of another request"
 TOO_LATE = "the deadline passed before the response was complete"
 
 # Failures of the connection. Errors of the client itself (an unknown protocol, a malformed header) are not included.
@@ -272,7 +275,7 @@ async def _check_echo(edge: _Edge, request: httpx.Request, response: httpx.Respo
     sent, echoed = request.headers.get(KEY_HEADER), response.headers.get(KEY_HEADER)
     if sent is not None and echoed is not None and echoed.strip().strip('"') != sent.strip().strip('"'):
         await edge.close(response.stream)
-        raise httpx.RemoteProtocolError("the response carries the idempotency key of another request")
+        raise httpx.RemoteProtocolError(OTHER_KEY)
 
 
 def _body_of(response: httpx.Response) -> bytes:
@@ -325,7 +328,7 @@ def _drop_key(request: httpx.Request) -> None:
 
 def _can_resend(stream: Stream) -> bool:
     """Return whether the body can be sent again: it is in memory, or nothing of it was read yet."""
-    return isinstance(stream, httpx.ByteStream) or not cast("_Joined | _AsyncJoined", stream).begun
+    return isinstance(stream, httpx.ByteStream) or not cast("JoinedStream | AsyncJoinedStream", stream).begun
 
 
 def _is_permanent(error: BaseException | None) -> bool:
@@ -402,7 +405,7 @@ class _Blocking:
             taken.append(chunk)
             size += len(chunk)
             if size > bytes_max:
-                return _Joined(taken, rest, whole)
+                return JoinedStream(taken, rest, whole)
             if over():
                 raise httpx.ReadTimeout(TOO_LATE)
         return httpx.ByteStream(b"".join(taken))
@@ -429,7 +432,7 @@ class _Awaiting:
             taken.append(chunk)
             size += len(chunk)
             if size > bytes_max:
-                return _AsyncJoined(taken, rest, whole)
+                return AsyncJoinedStream(taken, rest, whole)
             if over():
                 raise httpx.ReadTimeout(TOO_LATE)
         return httpx.ByteStream(b"".join(taken))
@@ -439,41 +442,3 @@ class _Awaiting:
 
     async def pause(self, seconds: float) -> None:
         await self._sleep(seconds)
-
-
-class _Joined(httpx.SyncByteStream):
-    """The part of a stream that was read, then its rest. It can be iterated once."""
-
-    def __init__(self, taken: list[bytes], rest: Iterator[bytes], whole: httpx.SyncByteStream) -> None:
-        self._taken, self._rest, self._whole = taken, rest, whole
-        self.begun = False
-
-    def __iter__(self) -> Iterator[bytes]:
-        if self.begun:
-            raise httpx.StreamConsumed
-        self.begun = True
-        yield from self._taken
-        yield from self._rest
-
-    def close(self) -> None:
-        self._whole.close()
-
-
-class _AsyncJoined(httpx.AsyncByteStream):
-    """The part of a stream that was read, then its rest. It can be iterated once."""
-
-    def __init__(self, taken: list[bytes], rest: AsyncIterator[bytes], whole: httpx.AsyncByteStream) -> None:
-        self._taken, self._rest, self._whole = taken, rest, whole
-        self.begun = False
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        if self.begun:
-            raise httpx.StreamConsumed
-        self.begun = True
-        for chunk in self._taken:
-            yield chunk
-        async for chunk in self._rest:
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._whole.aclose()

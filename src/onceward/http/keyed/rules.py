@@ -190,7 +190,7 @@ class Rule:
 
     @property
     def refuse_seconds(self) -> float | None:
-        """How long the key is refused after its retention; None if it is free then."""
+        """The time for which the key is refused after its retention; None if it is free then."""
         return REFUSE_SECONDS if self.after_retention == REFUSE else None
 
     @property

@@ -38,10 +38,11 @@ class BodyNeeded(Exception):
 class RequestHead:
     """The request without its body, for functions that return its key.
 
-    Attributes:
-        method: The HTTP method, in upper case.
-        path: The path, decoded.
-        query: The query string as it was sent, without the question mark.
+    Args:
+        method: The HTTP method, in upper case. Also an attribute.
+        path: The path, decoded. Also an attribute.
+        query: The query string as it was sent, without the question mark. Also an attribute.
+        lines: Returns the lines of a header by its name in lower case.
     """
 
     __slots__ = ("_lines", "method", "path", "query")
@@ -88,7 +89,19 @@ class KeySource(Protocol):
     def reads_body(self) -> bool: ...
 
     def find(self, head: RequestHead, body: bytes | None) -> str | None:
-        """Return the key; None without one. Raises `InvalidKey`, and `BodyNeeded` if it needs a body that is None."""
+        """Return the key of a request.
+
+        Args:
+            head: The request without its body.
+            body: The body, or None if it was not read yet.
+
+        Returns:
+            The key, or None if the request has none.
+
+        Raises:
+            InvalidKey: The request carries something that is not a key.
+            BodyNeeded: The body is None, and the key cannot be found without it.
+        """
         ...
 
 
@@ -288,7 +301,7 @@ def first_of(*sources: KeySource | KeyFunction) -> KeySource:
         A source for `key=`.
 
     Raises:
-        InvalidOption: There are no sources, or one of them is neither a source nor a function.
+        InvalidOption: No source is given, or one of them is neither a source nor a function.
     """
     if not sources:
         raise InvalidOption("first_of() needs at least one source, such as header('Webhook-Id')")

@@ -24,7 +24,7 @@ from redis.exceptions import ConnectionError as ConnectionRefused
 from onceward.errors import InvalidStoreUrl, NotDurable, StoreMisconfigured, StoreUnavailable
 from onceward.store import BatchFailed
 from onceward.store.redis.errors import misconfiguration
-from onceward.store.redis.resp import Command, RedisPipeline, Refusal, encode
+from onceward.store.redis.resp import Command, ErrorReply, RedisPipeline, encode
 
 BUCKETS = 256
 # A server that does not reply within this time is unavailable. The callers' own timeout is as long.
@@ -231,7 +231,7 @@ class RedisConnection:
             return list(replies)
         requests = [_Request(call, self._owner(call[0])) for call in calls]
         for request, reply in zip(requests, replies, strict=True):
-            request.reply = _error(reply) if isinstance(reply, Refusal) else reply
+            request.reply = _error(reply) if isinstance(reply, ErrorReply) else reply
         return self._replies(requests, [request for request in requests if self._must_resend(request)])
 
     def _replies(self, requests: list[_Request], waiting: list[_Request], *, durable: bool = False) -> list[object]:
@@ -375,7 +375,7 @@ def _read(driver: DriverConnection) -> object:
         return error
 
 
-def _error(refusal: Refusal) -> ResponseError:
+def _error(refusal: ErrorReply) -> ResponseError:
     return NoScriptError(refusal) if refusal.startswith("NOSCRIPT") else ResponseError(refusal)
 
 
