@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.backends import FOUR
-from tests.http.behaviour.conftest import EVERY, StartServer, few
+from tests.http.behaviour.conftest import ASGI_AND_WSGI, EVERY, StartServer, few, for_each
 from tests.http.behaviour.demo_server import DemoServer, is_replay, new_name
 from tests.waiting import until
 
@@ -260,3 +260,19 @@ def test_a_store_that_is_down_gets_503_in_the_format_of_the_profile(
     assert response.status_code == 503
     assert _code(response) == code
     assert int(response.headers["retry-after"]) >= 1
+
+
+@for_each(ASGI_AND_WSGI, few("sqlite", "redis", of=FOUR))
+def test_a_refused_key_stays_refused_after_the_purge(start_server: StartServer, framework: str, store: str) -> None:
+    server = start_server(framework, store, after_retention="refuse", purge_seconds=0.05)
+    name, key = new_name(), new_name()
+    assert server.trial(name, key, rule="brief").status_code == 200
+
+    until(lambda: server.trial(name, key, rule="brief").status_code == 409, "the retention never ended")
+    for _ in range(5):
+        response = server.trial(name, key, rule="brief")
+
+        assert (response.status_code, response.json()["code"]) == (409, "expired")
+        assert "retry-after" not in response.headers
+    assert server.trial(name, key, {"status": 201}, rule="brief").status_code == 422
+    assert server.runs(name) == 1

@@ -285,6 +285,15 @@ def test_a_bound_response_is_stored_for_as_long_as_the_handler_says(ledger: Ledg
     assert entry.expires_at - entry.completed_at == 500_000_000
 
 
+@pytest.mark.parametrize(("after_retention", "refused"), [("run", False), ("refuse", True)])
+def test_a_bound_response_decides_about_its_key_after_the_retention(
+    ledger: Ledger, path: Path, after_retention: str, refused: bool
+) -> None:
+    settle_bound(begun(ledger, Rule(after_retention=after_retention)), path, "kept")
+
+    assert (settled(ledger).refuse_until is not None) == refused
+
+
 def test_binding_needs_a_database(path: Path) -> None:
     with (
         open_ledger("memory:") as ledger,

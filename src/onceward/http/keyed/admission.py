@@ -179,7 +179,8 @@ class Admission:
         self._purges = False
         self._rules: dict[Rule, Rule] = {}
         self._requires = self.default.required or self.rules.required
-        self._finds_keys = self.default.key is not None or self.rules.keys
+        # Whether a request may carry its key elsewhere than in the two key headers. See also `declared.keys`.
+        self.finds_keys = self.default.key is not None or self.rules.keys
         self._key_limit = KeyLimit()
         self._warned_fleeting = False
         self._warned_changed = False
@@ -232,11 +233,6 @@ class Admission:
     def may_require(self) -> bool:
         """True if any route may require a key, so that requests without one have to be checked."""
         return bool(declared.required or self._requires)
-
-    @property
-    def may_find_keys(self) -> bool:
-        """True if any request may carry its key elsewhere than in the two key headers."""
-        return bool(declared.keys or self._finds_keys)
 
     def keeps(self, rule: Rule) -> Callable[[int], bool]:
         """Return the function that says which statuses of this route are stored: of a webhook, only 2xx."""

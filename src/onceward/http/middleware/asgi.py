@@ -31,7 +31,7 @@ from onceward.http.keyed.asgi_request import AsgiBody, AsgiHeaders
 from onceward.http.keyed.operation import GUARDED, LIFESPAN_KEY, SCOPE_KEY, outer_operation
 from onceward.http.keyed.options import MiddlewareOptions
 from onceward.http.keyed.principal import KeyPrincipal
-from onceward.http.keyed.rules import Rule
+from onceward.http.keyed.rules import Rule, declared
 from onceward.http.middleware.handler_lookup import asgi_rule
 from onceward.http.problem import Response
 from onceward.http.request.headers import fingerprint_of, key_of, media_type_of, wait_seconds_of
@@ -80,7 +80,7 @@ class IdempotencyMiddleware:
         if kind == "http":
             admission = self._admission
             if scope["method"] in self._methods and (not admission.paths or admission.covers(scope["path"])):
-                if admission.may_find_keys:
+                if declared.keys or admission.finds_keys:
                     await self._find_key(scope, receive, send)
                     return
                 keyed = False

@@ -26,7 +26,7 @@ from onceward.http.keyed.admission import (
 from onceward.http.keyed.operation import ENVIRON_KEY, GUARDED, outer_operation
 from onceward.http.keyed.options import MiddlewareOptions
 from onceward.http.keyed.principal import CREDENTIAL_HEADERS, KeyPrincipal
-from onceward.http.keyed.rules import BODY, JSON, Rule
+from onceward.http.keyed.rules import BODY, JSON, Rule, declared
 from onceward.http.middleware.handler_lookup import wsgi_rule
 from onceward.http.problem import Response
 from onceward.http.request.buffered_body import BodyTooLarge, BufferedBody, digest_header, promised_digest
@@ -78,7 +78,7 @@ class WSGIIdempotencyMiddleware:
 
     def __call__(self, environ: Environ, start_response: Start) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] in self._methods and self._admission.covers(path := _path(environ)):
-            if self._admission.may_find_keys:
+            if declared.keys or self._admission.finds_keys:
                 return self._find_key(environ, self._rule(environ, path), path, start_response)
             if "HTTP_IDEMPOTENCY_KEY" in environ or "HTTP_X_IDEMPOTENCY_KEY" in environ:
                 return self._keyed(environ, self._rule(environ, path), path, start_response)
