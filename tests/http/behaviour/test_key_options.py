@@ -320,6 +320,16 @@ def test_retries_of_a_known_key_are_never_limited(start: Start, effects: Effects
     assert app.send(body=b"1", key="b").status == 429
 
 
+def test_a_replay_or_a_refusal_does_not_count_as_a_new_key(start: Start) -> None:
+    app = start(max_keys_per_principal=2)
+    app.send(body=b"1", key="a")
+
+    assert [app.send(body=body, key="a").status for body in (b"1", b"2", b"1")] == [200, 422, 200]
+
+    assert app.send(body=b"1", key="b").status == 200
+    assert app.send(body=b"1", key="c").status == 429
+
+
 def test_anonymous_callers_are_limited_by_address_and_others_by_name(start: Start) -> None:
     app = start(max_keys_per_principal=1, session_cookies=("sid",))
     ann, bob = {"Authorization": "Bearer ann"}, {"Authorization": "Bearer bob"}

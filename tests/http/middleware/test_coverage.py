@@ -425,7 +425,9 @@ def test_a_webhook_without_a_middleware_is_named() -> None:
     async def hook(_request: Request) -> Response:
         return PlainTextResponse("")
 
-    app = Starlette(routes=[Route("/hooks/stripe", idempotent(webhook=stripe())(hook), methods=["POST"])])
+    app = Starlette(
+        routes=[Route("/hooks/stripe", idempotent(webhook=stripe(), required=False)(hook), methods=["POST"])]
+    )
 
     with pytest.raises(NotGuarded, match="/hooks/stripe"):
         check_guarded(app)
