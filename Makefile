@@ -30,7 +30,7 @@ export PYTHONDONTWRITEBYTECODE =
 SCRATCH := $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && test -w /dev/shm \
   && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 6000000 {print "TMPDIR=/dev/shm"}')
 
-.PHONY: help system-packages venv serve check test test-library coverage layout messages test-everywhere test-pooler lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean test-backends audit fuzz image test-image test-alerts dist test-wheel test-uvx first-five docs check-links
+.PHONY: help system-packages venv serve check test test-library coverage layout messages test-everywhere test-pooler lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean test-backends audit fuzz image test-image test-alerts dist test-wheel test-uvx first-five docs check-links test-profiles
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -151,6 +151,10 @@ test-backends: $(STAMP) ## Run the tests of the Redis store on each of REDISES, 
 	  echo "onceward: tests of S3 on $$server"; \
 	  ONCEWARD_S3=$$server ONCEWARD_LISTED=1100 $(SCRATCH) $(BIN)/python -m pytest -n 2 --dist loadgroup -q -k s3 $(S3_TESTS) || exit 1; \
 	done
+
+test-profiles: $(STAMP) ## Run the conformance tables of all profiles, and all webhook senders, on every framework and store.
+	@echo "onceward: profiles and webhooks, in full (a few minutes)"
+	@ONCEWARD_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/http/behaviour/test_profiles.py tests/http/behaviour/test_webhooks.py tests/http/behaviour/test_retrying_clients.py
 
 simulate: $(STAMP) ## Run the simulator over SEEDS seeds (make simulate SEEDS=100000).
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)

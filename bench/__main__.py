@@ -32,6 +32,7 @@ from bench.blobs import table as blobs_table
 from bench.by_hand import ByHand
 from bench.contest import Figures, Unable, compete
 from bench.http import contest as http
+from bench.http import options as http_options
 from bench.http import table as http_table
 from bench.http.load import CONNECTIONS_MAX
 from bench.hub import attachments, fanout, load_part, startup
@@ -63,6 +64,7 @@ class Plan:
     http_rounds: int = 12
     # A round waits for the last request of each connection. It is long enough that this wait does not matter.
     http_seconds: float = 0.3
+    http_option_requests: int = 1000
     databases: tuple[str, ...] = names.DATABASES
     clients: int = 200
     fanout_seconds: float = 3.0
@@ -92,6 +94,7 @@ QUICK = Plan(
     http_connections=8,
     http_rounds=1,
     http_seconds=0.01,
+    http_option_requests=3,
     databases=(names.SQLITE,),
     clients=5,
     fanout_seconds=0.1,
@@ -211,7 +214,7 @@ def measure_http(plan: Plan, python: Path | None) -> str:
             figures.merge(http.compete(store, groups, plan.http_rounds, plan.http_seconds, _report))
             server |= groups[0].bare.server
             versions |= {peer.entry.package: peer.version for peer in groups[0].others}
-    return http_table.render(
+    servers = http_table.render(
         figures,
         versions,
         server,
@@ -219,6 +222,8 @@ def measure_http(plan: Plan, python: Path | None) -> str:
         rounds=plan.http_rounds,
         seconds=plan.http_seconds,
     )
+    _report("HTTP: options of the middleware")
+    return f"{servers.rstrip()}\n\n{http_options.render(plan.http_option_requests, plan.http_rounds)}"
 
 
 def measure_hub(plan: Plan) -> str:

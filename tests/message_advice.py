@@ -14,7 +14,7 @@ ADVICE = {
     "claim-lost": "Another holder took over this claim. Roll back, and use the outcome that the other holder recorded.",
     "conflict": "Read the current state, then decide whether to send a different request.",
     "events-lost": "The log no longer has these events. Load the current state, then follow from the oldest event.",
-    "expired": "The retention time is over. Upload or create it again.",
+    "expired": "The retention time is over. Upload or create it again. A request needs a new key.",
     "forbidden": "Use a token that has the scope that the text names.",
     "hub-unavailable": "Check that the hub runs at this address. Retry with the same key.",
     "in-doubt": (
@@ -78,6 +78,7 @@ ADVICE = {
     "NoEvidence": "The doubt stays. Correct the cause, or check the provider yourself and run `onceward claims resolve`.",
     "NonRetryableException": "The workflow engine does not try this again.",
     "PermissionError": "Give this user access, or choose another folder.",
+    "RemoteProtocolError": "The client sends the request again by itself. If it happens often, look for a proxy that mixes up responses.",
     "RuntimeError": "Correct the calling code as the text says.",
     "OperationalError": "Onceward connects again by itself. Check that the server responds.",
     "TimeoutError": "Onceward connects again by itself.",

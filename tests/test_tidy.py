@@ -38,6 +38,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "rfc8785": ("core/canonical.py",),
     "multipart": ("http/request/form_digest.py",),
     "httpx": (
+        "http/client/joined_stream.py",
         "http/client/transport.py",
         "hub/client/",
         "hub/doctor/",

@@ -10,14 +10,28 @@ from onceward.http.middleware.asgi import IdempotencyMiddleware
 from onceward.http.middleware.coverage import check_guarded
 from onceward.http.middleware.wsgi import WSGIIdempotencyMiddleware
 from onceward.http.openapi import document_idempotency
+from onceward.http.problem import Refusal
+from onceward.http.problem_formats import acp_error, problem_json, stripe_error, ucp_error
+from onceward.http.request.key_source import KeySource, RequestHead, first_of, header, json_field, query
 
 __all__ = [
     "IdempotencyMiddleware",
+    "KeySource",
     "Operation",
+    "Refusal",
+    "RequestHead",
     "Rule",
     "WSGIIdempotencyMiddleware",
+    "acp_error",
     "check_guarded",
     "document_idempotency",
+    "first_of",
+    "header",
     "idempotency",
     "idempotent",
+    "json_field",
+    "problem_json",
+    "query",
+    "stripe_error",
+    "ucp_error",
 ]

@@ -10,28 +10,28 @@ added to them. Describing a document twice changes nothing.
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from onceward.errors import InvalidOption, NotGuarded
-from onceward.http import problem
+from onceward.http import openapi_refusals as refusals
 from onceward.http.asgi_types import Receive, Send
 from onceward.http.keyed.operation import LIFESPAN_KEY
+from onceward.http.keyed.profiles import profile_options
 from onceward.http.keyed.rules import PathRules, Rule, rule_on
 from onceward.http.middleware.coverage import check_guarded_inside
 from onceward.http.middleware.handler_lookup import flat
-from onceward.http.problem import Response
-from onceward.http.stored.policy import keeps_status
+from onceward.http.problem_formats import ProblemFormat
+from onceward.http.request.key_source import FirstOf, KeySource
+from onceward.http.stored.policy import keeps_status, keeps_success
 
 # Parsed JSON.
 Json = dict[str, Any]
 RuleOf = Callable[[str, str], Rule | None]
 
-KEY_HEADER = "Idempotency-Key"
 REPLAY_HEADER = "Idempotent-Replayed"
-PROBLEM_MEDIA_TYPE = "application/problem+json"
 
+_EXTENSION = "x-idempotency"
 _METHODS = ("POST", "PUT", "PATCH")
 _EVERYWHERE = ("/",)
 
@@ -70,26 +70,19 @@ _REPLAYED: Json = {
     "description": "`true` if this is the response to an earlier request with the same key.",
     "schema": {"type": "string", "enum": ["true"]},
 }
-_RETRY_AFTER: Json = {
-    "description": "Seconds to wait before a retry with the same key.",
-    "schema": {"type": "integer", "minimum": 1},
-}
 
-# For each status that the middleware sends: its description, its responses, and whether it may carry Retry-After.
-_PROBLEMS: dict[str, tuple[str, tuple[Response, ...], bool]] = {
-    "400": ("The idempotency key is malformed, or missing where it is required.", (), False),
-    "409": (
-        (
-            "A request with this key is being processed (with Retry-After), is in doubt, has no stored response, or had"
-            " other cookies."
-        ),
-        (problem.busy(), problem.in_doubt(), problem.not_kept(), problem.principal_changed()),
-        True,
-    ),
-    "413": ("The body is too large for a request with an idempotency key.", (), False),
-    "422": ("The idempotency key was already used with a different request.", (problem.mismatch(),), False),
-    "503": ("The store of idempotency keys is unavailable.", (problem.unavailable(),), True),
-}
+
+class DescribedOptions(TypedDict, total=False):
+    """Options of the middleware that change what clients see; see `Rule`."""
+
+    key: KeySource
+    compare: str
+    scope: str
+    problem: ProblemFormat | str
+    echo: bool
+    after_retention: str
+    max_keys_per_principal: int
+    profile: str
 
 
 def describe(
@@ -100,6 +93,7 @@ def describe(
     required: bool = False,
     rules: Mapping[str, Rule] | None = None,
     keep_status: Callable[[int], bool] = keeps_status,
+    **options: Unpack[DescribedOptions],
 ) -> Json:
     """Describe in an OpenAPI document what the middleware adds.
 
@@ -112,6 +106,8 @@ def describe(
         required: Whether a request without a key is refused.
         rules: Rules by path. Rules that are declared on handlers are not known here.
         keep_status: Returns whether a response with this status is stored, and so may be replayed.
+        options: Further options of the middleware: `key`, `compare`, `scope`, `problem`, `echo`, `after_retention`,
+            `max_keys_per_principal`, `profile`.
 
     Returns:
         A new document with the key header, the replay header and the problem responses.
@@ -119,7 +115,8 @@ def describe(
     Raises:
         InvalidOption: The document is not OpenAPI 3, it has other schemas with our names, or an option is invalid.
     """
-    return _describe(document, methods, paths, required, _by_path(rules), keep_status)
+    methods = _methods(methods, options)
+    return _describe(document, methods, paths, _default(required, options), _by_path(rules), keep_status)
 
 
 def document_idempotency(
@@ -130,6 +127,7 @@ def document_idempotency(
     required: bool = False,
     rules: Mapping[str, Rule] | None = None,
     keep_status: Callable[[int], bool] = keeps_status,
+    **options: Unpack[DescribedOptions],
 ) -> None:
     """Describe in the OpenAPI document of a FastAPI application what the middleware adds.
 
@@ -143,6 +141,8 @@ def document_idempotency(
         required: Whether a request without a key is refused.
         rules: Rules by path. A rule that is declared on a handler takes precedence.
         keep_status: Returns whether a response with this status is stored, and so may be replayed.
+        options: Further options of the middleware: `key`, `compare`, `scope`, `problem`, `echo`, `after_retention`,
+            `max_keys_per_principal`, `profile`.
 
     Raises:
         InvalidOption: `app` is not a FastAPI application, or `rules` is not a dict of rules by path.
@@ -153,7 +153,7 @@ def document_idempotency(
             f"document_idempotency needs a FastAPI application, got {type(app).__name__}; for any other, use "
             "describe(document)"
         )
-    by_path = _by_path(rules)
+    by_path, default, checked = _by_path(rules), _default(required, options), _methods(methods, options)
     source: Json | None = None
     described: Json = {}
 
@@ -165,9 +165,9 @@ def document_idempotency(
             declared = _declared(app.routes)
             described = _describe(
                 document,
-                methods,
+                checked,
                 paths,
-                required,
+                default,
                 lambda method, path: declared.get((method, path)) or by_path(method, path),
                 keep_status,
             )
@@ -197,6 +197,20 @@ def _check_at_startup(app: Any) -> None:
     app.router.lifespan = lifespan
 
 
+def _methods(methods: Sequence[str], options: DescribedOptions) -> Sequence[str]:
+    """Return the methods that the middleware checks. A profile may have its own, if none are given."""
+    if methods is not _METHODS or "profile" not in options:
+        return methods
+    found: Sequence[str] = profile_options(options["profile"]).get("methods", methods)
+    return found
+
+
+def _default(required: bool, options: DescribedOptions) -> Rule:
+    """Return the rule of routes that declare none."""
+    own = Rule(required=required or None, **options)
+    return own.over(Rule(required=False, store=True, compare="bytes", scope="principal", after_retention="run"))
+
+
 def _by_path(rules: Mapping[str, Rule] | None) -> RuleOf:
     known = PathRules(rules or {})
     return lambda _method, path: known.find(path)
@@ -216,7 +230,7 @@ def _describe(
     document: Mapping[str, Any],
     methods: Sequence[str],
     paths: Sequence[str],
-    required: bool,
+    default: Rule,
     rule_of: RuleOf,
     keep_status: Callable[[int], bool],
 ) -> Json:
@@ -225,7 +239,6 @@ def _describe(
     if isinstance(methods, str) or isinstance(paths, str):
         raise InvalidOption("methods= and paths= must be lists, even with one item")
     result: Json = copy.deepcopy(dict(document))
-    default = Rule(required=required, store=True)
     operations = [
         (item, item[method.lower()], (rule_of(method.upper(), path) or default).over(default))
         for path, item in (result.get("paths") or {}).items()
@@ -236,8 +249,11 @@ def _describe(
     if operations:
         schema = {"$ref": f"#/components/schemas/{_problem_name(result)}"}
         for item, operation, rule in operations:
-            _add_key(result, item, operation, bool(rule.required))
-            _add_responses(result, operation, schema, keep_status if rule.store else lambda _status: False)
+            _add_keys(result, item, operation, rule)
+            keeps = keep_status if rule.webhook is None else keeps_success
+            _add_responses(result, operation, rule, schema, keeps if rule.store else lambda _status: False)
+            if more := refusals.options_of(rule):
+                operation[_EXTENSION] = more
     return result
 
 
@@ -252,20 +268,28 @@ def _problem_name(document: Json) -> str:
     return name
 
 
-def _add_key(document: Json, item: Json, operation: Json, required: bool) -> None:
-    """Add the key header. If the handler declares the header itself, only make it required where it must be."""
+def _add_keys(document: Json, item: Json, operation: Json, rule: Rule) -> None:
+    """Add the parameters that carry the key. A key in the body is described by the extension only."""
+    parameters = refusals.parameters_of(rule.source)
+    single = rule.source is None or not isinstance(rule.source, FirstOf)
+    for place, name in parameters or ():
+        _add_key(document, item, operation, place, name, required=bool(rule.required) and single)
+
+
+def _add_key(document: Json, item: Json, operation: Json, place: str, name: str, *, required: bool) -> None:
+    """Add the parameter. If the handler declares it itself, only make it required where it must be."""
     parameters = operation.get("parameters", [])
     for parameter in (*parameters, *item.get("parameters", ())):
         declared = _resolved(document, parameter)
-        if declared.get("in") == "header" and str(declared.get("name")).lower() == KEY_HEADER.lower():
+        if declared.get("in") == place and str(declared.get("name")).lower() == name.lower():
             if required and not declared.get("required"):
                 others = [other for other in parameters if other is not parameter]
                 operation["parameters"] = [*others, {**copy.deepcopy(declared), "required": True}]
             return
     operation.setdefault("parameters", []).append(
         {
-            "name": KEY_HEADER,
-            "in": "header",
+            "name": name,
+            "in": place,
             "required": required,
             "description": _KEY_TEXT,
             "schema": dict(_KEY_SCHEMA),
@@ -273,34 +297,27 @@ def _add_key(document: Json, item: Json, operation: Json, required: bool) -> Non
     )
 
 
-def _add_responses(document: Json, operation: Json, schema: Json, keep_status: Callable[[int], bool]) -> None:
+def _add_responses(
+    document: Json, operation: Json, rule: Rule, schema: Json, keep_status: Callable[[int], bool]
+) -> None:
     responses = operation.setdefault("responses", {})
+    ours_by_status = refusals.refusals_of(rule, schema)
     for status, response in responses.items():
-        # A response that we added earlier does not tell which statuses the application sends.
-        if _may_be_stored(status, keep_status) and response != _ours(status, schema):
-            responses[status] = _own_copy(document, response, {"headers": {REPLAY_HEADER: _REPLAYED}})
-    for status, (text, _, _) in _PROBLEMS.items():
-        ours = _ours(status, schema)
+        if response == ours_by_status.get(status):
+            continue  # we added it earlier; it does not tell which statuses the application sends
+        headers = {REPLAY_HEADER: _REPLAYED} if _may_be_stored(status, keep_status) else {}
+        if rule.echo:
+            headers[refusals.KEY_HEADER] = refusals.ECHO
+        if headers:
+            responses[status] = _own_copy(document, response, {"headers": headers})
+    for status, ours in ours_by_status.items():
         if status not in responses:
             responses[status] = ours
         elif responses[status] != ours:
             response = responses[status] = _own_copy(document, responses[status], ours)
-            description = response.get("description", "")
+            text, description = ours["description"], response.get("description", "")
             if text not in description and "$ref" not in response:
                 response["description"] = f"{description.rstrip('. ')}. {text}" if description else text
-
-
-def _ours(status: str, schema: Json) -> Json:
-    """Return our description of a problem response. Its parts are added to the application's own description."""
-    if status not in _PROBLEMS:
-        return {}
-    text, examples, retry_after = _PROBLEMS[status]
-    content: Json = {"schema": dict(schema)}
-    if examples:
-        bodies = [json.loads(example.body) for example in examples]
-        content["examples"] = {body["code"]: {"value": body} for body in bodies}
-    response: Json = {"description": text, "content": {PROBLEM_MEDIA_TYPE: content}}
-    return {**response, "headers": {"Retry-After": copy.deepcopy(_RETRY_AFTER)}} if retry_after else response
 
 
 def _own_copy(document: Json, response: Json, more: Json) -> Json:

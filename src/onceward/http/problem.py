@@ -35,12 +35,36 @@ CODES = {
 
 
 @record(frozen=True, slots=True)
+class Refusal:
+    """The reason why a request is refused, from which a body of any format can be built.
+
+    Attributes:
+        status: The HTTP status of the problem response.
+        detail: A sentence that says what happened.
+        code: The stable code.
+        kind: Which refusal of the middleware it is, such as `busy` or `mismatch`; "" for any other.
+        retry_after: Seconds to wait before a retry, or None if a retry does not help.
+        errors: Pairs of a field and the error found in it.
+        headers: Further response headers.
+    """
+
+    status: int
+    detail: str
+    code: str
+    kind: str = ""
+    retry_after: int | None = None
+    errors: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+@record(frozen=True, slots=True)
 class Response:
-    """A complete response: status, headers and body."""
+    """A complete response: status, headers and body. `refusal` is the reason of a problem response."""
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...]
     body: bytes
+    refusal: Refusal | None = None
 
 
 @functools.lru_cache(maxsize=256)
@@ -51,6 +75,7 @@ def problem(
     retry_after: int | None = None,
     errors: tuple[tuple[str, str], ...] = (),
     headers: tuple[tuple[bytes, bytes], ...] = (),
+    kind: str = "",
 ) -> Response:
     """Build a problem response.
 
@@ -61,6 +86,7 @@ def problem(
         retry_after: Seconds for the `Retry-After` header, which is sent only if this is given.
         errors: Pairs of a field and the error found in it.
         headers: Further response headers.
+        kind: Which refusal of the middleware it is; see `Refusal`.
     """
     code = code or code_of(status)
     content: dict[str, object] = {
@@ -78,7 +104,7 @@ def problem(
         sent.append((b"retry-after", str(retry_after).encode()))
     body = json.dumps(content).encode()
     sent.append((b"content-length", str(len(body)).encode()))
-    return Response(status, tuple(sent), body)
+    return Response(status, tuple(sent), body, Refusal(status, detail, code, kind, retry_after, errors, headers))
 
 
 def code_of(status: int) -> str:
@@ -97,11 +123,11 @@ def phrase(status: int) -> str:
 
 
 def busy(retry_after: int = BUSY_RETRY_SECONDS) -> Response:
-    return problem(409, "Request is being processed", retry_after=retry_after)
+    return problem(409, "Request is being processed", retry_after=retry_after, kind="busy")
 
 
 def mismatch() -> Response:
-    return problem(422, "Idempotency key already used with different request")
+    return problem(422, "Idempotency key already used with different request", kind="mismatch")
 
 
 def principal_changed() -> Response:
@@ -109,35 +135,42 @@ def principal_changed() -> Response:
         "This idempotency key was used with other cookies, so it may belong to another caller. The request was not run."
         " The server can identify its callers with principal=, or list the cookies that identify them in session_cookies=."
     )
-    return problem(409, detail, "principal-changed")
+    return problem(409, detail, "principal-changed", kind="principal_changed")
 
 
 def in_doubt() -> Response:
     detail = "It is unknown whether this request was carried out. It must not be repeated. An operator has to decide."
-    return problem(409, detail, "in-doubt")
+    return problem(409, detail, "in-doubt", kind="in_doubt")
 
 
 def expired() -> Response:
     detail = "The request was carried out, and its response is no longer stored. New work needs a new key."
-    return problem(409, detail, "expired")
+    return problem(409, detail, "expired", kind="expired")
 
 
 def not_kept() -> Response:
-    return problem(409, "The request was carried out, but its response was not stored.", "outcome-not-kept")
+    detail = "The request was carried out, but its response was not stored."
+    return problem(409, detail, "outcome-not-kept", kind="not_kept")
 
 
 def too_large(bytes_max: int) -> Response:
-    return problem(413, f"The body of a request with an idempotency key is limited to {bytes_max} bytes.")
+    detail = f"The body of a request with an idempotency key is limited to {bytes_max} bytes."
+    return problem(413, detail, kind="too_large")
+
+
+def too_many_keys(retry_after: int) -> Response:
+    detail = "Too many requests with new idempotency keys. Nothing was done. Retry later with the same key."
+    return problem(429, detail, retry_after=retry_after, kind="too_many_keys")
 
 
 def unavailable() -> Response:
     detail = "The store of idempotency keys is unavailable. Retry with the same key."
-    return problem(503, detail, retry_after=STORE_RETRY_SECONDS)
+    return problem(503, detail, retry_after=STORE_RETRY_SECONDS, kind="unavailable")
 
 
 def misconfigured() -> Response:
     detail = "The store of idempotency keys is misconfigured. A retry does not help. The cause is in the server's log."
-    return problem(500, detail)
+    return problem(500, detail, kind="misconfigured")
 
 
 def store_failed(error: StoreUnavailable) -> Response:
@@ -151,9 +184,11 @@ def wrong_digest(header: str = "Content-Digest") -> Response:
     return problem(400, detail, errors=((header, detail),))
 
 
-def key_required() -> Response:
-    return bad_key("This request needs an Idempotency-Key header.")
+def key_required(source: str = "an Idempotency-Key header") -> Response:
+    """Build the response to a request without a key. `source` says in words where the key is expected."""
+    detail = f"This request needs {source}."
+    return problem(400, detail, errors=(("Idempotency-Key", detail),), kind="key_required")
 
 
 def bad_key(detail: str) -> Response:
-    return problem(400, detail, errors=(("Idempotency-Key", detail),))
+    return problem(400, detail, errors=(("Idempotency-Key", detail),), kind="bad_key")

@@ -119,6 +119,7 @@ def _with_middlewares(app: App, hub: HubState) -> App:
         lease_seconds=min(LEASE_SECONDS, config.idempotency.processing_ttl_seconds),
         retain_seconds=hub.retain_seconds,
         wait_seconds=config.idempotency.wait_seconds,
+        max_keys_per_principal=config.idempotency.max_keys_per_principal or None,
         max_body_bytes=config.hub.max_body_bytes,
         encryption_keys=config.idempotency.encryption_keys,
         rules=_rules(config),

@@ -7,7 +7,8 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from onceward.http.openapi import PROBLEM_MEDIA_TYPE, PROBLEM_SCHEMA
+from onceward.http.openapi import PROBLEM_SCHEMA
+from onceward.http.openapi_refusals import PROBLEM_MEDIA_TYPE
 from onceward.hub.security.scopes import scope_needed, scopes_of
 
 # Schemas of FastAPI's own validation responses, which the hub never sends.

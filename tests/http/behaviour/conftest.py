@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pytest
 from tests.backends import BACKENDS, FOUR, Servers
 from tests.http.behaviour.demo_server import ASGI, WSGI, DemoServer, ForkServer
+
+C = TypeVar("C")
 
 
 class StartServer(Protocol):
@@ -114,8 +116,8 @@ DIAGONAL = (
 _IN_FULL = os.environ.get("ONCEWARD_EVERYWHERE") == "1"
 
 
-def few(*enough: str, of: tuple[str, ...]) -> tuple[str, ...]:
-    """The few frameworks or stores that are enough in the usual run; in a full one, all that the test can run on."""
+def few(*enough: C, of: tuple[C, ...]) -> tuple[C, ...]:
+    """The few cases, such as frameworks or stores, that are enough in the usual run; in a full one, all that the test can run on."""
     assert set(enough) <= set(of)
     return of if _IN_FULL else enough
 

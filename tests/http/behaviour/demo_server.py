@@ -64,6 +64,7 @@ class DemoServer:
         store: str,
         *,
         authenticated: bool = False,
+        hooks: bool = False,
         **options: object,
     ) -> None:
         self.framework = framework
@@ -77,6 +78,7 @@ class DemoServer:
             "store": store,
             "folder": str(folder),
             "authenticated": authenticated,
+            "hooks": hooks,
             "options": {"metrics": False, **options},
         }
         self._listening = socket.create_server(("127.0.0.1", 0), backlog=256)

@@ -30,7 +30,7 @@ from starlette.authentication import AuthCredentials, AuthenticationBackend, Aut
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.requests import HTTPConnection
 from starlette.responses import Response
-from tests.http.behaviour import trial_routes
+from tests.http.behaviour import hook_routes, trial_routes
 from tests.http.behaviour.demo_server import WSGI
 from tests.http.behaviour.trials import Gates, TrialHandlers
 
@@ -66,6 +66,8 @@ def make_bare_app(how: dict[str, Any], world: World, gates: Gates) -> Any:
         case "starlette":
             starlette = starlette_app.make_app(world, store, **options)
             trial_routes.add_to_starlette(starlette, trials)
+            if how.get("hooks"):
+                hook_routes.add_to_starlette(starlette, trials)
             return starlette
         case "fastapi":
             fastapi = fastapi_app.make_app(world, store, **options)
@@ -80,6 +82,8 @@ def make_bare_app(how: dict[str, Any], world: World, gates: Gates) -> Any:
         case "flask":
             flask = flask_app.make_app(world, store, **options)
             trial_routes.add_to_flask(flask, trials)
+            if how.get("hooks"):
+                hook_routes.add_to_flask(flask, trials)
             return flask
         case "django-asgi":
             django = django_app.make_asgi_app(world, store, **options)

@@ -285,6 +285,15 @@ def test_a_bound_response_is_stored_for_as_long_as_the_handler_says(ledger: Ledg
     assert entry.expires_at - entry.completed_at == 500_000_000
 
 
+@pytest.mark.parametrize(("after_retention", "refused"), [("run", False), ("refuse", True)])
+def test_a_bound_response_decides_about_its_key_after_the_retention(
+    ledger: Ledger, path: Path, after_retention: str, refused: bool
+) -> None:
+    settle_bound(begun(ledger, Rule(after_retention=after_retention)), path, "kept")
+
+    assert (settled(ledger).refuse_until is not None) == refused
+
+
 def test_binding_needs_a_database(path: Path) -> None:
     with (
         open_ledger("memory:") as ledger,
@@ -298,3 +307,13 @@ def test_the_operation_has_the_version_of_its_claim(ledger: Ledger) -> None:
     first = begun(ledger, Rule())
     assert (first.key, first.attempt) == ("k", 1)
     assert first.version > 0
+
+
+def test_the_key_for_a_provider_is_the_same_in_every_attempt_of_a_request(ledger: Ledger) -> None:
+    first = begun(ledger, Rule())
+
+    assert first.key_for("psp") == first.key_for("psp")
+    assert len({first.key_for("psp"), first.key_for("psp", "refund"), first.key_for("mail")}) == 3
+    assert len({Operation(None).key_for("psp") for _ in range(2)}) == 2, "without a key, every call has its own"
+    with pytest.raises(InvalidOption, match="provider must be a text"):
+        first.key_for(7)  # type: ignore[arg-type]  # as a caller without types may

@@ -119,7 +119,8 @@ def test_the_defaults_are_the_documented_ones() -> None:
 
     assert plain.default == Rule(
         required=False, on_crash="repeat", lease_seconds=30.0, retain_seconds=86400.0, wait_seconds=0.0, store=True,
-        max_body_bytes=10 * 2**20, max_response_bytes=16 * 2**20, digest=False,
+        max_body_bytes=10 * 2**20, max_response_bytes=16 * 2**20, digest=False, compare="bytes", scope="principal",
+        echo=False, after_retention="run",
     )  # fmt: skip
     assert plain.methods == {"POST", "PUT", "PATCH"}
     assert plain.enabled

@@ -43,6 +43,7 @@ from onceward.http import (
     idempotent,
 )
 from onceward.http.asgi_types import Message, Receive, Send
+from onceward.http.webhooks import stripe
 from onceward.store.memory import MemoryStore
 from onceward.testing import FaultyStore
 
@@ -418,3 +419,27 @@ def test_a_request_that_runs_unprotected_because_its_store_is_down_still_counts_
         ask_wsgi(WSGIIdempotencyMiddleware(looking.wsgi, store, **options))
 
     assert looking.found == [None, None]
+
+
+def test_a_webhook_without_a_middleware_is_named() -> None:
+    async def hook(_request: Request) -> Response:
+        return PlainTextResponse("")
+
+    app = Starlette(
+        routes=[Route("/hooks/stripe", idempotent(webhook=stripe(), required=False)(hook), methods=["POST"])]
+    )
+
+    with pytest.raises(NotGuarded, match="/hooks/stripe"):
+        check_guarded(app)
+    check_guarded(around(app))
+
+
+def test_a_profile_that_checks_only_post_does_not_cover_put() -> None:
+    async def replace(_request: Request) -> Response:
+        return PlainTextResponse("")
+
+    route = Route("/orders", REQUIRED(replace), methods=["PUT"])
+
+    check_guarded(Starlette(routes=[route], middleware=[idempotency_middleware(profile="ucp")]))
+    with pytest.raises(NotGuarded, match="not among methods="):
+        check_guarded(Starlette(routes=[route], middleware=[idempotency_middleware(profile="acp")]))

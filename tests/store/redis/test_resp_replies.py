@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from onceward.store.redis.resp import RedisPipeline, Refusal
+from onceward.store.redis.resp import ErrorReply, RedisPipeline
 
 SAID = b"$5\r\nfirst\r\n$0\r\n\r\n-NOSCRIPT no such script\r\n$6\r\na\r\nb\r\n\r\n"
 REPLIES = [b"first", b"", "NOSCRIPT no such script", b"a\r\nb\r\n"]
@@ -37,7 +37,7 @@ def test_a_reply_may_be_split_anywhere(ends: tuple[socket.socket, socket.socket]
     assert pipeline.poll()
 
     assert pipeline.replies() == REPLIES
-    assert [type(reply) is Refusal for reply in pipeline.replies()] == [False, False, True, False]
+    assert [type(reply) is ErrorReply for reply in pipeline.replies()] == [False, False, True, False]
     assert pipeline.must_block
 
 

@@ -10,7 +10,8 @@ Results that are retried:
     425, 429                             yes
     5xx                                  yes
     409                                  only with `Retry-After`: the first request still runs. Without it the response
-                                         is final (in doubt, outcome not kept, or a conflict of the application)
+                                         is final (in doubt, outcome not kept, or a conflict of the application). A
+                                         profile also reads the code (`profile.py`)
     every other status                   no
     any status, replayed                 no: the server has recorded the response (`Idempotent-Replayed: true`)
 """
@@ -26,6 +27,7 @@ from email.utils import parsedate_to_datetime
 from typing import TypedDict
 
 from onceward.errors import InvalidOption
+from onceward.http.client.profile import PLAIN, ClientProfile, client_profile, still_runs
 from onceward.http.request.headers import length_of
 from onceward.ledger.terms import check_seconds
 
@@ -37,7 +39,7 @@ DEADLINE_SECONDS_MAX = 24 * 3600.0
 # The largest response that is read completely before it is returned. Most responses to mutating requests are smaller.
 WHOLE_BYTES_MAX = 1024 * 1024
 
-_CONFLICT = 409
+CONFLICT = 409
 _TOO_EARLY, _TOO_MANY = 425, 429
 _DELTA = re.compile(r"[0-9]+(\.[0-9]+)?")
 # Limits the exponent of the pause. The pause is then far above every deadline.
@@ -58,6 +60,8 @@ class RetryPolicy:
         longest_pause_seconds: The limit of that doubling.
         max_body_bytes: How much of a streamed request body is held in memory to send it again. A longer body is sent
             once.
+        profile: The standard that the server follows: "ietf", "acp", "ucp" or "stripe". It decides which 409 is sent
+            again, whether the echo of the key is checked, and whether a GET comes before a retry.
 
     Raises:
         InvalidOption: A value is wrong.
@@ -70,6 +74,7 @@ class RetryPolicy:
     longest_pause_seconds: float = 5.0
     # The server's default limit for a keyed request. It refuses a longer body with 413.
     max_body_bytes: int = 10 * 1024 * 1024
+    profile: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.methods, str) or not all(isinstance(name, str) and name for name in self.methods):
@@ -80,6 +85,7 @@ class RetryPolicy:
         check_seconds("longest_pause_seconds", self.longest_pause_seconds, DEADLINE_SECONDS_MAX)
         _check_count("tries", self.tries, 1)
         _check_count("max_body_bytes", self.max_body_bytes, 0)
+        client_profile(self.profile)
 
     def pause(self, tries: int, retry_after: float, left: float, jitter: float) -> float | None:
         """Return the pause in seconds after this number of tries; None if the tries or the time `left` are used up.
@@ -105,17 +111,26 @@ class RetryOptions(TypedDict, total=False):
     first_pause_seconds: float
     longest_pause_seconds: float
     max_body_bytes: int
+    profile: str | None
 
 
-def worth_another_try(status: int, retry_after: float | None, replayed: str | None) -> bool:
+def worth_another_try(
+    status: int,
+    retry_after: float | None,
+    replayed: str | None,
+    profile: ClientProfile = PLAIN,
+    code: str = "",
+    should_retry: str = "",
+) -> bool:
     """Return whether a retry may get another response.
 
-    `retry_after` is the `Retry-After` in seconds, `replayed` the header `Idempotent-Replayed`; None if missing.
+    `retry_after` is the `Retry-After` in seconds, `replayed` the header `Idempotent-Replayed`; None if missing. For the
+    others, see `still_runs`.
     """
     if (replayed or "").strip().lower() == "true":
         return False
-    if status == _CONFLICT:
-        return retry_after is not None
+    if status == CONFLICT:
+        return still_runs(profile, code, retry_after, should_retry)
     if status in {_TOO_EARLY, _TOO_MANY}:
         return True
     return status // 100 == 5  # noqa: PLR2004  # a server error

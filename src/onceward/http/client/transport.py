@@ -24,7 +24,7 @@ import math
 import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime
 from types import TracebackType
@@ -36,6 +36,7 @@ from onceward.core.log_event import log_event
 from onceward.errors import missing_extra
 from onceward.http.client.intents import Intent, Intents
 from onceward.http.client.policy import (
+    CONFLICT,
     SAFE,
     WHOLE_BYTES_MAX,
     RetryOptions,
@@ -45,9 +46,12 @@ from onceward.http.client.policy import (
     retry_after_seconds,
     worth_another_try,
 )
+from onceward.http.client.profile import client_profile, code_in, shows_processed, state_path
 
 try:
     import httpx
+
+    from onceward.http.client.joined_stream import AsyncJoinedStream, JoinedStream
 except ModuleNotFoundError as error:
     raise missing_extra(error, "onceward.http.client", "client") from error
 
@@ -55,6 +59,9 @@ __all__ = ["AsyncRetryTransport", "Intent", "Intents", "RetryTransport"]
 
 KEY_HEADER = "Idempotency-Key"
 KEY_HEADERS = (KEY_HEADER, "X-Idempotency-Key")
+# Headers of a request that do not belong to the GET of its resource.
+_NOT_FOR_GET = ("content-length", "content-type", "transfer-encoding", "idempotency-key", "x-idempotency-key", "signature",
+                "signature-input", "content-digest")  # fmt: skip
 # Marks a key that this transport generated, so that a redirect to a GET can drop it: httpx copies all headers.
 GENERATED_KEY = "onceward.key"
 
@@ -62,6 +69,7 @@ GENERATED_KEY = "onceward.key"
 # but a new connection is cheaper than a long wait.
 DRAIN_BYTES_MAX = 64 * 1024
 DRAIN_SECONDS_MAX = 1.0
+OTHER_KEY = "the response carries the idempotency key of another request"
 TOO_LATE = "the deadline passed before the response was complete"
 
 # Failures of the connection. Errors of the client itself (an unknown protocol, a malformed header) are not included.
@@ -202,15 +210,17 @@ async def _send_with_retries(
         return await edge.send(request)
     if not isinstance(request.stream, httpx.ByteStream):
         request.stream = await edge.take(request.stream, policy.max_body_bytes)
-    end = clock() + policy.deadline_seconds
+    end, profile = clock() + policy.deadline_seconds, client_profile(policy.profile)
     tries = 0
     while True:
         tries += 1
         timeouts = Timeouts(request.extensions.get("timeout", {}), clock, end)
         try:
             response = await _attempt(edge, request, timeouts)
+            if profile.echoes:
+                await _check_echo(edge, request, response)
         except TRANSPORT_ERRORS as error:
-            pause = None
+            pause, lost = None, True
             if not _is_permanent(error) and _can_resend(request.stream):
                 pause = policy.pause(tries, 0.0, end - clock(), _random_fraction())
             if pause is None:
@@ -218,9 +228,13 @@ async def _send_with_retries(
                 raise
             reason = repr(error)
         else:
-            pause, headers = None, response.headers
+            pause, lost, headers = None, False, response.headers
             retry_after = retry_after_seconds(headers.get("Retry-After"), headers.get("Date"), datetime.now(UTC))
-            final = not worth_another_try(response.status_code, retry_after, headers.get("Idempotent-Replayed"))
+            code = code_in(_body_of(response)) if profile.running and response.status_code == CONFLICT else ""
+            should_retry = headers.get("Stripe-Should-Retry", "").lower()
+            final = not worth_another_try(
+                response.status_code, retry_after, headers.get("Idempotent-Replayed"), profile, code, should_retry
+            )
             if not final and _can_resend(request.stream):
                 pause = policy.pause(tries, retry_after or 0.0, end - clock(), _random_fraction())
             if pause is None:
@@ -232,6 +246,41 @@ async def _send_with_retries(
             reason = str(response.status_code)
         _log_pause(request, tries, reason, pause)
         await edge.pause(pause)
+        if lost and profile.gets_first and request.method not in SAFE:
+            timeouts = Timeouts(request.extensions.get("timeout", {}), clock, end)
+            state = await _processed_state(edge, request, timeouts)
+            if state is not None:
+                timeouts.end = math.inf
+                state.extensions = {**state.extensions, "tries": tries, "recovered": True}
+                return state
+
+
+async def _processed_state(edge: _Edge, request: httpx.Request, timeouts: Timeouts) -> httpx.Response | None:
+    """GET the state of the resource (UCP). Return it if it shows that the request was processed, else None."""
+    headers = [(name, value) for name, value in request.headers.multi_items() if name not in _NOT_FOR_GET]
+    url = request.url.copy_with(path=state_path(request.url.path), query=None)
+    question = httpx.Request("GET", url, headers=headers, extensions=request.extensions)
+    try:
+        response = await _attempt(edge, question, timeouts)
+    except TRANSPORT_ERRORS:
+        return None
+    if shows_processed(request.url.path, response.status_code, _body_of(response)):
+        return response
+    await _drain(edge, response, timeouts)
+    return None
+
+
+async def _check_echo(edge: _Edge, request: httpx.Request, response: httpx.Response) -> None:
+    """Treat a response with another key as lost: it belongs to another request, and a retry gets the right one."""
+    sent, echoed = request.headers.get(KEY_HEADER), response.headers.get(KEY_HEADER)
+    if sent is not None and echoed is not None and echoed.strip().strip('"') != sent.strip().strip('"'):
+        await edge.close(response.stream)
+        raise httpx.RemoteProtocolError(OTHER_KEY)
+
+
+def _body_of(response: httpx.Response) -> bytes:
+    """Return the body of a response that was read completely; b"" for one that is still being read."""
+    return b"".join(response.stream) if isinstance(response.stream, httpx.ByteStream) else b""
 
 
 async def _attempt(edge: _Edge, request: httpx.Request, timeouts: Timeouts) -> httpx.Response:
@@ -279,7 +328,7 @@ def _drop_key(request: httpx.Request) -> None:
 
 def _can_resend(stream: Stream) -> bool:
     """Return whether the body can be sent again: it is in memory, or nothing of it was read yet."""
-    return isinstance(stream, httpx.ByteStream) or not cast("_Joined | _AsyncJoined", stream).begun
+    return isinstance(stream, httpx.ByteStream) or not cast("JoinedStream | AsyncJoinedStream", stream).begun
 
 
 def _is_permanent(error: BaseException | None) -> bool:
@@ -356,7 +405,7 @@ class _Blocking:
             taken.append(chunk)
             size += len(chunk)
             if size > bytes_max:
-                return _Joined(taken, rest, whole)
+                return JoinedStream(taken, rest, whole)
             if over():
                 raise httpx.ReadTimeout(TOO_LATE)
         return httpx.ByteStream(b"".join(taken))
@@ -383,7 +432,7 @@ class _Awaiting:
             taken.append(chunk)
             size += len(chunk)
             if size > bytes_max:
-                return _AsyncJoined(taken, rest, whole)
+                return AsyncJoinedStream(taken, rest, whole)
             if over():
                 raise httpx.ReadTimeout(TOO_LATE)
         return httpx.ByteStream(b"".join(taken))
@@ -393,41 +442,3 @@ class _Awaiting:
 
     async def pause(self, seconds: float) -> None:
         await self._sleep(seconds)
-
-
-class _Joined(httpx.SyncByteStream):
-    """The part of a stream that was read, then its rest. It can be iterated once."""
-
-    def __init__(self, taken: list[bytes], rest: Iterator[bytes], whole: httpx.SyncByteStream) -> None:
-        self._taken, self._rest, self._whole = taken, rest, whole
-        self.begun = False
-
-    def __iter__(self) -> Iterator[bytes]:
-        if self.begun:
-            raise httpx.StreamConsumed
-        self.begun = True
-        yield from self._taken
-        yield from self._rest
-
-    def close(self) -> None:
-        self._whole.close()
-
-
-class _AsyncJoined(httpx.AsyncByteStream):
-    """The part of a stream that was read, then its rest. It can be iterated once."""
-
-    def __init__(self, taken: list[bytes], rest: AsyncIterator[bytes], whole: httpx.AsyncByteStream) -> None:
-        self._taken, self._rest, self._whole = taken, rest, whole
-        self.begun = False
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        if self.begun:
-            raise httpx.StreamConsumed
-        self.begun = True
-        for chunk in self._taken:
-            yield chunk
-        async for chunk in self._rest:
-            yield chunk
-
-    async def aclose(self) -> None:
-        await self._whole.aclose()

@@ -16,10 +16,12 @@ __all__ = [
     "Rule",
     "admission",
     "asgi_request",
+    "framework_response",
     "idempotency",
     "idempotent",
     "operation",
     "options",
     "principal",
+    "profiles",
     "rules",
 ]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeAlias, cast
 
 from onceward.core.claim import CHECK_STATUS, SECOND, Busy, Claim, Found, Mismatch, Replay
 from onceward.core.fingerprint import Digest
+from onceward.core.key import shown
 from onceward.core.log_event import log_event
 from onceward.core.record import record
 from onceward.errors import InvalidOption, OncewardError, StoreUnavailable
+from onceward.http.keyed.key_limit import KeyLimit, counted_as
 from onceward.http.keyed.options import (
     LEASE_SECONDS,
     LEDGER_OPTIONS,
@@ -28,13 +30,14 @@ from onceward.http.keyed.options import (
     seconds,
     texts,
 )
-from onceward.http.keyed.principal import KeyPrincipal, cookies_in, with_cookies
-from onceward.http.keyed.rules import REPEAT, PathRules, Rule, declared
+from onceward.http.keyed.principal import KeyPrincipal, at_endpoint, cookies_in, with_cookies
+from onceward.http.keyed.profiles import profile_options
+from onceward.http.keyed.rules import BYTES, ENDPOINT, PRINCIPAL, REPEAT, RUN, PathRules, Rule, declared
 from onceward.http.observer import HttpObserver
 from onceward.http.problem import BUSY_RETRY_SECONDS
 from onceward.http.stored.codec import ResponseCodec
 from onceward.http.stored.encryption import Encryption
-from onceward.http.stored.policy import DENY_HEADERS, keeps_status
+from onceward.http.stored.policy import DENY_HEADERS, keeps_status, keeps_success
 from onceward.ledger.internals import dispatcher_of
 from onceward.ledger.ledger import RETAIN_SECONDS, Ledger
 from onceward.ledger.terms import LEASE_SECONDS_MAX, check_seconds
@@ -57,14 +60,20 @@ class KeyedRequest:
     endpoint: str
     rule: Rule
     wait_seconds: float
+    # The digest of the body of a webhook, whose fingerprint does not contain the body; "" for any other request.
+    delivery: str = ""
+    # The name under which a new key is counted; "" without a limit.
+    counted: str = ""
 
     @property
     def whole_fingerprint(self) -> Digest:
-        """The fingerprint to claim with: of the request, and of its cookies if they count."""
-        return with_cookies(self.fingerprint, self.principal.cookies)
+        """The fingerprint to claim with: of the request, and of its cookies or its webhook body if they count."""
+        return with_cookies(self.fingerprint, self.delivery or self.principal.cookies)
 
     def is_served_by(self, fingerprint: str) -> bool:
         """Return whether an entry with this fingerprint is of this request, with the same cookies or without any."""
+        if self.delivery:
+            return fingerprint.partition(".")[0] == self.fingerprint
         return fingerprint in (self.whole_fingerprint, self.fingerprint)
 
     def is_changed_from(self, fingerprint: str) -> bool:
@@ -80,7 +89,14 @@ class PrincipalChanged:
     """The key was claimed with other cookies. Its entry may belong to another caller, so nothing of it is revealed."""
 
 
-AdmissionResult: TypeAlias = Found | PrincipalChanged
+@record(frozen=True, slots=True)
+class TooManyKeys:
+    """The key is new, and its principal has reached the limit of new keys. Nothing was written."""
+
+    retry_after: int
+
+
+AdmissionResult: TypeAlias = Found | PrincipalChanged | TooManyKeys
 
 
 class Admission:
@@ -97,7 +113,9 @@ class Admission:
                 f"unknown option {min(unknown)!r}; the options are {', '.join(MiddlewareOptions.__annotations__)}"
             )
         # None means that the option was not given.
-        options = cast("MiddlewareOptions", {name: value for name, value in options.items() if value is not None})
+        given = {name: value for name, value in options.items() if value is not None}
+        preset = profile_options(given["profile"]) if "profile" in given else {}
+        options = cast("MiddlewareOptions", {**preset, **given})
         creates_ledger = not isinstance(store, Ledger)
         for name in LEDGER_OPTIONS:
             if name in options and not creates_ledger:
@@ -112,7 +130,19 @@ class Admission:
             max_body_bytes=options.get("max_body_bytes", MAX_BODY_BYTES),
             max_response_bytes=options.get("max_response_bytes", MAX_RESPONSE_BYTES),
             digest=False,
+            key=options.get("key"),
+            compare=options.get("compare", BYTES),
+            scope=options.get("scope", PRINCIPAL),
+            problem=options.get("problem"),
+            echo=options.get("echo", False),
+            after_retention=options.get("after_retention", RUN),
+            max_keys_per_principal=options.get("max_keys_per_principal"),
         )
+        if self.default.source is not None and self.default.source.reads_body:
+            raise InvalidOption(
+                f"key= of a middleware cannot be {self.default.source.name}, because it needs the body of every request;"
+                " declare it on the route with idempotent(key=...), or by path in rules="
+            )
         self.methods = texts("methods", options.get("methods", METHODS), str.upper)
         self.paths = tuple(texts("paths", options.get("paths", ()), str))
         if not all(path.startswith("/") for path in self.paths):
@@ -149,6 +179,9 @@ class Admission:
         self._purges = False
         self._rules: dict[Rule, Rule] = {}
         self._requires = self.default.required or self.rules.required
+        # Whether a request may carry its key elsewhere than in the two key headers. See also `declared.keys`.
+        self.finds_keys = self.default.key is not None or self.rules.keys
+        self._key_limit = KeyLimit()
         self._warned_fleeting = False
         self._warned_changed = False
 
@@ -201,14 +234,32 @@ class Admission:
         """True if any route may require a key, so that requests without one have to be checked."""
         return bool(declared.required or self._requires)
 
+    def keeps(self, rule: Rule) -> Callable[[int], bool]:
+        """Return the function that says which statuses of this route are stored: of a webhook, only 2xx."""
+        return self.keep_status if rule.webhook is None else keeps_success
+
+    def scoped(
+        self, rule: Rule, principal: KeyPrincipal, method: str, path: bytes, address: str
+    ) -> tuple[KeyPrincipal, str]:
+        """Return the principal in the scope of the rule, and the name under which its new keys are counted."""
+        counted = ""
+        if rule.max_keys_per_principal is not None:
+            counted = counted_as(principal, address, by_address=rule.webhook is not None)
+        return (at_endpoint(principal, method, path) if rule.scope == ENDPOINT else principal), counted
+
     async def admit(self, request: KeyedRequest) -> AdmissionResult | None:
         """Claim the key, or wait up to `wait_seconds` for a running duplicate. None: run without protection."""
         start = time.monotonic()
         self._start_purging()
         found: AdmissionResult
         try:
-            found = await self._begin(request, request.whole_fingerprint)
-            if isinstance(found, Mismatch) and request.principal.cookies is not None:
+            if request.counted:
+                found = await self._begin_counted(request)
+            else:
+                found = await self._begin(request, request.whole_fingerprint)
+            if isinstance(found, Mismatch) and (request.principal.cookies is not None or request.delivery):
+                if request.delivery:
+                    _log_changed_body(request)
                 found = await self._mismatched(request, found)
             if isinstance(found, Busy) and request.wait_seconds > 0:
                 found = await self._wait(request, found)
@@ -218,7 +269,10 @@ class Admission:
                 report(error)
                 return None
             raise
-        status = CHECK_STATUS[Mismatch if isinstance(found, PrincipalChanged) else type(found)]
+        if isinstance(found, TooManyKeys):
+            status = "too_many_keys"
+        else:
+            status = CHECK_STATUS[Mismatch if isinstance(found, PrincipalChanged) else type(found)]
         cached = isinstance(found, Replay) and found.entry.outcome.kept
         self.observer.checked(request.key, status, cached=cached, seconds=time.monotonic() - start)
         return found
@@ -236,10 +290,27 @@ class Admission:
             endpoint=request.endpoint,
         )
 
+    async def _begin_counted(self, request: KeyedRequest) -> AdmissionResult:
+        """Begin, unless the key is new and its principal has reached the limit of new keys. Then nothing is written."""
+        limit = request.rule.max_keys_per_principal or 0
+        wait_seconds = self._key_limit.take(request.counted, limit)
+        if wait_seconds:
+            if await self.ledger.read(request.principal.scope, request.key) is None:
+                return TooManyKeys(wait_seconds)
+            return await self._begin(request, request.whole_fingerprint)
+        found: Found | None = None
+        try:
+            found = await self._begin(request, request.whole_fingerprint)
+        finally:
+            if not (isinstance(found, Claim) and found.attempt == 1):
+                self._key_limit.give_back(request.counted, limit)
+        return found
+
     async def _mismatched(self, request: KeyedRequest, found: Found) -> AdmissionResult:
         """Distinguish other cookies from another request. For an entry claimed without cookies, begin without them.
 
-        The entry may change between two calls. A caller with cookies must not create an entry without them, because
+        A webhook with the same id and another body is the same delivery: begin with the body of the first one. For a
+        request with cookies, the entry may change between two calls. A caller with cookies must not create an entry without them, because
         everyone with the key would get its response: such a claim is released.
         """
         while isinstance(found, Mismatch):
@@ -249,7 +320,8 @@ class Admission:
             if not request.is_served_by(claimed_fingerprint):
                 return found
             found = await self._begin(request, Digest(claimed_fingerprint))
-            if isinstance(found, Claim) and found.attempt == 1 and found.entry.fingerprint != request.whole_fingerprint:
+            is_new = isinstance(found, Claim) and found.attempt == 1 and not request.delivery
+            if isinstance(found, Claim) and is_new and found.entry.fingerprint != request.whole_fingerprint:
                 await self.ledger.release(found)
                 found = await self._begin(request, request.whole_fingerprint)
         return found
@@ -330,6 +402,29 @@ def _ledger(store: str | Store | Ledger, options: MiddlewareOptions) -> Ledger:
         lease_seconds=options.get("lease_seconds") or LEASE_SECONDS,
         namespace=options.get("namespace", "onceward"),
         patience_seconds=options.get("store_seconds", STORE_SECONDS),
+    )
+
+
+def compared(rule: Rule, query: bytes, media_type: str, digest: bytes) -> tuple[bytes, str, bytes, str]:
+    """Return the parts of a request that are compared: query, media type, body, and separately a webhook's body."""
+    if rule.webhook is not None:
+        return b"", "", b"", digest.hex()[:DELIVERY_CHARACTERS]
+    if rule.compare == BYTES:
+        return query, media_type, digest, ""
+    return b"", "", digest, ""
+
+
+# 128 bits of the digest of a webhook's body, in hex.
+DELIVERY_CHARACTERS = 32
+
+
+def _log_changed_body(request: KeyedRequest) -> None:
+    log_event(
+        logger.warning,
+        "webhook_body_changed",
+        sender=request.principal.name.removeprefix("webhook:"),
+        idempotency_key=shown(request.key),
+        endpoint=request.endpoint,
     )
 
 

@@ -10,12 +10,16 @@ from typing import Any, TypeAlias
 from onceward.http import problem
 from onceward.http.asgi_types import Message, Receive
 from onceward.http.keyed.principal import CREDENTIAL_HEADERS
-from onceward.http.keyed.rules import Rule
+from onceward.http.keyed.rules import BODY, JSON, Rule
 from onceward.http.problem import Response
 from onceward.http.request.buffered_body import BodyTooLarge, BufferedBody, digest_header, promised_digest
 from onceward.http.request.form_digest import is_form
 from onceward.http.request.headers import length_of
+from onceward.http.request.json_digest import json_digest
+from onceward.http.request.key_source import BodyNeeded, RequestHead
 
+# A larger JSON body is parsed in a thread, so that other requests continue meanwhile.
+_INLINE_BYTES_MAX = 64 * 1024
 _CREDENTIALS = {name.encode(): name for name in CREDENTIAL_HEADERS}
 
 
@@ -60,9 +64,12 @@ class SingleMessageBody:
     all_read: asyncio.Event | None = None
     broken: Response | None = None
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, digest: bytes | None = None) -> None:
         self._message: Message | None = message
-        self.digest = hashlib.sha256(message.get("body", b"")).digest()
+        self.digest = digest or hashlib.sha256(message.get("body", b"")).digest()
+
+    def content(self) -> bytes:
+        return b"" if self._message is None else bytes(self._message.get("body", b""))
 
     async def message(self) -> Message | None:
         message, self._message = self._message, None
@@ -80,9 +87,9 @@ class BufferedAsgiBody:
     all_read: asyncio.Event | None = None
     broken: Response | None = None
 
-    def __init__(self, body: BufferedBody, rule: Rule) -> None:
+    def __init__(self, body: BufferedBody, digest: bytes) -> None:
         self._body = body
-        self.digest = body.digest(rule.fields)
+        self.digest = digest
         self._pieces: Iterator[bytes] = iter(())
         self._ahead: bytes | None = b""
         self._begun = False
@@ -97,6 +104,9 @@ class BufferedAsgiBody:
             return None
         self._ahead = next(self._pieces, None)
         return {"type": "http.request", "body": piece, "more_body": self._ahead is not None}
+
+    def content(self) -> bytes:
+        return self._body.content()
 
     def close(self) -> None:
         self._body.close()
@@ -140,6 +150,9 @@ class VerifiedBody:
             self.all_read.set()
         return message if self.broken is None else {"type": "http.disconnect"}
 
+    def content(self) -> bytes:
+        raise BodyNeeded  # it has not been read; `Rule` refuses a key in such a body
+
     def close(self) -> None:
         """Do nothing: this body has no temporary file."""
 
@@ -163,12 +176,17 @@ async def read(headers: AsgiHeaders, rule: Rule, receive: Receive) -> AsgiBody |
             return VerifiedBody(receive, promised, bytes_max, digest_header(content))
     message = await receive()
     content_type = headers.one(b"content-type")
+    as_json = rule.compare == JSON
     if message["type"] == "http.request" and not message.get("more_body", False) and rule.fields is None:
-        if len(message.get("body", b"")) > bytes_max:
+        data = message.get("body", b"")
+        if len(data) > bytes_max:
             return problem.too_large(bytes_max)
-        if not is_form(content_type):
-            return SingleMessageBody(message)
-    body = BufferedBody(content_type, bytes_max)
+        if rule.compare == BODY or not is_form(content_type):
+            if not as_json:
+                return SingleMessageBody(message)
+            digest = await asyncio.to_thread(json_digest, data) if len(data) > _INLINE_BYTES_MAX else json_digest(data)
+            return SingleMessageBody(message, digest)
+    body = BufferedBody("" if rule.compare == BODY else content_type, bytes_max)
     try:
         while True:
             if message["type"] == "http.disconnect":
@@ -181,7 +199,20 @@ async def read(headers: AsgiHeaders, rule: Rule, receive: Receive) -> AsgiBody |
     except BodyTooLarge:
         body.close()
         return problem.too_large(bytes_max)
-    return BufferedAsgiBody(body, rule)
+    if as_json and body.size > _INLINE_BYTES_MAX:
+        return BufferedAsgiBody(body, await asyncio.to_thread(body.digest, rule.fields, as_json=True))
+    return BufferedAsgiBody(body, body.digest(rule.fields, as_json=as_json))
+
+
+def head_of(scope: Any) -> RequestHead:
+    """Return the head of a request, for sources of its key."""
+    lines: list[tuple[bytes, bytes]] = scope["headers"]
+
+    def find(name: str) -> list[str]:
+        wanted = name.encode("latin-1")
+        return [value.decode("latin-1") for line, value in lines if line == wanted]
+
+    return RequestHead(scope["method"], scope["path"], scope.get("query_string", b"").decode("latin-1"), find)
 
 
 def receive_from(body: AsgiBody, receive: Receive) -> Receive:

@@ -6,19 +6,20 @@ import contextlib
 from collections.abc import Awaitable, Generator
 from contextvars import ContextVar
 from typing import Any, Generic, TypeVar, overload
+from uuid import uuid4
 
 from onceward.core.claim import SECOND, Claim
 from onceward.core.outcome import Outcome
 from onceward.core.record import record
-from onceward.errors import NotGuarded, OutcomeNotKept
+from onceward.errors import InvalidOption, NotGuarded, OutcomeNotKept
 from onceward.http.keyed.framework_response import from_framework
 from onceward.http.keyed.rules import Rule
 from onceward.http.problem import Response
 from onceward.http.stored.codec import ResponseCodec
-from onceward.ledger.internals import dispatcher_of, retain_microseconds, stop_renewal
+from onceward.ledger.internals import dispatcher_of, key_for, retain_microseconds, stop_renewal
 from onceward.ledger.ledger import Ledger
 from onceward.ledger.recovery import RecoveryPoints
-from onceward.ledger.terms import RETAIN_SECONDS_MAX, check_seconds
+from onceward.ledger.terms import RETAIN_SECONDS_MAX, Effect, check_seconds, refuse_of
 from onceward.ledger.transaction import AsyncConnection, Bound, S_co, SyncConnection, refuse_bound
 from onceward.store.dispatch.renewal import Renewal
 
@@ -123,6 +124,30 @@ class Operation:
             self._points = self._binding.recovery_points()
         return self._points.record(value, blocks=False)
 
+    def key_for(self, provider: str, step: str = "") -> str:
+        """Return an idempotency key for a provider, such as a payment service that accepts one.
+
+        It is the same in every attempt of this request that may have reached the provider, and does not reveal the key
+        of the request. Without a key, every call returns a new one.
+
+        Args:
+            provider: The name of the provider. Each provider gets other keys.
+            step: The name of the request, if the handler sends several to the provider.
+
+        Returns:
+            A UUID of 36 characters.
+
+        Raises:
+            InvalidOption: A name is not a text, or the claim was begun with a secret that the ledger no longer has.
+        """
+        for name, text in (("provider", provider), ("step", step)):
+            if not isinstance(text, str):
+                raise InvalidOption(f"{name} must be a text, not {text!r}")
+        if self._binding is None:
+            return str(uuid4())
+        binding = self._binding
+        return key_for(binding.ledger, binding.claim.entry, Effect.IDEMPOTENT, self.attempt, provider, step)
+
     def no_store(self) -> None:
         """Record that the request was carried out, but not its response: a retry gets 409 `outcome-not-kept`."""
         self.stored = False
@@ -203,7 +228,8 @@ class ClaimBinding:
         rule = self.rule
         retain = retain_microseconds(self.ledger, rule.retain_seconds if retain_seconds is None else retain_seconds)
         store, entry = dispatcher_of(self.ledger).store, self.claim.entry
-        bound = Bound.to(store, entry, connection, retain, rule.max_response_bytes or 0, self.stop_renewal)
+        refuse = refuse_of(rule.refuse_seconds, retain_ever=False)
+        bound = Bound.to(store, entry, connection, retain, rule.max_response_bytes or 0, self.stop_renewal, refuse)
         return ResponseBound(bound, self.codec, self.claim, rule)
 
 

@@ -8,6 +8,8 @@ from typing import Any, TypedDict
 
 from onceward.errors import InvalidOption
 from onceward.http.keyed.rules import Rule
+from onceward.http.problem_formats import ProblemFormat
+from onceward.http.request.key_source import KeySource
 from onceward.ledger.terms import RETAIN_SECONDS_MAX, check_seconds
 
 # A worker without a renewal for this time counts as dead. It is short, because a retry has to wait for it where death
@@ -54,6 +56,16 @@ class MiddlewareOptions(TypedDict, total=False):
         metrics: True, False, or a prometheus registry.
         namespace: Separates applications that share one store ("onceward"). Not allowed with a ledger.
         enabled: False turns the middleware off.
+        key: Where requests carry their key: `header()`, `query()`, or `first_of()` of them (the two key headers).
+        compare: "bytes" (default), "body" or "json"; see `Rule`.
+        scope: "principal" (default) or "endpoint"; see `Rule`.
+        problem: The format of refusals: "problem_json" (default), "acp_error", "stripe_error", "ucp_error" or a
+            function.
+        echo: Whether every response to a keyed request carries `Idempotency-Key` (False).
+        after_retention: "run" (default) or "refuse"; see `Rule`.
+        max_keys_per_principal: The number of new keys that each caller may send per minute, in each process (no
+            limit).
+        profile: A preset of these options: "ietf", "acp", "ucp" or "stripe" (none). Explicit options win.
     """
 
     lease_seconds: float | None
@@ -79,6 +91,14 @@ class MiddlewareOptions(TypedDict, total=False):
     metrics: Any
     namespace: str
     enabled: bool
+    key: KeySource
+    compare: str
+    scope: str
+    problem: ProblemFormat | str
+    echo: bool
+    after_retention: str
+    max_keys_per_principal: int | None
+    profile: str
 
 
 def texts(name: str, values: Iterable[str], form: Callable[[str], str]) -> frozenset[str]:

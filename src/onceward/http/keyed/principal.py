@@ -58,6 +58,10 @@ class KeyPrincipal:
 
 
 ANONYMOUS = KeyPrincipal("http:anonymous", "anonymous")
+# The beginning of the scope of callers that session cookies identify.
+SESSION_SCOPE = "http:session:"
+# A scope of the ledger without its namespace of up to 64 bytes and a colon.
+_SCOPE_BYTES_MAX = 190
 
 
 def named(name: object) -> KeyPrincipal:
@@ -95,6 +99,19 @@ def of_request(lines: Iterable[tuple[str, bytes]], session_cookies: Collection[b
     rest = sorted(line for line in sent if line[0] != "cookie")
     found = _of_digest("credentials", *(part for line in rest for part in line)) if rest else ANONYMOUS
     return replace(found, cookies=_digest(*(part for pair in cookies for part in pair)) if cookies else "")
+
+
+def of_sender(sender: str) -> KeyPrincipal:
+    """Return the principal of webhooks: their sender."""
+    return KeyPrincipal(f"http:webhook:{sender}", f"webhook:{sender}")
+
+
+def at_endpoint(principal: KeyPrincipal, method: str, path: bytes) -> KeyPrincipal:
+    """Return the principal with a scope for this endpoint only, for `scope="endpoint"`."""
+    scope, digest = principal.scope, _digest(method, path)
+    if len(scope.encode()) + 1 + _DIGEST_CHARACTERS > _SCOPE_BYTES_MAX:
+        scope = f"http:{_HASHED}{hashlib.sha256(scope.encode()).hexdigest()}"
+    return replace(principal, scope=f"{scope}@{digest}")
 
 
 def with_cookies(fingerprint: Digest, cookies: str | None) -> Digest:

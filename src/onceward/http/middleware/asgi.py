@@ -19,18 +19,27 @@ from onceward.http import problem
 from onceward.http.asgi_types import App, Message, Receive, Send
 from onceward.http.keyed import asgi_request
 from onceward.http.keyed import principal as principals
-from onceward.http.keyed.admission import Admission, KeyedRequest, PrincipalChanged, retry_seconds
+from onceward.http.keyed.admission import (
+    Admission,
+    KeyedRequest,
+    PrincipalChanged,
+    TooManyKeys,
+    compared,
+    retry_seconds,
+)
 from onceward.http.keyed.asgi_request import AsgiBody, AsgiHeaders
 from onceward.http.keyed.operation import GUARDED, LIFESPAN_KEY, SCOPE_KEY, outer_operation
 from onceward.http.keyed.options import MiddlewareOptions
 from onceward.http.keyed.principal import KeyPrincipal
-from onceward.http.keyed.rules import Rule
+from onceward.http.keyed.rules import Rule, declared
 from onceward.http.middleware.handler_lookup import asgi_rule
 from onceward.http.problem import Response
 from onceward.http.request.headers import fingerprint_of, key_of, media_type_of, wait_seconds_of
+from onceward.http.request.key_source import KEY_HEADERS_SOURCE, BodyNeeded
 from onceward.http.response.asgi_exchange import AsgiExchange
 from onceward.http.response.replay import INTERRUPTED, client_gone, replay, send_response
 from onceward.http.response.settlement import Settlement
+from onceward.http.response.shape import echo_of, shaped_send
 from onceward.http.response.sse import interrupted, place_of
 from onceward.ledger.ledger import Ledger
 from onceward.store import Store
@@ -71,6 +80,9 @@ class IdempotencyMiddleware:
         if kind == "http":
             admission = self._admission
             if scope["method"] in self._methods and (not admission.paths or admission.covers(scope["path"])):
+                if declared.keys or admission.finds_keys:
+                    await self._find_key(scope, receive, send)
+                    return
                 keyed = False
                 for name, _ in scope["headers"]:
                     if name == b"idempotency-key" or name == b"x-idempotency-key":  # noqa: PLR1714  # twice as fast
@@ -81,8 +93,8 @@ class IdempotencyMiddleware:
                     if exchange is not None:
                         await self._run(exchange, scope, receive)
                     return
-                if not keyed and admission.may_require and self._rule(scope).required:
-                    await send_response(send, problem.key_required())
+                if not keyed and admission.may_require and (rule := self._rule(scope)).required:
+                    await send_response(shaped_send(send, rule), problem.key_required())
                     return
             scope.setdefault(SCOPE_KEY, GUARDED)
         elif kind == "lifespan":
@@ -98,28 +110,80 @@ class IdempotencyMiddleware:
     def _rule(self, scope: Any) -> Rule:
         return self._admission.rule(asgi_rule(scope, self.app), scope["path"])
 
-    async def _admit(self, scope: Any, receive: Receive, send: Send) -> AsgiExchange | None:
+    async def _find_key(self, scope: Any, receive: Receive, send: Send) -> None:
+        """Handle a request that may carry its key anywhere."""
+        rule = self._rule(scope)
+        source = rule.source or KEY_HEADERS_SOURCE
+        headers, head, body = AsgiHeaders(scope["headers"]), asgi_request.head_of(scope), None
+        try:
+            try:
+                key = source.find(head, None)
+            except BodyNeeded:
+                body = await self._read(headers, rule, receive, shaped_send(send, rule))
+                if body is None:
+                    return
+                key = source.find(head, body.content())
+        except InvalidKey as error:
+            await send_response(shaped_send(send, rule), problem.bad_key(str(error)))
+            if body is not None:
+                body.close()
+            return
+        if key is not None and outer_operation(scope, SCOPE_KEY) is None:  # else an outer middleware handles it
+            exchange = await self._admit(scope, receive, send, (rule, key, body))
+            if exchange is not None:
+                await self._run(exchange, scope, receive)
+            return
+        try:
+            passes = rule.webhook is not None and rule.webhook.passes
+            if key is None and rule.required and not (passes and body and passes(head, body.content())):
+                await send_response(shaped_send(send, rule), problem.key_required(source.name))
+                return
+            scope.setdefault(SCOPE_KEY, GUARDED)
+            await self.app(scope, receive if body is None else asgi_request.receive_from(body, receive), send)
+        finally:
+            if body is not None:
+                body.close()
+
+    async def _read(self, headers: AsgiHeaders, rule: Rule, receive: Receive, send: Send) -> AsgiBody | None:
+        """Read the body. None if a response was sent, or if the client disconnected."""
+        body = await asgi_request.read(headers, rule, receive)
+        if isinstance(body, Response):
+            await send_response(send, body)
+            return None
+        return body
+
+    async def _admit(
+        self, scope: Any, receive: Receive, send: Send, found_key: tuple[Rule, str, AsgiBody | None] | None = None
+    ) -> AsgiExchange | None:
         """Admit a keyed request. Return the exchange to run, or None if a response was sent.
 
         It returns before the exchange runs, so that nothing used for admission stays in memory meanwhile.
         """
         headers = AsgiHeaders(scope["headers"])
-        rule = self._rule(scope)
-        try:
-            key = key_of(headers.all(b"idempotency-key"), headers.all(b"x-idempotency-key"))
-        except InvalidKey as error:
-            await send_response(send, problem.bad_key(str(error)))
-            return None
-        body = await asgi_request.read(headers, rule, receive)
+        if found_key is None:
+            rule, body = self._rule(scope), None
+            try:
+                key = key_of(headers.all(b"idempotency-key"), headers.all(b"x-idempotency-key"))
+            except InvalidKey as error:
+                await send_response(shaped_send(send, rule), problem.bad_key(str(error)))
+                return None
+        else:
+            rule, key, body = found_key
+        if rule.echo or rule.problem is not None:
+            send = shaped_send(send, rule, echo_of(headers.one(b"idempotency-key"), key))
         if body is None:
-            return None
-        if isinstance(body, Response):
-            await send_response(send, body)
-            return None
+            body = await self._read(headers, rule, receive, send)
+            if body is None:
+                return None
         owned: AsgiBody | None = body
         try:
             choose = self._admission.principal
-            principal = self._principal_of(scope, headers) if choose is None else await _named_principal(choose(scope))
+            if rule.webhook is not None:
+                principal = principals.of_sender(rule.webhook.sender)
+            elif choose is None:
+                principal = self._principal_of(scope, headers)
+            else:
+                principal = await _named_principal(choose(scope))
             request = self._keyed_request(scope, headers, rule, key, principal, body.digest)
             try:
                 found = await self._admission.admit(request)
@@ -147,15 +211,22 @@ class IdempotencyMiddleware:
         raw = scope.get("raw_path") or path.encode("utf-8", "surrogateescape")
         media_type = media_type_of(headers.one(b"content-type"))
         wait = wait_seconds_of(headers.all(b"prefer"))
+        if rule.is_plain:
+            query = scope.get("query_string", b"")
+            delivery = counted = ""
+        else:
+            client = scope.get("client")
+            principal, counted = self._admission.scoped(rule, principal, method, raw, client[0] if client else "")
+            query, media_type, digest, delivery = compared(rule, scope.get("query_string", b""), media_type, digest)
         return KeyedRequest(
             key,
             principal,
-            fingerprint_of(
-                method, raw, scope.get("query_string", b""), media_type, digest, self._admission.variant(scope)
-            ),
+            fingerprint_of(method, raw, query, media_type, digest, self._admission.variant(scope)),
             f"{method} {path}",
             rule,
             (rule.wait_seconds or 0.0) if wait is None else wait,
+            delivery,
+            counted,
         )
 
     def _principal_of(self, scope: Any, headers: AsgiHeaders) -> KeyPrincipal:
@@ -169,7 +240,7 @@ class IdempotencyMiddleware:
 
     async def _respond(
         self,
-        found: Replay | Busy | Mismatch | InDoubt | Expired | PrincipalChanged,
+        found: Replay | Busy | Mismatch | InDoubt | Expired | PrincipalChanged | TooManyKeys,
         headers: AsgiHeaders,
         receive: Receive,
         send: Send,
@@ -191,6 +262,8 @@ class IdempotencyMiddleware:
                 await send_response(send, problem.in_doubt())
             case Expired():
                 await send_response(send, problem.expired())
+            case TooManyKeys(seconds):
+                await send_response(send, problem.too_many_keys(seconds))
             case _:
                 assert_never(found)
 

@@ -1,9 +1,9 @@
 """Search for handlers whose rules no middleware enforces: `check_guarded(app)`.
 
-`@idempotent` only marks a handler. A rule that must not be missed (`required=True`, `on_crash="hold"`) has no effect if
-the middleware is missing, or does not check the handler's path or method. The search walks through an application from
-the outside in, as a request does, and compares its routes with the middlewares around them. Nothing here imports a
-framework.
+`@idempotent` only marks a handler. A rule that must not be missed (`required=True`, `on_crash="hold"`, `webhook=`) has
+no effect if the middleware is missing, or does not check the handler's path or method. The search walks through an
+application from the outside in, as a request does, and compares its routes with the middlewares around them. Nothing
+here imports a framework.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from onceward.core.record import record
 from onceward.errors import InvalidOption, NotGuarded
 from onceward.http.keyed.admission import Admission
 from onceward.http.keyed.options import METHODS
+from onceward.http.keyed.profiles import profile_options
 from onceward.http.keyed.rules import HOLD, Rule, rule_on
 from onceward.http.middleware.asgi import IdempotencyMiddleware
 from onceward.http.middleware.handler_lookup import flat, is_router, unbound
@@ -72,7 +73,7 @@ class Handler:
 def check_guarded(app: Any) -> None:
     """Check that a middleware enforces the rules of all handlers.
 
-    Only rules with `required=True` or `on_crash="hold"` are checked. A middleware with `enabled=False` counts as
+    Only rules with `required=True`, `on_crash="hold"` or `webhook=` are checked. A middleware with `enabled=False` counts as
     present: it was turned off on purpose.
 
     Args:
@@ -103,7 +104,8 @@ def _of_admission(admission: Admission) -> Coverage:
 
 def _of_options(options: Mapping[str, Any]) -> Coverage:
     """Return the coverage of a middleware that its application has not created yet."""
-    methods = options.get("methods") or METHODS
+    preset = profile_options(options["profile"]) if options.get("profile") else {}
+    methods = options.get("methods") or preset.get("methods") or METHODS
     return Coverage(frozenset(map(str.upper, methods)), tuple(options.get("paths") or ()))
 
 
@@ -206,4 +208,4 @@ def _of_view(view: Any, path: str, methods: Iterable[str] | None, around: tuple[
 
 
 def _must_be_enforced(rule: Rule) -> bool:
-    return bool(rule.required) or rule.on_crash == HOLD
+    return bool(rule.required) or rule.on_crash == HOLD or rule.webhook is not None

@@ -15,18 +15,27 @@ from onceward.core.claim import Busy, Claim, Entry, Expired, InDoubt, Mismatch, 
 from onceward.errors import ClaimLost, InvalidKey, InvalidOption, StoreUnavailable
 from onceward.http import problem
 from onceward.http.keyed import principal as principals
-from onceward.http.keyed.admission import Admission, KeyedRequest, PrincipalChanged, retry_seconds
+from onceward.http.keyed.admission import (
+    Admission,
+    KeyedRequest,
+    PrincipalChanged,
+    TooManyKeys,
+    compared,
+    retry_seconds,
+)
 from onceward.http.keyed.operation import ENVIRON_KEY, GUARDED, outer_operation
 from onceward.http.keyed.options import MiddlewareOptions
 from onceward.http.keyed.principal import CREDENTIAL_HEADERS, KeyPrincipal
-from onceward.http.keyed.rules import Rule
+from onceward.http.keyed.rules import BODY, JSON, Rule, declared
 from onceward.http.middleware.handler_lookup import wsgi_rule
 from onceward.http.problem import Response
 from onceward.http.request.buffered_body import BodyTooLarge, BufferedBody, digest_header, promised_digest
 from onceward.http.request.headers import fingerprint_of, key_of, length_of, media_type_of, wait_seconds_of
+from onceward.http.request.key_source import KEY_HEADERS_SOURCE, BodyNeeded, RequestHead
 from onceward.http.response.recorded_stream import RecordedStream
 from onceward.http.response.replay import INTERRUPTED, REPLAYED, has_events, stored_response
 from onceward.http.response.settlement import Settlement, outcome_after_takeover
+from onceward.http.response.shape import echo_of, shaped, shaped_start
 from onceward.http.response.sse import interrupted, place_of
 from onceward.http.response.wsgi_exchange import WsgiExchange, close
 from onceward.ledger.blocking import wait
@@ -39,6 +48,8 @@ App = Callable[[Environ, Start], Iterable[bytes]]
 
 SILENT = "The stream sent no data for too long. Retry with the same key."
 
+# Headers whose names have no prefix in a WSGI environ.
+_UNPREFIXED = ("CONTENT_TYPE", "CONTENT_LENGTH")
 # The size of one read of a request body.
 _PIECE_BYTES = 64 * 1024
 
@@ -67,25 +78,67 @@ class WSGIIdempotencyMiddleware:
 
     def __call__(self, environ: Environ, start_response: Start) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] in self._methods and self._admission.covers(path := _path(environ)):
+            if declared.keys or self._admission.finds_keys:
+                return self._find_key(environ, self._rule(environ, path), path, start_response)
             if "HTTP_IDEMPOTENCY_KEY" in environ or "HTTP_X_IDEMPOTENCY_KEY" in environ:
                 return self._keyed(environ, self._rule(environ, path), path, start_response)
-            if self._admission.may_require and self._rule(environ, path).required:
-                return _respond(start_response, problem.key_required())
+            if self._admission.may_require and (rule := self._rule(environ, path)).required:
+                return _respond(shaped_start(start_response, rule), problem.key_required())
         environ.setdefault(ENVIRON_KEY, GUARDED)
         return self.app(environ, start_response)
 
     def _rule(self, environ: Environ, path: str) -> Rule:
         return self._admission.rule(wsgi_rule(self.app, environ), path)
 
+    def _find_key(self, environ: Environ, rule: Rule, path: str, start_response: Start) -> Iterable[bytes]:
+        """Handle a request that may carry its key anywhere."""
+        source = rule.source or KEY_HEADERS_SOURCE
+        head = _head(environ, path)
+        body: BufferedBody | None = None
+        start = shaped_start(start_response, rule)
+        try:
+            try:
+                key = source.find(head, None)
+            except BodyNeeded:
+                read = _read(environ, rule)
+                if isinstance(read, Response):
+                    return _respond(start, read)
+                body = read
+                key = source.find(head, body.content())
+        except InvalidKey as error:
+            if body is not None:
+                body.close()
+            return _respond(start, problem.bad_key(str(error)))
+        if key is not None:
+            return self._claim(environ, rule, path, key, body, start_response)
+        passes = rule.webhook is not None and rule.webhook.passes
+        if rule.required and not (passes and body is not None and passes(head, body.content())):
+            if body is not None:
+                body.close()
+            return _respond(start, problem.key_required(source.name))
+        environ.setdefault(ENVIRON_KEY, GUARDED)
+        if body is None:
+            return self.app(environ, start_response)
+        return _Unprotected(self.app(environ, start_response), body)
+
     def _keyed(self, environ: Environ, rule: Rule, path: str, start_response: Start) -> Iterable[bytes]:
         try:
             key = key_of(_lines(environ, "HTTP_IDEMPOTENCY_KEY"), _lines(environ, "HTTP_X_IDEMPOTENCY_KEY"))
         except InvalidKey as error:
-            return _respond(start_response, problem.bad_key(str(error)))
+            return _respond(shaped_start(start_response, rule), problem.bad_key(str(error)))
+        return self._claim(environ, rule, path, key, None, start_response)
+
+    def _claim(
+        self, environ: Environ, rule: Rule, path: str, key: str, read: BufferedBody | None, start_response: Start
+    ) -> Iterable[bytes]:
+        """Handle a request with a key. `read` is its body if finding the key needed it."""
         outer = outer_operation(environ, ENVIRON_KEY)
-        if outer is not None and outer.key == key:
-            return self.app(environ, start_response)  # an outer middleware has the claim
-        body = _read(environ, rule)
+        if outer is not None and outer.key == key:  # an outer middleware has the claim
+            pieces = self.app(environ, start_response)
+            return pieces if read is None else _Unprotected(pieces, read)
+        if rule.echo or rule.problem is not None:
+            start_response = shaped_start(start_response, rule, echo_of(environ.get("HTTP_IDEMPOTENCY_KEY", ""), key))
+        body = _read(environ, rule) if read is None else read
         if isinstance(body, Response):
             return _respond(start_response, body)
         try:
@@ -99,15 +152,23 @@ class WSGIIdempotencyMiddleware:
         method = environ["REQUEST_METHOD"]
         query = environ.get("QUERY_STRING", "").encode("latin-1")
         media_type = media_type_of(environ.get("CONTENT_TYPE", ""))
-        digest = _promised(environ, rule) or body.digest(rule.fields)
+        digest = _promised(environ, rule) or body.digest(rule.fields, as_json=rule.compare == JSON)
         seconds = wait_seconds_of(_lines(environ, "HTTP_PREFER"))
+        raw, delivery, counted = _raw_path(environ), "", ""
+        principal = self._principal(environ) if rule.webhook is None else principals.of_sender(rule.webhook.sender)
+        if not rule.is_plain:
+            address = environ.get("REMOTE_ADDR", "")
+            principal, counted = self._admission.scoped(rule, principal, method, raw, address)
+            query, media_type, digest, delivery = compared(rule, query, media_type, digest)
         return KeyedRequest(
             key,
-            self._principal(environ),
-            fingerprint_of(method, _raw_path(environ), query, media_type, digest, self._admission.variant(environ)),
+            principal,
+            fingerprint_of(method, raw, query, media_type, digest, self._admission.variant(environ)),
             f"{method} {path}",
             rule,
             (rule.wait_seconds or 0.0) if seconds is None else seconds,
+            delivery,
+            counted,
         )
 
     def _principal(self, environ: Environ) -> KeyPrincipal:
@@ -154,6 +215,8 @@ class WSGIIdempotencyMiddleware:
                 return _respond(start_response, problem.in_doubt())
             case Expired():
                 return _respond(start_response, problem.expired())
+            case TooManyKeys(seconds):
+                return _respond(start_response, problem.too_many_keys(seconds))
             case _:
                 assert_never(found)
 
@@ -246,6 +309,16 @@ def _lines(environ: Environ, name: str) -> list[str]:
     return line.split(",")
 
 
+def _head(environ: Environ, path: str) -> RequestHead:
+    """Return the head of a request, for sources of its key."""
+
+    def find(name: str) -> list[str]:
+        variable = name.upper().replace("-", "_")
+        return _lines(environ, variable if variable in _UNPREFIXED else f"HTTP_{variable}")
+
+    return RequestHead(environ["REQUEST_METHOD"], path, environ.get("QUERY_STRING", ""), find)
+
+
 def _read(environ: Environ, rule: Rule) -> BufferedBody | Response:
     """Read the body into a file for the application, or return a problem if it is refused."""
     bytes_max = rule.max_body_bytes or 0
@@ -256,7 +329,7 @@ def _read(environ: Environ, rule: Rule) -> BufferedBody | Response:
         if environ.get("HTTP_TRANSFER_ENCODING"):
             return problem.problem(400, "The server cannot tell where this body ends. Send Content-Length.")
         remaining = 0
-    body = BufferedBody(environ.get("CONTENT_TYPE", ""), bytes_max)
+    body = BufferedBody("" if rule.compare == BODY else environ.get("CONTENT_TYPE", ""), bytes_max)
     try:
         while remaining is None or remaining > 0:
             data = environ["wsgi.input"].read(_PIECE_BYTES if remaining is None else min(remaining, _PIECE_BYTES))
@@ -290,6 +363,7 @@ def _promised(environ: Environ, rule: Rule) -> bytes | None:
 
 
 def _respond(start_response: Start, response: Response) -> Iterable[bytes]:
+    response = shaped(start_response, response)
     start_response(_status(response.status), _texts(response.headers))
     return [response.body]
 

@@ -4,4 +4,4 @@ Not here: whether the request may run (`http/keyed/`).
 Start with `buffered_body.py`.
 """
 
-__all__ = ["buffered_body", "form_digest", "headers"]
+__all__ = ["buffered_body", "form_digest", "headers", "json_digest", "key_source"]

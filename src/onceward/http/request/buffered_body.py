@@ -17,6 +17,7 @@ from typing import IO
 from onceward.core.outcome import CHUNK_BYTES_MAX
 from onceward.http.request.form_digest import parts_digest
 from onceward.http.request.headers import fields_of
+from onceward.http.request.json_digest import json_digest
 
 # The part of each body that may stay in memory.
 MEMORY_BYTES_MAX = 256 * 1024
@@ -56,9 +57,14 @@ class BufferedBody:
         else:
             self._file.write(data)
 
-    def digest(self, fields: tuple[str, ...] | None = None) -> bytes:
-        """Return the digest by which bodies are compared: of the chosen fields, the parts of a form, or every byte."""
-        if fields is not None and (chosen := fields_of(b"".join(self.pieces()), fields)) is not None:
+    def digest(self, fields: tuple[str, ...] | None = None, *, as_json: bool = False) -> bytes:
+        """Return the digest by which bodies are compared.
+
+        It is of the chosen fields, or `as_json` of the JSON value, or of the parts of a form, or of every byte.
+        """
+        if as_json and fields is None and (found := json_digest(self.content())) is not None:
+            return found
+        if fields is not None and (chosen := fields_of(self.content(), fields)) is not None:
             return hashlib.sha256(chosen).digest()
         if self._parts is not None and (parts := self._parts.finish()) is not None:
             return parts
@@ -68,6 +74,13 @@ class BufferedBody:
     def sha256(self) -> bytes:
         """The digest of the whole body, byte by byte."""
         return self._hash.digest()
+
+    def content(self) -> bytes:
+        """Return the whole body. A file that was given out is at its beginning again."""
+        found = b"".join(self.pieces())
+        if self._file is not None:
+            self._file.seek(0)
+        return found
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the body from its beginning."""

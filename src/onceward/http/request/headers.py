@@ -29,13 +29,15 @@ def key_of(key_lines: Sequence[str], x_key_lines: Sequence[str]) -> str:
     for name, lines in (("Idempotency-Key", key_lines), ("X-Idempotency-Key", x_key_lines)):
         if len(lines) > 1:
             raise InvalidKey(f"the header {name} was sent {len(lines)} times; send it once")
-    keys = {_unquoted(line) for line in (*key_lines, *x_key_lines)}
+    keys = {unquoted(line) for line in (*key_lines, *x_key_lines)}
     if len(keys) > 1:
         raise InvalidKey("Idempotency-Key and X-Idempotency-Key differ; send only one of them")
     return keys.pop()
 
 
-def _unquoted(line: str) -> str:
+def unquoted(line: str) -> str:
+    """Return the key in a header line, quoted or bare. Raises `InvalidKey`."""
+    """Return the key in a header line, quoted or bare. Raises `InvalidKey`."""
     text = line.strip(" \t")
     if text.startswith('"'):
         quoted = _QUOTED.fullmatch(text)

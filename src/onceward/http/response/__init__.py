@@ -4,4 +4,4 @@ Not here: the stored form (`http/stored/`), and admission (`http/keyed/`).
 Start with `asgi_exchange.py`; `settlement.py` records how an exchange ends.
 """
 
-__all__ = ["asgi_exchange", "recorded_stream", "replay", "settlement", "sse", "wsgi_exchange"]
+__all__ = ["asgi_exchange", "recorded_stream", "replay", "settlement", "shape", "sse", "wsgi_exchange"]

@@ -21,6 +21,7 @@ from onceward.http.keyed.asgi_request import AsgiBody
 from onceward.http.response.recorder import BACKLOG_BYTES_MAX
 from onceward.http.response.replay import length_and_events, replay, send_response, until_gone
 from onceward.http.response.settlement import Settlement, outcome_after_takeover
+from onceward.http.response.shape import shaped
 from onceward.http.response.sse import EventSplitter
 from onceward.http.stored.policy import BODILESS_STATUSES, CONTENT_LENGTH
 
@@ -363,6 +364,7 @@ class AsgiExchange:
 
     async def _replace(self, response: problem.Response) -> None:
         """Send this response instead of the handler's, of which nothing has been sent."""
+        response = shaped(self._send_on, response)
         self._completed()
         self._start = None
         await self._pass({"type": "http.response.start", "status": response.status, "headers": list(response.headers)})

@@ -116,11 +116,11 @@ class ResponseRecorder:
 
     def finish(self, retain_seconds: float | None) -> Coroutine[Any, Any, bool]:
         """Record the outcome of the request; false if the claim is lost, so that another holder's outcome counts."""
-        ledger, claim, codec = self._ledger, self._claim, self._codec
+        ledger, claim, codec, refuse = self._ledger, self._claim, self._codec, self._rule.refuse_seconds
         if not self._keeps_status(self._status):
             return self._not_kept()
         if not self.keeps:
-            return ledger.settle(claim, Outcome(code=self._status), retain_seconds)
+            return ledger.settle(claim, Outcome(code=self._status), retain_seconds, refuse_seconds=refuse)
         begun = self._appended > 0 or self._unconfirmed or (self._events and self._waiting)
         if not begun and self.backlog <= codec.inline_bytes_max:
             entry = claim.entry
@@ -130,7 +130,7 @@ class ResponseRecorder:
                 outcome = Outcome(self._status, headers, codec.encode_body(entry, bytes(body)))
             except OutcomeNotKept:
                 outcome = Outcome(self._status)
-            return ledger.settle(claim, outcome, retain_seconds)
+            return ledger.settle(claim, outcome, retain_seconds, refuse_seconds=refuse)
         return self._finish_chunks(retain_seconds)
 
     async def _finish_chunks(self, retain_seconds: float | None) -> bool:
@@ -142,7 +142,7 @@ class ResponseRecorder:
         if self.keeps:
             headers = self._codec.encode_headers(self._claim.entry, self._status, self._headers, self._appended)
             outcome = Outcome(self._status, headers, None, self._appended)
-        return await self._ledger.settle(self._claim, outcome, retain_seconds)
+        return await self._ledger.settle(self._claim, outcome, retain_seconds, refuse_seconds=self._rule.refuse_seconds)
 
     async def _not_kept(self) -> bool:
         """Record a status that is not stored: the retry runs again, or a server error is in doubt on a hold route."""

@@ -16,6 +16,7 @@ from onceward.http import problem
 from onceward.http.asgi_types import Receive, Send
 from onceward.http.problem import Response
 from onceward.http.response.recorded_stream import RecordedStream
+from onceward.http.response.shape import shaped
 from onceward.http.response.sse import interrupted, is_event_stream
 from onceward.http.stored.codec import ResponseCodec
 from onceward.http.stored.policy import CONTENT_LENGTH, Headers
@@ -30,7 +31,8 @@ logger = logging.getLogger("onceward.http")
 
 
 async def send_response(send: Send, response: Response) -> None:
-    """Send a complete response."""
+    """Send a complete response, a refusal in the format of its route."""
+    response = shaped(send, response)
     await send({"type": "http.response.start", "status": response.status, "headers": list(response.headers)})
     await send({"type": "http.response.body", "body": response.body, "more_body": False})
 

@@ -89,7 +89,7 @@ class Settlement:
         self._renews = True
         self._binding = ClaimBinding(ledger, admission.codec, claim, rule, renewal)
         self.operation = Operation(request.key, self._binding)
-        self.recorder = ResponseRecorder(ledger, admission.codec, claim, rule, admission.keep_status)
+        self.recorder = ResponseRecorder(ledger, admission.codec, claim, rule, admission.keeps(rule))
 
     def stop_renewal(self) -> None:
         """Stop renewing the claim."""

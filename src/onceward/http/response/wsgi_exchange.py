@@ -18,6 +18,7 @@ from onceward.http.problem import Response
 from onceward.http.request.headers import length_of
 from onceward.http.response.replay import has_events
 from onceward.http.response.settlement import Settlement
+from onceward.http.response.shape import shaped
 from onceward.http.response.sse import EventSplitter
 from onceward.http.stored.policy import BODILESS_STATUSES, CONTENT_LENGTH
 from onceward.ledger.blocking import wait
@@ -257,6 +258,7 @@ class WsgiExchange:
 
     def _replace(self, response: Response) -> Iterator[bytes]:
         """Send this response instead of the application's, of which nothing has been sent."""
+        response = shaped(self._start_response, response)
         self._complete = self._sent = True
         lines = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers]
         if self._gone_at is None:

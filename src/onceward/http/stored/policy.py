@@ -23,12 +23,17 @@ DENY_HEADERS = frozenset({
 BODILESS_STATUSES = frozenset({204, 304})
 CONTENT_LENGTH = b"content-length"
 
-_SUCCESS, _SERVER_ERROR = 200, 500
+_SUCCESS, _REDIRECT, _SERVER_ERROR = 200, 300, 500
 
 
 def keeps_status(status: int) -> bool:
     """Return whether a response with this status is stored. After a server error the retry runs again."""
     return _SUCCESS <= status < _SERVER_ERROR and status not in RETRIABLE_STATUSES
+
+
+def keeps_success(status: int) -> bool:
+    """Return whether the response to a webhook is stored. After anything but a success the sender delivers again."""
+    return _SUCCESS <= status < _REDIRECT
 
 
 # Most responses of a route have the same headers, so the results are cached.

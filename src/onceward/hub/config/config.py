@@ -117,6 +117,8 @@ class IdempotencySettings:
     auto_generate_keys: Annotated[bool, Flag()] = True
     timestamp_bucket_seconds: Annotated[float, Duration(1, _DAY)] = 300.0
     key_prefix: Annotated[str, _NAMESPACE] = "idempotency"
+    # New keys per principal, minute and process. 0: no limit.
+    max_keys_per_principal: Annotated[int, WholeNumber(0, 1_000_000)] = 0
     # The first key encrypts; all of them decrypt.
     encryption_keys: Annotated[tuple[bytes, ...], CipherKeys((16, 24, 32))] = field(default=(), repr=False)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from onceward.errors import install_command, missing_extra
+from onceward.errors import missing_extra
 
 try:
     import sqlalchemy

@@ -25,7 +25,7 @@ from onceward.errors import InvalidStoreUrl, NotDurable, StoreMisconfigured, Sto
 from onceward.store import BatchFailed
 from onceward.store.redis import REDIS_SCHEMES
 from onceward.store.redis.errors import misconfiguration
-from onceward.store.redis.resp import Command, RedisPipeline, Refusal, encode
+from onceward.store.redis.resp import Command, ErrorReply, RedisPipeline, encode
 
 BUCKETS = 256
 # A server that does not reply within this time is unavailable. The callers' own timeout is as long.
@@ -233,7 +233,7 @@ class RedisConnection:
             return list(replies)
         requests = [_Request(call, self._owner(call[0])) for call in calls]
         for request, reply in zip(requests, replies, strict=True):
-            request.reply = _error(reply) if isinstance(reply, Refusal) else reply
+            request.reply = _error(reply) if isinstance(reply, ErrorReply) else reply
         return self._replies(requests, [request for request in requests if self._must_resend(request)])
 
     def _replies(self, requests: list[_Request], waiting: list[_Request], *, durable: bool = False) -> list[object]:
@@ -377,7 +377,7 @@ def _read(driver: DriverConnection) -> object:
         return error
 
 
-def _error(refusal: Refusal) -> ResponseError:
+def _error(refusal: ErrorReply) -> ResponseError:
     return NoScriptError(refusal) if refusal.startswith("NOSCRIPT") else ResponseError(refusal)
 
 

@@ -22,7 +22,7 @@ _READ_BYTES = 256 * 1024
 _STRING, _ERROR = b"$-"
 
 
-class Refusal(str):
+class ErrorReply(str):
     """An error reply of the server."""
 
     __slots__ = ()
@@ -44,7 +44,7 @@ class RedisPipeline:
         self._expected = len(pieces)
         self._data = b""
         self._at = 0
-        self._received: list[bytes | Refusal] = []
+        self._received: list[bytes | ErrorReply] = []
         self._is_refused = False
         self._failure: OSError | None = None
 
@@ -99,7 +99,7 @@ class RedisPipeline:
                 at = end + 2
             elif kind == _ERROR:
                 self._is_refused = True
-                self._received.append(Refusal(data[at + 1 : end].decode("utf-8", "replace")))
+                self._received.append(ErrorReply(data[at + 1 : end].decode("utf-8", "replace")))
                 at = start
             else:
                 raise ConnectionAbortedError("the server sent a reply of an unexpected type")
@@ -107,7 +107,7 @@ class RedisPipeline:
             raise ConnectionAbortedError("the server sent more replies than expected")
         self._data, self._at = data, at
 
-    def replies(self) -> list[bytes | Refusal]:
+    def replies(self) -> list[bytes | ErrorReply]:
         """Return all replies, waiting for those that have not arrived."""
         if self._rest:
             rest, self._rest = self._rest, b""
