@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE =
 SCRATCH := $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && test -w /dev/shm \
   && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 6000000 {print "TMPDIR=/dev/shm"}')
 
-.PHONY: help venv serve check test test-library coverage layout messages test-everywhere lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
+.PHONY: help venv serve check test test-library coverage layout messages test-everywhere console-screenshots lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -48,7 +48,7 @@ check: lint ## Run lint, type checks and the fast tests: pure tests and one stor
 	@$(SCRATCH) $(BIN)/python -m pytest -q -n 2 --dist loadgroup --one-store @tests/fast.txt
 
 test: lint ## Run lint, type checks and all tests; starts and stops its own servers.
-	@echo "onceward: tests (starts its own PostgreSQL and Redis on loopback; takes a few minutes)"
+	@echo "onceward: tests (starts its own PostgreSQL and Redis on loopback, and Chromium, which root installs with apt; takes a few minutes)"
 	@$(SCRATCH) $(BIN)/python -m pytest -n 3 --dist loadgroup
 
 test-library: ## Test the library alone, as on macOS and Windows: without the hub's packages and without servers.
@@ -71,6 +71,9 @@ layout: $(STAMP) ## Print the layout of the package: folders, modules, lines, en
 test-everywhere: $(STAMP) ## Run all HTTP behaviour tests, each on every framework with every store that it can run on.
 	@echo "onceward: all HTTP behaviour tests (three minutes on two idle cores)"
 	@ONCEWARD_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/http/behaviour
+
+console-screenshots: $(STAMP) ## Save pictures of every page of the console to console-screenshots/ (needs Chromium).
+	@ONCEWARD_SCREENSHOTS=$(CURDIR)/console-screenshots $(BIN)/python -m pytest -q tests/hub/console/test_console.py
 
 simulate: $(STAMP) ## Run the simulator over SEEDS seeds (make simulate SEEDS=100000).
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import click
 
 from onceward.cli.backend import ended_in_order
+from onceward.cli.commands import console
+from onceward.hub.config.config import load
 
 
 @click.command()
-def demo() -> None:
+@click.option("--serve", is_flag=True, help="Leave the console open at the end, with one more doubt to resolve.")
+@click.option("--port", metavar="PORT", help="Port of the console; 0 lets the system choose one. [default: 8788]")
+def demo(serve: bool, port: str | None) -> None:
     """Show in a few seconds what Onceward does: a payment, a kill -9, a retry, one charge, a doubt and its resolution.
 
     Starts a small shop in a process of its own, kills it twice, and needs nothing else: it listens on loopback, writes
@@ -21,6 +26,7 @@ def demo() -> None:
     \b
     Examples:
       onceward demo
+      onceward demo --serve     # and look at it in the browser
     """  # noqa: D301  # \b: click does not rewrap the paragraph
     from onceward.cli.demo.story import Failed, Teller, tell  # noqa: PLC0415  # slow import; `--help` does without
 
@@ -34,8 +40,13 @@ def demo() -> None:
         line=lambda text: click.echo(f"  {text}"),
         result=lambda text: click.echo("  " + styled(text, fg="green")),
     )
+
+    def serve_console(ledger_url: str) -> None:
+        flags = {("hub", "ledger"): ledger_url, ("idempotency", "key_prefix"): "onceward", ("hub", "port"): port}
+        console.serve_console(load(Path(os.devnull), {}, flags))
+
     try:
         with ended_in_order():
-            tell(teller)
+            tell(teller, serve_console if serve else None)
     except Failed as error:
         raise click.ClickException(str(error)) from None

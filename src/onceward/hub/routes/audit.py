@@ -22,7 +22,7 @@ class AuditShown(BaseModel):
     principal: str = Field(description="The name of the token or, for a command, of the user of the machine.")
     token_id: str | None
     client: str | None = Field(description="The client's address. Null for a command on the data.")
-    source: Literal["api", "command"]
+    source: Literal["api", "console", "command"]
     request_id: str | None
     action: str = Field(description="The action, such as `claim.resolve`.")
     target: str | None = Field(description="The object: an id, a name, or scope and key of a claim.")

@@ -79,6 +79,7 @@ class Batcher:
         self.on_doubt = on_doubt  # called for each claim that a write of this process put in doubt; must not block
         self._closed = False
         self._purge_seconds = math.inf
+        self.purge_is_behind = False  # whether the last page of the background purge was full, so that more is left
         self._reset()
         _open_batchers.add(self)
 
@@ -382,7 +383,8 @@ class Batcher:
         pause = self._purge_seconds
         try:
             doubts = self._lapsed_claims.put_in_doubt(self.store, PAGE_MAX, self.on_doubt)
-            if self.store.purge(PAGE_MAX) >= PAGE_MAX or doubts:
+            self.purge_is_behind = self.store.purge(PAGE_MAX) >= PAGE_MAX
+            if self.purge_is_behind or doubts:
                 pause = min(pause, PURGE_PAUSE_SECONDS)
         except Exception as error:  # noqa: BLE001  # nothing waits for it; the next run deletes what is left
             log_event(logger.warning, "purge_failed", retry_in_seconds=pause, reason=str(error))

@@ -1,0 +1,44 @@
+"""The routes of the console, for the hub's application and for a console without a hub."""
+
+from __future__ import annotations
+
+from starlette.routing import Route
+
+from onceward.hub.console.assets import asset
+from onceward.hub.console.pages import (
+    bulk,
+    events,
+    in_doubt,
+    login,
+    operation,
+    operations,
+    overview,
+    resolution,
+    theme,
+    turns,
+)
+from onceward.hub.console.visit import EVENTS, IN_DOUBT, OPERATIONS, OVERVIEW, TURNS, Endpoint, endpoint
+
+
+def routes() -> list[Route]:
+    """Return the routes of all pages. A page without a form also answers POST, with a page that says so."""
+    pages: dict[str, Endpoint] = {
+        "login": endpoint(None, login.show, login.log_in),
+        "logout": endpoint(None, post=login.log_out),
+        "theme": endpoint(None, post=theme.choose),
+        "": endpoint(OVERVIEW, overview.show),
+        "in-doubt": endpoint(IN_DOUBT, in_doubt.show),
+        "in-doubt/ask": endpoint(IN_DOUBT, post=in_doubt.ask),
+        "in-doubt/resolve": endpoint(IN_DOUBT, resolution.show, resolution.decide, guards_get=True),
+        "in-doubt/bulk": endpoint(IN_DOUBT, bulk.plan, bulk.apply, guards_get=True),
+        "operations": endpoint(OPERATIONS, operations.show),
+        "operation": endpoint(OPERATIONS, operation.show),
+        "turns": endpoint(TURNS, turns.show),
+        "turns/{turn_id}": endpoint(TURNS, turns.show_one),
+        "events": endpoint(EVENTS, events.show),
+        "events/stream": endpoint(EVENTS, events.stream),
+    }
+    return [
+        Route("/console/static/{name}", asset),
+        *(Route(f"/console/{path}", page, methods=["GET", "POST"]) for path, page in pages.items()),
+    ]

@@ -1,0 +1,301 @@
+"""The console in a real Chromium: every page, with data and without, and the tasks of an operator.
+
+`make console-screenshots` also saves a picture of every page, light and dark, on a phone and on a desktop.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+from playwright.sync_api import Browser, Page, expect
+from tests.hub.console.sample_claims import HOSTILE, begin, doubt, settle
+from tests.hub.console.shop import Shop
+from tests.hub.hub_process import RunningHub, running_hub
+from tests.servers.chromium import running_chromium
+
+from onceward.hub.config import data_folder
+from onceward.hub.config.config import Config, HubSettings
+from onceward.hub.console.visit import SECTIONS
+from onceward.hub.security import tokens
+from onceward.ledger import Ledger
+
+PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 800}
+CLICKS_MAX = 4
+PICTURES = os.environ.get("ONCEWARD_SCREENSHOTS", "")
+PATHS = [section.path for section in SECTIONS]
+
+
+@dataclass
+class Window:
+    """A window of the browser, which counts clicks and collects what must not happen."""
+
+    page: Page
+    url: str
+    clicks: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def open(self, path: str = "/") -> None:
+        self.page.goto(self.url + path)
+
+    def click(self, name: str, kind: Any = "link", *, exact: bool = False, nth: int = 0) -> None:
+        self.clicks += 1
+        self.page.get_by_role(kind, name=name, exact=exact).nth(nth).click()
+
+    def check(self, what: str) -> None:
+        """No violation of the accessibility rules or of the content security policy, and nothing wider than the window."""
+        self.page.evaluate(AXE_SCRIPT)
+        found = self.page.evaluate("axe.run()")
+        rules = [
+            f"{one['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:300]}"
+            for one in found["violations"]
+            for node in one["nodes"]
+        ]
+        too_wide = self.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
+        assert rules == [], what
+        assert not too_wide, f"{what} is wider than the window"
+        assert self.problems == [], what
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    return Config(HubSettings(data_dir=str(tmp_path_factory.mktemp("console") / "data")))
+
+
+@pytest.fixture(scope="module")
+def hub(config: Config) -> Iterator[RunningHub]:
+    with running_hub(data_dir=Path(config.hub.data_dir)) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def ledger(config: Config, hub: RunningHub) -> Iterator[Ledger]:  # noqa: ARG001  # it creates the file
+    with data_folder.ledger(config) as ledger:
+        yield ledger
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_chromium() as browser:
+        yield browser
+
+
+@contextmanager
+def window(browser: Browser, hub: RunningHub, **options: Any) -> Iterator[Window]:
+    context = browser.new_context(viewport=options.pop("viewport", DESKTOP), **options)
+    page = context.new_page()
+    opened = Window(page, hub.url)
+    page.on("pageerror", lambda error: opened.problems.append(str(error)))
+    page.on("console", lambda message: message.type == "error" and opened.problems.append(message.text))
+    page.set_default_timeout(15_000)
+    try:
+        yield opened
+    finally:
+        context.close()
+
+
+def picture(opened: Window, name: str) -> None:
+    if PICTURES:
+        Path(PICTURES).mkdir(parents=True, exist_ok=True)
+        opened.page.screenshot(path=f"{PICTURES}/{name}.png", full_page=True)
+
+
+def walk(browser: Browser, hub: RunningHub, paths: dict[str, str], prefix: str) -> None:
+    looks = [("desktop", "light", DESKTOP), ("phone", "dark", PHONE)]
+    if PICTURES:
+        looks += [("desktop", "dark", DESKTOP), ("phone", "light", PHONE)]
+    for size, scheme, viewport in looks:
+        with window(browser, hub, viewport=viewport, color_scheme=scheme) as opened:
+            for name, path in paths.items():
+                opened.open(path)
+                picture(opened, f"{prefix}{name}-{size}-{scheme}")
+                opened.check(f"{prefix}{name} {size} {scheme}")
+
+
+def test_every_page_of_an_empty_hub_is_accessible_and_within_its_policy(browser: Browser, hub: RunningHub) -> None:
+    walk(browser, hub, {section.title.lower().replace(" ", "-"): section.path for section in SECTIONS}, "empty-")
+
+
+@pytest.fixture(scope="module")
+def filled(hub: RunningHub, ledger: Ledger) -> dict[str, str]:
+    """Operations in every state, turns that were superseded, events; gives the paths of single pages."""
+    with httpx.Client(base_url=hub.url) as api:
+        for title in ("Order 17", "Order 17", "Order 18"):
+            api.post("/api/v1/topics", json={"title": title}, headers={"Idempotency-Key": "topic-17"})
+        chat = {"channel": "web", "customer_id": "grace", "session_key": "s-1"}
+        first = api.post("/chat", json={"message": "Refund my order", **chat}).json()["turn_id"]
+        api.post("/chat", json={"message": "12345, please", **chat}, headers={"Prefer": "wait=10"})
+    for number in range(6):
+        settle(ledger, f"charge:order-{number}", body=b'{"charge": "ch_3PzK"}')
+    running = begin(ledger, "import-2026-11", "imports", endpoint="")
+    ledger.blocking.renew(running, lease_seconds=300.0)
+    silent = begin(ledger, "export-2026-10", "exports", endpoint="")
+    ledger.blocking.lapse(silent)
+    failed = begin(ledger, "mail-88", "http:user:grace", endpoint="POST /mails")
+    ledger.blocking.fail(failed, "SMTP 451: try again later")
+    claim = doubt(ledger, "pay-2026-0017", note="the connection to the bank was lost after the request was sent")
+    ledger.blocking.mark(claim, 1, '{"payment_intent": "pi_3PzK8e", "amount": 4990, "currency": "eur"}')
+    doubt(ledger, HOSTILE.replace(" ", "_"), "http:user:mallory", endpoint=f"POST /{HOSTILE}", note=HOSTILE)
+    doubt(ledger, "refund:order:991:turn_group:grp_9", "tool:acme:ada", endpoint="", note="holder disappeared")
+    return {
+        "operation-in-doubt": "/console/operation?scope=http:user:ada&key=pay-2026-0017",
+        "operation-completed": "/console/operation?scope=http:user:local&key=topic-17",
+        "resolve-happened": "/console/in-doubt/resolve?scope=http:user:ada&key=pay-2026-0017&verdict=committed",
+        "resolve-not": "/console/in-doubt/resolve?scope=http:user:ada&key=pay-2026-0017&verdict=not_committed",
+        "plan": "/console/in-doubt/bulk?verdict=not_committed",
+        "turn": f"/console/turns/{first}",
+        "not-found": "/console/operation?scope=charges&key=none",
+    }
+
+
+def test_every_page_with_data_is_accessible_and_within_its_policy(
+    browser: Browser, hub: RunningHub, filled: dict[str, str]
+) -> None:
+    pages = {section.title.lower().replace(" ", "-"): section.path for section in SECTIONS}
+
+    walk(browser, hub, {**pages, **filled}, "")
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_payment_in_doubt_is_resolved_and_the_waiting_client_gets_the_answer(
+    browser: Browser, hub: RunningHub, ledger: Ledger
+) -> None:
+    with Shop(ledger) as shop:
+        assert shop.pay("order-21").status_code == 500
+        assert shop.pay("order-21").json()["code"] == "in-doubt"
+        with window(browser, hub, java_script_enabled=False) as opened:
+            opened.open()
+            opened.click("In doubt", exact=False)
+            opened.page.get_by_role("article").filter(has_text="pay-order-21").get_by_text("It happened").click()
+            opened.page.get_by_label("Status").fill("201")
+            opened.page.get_by_label("Body").fill('{"charge":"ch_21"}')
+            opened.page.get_by_label("How do you know?").fill("ch_21 is in the bank's journal")
+            opened.click("Record that it happened", "button")
+            expect(opened.page.get_by_role("status")).to_contain_text("Recorded: it happened")
+        answer = shop.pay("order-21")
+
+    assert (answer.status_code, answer.json(), shop.charged) == (201, {"charge": "ch_21"}, ["order-21"])
+    assert opened.clicks + 1 <= CLICKS_MAX
+
+
+@pytest.mark.usefixtures("filled")
+def test_seventeen_doubts_are_resolved_with_a_filter(browser: Browser, hub: RunningHub, ledger: Ledger) -> None:
+    for number in range(17):
+        doubt(ledger, f"wire-{number}", "http:user:bulk", endpoint="POST /wires")
+    with window(browser, hub) as opened:
+        opened.open()
+        opened.click("In doubt", exact=False)
+        opened.page.keyboard.press("/")
+        opened.page.keyboard.type("endpoint:/wires")
+        opened.page.keyboard.press("Enter")
+        opened.click("Did not happen", exact=False)
+        expect(opened.page.get_by_role("heading", name="17 match")).to_be_visible()
+        opened.clicks += 1
+        opened.page.get_by_label("The provider says so").check()
+        opened.page.get_by_label("How do you know?").fill("the bank has rejected the file")
+        opened.click("Record that they did not happen", "button")
+        expect(opened.page.get_by_role("heading", name="17 of 17 recorded")).to_be_visible()
+        opened.check("results of a bulk action")
+        picture(opened, "results-desktop-light")
+
+    assert opened.clicks <= CLICKS_MAX
+
+
+@pytest.mark.usefixtures("filled")
+def test_the_reason_for_a_409_is_found_by_the_key(browser: Browser, hub: RunningHub) -> None:
+    with window(browser, hub) as opened:
+        opened.open()
+        opened.click("Operations")
+        opened.page.get_by_label("Filter").fill("key:pay-2026-0017")
+        opened.page.keyboard.press("Enter")
+        opened.click("pay-2026-0017")
+        sentence = opened.page.get_by_label("What a retry gets")
+        expect(sentence).to_contain_text("A retry now gets 409 “in-doubt”")
+        expect(sentence).to_contain_text("nobody knows whether it happened")
+
+    assert opened.clicks <= CLICKS_MAX
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_superseded_turn_leads_to_its_answer(browser: Browser, hub: RunningHub) -> None:
+    with window(browser, hub) as opened:
+        opened.open()
+        opened.click("Turns")
+        opened.clicks += 1
+        opened.page.get_by_role("row").filter(has_text="superseded").get_by_role("link").first.click()
+        opened.click("see the answer", exact=False)
+        expect(opened.page.get_by_text("has been refunded")).to_be_visible()
+
+    assert opened.clicks <= CLICKS_MAX
+
+
+def test_an_upload_arrives_live_in_a_second_window_and_waits_while_paused(browser: Browser, hub: RunningHub) -> None:
+    with window(browser, hub) as opened, httpx.Client(base_url=hub.url) as api:
+        opened.open()
+        opened.click("Events")
+        expect(opened.page.locator("#live-state")).to_have_text("live")
+        api.post("/v1/tasks", json={"id": "t1", "title": "Paint the shed"}).raise_for_status()
+        files = {"file": ("plan.txt", b"Paint the shed in green.")}
+        api.post("/v1/tasks/t1/attachments", data={"kind": "spec"}, files=files).raise_for_status()
+        expect(opened.page.get_by_text("task.attachment_added")).to_be_visible()
+        opened.click("Pause", "button")
+        resume_point = opened.page.locator("#resume").text_content()
+        api.post("/v1/tasks/t1/attachments", data={"kind": "spec"}, files=files).raise_for_status()
+        expect(opened.page.locator("#live-state")).to_contain_text("1 new")
+        assert opened.page.locator("#resume").text_content() == resume_point
+        opened.page.get_by_role("button", name="Resume").click()
+        expect(opened.page.get_by_text("task.attachment_added")).to_have_count(2)
+        assert opened.problems == []
+
+    assert opened.clicks <= CLICKS_MAX
+
+
+def test_the_keyboard_is_enough(browser: Browser, hub: RunningHub, filled: dict[str, str]) -> None:
+    assert filled
+    with window(browser, hub) as opened:
+        opened.open()
+        page = opened.page
+        page.keyboard.press("Tab")
+        expect(page.get_by_text("Skip to the content")).to_be_focused()
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        page.keyboard.press("Escape")
+        page.keyboard.press("3")
+        expect(page.get_by_role("heading", name="Operations", level=1)).to_be_visible()
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Timeline")).to_be_visible()
+
+    assert opened.problems == []
+
+
+def test_a_stream_ends_within_two_seconds_when_a_token_becomes_required_and_a_login_follows(
+    browser: Browser, hub: RunningHub, config: Config
+) -> None:
+    """The last test here: from now on, the hub requires a token."""
+    with window(browser, hub) as opened:
+        opened.open("/console/events")
+        expect(opened.page.locator("#live-state")).to_have_text("live")
+        with data_folder.opened(config) as database, database.write() as tx:
+            _, secret = tokens.create(tx, "ada", ["read"])
+        began = time.monotonic()
+        expect(opened.page.locator("#live-state")).to_have_text("log in again")
+        seconds = time.monotonic() - began
+        opened.open("/console/in-doubt")
+        picture(opened, "login-desktop-light")
+        opened.check("login")
+        opened.page.get_by_label("Access token").fill(secret)
+        opened.click("Log in", "button")
+        expect(opened.page.get_by_role("heading", name="In doubt", level=1)).to_be_visible()
+        assert opened.page.get_by_text("It happened").count() == 0
+        picture(opened, "in-doubt-reader-desktop-light")
+
+    assert seconds < 2.0 + 1.0
