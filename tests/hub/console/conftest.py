@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -18,12 +19,19 @@ from onceward.hub.security import tokens
 from onceward.ledger import Ledger
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> Config:
-    found = Config(HubSettings(data_dir=str(tmp_path)))
-    with closing(open_database(found.database_url)) as database:
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with the hub's tables, to be copied: a migration takes longer than most tests."""
+    folder = tmp_path_factory.mktemp("migrated")
+    with closing(open_database(Config(HubSettings(data_dir=str(folder))).database_url)) as database:
         migrate(database)
-    return found
+    return folder / "hub.db"
+
+
+@pytest.fixture
+def config(tmp_path: Path, migrated_file: Path) -> Config:
+    shutil.copy(migrated_file, tmp_path / "hub.db")
+    return Config(HubSettings(data_dir=str(tmp_path)))
 
 
 @pytest.fixture

@@ -16,11 +16,12 @@ from typing import Any
 import httpx
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 from tests.hub.console.sample_claims import HOSTILE, begin, doubt, settle
 from tests.hub.console.shop import Shop
 from tests.hub.hub_process import RunningHub, running_hub
 from tests.servers.chromium import running_chromium
+from tests.waiting import until
 
 from onceward.hub.config import data_folder
 from onceward.hub.config.config import Config, HubSettings
@@ -72,7 +73,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
 
 @pytest.fixture(scope="module")
 def hub(config: Config) -> Iterator[RunningHub]:
-    with running_hub(data_dir=Path(config.hub.data_dir)) as hub:
+    with running_hub(data_dir=Path(config.hub.data_dir), args=["--brain", "tests.hub.console.slow_desk:brain"]) as hub:
         yield hub
 
 
@@ -94,12 +95,17 @@ def window(browser: Browser, hub: RunningHub, **options: Any) -> Iterator[Window
     page = context.new_page()
     opened = Window(page, hub.url)
     page.on("pageerror", lambda error: opened.problems.append(str(error)))
-    page.on("console", lambda message: message.type == "error" and opened.problems.append(message.text))
+    page.on("console", lambda message: _is_problem(message) and opened.problems.append(message.text))
     page.set_default_timeout(15_000)
     try:
         yield opened
     finally:
         context.close()
+
+
+def _is_problem(message: ConsoleMessage) -> bool:
+    """An error of a script or a violation of the policy, but not a page that is refused on purpose."""
+    return message.type == "error" and "the server responded with a status of 4" not in message.text
 
 
 def picture(opened: Window, name: str) -> None:
@@ -108,11 +114,13 @@ def picture(opened: Window, name: str) -> None:
         opened.page.screenshot(path=f"{PICTURES}/{name}.png", full_page=True)
 
 
-def walk(browser: Browser, hub: RunningHub, paths: dict[str, str], prefix: str) -> None:
-    looks = [("desktop", "light", DESKTOP), ("phone", "dark", PHONE)]
-    if PICTURES:
-        looks += [("desktop", "dark", DESKTOP), ("phone", "light", PHONE)]
-    for size, scheme, viewport in looks:
+LIGHT, DARK = ("desktop", "light", DESKTOP), ("phone", "dark", PHONE)
+ALL_LOOKS = (LIGHT, DARK, ("desktop", "dark", DESKTOP), ("phone", "light", PHONE))
+
+
+def walk(browser: Browser, hub: RunningHub, paths: dict[str, str], prefix: str, looks: Any) -> None:
+    """Check these pages in some looks, and with pictures in all of them."""
+    for size, scheme, viewport in ALL_LOOKS if PICTURES else looks:
         with window(browser, hub, viewport=viewport, color_scheme=scheme) as opened:
             for name, path in paths.items():
                 opened.open(path)
@@ -121,7 +129,9 @@ def walk(browser: Browser, hub: RunningHub, paths: dict[str, str], prefix: str) 
 
 
 def test_every_page_of_an_empty_hub_is_accessible_and_within_its_policy(browser: Browser, hub: RunningHub) -> None:
-    walk(browser, hub, {section.title.lower().replace(" ", "-"): section.path for section in SECTIONS}, "empty-")
+    walk(
+        browser, hub, {section.title.lower().replace(" ", "-"): section.path for section in SECTIONS}, "empty-", [DARK]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +140,9 @@ def filled(hub: RunningHub, ledger: Ledger) -> dict[str, str]:
     with httpx.Client(base_url=hub.url) as api:
         for title in ("Order 17", "Order 17", "Order 18"):
             api.post("/api/v1/topics", json={"title": title}, headers={"Idempotency-Key": "topic-17"})
-        chat = {"channel": "web", "customer_id": "grace", "session_key": "s-1"}
+        chat = {"customer_id": "grace", "session_key": "s-1"}
         first = api.post("/chat", json={"message": "Refund my order", **chat}).json()["turn_id"]
+        until(lambda: api.get(f"/turns/{first}").json()["status"] == "processing")
         api.post("/chat", json={"message": "12345, please", **chat}, headers={"Prefer": "wait=10"})
     for number in range(6):
         settle(ledger, f"charge:order-{number}", body=b'{"charge": "ch_3PzK"}')
@@ -161,7 +172,7 @@ def test_every_page_with_data_is_accessible_and_within_its_policy(
 ) -> None:
     pages = {section.title.lower().replace(" ", "-"): section.path for section in SECTIONS}
 
-    walk(browser, hub, {**pages, **filled}, "")
+    walk(browser, hub, {**pages, **filled}, "", [LIGHT, DARK])
 
 
 @pytest.mark.usefixtures("filled")
@@ -169,8 +180,10 @@ def test_a_payment_in_doubt_is_resolved_and_the_waiting_client_gets_the_answer(
     browser: Browser, hub: RunningHub, ledger: Ledger
 ) -> None:
     with Shop(ledger) as shop:
-        assert shop.pay("order-21").status_code == 500
-        assert shop.pay("order-21").json()["code"] == "in-doubt"
+        assert shop.pay("order-21") is None
+        refused = shop.pay("order-21")
+        assert refused is not None
+        assert refused.json()["code"] == "in-doubt"
         with window(browser, hub, java_script_enabled=False) as opened:
             opened.open()
             opened.click("In doubt", exact=False)
@@ -182,6 +195,7 @@ def test_a_payment_in_doubt_is_resolved_and_the_waiting_client_gets_the_answer(
             expect(opened.page.get_by_role("status")).to_contain_text("Recorded: it happened")
         answer = shop.pay("order-21")
 
+    assert answer is not None
     assert (answer.status_code, answer.json(), shop.charged) == (201, {"charge": "ch_21"}, ["order-21"])
     assert opened.clicks + 1 <= CLICKS_MAX
 
@@ -243,7 +257,7 @@ def test_an_upload_arrives_live_in_a_second_window_and_waits_while_paused(browse
         opened.click("Events")
         expect(opened.page.locator("#live-state")).to_have_text("live")
         api.post("/v1/tasks", json={"id": "t1", "title": "Paint the shed"}).raise_for_status()
-        files = {"file": ("plan.txt", b"Paint the shed in green.")}
+        files = {"content": ("plan.txt", b"Paint the shed in green.")}
         api.post("/v1/tasks/t1/attachments", data={"kind": "spec"}, files=files).raise_for_status()
         expect(opened.page.get_by_text("task.attachment_added")).to_be_visible()
         opened.click("Pause", "button")

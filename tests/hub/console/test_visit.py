@@ -131,7 +131,11 @@ def test_hostile_names_cannot_run_script_on_any_page(
     _, text = make_token(HOSTILE, "read", "write", "admin")
     api = {"Authorization": f"Bearer {text}"}
     client.post("/api/v1/topics", json={"title": HOSTILE}, headers=api)
-    client.post("/chat", json={"message": HOSTILE, "customer_id": HOSTILE, "tenant_id": "t"}, headers={**api, "Prefer": "wait=5"})
+    client.post(
+        "/chat",
+        json={"message": HOSTILE, "customer_id": HOSTILE, "tenant_id": "t"},
+        headers={**api, "Prefer": "wait=5"},
+    )
     browser.log_in(text)
     turn = next(link for link in browser.get("/console/turns").links if link.startswith("/console/turns/"))
     operation = next(link for link in browser.get("/console/operations").links if "operation?" in link)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT = 120, 28
+# A short history is on the right, where the present is.
+POINTS_MIN = 40
 # Room for the line's own width.
 _MARGIN = 2
 
@@ -20,7 +22,7 @@ class Sparkline:
 
 def sparkline(values: Sequence[int]) -> Sparkline:
     """Return the sparkline of some values, oldest first. Without any increase, it is a line at the bottom."""
-    values = values if len(values) > 1 else (*values, *values) or (0, 0)
+    values = (*(0,) * (POINTS_MIN - len(values)), *values)
     top = max(1, *values)
     step = WIDTH / (len(values) - 1)
     floor = HEIGHT - _MARGIN

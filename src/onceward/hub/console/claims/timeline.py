@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+# Boot id, pid namespace, pid and start time.
+_HOLDER_PARTS = 4
+
 StepMark = Literal["done", "now", "open", "bad"]
 
 
@@ -29,20 +32,26 @@ def timeline(claim: Mapping[str, Any], holder: str = "") -> list[TimelineStep]:
     Returns:
         The steps.
     """
-    attempt, status = claim["attempt"], claim["status"]
+    attempt, status, by = claim["attempt"], claim["status"], _process(holder)
     who = claim["user_id"] or "an unnamed caller"
     where = f" at {claim['endpoint']}" if claim["endpoint"] else ""
     steps = [TimelineStep(claim["created_at"], "First asked for", f"by {who}{where}")]
     if attempt > 1:
         not_done = claim["not_done_count"]
         known = f"; {not_done} of the earlier ones certainly did nothing" if not_done else ""
-        steps.append(TimelineStep(claim["claimed_at"], f"Claimed as attempt {attempt}", f"{holder}{known}"))
+        steps.append(TimelineStep(claim["claimed_at"], f"Claimed as attempt {attempt}", f"{by}{known}"))
     elif holder:
-        steps.append(TimelineStep(claim["claimed_at"], "Claimed as attempt 1", holder))
+        steps.append(TimelineStep(claim["claimed_at"], "Claimed as attempt 1", by))
     if claim.get("recovery_point") is not None:
         steps.append(TimelineStep(None, "Recovery point recorded", "what the provider had told by then; see below"))
     steps += _ends(claim, status)
     return steps
+
+
+def _process(holder: str) -> str:
+    """Return a holder for people: its process id. The other parts tell processes of several machines apart."""
+    parts = holder.split("/")
+    return f"by process {parts[2]}" if len(parts) == _HOLDER_PARTS else f"by {holder}"
 
 
 def _ends(claim: Mapping[str, Any], status: str) -> list[TimelineStep]:
