@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlencode, urljoin, urlsplit
 
 import httpx
 from tests.hub.in_process_hub import Client
@@ -118,7 +118,7 @@ class NoScriptBrowser:
         return self.post(urljoin(page.path, action), pairs)
 
     def post(self, path: str, pairs: list[tuple[str, str]], **headers: str) -> Page:
-        content = str(httpx.QueryParams(pairs))
+        content = urlencode(pairs)
         return Page(self._client.post(path, content=content, headers={**FORM, **headers}, follow_redirects=True))
 
     def log_in(self, token: str, path: str = "/console/") -> Page:

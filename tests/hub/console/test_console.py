@@ -51,6 +51,11 @@ class Window:
         self.clicks += 1
         self.page.get_by_role(kind, name=name, exact=exact).nth(nth).click()
 
+    def collect(self, message: ConsoleMessage) -> None:
+        """Collect errors of scripts and violations of the policy, but not pages that are refused on purpose."""
+        if message.type == "error" and "the server responded with a status of 4" not in message.text:
+            self.problems.append(message.text)
+
     def check(self, what: str) -> None:
         """No violation of the accessibility rules or of the content security policy, and nothing wider than the window."""
         self.page.evaluate(AXE_SCRIPT)
@@ -95,17 +100,12 @@ def window(browser: Browser, hub: RunningHub, **options: Any) -> Iterator[Window
     page = context.new_page()
     opened = Window(page, hub.url)
     page.on("pageerror", lambda error: opened.problems.append(str(error)))
-    page.on("console", lambda message: _is_problem(message) and opened.problems.append(message.text))
+    page.on("console", opened.collect)
     page.set_default_timeout(15_000)
     try:
         yield opened
     finally:
         context.close()
-
-
-def _is_problem(message: ConsoleMessage) -> bool:
-    """An error of a script or a violation of the policy, but not a page that is refused on purpose."""
-    return message.type == "error" and "the server responded with a status of 4" not in message.text
 
 
 def picture(opened: Window, name: str) -> None:
@@ -171,6 +171,9 @@ def test_every_page_with_data_is_accessible_and_within_its_policy(
     browser: Browser, hub: RunningHub, filled: dict[str, str]
 ) -> None:
     pages = {section.title.lower().replace(" ", "-"): section.path for section in SECTIONS}
+    if PICTURES:
+        # For the guide, without the hostile names.
+        pages["guide-in-doubt"] = "/console/in-doubt?q=user:ada"
 
     walk(browser, hub, {**pages, **filled}, "", [LIGHT, DARK])
 

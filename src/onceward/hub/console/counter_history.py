@@ -1,6 +1,6 @@
 """Counters of the hub over the last hour, for sparklines: the totals of all workers, sampled by each of them.
 
-A worker keeps its samples in memory. After a restart, the history begins anew; `/metrics` is for longer ones.
+A worker keeps its samples in memory. After a restart, the history is empty; `/metrics` is for longer ones.
 """
 
 from __future__ import annotations

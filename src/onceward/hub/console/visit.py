@@ -79,12 +79,12 @@ class Visit:
 
     @property
     def may_act(self) -> bool:
-        """Whether the visitor may change something in this section."""
+        """True if the visitor may change something in this section."""
         return self.section is not None and self.visitor.may(self.section.part, *self.section.act)
 
     @property
     def sees_secrets(self) -> bool:
-        """Whether the visitor may see whole keys, stored results and recovery points of all principals."""
+        """True if the visitor may see whole keys, stored results and recovery points of all principals."""
         return self.visitor.may("claims", "admin")
 
     def query(self, name: str) -> str:

@@ -59,7 +59,7 @@ class Visitor:
 
 
 class Visitors(Protocol):
-    """How a console knows its visitors."""
+    """The way in which a console identifies its visitors."""
 
     async def identify(self, request: Request) -> Visitor | None:
         """Return the sender of a request, or None if they must log in first."""

@@ -1,4 +1,4 @@
-"""What a retry would get, for every state."""
+"""The sentence about the next retry, for every state."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_a_plan_comes_first_and_then_a_result_for_each(ledger: Ledger, browser: 
     assert statuses(ledger, [*keys, "mail-1"]) == ["failed"] * 17 + ["in_doubt"]
 
 
-def test_what_happened_is_recorded_without_an_answer(ledger: Ledger, browser: NoScriptBrowser) -> None:
+def test_operations_that_happened_are_recorded_without_an_answer(ledger: Ledger, browser: NoScriptBrowser) -> None:
     doubt(ledger, "pay-1")
     doubt(ledger, "charge:1", "charges")
     done = browser.send(browser.get(f"{FORM}?verdict=committed"), FORM, reason="all are in the journal")

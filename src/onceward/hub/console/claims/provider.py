@@ -20,12 +20,12 @@ _TOOLS = ("tool", "ever")
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderAnswer:
+class ProviderVerdict:
     """The answer of a reconcile hook.
 
     Attributes:
         outcome: `committed`, `not_committed` or `open`.
-        detail: What the hook or the tool says about it.
+        detail: The sentence of the hook or the tool about it.
     """
 
     outcome: str
@@ -43,7 +43,7 @@ def reconciled_tool(console: Console, scope: str, key: str) -> Tool | None:
     return next((one for one in tools if key.startswith(f"{one.name}:") and one.reconcile is not None), None)
 
 
-async def ask_provider(console: Console, scope: str, key: str) -> ProviderAnswer:
+async def ask_provider(console: Console, scope: str, key: str) -> ProviderVerdict:
     """Run the reconcile hook for a call in doubt. A final answer is recorded by the ledger.
 
     Args:
@@ -84,6 +84,6 @@ async def ask_provider(console: Console, scope: str, key: str) -> ProviderAnswer
         tenant_id=turn.tenant_id,
     )
     if envelope.status in (CallStatus.DONE, CallStatus.REPLAYED):
-        return ProviderAnswer("committed", envelope.detail or "")
+        return ProviderVerdict("committed", envelope.detail or "")
     outcome = "not_committed" if envelope.status is CallStatus.REFUSED else "open"
-    return ProviderAnswer(outcome, envelope.detail or "")
+    return ProviderVerdict(outcome, envelope.detail or "")

@@ -1,4 +1,4 @@
-"""What a retry would get now, and why: one sentence for each state of an entry."""
+"""The sentence about the next retry, for each state of an entry: its response, and the reason."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Tone = Literal["replay", "run", "wait", "stop"]
 
 @dataclass(frozen=True, slots=True)
 class RetrySentence:
-    """What a retry gets.
+    """The sentence about the next retry.
 
     Attributes:
         tone: Whether a retry is replayed, runs, has to wait, or is refused until a person decides.
-        gets: What it gets, without the subject: `gets 409 …`.
+        gets: The predicate of the sentence, such as `gets 409 …`.
         because: The reason.
     """
 
@@ -64,7 +64,7 @@ def retry_sentence(entry: Entry, scope: str, now: int, *, proved_dead: bool = Fa
 
 
 def _completed(entry: Entry, *, http: bool) -> RetrySentence:
-    until = "for ever" if entry.expires_at is None else f"until {_clock(entry.expires_at)}"
+    until = "forever" if entry.expires_at is None else f"until {_clock(entry.expires_at)}"
     if not entry.outcome.kept:
         gets = "gets 409 “outcome-not-kept”" if http else "raises OutcomeNotKept"
         return RetrySentence("stop", gets, f"it happened, but its result was not stored; the key is taken {until}")

@@ -1,4 +1,4 @@
-"""What a visitor without the scope admin does not see: keys that clients chose, results, and recovery points.
+"""Limits for visitors without the scope admin: no whole keys that clients chose, no results, no recovery points.
 
 The API gives claims to admins only. The console shows their state to readers, too, as the events and the log do: with the
 beginning of a key. A reader who knows the whole key finds its operation by it.

@@ -33,7 +33,7 @@ class PlanItem:
 
 @dataclass(frozen=True, slots=True)
 class ItemResult:
-    """What became of one operation."""
+    """The result for one operation of a plan."""
 
     item: PlanItem
     is_done: bool

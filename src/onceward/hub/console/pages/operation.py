@@ -42,7 +42,7 @@ async def show(visit: Visit) -> Response:
     if entry is None:
         raise NotFound(f"the scope {scope!r} has no claim with this key")
     now = (await dispatcher_of(console.ledger).read([])).now
-    headers = ()
+    headers: tuple[tuple[bytes, bytes], ...] = ()
     if visit.sees_secrets and entry.outcome.code is not None and entry.outcome.body is not None:
         headers = stored_response(console.form, entry).headers
     return await visit.page(

@@ -104,7 +104,7 @@ def _given(form: Form, scope: str) -> dict[str, Any]:
     if is_http(scope):
         headers = _headers(form.raw("headers"))
         if form.text("content_type"):
-            headers = {"Content-Type": form.text("content_type"), **headers}
+            headers = {"Content-Type": [form.text("content_type")], **headers}
         return {"response": GivenResponse(form.number("status"), headers, form.raw("body"))}
     text = form.text("value")
     return {"value": parse(text.encode()) if text else None}
