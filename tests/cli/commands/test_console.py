@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import pytest
 from click.testing import CliRunner
 from tests.hub.console.sample_claims import doubt
 from tests.hub.hub_process import ROOT, environment
@@ -76,14 +77,16 @@ def test_the_demo_leaves_one_more_doubt_in_its_console(tmp_path: Path) -> None:
     assert "pay-order-4" in page.text
 
 
-def test_it_refuses_to_start_without_a_ledger_that_exists_or_on_a_public_address(tmp_path: Path) -> None:
+def test_it_refuses_to_start_without_a_ledger_that_exists_or_on_a_public_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     run = CliRunner()
-    with run.isolated_filesystem(tmp_path):
-        missing = run.invoke(onceward, ["console"])
-        wrong = run.invoke(onceward, ["console", "--ledger", "sqlite:///none.db"])
-        with open_ledger("sqlite:///ledger.db") as ledger:
-            doubt(ledger, "charge:1", "charges")
-        public = run.invoke(onceward, ["console", "--ledger", "sqlite:///ledger.db", "--host", PUBLIC, "--port", "0"])
+    missing = run.invoke(onceward, ["console"])
+    wrong = run.invoke(onceward, ["console", "--ledger", "sqlite:///none.db"])
+    with open_ledger("sqlite:///ledger.db") as ledger:
+        doubt(ledger, "charge:1", "charges")
+    public = run.invoke(onceward, ["console", "--ledger", "sqlite:///ledger.db", "--host", PUBLIC, "--port", "0"])
 
     assert "--ledger" in missing.output
     assert "does not exist" in str(wrong.exception)

@@ -6,6 +6,7 @@ A value with spaces is put in double quotes. `key:` and `scope:` may end with `*
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from onceward.core.claim import Entry, Status
 from onceward.core.json_text import refused
@@ -82,7 +83,8 @@ def parse_query(text: str) -> ClaimQuery:
         elif name == "status" and value not in STATUSES:
             raise refused("q", f"has the status {value[:40]!r}; it must be one of {', '.join(STATUSES)}")
         else:
-            found = replace(found, **{name: value})
+            field: dict[str, Any] = {name: value}
+            found = replace(found, **field)
     return found
 
 
