@@ -14,23 +14,13 @@ from tests.hub.in_process_hub import Client, in_process_hub
 from onceward.hub.config import data_folder
 from onceward.hub.config.config import Config, HubSettings
 from onceward.hub.db.engine import open_database
-from onceward.hub.db.migrate import migrate
 from onceward.hub.security import tokens
 from onceward.ledger import Ledger
 
 
-@pytest.fixture(scope="session")
-def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with the hub's tables, to be copied: a migration takes longer than most tests."""
-    folder = tmp_path_factory.mktemp("migrated")
-    with closing(open_database(Config(HubSettings(data_dir=str(folder))).database_url)) as database:
-        migrate(database)
-    return folder / "hub.db"
-
-
 @pytest.fixture
-def config(tmp_path: Path, migrated_file: Path) -> Config:
-    shutil.copy(migrated_file, tmp_path / "hub.db")
+def config(tmp_path: Path, sqlite_template: Path) -> Config:
+    shutil.copy(sqlite_template, tmp_path / "hub.db")
     return Config(HubSettings(data_dir=str(tmp_path)))
 
 

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import Iterator
-from contextlib import closing
 
-import pytest
 from sqlalchemy import text
 
-from onceward.hub.config.config import Config
 from onceward.hub.console import sessions
 from onceward.hub.console.sessions import SESSION_SECONDS, Session, create_session, end_session, find_session
-from onceward.hub.db.engine import Database, open_database
+from onceward.hub.db.engine import Database
 from onceward.hub.security import tokens
-
-
-@pytest.fixture
-def database(config: Config) -> Iterator[Database]:
-    with closing(open_database(config.database_url)) as database:
-        yield database
 
 
 def opened(database: Database, name: str = "ada", valid_seconds: float | None = None) -> tuple[str, str]:

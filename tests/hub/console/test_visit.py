@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from tests.hub.console.conftest import MakeToken
 from tests.hub.console.no_script_browser import NoScriptBrowser
 from tests.hub.console.sample_claims import HOSTILE, doubt
-from tests.hub.in_process_hub import Client
+from tests.hub.in_process_hub import Client, in_process_hub
+from tests.servers.database_pool import DatabasePool
 
-from onceward.hub.config.config import Config
+from onceward.hub.config import data_folder
+from onceward.hub.config.config import Config, HubSettings
 from onceward.hub.console.visit import SECTIONS, next_of
 from onceward.hub.db.engine import open_database
 from onceward.hub.security import tokens
@@ -172,3 +175,24 @@ def test_a_narrowed_token_sees_only_its_pages(browser: NoScriptBrowser, make_tok
     assert page.path == "/console/events"
     assert not [link for link in page.links if link in ("/console/in-doubt", "/console/operations", "/console/turns")]
     assert browser.get("/console/operations").status == 403
+
+
+def test_every_page_works_with_a_database_and_a_ledger_on_postgresql(
+    database_pool: DatabasePool, tmp_path: Path
+) -> None:
+    with database_pool.borrow() as url:
+        with closing(open_database(url)) as database, database.write() as tx:
+            _, text = tokens.create(tx, "ada", ["read", "write", "admin"])
+        config = Config(HubSettings(data_dir=str(tmp_path), database=url))
+        with data_folder.ledger(config) as ledger, in_process_hub(config) as client:
+            doubt(ledger, "pay-1")
+            headers = {"Authorization": f"Bearer {text}", "Prefer": "wait=10"}
+            client.post("/chat", json={"message": "Refund my order 12345"}, headers=headers)
+            browser = NoScriptBrowser(client)
+            browser.log_in(text)
+            found = {path: browser.get(path) for path in PAGES}
+            turn = next(link for link in found["/console/turns"].links if link.startswith("/console/turns/"))
+
+            assert {path: page.status for path, page in found.items()} == dict.fromkeys(PAGES, 200)
+            assert "has been refunded" in browser.get(turn).text
+            assert "pay-1" in found["/console/in-doubt"].text

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-from pathlib import Path
-
 import pytest
 from sqlalchemy import text
 
 from onceward.errors import InvalidInput
-from onceward.hub.db.engine import Database, open_database
-from onceward.hub.db.migrate import migrate
+from onceward.hub.db.engine import Database
 from onceward.hub.turns.model import history
 from onceward.hub.turns.model.history import group_chain, newest_turns
 from onceward.hub.turns.model.turn import find_turn
@@ -21,13 +16,6 @@ _INSERT = text("""
                        accumulate_until, superseded_by, created_at, updated_at)
     VALUES (:id, :group, :principal, 't', 'a', 'c', 'api', :id, :state, '', :by, '', '')
 """)
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with closing(open_database(f"sqlite:///{tmp_path}/hub.db")) as database:
-        migrate(database)
-        yield database
 
 
 def add(database: Database, turn_id: str, group: str, by: str | None = None, principal: str = "ada") -> None:
