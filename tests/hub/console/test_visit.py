@@ -165,7 +165,9 @@ def test_after_the_login_only_pages_of_the_console_follow(text: str) -> None:
 def test_a_page_without_a_form_says_so_and_an_unknown_one_too(browser: NoScriptBrowser) -> None:
     assert browser.post("/console/operations", []).status == 405
     assert browser.get("/console/logout").status == 405
-    assert browser.get("/console/nothing").status == 404
+    unknown = browser.get("/console/nothing")
+    assert (unknown.status, unknown.response.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert browser.get("/console").path == "/console/"
 
 
 def test_a_narrowed_token_sees_only_its_pages(browser: NoScriptBrowser, make_token: MakeToken) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
+from onceward.errors import NotFound
 from onceward.hub.console.assets import asset
 from onceward.hub.console.pages import (
     bulk,
@@ -17,7 +20,18 @@ from onceward.hub.console.pages import (
     theme,
     turns,
 )
-from onceward.hub.console.visit import EVENTS, IN_DOUBT, OPERATIONS, OVERVIEW, TURNS, Endpoint, endpoint
+from onceward.hub.console.visit import (
+    EVENTS,
+    HOME,
+    IN_DOUBT,
+    OPERATIONS,
+    OVERVIEW,
+    TURNS,
+    Endpoint,
+    Visit,
+    endpoint,
+    see,
+)
 
 
 def routes() -> list[Route]:
@@ -41,4 +55,16 @@ def routes() -> list[Route]:
     return [
         Route("/console/static/{name}", asset),
         *(Route(f"/console/{path}", page, methods=["GET", "POST"]) for path, page in pages.items()),
+        Route("/console", _home),
+        # One segment each, so that the index of routes does not try them for other paths.
+        Route("/console/{page}", endpoint(None, _unknown), methods=["GET", "POST"]),
+        Route("/console/{section}/{page}", endpoint(None, _unknown), methods=["GET", "POST"]),
     ]
+
+
+async def _home(_request: Request) -> Response:
+    return see(HOME)
+
+
+async def _unknown(visit: Visit) -> Response:
+    raise NotFound(f"the console has no page {visit.request.url.path!r}")

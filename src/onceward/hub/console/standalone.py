@@ -22,6 +22,7 @@ from onceward.hub.console.routing import routes
 from onceward.hub.console.visitors import LocalVisitors
 from onceward.hub.security.client_address import ClientAddressMiddleware
 from onceward.hub.security.hosts import HostsMiddleware
+from onceward.hub.web.head import HeadMiddleware
 from onceward.hub.web.request_log import RequestLogMiddleware
 from onceward.ledger.blocking import wait
 
@@ -50,7 +51,7 @@ def create_app(config: Config) -> App:
     app = Starlette(routes=[Route("/", _home), *routes()], lifespan=lifespan)
     about = without_password(config.ledger_url)
     app.state.console = Console(opened, response_form(config), LocalVisitors(), about=about)
-    guarded = HostsMiddleware(app, bound=config.hub.host)
+    guarded = HostsMiddleware(HeadMiddleware(app), bound=config.hub.host)
     return ClientAddressMiddleware(RequestLogMiddleware(guarded), config.hub.trusted_proxies)
 
 
