@@ -108,7 +108,7 @@ class NoScriptBrowser:
     def get(self, path: str) -> Page:
         return Page(self._client.get(path, follow_redirects=True))
 
-    def send(self, page: Page, action: str, **fields: str | list[str]) -> Page:
+    def send(self, page: Page, action: str, /, **fields: str | list[str]) -> Page:
         """Fill in a form of the page and send it."""
         form = page.form(action)
         pairs = [pair for pair in form.fields if pair[0] not in fields]

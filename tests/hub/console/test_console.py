@@ -32,7 +32,10 @@ from onceward.ledger import Ledger
 PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 800}
 CLICKS_MAX = 4
 PICTURES = os.environ.get("ONCEWARD_SCREENSHOTS", "")
-PATHS = [section.path for section in SECTIONS]
+MAIN, MORE = (
+    {one.title.lower().replace(" ", "-"): one.path for one in SECTIONS if one.is_more is is_more}
+    for is_more in (False, True)
+)
 
 
 @dataclass
@@ -138,6 +141,9 @@ def test_every_page_of_an_empty_hub_is_accessible_and_within_its_policy(browser:
 def filled(hub: RunningHub, ledger: Ledger) -> dict[str, str]:
     """Operations in every state, turns that were superseded, events; gives the paths of single pages."""
     with httpx.Client(base_url=hub.url) as api:
+        api.post("/v1/tasks", json={"id": "t0", "title": "Paint the shed"})
+        files = {"content": ("plan.txt", b"Paint the shed in green.")}
+        api.post("/v1/tasks/t0/attachments", data={"kind": "spec", "labels": "green"}, files=files)
         for title in ("Order 17", "Order 17", "Order 18"):
             api.post("/api/v1/topics", json={"title": title}, headers={"Idempotency-Key": "topic-17"})
         chat = {"customer_id": "grace", "session_key": "s-1"}
@@ -163,6 +169,7 @@ def filled(hub: RunningHub, ledger: Ledger) -> dict[str, str]:
         "resolve-not": "/console/in-doubt/resolve?scope=http:user:ada&key=pay-2026-0017&verdict=not_committed",
         "plan": "/console/in-doubt/bulk?verdict=not_committed",
         "turn": f"/console/turns/{first}",
+        "task": "/console/tasks/t0",
         "not-found": "/console/operation?scope=charges&key=none",
     }
 
@@ -170,12 +177,11 @@ def filled(hub: RunningHub, ledger: Ledger) -> dict[str, str]:
 def test_every_page_with_data_is_accessible_and_within_its_policy(
     browser: Browser, hub: RunningHub, filled: dict[str, str]
 ) -> None:
-    pages = {section.title.lower().replace(" ", "-"): section.path for section in SECTIONS}
-    if PICTURES:
-        # For the guide, without the hostile names.
-        pages["guide-in-doubt"] = "/console/in-doubt?q=user:ada"
+    # For the guide, without the hostile names.
+    guide = {"guide-in-doubt": "/console/in-doubt?q=user:ada"} if PICTURES else {}
 
-    walk(browser, hub, {**pages, **filled}, "", [LIGHT, DARK])
+    walk(browser, hub, {**MAIN, **filled, **guide}, "", [LIGHT, DARK])
+    walk(browser, hub, MORE, "", [DARK])
 
 
 @pytest.mark.usefixtures("filled")

@@ -11,6 +11,7 @@ __all__ = [
     "counter_history",
     "forms",
     "login_limit",
+    "recent_verdicts",
     "rendering",
     "routing",
     "sessions",

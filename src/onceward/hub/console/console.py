@@ -11,6 +11,7 @@ from onceward.http.stored.codec import ResponseCodec
 from onceward.hub.console.check_ring import CheckRing
 from onceward.hub.console.counter_history import CounterHistory
 from onceward.hub.console.login_limit import LoginLimit
+from onceward.hub.console.recent_verdicts import RecentVerdicts
 from onceward.hub.console.visitors import HubVisitors, Visitors
 from onceward.ledger.ledger import Ledger
 
@@ -30,6 +31,8 @@ class Console:
         history: The counters of the last hour; None if the application runs in another process.
         hub: The hub; None for the ledger of an application of its own.
         about: The name and the place of the ledger, without passwords.
+        verdicts: The last answers of providers that this process has asked.
+        login_limit: The failed logins of this process.
     """
 
     ledger: Ledger
@@ -39,6 +42,7 @@ class Console:
     history: CounterHistory | None = None
     hub: HubState | None = None
     about: str = ""
+    verdicts: RecentVerdicts = field(default_factory=RecentVerdicts)
     login_limit: LoginLimit = field(default_factory=LoginLimit)
 
 

@@ -9,6 +9,7 @@ from starlette.routing import Route
 from onceward.errors import NotFound
 from onceward.hub.console.assets import asset
 from onceward.hub.console.pages import (
+    audit,
     bulk,
     events,
     in_doubt,
@@ -17,15 +18,24 @@ from onceward.hub.console.pages import (
     operations,
     overview,
     resolution,
+    storage,
+    tasks,
     theme,
+    tokens,
+    topics,
     turns,
 )
 from onceward.hub.console.visit import (
+    AUDIT,
     EVENTS,
     HOME,
     IN_DOUBT,
     OPERATIONS,
     OVERVIEW,
+    STORAGE,
+    TASKS,
+    TOKENS,
+    TOPICS,
     TURNS,
     Endpoint,
     Visit,
@@ -51,6 +61,13 @@ def routes() -> list[Route]:
         "turns/{turn_id}": endpoint(TURNS, turns.show_one),
         "events": endpoint(EVENTS, events.show),
         "events/stream": endpoint(EVENTS, events.stream),
+        "topics": endpoint(TOPICS, topics.show),
+        "topics/{topic_id}": endpoint(TOPICS, topics.show_one),
+        "tasks": endpoint(TASKS, tasks.show),
+        "tasks/{task_id}": endpoint(TASKS, tasks.show_one),
+        "storage": endpoint(STORAGE, storage.show, storage.act),
+        "tokens": endpoint(TOKENS, tokens.show, tokens.revoke),
+        "audit": endpoint(AUDIT, audit.show),
     }
     return [
         Route("/console/static/{name}", asset),

@@ -10,14 +10,14 @@ import datetime
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from onceward.errors import OncewardError, StoreUnavailable
+from onceward.errors import NotFound, OncewardError, StoreUnavailable
 from onceward.hub.console.claims.search import count_doubts
 from onceward.hub.console.console import Console, console_of
 from onceward.hub.console.forms import Form, read_form
@@ -25,6 +25,9 @@ from onceward.hub.console.rendering import render
 from onceward.hub.console.visitors import Visitor, set_cookies, stranger
 from onceward.hub.web.problems import response_to
 from onceward.store.failure_log import report
+
+if TYPE_CHECKING:
+    from onceward.hub.state import HubState
 
 HOME, LOGIN = "/console/", "/console/login"
 THEME_COOKIE = "onceward_theme"
@@ -46,6 +49,7 @@ class Section:
         view: The scopes of which one is needed to see it.
         act: The scopes of which one is needed to change something in it.
         needs_hub: Whether it is only for hubs.
+        is_more: Whether it is under "More" in the navigation.
     """
 
     name: str
@@ -54,6 +58,7 @@ class Section:
     view: tuple[str, ...]
     act: tuple[str, ...] = ()
     needs_hub: bool = False
+    is_more: bool = False
 
     @property
     def path(self) -> str:
@@ -65,7 +70,12 @@ IN_DOUBT = Section("in-doubt", "In doubt", "claims", ("read", "admin"), ("admin"
 OPERATIONS = Section("operations", "Operations", "claims", ("read", "admin"), ("admin",))
 TURNS = Section("turns", "Turns", "turns", ("read",), needs_hub=True)
 EVENTS = Section("events", "Events", "events", ("read",), needs_hub=True)
-SECTIONS = (OVERVIEW, IN_DOUBT, OPERATIONS, TURNS, EVENTS)
+TOPICS = Section("topics", "Topics", "topics", ("read",), needs_hub=True, is_more=True)
+TASKS = Section("tasks", "Tasks", "tasks", ("read",), needs_hub=True, is_more=True)
+STORAGE = Section("storage", "Storage", "storage", ("admin",), ("admin",), needs_hub=True, is_more=True)
+TOKENS = Section("tokens", "Tokens", "", ("admin",), ("admin",), needs_hub=True, is_more=True)
+AUDIT = Section("audit", "Audit", "audit", ("admin",), needs_hub=True, is_more=True)
+SECTIONS = (OVERVIEW, IN_DOUBT, OPERATIONS, TURNS, EVENTS, TOPICS, TASKS, STORAGE, TOKENS, AUDIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +96,13 @@ class Visit:
     def sees_secrets(self) -> bool:
         """True if the visitor may see whole keys, stored results and recovery points of all principals."""
         return self.visitor.may("claims", "admin")
+
+    @property
+    def hub(self) -> HubState:
+        """The hub. A console without one has no such pages, which is an error that the visitor sees."""
+        if self.console.hub is None:
+            raise NotFound("this console shows a ledger without a hub, so this page does not exist")
+        return self.console.hub
 
     def query(self, name: str) -> str:
         return self.request.query_params.get(name, "").strip()

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from tests.hub.console.no_script_browser import NoScriptBrowser
 from tests.hub.in_process_hub import Client, in_process_hub
+from tests.waiting import until
 
 from onceward.core.verdict import Final, Verdict, committed, not_committed, pending
 from onceward.hub.config.config import Config, TurnsSettings
@@ -31,7 +32,7 @@ class Bank:
             assert order == "17"
             return self.verdict
 
-        @tool(effect="irreversible", key_fields=["order"], reconcile=ask)
+        @tool(effect="irreversible", key_fields=["order"], reconcile=ask, wait_seconds=0)
         def pay(order: str) -> str:
             self.paid.append(order)
             raise ConnectionError("the answer of the bank was lost")
@@ -53,7 +54,8 @@ def client(config: Config, bank: Bank, monkeypatch: pytest.MonkeyPatch) -> Itera
     module.brain = bank.brain()  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "console_bank", module)
     with in_process_hub(replace(config, turns=TurnsSettings(brain="console_bank:brain"))) as client:
-        client.post("/chat", json={"message": "Pay 17"}, headers={"Prefer": "wait=10"})
+        turn_id = client.post("/chat", json={"message": "Pay 17"}, headers={"Prefer": "wait=10"}).json()["turn_id"]
+        until(lambda: client.get(f"/turns/{turn_id}").json()["status"] == "complete", "the turn does not end")
         yield client
 
 
@@ -62,11 +64,13 @@ def test_an_open_answer_changes_nothing_and_a_final_one_ends_the_doubt(
 ) -> None:
     page = browser.get("/console/in-doubt")
     still_open = browser.send(page, "/console/in-doubt/ask")
+    again = browser.get("/console/in-doubt")
     bank.verdict = committed({"receipt": "r-17"})
     done = browser.send(browser.get("/console/in-doubt"), "/console/in-doubt/ask")
 
     assert "Ask the provider" in page.text
     assert "still in doubt" in still_open.text
+    assert "The provider, asked just now , does not know yet" in again.text
     assert "The provider says that it happened" in done.text
     assert "r-17" in done.text
     assert "Nothing is in doubt" in browser.get("/console/in-doubt").text

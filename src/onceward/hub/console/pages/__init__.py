@@ -4,4 +4,20 @@ Not here: the templates (`hub/console/templates/`), and how operations are searc
 Start with `overview.py`.
 """
 
-__all__ = ["bulk", "events", "in_doubt", "login", "operation", "operations", "overview", "resolution", "theme", "turns"]
+__all__ = [
+    "audit",
+    "bulk",
+    "events",
+    "in_doubt",
+    "login",
+    "operation",
+    "operations",
+    "overview",
+    "resolution",
+    "storage",
+    "tasks",
+    "theme",
+    "tokens",
+    "topics",
+    "turns",
+]

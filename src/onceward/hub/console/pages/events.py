@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from onceward.errors import InvalidInput, NotFound, OncewardError
+from onceward.errors import InvalidInput, OncewardError
 from onceward.hub.console.visit import EVENTS, Visit
 from onceward.hub.events import log
 from onceward.hub.events.handshake import UNAUTHORIZED, CloseReason, Start, is_name, start
@@ -35,7 +35,7 @@ class EventView:
 
 async def show(visit: Visit) -> Response:
     """Show the newest events that match the filter, or those before or after an id."""
-    hub, wanted = _hub(visit), _filter(visit)
+    hub, wanted = visit.hub, _filter(visit)
     before, after = _id(visit, "before"), _id(visit, "after")
 
     def read() -> tuple[Extent, int, int, list[Event]]:
@@ -63,7 +63,7 @@ async def show(visit: Visit) -> Response:
 
 async def stream(visit: Visit) -> Response:
     """Follow the log for the page's script, until the visitor's session ends."""
-    hub, wanted = _hub(visit), _filter(visit)
+    hub, wanted = visit.hub, _filter(visit)
     last = visit.request.headers.get("last-event-id", "")
     after = int(last) if last.isascii() and last.isdigit() and len(last) <= _ID_DIGITS_MAX else _id(visit, "after")
     begin = start(await hub.feed.extent(), after)
@@ -126,9 +126,3 @@ def _id(visit: Visit, name: str) -> int | None:
     if not (text.isascii() and text.isdigit() and len(text) <= _ID_DIGITS_MAX):
         raise InvalidInput(f"{name} is not the id of an event", ((name, "is not the id of an event"),))
     return int(text)
-
-
-def _hub(visit: Visit) -> HubState:
-    if visit.console.hub is None:
-        raise NotFound("this console has no hub, and so no events")
-    return visit.console.hub

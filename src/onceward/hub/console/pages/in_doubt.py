@@ -52,7 +52,8 @@ def _with_evidence(visit: Visit, claim: dict[str, Any], entry: Entry) -> dict[st
     """Add what a person needs for the decision, and hide what the visitor may not see."""
     asks = visit.may_act and reconciled_tool(visit.console, claim["scope"], claim["key"]) is not None
     point = recovery_point_of(visit.console.form, entry) if visit.sees_secrets else None
-    return {**hidden_key(visit, claim), "asks": asks, "recovery_point": point}
+    verdict = visit.console.verdicts.of(claim["scope"], claim["key"])
+    return {**hidden_key(visit, claim), "asks": asks, "recovery_point": point, "verdict": verdict}
 
 
 async def ask(visit: Visit, form: Form) -> Response:
@@ -64,6 +65,7 @@ async def ask(visit: Visit, form: Form) -> Response:
     ) as audit:
         answer = await ask_provider(console, scope, key)
         audit.details = {"outcome": answer.outcome}
+    console.verdicts.add(scope, key, answer.outcome, answer.detail)
     if answer.outcome != "open":
         await record_resolved(console, scope, key, version, answer.outcome)
     if await console.ledger.read(scope, key) is None:

@@ -55,7 +55,12 @@ async def show(visit: Visit) -> Response:
     return await visit.page(
         "overview.html",
         doubts=[
-            {**hidden_key(visit, shown(console.ledger, one, doubts.now)), "asks": False, "recovery_point": None}
+            {
+                **hidden_key(visit, shown(console.ledger, one, doubts.now)),
+                "asks": False,
+                "recovery_point": None,
+                "verdict": None,
+            }
             for one in doubts.entries[:_DOUBTS_SHOWN]
         ],
         doubt_count=_bounded(len(doubts.entries), more=bool(doubts.after)),

@@ -79,6 +79,7 @@ async def _page(
         reasons=FINAL_REASONS,
         fields={**_DEFAULTS, "keeps": "response", "final": "", **(fields or {})},
         problem=problem,
+        provider=console.verdicts.of(scope, key),
         asks=reconciled_tool(console, scope, key) is not None,
         sees=visit.sees_secrets,
     )

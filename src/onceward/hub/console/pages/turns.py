@@ -12,7 +12,6 @@ from onceward.errors import NotFound
 from onceward.hub.claims.claims import show_claim
 from onceward.hub.console.rendering import url
 from onceward.hub.console.visit import Visit
-from onceward.hub.state import HubState
 from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.turns.model.history import group_chain, newest_turns
 from onceward.hub.turns.model.turn import UNFINISHED, Message, State, ToolCall, Turn, find_turn, messages_of, tools_of
@@ -46,7 +45,7 @@ class CallView:
 
 async def show(visit: Visit) -> Response:
     """Show the newest turns: all for an admin, and otherwise those of the visitor's own principal."""
-    hub = _hub(visit)
+    hub = visit.hub
     whose = None if _sees_all(visit) else visit.visitor.principal.name
 
     def read() -> tuple[list[TurnRow], str | None]:
@@ -60,7 +59,7 @@ async def show(visit: Visit) -> Response:
 
 async def show_one(visit: Visit) -> Response:
     """Show one turn."""
-    hub, turn_id = _hub(visit), visit.request.path_params["turn_id"]
+    hub, turn_id = visit.hub, visit.request.path_params["turn_id"]
 
     def read() -> tuple[Turn, list[Message], list[ToolCall], list[Turn]]:
         with hub.database.read() as tx:
@@ -97,9 +96,3 @@ async def _call_view(visit: Visit, turn: Turn, call: ToolCall, *, is_read: bool)
 def _sees_all(visit: Visit) -> bool:
     """Return whether the visitor may see the turns of all principals. The API shows everybody their own."""
     return visit.visitor.may("", "admin")
-
-
-def _hub(visit: Visit) -> HubState:
-    if visit.console.hub is None:
-        raise NotFound("this console has no hub, and so no turns")
-    return visit.console.hub
