@@ -74,6 +74,8 @@ class HubState:
     async def open(self) -> None:
         """Start the background jobs."""
         self.ledger.purge_every(jobs.LEDGER_SECONDS)
+        # Before the first request, so that the first counts are part of the history.
+        await asyncio.to_thread(self.counters.sample)
         await self.turns.start()
         background = [
             ("visitors", watch(self.feed, self.streams, self.database)),

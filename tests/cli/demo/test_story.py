@@ -12,7 +12,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import httpx
 import pytest
+from tests.cli.serving_command import serving
 from tests.hub.hub_process import environment
 from tests.waiting import until
 
@@ -61,18 +63,20 @@ def test_the_demo_tells_its_story_in_a_terminal_in_under_a_minute_and_leaves_not
     check_story(output)
 
 
-def test_the_demo_is_plain_in_a_pipe_and_with_no_color(tmp_path: Path) -> None:
+def test_the_demo_is_plain_in_a_pipe_and_with_no_color_and_can_leave_its_console_open(tmp_path: Path) -> None:
     env = {"TMPDIR": str(tmp_path)}
-    with subprocess.Popen(
-        DEMO, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(env)
-    ) as piped:
+    with serving("demo", "--serve", "--port", "0", cwd=tmp_path, env=env) as (url, lines):
         code, plain = in_terminal({**env, "NO_COLOR": "1", "TERM": "xterm"})
-        output, _ = piped.communicate()
+        page = httpx.get(f"{url}/console/in-doubt").text
 
-    assert (code, piped.returncode) == (0, 0), (plain + output).decode()
+    output = "".join(lines).encode()
+    assert code == 0, plain.decode()
     assert b"\x1b" not in plain + output
     check_story(plain)
     check_story(output)
+    assert "POST /pay-unkeyed" in page
+    assert "pay-order-4" in page
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

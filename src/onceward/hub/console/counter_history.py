@@ -41,10 +41,10 @@ class CounterHistory:
         self._samples: deque[tuple[float, Mapping[str, float]]] = deque(maxlen=SAMPLES_MAX)
 
     async def run(self) -> None:
-        """Sample until this is cancelled."""
+        """Sample periodically until this is cancelled. Take the first sample before."""
         while True:
-            await asyncio.to_thread(self.sample)
             await asyncio.sleep(SAMPLE_SECONDS)
+            await asyncio.to_thread(self.sample)
 
     def sample(self) -> None:
         self._samples.append((self._clock(), self._read()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -30,10 +29,12 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
 
 
-@pytest.fixture(params=["sqlite", "postgres", "redis"])
-def shop(request: pytest.FixtureRequest, servers: Servers, tmp_path: Path) -> Iterator[Ledger]:
+@pytest.fixture(scope="module", params=["sqlite", "postgres", "redis"])
+def shop(
+    request: pytest.FixtureRequest, servers: Servers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Ledger]:
     """A ledger with 30 settled operations and three doubts, in a store that another ledger shares."""
-    url = BACKENDS[request.param].url(servers, tmp_path)
+    url = BACKENDS[request.param].url(servers, tmp_path_factory.mktemp("shop"))
     with open_ledger(url, namespace="other") as other, open_ledger(url, namespace="shop") as ledger:
         for number in range(3):
             settle(other, f"other-{number}")
@@ -91,6 +92,7 @@ def test_doubts_are_found_oldest_first_and_counted(shop: Ledger) -> None:
 
 
 def test_claims_near_the_end_of_their_lease_are_told_from_others(shop: Ledger) -> None:
+    """The last test of this file: it adds claims, which the others do not expect."""
     begin(shop, "quiet")
     claim = begin(shop, "silent")
     shop.blocking.renew(claim, lease_seconds=1.0)
