@@ -70,6 +70,15 @@ def test_a_filter_reads_bounded_pages_and_continues(shop: Ledger, monkeypatch: p
     assert rounds > 2
 
 
+def test_a_status_without_an_index_is_searched_page_by_page(shop: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onceward.hub.console.claims.search.READ_MAX", 10)
+    monkeypatch.setattr("onceward.hub.console.claims.search._FILTERED_PAGE", 5)
+    found = run(find_claims(shop, parse_query("status:failed"), 100))
+
+    assert (len(found.entries), bool(found.after), found.is_sorted) == (0, True, False)
+    assert found.read <= 15
+
+
 def test_a_whole_key_is_read_directly(shop: Ledger) -> None:
     named = run(find_claims(shop, parse_query("key:pay-07 scope:charges"), 100))
     guessed = run(find_claims(shop, parse_query("key:lost-1"), 100, scopes=["http:user:grace", "http:user:ada"]))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from onceward.core.claim import SECOND, Entry, Ref, Status
+from onceward.core.claim import SECOND, UNFINISHED, Entry, Ref, Status
 from onceward.errors import InvalidOption
 from onceward.hub.claims.claims import from_cursor, to_cursor
 from onceward.hub.console.claims.query import ClaimQuery
 from onceward.hub.db.page import not_a_cursor
 from onceward.ledger.internals import dispatcher_of
-from onceward.ledger.ledger import EXPIRED, Ledger
+from onceward.ledger.ledger import Ledger
 from onceward.store import PAGE_MAX
 
 # Entries that one request reads at most. A filter that matches nothing still answers within a fraction of a second.
-READ_MAX = 2000
+READ_MAX = 5000
 # Doubts are few, and their list begins with the oldest: all of them are read, up to here.
 DOUBTS_MAX = 2000
 # A claim whose lease ends within this time was not renewed as it should be.
@@ -130,7 +130,7 @@ async def _collect(ledger: Ledger, query: ClaimQuery, limit: int, after: str, re
     """Read entries page by page until `limit` of them match, or `read_max` were read. The last page is used whole."""
     collected = _Collected(after=after)
     now = await _now(ledger)
-    status = Status.COMPLETED if query.status == EXPIRED else query.status or None
+    status = query.status if query.status in UNFINISHED else None
     page_max = min(PAGE_MAX, limit) if _is_plain(query) else _FILTERED_PAGE
     while collected.read < read_max and len(collected.entries) < limit:
         size = min(page_max, limit - len(collected.entries)) if _is_plain(query) else page_max
@@ -150,8 +150,14 @@ async def _collect(ledger: Ledger, query: ClaimQuery, limit: int, after: str, re
 
 
 def _is_plain(query: ClaimQuery) -> bool:
-    """Return whether the store itself selects what the filter wants."""
-    return not (query.key or query.endpoint or query.user or query.words) and query.scope == query.exact_scope
+    """Return whether the store itself selects what the filter wants, through an index.
+
+    Only unfinished entries have one. For any other status a store would read the whole ledger, and its callers would wait.
+    """
+    indexed = not query.status or query.status in UNFINISHED
+    return (
+        indexed and not (query.key or query.endpoint or query.user or query.words) and query.scope == query.exact_scope
+    )
 
 
 def _newest(entry: Entry) -> tuple[int, str, str]:
