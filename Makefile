@@ -30,7 +30,7 @@ export PYTHONDONTWRITEBYTECODE =
 SCRATCH := $(shell awk '$$2 == "/dev/shm" && $$4 !~ /noexec/' /proc/mounts 2>/dev/null | grep -q . && test -w /dev/shm \
   && df -Pk /dev/shm | awk 'NR == 2 && $$4 > 6000000 {print "TMPDIR=/dev/shm"}')
 
-.PHONY: help system-packages venv serve check test test-library coverage layout messages test-everywhere test-pooler lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean test-backends audit fuzz image test-image test-alerts dist test-wheel test-uvx first-five docs check-links test-profiles
+.PHONY: help system-packages venv serve check test test-library coverage layout messages test-everywhere test-pooler lint format simulate soak-http soak-hub soak-events soak-turns soak-ingest soak-blobs bench test-pythons requirements clean test-backends audit fuzz image test-image test-alerts dist test-wheel test-uvx first-five docs check-links test-profiles console-screenshots
 .DEFAULT_GOAL := help
 
 help: ## List the targets.
@@ -79,7 +79,7 @@ check: lint ## Run lint, type checks and the fast tests: pure tests and one stor
 
 test: lint ## Run lint, type checks and all tests; starts and stops its own servers.
 	@$(BIN)/python -m tests.servers.system_packages || true
-	@echo "onceward: tests (starts its own PostgreSQL and Redis on loopback; takes a few minutes)"
+	@echo "onceward: tests (starts its own PostgreSQL, Redis, Valkey and S3 servers on loopback, and Chromium; takes a few minutes)"
 	@$(SCRATCH) $(BIN)/python -m pytest -n 3 --dist loadgroup
 
 system-packages: $(STAMP) ## Install programs that the tests need and no wheel has, with apt-get, if they are missing.
@@ -155,6 +155,9 @@ test-backends: $(STAMP) ## Run the tests of the Redis store on each of REDISES, 
 test-profiles: $(STAMP) ## Run the conformance tables of all profiles, and all webhook senders, on every framework and store.
 	@echo "onceward: profiles and webhooks, in full (a few minutes)"
 	@ONCEWARD_EVERYWHERE=1 $(BIN)/python -m pytest -n 2 --dist loadgroup -q tests/http/behaviour/test_profiles.py tests/http/behaviour/test_webhooks.py tests/http/behaviour/test_retrying_clients.py
+
+console-screenshots: $(STAMP) ## Save pictures of every page of the console to console-screenshots/ (needs Chromium).
+	@ONCEWARD_SCREENSHOTS=$(CURDIR)/console-screenshots $(BIN)/python -m pytest -q tests/hub/console/test_console.py
 
 simulate: $(STAMP) ## Run the simulator over SEEDS seeds (make simulate SEEDS=100000).
 	@$(BIN)/python -m tests.simulation --seeds $(SEEDS)

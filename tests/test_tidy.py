@@ -76,6 +76,7 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "httptools": ("hub/server/http_protocol.py",),
     "websockets": ("hub/server/websocket_protocol.py",),
     "structlog": ("hub/web/request_log.py",),
+    "jinja2": ("hub/console/rendering.py",),
     "click": ("cli/",),
     "rich": ("cli/",),
     # Bytes: where they lie, what they are, how they arrive.

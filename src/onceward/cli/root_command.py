@@ -18,6 +18,7 @@ from onceward.cli.commands.audit import audit
 from onceward.cli.commands.backup import backup, restore
 from onceward.cli.commands.claims import claims
 from onceward.cli.commands.config import config
+from onceward.cli.commands.console import console
 from onceward.cli.commands.demo import demo
 from onceward.cli.commands.doctor import doctor
 from onceward.cli.commands.ingest import ingest
@@ -58,13 +59,14 @@ def onceward() -> None:
       onceward attach add TASK plan.pdf --kind spec
       onceward ingest backfill mail.mbox      # stores each message once
       onceward claims list --status in_doubt  # effects whose outcome is unknown
+      onceward console --ledger sqlite:///ledger.db  # look at an application's own ledger
       onceward doctor                         # what is wrong, and what to do about it
       onceward backup /backups/today          # while the hub runs
     """  # noqa: D301  # \b: click does not rewrap the paragraph
 
 
 for command in (
-    serve, config, schema, token, task, attach, ingest, claims, mcp, admin, audit, backup, restore, doctor, demo,
+    serve, config, schema, token, task, attach, ingest, claims, mcp, admin, audit, backup, restore, doctor, console, demo,
 ):  # fmt: skip
     onceward.add_command(command)
 

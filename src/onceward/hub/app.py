@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -28,9 +28,13 @@ except ModuleNotFoundError as error:
 
 from onceward.http import IdempotencyMiddleware, Rule, document_idempotency
 from onceward.http.asgi_types import App, Receive, Send
+from onceward.http.keyed.admission import KeyedRequest
 from onceward.http.keyed.options import LEASE_SECONDS
 from onceward.hub import openapi
 from onceward.hub.config.config import Config
+from onceward.hub.config.setting import without_password
+from onceward.hub.console.console import console_of_hub
+from onceward.hub.console.routing import routes as console_routes
 from onceward.hub.monitoring.gauges import HubGauges
 from onceward.hub.routes import admin, audit, chat, claims, events, ingest, pages, settings, tasks, topics
 from onceward.hub.security.auth import AuthMiddleware, principal_of
@@ -59,6 +63,7 @@ WRITERS = 24
 UPLOADERS = 8
 # Normalizing is CPU-bound: more at a time would not finish sooner.
 NORMALIZERS = 4
+_CONSOLE = "/console/"
 # A response may be this many times as long as its request: it contains the text twice, unchanged and cleaned.
 _RESPONSE_FACTOR = 4
 
@@ -90,11 +95,18 @@ def create_app(config: Config) -> App:
     for part in (topics, tasks, events, ingest, chat, claims, admin, audit, settings, pages, metrics):
         # Not `include_router`: it would build every route a second time, with the first request.
         app.router.routes.extend(part.router.routes)
+    app.state.console = console_of_hub(hub, _about(config))
+    app.router.routes.extend(console_routes())
     route_index.install(app)
     problems.install(app)
     openapi.install(app)
     document_idempotency(app)
     return _with_middlewares(app, hub)
+
+
+def _about(config: Config) -> str:
+    """Return where the data is, without passwords."""
+    return without_password(config.hub.database) if config.hub.database else config.hub.data_dir
 
 
 @contextlib.asynccontextmanager
@@ -124,6 +136,7 @@ def _with_middlewares(app: App, hub: HubState) -> App:
         encryption_keys=config.idempotency.encryption_keys,
         rules=_rules(config),
     )
+    keyed.observe_checks(_remember_check(hub))
     app = ActiveSchemaMiddleware(IdempotencyBypassMiddleware(keyed, chat.PATHS, plain), hub.database)
     app = StreamsMiddleware(app, hub.streams, always_waits=config.idempotency.wait_seconds > 0)
     app = AuthMiddleware(app, hub.database)
@@ -131,8 +144,25 @@ def _with_middlewares(app: App, hub: HubState) -> App:
     return ClientAddressMiddleware(RequestLogMiddleware(app), config.hub.trusted_proxies)
 
 
+def _remember_check(hub: HubState) -> Callable[[KeyedRequest, str, bool], None]:
+    def remember(request: KeyedRequest, status: str, replayed: bool) -> None:
+        principal = request.principal
+        hub.checks.add(
+            principal.scope,
+            request.key,
+            endpoint=request.endpoint,
+            user=principal.name,
+            status=status,
+            replayed=replayed,
+        )
+
+    return remember
+
+
 class IdempotencyBypassMiddleware:
-    """Bypass of the idempotency middleware for paths that handle duplicates themselves."""
+    """Bypass of the idempotency middleware: for paths that handle duplicates themselves, and for the forms of the console,
+    which are guarded by versions.
+    """
 
     def __init__(self, app: App, paths: frozenset[str], plain: App) -> None:
         # `document_idempotency` and others follow this attribute through the middlewares to find the routes.
@@ -141,8 +171,8 @@ class IdempotencyBypassMiddleware:
         self._plain = plain
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        app = self._plain if scope["type"] == "http" and scope["path"] in self._paths else self.app
-        await app(scope, receive, send)
+        bypasses = scope["type"] == "http" and (scope["path"] in self._paths or scope["path"].startswith(_CONSOLE))
+        await (self._plain if bypasses else self.app)(scope, receive, send)
 
 
 def _rules(config: Config) -> dict[str, Rule]:

@@ -13,6 +13,8 @@ from onceward.http.keyed.operation import idempotency
 from onceward.hub.blobs.open import open_blobs
 from onceward.hub.chat.service import Turns
 from onceward.hub.config.data_folder import ledger, response_form, upload_rules
+from onceward.hub.console.check_ring import CheckRing
+from onceward.hub.console.counter_history import CounterHistory
 from onceward.hub.db.engine import open_database
 from onceward.hub.db.request_key import RequestKey, request_of
 from onceward.hub.events.feed import Feed
@@ -23,6 +25,7 @@ from onceward.hub.security.revocation import watch
 from onceward.hub.security.streams import OpenStreams
 from onceward.hub.server import jobs
 from onceward.hub.tasks import UploadRules
+from onceward.hub.web.metrics import check_totals
 
 if TYPE_CHECKING:
     from onceward.hub.config.config import Config
@@ -53,6 +56,9 @@ class HubState:
         # Held while the blob store is probed: a probe of an unreachable file server may block its thread forever.
         self.blobs_probe_lock = threading.Lock()
         self.turns = Turns(config, self.database, self.ledger, self.blobs)
+        # For the console: the last checks of this process, and the counters of the last hour.
+        self.checks = CheckRing()
+        self.counters = CounterHistory(check_totals)
         # Tells background threads to stop after their current batch.
         self.stopping = threading.Event()
         self._jobs: list[asyncio.Task[None]] = []
@@ -68,9 +74,12 @@ class HubState:
     async def open(self) -> None:
         """Start the background jobs."""
         self.ledger.purge_every(jobs.LEDGER_SECONDS)
+        # Before the first request, so that the first counts are part of the history.
+        await asyncio.to_thread(self.counters.sample)
         await self.turns.start()
         background = [
             ("visitors", watch(self.feed, self.streams, self.database)),
+            ("console-counters", self.counters.run()),
             ("former-entries", jobs.warn_of_former_entries(self.config, self.ledger)),
             *([("on-doubt", self.webhook.run())] if self.webhook is not None else []),
             *jobs.periodic(self),

@@ -13,7 +13,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+import httpx
 import pytest
+from tests.cli.serving_command import serving
 from tests.hub.hub_process import environment
 from tests.waiting import until
 
@@ -62,19 +64,27 @@ def test_the_demo_tells_its_story_in_a_terminal_in_under_a_minute_and_leaves_not
     check_story(output)
 
 
-def test_the_demo_is_plain_with_no_color_and_prints_json(tmp_path: Path) -> None:
+def test_the_demo_is_plain_with_no_color_prints_json_and_can_leave_its_console_open(tmp_path: Path) -> None:
     env = {"TMPDIR": str(tmp_path)}
-    command = (*DEMO, "--json")
-    with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(env)
-    ) as piped:
+    with (
+        serving("demo", "--serve", "--port", "0", cwd=tmp_path, env=env) as (url, lines),
+        subprocess.Popen(
+            (*DEMO, "--json"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=environment(env)
+        ) as piped,
+    ):
         code, plain = in_terminal({**env, "NO_COLOR": "1", "TERM": "xterm"})
-        output, _ = piped.communicate()
+        page = httpx.get(f"{url}/console/in-doubt").text
+        printed, _ = piped.communicate(timeout=60)
 
-    assert (code, piped.returncode) == (0, 0), (plain + output).decode()
+    output = "".join(lines).encode()
+    assert code == 0, plain.decode()
     assert b"\x1b" not in plain + output
     check_story(plain)
-    parts = json.loads(output)["parts"]
+    check_story(output)
+    assert "POST /pay-unkeyed" in page
+    assert "pay-order-4" in page
+    assert list(tmp_path.iterdir()) == []
+    parts = json.loads(printed)["parts"]
     check_story("\n".join(text for part in parts for text in (*part["lines"], part["result"])).encode())
     assert [part["heading"][:2] for part in parts] == ["1.", "2.", "3.", "Th"]
 

@@ -91,12 +91,12 @@ def test_the_skill_file_and_the_pages_are_served(client: Client) -> None:
 
     assert skill.headers["content-type"].startswith("text/markdown")
     assert "## Retry Safety" in skill.text
-    assert "<title>Onceward hub</title>" in client.get("/").text
+    assert client.get("/").headers["location"] == "/console/"
     assert "API reference" in client.get("/docs").text
 
 
 def test_no_page_loads_anything_from_elsewhere(client: Client) -> None:
-    for path in ("/", "/docs"):
+    for path in ("/console/", "/docs"):
         assert "://" not in client.get(path).text
 
 
@@ -201,7 +201,7 @@ def test_old_events_are_deleted_automatically(tmp_path: Path) -> None:
 
 
 def test_head_works_wherever_get_does_without_a_body(client: Client) -> None:
-    for path in ("/healthz", "/readyz", "/", "/api/v1/topics", "/api/v1/events"):
+    for path in ("/healthz", "/readyz", "/console/", "/api/v1/topics", "/api/v1/events"):
         answer = client.request("HEAD", path)
 
         assert (answer.status_code, answer.content) == (200, b""), path

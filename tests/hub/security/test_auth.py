@@ -44,7 +44,7 @@ on_sqlite = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
         ("GET", "/", "open"),
         ("GET", "/console/app.js", "open"),
         ("POST", "/healthz", "write"),
-        ("DELETE", "/console/app.js", "write"),
+        ("POST", "/console/in-doubt/resolve", "open"),
         ("GET", "/healthz/more", "read"),
         ("GET", "/consoles", "read"),
         ("GET", "/metrics", "read or metrics"),

@@ -168,6 +168,10 @@ def test_listening_on_all_addresses_accepts_addresses_but_no_names(bound: str) -
         ((origin("http://127.0.0.1:8787"),), 403),
         ((origin("http://evil.example.com"),), 403),
         ((origin("null"),), 403),
+        ((origin("null"), site("cross-site")), 403),
+        ((origin("null"), site("same-site")), 403),
+        # The forms of our own pages, whose Referrer-Policy is no-referrer.
+        ((origin("null"), site("same-origin")), 200),
         ((origin(""), origin("http://localhost:8787")), 403),
         ((origin("http://localhost:8787"), origin("http://localhost:8787")), 403),
         ((origin("file://"),), 403),

@@ -15,7 +15,7 @@ from onceward.hub.config.config import Config, HubSettings
 from onceward.hub.db.engine import open_database
 from onceward.hub.db.migrate import migrate
 
-PAGES = ("/", "/docs")
+PAGES = ("/console/", "/docs")
 
 
 @pytest.fixture
@@ -71,6 +71,7 @@ def test_everything_a_page_loads_is_served_by_the_hub(client: Client, path: str)
 
     assert loaded
     for name in loaded:
-        answer = client.get(f"/{name}")
+        answer = client.get(f"/{name.lstrip('/')}")
         assert answer.status_code == 200, name
-        assert answer.headers["content-type"].startswith("text/javascript" if name.endswith(".js") else "text/css")
+        kinds = {"js": "text/javascript", "css": "text/css", "svg": "image/svg+xml"}
+        assert answer.headers["content-type"].startswith(kinds[name.partition("?")[0].rpartition(".")[2]])

@@ -11,6 +11,7 @@ __all__ = [
     "backup",
     "claims",
     "config",
+    "console",
     "demo",
     "doctor",
     "ingest",

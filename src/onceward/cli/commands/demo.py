@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import click
 
 from onceward.cli.backend import ended_in_order
+from onceward.cli.commands import console
 from onceward.cli.output import as_json, print_json
+from onceward.hub.config.config import load
 
 
 @click.command()
+@click.option("--serve", is_flag=True, help="Leave the console open at the end, with one more doubt to resolve.")
+@click.option("--port", metavar="PORT", help="Port of the console; 0 lets the system choose one. [default: 8788]")
 @as_json
-def demo(as_json: bool) -> None:
+def demo(serve: bool, port: str | None, as_json: bool) -> None:
     """Show in a few seconds what Onceward does: a payment, a kill -9, a retry, one charge, a doubt and its resolution.
 
     Starts a small shop in a process of its own, kills it twice, and needs nothing else: it listens on loopback, writes
@@ -24,8 +29,11 @@ def demo(as_json: bool) -> None:
     \b
     Examples:
       onceward demo
+      onceward demo --serve     # and look at it in the browser
       onceward demo --json
     """  # noqa: D301  # \b: click does not rewrap the paragraph
+    if as_json and serve:
+        raise click.UsageError("--json and --serve exclude each other; use one of them")
     from onceward.cli.demo.story import Failed, Teller, tell  # noqa: PLC0415  # slow import; `--help` does without
 
     is_plain = bool(os.environ.get("NO_COLOR"))
@@ -48,9 +56,14 @@ def demo(as_json: bool) -> None:
         line=add_line,
         result=lambda text: parts[-1].update(result=text),
     )
+
+    def serve_console(ledger_url: str) -> None:
+        flags = {("hub", "ledger"): ledger_url, ("idempotency", "key_prefix"): "onceward", ("hub", "port"): port}
+        console.serve_console(load(Path(os.devnull), {}, flags))
+
     try:
         with ended_in_order():
-            tell(collecting if as_json else teller)
+            tell(collecting if as_json else teller, serve_console if serve else None)
     except Failed as error:
         raise click.ClickException(str(error)) from None
     if as_json:

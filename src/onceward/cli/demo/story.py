@@ -40,8 +40,12 @@ class Failed(Exception):
     """Something did not happen as the demo promises."""
 
 
-def tell(teller: Teller) -> None:
+def tell(teller: Teller, then: Callable[[str], None] | None = None) -> None:
     """Run the demo in a temporary folder, which is removed at the end.
+
+    Args:
+        teller: Prints the story.
+        then: Called at the end with the URL of the ledger, which has one more doubt then. The shop still runs.
 
     Raises:
         Failed: A result was not as promised.
@@ -52,11 +56,14 @@ def tell(teller: Teller) -> None:
             _duplicate(teller, bank, client)
             _crash(teller, bank, shop, client)
             _doubt(teller, bank, shop, client, ledger)
-        teller.heading("The bank's journal")
-        for charge, order in bank.charges.items():
-            teller.line(f"{charge}  {order}")
-        _require(list(bank.charges.values()) == ["order-1", "order-2", "order-3"], "one charge for each order")
-        teller.result("3 payments, 2 kills: 3 charges.")
+            teller.heading("The bank's journal")
+            for charge, order in bank.charges.items():
+                teller.line(f"{charge}  {order}")
+            _require(list(bank.charges.values()) == ["order-1", "order-2", "order-3"], "one charge for each order")
+            teller.result("3 payments, 2 kills: 3 charges.")
+            if then is not None:
+                _one_more_doubt(teller, bank, shop, client)
+                then(ledger.url)
 
 
 def _duplicate(teller: Teller, bank: Bank, client: httpx.Client) -> None:
@@ -116,6 +123,26 @@ def _doubt(teller: Teller, bank: Bank, shop: _Shop, client: httpx.Client, ledger
     teller.line(f"the next retry                                    -> {_shown(answer)}")
     _require(answer.json() == json.loads(body) and _is_replay(answer), "the operator's response")
     teller.result(f"The client gets the result. Charges for order-3: {len(bank.charges_of('order-3'))}")
+
+
+def _one_more_doubt(teller: Teller, bank: Bank, shop: _Shop, client: httpx.Client) -> None:
+    teller.heading("4. Your turn: one more doubt, in the console")
+    bank.pause("order-4")
+    with _in_background(lambda: _pay(client, UNKEYED, "order-4", retries=False)) as finished:
+        _require(bank.wait_until_booked("order-4"), "a booked charge")
+        shop.kill()
+        bank.resume("order-4")
+        shop.start()
+        finished()
+    refused = _pay(client, UNKEYED, "order-4")
+    _require(refused.status_code == httpx.codes.CONFLICT, "a refusal")
+    (charge,) = bank.charges_of("order-4")
+    teller.line(f"a retry of order-4                                -> {_shown(refused)}")
+    teller.line(
+        f"the bank's journal has {charge} for order-4. Say so in the console, and then send the retry yourself:"
+    )
+    teller.line(f"$ curl -i {shop.url}{UNKEYED} -H 'Idempotency-Key: pay-order-4' \\")
+    teller.line("      -H 'Content-Type: application/json' -d '{\"order\":\"order-4\"}'")
 
 
 @dataclass(frozen=True, slots=True)

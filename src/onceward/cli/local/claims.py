@@ -27,8 +27,8 @@ from onceward.ledger.blocking import wait
 from onceward.ledger.ledger import Ledger
 
 
-@contextmanager
-def local_claims(config: Config) -> Iterator[LocalClaims]:
+def check_exists(config: Config) -> None:
+    """Raise an error if the ledger cannot be opened from here, or its file does not exist."""
     url = config.ledger_url
     if url.startswith("memory:"):
         raise InvalidOption("a ledger in memory exists only inside its hub; connect to the hub with --hub")
@@ -37,6 +37,11 @@ def local_claims(config: Config) -> Iterator[LocalClaims]:
         raise NotFound(
             f"the ledger {str(file)!r} does not exist; give one with --ledger or --data-dir, or a running hub with --hub"
         )
+
+
+@contextmanager
+def local_claims(config: Config) -> Iterator[LocalClaims]:
+    check_exists(config)
     with data_folder.ledger(config) as ledger, _audited_database(config) as database:
         yield LocalClaims(ledger, data_folder.response_form(config), database)
 

@@ -184,6 +184,8 @@ class Admission:
         self._key_limit = KeyLimit()
         self._warned_fleeting = False
         self._warned_changed = False
+        # Called with each check: the request, its status, and whether a stored response is replayed.
+        self.on_check: Callable[[KeyedRequest, str, bool], None] | None = None
 
     async def check(self) -> str:
         """Check the store when the application starts. Return the error that only an operator can correct, or "".
@@ -275,6 +277,8 @@ class Admission:
             status = CHECK_STATUS[Mismatch if isinstance(found, PrincipalChanged) else type(found)]
         cached = isinstance(found, Replay) and found.entry.outcome.kept
         self.observer.checked(request.key, status, cached=cached, seconds=time.monotonic() - start)
+        if self.on_check is not None:
+            self.on_check(request, status, cached)
         return found
 
     def _begin(self, request: KeyedRequest, fingerprint: Digest) -> Coroutine[Any, Any, Found]:

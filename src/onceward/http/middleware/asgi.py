@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import contextvars
 import logging
+from collections.abc import Callable
 from typing import Any, Unpack, assert_never
 
 from onceward.core.claim import Busy, Claim, Expired, InDoubt, Mismatch, Replay
@@ -74,6 +75,15 @@ class IdempotencyMiddleware:
         self._methods = admission.methods if admission.enabled else frozenset()
         self._tasks: dict[asyncio.Task[None], asyncio.Future[None]] = {}
         self._when_done = self._done
+
+    def observe_checks(self, on_check: Callable[[KeyedRequest, str, bool], None]) -> None:
+        """Call a function with each check of a key, for the hub's console.
+
+        Args:
+            on_check: Gets the request, the status of the check, and whether a stored response is replayed. It must be
+                fast, and must not raise.
+        """
+        self._admission.on_check = on_check
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         kind = scope["type"]

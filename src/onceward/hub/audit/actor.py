@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from onceward.hub.security.auth import Principal
 from onceward.hub.web.request_log import current_request_id
 
-Source: TypeAlias = Literal["api", "command", "job"]
+Source: TypeAlias = Literal["api", "console", "command", "job"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,12 @@ class Actor:
     request_id: str | None = None
 
 
-def actor_of(scope: Any) -> Actor:
-    """Return the caller of a request that has passed `AuthMiddleware`."""
+def actor_of(scope: Any, source: Source = "api") -> Actor:
+    """Return the caller of a request that has passed `AuthMiddleware`, or of one that the console has authenticated."""
     principal: Principal = scope["state"]["principal"]
     client = scope.get("client")
     request_id = current_request_id() or None
-    return Actor(principal.name, "api", principal.token_id, client[0] if client else None, request_id)
+    return Actor(principal.name, source, principal.token_id, client[0] if client else None, request_id)
 
 
 def local_actor() -> Actor:

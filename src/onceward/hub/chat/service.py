@@ -57,7 +57,7 @@ class Turns:
     def __init__(self, config: Config, database: Database, ledger: Ledger, blobs: BlobStore) -> None:
         settings, checks = config.turns, config.idempotency
         _allow_local_module(settings.brain)
-        brain = load_brain(settings.brain)
+        self.brain = brain = load_brain(settings.brain)
         self._database = database
         self._grace_seconds = config.hub.grace_seconds
         self.reads = SharedReads()

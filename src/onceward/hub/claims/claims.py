@@ -56,8 +56,8 @@ async def list_claims(
     """
     _check_names(ledger, scope)
     listed = _oldest if oldest else _stored
-    entries, following = await listed(ledger, scope, status, limit, _from_cursor(after))
-    cursor = _to_cursor(following)
+    entries, following = await listed(ledger, scope, status, limit, from_cursor(after))
+    cursor = to_cursor(following)
     now = await _now(ledger) if entries else 0
     # `next` is for clients of earlier versions.
     return {
@@ -128,7 +128,7 @@ async def show_claim(ledger: Ledger, form: ResponseCodec, scope: str, key: str) 
 async def _whole(ledger: Ledger, form: ResponseCodec, entry: Entry) -> dict[str, Any]:
     return {
         **shown(ledger, entry, await _now(ledger)),
-        "recovery_point": _recovery_point(form, entry),
+        "recovery_point": recovery_point_of(form, entry),
         "outcome": await _outcome(ledger, form, entry),
     }
 
@@ -145,11 +145,13 @@ async def resolve_claim(
     reason: str,
     value: Any = None,
     response: GivenResponse | None = None,
+    keeps_value: bool = True,
 ) -> dict[str, Any]:
     """Resolve a doubt: the effect happened, or it did not and will not. Return the entry after that.
 
     An effect that happened has a value or, on an HTTP claim, the response that the client's retry gets. Without a
-    response, the retry gets 409 `outcome-not-kept`. `form` is the codec with which the application stores responses.
+    response, the retry gets 409 `outcome-not-kept`; with `keeps_value=False`, other callers get `OutcomeNotKept`, too.
+    `form` is the codec with which the application stores responses.
     """
     _check_names(ledger, scope, key)
     checked("reason", reason, REASON_BYTES_MAX)
@@ -175,7 +177,7 @@ async def resolve_claim(
     if verdict == COMMITTED and parts is not None:
         resolution = Committed(kept_response(form, dataclasses.replace(before, version=version), *parts))
     elif verdict == COMMITTED:
-        resolution = Committed(NOTHING if is_http(scope) else value)
+        resolution = Committed(NOTHING if is_http(scope) or not keeps_value else value)
     note = f"{verdict} by {actor}: {reason}"
     if not await ledger.resolve(scope, before.key, version, resolution, note=note, retain_ever=is_ever(scope)):
         now = await ledger.read(scope, before.key) or before
@@ -288,7 +290,8 @@ async def _now(ledger: Ledger) -> int:
     return (await dispatcher_of(ledger).read([])).now
 
 
-def _recovery_point(form: ResponseCodec, entry: Entry) -> Any:
+def recovery_point_of(form: ResponseCodec, entry: Entry) -> Any:
+    """Return the recovery point of an entry as JSON shows it, or a text in parentheses if it cannot be decrypted here."""
     if not is_http(entry.scope.partition(":")[2]):
         return entry.recovery_point
     try:
@@ -331,12 +334,12 @@ def _check_names(ledger: Ledger, scope: str | None, key: str | None = None) -> N
             raise refused(name, str(error).removeprefix(f"the {name} ")) from None
 
 
-def _to_cursor(after: str) -> str | None:
+def to_cursor(after: str) -> str | None:
     """Encode a store's cursor for a URL, because some contain NUL. None after the last page."""
     return base64.urlsafe_b64encode(after.encode()).decode().rstrip("=") or None
 
 
-def _from_cursor(text: str) -> str:
+def from_cursor(text: str) -> str:
     try:
         after = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True).decode()
     except ValueError:

@@ -200,6 +200,17 @@ _is_open, _is_resolved = text("resolved_at IS NULL"), text("resolved_at IS NOT N
 Index("idx_doubts_open", doubts.c.doubt_id, sqlite_where=_is_open, postgresql_where=_is_open)
 Index("idx_doubts_resolved", doubts.c.resolved_at, sqlite_where=_is_resolved, postgresql_where=_is_resolved)
 
+console_sessions = Table(
+    "console_sessions",
+    metadata,
+    # The digest of the cookie, so that a copy of the database gives no access.
+    Column("session_digest", Text, primary_key=True),
+    Column("token_id", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
+    Column("expires_at", Text, nullable=False),
+)
+Index("idx_console_sessions_expires", console_sessions.c.expires_at)
+
 tasks = Table(
     "tasks",
     metadata,

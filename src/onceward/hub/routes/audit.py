@@ -25,7 +25,7 @@ class AuditShown(BaseModel):
     )
     token_id: str | None
     client: str | None = Field(description="The client's address. Null for a command on the data, and for a job.")
-    source: Literal["api", "command", "job"]
+    source: Literal["api", "console", "command", "job"]
     request_id: str | None
     action: str = Field(description="The action, such as `claim.resolve`.")
     target: str | None = Field(description="The object: an id, a name, or scope and key of a claim.")

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import anyio.to_thread
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse
 from pydantic import BaseModel, Field
 
-from onceward.errors import NotFound, OncewardError, StoreUnavailable
+from onceward.errors import OncewardError, StoreUnavailable
 from onceward.hub.events import log
 from onceward.hub.state import HubState, hub_of
 from onceward.hub.web.json_body import StrictRoute
@@ -23,7 +23,6 @@ router = APIRouter(route_class=StrictRoute, tags=["hub"])
 # Shorter than the usual timeout of a load balancer's health check.
 READY_SECONDS = 3.0
 OK = "ok"
-_STATIC = {"home.css": "text/css", "docs.css": "text/css", "docs.js": "text/javascript"}
 
 
 class Health(BaseModel):
@@ -110,23 +109,14 @@ async def skill() -> Response:
     return Markdown(_page("skill.md"))
 
 
-@router.get("/", response_class=HTMLResponse, summary="Home page", include_in_schema=False)
+@router.get("/", summary="Home page", include_in_schema=False)
 async def home() -> Response:
-    return HTMLResponse(_page("home.html"))
+    return RedirectResponse("/console/", 303)
 
 
 @router.get("/docs", response_class=HTMLResponse, summary="API reference", include_in_schema=False)
 async def docs() -> Response:
     return HTMLResponse(_page("docs.html"))
-
-
-@router.get("/console/static/{name}", include_in_schema=False)
-async def static(name: str) -> Response:
-    """Return a stylesheet or script of the pages. Their content security policy allows no inline ones."""
-    kind = _STATIC.get(name)
-    if kind is None:
-        raise NotFound(f"the file {name!r} does not exist under /console/static/")
-    return Response(_page(name), media_type=kind)
 
 
 @functools.cache

@@ -112,6 +112,10 @@ class Rules:
         """Return whether a page of this origin may write. No origin means no page, or one of the hub's own pages."""
         if not origin:
             return site in {"", "none", "same-origin"}
+        if origin == "null":
+            # Browsers send this for the forms of pages with `Referrer-Policy: no-referrer`, as ours have, and for pages
+            # without an origin. Only the former are from the same origin.
+            return site == "same-origin"
         page_origin = origin_of(origin)
         if page_origin is None:
             return False

@@ -68,6 +68,30 @@ def serve(config: Config, factory: Factory | None = None) -> None:
             _serve_by_many(config, factory, listener)
 
 
+def serve_locally(config: Config, factory: Factory, announce: Callable[[str], None]) -> None:
+    """Serve an application without the hub's data, in one process and on this machine only, until a signal.
+
+    Args:
+        config: Its address.
+        factory: Builds the application.
+        announce: Called with the URL when the application is ready.
+
+    Raises:
+        InvalidConfig: The address can be reached from other machines, or is in use.
+    """
+    from onceward.hub.server.process import Server  # noqa: PLC0415  # slow import
+
+    with _ended_by_signals() as exit_if_signalled, bound(config) as listener:
+        if not is_loopback(listener):
+            raise InvalidConfig(
+                f"{config.hub.host} can be reached from other machines, and this console has no login; use 127.0.0.1"
+            )
+        listen(config, listener)
+        server = Server(config, factory, lambda: announce(url_of(listener, config.hub.host)))
+        exit_if_signalled()
+        server.serve_on(listener)
+
+
 def _serve_alone(
     config: Config, factory: Factory | None, listener: socket.socket, exit_if_signalled: Callable[[], None]
 ) -> None:

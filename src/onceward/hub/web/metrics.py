@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter
@@ -134,6 +135,37 @@ router = APIRouter(tags=["operations"])
 def show(request: Request) -> Response:
     """Metrics for Prometheus, summed over all workers."""
     return Response(render(getattr(request.app.state, "gauges", None)), media_type=CONTENT_TYPE_LATEST)
+
+
+# Names of the counters that the console shows, with the label to add up by.
+_CHECKS = "idempotency_check_total"
+_FAILURES = "idempotency_store_failure_total"
+
+
+def check_totals() -> dict[str, float]:
+    """Return the checks of idempotency keys by result, and `store_failure`, since the hub has started."""
+    if _FOLDER in os.environ:
+        shared = CollectorRegistry()
+        MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
+        families = shared.collect()
+    else:
+        families = REGISTRY.restricted_registry([_CHECKS, _FAILURES]).collect()
+    totals = {"store_failure": 0.0}
+    for family in families:
+        for sample in family.samples:
+            if sample.name == _CHECKS:
+                totals[sample.labels["status"]] = totals.get(sample.labels["status"], 0.0) + sample.value
+            elif sample.name == _FAILURES:
+                totals["store_failure"] += sample.value
+    return totals
+
+
+def live_workers() -> list[int]:
+    """Return the process ids of the workers that are alive, this one included."""
+    if _FOLDER not in os.environ:
+        return [os.getpid()]
+    files = Path(os.environ[_FOLDER]).glob("gauge_livesum_*.db")
+    return sorted({os.getpid(), *(int(pid) for file in files if (pid := file.stem.rpartition("_")[2]).isdigit())})
 
 
 def forget_worker(pid: int) -> None:

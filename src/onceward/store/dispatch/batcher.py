@@ -81,6 +81,7 @@ class Batcher:
         self._closed = False
         self._purge_seconds = math.inf
         self._purge_streak = FailureStreak()
+        self.purge_is_behind = False  # whether the last page of the background purge was full, so that more is left
         self._reset()
         _open_batchers.add(self)
 
@@ -384,7 +385,8 @@ class Batcher:
         pause = self._purge_seconds
         try:
             doubts = self._lapsed_claims.put_in_doubt(self.store, PAGE_MAX, self.on_doubt)
-            if self.store.purge(PAGE_MAX) >= PAGE_MAX or doubts:
+            self.purge_is_behind = self.store.purge(PAGE_MAX) >= PAGE_MAX
+            if self.purge_is_behind or doubts:
                 pause = min(pause, PURGE_PAUSE_SECONDS)
             if (ended := self._purge_streak.succeeded()) is not None:
                 log_event(logger.info, "purge_recovered", failure_count=ended.failure_count, seconds=ended.seconds)

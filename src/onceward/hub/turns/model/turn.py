@@ -270,15 +270,16 @@ def tools_of(tx: Transaction, turn: Turn) -> list[ToolCall]:
     Returns:
         The calls. Replayed calls are not among them, because they started no effect.
     """
-    return [_tool_call(row) for row in _TOOLS.rows(tx, {"id": turn.id})]
+    return [read_tool_call(row) for row in _TOOLS.rows(tx, {"id": turn.id})]
 
 
 def calls_to_undo(tx: Transaction, turn: Turn) -> list[ToolCall]:
     """Return the tool calls of superseded runs of the turn's group that have to be undone, newest first."""
-    return [_tool_call(row) for row in _TO_UNDO.rows(tx, {"group": turn.turn_group_id})]
+    return [read_tool_call(row) for row in _TO_UNDO.rows(tx, {"group": turn.turn_group_id})]
 
 
-def _tool_call(row: Any) -> ToolCall:
+def read_tool_call(row: Any) -> ToolCall:
+    """Return the tool call in a row with the columns of `ToolCall`."""
     call = ToolCall(*row)
     arguments, receipt = cast("str", call.arguments), cast("str | None", call.receipt)
     return replace(call, arguments=json.loads(arguments), receipt=None if receipt is None else json.loads(receipt))

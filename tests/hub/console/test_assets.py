@@ -1,0 +1,28 @@
+"""Stylesheets and scripts: our own, complete, and under an address that changes with them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.hub.in_process_hub import Client
+
+from onceward.hub.console.assets import asset_url
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("console.css", "text/css"), ("console.js", "text/javascript"), ("events.js", "text/javascript"),
+     ("icon.svg", "image/svg+xml"), ("docs.css", "text/css"), ("docs.js", "text/javascript")],
+)  # fmt: skip
+def test_a_file_is_served_and_loads_nothing_from_elsewhere(client: Client, name: str, kind: str) -> None:
+    found = client.get(asset_url(name))
+
+    assert (found.status_code, found.headers["content-type"].split(";")[0]) == (200, kind)
+    assert "immutable" in found.headers["cache-control"]
+    assert "immutable" not in client.get(f"/console/static/{name}?v=old").headers["cache-control"]
+    assert "@import" not in found.text
+    assert "://" not in found.text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_only_these_files_are_served(client: Client) -> None:
+    for name in ("docs.html", "..%2fconsole.py", "layout.html"):
+        assert client.get(f"/console/static/{name}").status_code == 404

@@ -1,0 +1,346 @@
+"""The console in a real Chromium: every page, with data and without, and the tasks of an operator.
+
+`make console-screenshots` also saves a picture of every page, light and dark, on a phone and on a desktop.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, expect
+from tests.hub.console.sample_claims import HOSTILE, begin, doubt, settle
+from tests.hub.console.shop import Shop
+from tests.hub.hub_process import RunningHub, running_hub
+from tests.servers.chromium import running_chromium
+from tests.waiting import until
+
+from onceward.hub.config import data_folder
+from onceward.hub.config.config import Config, HubSettings
+from onceward.hub.console.visit import SECTIONS
+from onceward.hub.security import tokens
+from onceward.ledger import Ledger
+
+PHONE: ViewportSize = {"width": 390, "height": 844}
+DESKTOP: ViewportSize = {"width": 1280, "height": 800}
+CLICKS_MAX = 4
+# Far more than it takes, also on a busy machine.
+expect.set_options(timeout=30_000)
+PICTURES = os.environ.get("ONCEWARD_SCREENSHOTS", "")
+MAIN, MORE = (
+    {one.title.lower().replace(" ", "-"): one.path for one in SECTIONS if one.is_more is is_more}
+    for is_more in (False, True)
+)
+
+
+@dataclass
+class Window:
+    """A window of the browser, which counts clicks and collects what must not happen."""
+
+    page: Page
+    url: str
+    clicks: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def open(self, path: str = "/") -> None:
+        self.page.goto(self.url + path)
+
+    def click(self, name: str, kind: Any = "link", *, exact: bool = False, nth: int = 0) -> None:
+        self.clicks += 1
+        self.page.get_by_role(kind, name=name, exact=exact).nth(nth).click()
+
+    def await_script(self, title: str) -> None:
+        """Wait until the page with this title is there, and its script listens to keys."""
+        expect(self.page.get_by_role("heading", name=title, level=1)).to_be_visible()
+        expect(self.page.get_by_text("for the keys")).to_be_visible()
+
+    def collect(self, message: ConsoleMessage) -> None:
+        """Collect errors of scripts and violations of the policy, but not pages that are refused on purpose."""
+        if message.type == "error" and "the server responded with a status of 4" not in message.text:
+            self.problems.append(message.text)
+
+    def check(self, what: str) -> None:
+        """No violation of the accessibility rules or of the content security policy, and nothing wider than the window."""
+        self.page.evaluate(AXE_SCRIPT)
+        found = self.page.evaluate("axe.run()")
+        rules = [
+            f"{one['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:300]}"
+            for one in found["violations"]
+            for node in one["nodes"]
+        ]
+        too_wide = self.page.evaluate("document.documentElement.scrollWidth > document.documentElement.clientWidth")
+        assert rules == [], what
+        assert not too_wide, f"{what} is wider than the window"
+        assert self.problems == [], what
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    return Config(HubSettings(data_dir=str(tmp_path_factory.mktemp("console") / "data")))
+
+
+@pytest.fixture(scope="module")
+def hub(config: Config) -> Iterator[RunningHub]:
+    with running_hub(data_dir=Path(config.hub.data_dir), args=["--brain", "tests.hub.console.slow_desk:brain"]) as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def ledger(config: Config, hub: RunningHub) -> Iterator[Ledger]:  # noqa: ARG001  # it creates the file
+    with data_folder.ledger(config) as ledger:
+        yield ledger
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_chromium() as browser:
+        yield browser
+
+
+@contextmanager
+def window(browser: Browser, hub: RunningHub, **options: Any) -> Iterator[Window]:
+    context = browser.new_context(viewport=options.pop("viewport", DESKTOP), **options)
+    page = context.new_page()
+    opened = Window(page, hub.url)
+    page.on("pageerror", lambda error: opened.problems.append(str(error)))
+    page.on("console", opened.collect)
+    page.set_default_timeout(30_000)
+    try:
+        yield opened
+    finally:
+        context.close()
+
+
+def picture(opened: Window, name: str) -> None:
+    if PICTURES:
+        Path(PICTURES).mkdir(parents=True, exist_ok=True)
+        opened.page.screenshot(path=f"{PICTURES}/{name}.png", full_page=True)
+
+
+LIGHT, DARK = ("desktop", "light", DESKTOP), ("phone", "dark", PHONE)
+ALL_LOOKS = (LIGHT, DARK, ("desktop", "dark", DESKTOP), ("phone", "light", PHONE))
+
+
+def walk(browser: Browser, hub: RunningHub, paths: dict[str, str], prefix: str, looks: Any) -> None:
+    """Check these pages in some looks, and with pictures in all of them."""
+    for size, scheme, viewport in ALL_LOOKS if PICTURES else looks:
+        with window(browser, hub, viewport=viewport, color_scheme=scheme) as opened:
+            for name, path in paths.items():
+                opened.open(path)
+                picture(opened, f"{prefix}{name}-{size}-{scheme}")
+                opened.check(f"{prefix}{name} {size} {scheme}")
+
+
+def test_every_page_of_an_empty_hub_is_accessible_and_within_its_policy(browser: Browser, hub: RunningHub) -> None:
+    walk(
+        browser, hub, {section.title.lower().replace(" ", "-"): section.path for section in SECTIONS}, "empty-", [DARK]
+    )
+
+
+@pytest.fixture(scope="module")
+def filled(hub: RunningHub, ledger: Ledger) -> dict[str, str]:
+    """Operations in every state, turns that were superseded, events; gives the paths of single pages."""
+    with httpx.Client(base_url=hub.url) as api:
+        api.post("/v1/tasks", json={"id": "t0", "title": "Paint the shed"})
+        files = {"content": ("plan.txt", b"Paint the shed in green.")}
+        api.post("/v1/tasks/t0/attachments", data={"kind": "spec", "labels": "green"}, files=files)
+        for title in ("Order 17", "Order 17", "Order 18"):
+            api.post("/api/v1/topics", json={"title": title}, headers={"Idempotency-Key": "topic-17"})
+        chat = {"customer_id": "grace", "session_key": "s-1"}
+        first = api.post("/chat", json={"message": "Refund my order", **chat}).json()["turn_id"]
+        until(lambda: api.get(f"/turns/{first}").json()["status"] == "processing")
+        api.post("/chat", json={"message": "12345, please", **chat}, headers={"Prefer": "wait=10"})
+    for number in range(6):
+        settle(ledger, f"charge:order-{number}", body=b'{"charge": "ch_3PzK"}')
+    running = begin(ledger, "import-2026-11", "imports", endpoint="")
+    ledger.blocking.renew(running, lease_seconds=300.0)
+    silent = begin(ledger, "export-2026-10", "exports", endpoint="")
+    ledger.blocking.lapse(silent)
+    failed = begin(ledger, "mail-88", "http:user:grace", endpoint="POST /mails")
+    ledger.blocking.fail(failed, "SMTP 451: try again later")
+    claim = doubt(ledger, "pay-2026-0017", note="the connection to the bank was lost after the request was sent")
+    ledger.blocking.mark(claim, 1, '{"payment_intent": "pi_3PzK8e", "amount": 4990, "currency": "eur"}')
+    doubt(ledger, HOSTILE.replace(" ", "_"), "http:user:mallory", endpoint=f"POST /{HOSTILE}", note=HOSTILE)
+    doubt(ledger, "refund:order:991:turn_group:grp_9", "tool:acme:ada", endpoint="", note="holder disappeared")
+    return {
+        "operation-in-doubt": "/console/operation?scope=http:user:ada&key=pay-2026-0017",
+        "operation-completed": "/console/operation?scope=http:user:local&key=topic-17",
+        "resolve-happened": "/console/in-doubt/resolve?scope=http:user:ada&key=pay-2026-0017&verdict=committed",
+        "resolve-not": "/console/in-doubt/resolve?scope=http:user:ada&key=pay-2026-0017&verdict=not_committed",
+        "plan": "/console/in-doubt/bulk?verdict=not_committed",
+        "turn": f"/console/turns/{first}",
+        "task": "/console/tasks/t0",
+        "not-found": "/console/operation?scope=charges&key=none",
+    }
+
+
+def test_every_page_with_data_is_accessible_and_within_its_policy(
+    browser: Browser, hub: RunningHub, filled: dict[str, str]
+) -> None:
+    # For the guide, without the hostile names.
+    guide = {"guide-in-doubt": "/console/in-doubt?q=user:ada"} if PICTURES else {}
+
+    walk(browser, hub, {**MAIN, **guide}, "", [LIGHT, DARK])
+    walk(browser, hub, {**filled, **MORE}, "", [DARK])
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_payment_in_doubt_is_resolved_and_the_waiting_client_gets_the_answer(
+    browser: Browser, hub: RunningHub, ledger: Ledger
+) -> None:
+    with Shop(ledger) as shop:
+        assert shop.pay("order-21") is None
+        refused = shop.pay("order-21")
+        assert refused is not None
+        assert refused.json()["code"] == "in-doubt"
+        with window(browser, hub, java_script_enabled=False) as opened:
+            opened.open()
+            opened.click("In doubt", exact=False)
+            opened.page.get_by_role("article").filter(has_text="pay-order-21").get_by_text("It happened").click()
+            opened.page.get_by_label("Status").fill("201")
+            opened.page.get_by_label("Body").fill('{"charge":"ch_21"}')
+            opened.page.get_by_label("How do you know?").fill("ch_21 is in the bank's journal")
+            opened.click("Record that it happened", "button")
+            expect(opened.page.get_by_role("status")).to_contain_text("Recorded: it happened")
+        answer = shop.pay("order-21")
+
+    assert answer is not None
+    assert (answer.status_code, answer.json(), shop.charged) == (201, {"charge": "ch_21"}, ["order-21"])
+    assert opened.clicks + 1 <= CLICKS_MAX
+
+
+@pytest.mark.usefixtures("filled")
+def test_seventeen_doubts_are_resolved_with_a_filter(browser: Browser, hub: RunningHub, ledger: Ledger) -> None:
+    for number in range(17):
+        doubt(ledger, f"wire-{number}", "http:user:bulk", endpoint="POST /wires")
+    with window(browser, hub) as opened:
+        opened.open()
+        opened.click("In doubt", exact=False)
+        opened.await_script("In doubt")
+        opened.page.keyboard.press("/")
+        opened.page.keyboard.type("endpoint:/wires")
+        opened.page.keyboard.press("Enter")
+        opened.click("Did not happen", exact=False)
+        expect(opened.page.get_by_role("heading", name="17 match")).to_be_visible()
+        opened.clicks += 1
+        opened.page.get_by_label("The provider says so").check()
+        opened.page.get_by_label("How do you know?").fill("the bank has rejected the file")
+        opened.click("Record that they did not happen", "button")
+        expect(opened.page.get_by_role("heading", name="17 of 17 recorded")).to_be_visible()
+        opened.check("results of a bulk action")
+        picture(opened, "results-desktop-light")
+
+    assert opened.clicks <= CLICKS_MAX
+
+
+@pytest.mark.usefixtures("filled")
+def test_the_reason_for_a_409_is_found_by_the_key(browser: Browser, hub: RunningHub) -> None:
+    with window(browser, hub) as opened:
+        opened.open()
+        opened.click("Operations")
+        opened.page.get_by_label("Filter").fill("key:pay-2026-0017")
+        opened.page.keyboard.press("Enter")
+        opened.click("pay-2026-0017")
+        sentence = opened.page.get_by_label("What a retry gets")
+        expect(sentence).to_contain_text("A retry now gets 409 “in-doubt”")
+        expect(sentence).to_contain_text("nobody knows whether it happened")
+
+    assert opened.clicks <= CLICKS_MAX
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_superseded_turn_leads_to_its_answer(browser: Browser, hub: RunningHub) -> None:
+    with window(browser, hub) as opened:
+        opened.open()
+        opened.click("Turns")
+        opened.clicks += 1
+        opened.page.get_by_role("row").filter(has_text="superseded").get_by_role("link").first.click()
+        opened.click("see the answer", exact=False)
+        expect(opened.page.get_by_text("has been refunded")).to_be_visible()
+
+    assert opened.clicks <= CLICKS_MAX
+
+
+def test_an_upload_arrives_live_in_a_second_window_and_waits_while_paused(browser: Browser, hub: RunningHub) -> None:
+    with window(browser, hub) as opened, httpx.Client(base_url=hub.url) as api:
+        opened.open()
+        opened.click("Events")
+        expect(opened.page.locator("#live-state")).to_have_text("live")
+        api.post("/v1/tasks", json={"id": "t1", "title": "Paint the shed"}).raise_for_status()
+        files = {"content": ("plan.txt", b"Paint the shed in green.")}
+        api.post("/v1/tasks/t1/attachments", data={"kind": "spec"}, files=files).raise_for_status()
+        arrived = opened.page.locator("li.new .name", has_text="task.attachment_added")
+        expect(arrived).to_have_count(1)
+        opened.click("Pause", "button")
+        resume_point = opened.page.locator("#resume").text_content()
+        api.post("/v1/tasks/t1/attachments", data={"kind": "spec"}, files=files).raise_for_status()
+        expect(opened.page.locator("#live-state")).to_contain_text("1 new")
+        assert opened.page.locator("#resume").text_content() == resume_point
+        opened.page.get_by_role("button", name="Resume").click()
+        expect(arrived).to_have_count(2)
+        assert opened.problems == []
+
+    assert opened.clicks <= CLICKS_MAX
+
+
+def test_the_keyboard_is_enough(browser: Browser, hub: RunningHub, filled: dict[str, str]) -> None:
+    assert filled
+    with window(browser, hub) as opened:
+        opened.open()
+        page = opened.page
+        opened.await_script("Overview")
+        page.keyboard.press("Tab")
+        expect(page.get_by_text("Skip to the content")).to_be_focused()
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_be_visible()
+        page.keyboard.press("Escape")
+        page.keyboard.press("3")
+        opened.await_script("Operations")
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Timeline")).to_be_visible()
+
+    assert opened.problems == []
+
+
+def test_a_stream_ends_within_two_seconds_when_a_token_becomes_required_and_a_login_follows(
+    browser: Browser, hub: RunningHub, config: Config
+) -> None:
+    """The last test here: from now on, the hub requires a token."""
+    with window(browser, hub) as opened:
+        opened.open("/console/events")
+        expect(opened.page.locator("#live-state")).to_have_text("live")
+        with data_folder.opened(config) as database, database.write() as tx:
+            _, secret = tokens.create(tx, "ada", ["read"])
+            _, boss = tokens.create(tx, "boss", ["read", "admin"], valid_seconds=3600.0)
+        began = time.monotonic()
+        expect(opened.page.locator("#live-state")).to_have_text("log in again")
+        seconds = time.monotonic() - began
+        opened.open("/console/in-doubt")
+        picture(opened, "login-desktop-light")
+        opened.check("login")
+        opened.page.get_by_label("Access token").fill(secret)
+        opened.click("Log in", "button")
+        expect(opened.page.get_by_role("heading", name="In doubt", level=1)).to_be_visible()
+        assert opened.page.get_by_text("It happened").count() == 0
+        picture(opened, "in-doubt-reader-desktop-light")
+        opened.click("Log out", "button")
+        opened.page.get_by_label("Access token").fill(boss)
+        opened.click("Log in", "button")
+        opened.page.set_viewport_size(PHONE)
+        for name in ("tokens", "audit"):
+            opened.open(f"/console/{name}")
+            expect(opened.page.get_by_text("boss").first).to_be_attached()
+            opened.check(f"{name} with rows")
+            picture(opened, f"{name}-rows-phone-light")
+
+    # Two seconds, and what a busy machine takes to show it.
+    assert seconds < 2.0 + 5.0
