@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.test_docs import NAMED_TEST, functions, section
+from tests.markdown import section
+from tests.test_docs import NAMED_TEST, functions
 
 from onceward.hub.db.tables import metadata_on
 

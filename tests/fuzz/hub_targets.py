@@ -25,7 +25,7 @@ from onceward.errors import InvalidConfig, InvalidInput, InvalidOption, InvalidS
 from onceward.http.stored.codec import ResponseCodec
 from onceward.hub.backup.manifest import MANIFEST, read_manifest
 from onceward.hub.blobs.open import open_blobs
-from onceward.hub.claims.claims import _from_cursor
+from onceward.hub.claims.claims import from_cursor
 from onceward.hub.claims.given_response import GivenResponse, checked_response
 from onceward.hub.client import chat, follow, responses
 from onceward.hub.config.config import load
@@ -115,7 +115,7 @@ def cursor(data: bytes) -> object:
     try:
         return parse_cursor(text, _PLACE)[0]
     except InvalidInput:
-        inner = _from_cursor(text)
+        inner = from_cursor(text)
     return redis_cursor(inner)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
-from tests.test_docs import blocks, section
+from tests.markdown import blocks, section
 
 from onceward.cli.root_command import onceward
 from onceward.hub.config.config import load

@@ -112,9 +112,9 @@ async def received(
     body_bytes_max = bytes_max + FIELDS_BYTES_MAX
     if length is not None and length > body_bytes_max:
         raise _too_large(bytes_max)
-    if require_room is not None and length.isdecimal() and int(length) > FIELDS_BYTES_MAX:
+    if require_room is not None and length is not None and length > FIELDS_BYTES_MAX:
         with _releasing_key(request, OverQuota):
-            await anyio.to_thread.run_sync(require_room, int(length) - FIELDS_BYTES_MAX)
+            await anyio.to_thread.run_sync(require_room, length - FIELDS_BYTES_MAX)
     upload = Upload(store, promised)
     reader = _Reader(boundary, upload, bytes_max)
     try:
