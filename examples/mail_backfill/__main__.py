@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import mailbox
-import subprocess
-import sys
+from contextlib import redirect_stdout
 from email.message import EmailMessage
+from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from onceward.cli import main as onceward
 
 
 def mail(number: int, subject: str) -> EmailMessage:
@@ -36,10 +38,11 @@ def archive(path: Path, *numbers: int) -> Path:
 
 
 def backfill(data: Path, *archives: Path) -> str:
-    command = [sys.executable, "-m", "onceward", "ingest", "backfill", *map(str, archives)]
-    command += ["--data-dir", str(data), "--restart", "--json"]  # --restart: read everything, without the checkpoint
-    done = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
-    report = json.loads(done.stdout)
+    """Run `onceward ingest backfill inbox.mbox old.mbox --restart --json`: read everything, without the checkpoint."""
+    command = ["ingest", "backfill", *map(str, archives), "--data-dir", str(data), "--restart", "--json"]
+    with redirect_stdout(StringIO()) as printed:
+        onceward(command)
+    report = json.loads(printed.getvalue())
     return ", ".join(f"{name} {report[name]}" for name in ("inserted", "updated", "skipped", "failed") if report[name])
 
 
