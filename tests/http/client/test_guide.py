@@ -15,8 +15,13 @@ def test_every_option_is_in_the_guide_with_its_default() -> None:
 
     assert {field.name for field in fields} == set(RetryOptions.__annotations__)
     for field in fields:
-        written = ", ".join(field.default) if isinstance(field.default, tuple) else f"{field.default:.15g}"
-        assert rows[field.name] == written
+        assert rows[field.name] == _written(field.default)
+
+
+def _written(default: object) -> str:
+    if default is None:
+        return "none"
+    return ", ".join(default) if isinstance(default, tuple) else f"{default:.15g}"
 
 
 def test_the_guide_says_how_much_of_a_response_is_read() -> None:
