@@ -38,7 +38,6 @@ SERVER_FIXTURES = frozenset({
     "postgres_server", "redis_server", "redis_cluster", "s3_server", "other_s3_server", "lending"
 })  # fmt: skip
 SERVER_WORDS = ("postgres", "redis", "valkey", "s3")
-TESTS = Path(__file__).parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

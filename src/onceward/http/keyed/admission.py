@@ -18,28 +18,28 @@ from onceward.http.keyed.key_limit import KeyLimit, counted_as
 from onceward.http.keyed.options import (
     LEASE_SECONDS,
     LEDGER_OPTIONS,
-    MAX_BODY_BYTES,
-    MAX_RESPONSE_BYTES,
     MAX_STREAM_SECONDS,
     METHODS,
     PROCEED,
     PURGE_SECONDS,
     STORE_SECONDS,
     MiddlewareOptions,
+    check_functions,
     cookie_names,
+    default_rule,
     seconds,
     texts,
 )
 from onceward.http.keyed.principal import KeyPrincipal, at_endpoint, cookies_in, with_cookies
 from onceward.http.keyed.profiles import profile_options
-from onceward.http.keyed.rules import BYTES, ENDPOINT, PRINCIPAL, REPEAT, RUN, PathRules, Rule, declared
+from onceward.http.keyed.rules import BYTES, ENDPOINT, PathRules, Rule, declared
 from onceward.http.observer import HttpObserver
 from onceward.http.problem import BUSY_RETRY_SECONDS
 from onceward.http.stored.codec import ResponseCodec
 from onceward.http.stored.encryption import Encryption
 from onceward.http.stored.policy import DENY_HEADERS, keeps_status, keeps_success
 from onceward.ledger.internals import dispatcher_of
-from onceward.ledger.ledger import RETAIN_SECONDS, Ledger
+from onceward.ledger.ledger import Ledger
 from onceward.ledger.terms import LEASE_SECONDS_MAX, check_seconds
 from onceward.store import Store
 from onceward.store.check import check
@@ -120,7 +120,7 @@ class Admission:
         for name in LEDGER_OPTIONS:
             if name in options and not creates_ledger:
                 raise InvalidOption(f"{name}= cannot be combined with a ledger as store=; set it on that ledger")
-        self.default = _default_rule(options, creates_ledger=creates_ledger)
+        self.default = default_rule(options, creates_ledger=creates_ledger)
         if self.default.source is not None and self.default.source.reads_body:
             raise InvalidOption(
                 f"key= of a middleware cannot be {self.default.source.name}, because it needs the body of every request;"
@@ -135,7 +135,7 @@ class Admission:
         self.session_cookies = cookie_names(options.get("session_cookies", ()))
         self._variant = options.get("variant")
         self.keep_status = options.get("keep_status", keeps_status)
-        _check_functions(principal=self.principal, variant=self._variant, keep_status=self.keep_status)
+        check_functions(principal=self.principal, variant=self._variant, keep_status=self.keep_status)
         self.max_stream_seconds = seconds("max_stream_seconds", options.get("max_stream_seconds", MAX_STREAM_SECONDS))
         self._purge_seconds = seconds("purge_seconds", options.get("purge_seconds", PURGE_SECONDS))
         check_seconds("store_seconds", options.get("store_seconds", STORE_SECONDS), LEASE_SECONDS_MAX)
@@ -374,34 +374,6 @@ class Admission:
         if self._closes_ledger:
             ledger, self.ledger, self._purges = self.ledger, self._open(), False
             ledger.close()
-
-
-def _check_functions(**options: object) -> None:
-    for name, function in options.items():
-        if function is not None and not callable(function):
-            raise InvalidOption(f"{name}= must be a function, got {function!r}")
-
-
-def _default_rule(options: MiddlewareOptions, *, creates_ledger: bool) -> Rule:
-    """Return the rule of routes that declare nothing."""
-    return Rule(
-        required=options.get("required", False),
-        on_crash=options.get("on_crash", REPEAT),
-        lease_seconds=options.get("lease_seconds", LEASE_SECONDS if creates_ledger else None),
-        retain_seconds=options.get("retain_seconds", RETAIN_SECONDS if creates_ledger else None),
-        wait_seconds=options.get("wait_seconds", 0.0),
-        store=True,
-        max_body_bytes=options.get("max_body_bytes", MAX_BODY_BYTES),
-        max_response_bytes=options.get("max_response_bytes", MAX_RESPONSE_BYTES),
-        digest=False,
-        key=options.get("key"),
-        compare=options.get("compare", BYTES),
-        scope=options.get("scope", PRINCIPAL),
-        problem=options.get("problem"),
-        echo=options.get("echo", False),
-        after_retention=options.get("after_retention", RUN),
-        max_keys_per_principal=options.get("max_keys_per_principal"),
-    )
 
 
 def _ledger(store: str | Store | Ledger, options: MiddlewareOptions) -> Ledger:

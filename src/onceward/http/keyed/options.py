@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from onceward.errors import InvalidOption
-from onceward.http.keyed.rules import Rule
+from onceward.http.keyed.rules import BYTES, PRINCIPAL, REPEAT, RUN, Rule
 from onceward.http.problem_formats import ProblemFormat
 from onceward.http.request.key_source import KeySource
+from onceward.ledger.ledger import RETAIN_SECONDS
 from onceward.ledger.terms import RETAIN_SECONDS_MAX, check_seconds
 
 # A worker without a renewal for this time counts as dead. It is short, because a retry has to wait for it where death
@@ -119,3 +120,32 @@ def cookie_names(names: Iterable[str]) -> frozenset[bytes]:
 
 def seconds(name: str, value: object) -> float:
     return check_seconds(name, value, RETAIN_SECONDS_MAX)
+
+
+def check_functions(**options: object) -> None:
+    """Raise `InvalidOption` for a value that is neither a function nor None."""
+    for name, function in options.items():
+        if function is not None and not callable(function):
+            raise InvalidOption(f"{name}= must be a function, got {function!r}")
+
+
+def default_rule(options: MiddlewareOptions, *, creates_ledger: bool) -> Rule:
+    """Return the rule of routes that declare nothing."""
+    return Rule(
+        required=options.get("required", False),
+        on_crash=options.get("on_crash", REPEAT),
+        lease_seconds=options.get("lease_seconds", LEASE_SECONDS if creates_ledger else None),
+        retain_seconds=options.get("retain_seconds", RETAIN_SECONDS if creates_ledger else None),
+        wait_seconds=options.get("wait_seconds", 0.0),
+        store=True,
+        max_body_bytes=options.get("max_body_bytes", MAX_BODY_BYTES),
+        max_response_bytes=options.get("max_response_bytes", MAX_RESPONSE_BYTES),
+        digest=False,
+        key=options.get("key"),
+        compare=options.get("compare", BYTES),
+        scope=options.get("scope", PRINCIPAL),
+        problem=options.get("problem"),
+        echo=options.get("echo", False),
+        after_retention=options.get("after_retention", RUN),
+        max_keys_per_principal=options.get("max_keys_per_principal"),
+    )
