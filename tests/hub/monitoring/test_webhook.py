@@ -25,7 +25,7 @@ from onceward.hub.config.config import Config, HubSettings, effective, load
 from onceward.hub.db.engine import Database, open_database
 from onceward.hub.monitoring import webhook
 from onceward.hub.monitoring.doubts import DoubtRecord
-from onceward.hub.monitoring.webhook import DoubtWebhook, webhook_client
+from onceward.hub.monitoring.webhook import Delivery, DoubtWebhook, webhook_client
 from onceward.ledger import Ledger
 
 SECRET = b"0123456789abcdef01234567"
@@ -100,6 +100,24 @@ def test_one_doubt_is_delivered_once_by_several_workers(
     signed = f"{got.webhook_id}.{got.headers['webhook-timestamp']}.".encode() + got.body
     signature = base64.b64encode(hmac.digest(SECRET, signed, hashlib.sha256)).decode()
     assert got.headers["webhook-signature"] == f"v1,{signature}"
+
+
+def test_a_worker_that_reads_the_recorded_delivery_of_another_counts_no_attempt(
+    database: Database, ledger: Ledger, receiver: Receiver
+) -> None:
+    late = DoubtWebhook(receiver.url, b"", database, ledger)
+    with database.read() as tx:
+        due = Delivery(*tx.execute(text("SELECT doubt_id, body, attempts FROM doubts")).one())
+
+    async def deliver_late() -> None:
+        async with webhook_client() as client:
+            await DoubtWebhook(receiver.url, b"", database, ledger).deliver_due(client)
+            await late._deliver(client, due)
+
+    asyncio.run(deliver_late())
+
+    assert len(receiver.received) == 1
+    assert rows(database) == [(1, True)]
 
 
 def test_a_refused_delivery_is_repeated_with_the_same_id_and_body(

@@ -65,7 +65,9 @@ _IS_DUE = RawStatement("""
     SELECT 1 FROM doubts
     WHERE doubt_id = :doubt_id AND resolved_at IS NULL AND delivered_at IS NULL AND next_attempt_at <= :now
 """)
-_DELIVERED = RawStatement("UPDATE doubts SET delivered_at = :now, attempts = attempts + 1 WHERE doubt_id = :doubt_id")
+_DELIVERED = RawStatement("""
+    UPDATE doubts SET delivered_at = :now, attempts = attempts + 1 WHERE doubt_id = :doubt_id AND delivered_at IS NULL
+""")
 _FAILED = RawStatement("""
     UPDATE doubts SET attempts = attempts + 1, next_attempt_at = :next_attempt_at WHERE doubt_id = :doubt_id
 """)
@@ -184,8 +186,9 @@ class DoubtWebhook:
                 reason=reason,
             )
         else:
-            await self._write(_DELIVERED, doubt_id=delivery.doubt_id, now=now_text())
-            log_event(logger.info, "on_doubt_delivered", doubt_id=delivery.doubt_id, attempt=attempt)
+            # Not if another worker sent it, and this one read its recorded result.
+            if await self._write(_DELIVERED, doubt_id=delivery.doubt_id, now=now_text()):
+                log_event(logger.info, "on_doubt_delivered", doubt_id=delivery.doubt_id, attempt=attempt)
 
     async def _send(self, client: httpx.AsyncClient, delivery: Delivery) -> int:
         body = delivery.body.encode()
@@ -202,11 +205,13 @@ class DoubtWebhook:
     async def _rows(self, statement: RawStatement, **values: object) -> Sequence[Sequence[Any]]:
         return await asyncio.to_thread(self._database.rows, statement, values)
 
-    async def _write(self, statement: RawStatement, **values: object) -> None:
+    async def _write(self, statement: RawStatement, **values: object) -> int:
+        """Run a statement, and return the number of changed rows."""
+
         def work(tx: Transaction) -> int:
             return statement.count(tx, values)
 
-        await self._database.writer.run(work, ("doubts", str(values["doubt_id"])))
+        return await self._database.writer.run(work, ("doubts", str(values["doubt_id"])))
 
 
 def webhook_client() -> httpx.AsyncClient:
