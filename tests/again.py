@@ -8,6 +8,7 @@ is broken.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ LAST_FAILED = Path(".pytest_cache/v/cache/lastfailed")
 # How the last run ended, in pytest's own numbers; written by tests/conftest.py.
 ENDED = Path(".pytest_cache/v/onceward/ended")
 _SOME_FAILED = 1
+_GROUP = re.compile(r"@[^\]@]+$")
 # More than this is not an accident.
 AGAIN_MAX = 3
 # Here a failure is a finding, however seldom it is seen.
@@ -52,7 +54,8 @@ def refusal(ended: int | None, failed: Sequence[str]) -> str | None:
 
 def main() -> int:
     ended, told = (json.loads(file.read_text("utf-8")) if file.exists() else None for file in (ENDED, LAST_FAILED))
-    failed = sorted(told or ())
+    # Without the group that xdist appends.
+    failed = sorted({_GROUP.sub("", test) for test in told or ()})
     why_not = refusal(ended, failed)
     if why_not is not None:
         print(f"onceward: not run again: {why_not}")

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from _pytest.nodeid import coerce_node_id
 from hypothesis import HealthCheck, settings
 from tests.backends import BACKENDS, FOUR, Backend, Opener, Servers
 
@@ -59,6 +60,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if has_a_module_fixture(item) and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+    if config.getoption("loadgroup", default=False):
+        for item in items:
+            _add_group(item)
+
+
+def _add_group(item: pytest.Item) -> None:
+    """Append the group to the id, as xdist 3.8 means to do. It sets an attribute that pytest 9.2 does not read."""
+    groups = sorted({str(mark.args[0]) for mark in item.iter_markers("xdist_group")})
+    if groups and "@" not in item.nodeid.rpartition("]")[2]:
+        item._id = coerce_node_id(f"{item.nodeid}@{'_'.join(groups)}")
 
 
 def has_a_module_fixture(item: pytest.Item) -> bool:

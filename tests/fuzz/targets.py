@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tests.fuzz import http_targets, hub_targets, ingest_targets
+from tests.fuzz import http_targets, hub_targets, ingest_targets, key_targets
 from tests.fuzz.engine import Target
 
 TARGETS: dict[str, Target] = {
-    one.name: one for one in (*http_targets.TARGETS, *hub_targets.TARGETS, *ingest_targets.TARGETS)
+    one.name: one
+    for one in (*http_targets.TARGETS, *key_targets.TARGETS, *hub_targets.TARGETS, *ingest_targets.TARGETS)
 }
 
 _OWN_ROWS = "parses JSON that this process or another hub has written to its own database"
@@ -19,11 +20,14 @@ NOT_EXTERNAL: dict[str, str] = {
     "cli.local.claims": _OWN_URL,
     "core.timestamp": _CONVERTS,
     "http.client.intents": "the application's own SQLite file",
-    "http.openapi": "the application's own OpenAPI document",
+    "http.openapi_refusals": _CONVERTS,
     "hub.audit.log": _OWN_ROWS,
     "hub.backup.backup": _OWN_URL,
     "hub.client.connection": "the URL that the program itself passes; httpx parses it",
     "hub.client.ingest": "fields of a response that `hub.client.responses` has parsed",
+    "hub.console.pages.events": _OWN_ROWS,
+    "hub.console.rendering": _CONVERTS,
+    "hub.console.visit": _CONVERTS,
     "hub.doctor.machine": _OWN_URL,
     "hub.doctor.running_hub": "fields of a response that `hub.client.responses` has parsed",
     "hub.doctor.server": _OWN_URL,
@@ -33,6 +37,7 @@ NOT_EXTERNAL: dict[str, str] = {
     "hub.ingest.entries.policy": _OWN_ROWS,
     "hub.ingest.entries.result": _OWN_ROWS,
     "hub.ingest.entries.sqlite_table": _OWN_ROWS,
+    "hub.routes.progress": _CONVERTS,
     "hub.server.listener": "the address of the hub's own socket",
     "hub.tasks.attachment": _OWN_ROWS,
     "hub.topics.attachment": _OWN_ROWS,

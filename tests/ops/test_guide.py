@@ -16,7 +16,8 @@ from onceward.hub.config.config import load
 from onceward.hub.db.tables import metadata_on
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "guides" / "operations.md"
-SETTINGS = [block.text for block in blocks(GUIDE) if block.text.startswith("[")]
+# Without the settings of a pooler, which are not ours.
+SETTINGS = [block.text for block in blocks(GUIDE) if block.text.startswith("[") and "[pgbouncer]" not in block.text]
 
 
 def commands() -> Iterator[list[str]]:

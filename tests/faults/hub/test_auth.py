@@ -131,7 +131,7 @@ def test_only_public_pages_are_served_without_a_token(site: Site) -> None:
     nobody = Caller(site.port)
 
     assert {path: nobody.get(path).status for path in ("/healthz", "/readyz", "/skill.md", "/openapi.json", "/")} == {
-        "/healthz": 200, "/readyz": 200, "/skill.md": 200, "/openapi.json": 200, "/": 200,
+        "/healthz": 200, "/readyz": 200, "/skill.md": 200, "/openapi.json": 200, "/": 303,
     }  # fmt: skip
     assert [nobody.get(path).status for path in (TOPICS, "/api/v1/events", "/metrics", "/api/v1/events/stream")] == [
         401

@@ -143,7 +143,7 @@ def test_too_many_database_clients_are_named_in_the_log(
 
     assert [(one.status_code, one.headers["retry-after"]) for one in answers] == [(503, "5")] * 3
     (line,) = causes(caplog)
-    assert "OperationalError" in line
+    assert "StoreOverloaded" in line
     assert "too many connections for role" in line
 
 

@@ -217,7 +217,7 @@ for number in range(8):
         os.write(started[1], b".")
         os.read(start[0], 1)
         answers = store.commit([begin("same"), begin(f"own-{number}")])
-        print(*(int(answer.applied) for answer in answers), flush=True)
+        os.write(1, b"%d %d\\n" % tuple(answer.applied for answer in answers))
         store.close()
         os._exit(0)
 for _ in children:

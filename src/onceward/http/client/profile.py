@@ -102,4 +102,5 @@ def shows_processed(path: str, status: int, body: bytes) -> bool:
         content = json.loads(body)
     except (ValueError, RecursionError):
         return False
-    return isinstance(content, dict) and content.get("status") in states
+    shown = content.get("status") if isinstance(content, dict) else None
+    return isinstance(shown, str) and shown in states

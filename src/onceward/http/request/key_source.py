@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -343,8 +344,8 @@ def _object(pairs: Iterable[tuple[str, Any]]) -> _Object:
     pairs = list(pairs)
     found = _Object(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        found.repeated = frozenset(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        found.repeated = frozenset(name for name, count in counts.items() if count > 1)
     return found
 
 

@@ -127,10 +127,10 @@ class Storage:
         lines: list[dict[str, Any]] = []
 
         def read_line(line: str) -> None:
-            # Only the last one is needed.
-            lines[:] = [json.loads(line)]
-            if found := lines[0].get("progress"):
-                progress(int(found["done"]), int(found["total"]))
+            content, figures = parse_line(line)
+            lines[:] = [content]  # only the last one is needed
+            if figures is not None:
+                progress(*figures)
 
         while True:
             lines.clear()
@@ -140,8 +140,6 @@ class Storage:
                 # The connection broke after some lines. The hub goes on, and a request with the same key waits for it.
                 if not lines:
                     raise
-            except ValueError as error:
-                raise UnexpectedAnswer(f"the hub sent a line that is not JSON: {error}") from error
             else:
                 # An error, and a hub that reports no progress, respond with one object.
                 is_plain = not response.headers.get("Content-Type", "").startswith(LINES)
@@ -170,3 +168,23 @@ def _check(body: Any) -> StorageCheck:
         for one in body.get("wrong_counters", ())
     )
     return StorageCheck(tuple(responses.damage_list(body)), tuple(counters))
+
+
+def parse_line(line: str) -> tuple[dict[str, Any], tuple[int, int] | None]:
+    """Parse a line of a report, and return it with its figures: how much is done, and the total.
+
+    Args:
+        line: The line.
+
+    Returns:
+        The object in the line, and its figures or None.
+
+    Raises:
+        UnexpectedAnswer: The line is not such an object.
+    """
+    try:
+        content = json.loads(line)
+        found = content.get("progress")
+        return content, (int(found["done"]), int(found["total"])) if found else None
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise UnexpectedAnswer(f"the hub sent a line that is not a report of progress: {error}") from error

@@ -74,23 +74,26 @@ class PostgresConnection:
         self.driver: TimeoutConnection | None = None
         self._cursor: DriverCursor | None = None
 
-    def query(self, statement: str, arguments: tuple[object, ...], *, repeats: bool = False) -> list[ResultRow]:
+    def query(
+        self, statement: str, arguments: tuple[object, ...], *, repeats: bool = False, prepare: bool = False
+    ) -> list[ResultRow]:
         """Run a statement. With `repeats`, it is harmless to run twice and is retried after a lost connection."""
         repeats = repeats and self.driver is not None
         try:
-            return self._query(statement, arguments)
+            return self._query(statement, arguments, prepare)
         except StoreUnavailable:
             if not repeats or not self._dropped:
                 raise
-        return self._query(statement, arguments)
+        return self._query(statement, arguments, prepare)
 
-    def _query(self, statement: str, arguments: tuple[object, ...]) -> list[ResultRow]:
+    def _query(self, statement: str, arguments: tuple[object, ...], prepare: bool) -> list[ResultRow]:
         with self._opened() as connection:
             cursor = self._cursor_of(connection)
             if connection.is_pooled:
                 return self._fetched(last_rows(cursor.execute(_LOCAL + statement, arguments)))
-            # Not prepared: a plan from when the tables were nearly empty would read them whole when they have grown.
-            return self._fetched(cursor.execute(statement, arguments, prepare=False).fetchall())
+            # Only calls of functions with plans of their own are prepared: a plan from when the tables were nearly empty
+            # would read them whole when they have grown.
+            return self._fetched(cursor.execute(statement, arguments, prepare=prepare).fetchall())
 
     def send_nowait(self, statement: str, arguments: tuple[object, ...]) -> RunningStatement:
         """Send a statement without waiting for its rows."""

@@ -58,7 +58,7 @@ class PostgresStore:
         if self.must_require_schema(writes):
             self.connection.query(_REQUIRE_SCHEMA, (), repeats=True)
             self._schema_is_required = True
-        return self.results_of(encoded, self.connection.query(_COMMIT, encoded.arguments()))
+        return self.results_of(encoded, self.connection.query(_COMMIT, encoded.arguments(), prepare=True))
 
     def must_require_schema(self, writes: Sequence[Write]) -> bool:
         """Return whether processes of schema 1 must be kept out before these writes."""
@@ -99,7 +99,7 @@ class PostgresStore:
         # With no refs, read an empty one, because the result must contain the time.
         wanted = list(refs) or [Ref("", "")]
         arguments = self.arguments([], [read_record(n, ref) for n, ref in enumerate(wanted)], b"")
-        rows = self.connection.query(_COMMIT, arguments, repeats=True)
+        rows = self.connection.query(_COMMIT, arguments, repeats=True, prepare=True)
         found = {row[0]: to_entry(*wanted[row[0]], row[5:]) for row in rows if row[5] is not None}
         return Reading(rows[0][4], tuple(found.get(n) for n in range(len(refs))))
 

@@ -112,7 +112,7 @@ def _packed(claim: dict[str, Any]) -> str:
 def _unpacked(text: str) -> PlanItem:
     try:
         scope, key, version = json.loads(text)
-    except ValueError:
+    except (ValueError, TypeError, RecursionError):
         raise refused("item", "is not valid; reload the page") from None
     if not (isinstance(scope, str) and isinstance(key, str) and type(version) is int):
         raise refused("item", "is not valid; reload the page")
