@@ -27,6 +27,14 @@ def before(empty_url: str) -> Iterator[Database]:
         yield database
 
 
+@pytest.fixture
+def database(empty_url: str) -> Iterator[Database]:
+    """A new one: the pages that earlier tests have left in a table change the plan of a query."""
+    with closing(open_database(empty_url)) as database:
+        migrate(database)
+        yield database
+
+
 def new(topic: str | None = None) -> NewEvent:
     return NewEvent("topic.created", topic, "topic", "1", "{}")
 
