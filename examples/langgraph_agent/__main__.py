@@ -69,7 +69,7 @@ class Customer:
 
     def sees_effects(self, turn_id: str) -> None:
         calls = [f"{one.tool} {one.arguments['order_id']}: {one.status}" for one in self.chat.turn(turn_id).tools]
-        print("effects:  ", ", ".join(calls) or "none")
+        print("effects:  ", ", ".join(sorted(calls)) or "none")
 
     def sees_the_model_think(self, turn_id: str) -> None:
         text = next(event.text for event in self.chat.follow(turn_id) if event.text)
