@@ -184,7 +184,7 @@ def wrong_digest(header: str = "Content-Digest") -> Response:
     return problem(400, detail, errors=((header, detail),))
 
 
-def key_required(source: str = "an Idempotency-Key header") -> Response:
+def key_required(source: str = "the header Idempotency-Key") -> Response:
     """Build the response to a request without a key. `source` says in words where the key is expected."""
     detail = f"This request needs {source}."
     return problem(400, detail, errors=(("Idempotency-Key", detail),), kind="key_required")
