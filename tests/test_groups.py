@@ -30,6 +30,8 @@ def test_each_module_fixture_is_set_up_once_by_all_workers_together(tmp_path: Pa
         (tmp_path / name).write_text(_MODULE)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "xdist", "-n", "2", "--dist", "loadgroup", str(tmp_path)]
     alone = {"PYTHONPATH": str(Path(__file__).parents[1]), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    ended = subprocess.run(command, cwd=tmp_path, env=os.environ | alone, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | alone, capture_output=True, text=True, check=False, timeout=60
+    )
     assert "18 passed" in ended.stdout, ended.stdout + ended.stderr
     assert sorted((tmp_path / "starts.txt").read_text().split()) == ["test_one", "test_three", "test_two"]
