@@ -22,6 +22,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "onceward"
 IMPORT_SECONDS_MAX = 0.1
+# What `import asyncio` takes on a machine for which that promise is meant.
+ASYNCIO_SECONDS = 0.025
 
 
 def build(project: Path, into: Path, *, umask: int) -> dict[str, Path]:
@@ -123,10 +125,15 @@ def test_the_metadata_names_two_dependencies_the_licence_and_the_readme(built: d
 
 
 def test_the_wheel_alone_is_imported_quickly(installed: Path) -> None:
-    """The processor time of the fastest of several imports, because other tests run at the same time."""
+    """The processor time of the fastest of several imports, in units of asyncio's, which each of them begins with.
+
+    A machine on which other tests run at the same time may need twice its usual processor time for everything.
+    """
     program = (
-        "import sys, time; sys.path.append(sys.argv[1]); start = time.process_time(); import onceward;"
-        "print(time.process_time() - start, onceward.__file__, onceward.__version__)"
+        "import sys, time; sys.path.append(sys.argv[1]); start = time.process_time();"
+        "import asyncio; first = time.process_time();"
+        "import onceward; end = time.process_time();"
+        "print(first - start, end - start, onceward.__file__, onceward.__version__)"
     )
     # Without site-packages: the standard library, the wheel and its dependencies.
     command = [sys.executable, "-I", "-S", "-c", program, str(installed)]
@@ -137,7 +144,8 @@ def test_the_wheel_alone_is_imported_quickly(installed: Path) -> None:
         for _ in range(5)
     ]
 
-    seconds, file, version = min(runs)
+    asyncio_seconds, seconds = (min(float(run[column]) for run in runs) for column in (0, 1))
+    file, version = runs[0][2:]
     assert Path(file).is_relative_to(installed)
     assert version == tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-    assert float(seconds) < IMPORT_SECONDS_MAX
+    assert seconds / asyncio_seconds < IMPORT_SECONDS_MAX / ASYNCIO_SECONDS

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from contextvars import ContextVar
 
 import pytest
@@ -132,11 +133,21 @@ def test_a_task_keeps_its_own_context(loop: asyncio.AbstractEventLoop) -> None:
     assert seen == ["ada", "bob"]
 
 
-def test_a_result_in_the_loop_iteration_of_the_timeout_is_used(loop: asyncio.AbstractEventLoop) -> None:
-    """Like the end of a machine's sleep, when everything is due at once."""
-    one = future(timeout=0.001)
-    (task,) = waiting(loop, one)
-    loop.call_later(0.002, resolve_all, [(one, 1, None)])
-    threading.Event().wait(0.01)  # the loop stands still meanwhile
+class PinnedLoop(asyncio.SelectorEventLoop):
+    """A loop whose time passes only when a test says so."""
 
-    assert loop.run_until_complete(task) == 1
+    now = 0.0
+
+    def time(self) -> float:
+        return self.now
+
+
+def test_a_result_in_the_loop_iteration_of_the_timeout_is_used() -> None:
+    """Like the end of a machine's sleep, when everything is due at once."""
+    with closing(PinnedLoop()) as loop:
+        one = future(timeout=1)
+        (task,) = waiting(loop, one)
+        loop.call_later(2, resolve_all, [(one, 1, None)])
+        loop.now += 10
+
+        assert loop.run_until_complete(task) == 1
