@@ -30,7 +30,7 @@ from prometheus_client.metrics_core import Metric
 
 from onceward.core.claim import CHECK_STATUS
 from onceward.errors import InvalidOption
-from onceward.http.keyed.key_limit import TOO_MANY_KEYS
+from onceward.http.observer import TOO_MANY_KEYS
 
 # Label values that are exported as 0 from the start, so that a rate over time includes the first event.
 STATUSES = (*CHECK_STATUS.values(), TOO_MANY_KEYS)

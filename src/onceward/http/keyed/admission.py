@@ -14,7 +14,7 @@ from onceward.core.key import shown
 from onceward.core.log_event import log_event
 from onceward.core.record import record
 from onceward.errors import InvalidOption, OncewardError, StoreUnavailable
-from onceward.http.keyed.key_limit import TOO_MANY_KEYS, KeyLimit, counted_as
+from onceward.http.keyed.key_limit import KeyLimit, counted_as
 from onceward.http.keyed.options import (
     LEASE_SECONDS,
     LEDGER_OPTIONS,
@@ -33,7 +33,7 @@ from onceward.http.keyed.options import (
 from onceward.http.keyed.principal import KeyPrincipal, at_endpoint, cookies_in, with_cookies
 from onceward.http.keyed.profiles import profile_options
 from onceward.http.keyed.rules import BYTES, ENDPOINT, PathRules, Rule
-from onceward.http.observer import HttpObserver
+from onceward.http.observer import TOO_MANY_KEYS, HttpObserver
 from onceward.http.problem import BUSY_RETRY_SECONDS
 from onceward.http.stored.codec import ResponseCodec
 from onceward.http.stored.encryption import Encryption
@@ -99,8 +99,7 @@ class TooManyKeys:
 AdmissionResult: TypeAlias = Found | PrincipalChanged | TooManyKeys
 
 # The status of a check in metrics and logs.
-_STATUS: Mapping[type[AdmissionResult], str] = {
-    **CHECK_STATUS,
+_STATUS: Mapping[type[AdmissionResult], str] = CHECK_STATUS | {
     PrincipalChanged: CHECK_STATUS[Mismatch],
     TooManyKeys: TOO_MANY_KEYS,
 }
@@ -302,8 +301,7 @@ class Admission:
             if not request.is_served_by(claimed_fingerprint):
                 return found
             found = await self._begin(request, Digest(claimed_fingerprint))
-            is_new = isinstance(found, Claim) and found.attempt == 1 and not request.delivery
-            if isinstance(found, Claim) and is_new and found.entry.fingerprint != request.whole_fingerprint:
+            if isinstance(found, Claim) and found.attempt == 1 and found.entry.fingerprint != request.whole_fingerprint:
                 await self.ledger.release(found)
                 found = await self._begin(request, request.whole_fingerprint)
         return found

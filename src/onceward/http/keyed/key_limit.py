@@ -16,8 +16,6 @@ from collections.abc import Callable
 from onceward.http.keyed.principal import ANONYMOUS, SESSION_SCOPE, KeyPrincipal
 
 WINDOW_SECONDS = 60.0
-# The status in metrics and logs of a new key above the limit.
-TOO_MANY_KEYS = "too_many_keys"
 # The prefix of an IPv6 address that belongs to one customer.
 _PREFIX_BITS = 64
 # After this many new keys, principals without a key in the last minute are removed from memory.

@@ -170,8 +170,8 @@ class Rule:
                 "retain_seconds": WEBHOOK_RETAIN_SECONDS,
             }
         for name, value in preset.items():
-            # fields= replaces the comparison of a profile.
-            replaced = name == "compare" and self.fields is not None
+            # fields= and digest= replace the comparison of a profile.
+            replaced = name == "compare" and (self.fields is not None or bool(self.digest))
             if name in _NAMES and getattr(self, name) is None and not replaced:
                 object.__setattr__(self, name, value)
 
@@ -224,6 +224,9 @@ class Rule:
         for name in _NAMES:
             own = getattr(self, name)
             object.__setattr__(completed, name, getattr(default, name) if own is None else own)
+        if completed.digest and completed.compare == JSON:
+            # The digest is of the bytes. The middleware's own comparison would refuse a retry without the header.
+            object.__setattr__(completed, "compare", BODY)
         completed._derive()
         return completed
 
