@@ -80,7 +80,7 @@ def test_every_label_exists_before_the_first_request() -> None:
 
     found = samples(registry)
     assert set(found.values()) == {0.0}
-    assert len([name for name in found if name.startswith("idempotency_check_total")]) == 6
+    assert len([name for name in found if name.startswith("idempotency_check_total")]) == 7
     assert len([name for name in found if name.startswith("idempotency_key_type_total")]) == 4
     assert len([name for name in found if "_bucket" in name]) == len(DURATION_BUCKETS) + 1
 

@@ -94,3 +94,13 @@ def test_an_error_of_stripe_tells_its_clients_whether_to_retry(
 def test_an_unknown_format_is_refused(wrong: object) -> None:
     with pytest.raises(InvalidOption):
         as_format(wrong)
+
+
+async def _async_format(_refusal: object) -> dict[str, str]:
+    return {}
+
+
+@pytest.mark.parametrize("wrong", [_async_format, object])
+def test_a_format_that_cannot_be_called_with_a_refusal_is_refused_at_once(wrong: Any) -> None:
+    with pytest.raises(InvalidOption, match="must be a plain function of the refusal"):
+        as_format(wrong)

@@ -30,9 +30,10 @@ from prometheus_client.metrics_core import Metric
 
 from onceward.core.claim import CHECK_STATUS
 from onceward.errors import InvalidOption
+from onceward.http.observer import TOO_MANY_KEYS
 
 # Label values that are exported as 0 from the start, so that a rate over time includes the first event.
-STATUSES = tuple(CHECK_STATUS.values())
+STATUSES = (*CHECK_STATUS.values(), TOO_MANY_KEYS)
 KEY_TYPES = ("client_provided", "auto_generated", "beat_based", "tool_based")
 ANSWERS = ("refused", "proceeded")
 

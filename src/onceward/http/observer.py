@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from onceward.http.metrics import Counts, Metrics
 
 LOGGER = "onceward.http"
+# The status of a check of a new key above `max_keys_per_principal`. The others are in `CHECK_STATUS`.
+TOO_MANY_KEYS = "too_many_keys"
 
 _log = logging.getLogger(LOGGER)
 

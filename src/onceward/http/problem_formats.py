@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from onceward.errors import InvalidOption
+from onceward.http.plain_function import check_plain_function
 from onceward.http.problem import Refusal, Response, problem
 
 ProblemFormat = Callable[[Refusal], Any]
@@ -126,6 +127,7 @@ def as_format(name: object) -> ProblemFormat:
     if isinstance(name, str) and name in FORMATS:
         return FORMATS[name]
     if not isinstance(name, str) and callable(name):
+        check_plain_function("problem=", name, "the refusal")
         return name
     raise InvalidOption(f"problem= must be one of {', '.join(FORMATS)} or a function of the refusal, got {name!r}")
 

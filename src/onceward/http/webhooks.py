@@ -20,11 +20,13 @@ delivery without its id gets 400. The application verifies the signature, before
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from onceward.errors import InvalidKey
+from onceward.errors import InvalidKey, InvalidOption
+from onceward.http.plain_function import check_plain_function
 from onceward.http.request.key_source import (
     BodyNeeded,
     KeySource,
@@ -40,6 +42,7 @@ from onceward.http.request.key_source import (
 # Longer than any of these senders retries on its own. Stripe and Standard Webhooks retry for three days.
 RETAIN_SECONDS = 7 * 24 * 3600.0
 
+_SENDER = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _EVENT_MEDIA_TYPE = "application/cloudevents"
 _BATCH_MEDIA_TYPE = "application/cloudevents-batch"
 
@@ -53,6 +56,9 @@ class WebhookRule:
         key: Where a delivery carries its id.
         passes: Returns whether a request without an id is not a delivery, and runs without a key. It gets the head
             and the body.
+
+    Raises:
+        InvalidOption: The name of the sender is not valid, or `key` or `passes` is of another kind.
     """
 
     sender: str
@@ -60,6 +66,10 @@ class WebhookRule:
     passes: Callable[[RequestHead, bytes], bool] | None = None
 
     def __post_init__(self) -> None:
+        if not isinstance(self.sender, str) or not _SENDER.fullmatch(self.sender):
+            raise InvalidOption(f"sender must be 1 to 64 characters of A-Z a-z 0-9 . _ -, got {self.sender!r}")
+        if self.passes is not None:
+            check_plain_function("passes=", self.passes, "the head", "the body")
         object.__setattr__(self, "key", as_source(self.key))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -121,6 +122,36 @@ def test_under_ucp_a_checkout_that_is_processed_is_not_sent_again(call: Retrying
 
     assert response.json()["status"] == status
     assert response.extensions["recovered"] is True
+    assert len(server.seen) == 2
+
+
+def zipped(response: ScriptedResponse) -> ScriptedResponse:
+    headers = {**response.headers, "Content-Encoding": "gzip"}
+    return ScriptedResponse(response.status, headers, gzip.compress(response.body))
+
+
+def test_a_compressed_conflict_is_never_sent_again(call: RetryingClient) -> None:
+    with scripted(zipped(error(409, ACP_CONFLICT, retry_after="1"))) as server:
+        response = call("POST", server.url, content=b"x", retry={"profile": "acp"})
+
+    assert response.json() == ACP_CONFLICT
+    assert len(server.seen) == 1
+
+
+def test_under_ucp_a_compressed_state_that_is_processed_ends_the_retries(call: RetryingClient) -> None:
+    with scripted(Cut(), zipped(error(200, {"id": "c1", "status": "completed"}))) as server:
+        response = call("POST", f"{server.url}/checkout-sessions/c1/complete", content=b"{}", retry={"profile": "ucp"})
+
+    assert response.json()["status"] == "completed"
+    assert len(server.seen) == 2
+
+
+def test_a_body_that_cannot_be_decompressed_has_no_code(call: RetryingClient) -> None:
+    broken = ScriptedResponse(409, {"Content-Encoding": "gzip", "Retry-After": "1"}, b"not gzip")
+    with scripted(broken, OK) as server:
+        response = call("POST", server.url, content=b"x", retry={"profile": "acp"})
+
+    assert response.status_code == 201
     assert len(server.seen) == 2
 
 

@@ -212,8 +212,8 @@ def test_the_rule_of_the_handler_comes_first_then_the_path_then_the_default() ->
 
 
 def test_whether_a_key_may_be_required_is_known_without_the_routes() -> None:
-    assert admission(required=True).may_require
-    assert admission(rules={"/pay": Rule(required=True)}).may_require
+    assert admission(required=True).requires
+    assert admission(rules={"/pay": Rule(required=True)}).requires
 
 
 def test_a_custom_store_is_used_directly() -> None:

@@ -109,3 +109,8 @@ def test_a_middleware_refuses_a_key_that_needs_the_body(key: Any) -> None:
 def test_options_that_exclude_each_other_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidOption):
         Rule(**options)
+
+
+@pytest.mark.parametrize(("profile", "hours"), [("acp", 24), ("ucp", 48), ("stripe", 24)])
+def test_a_profile_keeps_a_response_as_long_as_its_standard_recommends(profile: str, hours: int) -> None:
+    assert PROFILES[profile]["retain_seconds"] == hours * 3600

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onceward.errors import InvalidOption
-from onceward.http import Rule, idempotent
+from onceward.http import Rule, header, idempotent
 from onceward.http.keyed.rules import PathRules, rule_on
+from onceward.http.webhooks import WebhookRule, stripe
 
 DEFAULT = Rule(
     required=False, on_crash="repeat", lease_seconds=30.0, retain_seconds=86400.0, wait_seconds=0.0, store=True,
@@ -82,9 +83,41 @@ def test_a_rule_uses_a_digest_or_fields_but_not_both(fields: Any) -> None:
     Rule(digest=False, fields=fields)
 
 
+def test_a_digest_replaces_the_comparison_of_a_profile() -> None:
+    assert Rule(digest=True, profile="acp").compare is None
+    assert Rule(digest=True, profile="acp").scope == "endpoint"
+
+
+@pytest.mark.parametrize(("compare", "expected"), [("json", "body"), ("body", "body"), ("bytes", "bytes")])
+def test_a_digest_of_bytes_is_never_compared_with_a_json_value(compare: str, expected: str) -> None:
+    """A retry that adds or drops the header would be another request."""
+    assert Rule(digest=True).over(Rule(compare=compare)).compare == expected
+
+
 def test_fields_may_be_given_as_any_sequence() -> None:
     assert Rule(fields=["a", "b.c"]).fields == ("a", "b.c")  # type: ignore[arg-type]  # as people write it
     assert hash(Rule(fields=["a"])) == hash(Rule(fields=("a",)))  # type: ignore[arg-type]
+
+
+def test_responses_to_webhooks_are_kept_for_seven_days_whatever_the_middleware_says() -> None:
+    assert Rule(webhook=stripe()).over(Rule(retain_seconds=60.0)).retain_seconds == 7 * 24 * 3600
+    assert Rule(webhook=stripe(), retain_seconds=60.0).retain_seconds == 60
+
+
+async def _passes(_head: object, _body: object) -> bool:
+    return True
+
+
+@pytest.mark.parametrize("sender", ["", 3, "two words", "x" * 65])
+def test_a_webhook_rule_needs_the_name_of_its_sender(sender: Any) -> None:
+    with pytest.raises(InvalidOption, match="sender must be 1 to 64 characters"):
+        WebhookRule(sender, header("X-Id"))
+
+
+@pytest.mark.parametrize("passes", [_passes, lambda: True])
+def test_a_webhook_rule_passes_requests_by_a_plain_function(passes: Any) -> None:
+    with pytest.raises(InvalidOption, match=r"passes= got .* plain function of the head and the body"):
+        WebhookRule("parcels", header("X-Id"), passes)
 
 
 def test_a_hold_rule_is_not_repeatable() -> None:

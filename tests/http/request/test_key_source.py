@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -123,6 +124,26 @@ def test_the_default_source_reads_the_two_key_headers() -> None:
 def test_a_wrong_source_is_refused(make: Any) -> None:
     with pytest.raises(InvalidOption):
         make()
+
+
+async def _async_key(_head: object, _body: object) -> str:
+    return "k"
+
+
+class _AsyncKey:
+    async def __call__(self, _head: object, _body: object) -> str:
+        return "k"
+
+
+@pytest.mark.parametrize("function", [_async_key, _AsyncKey(), header, lambda: "k"])
+def test_a_function_that_cannot_be_called_for_a_key_is_refused_at_once(function: Any) -> None:
+    with pytest.raises(InvalidOption, match="must be a plain function of the head and the body"):
+        as_source(function)
+
+
+@pytest.mark.parametrize("function", [lambda *_found: "k", functools.partial(max, "k"), max])
+def test_any_plain_function_of_the_head_and_the_body_is_accepted(function: Any) -> None:
+    assert as_source(function).reads_body
 
 
 def test_a_function_that_returns_no_text_is_refused() -> None:

@@ -279,8 +279,13 @@ async def _check_echo(edge: _Edge, request: httpx.Request, response: httpx.Respo
 
 
 def _body_of(response: httpx.Response) -> bytes:
-    """Return the body of a response that was read completely; b"" for one that is still being read."""
-    return b"".join(response.stream) if isinstance(response.stream, httpx.ByteStream) else b""
+    """Return the decompressed body of a response that was read completely; b"" for one that is still being read."""
+    if not isinstance(response.stream, httpx.ByteStream):
+        return b""
+    try:
+        return httpx.Response(response.status_code, headers=response.headers, content=b"".join(response.stream)).content
+    except httpx.DecodingError:
+        return b""
 
 
 async def _attempt(edge: _Edge, request: httpx.Request, timeouts: Timeouts) -> httpx.Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeAlias, cast
 
 from onceward.core.claim import CHECK_STATUS, SECOND, Busy, Claim, Found, Mismatch, Replay
@@ -32,12 +32,12 @@ from onceward.http.keyed.options import (
 )
 from onceward.http.keyed.principal import KeyPrincipal, at_endpoint, cookies_in, with_cookies
 from onceward.http.keyed.profiles import profile_options
-from onceward.http.keyed.rules import BYTES, ENDPOINT, PathRules, Rule, declared
-from onceward.http.observer import HttpObserver
+from onceward.http.keyed.rules import BYTES, ENDPOINT, PathRules, Rule
+from onceward.http.observer import TOO_MANY_KEYS, HttpObserver
 from onceward.http.problem import BUSY_RETRY_SECONDS
 from onceward.http.stored.codec import ResponseCodec
 from onceward.http.stored.encryption import Encryption
-from onceward.http.stored.policy import DENY_HEADERS, keeps_status, keeps_success
+from onceward.http.stored.policy import DENY_HEADERS, keeps_status
 from onceward.ledger.internals import dispatcher_of
 from onceward.ledger.ledger import Ledger
 from onceward.ledger.terms import LEASE_SECONDS_MAX, check_seconds
@@ -98,6 +98,12 @@ class TooManyKeys:
 
 AdmissionResult: TypeAlias = Found | PrincipalChanged | TooManyKeys
 
+# The status of a check in metrics and logs.
+_STATUS: Mapping[type[AdmissionResult], str] = CHECK_STATUS | {
+    PrincipalChanged: CHECK_STATUS[Mismatch],
+    TooManyKeys: TOO_MANY_KEYS,
+}
+
 
 class Admission:
     """The checked options of one middleware and its ledger; created once for an application.
@@ -157,8 +163,10 @@ class Admission:
         self.ledger = self._open()
         self._closes_ledger = isinstance(store, str)
         self._purges = False
-        self._rules: dict[Rule, Rule] = {}
-        self._requires = self.default.required or self.rules.required
+        # Declared and completed rules by the id of the declared one: hashing its options would cost time in each request.
+        self._rules: dict[int, tuple[Rule, Rule]] = {}
+        # Whether a request may have to have a key. See also `declared.required`.
+        self.requires = self.default.required or self.rules.required
         # Whether a request may carry its key elsewhere than in the two key headers. See also `declared.keys`.
         self.finds_keys = self.default.key is not None or self.rules.keys
         self._key_limit = KeyLimit()
@@ -197,10 +205,10 @@ class Admission:
         declared_rule = declared_rule or self.rules.find(path)
         if declared_rule is None:
             return self.default
-        found = self._rules.get(declared_rule)
+        found = self._rules.get(id(declared_rule))
         if found is None:
-            found = self._rules[declared_rule] = declared_rule.over(self.default)
-        return found
+            found = self._rules[id(declared_rule)] = declared_rule, declared_rule.over(self.default)
+        return found[1]
 
     def variant(self, carrier: Any) -> bytes | None:
         """Return the result of `variant=` for this request as bytes; None if there is none."""
@@ -210,15 +218,6 @@ class Admission:
         if not isinstance(text, str):
             raise InvalidOption(f"variant= must return a string or None, got {text!r}")
         return text.encode("utf-8", "surrogatepass")
-
-    @property
-    def may_require(self) -> bool:
-        """True if any route may require a key, so that requests without one have to be checked."""
-        return bool(declared.required or self._requires)
-
-    def keeps(self, rule: Rule) -> Callable[[int], bool]:
-        """Return the function that says which statuses of this route are stored: of a webhook, only 2xx."""
-        return self.keep_status if rule.webhook is None else keeps_success
 
     def scoped(
         self, rule: Rule, principal: KeyPrincipal, method: str, path: bytes, address: str
@@ -251,10 +250,7 @@ class Admission:
                 report(error)
                 return None
             raise
-        if isinstance(found, TooManyKeys):
-            status = "too_many_keys"
-        else:
-            status = CHECK_STATUS[Mismatch if isinstance(found, PrincipalChanged) else type(found)]
+        status = _STATUS[type(found)]
         cached = isinstance(found, Replay) and found.entry.outcome.kept
         self.observer.checked(request.key, status, cached=cached, seconds=time.monotonic() - start)
         if self.on_check is not None:
@@ -293,9 +289,10 @@ class Admission:
     async def _mismatched(self, request: KeyedRequest, found: Found) -> AdmissionResult:
         """Distinguish other cookies from another request. For an entry claimed without cookies, begin without them.
 
-        A webhook with the same id and another body is the same delivery: begin with the body of the first one. For a
-        request with cookies, the entry may change between two calls. A caller with cookies must not create an entry without them, because
-        everyone with the key would get its response: such a claim is released.
+        A webhook with the same id and another body is the same delivery: begin with the body of the first one.
+
+        For a request with cookies, the entry may change between two calls. A caller with cookies must not create an
+        entry without them, because everyone with the key would get its response: such a claim is released.
         """
         while isinstance(found, Mismatch):
             claimed_fingerprint = found.entry.fingerprint
@@ -304,8 +301,7 @@ class Admission:
             if not request.is_served_by(claimed_fingerprint):
                 return found
             found = await self._begin(request, Digest(claimed_fingerprint))
-            is_new = isinstance(found, Claim) and found.attempt == 1 and not request.delivery
-            if isinstance(found, Claim) and is_new and found.entry.fingerprint != request.whole_fingerprint:
+            if isinstance(found, Claim) and found.attempt == 1 and found.entry.fingerprint != request.whole_fingerprint:
                 await self.ledger.release(found)
                 found = await self._begin(request, request.whole_fingerprint)
         return found

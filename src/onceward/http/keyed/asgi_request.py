@@ -64,9 +64,9 @@ class SingleMessageBody:
     all_read: asyncio.Event | None = None
     broken: Response | None = None
 
-    def __init__(self, message: Message, digest: bytes | None = None) -> None:
+    def __init__(self, message: Message, digest: bytes) -> None:
         self._message: Message | None = message
-        self.digest = digest or hashlib.sha256(message.get("body", b"")).digest()
+        self.digest = digest
 
     def content(self) -> bytes:
         return b"" if self._message is None else bytes(self._message.get("body", b""))
@@ -182,10 +182,11 @@ async def read(headers: AsgiHeaders, rule: Rule, receive: Receive) -> AsgiBody |
         if len(data) > bytes_max:
             return problem.too_large(bytes_max)
         if rule.compare == BODY or not is_form(content_type):
-            if not as_json:
-                return SingleMessageBody(message)
-            digest = await asyncio.to_thread(json_digest, data) if len(data) > _INLINE_BYTES_MAX else json_digest(data)
-            return SingleMessageBody(message, digest)
+            digest = None
+            if as_json:
+                large = len(data) > _INLINE_BYTES_MAX
+                digest = await asyncio.to_thread(json_digest, data) if large else json_digest(data)
+            return SingleMessageBody(message, digest or hashlib.sha256(data).digest())
     body = BufferedBody("" if rule.compare == BODY else content_type, bytes_max)
     try:
         while True:

@@ -58,6 +58,7 @@ class KeyPrincipal:
 
 
 ANONYMOUS = KeyPrincipal("http:anonymous", "anonymous")
+_WITHOUT_CREDENTIALS = KeyPrincipal("http:anonymous", "anonymous", cookies="")
 # The beginning of the scope of callers that session cookies identify.
 SESSION_SCOPE = "http:session:"
 # A scope of the ledger without its namespace of up to 64 bytes and a colon.
@@ -89,6 +90,8 @@ def of_user(user: object) -> KeyPrincipal | None:
 def of_request(lines: Iterable[tuple[str, bytes]], session_cookies: Collection[bytes] = ()) -> KeyPrincipal:
     """Return the principal of an unauthenticated request, by its credentials: (lower-case header name, value)."""
     sent = [(name, value) for name, value in lines if value.strip()]
+    if not sent:
+        return _WITHOUT_CREDENTIALS
     authorization = [value for name, value in sent if name == "authorization"]
     if authorization and not any(map(_is_anonymous, authorization)):
         return _of_digest("credentials", "authorization", *sorted(authorization))
@@ -142,9 +145,8 @@ def _of_digest(kind: str, *parts: str | bytes) -> KeyPrincipal:
 
 
 def _digest(*parts: str | bytes) -> str:
-    return digest_of(*(part.encode("latin-1") if isinstance(part, str) else part for part in parts))[
-        :_DIGEST_CHARACTERS
-    ]
+    data = [part.encode("latin-1") if isinstance(part, str) else part for part in parts]
+    return digest_of(*data)[:_DIGEST_CHARACTERS]
 
 
 def _attribute(user: object, name: str) -> object:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from onceward.errors import InvalidOption
@@ -101,6 +101,12 @@ class Rule:
     max_keys_per_principal: int | None = None
     profile: str | None = None
     webhook: WebhookRule | None = None
+    # Derived from the options once, because every request reads them.
+    #
+    # True if requests are compared as a whole and belong to their principal, without a limit: the defaults.
+    is_plain: bool = field(init=False, repr=False, compare=False)
+    # The time for which the key is refused after its retention; None if it is free then.
+    refuse_seconds: float | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.on_crash not in (None, REPEAT, HOLD):
@@ -116,7 +122,7 @@ class Rule:
                 raise InvalidOption(f"{name}= must be True or False, got {getattr(self, name)!r}")
         if self.fields is not None:
             if not isinstance(self.fields, tuple | list) or not all(
-                isinstance(field, str) and field for field in self.fields
+                isinstance(name, str) and name for name in self.fields
             ):
                 raise InvalidOption(f"fields= must be a tuple of field names, got {self.fields!r}")
             object.__setattr__(self, "fields", tuple(self.fields))
@@ -128,6 +134,7 @@ class Rule:
                 raise InvalidOption(f"{name}= must be a number of bytes, 0 or more, got {value!r}")
         self._check_choices()
         self._fill()
+        self._derive()
 
     def _check_choices(self) -> None:
         for name, choices in _CHOICES.items():
@@ -163,20 +170,16 @@ class Rule:
                 "retain_seconds": WEBHOOK_RETAIN_SECONDS,
             }
         for name, value in preset.items():
-            # fields= replaces the comparison of a profile.
-            replaced = name == "compare" and self.fields is not None
+            # fields= and digest= replace the comparison of a profile.
+            replaced = name == "compare" and (self.fields is not None or bool(self.digest))
             if name in _NAMES and getattr(self, name) is None and not replaced:
                 object.__setattr__(self, name, value)
 
-    @property
-    def is_plain(self) -> bool:
-        """True if requests are compared as a whole and belong to their principal, without a limit: the defaults."""
-        return (
-            self.compare == BYTES
-            and self.scope == PRINCIPAL
-            and self.webhook is None
-            and self.max_keys_per_principal is None
-        )
+    def _derive(self) -> None:
+        plain = self.compare == BYTES and self.scope == PRINCIPAL
+        is_plain = plain and self.webhook is None and self.max_keys_per_principal is None
+        object.__setattr__(self, "is_plain", is_plain)
+        object.__setattr__(self, "refuse_seconds", REFUSE_SECONDS if self.after_retention == REFUSE else None)
 
     @property
     def source(self) -> KeySource | None:
@@ -187,11 +190,6 @@ class Rule:
     def problem_format(self) -> ProblemFormat | None:
         """The format of refusals; None for problem JSON."""
         return cast("ProblemFormat | None", self.problem)
-
-    @property
-    def refuse_seconds(self) -> float | None:
-        """The time for which the key is refused after its retention; None if it is free then."""
-        return REFUSE_SECONDS if self.after_retention == REFUSE else None
 
     @property
     def repeatable(self) -> bool:
@@ -226,10 +224,14 @@ class Rule:
         for name in _NAMES:
             own = getattr(self, name)
             object.__setattr__(completed, name, getattr(default, name) if own is None else own)
+        if completed.digest and completed.compare == JSON:
+            # The digest is of the bytes. The middleware's own comparison would refuse a retry without the header.
+            object.__setattr__(completed, "compare", BODY)
+        completed._derive()
         return completed
 
 
-_NAMES = tuple(field.name for field in dataclasses.fields(Rule))
+_NAMES = tuple(option.name for option in dataclasses.fields(Rule) if option.init)
 
 
 # The name for use as a decorator: `@idempotent(required=True)`.

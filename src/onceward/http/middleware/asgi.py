@@ -103,7 +103,7 @@ class IdempotencyMiddleware:
                     if exchange is not None:
                         await self._run(exchange, scope, receive)
                     return
-                if not keyed and admission.may_require and (rule := self._rule(scope)).required:
+                if not keyed and (declared.required or admission.requires) and (rule := self._rule(scope)).required:
                     await send_response(shaped_send(send, rule), problem.key_required())
                     return
             scope.setdefault(SCOPE_KEY, GUARDED)
@@ -124,14 +124,17 @@ class IdempotencyMiddleware:
         """Handle a request that may carry its key anywhere."""
         rule = self._rule(scope)
         source = rule.source or KEY_HEADERS_SOURCE
-        headers, head, body = AsgiHeaders(scope["headers"]), asgi_request.head_of(scope), None
+        headers, head = AsgiHeaders(scope["headers"]), asgi_request.head_of(scope)
+        body: AsgiBody | None = None
         try:
             try:
                 key = source.find(head, None)
             except BodyNeeded:
-                body = await self._read(headers, rule, receive, shaped_send(send, rule))
-                if body is None:
+                read = await asgi_request.read(headers, rule, receive)
+                if read is None or isinstance(read, Response):
+                    await _refuse(shaped_send(send, rule), read)
                     return
+                body = read
                 key = source.find(head, body.content())
         except InvalidKey as error:
             await send_response(shaped_send(send, rule), problem.bad_key(str(error)))
@@ -154,14 +157,6 @@ class IdempotencyMiddleware:
             if body is not None:
                 body.close()
 
-    async def _read(self, headers: AsgiHeaders, rule: Rule, receive: Receive, send: Send) -> AsgiBody | None:
-        """Read the body. None if a response was sent, or if the client disconnected."""
-        body = await asgi_request.read(headers, rule, receive)
-        if isinstance(body, Response):
-            await send_response(send, body)
-            return None
-        return body
-
     async def _admit(
         self, scope: Any, receive: Receive, send: Send, found_key: tuple[Rule, str, AsgiBody | None] | None = None
     ) -> AsgiExchange | None:
@@ -171,20 +166,20 @@ class IdempotencyMiddleware:
         """
         headers = AsgiHeaders(scope["headers"])
         if found_key is None:
-            rule, body = self._rule(scope), None
+            rule, read = self._rule(scope), None
             try:
                 key = key_of(headers.all(b"idempotency-key"), headers.all(b"x-idempotency-key"))
             except InvalidKey as error:
                 await send_response(shaped_send(send, rule), problem.bad_key(str(error)))
                 return None
         else:
-            rule, key, body = found_key
+            rule, key, read = found_key
         if rule.echo or rule.problem is not None:
             send = shaped_send(send, rule, echo_of(headers.one(b"idempotency-key"), key))
-        if body is None:
-            body = await self._read(headers, rule, receive, send)
-            if body is None:
-                return None
+        body = await asgi_request.read(headers, rule, receive) if read is None else read
+        if body is None or isinstance(body, Response):
+            await _refuse(send, body)
+            return None
         owned: AsgiBody | None = body
         try:
             choose = self._admission.principal
@@ -221,13 +216,11 @@ class IdempotencyMiddleware:
         raw = scope.get("raw_path") or path.encode("utf-8", "surrogateescape")
         media_type = media_type_of(headers.one(b"content-type"))
         wait = wait_seconds_of(headers.all(b"prefer"))
-        if rule.is_plain:
-            query = scope.get("query_string", b"")
-            delivery = counted = ""
-        else:
+        query, delivery, counted = scope.get("query_string", b""), "", ""
+        if not rule.is_plain:
             client = scope.get("client")
             principal, counted = self._admission.scoped(rule, principal, method, raw, client[0] if client else "")
-            query, media_type, digest, delivery = compared(rule, scope.get("query_string", b""), media_type, digest)
+            query, media_type, digest, delivery = compared(rule, query, media_type, digest)
         return KeyedRequest(
             key,
             principal,
@@ -371,6 +364,12 @@ def _push_back(message: Message, receive: Receive) -> Receive:
         return first.pop() if first else await receive()
 
     return receive_again
+
+
+async def _refuse(send: Send, refusal: Response | None) -> None:
+    """Send the refusal of a request body, unless its client disconnected."""
+    if refusal is not None:
+        await send_response(send, refusal)
 
 
 async def _named_principal(name: Any) -> KeyPrincipal:

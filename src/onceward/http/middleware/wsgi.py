@@ -82,7 +82,7 @@ class WSGIIdempotencyMiddleware:
                 return self._find_key(environ, self._rule(environ, path), path, start_response)
             if "HTTP_IDEMPOTENCY_KEY" in environ or "HTTP_X_IDEMPOTENCY_KEY" in environ:
                 return self._keyed(environ, self._rule(environ, path), path, start_response)
-            if self._admission.may_require and (rule := self._rule(environ, path)).required:
+            if (declared.required or self._admission.requires) and (rule := self._rule(environ, path)).required:
                 return _respond(shaped_start(start_response, rule), problem.key_required())
         environ.setdefault(ENVIRON_KEY, GUARDED)
         return self.app(environ, start_response)

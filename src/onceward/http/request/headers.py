@@ -26,17 +26,19 @@ _LENGTH_DIGITS_MAX = 18
 
 def key_of(key_lines: Sequence[str], x_key_lines: Sequence[str]) -> str:
     """Return the key in the lines of `Idempotency-Key` and `X-Idempotency-Key`, quoted or bare. Raises `InvalidKey`."""
-    for name, lines in (("Idempotency-Key", key_lines), ("X-Idempotency-Key", x_key_lines)):
-        if len(lines) > 1:
-            raise InvalidKey(f"the header {name} was sent {len(lines)} times; send it once")
-    keys = {unquoted(line) for line in (*key_lines, *x_key_lines)}
+    lines = (*key_lines, *x_key_lines)
+    if len(lines) == 1:
+        return unquoted(lines[0])
+    for name, sent in (("Idempotency-Key", key_lines), ("X-Idempotency-Key", x_key_lines)):
+        if len(sent) > 1:
+            raise InvalidKey(f"the header {name} was sent {len(sent)} times; send it once")
+    keys = {unquoted(line) for line in lines}
     if len(keys) > 1:
         raise InvalidKey("Idempotency-Key and X-Idempotency-Key differ; send only one of them")
     return keys.pop()
 
 
 def unquoted(line: str) -> str:
-    """Return the key in a header line, quoted or bare. Raises `InvalidKey`."""
     """Return the key in a header line, quoted or bare. Raises `InvalidKey`."""
     text = line.strip(" \t")
     if text.startswith('"'):

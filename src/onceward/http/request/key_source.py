@@ -22,6 +22,7 @@ from typing import Any, Protocol, runtime_checkable
 from urllib.parse import parse_qsl
 
 from onceward.errors import InvalidKey, InvalidOption
+from onceward.http.plain_function import check_plain_function
 from onceward.http.request.headers import KEY_CHARACTERS_MAX, key_of, unquoted
 
 # A token, as defined in RFC 9110.
@@ -314,6 +315,7 @@ def as_source(key: object) -> KeySource:
     if isinstance(key, KeySource):
         return key
     if callable(key):
+        check_plain_function("key=", key, "the head", "the body")
         return FunctionKey(key)
     raise InvalidOption(
         f"key= must be header(), query(), json_field(), first_of() or a function of the head and the body, got {key!r}"

@@ -116,11 +116,13 @@ class ResponseRecorder:
 
     def finish(self, retain_seconds: float | None) -> Coroutine[Any, Any, bool]:
         """Record the outcome of the request; false if the claim is lost, so that another holder's outcome counts."""
-        ledger, claim, codec, refuse = self._ledger, self._claim, self._codec, self._rule.refuse_seconds
+        ledger, claim, codec = self._ledger, self._claim, self._codec
         if not self._keeps_status(self._status):
             return self._not_kept()
         if not self.keeps:
-            return ledger.settle(claim, Outcome(code=self._status), retain_seconds, refuse_seconds=refuse)
+            return ledger.settle(
+                claim, Outcome(code=self._status), retain_seconds, refuse_seconds=self._rule.refuse_seconds
+            )
         begun = self._appended > 0 or self._unconfirmed or (self._events and self._waiting)
         if not begun and self.backlog <= codec.inline_bytes_max:
             entry = claim.entry
@@ -130,7 +132,7 @@ class ResponseRecorder:
                 outcome = Outcome(self._status, headers, codec.encode_body(entry, bytes(body)))
             except OutcomeNotKept:
                 outcome = Outcome(self._status)
-            return ledger.settle(claim, outcome, retain_seconds, refuse_seconds=refuse)
+            return ledger.settle(claim, outcome, retain_seconds, refuse_seconds=self._rule.refuse_seconds)
         return self._finish_chunks(retain_seconds)
 
     async def _finish_chunks(self, retain_seconds: float | None) -> bool:

@@ -32,7 +32,8 @@ logger = logging.getLogger("onceward.http")
 
 async def send_response(send: Send, response: Response) -> None:
     """Send a complete response, a refusal in the format of its route."""
-    response = shaped(send, response)
+    if response.refusal is not None:
+        response = shaped(send, response)
     await send({"type": "http.response.start", "status": response.status, "headers": list(response.headers)})
     await send({"type": "http.response.body", "body": response.body, "more_body": False})
 

@@ -17,6 +17,7 @@ from onceward.http.keyed.admission import Admission, KeyedRequest
 from onceward.http.keyed.operation import ClaimBinding, Operation
 from onceward.http.problem import Response
 from onceward.http.response.recorder import ResponseRecorder
+from onceward.http.stored.policy import keeps_success
 from onceward.ledger.blocking import wait
 from onceward.ledger.internals import dispatcher_of, read_ref, start_renewal
 from onceward.ledger.terms import MAX_RUN_SECONDS
@@ -89,7 +90,8 @@ class Settlement:
         self._renews = True
         self._binding = ClaimBinding(ledger, admission.codec, claim, rule, renewal)
         self.operation = Operation(request.key, self._binding)
-        self.recorder = ResponseRecorder(ledger, admission.codec, claim, rule, admission.keeps(rule))
+        keeps = admission.keep_status if rule.webhook is None else keeps_success
+        self.recorder = ResponseRecorder(ledger, admission.codec, claim, rule, keeps)
 
     def stop_renewal(self) -> None:
         """Stop renewing the claim."""
