@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from onceward.http.openapi import PROBLEM_SCHEMA
 from onceward.http.openapi_refusals import PROBLEM_MEDIA_TYPE
+from onceward.hub.reference.request_examples import add_request_examples
 from onceward.hub.security.scopes import scope_needed, scopes_of
 
 # Schemas of FastAPI's own validation responses, which the hub never sends.
@@ -73,4 +74,5 @@ def describe(document: dict[str, Any]) -> dict[str, Any]:
             if "{" in path:
                 responses.setdefault("404", {"description": "The resource does not exist.", "content": content})
             responses.setdefault("default", {"description": "Any other problem.", "content": content})
+    add_request_examples(result)
     return result
