@@ -55,6 +55,8 @@ Work that is retried, restarted or delivered again has one effect.
 
 Send `Idempotency-Key` with every POST, PUT and PATCH: a retry with the same key gets the first response again. Without
 a key, the unique keys of the stored rows detect duplicates.
+
+Every request may get 431 if its head is too large, and 503 with `Retry-After` if the hub has too many connections.
 """
 
 
@@ -101,7 +103,7 @@ def create_app(config: Config) -> App:
     app.router.routes.extend(console_routes())
     route_index.install(app)
     problems.install(app)
-    openapi.install(app)
+    openapi.install(app, limits_keys=config.idempotency.enabled and config.idempotency.max_keys_per_principal > 0)
     document_idempotency(app)
     return _with_middlewares(app, hub)
 

@@ -400,6 +400,7 @@ def test_a_reader_sends_a_request_with_a_token_and_sees_the_replay_of_its_retry(
         form.locator(".command summary").click()
         command = form.locator(".curl").text_content() or ""
         picture(opened, "reference-sent-desktop-light")
+        page.get_by_label("Filter operations").fill("create a topic")
         opened.check("a sent request")
         assert token not in page.content().replace(f'value="{token}"', "")
         assert token not in page.url
@@ -444,7 +445,7 @@ def test_an_upload_and_a_stream_work_on_a_phone(browser: Browser, hub: RunningHu
         picture(opened, "reference-sent-phone-dark")
         stream.get_by_role("button", name="Stop").click()
         expect(stream.locator(".outcome")).to_contain_text("stopped")
-        opened.check("an upload and a stream")
+        assert opened.problems == []
 
     assert "idempotent-replayed: true" in run(command, token, tmp_path).lower()
 
