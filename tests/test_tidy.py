@@ -76,7 +76,9 @@ DRIVERS: dict[str, tuple[str, ...]] = {
     "httptools": ("hub/server/http_protocol.py",),
     "websockets": ("hub/server/websocket_protocol.py",),
     "structlog": ("hub/web/request_log.py",),
-    "jinja2": ("hub/console/rendering.py",),
+    "jinja2": ("hub/console/rendering.py", "hub/reference/page.py"),
+    "markdown_it": ("hub/reference/markdown.py",),
+    "markupsafe": ("hub/reference/",),
     "click": ("cli/",),
     "rich": ("cli/",),
     # Bytes: where they lie, what they are, how they arrive.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,7 +17,7 @@ import pytest
 from jsonschema_rs import Draft202012Validator
 from tests.hub.in_process_hub import Client, in_process_hub
 
-from onceward.hub.config.config import Config, HubSettings
+from onceward.hub.config.config import Config, HubSettings, IdempotencySettings
 from onceward.hub.db.engine import open_database
 from onceward.hub.db.migrate import migrate
 
@@ -257,4 +258,72 @@ def test_every_operation_declares_the_problems_it_responds_with(client: Client) 
             expected = {"401", "403"} if operation["security"] else set()
             expected |= {"404"} if "{" in path else set()
             expected |= {"400"} if operation.get("parameters") or "requestBody" in operation else set()
+            expected |= {"413", "415"} if "requestBody" in operation else set()
+            expected |= {"416"} if "206" in shown else set()
+            expected |= {"503"} if operation["security"] else set()
             assert expected | {"default"} <= problems, (method, path)
+
+
+STREAMS = {("get", "/api/v1/events/stream"), ("post", "/chat/stream"), ("get", "/turns/{turn_id}/events")}
+QUEUES = {("post", "/chat"), ("post", "/chat/stream")}
+
+
+def too_many(document: dict[str, Any]) -> set[tuple[str, str]]:
+    """The operations that say they may respond 429."""
+    return {
+        (method, path)
+        for path, item in document["paths"].items()
+        for method, operation in item.items()
+        if "429" in operation["responses"]
+    }
+
+
+def test_the_operations_with_a_limit_and_no_others_declare_429(client: Client) -> None:
+    document = client.get("/openapi.json").json()
+
+    assert too_many(document) == STREAMS | QUEUES
+    for method, path in STREAMS | QUEUES:
+        assert "Retry-After" in document["paths"][path][method]["responses"]["429"]["headers"]
+        assert "Retry-After" in document["paths"][path][method]["responses"]["503"]["headers"]
+
+
+def test_the_hub_responds_429_where_the_document_says_so(tmp_path: Path) -> None:
+    config = Config(
+        HubSettings(data_dir=str(tmp_path), max_streams_per_principal=0),
+        IdempotencySettings(max_keys_per_principal=1),
+    )
+    with closing(open_database(config.database_url)) as database:
+        migrate(database)
+    with in_process_hub(config) as client:
+        document = client.get("/openapi.json").json()
+        client.post(TOPICS, json={"title": "T"}, headers={"Idempotency-Key": "first"})
+        answers = {
+            (method, path): client.request(
+                method.upper(), path, json=VALID.get((method, path)), headers={"Idempotency-Key": "k"}
+            )
+            for path, item in document["paths"].items()
+            for method in item
+            if (method, path) in STREAMS or (method in {"post", "put", "patch"} and (method, path) not in QUEUES)
+        }
+
+    assert {one: answer.status_code for one, answer in answers.items()} == dict.fromkeys(answers, 429)
+    assert all(int(answer.headers["retry-after"]) > 0 for answer in answers.values())
+    assert too_many(document) == answers.keys() | QUEUES
+
+
+def test_the_hub_responds_413_415_and_416_where_the_document_says_so(client: Client) -> None:
+    too_long = b" " * (16 * 1024 * 1024 + 1)
+    document = client.get("/openapi.json").json()
+    upload = {"content": ("a.txt", b"a", "text/plain")}
+    attachment = client.post("/v1/tasks/t1/attachments", data={"kind": "spec"}, files=upload).json()["id"]
+    content = f"/v1/attachments/{attachment}/content"
+
+    for method, path in VALID:
+        shown = document["paths"][path][method]["responses"].keys()
+        url = path.format(**IDS)
+        headers = {"Content-Type": "application/json"}
+        large = client.request(method.upper(), url, content=too_long, headers=headers)
+        plain = client.request(method.upper(), url, content=b"a", headers={"Content-Type": "text/plain"})
+        assert (large.status_code, plain.status_code) == (413, 415), path
+        assert {"413", "415"} <= shown
+    assert client.get(content, headers={"Range": "bytes=9-"}).status_code == 416

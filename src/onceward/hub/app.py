@@ -36,6 +36,7 @@ from onceward.hub.config.setting import without_password
 from onceward.hub.console.console import console_of_hub
 from onceward.hub.console.routing import routes as console_routes
 from onceward.hub.monitoring.gauges import HubGauges
+from onceward.hub.reference.page import ReferencePage
 from onceward.hub.routes import admin, audit, chat, claims, events, ingest, pages, settings, tasks, topics
 from onceward.hub.security.auth import AuthMiddleware, principal_of
 from onceward.hub.security.client_address import ClientAddressMiddleware
@@ -54,6 +55,8 @@ Work that is retried, restarted or delivered again has one effect.
 
 Send `Idempotency-Key` with every POST, PUT and PATCH: a retry with the same key gets the first response again. Without
 a key, the unique keys of the stored rows detect duplicates.
+
+Every request may get 431 if its head is too large, and 503 with `Retry-After` if the hub has too many connections.
 """
 
 
@@ -95,11 +98,12 @@ def create_app(config: Config) -> App:
     for part in (topics, tasks, events, ingest, chat, claims, admin, audit, settings, pages, metrics):
         # Not `include_router`: it would build every route a second time, with the first request.
         app.router.routes.extend(part.router.routes)
+    app.state.reference = ReferencePage()
     app.state.console = console_of_hub(hub, _about(config))
     app.router.routes.extend(console_routes())
     route_index.install(app)
     problems.install(app)
-    openapi.install(app)
+    openapi.install(app, limits_keys=config.idempotency.enabled and config.idempotency.max_keys_per_principal > 0)
     document_idempotency(app)
     return _with_middlewares(app, hub)
 

@@ -11,7 +11,8 @@ from onceward.hub.console.assets import asset_url
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("console.css", "text/css"), ("console.js", "text/javascript"), ("events.js", "text/javascript"),
-     ("icon.svg", "image/svg+xml"), ("docs.css", "text/css"), ("docs.js", "text/javascript")],
+     ("icon.svg", "image/svg+xml"), ("reference.css", "text/css"), ("reference.js", "text/javascript"),
+     ("request.js", "text/javascript"), ("response.js", "text/javascript")],
 )  # fmt: skip
 def test_a_file_is_served_and_loads_nothing_from_elsewhere(client: Client, name: str, kind: str) -> None:
     found = client.get(asset_url(name))
@@ -24,5 +25,5 @@ def test_a_file_is_served_and_loads_nothing_from_elsewhere(client: Client, name:
 
 
 def test_only_these_files_are_served(client: Client) -> None:
-    for name in ("docs.html", "..%2fconsole.py", "layout.html"):
+    for name in ("reference.html", "..%2fconsole.py", "layout.html"):
         assert client.get(f"/console/static/{name}").status_code == 404

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -314,7 +315,7 @@ def test_the_keyboard_is_enough(browser: Browser, hub: RunningHub, filled: dict[
 def test_a_stream_ends_within_two_seconds_when_a_token_becomes_required_and_a_login_follows(
     browser: Browser, hub: RunningHub, config: Config
 ) -> None:
-    """The last test here: from now on, the hub requires a token."""
+    """From now on, the hub requires a token."""
     with window(browser, hub) as opened:
         opened.open("/console/events")
         expect(opened.page.locator("#live-state")).to_have_text("live")
@@ -344,3 +345,125 @@ def test_a_stream_ends_within_two_seconds_when_a_token_becomes_required_and_a_lo
 
     # Two seconds, and what a busy machine takes to show it.
     assert seconds < 2.0 + 5.0
+
+
+# The API reference at /docs. These tests create a token, so they follow those of a hub without one.
+
+TOPICS = "#post-api-v1-topics"
+
+
+@pytest.fixture(scope="module")
+def token(config: Config) -> str:
+    with data_folder.opened(config) as database, database.write() as tx:
+        return tokens.create(tx, "reader", ["read", "write"])[1]
+
+
+def opened_form(opened: Window, anchor: str) -> Page:
+    opened.open(f"/docs{anchor}")
+    opened.page.locator(f"{anchor} .try > summary").click()
+    return opened.page
+
+
+def run(command: str, token: str, folder: Path) -> str:
+    """Run a command of the page in a shell, with the token in its environment."""
+    done = subprocess.run(
+        ["sh", "-c", command],
+        env={**os.environ, "TOKEN": token},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_a_reader_sends_a_request_with_a_token_and_sees_the_replay_of_its_retry(
+    browser: Browser, hub: RunningHub, token: str, tmp_path: Path
+) -> None:
+    with window(browser, hub, viewport=DESKTOP, color_scheme="light") as opened:
+        page = opened_form(opened, TOPICS)
+        form, outcome = page.locator(f"{TOPICS} form"), page.locator(f"{TOPICS} .outcome")
+        page.get_by_role("button", name="Send", exact=True).click()
+        expect(outcome).to_contain_text("401")
+        page.get_by_label("Token").fill(token)
+        form.locator("[data-body]").fill('{"title": "It\'s $HOME `17`"}')
+        key = form.get_by_label("Idempotency-Key").input_value()
+        page.get_by_role("button", name="Send", exact=True).click()
+        expect(outcome).to_contain_text("201")
+        new_key = form.get_by_label("Idempotency-Key").input_value()
+        assert new_key != key
+        expect(outcome).not_to_contain_text("Replayed")
+        page.get_by_role("button", name="Send again with the same key").click()
+        expect(outcome).to_contain_text("Idempotent-Replayed: true")
+        expect(form.get_by_label("Idempotency-Key")).to_have_value(new_key)
+        expect(form.locator(".answer")).to_contain_text("It's $HOME `17`")
+        form.locator(".command summary").click()
+        command = form.locator(".curl").text_content() or ""
+        picture(opened, "reference-sent-desktop-light")
+        page.get_by_label("Filter operations").fill("create a topic")
+        opened.check("a sent request")
+        assert token not in page.content().replace(f'value="{token}"', "")
+        assert token not in page.url
+        assert page.evaluate("[sessionStorage.length, localStorage.length, document.cookie]") == [0, 0, ""]
+        page.reload()
+        expect(page.get_by_label("Token")).to_have_value("")
+
+    repeated = run(command, token, tmp_path)
+    assert "idempotent-replayed: true" in repeated.lower()
+    assert "It's $HOME `17`" in repeated
+
+
+def test_an_upload_and_a_stream_work_on_a_phone(browser: Browser, hub: RunningHub, token: str, tmp_path: Path) -> None:
+    file = tmp_path / 'it\'s "here".txt'
+    file.write_text("Paint the shed.")
+    with window(browser, hub, viewport=PHONE, color_scheme="dark") as opened:
+        page = opened_form(opened, "#get-api-v1-events-stream")
+        page.get_by_label("Token").fill(token)
+        stream = page.locator("#get-api-v1-events-stream")
+        stream.get_by_label("after").fill("0")
+        stream.get_by_role("button", name="Send", exact=True).click()
+        expect(stream.locator(".outcome")).to_contain_text("200")
+        for anchor, field, value in (
+            ("#post-v1-tasks", "", ""),
+            ("#post-v1-tasks-task_id-attachments", "task_id", "t9"),
+        ):
+            page.evaluate(f"location.hash = '{anchor}'")
+            page.locator(f"{anchor} .try > summary").click()
+            form = page.locator(f"{anchor} form")
+            if not field:
+                form.locator("[data-body]").fill('{"id": "t9", "title": "Paint the shed"}')
+            else:
+                form.get_by_label(field).fill(value)
+                form.locator("[type=file]").set_input_files(file)
+                form.locator("[data-list]").first.fill("green\nshed")
+            form.get_by_role("button", name="Send", exact=True).click()
+            expect(form.locator(".outcome")).to_contain_text("201")
+        expect(form.locator(".answer")).to_contain_text('"green"')
+        form.locator(".command summary").click()
+        command = form.locator(".curl").text_content() or ""
+        expect(stream.locator(".answer")).to_contain_text("task.attachment_added")
+        picture(opened, "reference-sent-phone-dark")
+        stream.get_by_role("button", name="Stop").click()
+        expect(stream.locator(".outcome")).to_contain_text("stopped")
+        assert opened.problems == []
+
+    assert "idempotent-replayed: true" in run(command, token, tmp_path).lower()
+
+
+def test_the_reference_is_found_by_a_filter_and_readable_without_script(browser: Browser, hub: RunningHub) -> None:
+    with window(browser, hub, viewport=PHONE, color_scheme="light") as opened:
+        opened.open("/docs")
+        opened.page.keyboard.press("/")
+        opened.page.keyboard.type("post claims/resolve")
+        expect(opened.page.get_by_text("1 operation", exact=True)).to_be_visible()
+        expect(opened.page.locator(".operation:visible")).to_have_count(1)
+        picture(opened, "reference-filter-phone-light")
+    with window(browser, hub, viewport=DESKTOP, color_scheme="dark", java_script_enabled=False) as opened:
+        opened.open("/docs")
+        operation = opened.page.locator(TOPICS)
+        operation.locator("> summary").click()
+        expect(operation.get_by_text('curl -i -X POST "$HUB"/api/v1/topics')).to_be_visible()
+        expect(opened.page.get_by_text(f"HUB={hub.url}")).to_be_visible()
+        assert opened.page.get_by_role("button", name="Send", exact=True).count() == 0
+        assert opened.page.get_by_text("Send a request", exact=True).and_(opened.page.locator(":visible")).count() == 0
+        picture(opened, "reference-no-script-desktop-dark")

@@ -1,6 +1,6 @@
 """The console: pages for people, rendered on the server, under `/console/`.
 
-Not here: the JSON API (`hub/routes/`), whose services the pages call, and the page of the API reference (`hub/pages/`).
+Not here: the JSON API (`hub/routes/`), whose services the pages call, and the API reference (`hub/reference/`).
 Start with `routing.py`; `visit.py` is what a page gets, `pages/` has one module for each page.
 """
 

@@ -12,11 +12,11 @@ from starlette.responses import Response
 from onceward.errors import NotFound
 
 _MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-# The pages of the API reference have their own folder.
-_FOLDERS = ("console/static", "pages")
+# The API reference has its own folder.
+_FOLDERS = ("console/static", "reference/static")
 _FILES = {
     "console/static": ("console.css", "console.js", "events.js", "icon.svg"),
-    "pages": ("docs.css", "docs.js"),
+    "reference/static": ("reference.css", "reference.js", "request.js", "response.js"),
 }
 # A changed file has another address, so that a browser may keep it.
 _KEEP = "public, max-age=31536000, immutable"

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 
 from onceward.errors import OncewardError, StoreUnavailable
 from onceward.hub.events import log
+from onceward.hub.reference.page import ReferencePage
 from onceward.hub.state import HubState, hub_of
 from onceward.hub.web.json_body import StrictRoute
 from onceward.store.failure_log import report
@@ -115,8 +116,9 @@ async def home() -> Response:
 
 
 @router.get("/docs", response_class=HTMLResponse, summary="API reference", include_in_schema=False)
-async def docs() -> Response:
-    return HTMLResponse(_page("docs.html"))
+def docs(request: Request) -> Response:
+    page: ReferencePage = request.app.state.reference
+    return HTMLResponse(page.text(request.app.openapi(), str(request.base_url)))
 
 
 @functools.cache
