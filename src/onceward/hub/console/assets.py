@@ -15,7 +15,7 @@ _MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xm
 # The pages of the API reference have their own folder.
 _FOLDERS = ("console/static", "pages")
 _FILES = {
-    "console/static": ("console.css", "console.js", "events.js", "icon.svg"),
+    "console/static": ("console.css", "console.js", "events.js", "icon.svg", "upload.js"),
     "pages": ("docs.css", "docs.js"),
 }
 # A changed file has another address, so that a browser may keep it.

@@ -9,6 +9,7 @@ from onceward.hub.tasks.attachment import (
     TaskAttachment,
     delete_attachment,
     get_attachment,
+    labels_of_task,
     list_attachments,
     replace_labels,
 )
@@ -51,6 +52,7 @@ __all__ = [
     "gc_blobs",
     "get_attachment",
     "get_task",
+    "labels_of_task",
     "list_attachments",
     "list_tasks",
     "open_content",
