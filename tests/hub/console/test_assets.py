@@ -10,7 +10,7 @@ from onceward.hub.console.assets import asset_url
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("console.css", "text/css"), ("console.js", "text/javascript"), ("events.js", "text/javascript"),
+    [("console.css", "text/css"), ("console.js", "text/javascript"), ("events.js", "text/javascript"), ("upload.js", "text/javascript"),
      ("icon.svg", "image/svg+xml"), ("docs.css", "text/css"), ("docs.js", "text/javascript")],
 )  # fmt: skip
 def test_a_file_is_served_and_loads_nothing_from_elsewhere(client: Client, name: str, kind: str) -> None:

@@ -32,17 +32,18 @@ function made(tag, properties, ...children) {
   return element;
 }
 
-// A file with its row. A second attempt has the same key, so that the file is attached once even if only the response
-// of the first one was lost.
+// A file with its row. Every attempt has the same key, so that the file is attached once even if only the response of
+// an earlier attempt was lost.
 function rowOf(file) {
-  const bar = made("progress", { max: 1, value: 0 });
+  const isTooLarge = file.size > maxBytes;
+  const bar = made("progress", { max: 1, value: 0, hidden: isTooLarge });
   bar.setAttribute("aria-label", file.name);
-  const note = made("span", { className: "note", textContent: "waiting" });
+  const note = made("span", { className: "note", textContent: isTooLarge ? `too large: at most ${shownSize(maxBytes)}` : "not sent yet" });
   const again = made("button", { type: "button", className: "small", textContent: "Try again", hidden: true });
   again.setAttribute("aria-label", `Try ${file.name} again`);
   const name = made("span", { className: "name", textContent: file.name }, made("span", { className: "soft small", textContent: ` ${shownSize(file.size)}` }));
-  const row = { file, bar, note, again, key: newKey(), isDone: false };
-  row.element = made("li", {}, name, bar, note, again);
+  const row = { file, bar, note, again, isTooLarge, key: newKey(), isDone: false };
+  row.element = made("li", { className: isTooLarge ? "bad" : "" }, name, bar, note, again);
   again.addEventListener("click", () => sendAll([row]));
   return row;
 }
@@ -85,22 +86,26 @@ async function sendOne(row, body) {
   row.again.hidden = true;
   row.bar.hidden = false;
   row.element.className = "";
-  const tooLarge = row.file.size > maxBytes;
-  const problem = tooLarge ? `Too large: at most ${shownSize(maxBytes)}.` : await send(row, body);
+  const problem = await send(row, body);
   row.isDone = !problem;
   row.element.className = problem ? "bad" : "good";
   row.note.textContent = problem || "attached";
-  row.bar.hidden = Boolean(problem);
-  row.again.hidden = !problem || tooLarge;
+  row.bar.hidden = true;
+  row.again.hidden = !problem;
 }
 
 let rows = [];
 
+function unsent() {
+  return rows.filter((row) => !row.isDone && !row.isTooLarge);
+}
+
 async function sendAll(some) {
-  if (sending) return;
+  if (sending || !some.length) return;
   sending = true;
   button.disabled = true;
-  // All fields are read now: changes during the upload are for the next one.
+  input.disabled = true;
+  // All fields are read now: changes during the upload are for the next attempt.
   const bodies = some.map(bodyOf);
   for (const [index, row] of some.entries()) {
     state.textContent = `Sending ${index + 1} of ${some.length}…`;
@@ -108,6 +113,7 @@ async function sendAll(some) {
   }
   sending = false;
   button.disabled = false;
+  input.disabled = false;
   const done = rows.filter((row) => row.isDone).length;
   if (done === rows.length) {
     const page = new URL(form.action);
@@ -115,18 +121,24 @@ async function sendAll(some) {
     location.assign(page);
     return;
   }
+  showCount();
   state.textContent = `${done} of ${rows.length} attached.`;
-  if (done) state.append(" ", made("a", { href: form.action, textContent: "Show them" }));
+  if (done) state.append(" ", made("a", { href: form.action, textContent: "Show the task" }));
+}
+
+function showCount() {
+  const count = unsent().length;
+  button.textContent = count > 1 ? `Attach ${count} files` : "Attach";
 }
 
 function showChosen() {
-  const count = input.files.length;
-  button.textContent = count > 1 ? `Attach ${count} files` : "Attach";
+  rows = Array.from(input.files, rowOf);
+  list.replaceChildren(...rows.map((row) => row.element));
+  list.hidden = !rows.length;
   // One title cannot name several files; their own names do.
-  title.disabled = count > 1;
-  list.replaceChildren();
-  list.hidden = true;
-  state.textContent = count > 1 ? Array.from(input.files, (file) => file.name).join(", ") : "";
+  title.disabled = rows.length > 1;
+  state.textContent = "";
+  showCount();
 }
 
 input.multiple = true;
@@ -135,11 +147,8 @@ showChosen();
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
-  if (sending || !input.files.length) return;
-  rows = Array.from(input.files, rowOf);
-  list.replaceChildren(...rows.map((row) => row.element));
-  list.hidden = false;
-  sendAll(rows);
+  // A second click sends only what is not attached yet.
+  sendAll(unsent());
 });
 
 // Files can be dropped anywhere: beside the field, the browser would leave the page and open them.
