@@ -236,7 +236,9 @@ async def _response(
         # The scope before any byte of the body, and the token of the form before any byte of the file.
         if not visit.may_act:
             raise _may_not_act(section)
-        async with received_attachment(request, visit.hub, visit.require_form_token) as received:
+        async with received_attachment(
+            request, visit.hub, visitor.principal.name, visit.require_form_token
+        ) as received:
             return await attach(visit, received)
     if post is None:
         raise HTTPException(405, "This page has no form.", {"allow": "GET, HEAD"})

@@ -15,7 +15,7 @@ from onceward.core.json_text import refused
 from onceward.errors import InvalidInput
 from onceward.hub import tasks
 from onceward.hub.db.timestamps import now_text
-from onceward.hub.security.auth import may
+from onceward.hub.security.auth import may, principal_of
 from onceward.hub.state import hub_of, request_key_of
 from onceward.hub.tasks import NewTaskAttachment, UploadRules
 from onceward.hub.web.download import content_response
@@ -120,7 +120,7 @@ async def delete_task(task_id: TaskId, request: Request) -> Response:
 )
 async def upload_attachment(task_id: TaskId, request: Request) -> Response:
     """Send multipart/form-data with the file in the field `content`. Other fields may come before or after it."""
-    async with received_attachment(request, hub_of(request)) as received:
+    async with received_attachment(request, hub_of(request), principal_of(request.scope)) as received:
         new, rules = _described(received.upload), _rules(received.upload, request, received.hub.upload_rules)
         added = await received.attach(task_id, new, rules, request_key_of(request))
     return _json(added.attachment.shown(), 201)

@@ -16,6 +16,7 @@ from onceward.hub.tasks.attachment import (
 from onceward.hub.tasks.content import Content, open_content
 from onceward.hub.tasks.fsck import Damage, blob_totals, check_blobs
 from onceward.hub.tasks.gc import Collected, gc_blobs
+from onceward.hub.tasks.insert import Added
 from onceward.hub.tasks.link import create_link_attachment
 from onceward.hub.tasks.quota import OverQuota, PrincipalUsage, Quota, WrongCounter
 from onceward.hub.tasks.spec_backfill import backfill_spec_attachments
@@ -28,6 +29,7 @@ Attachment = TaskAttachment
 NewAttachment = NewTaskAttachment
 
 __all__ = [
+    "Added",
     "Attachment",
     "Collected",
     "Content",

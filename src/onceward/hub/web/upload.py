@@ -30,9 +30,7 @@ from onceward.http.request.headers import length_of
 from onceward.hub.blobs import BlobStore
 from onceward.hub.blobs.temp_file import TempFile
 from onceward.hub.db.request_key import RequestKey
-from onceward.hub.security.auth import principal_of
-from onceward.hub.tasks import NewTaskAttachment, Quota, UploadRules, create_managed_attachment, quota
-from onceward.hub.tasks.insert import Added
+from onceward.hub.tasks import Added, NewTaskAttachment, Quota, UploadRules, create_managed_attachment, quota
 from onceward.hub.tasks.quota import OverQuota
 
 if TYPE_CHECKING:
@@ -109,7 +107,7 @@ BeforeFile: TypeAlias = Callable[[Upload], None]
 
 @dataclass(frozen=True, slots=True)
 class AttachmentUpload:
-    """A received upload that can be attached to a task. Its bytes count for the principal of the request."""
+    """A received upload that can be attached to a task. Its bytes count for the principal of `quota`."""
 
     upload: Upload
     hub: HubState
@@ -130,11 +128,11 @@ class AttachmentUpload:
 
 @contextlib.asynccontextmanager
 async def received_attachment(
-    request: Request, hub: HubState, before_file: BeforeFile | None = None
+    request: Request, hub: HubState, principal: str, before_file: BeforeFile | None = None
 ) -> AsyncIterator[AttachmentUpload]:
     """Receive a file for a task, within the limits of the hub and of the principal. See `received`."""
     settings = hub.config.attachments
-    own = Quota(principal_of(request.scope), settings.max_bytes_per_principal)
+    own = Quota(principal, settings.max_bytes_per_principal)
     require_room = functools.partial(quota.require_room, hub.database, own) if own.bytes_max else None
     async with received(request, hub.blobs, settings.max_upload_bytes, require_room, before_file) as upload:
         yield AttachmentUpload(upload, hub, own, request.app.state.uploaders)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,10 +12,10 @@ import httpx
 import pytest
 from tests.hub.console.conftest import MakeToken
 from tests.hub.console.no_script_browser import NoScriptBrowser, Page
-from tests.hub.in_process_hub import Client
+from tests.hub.in_process_hub import Client, in_process_hub
 
 from onceward.hub.config import data_folder
-from onceward.hub.config.config import Config
+from onceward.hub.config.config import AttachmentsSettings, Config
 from onceward.hub.tasks import NewTaskAttachment, create_link_attachment
 
 PLAN = b"Paint it green."
@@ -74,7 +75,7 @@ def test_a_title_that_is_refused_is_shown_again_with_the_reason(client: Client, 
 
 
 def test_an_upload_needs_no_script_and_is_stored_once_however_often_it_is_sent(
-    client: Client, browser: NoScriptBrowser, task: str
+    client: Client, browser: NoScriptBrowser, task: str, config: Config
 ) -> None:
     page = browser.get(task)
     fields = {"kind": "spec", "title": "The plan", "labels": "Draft, green", "expires_at": "2999-12-31"}
@@ -84,6 +85,7 @@ def test_an_upload_needs_no_script_and_is_stored_once_however_often_it_is_sent(
 
     assert ("The file is attached" in first.text, "It is stored once" in second.text) == (True, True)
     assert (other.status, "has already stored attachment" in other.text) == (409, True)
+    assert len([file for file in (Path(config.hub.data_dir) / "blobs" / "sha256").rglob("*") if file.is_file()]) == 1
     (stored,) = attachments(client)
     assert {name: stored[name] for name in ("kind", "title", "labels", "expires_at", "filename", "size_bytes")} == {
         "kind": "spec",
@@ -214,6 +216,23 @@ def test_the_same_upload_with_its_token_first_is_accepted(client: Client, browse
     assert attachments(client)[0]["size_bytes"] == 1024 * Body.PIECES
 
 
+def test_an_upload_over_a_limit_is_refused_while_it_arrives(config: Config) -> None:
+    small = AttachmentsSettings(max_upload_bytes=20_000, max_bytes_per_principal=5_000)
+    with in_process_hub(dataclasses.replace(config, attachments=small)) as client:
+        client.post("/v1/tasks", json={"id": "t1", "title": "Paint the shed"}).raise_for_status()
+        browser = NoScriptBrowser(client)
+        page = browser.get("/console/tasks/t1")
+        own = ("form_token", dict(page.form(page.path).fields)["form_token"])
+        body = Body(own, key(), ("kind", "spec"))
+        too_large = client.post(page.path, content=body, headers=MULTIPART)
+        over_quota = browser.attach(page, page.path, "a.txt", b"x" * 6_000, kind="spec")
+
+        assert (too_large.status_code, "limited to 20000 bytes" in too_large.text) == (413, True)
+        assert body.sent <= 21
+        assert (over_quota.status, "do not fit into the quota of" in over_quota.text) == (413, True)
+        assert (attachments(client), events(client)) == ([], [])
+
+
 FORMS = ("/console/tasks", "/console/tasks/t1", "/console/tasks/t1/link", "/console/tasks/t1/delete")
 
 
@@ -269,7 +288,7 @@ def test_an_upload_without_a_session_is_refused_before_it_is_read(
     assert (answer.status_code, body.sent) == (401, 0)
 
 
-def test_a_task_is_deleted_after_a_question_and_a_second_click_is_no_error(
+def test_a_task_is_deleted_after_a_question_and_a_second_click_finds_it_deleted(
     client: Client, browser: NoScriptBrowser, task: str
 ) -> None:
     browser.attach(browser.get(task), task, "plan.txt", PLAN, kind="spec")

@@ -13,7 +13,6 @@ from onceward.hub.console.rendering import url
 from onceward.hub.console.visit import Visit, see
 from onceward.hub.db.timestamps import now_text
 from onceward.hub.tasks import Task, TaskAttachment
-from onceward.hub.tasks.attachment import MANAGED
 from onceward.hub.turns.model.db_threads import in_thread
 from onceward.hub.web.download import content_response, is_inline
 
@@ -37,7 +36,7 @@ async def _page(visit: Visit, *, asks: bool = False) -> Response:
         with hub.database.read() as tx:
             found = tasks.get_attachment(tx, _id(visit))
             task = tasks.get_task(tx, found.task_id)
-            has_content = found.source_type == MANAGED and not found.is_expired(now_text())
+            has_content = found.blob_id is not None and not found.is_expired(now_text())
             content = tasks.open_content(tx, found.id) if has_content else None
         return found, task, None if content is None else preview_of(content, hub.blobs)
 
@@ -48,7 +47,7 @@ async def _page(visit: Visit, *, asks: bool = False) -> Response:
         task=task,
         preview=preview,
         asks=asks,
-        is_managed=attachment.source_type == MANAGED,
+        is_managed=attachment.blob_id is not None,
         is_expired=attachment.is_expired(now_text()),
         is_inline=is_inline(attachment),
         notice=NOTICES.get(visit.query("notice"), ""),
