@@ -117,6 +117,13 @@ class NoScriptBrowser:
         ]
         return self.post(urljoin(page.path, action), pairs)
 
+    def attach(self, page: Page, action: str, filename: str, content: bytes, /, **fields: str) -> Page:
+        """Fill in a form that has a file, and send it: its fields first, in their order, then the file."""
+        found = {**dict(page.form(action).fields), **fields}
+        found.pop("content", None)
+        files = {"content": (filename, content)}
+        return Page(self._client.post(urljoin(page.path, action), data=found, files=files, follow_redirects=True))
+
     def post(self, path: str, pairs: list[tuple[str, str]], **headers: str) -> Page:
         content = urlencode(pairs)
         return Page(self._client.post(path, content=content, headers={**FORM, **headers}, follow_redirects=True))

@@ -10,7 +10,7 @@ from onceward.hub.console.assets import asset_url
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("console.css", "text/css"), ("console.js", "text/javascript"), ("events.js", "text/javascript"),
+    [("console.css", "text/css"), ("console.js", "text/javascript"), ("events.js", "text/javascript"), ("upload.js", "text/javascript"),
      ("icon.svg", "image/svg+xml"), ("reference.css", "text/css"), ("reference.js", "text/javascript"),
      ("request.js", "text/javascript"), ("response.js", "text/javascript")],
 )  # fmt: skip

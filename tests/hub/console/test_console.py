@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 import time
@@ -17,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
-from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, expect
+from playwright.sync_api import Browser, ConsoleMessage, Page, Route, ViewportSize, expect
 from tests.hub.console.sample_claims import HOSTILE, begin, doubt, settle
 from tests.hub.console.shop import Shop
 from tests.hub.hub_process import RunningHub, running_hub
@@ -33,6 +34,10 @@ from onceward.ledger import Ledger
 PHONE: ViewportSize = {"width": 390, "height": 844}
 DESKTOP: ViewportSize = {"width": 1280, "height": 800}
 CLICKS_MAX = 4
+# One pixel.
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
 # Far more than it takes, also on a busy machine.
 expect.set_options(timeout=30_000)
 PICTURES = os.environ.get("ONCEWARD_SCREENSHOTS", "")
@@ -151,8 +156,14 @@ def filled(hub: RunningHub, ledger: Ledger) -> dict[str, str]:
     """Operations in every state, turns that were superseded, events; gives the paths of single pages."""
     with httpx.Client(base_url=hub.url) as api:
         api.post("/v1/tasks", json={"id": "t0", "title": "Paint the shed"})
-        files = {"content": ("plan.txt", b"Paint the shed in green.")}
-        api.post("/v1/tasks/t0/attachments", data={"kind": "spec", "labels": "green"}, files=files)
+        files = {"content": ("plan.md", b"# The shed\n\nGreen, with a *white* door.\n")}
+        fields = {"kind": "spec", "labels": ["draft", "green"]}
+        plan = api.post("/v1/tasks/t0/attachments", data=fields, files=files).json()["id"]
+        files = {"content": (f"{HOSTILE.replace('/', '-')}.png", PNG)}
+        fields = {"kind": "diagram", "title": HOSTILE, "labels": "<script>alert(1)</script>"}
+        image = api.post("/v1/tasks/t0/attachments", data=fields, files=files).json()["id"]
+        link = {"kind": "spec", "external_url": f"https://example.com/{'a-long-path/' * 9}"}
+        api.post("/v1/tasks/t0/attachments/link", json=link)
         for title in ("Order 17", "Order 17", "Order 18"):
             api.post("/api/v1/topics", json={"title": title}, headers={"Idempotency-Key": "topic-17"})
         chat = {"customer_id": "grace", "session_key": "s-1"}
@@ -179,6 +190,10 @@ def filled(hub: RunningHub, ledger: Ledger) -> dict[str, str]:
         "plan": "/console/in-doubt/bulk?verdict=not_committed",
         "turn": f"/console/turns/{first}",
         "task": "/console/tasks/t0",
+        "task-delete": "/console/tasks/t0/delete",
+        "attachment-text": f"/console/attachments/{plan}",
+        "attachment-image": f"/console/attachments/{image}",
+        "attachment-remove": f"/console/attachments/{image}/remove",
         "not-found": "/console/operation?scope=charges&key=none",
     }
 
@@ -290,6 +305,78 @@ def test_an_upload_arrives_live_in_a_second_window_and_waits_while_paused(browse
         assert opened.problems == []
 
     assert opened.clicks <= CLICKS_MAX
+
+
+DROP = """files => {
+  const data = new DataTransfer();
+  for (const [name, text] of files) data.items.add(new File([text], name));
+  const target = document.querySelector("main");
+  for (const type of ["dragover", "drop"]) {
+    target.dispatchEvent(new DragEvent(type, { bubbles: true, cancelable: true, dataTransfer: data }));
+  }
+}"""
+
+
+def lose_response(route: Route) -> None:
+    """Let the hub store the upload, and break the connection before the browser gets the response."""
+    assert route.fetch().status == 201
+    route.abort()
+
+
+def test_dropped_files_are_attached_once_each_while_a_second_window_shows_them_live(
+    browser: Browser, hub: RunningHub
+) -> None:
+    with window(browser, hub) as opened, window(browser, hub) as second, httpx.Client(base_url=hub.url) as api:
+        api.post("/v1/tasks", json={"id": "t2", "title": "Build a fence"}).raise_for_status()
+        second.open("/console/events?name=task.attachment_added")
+        expect(second.page.locator("#live-state")).to_have_text("live")
+        opened.open("/console/tasks/t2")
+        opened.await_script("Build a fence")
+        page = opened.page
+        page.evaluate(DROP, [["plan.txt", "Green."], ["notes.txt", "Terra."]])
+        page.get_by_label("Kind").first.select_option("diagnostic")
+        page.get_by_label("Expires").first.fill("2001-01-01")
+        opened.click("Attach 2 files", "button")
+        expect(page.get_by_role("status")).to_contain_text("0 of 2 attached")
+        expect(page.get_by_role("button", name="Try notes.txt again")).to_be_visible()
+        opened.check("refused uploads")
+        picture(opened, "uploads-refused-desktop-light")
+        page.get_by_label("Expires").first.fill("")
+        page.route("**/console/tasks/t2", lose_response, times=1)
+        page.get_by_role("button", name="Try plan.txt again").click()
+        expect(page.get_by_text("The connection broke.")).to_be_visible()
+        page.get_by_role("button", name="Try plan.txt again").click()
+        expect(page.get_by_role("status")).to_contain_text("1 of 2 attached")
+        opened.click("Attach", "button", exact=True)
+        expect(page.get_by_text("The files are attached.")).to_be_visible()
+        expect(second.page.locator("li.new .name", has_text="task.attachment_added")).to_have_count(2)
+        stored = api.get("/v1/tasks/t2/attachments").json()["attachments"]
+
+        assert {(one["filename"], one["kind"]) for one in stored} == {
+            ("plan.txt", "diagnostic"),
+            ("notes.txt", "diagnostic"),
+        }
+        assert len(stored) == 2
+        assert second.problems == []
+
+
+@pytest.mark.usefixtures("filled")
+def test_a_file_is_attached_opened_and_removed_without_script(browser: Browser, hub: RunningHub) -> None:
+    with window(browser, hub, java_script_enabled=False) as opened:
+        opened.open("/console/tasks")
+        opened.page.get_by_text("New task").click()
+        opened.page.get_by_label("Title").fill("Dig a pond")
+        opened.click("Create the task", "button")
+        opened.page.get_by_label("File", exact=True).set_input_files(
+            {"name": "pond.png", "mimeType": "image/png", "buffer": PNG}
+        )
+        opened.click("Attach", "button", exact=True)
+        opened.click("pond.png")
+        expect(opened.page.get_by_role("img", name="pond.png")).to_have_js_property("naturalWidth", 1)
+        opened.click("Remove")
+        opened.click("Remove the attachment", "button")
+        expect(opened.page.get_by_text("The attachment is removed.")).to_be_visible()
+        assert opened.problems == []
 
 
 def test_the_keyboard_is_enough(browser: Browser, hub: RunningHub, filled: dict[str, str]) -> None:

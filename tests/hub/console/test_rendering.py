@@ -8,7 +8,7 @@ import pytest
 from jinja2 import UndefinedError
 
 from onceward.hub.console import rendering
-from onceward.hub.console.rendering import ago, clock, left, plural, pretty, short, url
+from onceward.hub.console.rendering import ago, clock, left, plural, pretty, short, size, url
 
 NOW = datetime.datetime(2026, 11, 18, 12, 0, tzinfo=datetime.UTC)
 
@@ -53,3 +53,14 @@ def test_the_templates_escape_and_refuse_what_is_not_defined() -> None:
     assert environment.from_string("{{ name }}").render(name="<b>") == "&lt;b&gt;"
     with pytest.raises(UndefinedError):
         environment.from_string("{{ nothing }}").render()
+
+
+def test_a_number_of_bytes_is_shown_in_the_largest_unit_that_fits() -> None:
+    assert [size(count) for count in (0, 1023, 1024, 1536, 100 * 2**20, 2**31)] == [
+        "0 B",
+        "1023 B",
+        "1 KiB",
+        "1.5 KiB",
+        "100 MiB",
+        "2 GiB",
+    ]

@@ -6,6 +6,7 @@ Start with `routing.py`; `visit.py` is what a page gets, `pages/` has one module
 
 __all__ = [
     "assets",
+    "attachments",
     "check_ring",
     "console",
     "counter_history",

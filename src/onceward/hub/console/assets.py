@@ -15,7 +15,7 @@ _MEDIA_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xm
 # The API reference has its own folder.
 _FOLDERS = ("console/static", "reference/static")
 _FILES = {
-    "console/static": ("console.css", "console.js", "events.js", "icon.svg"),
+    "console/static": ("console.css", "console.js", "events.js", "icon.svg", "upload.js"),
     "reference/static": ("reference.css", "reference.js", "request.js", "response.js"),
 }
 # A changed file has another address, so that a browser may keep it.

@@ -44,6 +44,11 @@ class Form:
         return int(text)
 
 
+def problem_of(error: InvalidInput) -> str:
+    """Return what is wrong with a form, to be shown above it."""
+    return "; ".join(f"{name} {message}" for name, message in error.fields) or str(error)
+
+
 async def read_form(request: Request) -> Form:
     """Read the form of a request.
 

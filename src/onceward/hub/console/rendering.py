@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from onceward.hub.console.assets import asset_url
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 # Longer texts are cut in lists. The page of one operation shows them whole.
 _SHORT_CHARACTERS = 48
 
@@ -45,6 +46,7 @@ def _environment() -> Environment:
     made.filters.update(
         ago=ago, left=left, clock=clock, number=number, pretty=pretty, short=short, plural=plural, words=words
     )
+    made.filters["size"] = size
     return made
 
 
@@ -97,6 +99,14 @@ def number(value: float) -> str:
 def plural(count: int, one: str, many: str | None = None) -> str:
     """Return a number with its noun: `1 claim`, `2 claims`."""
     return f"{number(count)} {one if count == 1 else many or one + 's'}"
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in the largest unit that fits: `1.5 MiB`."""
+    for unit, factor in _UNITS:
+        if count >= factor:
+            return f"{count / factor:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{count} B"
 
 
 def pretty(value: Any) -> str:

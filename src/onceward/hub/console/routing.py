@@ -8,6 +8,7 @@ from starlette.routing import Route
 
 from onceward.errors import NotFound
 from onceward.hub.console.assets import asset
+from onceward.hub.console.attachments import page as attachments
 from onceward.hub.console.pages import (
     audit,
     bulk,
@@ -63,8 +64,15 @@ def routes() -> list[Route]:
         "events/stream": endpoint(EVENTS, events.stream),
         "topics": endpoint(TOPICS, topics.show),
         "topics/{topic_id}": endpoint(TOPICS, topics.show_one),
-        "tasks": endpoint(TASKS, tasks.show),
-        "tasks/{task_id}": endpoint(TASKS, tasks.show_one),
+        "tasks": endpoint(TASKS, tasks.show, tasks.create),
+        "tasks/{task_id}": endpoint(TASKS, tasks.show_one, attach=tasks.attach),
+        "tasks/{task_id}/link": endpoint(TASKS, tasks.show_one, tasks.link),
+        "tasks/{task_id}/delete": endpoint(TASKS, tasks.ask_delete, tasks.delete, guards_get=True),
+        "attachments/{attachment_id}": endpoint(TASKS, attachments.show, attachments.relabel),
+        "attachments/{attachment_id}/remove": endpoint(
+            TASKS, attachments.ask_remove, attachments.remove, guards_get=True
+        ),
+        "attachments/{attachment_id}/content": endpoint(TASKS, attachments.content),
         "storage": endpoint(STORAGE, storage.show, storage.act),
         "tokens": endpoint(TOKENS, tokens.show, tokens.revoke),
         "audit": endpoint(AUDIT, audit.show),

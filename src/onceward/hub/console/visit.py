@@ -23,7 +23,9 @@ from onceward.hub.console.console import Console, console_of
 from onceward.hub.console.forms import Form, read_form
 from onceward.hub.console.rendering import render
 from onceward.hub.console.visitors import Visitor, set_cookies, stranger
+from onceward.hub.security.scopes import SAFE_METHODS
 from onceward.hub.web.problems import response_to
+from onceward.hub.web.upload import AttachmentUpload, Upload, received_attachment
 from onceward.store.failure_log import report
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 HOME, LOGIN = "/console/", "/console/login"
 THEME_COOKIE = "onceward_theme"
 THEMES = ("light", "dark")
+JSON = "application/json"
 FORM_TOKEN = "form_token"  # noqa: S105  # the name of a field
 # Doubts that the badge counts.
 _BADGE_MAX = 99
@@ -71,7 +74,7 @@ OPERATIONS = Section("operations", "Operations", "claims", ("read", "admin"), ("
 TURNS = Section("turns", "Turns", "turns", ("read",), needs_hub=True)
 EVENTS = Section("events", "Events", "events", ("read",), needs_hub=True)
 TOPICS = Section("topics", "Topics", "topics", ("read",), needs_hub=True, is_more=True)
-TASKS = Section("tasks", "Tasks", "tasks", ("read",), needs_hub=True, is_more=True)
+TASKS = Section("tasks", "Tasks", "tasks", ("read",), ("write",), needs_hub=True, is_more=True)
 STORAGE = Section("storage", "Storage", "storage", ("admin",), ("admin",), needs_hub=True, is_more=True)
 TOKENS = Section("tokens", "Tokens", "", ("admin",), ("admin",), needs_hub=True, is_more=True)
 AUDIT = Section("audit", "Audit", "audit", ("admin",), needs_hub=True, is_more=True)
@@ -103,6 +106,16 @@ class Visit:
         if self.console.hub is None:
             raise NotFound("this console shows a ledger without a hub, so this page does not exist")
         return self.console.hub
+
+    @property
+    def is_script(self) -> bool:
+        """True if a script of ours sends the request, which reads JSON instead of a page."""
+        return self.request.headers.get("accept") == JSON
+
+    def require_form_token(self, upload: Upload) -> None:
+        """Refuse an upload that is not from one of our pages. The form sends its token before the file."""
+        if not self.visitor.sent(next(iter(upload.all(FORM_TOKEN)), "")):
+            raise _not_our_form()
 
     def query(self, name: str) -> str:
         return self.request.query_params.get(name, "").strip()
@@ -155,11 +168,17 @@ class Visit:
 
 Get: TypeAlias = Callable[[Visit], Awaitable[Response]]
 Post: TypeAlias = Callable[[Visit, Form], Awaitable[Response]]
+Attach: TypeAlias = Callable[[Visit, AttachmentUpload], Awaitable[Response]]
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
 def endpoint(
-    section: Section | None, get: Get | None = None, post: Post | None = None, *, guards_get: bool = False
+    section: Section | None,
+    get: Get | None = None,
+    post: Post | None = None,
+    *,
+    attach: Attach | None = None,
+    guards_get: bool = False,
 ) -> Endpoint:
     """Return the handler of a page.
 
@@ -167,6 +186,7 @@ def endpoint(
         section: The section, whose scopes are needed; None for pages without a login.
         get: Renders the page.
         post: Handles its form, which needs the scopes `act`.
+        attach: Handles its form with a file, instead of `post`.
         guards_get: Whether the page itself needs the scopes `act`, because it is only about the form.
 
     Returns:
@@ -175,7 +195,7 @@ def endpoint(
 
     async def handle(request: Request) -> Response:
         try:
-            response = await _response(request, section, get, post, guards_get=guards_get)
+            response = await _response(request, section, get, post, attach, guards_get=guards_get)
         except (OncewardError, HTTPException) as error:
             if isinstance(error, StoreUnavailable):
                 report(error)
@@ -188,7 +208,13 @@ def endpoint(
 
 
 async def _response(
-    request: Request, section: Section | None, get: Get | None, post: Post | None, *, guards_get: bool
+    request: Request,
+    section: Section | None,
+    get: Get | None,
+    post: Post | None,
+    attach: Attach | None,
+    *,
+    guards_get: bool,
 ) -> Response:
     console = console_of(request)
     found = await console.visitors.identify(request)
@@ -200,22 +226,34 @@ async def _response(
     visit = Visit(request, console, visitor, section)
     if section is not None and not visitor.may(section.part, *section.view):
         raise HTTPException(_FORBIDDEN, f"This page requires a token with the scope {' or '.join(section.view)}.")
-    if request.method == "GET":
+    if request.method in SAFE_METHODS:
         if get is None:
             raise HTTPException(405, "This page only accepts its form.", {"allow": "POST"})
         if section is not None and guards_get and not visit.may_act:
             raise _may_not_act(section)
         return await get(visit)
+    if attach is not None and section is not None:
+        # The scope before any byte of the body, and the token of the form before any byte of the file.
+        if not visit.may_act:
+            raise _may_not_act(section)
+        async with received_attachment(
+            request, visit.hub, visitor.principal.name, visit.require_form_token
+        ) as received:
+            return await attach(visit, received)
     if post is None:
         raise HTTPException(405, "This page has no form.", {"allow": "GET, HEAD"})
     form = await read_form(request)
     if not visitor.sent(form.text(FORM_TOKEN)):
-        raise HTTPException(
-            _FORBIDDEN, "The form is not from this console, or too old. Go back, reload the page, and send it again."
-        )
+        raise _not_our_form()
     if section is not None and not visit.may_act:
         raise _may_not_act(section)
     return await post(visit, form)
+
+
+def _not_our_form() -> HTTPException:
+    return HTTPException(
+        _FORBIDDEN, "The form is not from this console, or too old. Go back, reload the page, and send it again."
+    )
 
 
 def _may_not_act(section: Section) -> HTTPException:
@@ -223,7 +261,7 @@ def _may_not_act(section: Section) -> HTTPException:
 
 
 def _to_login(request: Request) -> Response:
-    if request.method != "GET":
+    if request.method not in SAFE_METHODS:
         raise HTTPException(_UNAUTHORIZED, "You are not logged in, or your session has ended. Log in and try again.")
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return RedirectResponse(f"{LOGIN}?next={quote(here, safe='')}", _SEE_OTHER)
@@ -242,6 +280,8 @@ def see(path: str) -> Response:
 
 async def _error_page(request: Request, error: Exception) -> Response:
     found = response_to(error)
+    if request.headers.get("accept") == JSON:
+        return Response(found.body, found.status, {name.decode(): value.decode() for name, value in found.headers})
     problem = json.loads(found.body)
     visitor: Visitor | None = None
     console = console_of(request)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import anyio.to_thread
 from fastapi import APIRouter, Header, Path, Request, Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
@@ -19,12 +17,12 @@ from onceward.hub import tasks
 from onceward.hub.db.timestamps import now_text
 from onceward.hub.security.auth import may, principal_of
 from onceward.hub.state import hub_of, request_key_of
-from onceward.hub.tasks import NewTaskAttachment, Quota, UploadRules
+from onceward.hub.tasks import NewTaskAttachment, UploadRules
 from onceward.hub.web.download import content_response
 from onceward.hub.web.json_body import StrictRoute, parse
 from onceward.hub.web.pagination import LIMIT_DEFAULT, After, Limit, PageShown, paged
 from onceward.hub.web.task_bodies import UPLOAD, LabelsSent, LinkSent, TaskSent
-from onceward.hub.web.upload import Upload, received
+from onceward.hub.web.upload import Upload, received_attachment
 
 router = APIRouter(prefix="/v1", route_class=StrictRoute, tags=["tasks"])
 
@@ -122,20 +120,9 @@ async def delete_task(task_id: TaskId, request: Request) -> Response:
 )
 async def upload_attachment(task_id: TaskId, request: Request) -> Response:
     """Send multipart/form-data with the file in the field `content`. Other fields may come before or after it."""
-    hub = hub_of(request)
-    settings = hub.config.attachments
-    quota = Quota(principal_of(request.scope), settings.max_bytes_per_principal)
-    require_room = functools.partial(tasks.quota.require_room, hub.database, quota) if quota.bytes_max else None
-    async with received(request, hub.blobs, settings.max_upload_bytes, require_room) as upload:
-        new, rules = _described(upload), _rules(upload, request, hub.upload_rules)
-        key = request_key_of(request)
-        added = await anyio.to_thread.run_sync(
-            upload.store,
-            lambda temp_file: tasks.create_managed_attachment(
-                hub.database, hub.blobs, task_id, temp_file, new, rules, key, quota
-            ),
-            limiter=request.app.state.uploaders,
-        )
+    async with received_attachment(request, hub_of(request), principal_of(request.scope)) as received:
+        new, rules = _described(received.upload), _rules(received.upload, request, received.hub.upload_rules)
+        added = await received.attach(task_id, new, rules, request_key_of(request))
     return _json(added.attachment.shown(), 201)
 
 

@@ -9,12 +9,14 @@ from onceward.hub.tasks.attachment import (
     TaskAttachment,
     delete_attachment,
     get_attachment,
+    labels_of_task,
     list_attachments,
     replace_labels,
 )
 from onceward.hub.tasks.content import Content, open_content
 from onceward.hub.tasks.fsck import Damage, blob_totals, check_blobs
 from onceward.hub.tasks.gc import Collected, gc_blobs
+from onceward.hub.tasks.insert import Added
 from onceward.hub.tasks.link import create_link_attachment
 from onceward.hub.tasks.quota import OverQuota, PrincipalUsage, Quota, WrongCounter
 from onceward.hub.tasks.spec_backfill import backfill_spec_attachments
@@ -27,6 +29,7 @@ Attachment = TaskAttachment
 NewAttachment = NewTaskAttachment
 
 __all__ = [
+    "Added",
     "Attachment",
     "Collected",
     "Content",
@@ -51,6 +54,7 @@ __all__ = [
     "gc_blobs",
     "get_attachment",
     "get_task",
+    "labels_of_task",
     "list_attachments",
     "list_tasks",
     "open_content",

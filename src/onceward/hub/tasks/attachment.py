@@ -20,7 +20,7 @@ from onceward.hub.db.page import LIMIT_MAX, RowPage, page_of, parse_cursor
 from onceward.hub.db.tables import attachment_labels, attachments, blobs
 from onceward.hub.db.timestamps import now_text
 from onceward.hub.tasks.quota import give_back
-from onceward.hub.tasks.validation import normal_labels
+from onceward.hub.tasks.validation import normal_kind, normal_labels
 
 ADDED = "task.attachment_added"
 REMOVED = "task.attachment_removed"
@@ -80,6 +80,19 @@ _PLACE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z)~(at-[0-9a-z]{1,64
 _LABELS = select(attachment_labels.c.attachment_id, attachment_labels.c.label).where(
     attachment_labels.c.attachment_id.in_(bindparam("ids", expanding=True))
 )
+_LABELLED = (
+    select(attachment_labels.c.attachment_id)
+    .where(attachment_labels.c.attachment_id == _a.id, attachment_labels.c.label == bindparam("label"))
+    .exists()
+)
+_LABELS_OF_TASK = (
+    select(attachment_labels.c.label)
+    .join(attachments, _a.id == attachment_labels.c.attachment_id)
+    .where(_a.task_id == bindparam("task_id"))
+    .distinct()
+    .order_by(attachment_labels.c.label)
+    .limit(bindparam("limit"))
+)
 _TASK = text("SELECT 1 FROM tasks WHERE id = :id")
 _DELETE = text("DELETE FROM attachments WHERE id = :id RETURNING principal")
 _UNLABEL = text("DELETE FROM attachment_labels WHERE attachment_id = :id")
@@ -96,17 +109,35 @@ def get_attachment(tx: Transaction, attachment_id: str) -> TaskAttachment:
     return found[0]
 
 
-def list_attachments(tx: Transaction, task_id: str, limit: int = LIMIT_MAX, after: str = "") -> RowPage[TaskAttachment]:
-    """Return a page of a task's attachments after the cursor, newest first; `NotFound` for an unknown task."""
+def list_attachments(
+    tx: Transaction, task_id: str, limit: int = LIMIT_MAX, after: str = "", *, kind: str = "", label: str = ""
+) -> RowPage[TaskAttachment]:
+    """Return a page of a task's attachments after the cursor, newest first; `NotFound` for an unknown task.
+
+    With `kind` or `label`, only those that have it.
+    """
     limit = min(limit, LIMIT_MAX)
     asked: dict[str, object] = {"task_id": task_id, "limit": limit + 1}
+    statement = _NEWEST
     if after:
         place = parse_cursor(after, _PLACE)
         asked |= {"at": place[1], "id": place[2]}
-    found = _with_labels(tx, tx.execute(_OLDER if after else _NEWEST, asked).all())
+        statement = _OLDER
+    if kind:
+        asked["kind"] = normal_kind(kind)
+        statement = statement.where(_a.kind == bindparam("kind"))
+    if label:
+        (asked["label"],) = normal_labels([label])
+        statement = statement.where(_LABELLED)
+    found = _with_labels(tx, tx.execute(statement, asked).all())
     if not found:
         require_task(tx, task_id)
     return page_of(found, limit, lambda attachment: f"{attachment.created_at}~{attachment.id}")
+
+
+def labels_of_task(tx: Transaction, task_id: str, limit: int) -> list[str]:
+    """Return the labels that attachments of a task have, at most `limit` of them."""
+    return sorted(tx.execute(_LABELS_OF_TASK, {"task_id": task_id, "limit": limit}).scalars())
 
 
 def require_task(tx: Transaction, task_id: str) -> None:

@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 from onceward.http import problem
 from onceward.hub.blobs import BlobStore
 from onceward.hub.media import is_inline_safe
-from onceward.hub.tasks import Content
+from onceward.hub.tasks import Content, TaskAttachment
 
 # A longer Range header is ignored, which RFC 9110 allows.
 RANGE_CHARACTERS_MAX = 64
@@ -139,14 +139,19 @@ class _Download(StreamingResponse):
             self._pieces.close()
 
 
+def is_inline(attachment: TaskAttachment) -> bool:
+    """Return whether a browser may show the content: by the type of its bytes, and by the type that is served."""
+    sniffed = str(attachment.meta.get("sniffed_media_type") or attachment.media_type or "")
+    return is_inline_safe(sniffed, attachment.media_type)
+
+
 def _safe(content: Content) -> dict[str, str]:
     """Headers for bytes from untrusted users: inline only for media types that cannot run scripts, else a download."""
     attachment = content.attachment
-    sniffed = str(attachment.meta.get("sniffed_media_type") or attachment.media_type or "")
-    inline = is_inline_safe(sniffed, attachment.media_type)
+    kind = "inline" if is_inline(attachment) else "attachment"
     return {
         "Content-Type": attachment.media_type or "application/octet-stream",
-        "Content-Disposition": disposition("inline" if inline else "attachment", attachment.filename),
+        "Content-Disposition": disposition(kind, attachment.filename),
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }

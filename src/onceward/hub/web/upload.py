@@ -9,11 +9,12 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import functools
 import hashlib
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import anyio.to_thread
@@ -28,7 +29,12 @@ from onceward.http.keyed.operation import idempotency
 from onceward.http.request.headers import length_of
 from onceward.hub.blobs import BlobStore
 from onceward.hub.blobs.temp_file import TempFile
+from onceward.hub.db.request_key import RequestKey
+from onceward.hub.tasks import Added, NewTaskAttachment, Quota, UploadRules, create_managed_attachment, quota
 from onceward.hub.tasks.quota import OverQuota
+
+if TYPE_CHECKING:
+    from onceward.hub.state import HubState
 
 T = TypeVar("T")
 
@@ -96,14 +102,55 @@ class WrongDigest(InvalidInput):
     """The bytes were damaged on their way."""
 
 
+BeforeFile: TypeAlias = Callable[[Upload], None]
+
+
+@dataclass(frozen=True, slots=True)
+class AttachmentUpload:
+    """A received upload that can be attached to a task. Its bytes count for the principal of `quota`."""
+
+    upload: Upload
+    hub: HubState
+    quota: Quota
+    uploaders: anyio.CapacityLimiter
+
+    async def attach(self, task_id: str, new: NewTaskAttachment, rules: UploadRules, key: RequestKey | None) -> Added:
+        """Store the bytes and the attachment."""
+        hub = self.hub
+        return await anyio.to_thread.run_sync(
+            self.upload.store,
+            lambda temp_file: create_managed_attachment(
+                hub.database, hub.blobs, task_id, temp_file, new, rules, key, self.quota
+            ),
+            limiter=self.uploaders,
+        )
+
+
+@contextlib.asynccontextmanager
+async def received_attachment(
+    request: Request, hub: HubState, principal: str, before_file: BeforeFile | None = None
+) -> AsyncIterator[AttachmentUpload]:
+    """Receive a file for a task, within the limits of the hub and of the principal. See `received`."""
+    settings = hub.config.attachments
+    own = Quota(principal, settings.max_bytes_per_principal)
+    require_room = functools.partial(quota.require_room, hub.database, own) if own.bytes_max else None
+    async with received(request, hub.blobs, settings.max_upload_bytes, require_room, before_file) as upload:
+        yield AttachmentUpload(upload, hub, own, request.app.state.uploaders)
+
+
 @contextlib.asynccontextmanager
 async def received(
-    request: Request, store: BlobStore, bytes_max: int, require_room: Callable[[int], None] | None = None
+    request: Request,
+    store: BlobStore,
+    bytes_max: int,
+    require_room: Callable[[int], None] | None = None,
+    before_file: BeforeFile | None = None,
 ) -> AsyncIterator[Upload]:
     """Receive the whole upload. At the end of the block its temp file is deleted, unless it became a blob.
 
     `require_room` raises `OverQuota` if the given number of bytes does not fit. It is called in a thread, before anything
-    is received, with the size that a long upload has at least.
+    is received, with the size that a long upload has at least. `before_file` is called with the fields that came before
+    the file, and raises to refuse the upload before any byte of the file is kept.
     """
     boundary = _boundary(request)
     with _releasing_key(request, InvalidInput):
@@ -116,7 +163,7 @@ async def received(
         with _releasing_key(request, OverQuota):
             await anyio.to_thread.run_sync(require_room, length - FIELDS_BYTES_MAX)
     upload = Upload(store, promised)
-    reader = _Reader(boundary, upload, bytes_max)
+    reader = _Reader(boundary, upload, bytes_max, before_file)
     try:
         with _releasing_key(request, InvalidInput) if promised else contextlib.nullcontext():
             await _read(request, reader, body_bytes_max)
@@ -129,11 +176,16 @@ async def received(
 
 @contextlib.contextmanager
 def _releasing_key(request: Request, *refusals: type[OncewardError]) -> Iterator[None]:
-    """Release the idempotency key of a refused upload, so that a retry does not replay the refusal."""
+    """Release the idempotency key of a refused upload, so that a retry does not replay the refusal.
+
+    Uploads from the console do not pass the idempotency middleware: their key is a field of the form.
+    """
     try:
         yield
     except refusals:
-        idempotency(request).release()
+        operation = idempotency(request, None)
+        if operation is not None:
+            operation.release()
         raise
 
 
@@ -193,8 +245,9 @@ def _digest(value: str) -> str:
 class _Reader:
     """Multipart parser of one upload. Only one task or thread calls its methods at a time."""
 
-    def __init__(self, boundary: bytes, upload: Upload, bytes_max: int) -> None:
+    def __init__(self, boundary: bytes, upload: Upload, bytes_max: int, before_file: BeforeFile | None = None) -> None:
         self.upload = upload
+        self._before_file = before_file
         self.waiting_bytes = 0
         self._bytes_max = bytes_max
         self._file_bytes = 0
@@ -264,6 +317,8 @@ class _Reader:
             return
         if self._has_file:
             raise refused(FILE_FIELD, "was sent more than once")
+        if self._before_file is not None:
+            self._before_file(self.upload)
         self._has_file = True
         if b"filename" in options:
             self.upload.filename = _text("filename", options[b"filename"])

@@ -14,7 +14,7 @@ from onceward.hub.claims.claims import COMMITTED, NOT_COMMITTED, VERDICTS, show_
 from onceward.hub.claims.given_response import GivenResponse, is_http
 from onceward.hub.console.claims.actions import resolve
 from onceward.hub.console.claims.provider import reconciled_tool
-from onceward.hub.console.forms import Form
+from onceward.hub.console.forms import Form, problem_of
 from onceward.hub.console.rendering import url
 from onceward.hub.console.visit import Visit, see
 from onceward.hub.web.json_body import parse
@@ -52,7 +52,7 @@ async def decide(visit: Visit, form: Form) -> Response:
         )
     except InvalidInput as error:
         fields = {name: values[0] for name, values in form.fields.items() if values}
-        return await _page(visit, scope, key, verdict, fields=fields, problem=_problem(error), status=400)
+        return await _page(visit, scope, key, verdict, fields=fields, problem=problem_of(error), status=400)
     except Conflict as error:
         return await _page(visit, scope, key, verdict, problem=str(error), status=409)
     return see(url("operation", scope=scope, key=key, notice=f"resolved-{verdict}"))
@@ -119,7 +119,3 @@ def _headers(text: str) -> dict[str, list[str]]:
             raise refused("headers", f"has the line {line[:60]!r}; each line must be Name: value")
         headers.setdefault(name.strip(), []).append(value.strip())
     return headers
-
-
-def _problem(error: InvalidInput) -> str:
-    return "; ".join(f"{name} {message}" for name, message in error.fields) or str(error)

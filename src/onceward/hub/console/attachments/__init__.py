@@ -1,0 +1,7 @@
+"""Attachments of tasks in the console: the page of one attachment, its preview, and the forms that create one.
+
+Not here: the page of a task, which lists them (`hub/console/pages/tasks.py`), and how they are stored (`hub/tasks/`).
+Start with `page.py`.
+"""
+
+__all__ = ["form", "page", "preview"]
