@@ -18,7 +18,16 @@ from urllib.parse import unquote, urlsplit
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "build" / "site-source"
 SITE = ROOT / "build" / "site"
-PAGES = ("*.md", "LICENSE", "docs/**/*.md", "docs/llms.txt", "bench/*.md", "bench/*.svg", "examples/README.md")
+PAGES = (
+    "*.md",
+    "LICENSE",
+    "docs/**/*.md",
+    "docs/llms.txt",
+    "bench/*.md",
+    "bench/*.svg",
+    "docs/images/*.png",
+    "examples/README.md",
+)
 
 
 def pages() -> Iterator[Path]:

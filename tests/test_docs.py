@@ -21,6 +21,7 @@ from typing import cast
 
 import pytest
 import yaml
+from docs import build_site
 from tests.markdown import DO_NOT_RUN, PRINTS, RUN, anchors, blocks, prose, section, targets, text_of
 
 import onceward
@@ -190,6 +191,15 @@ def test_every_page_on_the_map_is_in_the_navigation_of_the_site() -> None:
 
     assert len(nav) == len(set(nav))
     assert set(nav) == mapped | {"docs/README.md"}
+
+
+def test_the_site_has_every_file_that_its_pages_link_to() -> None:
+    """Pages and pictures: `make docs` follows the links of the built pages, and takes a minute."""
+    site = {ROOT / path for path in build_site.pages()}
+
+    for page in site:
+        if page.suffix == ".md":
+            assert linked(page) <= site, page.name
 
 
 def test_the_figures_of_the_comparison_are_those_of_the_benchmark() -> None:
