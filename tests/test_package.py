@@ -22,6 +22,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "onceward"
 IMPORT_SECONDS_MAX = 0.1
+# It is 1.9; with the HTTP middleware it would be 2.5.
+STANDARD_LIBRARY_TIMES_MAX = 2.2
 # Folders that the make targets create. `.cache` is that of `make docs`.
 LEFT_BEHIND = (".cache", ".venv", ".venv-docs", ".hypothesis", ".mypy_cache", ".ruff_cache", "build", "dist")
 
@@ -128,10 +130,15 @@ def test_the_metadata_names_two_dependencies_the_licence_and_the_readme(built: d
 
 
 def test_the_wheel_alone_is_imported_quickly(installed: Path) -> None:
-    """The processor time of the fastest of several imports, because other tests run at the same time."""
+    """The processor time of the fastest of several imports, because other tests run at the same time.
+
+    On a busy machine, which also imports the standard library slowly, the limit is a multiple of that time.
+    """
     program = (
-        "import sys, time; sys.path.append(sys.argv[1]); start = time.process_time(); import onceward;"
-        "print(time.process_time() - start, onceward.__file__, onceward.__version__)"
+        "import sys, time; sys.path.append(sys.argv[1]); start = time.process_time();"
+        "import asyncio, inspect, sqlite3; python = time.process_time() - start; import onceward;"
+        "print(time.process_time() - start, python, onceward.__file__, onceward.__version__);"
+        "onceward.http.Rule, onceward.IdempotencyMiddleware"
     )
     # Without site-packages: the standard library, the wheel and its dependencies.
     command = [sys.executable, "-I", "-S", "-c", program, str(installed)]
@@ -142,7 +149,7 @@ def test_the_wheel_alone_is_imported_quickly(installed: Path) -> None:
         for _ in range(5)
     ]
 
-    seconds, file, version = min(runs)
+    seconds, python, file, version = min(runs)
     assert Path(file).is_relative_to(installed)
     assert version == tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
-    assert float(seconds) < IMPORT_SECONDS_MAX
+    assert float(seconds) < max(IMPORT_SECONDS_MAX, STANDARD_LIBRARY_TIMES_MAX * float(python))
